@@ -1,0 +1,76 @@
+"""Randomness as a pure function of (seed, stream, counter): Philox4x32-10 in integer tensor arithmetic.
+
+Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The same bits come out on the
+CPU and on a card, alone or in company, in any order: every random number of the house is made here.
+"""
+
+import enum
+import math
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+_WORD = 0xFFFFFFFF
+_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
+_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
+
+
+class Stream(enum.IntEnum):
+    """What a random number is for: two purposes never share bits, whatever their seeds."""
+
+    TEACHER = 1
+    TEACHER_OUTPUT = 2
+    STUDENT = 3
+    TRAIN = 4
+    EVALUATION = 5
+    BATCH = 6
+    AUGMENTATION = 7
+
+
+def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
+    """Four 32-bit words, held in int64, for each broadcast element of the counter and the key."""
+    c0, c1, c2, c3 = counter
+    k0, k1 = key
+    for _ in range(10):
+        # An int64 product of two 32-bit words wraps; its bits are those of the unsigned product.
+        low, high = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
+        c0, c1, c2, c3 = (
+            ((high >> 32) & _WORD) ^ c1 ^ k0,
+            high & _WORD,
+            ((low >> 32) & _WORD) ^ c3 ^ k1,
+            low & _WORD,
+        )
+        k0, k1 = (k0 + _KEY_STEPS[0]) & _WORD, (k1 + _KEY_STEPS[1]) & _WORD
+    return c0, c1, c2, c3
+
+
+def words(
+    seed: int | Int[Tensor, "*shape"], stream: Stream, step: int | Int[Tensor, "*shape"], count: int, device: str = "cpu"
+) -> Int[Tensor, "*shape count"]:
+    """`count` words of 32 random bits for every (seed, step), which broadcast against each other."""
+    seeds, steps = (torch.as_tensor(v, dtype=torch.int64, device=device).unsqueeze(-1) for v in (seed, step))
+    lanes = torch.arange(-(-count // 4), device=seeds.device)
+    zero = torch.zeros((), dtype=torch.int64, device=seeds.device)
+    counter = (lanes, steps & _WORD, steps >> 32, zero + int(stream))
+    block = philox(counter, (seeds & _WORD, (seeds >> 32) & _WORD))
+    shape = torch.broadcast_shapes(seeds.shape, steps.shape, lanes.shape)
+    stacked = torch.stack([word.expand(shape) for word in block], dim=-1)
+    return stacked.flatten(-2)[..., :count]
+
+
+def integers(bits: Int[Tensor, "*shape"], below: int) -> Int[Tensor, "*shape"]:
+    """Whole numbers in [0, below) from 32-bit words, by the high half of the product."""
+    return (bits * below) >> 32
+
+
+def uniform(seed: int, stream: Stream, step: int, count: int, device: str = "cpu") -> Float[Tensor, "count"]:
+    """float64 numbers in the open interval (0, 1)."""
+    return (words(seed, stream, step, count, device).double() + 0.5) / 2.0**32
+
+
+def normal(seed: int, stream: Stream, step: int, count: int, device: str = "cpu") -> Float[Tensor, "count"]:
+    """float64 standard normals, two from each pair of words (Box and Muller)."""
+    u = uniform(seed, stream, step, 2 * (-(-count // 2)), device)
+    radius, angle = (-2.0 * u[0::2].log()).sqrt(), 2.0 * math.pi * u[1::2]
+    return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten()[:count]

@@ -1,0 +1,46 @@
+"""What a study hands to the report: a sentence, a few numbers, its figures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from matplotlib.figure import Figure as PaperFigure
+
+
+class Kind(Protocol):
+    """A kind of figure, filled with data: drawn for paper by matplotlib, and as plotly's JSON for the page."""
+
+    def paper(self) -> PaperFigure: ...
+
+    def page(self) -> dict[str, Any]: ...
+
+
+class Moving(Kind, Protocol):
+    """A kind that is also a film."""
+
+    def film(self, path: Path) -> None: ...
+
+
+@dataclass(frozen=True)
+class Figure:
+    name: str
+    """File name without ending, e.g. `recovery-rate`."""
+    title: str
+    caption: str
+    """One line that says what to see in it."""
+    source: str
+    """The figure it redraws, e.g. `S0 fig 7`."""
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Number:
+    value: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Story:
+    headline: str
+    numbers: tuple[Number, ...]
+    figures: tuple[Figure, ...]
