@@ -1,0 +1,60 @@
+"""understudy, a laboratory for teacher-student learning.
+
+Rooms are imported when they are first named, so that `import understudy` costs nothing and torch is loaded only by
+what trains.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from understudy import data as data
+    from understudy import measures as measures
+    from understudy import nets as nets
+    from understudy import students as students
+    from understudy import teachers as teachers
+    from understudy.nets import Population as Population
+    from understudy.nets import load as load
+    from understudy.nets import save as save
+    from understudy.training import GD as GD
+    from understudy.training import SGD as SGD
+    from understudy.training import Adam as Adam
+    from understudy.training import CrossEntropy as CrossEntropy
+    from understudy.training import SquaredError as SquaredError
+    from understudy.training import train as train
+
+__version__ = "0.1.0"
+
+_ROOMS = (
+    "bench",
+    "data",
+    "geometry",
+    "measures",
+    "nets",
+    "report",
+    "store",
+    "students",
+    "studies",
+    "teachers",
+    "theory",
+)
+_NAMES = {
+    "Population": "nets",
+    "load": "nets",
+    "save": "nets",
+    "train": "training",
+    "SGD": "training",
+    "GD": "training",
+    "Adam": "training",
+    "SquaredError": "training",
+    "CrossEntropy": "training",
+}
+__all__ = ["__version__", "data", "measures", "nets", "students", "teachers", *_NAMES]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(import_module(f"understudy.{_NAMES[name]}"), name)
+    if name in _ROOMS:
+        return import_module(f"understudy.{name}")
+    raise AttributeError(f"module 'understudy' has no attribute {name!r}")

@@ -46,7 +46,11 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
 
 
 def words(
-    seed: int | Int[Tensor, "*shape"], stream: Stream, step: int | Int[Tensor, "*shape"], count: int, device: str = "cpu"
+    seed: int | Int[Tensor, "*shape"],
+    stream: Stream,
+    step: int | Int[Tensor, "*shape"],
+    count: int,
+    device: str = "cpu",
 ) -> Int[Tensor, "*shape count"]:
     """`count` words of 32 random bits for every (seed, step), which broadcast against each other."""
     seeds, steps = (torch.as_tensor(v, dtype=torch.int64, device=device).unsqueeze(-1) for v in (seed, step))

@@ -3,6 +3,8 @@
 from understudy.nets.activation import activate as activate
 from understudy.nets.activation import activation_name as activation_name
 from understudy.nets.activation import gate as gate
+from understudy.nets.files import load as load
+from understudy.nets.files import save as save
 from understudy.nets.population import Activations as Activations
 from understudy.nets.population import Layer as Layer
 from understudy.nets.population import Population as Population

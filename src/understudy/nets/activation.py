@@ -4,18 +4,20 @@ S0 sec 3: σ(x) = I[x ≥ 0] x + I[x < 0] c x. ReLU is c = 0, leaky ReLU any c, 
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 
-def activate(x: Float[Tensor, "*shape"], slope: float) -> Float[Tensor, "*shape"]:
-    return torch.where(x >= 0, x, slope * x) if slope else x.clamp_min(0)
+def activate(x: Float[Tensor, "*shape"], slope: float, out: Tensor | None = None) -> Float[Tensor, "*shape"]:
+    if not slope:
+        return torch.clamp_min(x, 0, out=out)
+    return torch.where(x >= 0, x, slope * x, out=out)
 
 
-def gate(x: Float[Tensor, "*shape"], slope: float) -> Float[Tensor, "*shape"]:
-    """The derivative of the activation at x: 1 for x ≥ 0, the slope below."""
-    above = (x >= 0).to(x.dtype)
-    return above if not slope else above * (1.0 - slope) + slope
+def gate(x: Float[Tensor, "*shape"], slope: float) -> Float[Tensor, "*shape"] | Bool[Tensor, "*shape"]:
+    """What multiplies a gradient on its way back: 1 for x ≥ 0, the slope below."""
+    above = x >= 0
+    return above if not slope else torch.where(above, 1.0, slope).to(x.dtype)
 
 
 def activation_name(slope: float) -> str:

@@ -52,7 +52,9 @@ class Population:
         nets, into = len(self.seeds), self.layers[0].weight.shape[2]
         for weight, bias in self.layers:
             if weight.ndim != 3 or weight.shape[0] != nets or weight.shape[2] != into:
-                raise ValueError(f"a layer of shape {tuple(weight.shape)} does not follow {nets} networks of {into} nodes")
+                raise ValueError(
+                    f"a layer of shape {tuple(weight.shape)} does not follow {nets} networks of {into} nodes"
+                )
             if bias is not None and bias.shape != weight.shape[:2]:
                 raise ValueError(f"a bias of shape {tuple(bias.shape)} does not fit weights {tuple(weight.shape)}")
             into = weight.shape[1]

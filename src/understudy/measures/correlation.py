@@ -1,0 +1,126 @@
+"""How alike a teacher node and a student node are: the correlation of their activations over the samples.
+
+S0 eqn 9 and S2 sec 5.1, footnote 1: ρ_jk = f̃*_j · f̃_k, each activation centred and scaled to length 1.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+# A node whose standard deviation is within so many roundings of its mean is constant: what is left is noise.
+_ROUNDINGS = 16.0
+# Centred copies of one piece of work stay in the cache of a processor; a card wants large pieces instead.
+_CPU_PIECE, _CARD_PIECE = 1 << 20, 1 << 27
+
+
+class _Side(NamedTuple):
+    """Running mean and sum of squared deviations of every node of the teachers, or of the students."""
+
+    mean: Float[Tensor, "net node"]
+    square: Float[Tensor, "net node"]
+
+
+class Correlation:
+    """The correlation of S0 eqn 9 over samples that come in batches, however they are cut (up to rounding).
+
+    Each batch is centred on its own mean, its cross products are matrix products in the dtype of the activations, and
+    batches are merged in float64 by the formula of Chan, Golub and LeVeque (1979): no cancellation of large means.
+
+    A dead node, constant over the samples up to the rounding of its dtype, correlates exactly 0 with everything, and so
+    does a node whose activations or their squares are not finite. Values lie in [−1, 1] and are never NaN.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._dtype = torch.float64
+        self._teacher: _Side | None = None
+        self._student: _Side | None = None
+        self._cross: Tensor | None = None
+
+    def update(
+        self, teacher: Float[Tensor, "net sample teacher"], student: Float[Tensor, "net sample student"]
+    ) -> None:
+        """Takes in the activations of the same samples in teachers and students, paired one to one; no gradients."""
+        teacher, student = teacher.detach(), student.detach()
+        if teacher.shape[:2] != student.shape[:2]:
+            raise ValueError(
+                f"teacher activations {tuple(teacher.shape)} and student activations {tuple(student.shape)} must agree "
+                "in networks and samples: give each student the teacher and the inputs it is compared on"
+            )
+        nets, samples, nodes = *teacher.shape[:2], teacher.shape[2] + student.shape[2]
+        card = teacher.device.type != "cpu"
+        piece = _CARD_PIECE if card else _CPU_PIECE
+        # Company changes no result: the cut along samples does not depend on how many networks there are, and on a
+        # processor each has matrix products of its own, since a batched one may add up in another order.
+        rows = max(256, piece // max(nodes, 1))
+        scratch = teacher.new_empty(min(nets * samples * nodes, max(piece, rows * nodes)))
+        for start in range(0, samples, rows):
+            t, s = teacher[:, start : start + rows], student[:, start : start + rows]
+            width = max(1, piece // (t.shape[1] * max(nodes, 1))) if card else 1
+            parts = [_moments(t[e : e + width], s[e : e + width], scratch) for e in range(0, max(nets, 1), width)]
+            t_mean, t_square, s_mean, s_square, cross = (torch.cat(part).double() for part in zip(*parts, strict=True))
+            self._merge(t.shape[1], _Side(t_mean, t_square), _Side(s_mean, s_square), cross)
+            self._dtype = teacher.dtype
+
+    def _merge(self, count: int, teacher: _Side, student: _Side, cross: Float[Tensor, "net teacher student"]) -> None:
+        if self._teacher is None or self._student is None or self._cross is None:
+            self._count, self._teacher, self._student, self._cross = count, teacher, student, cross
+            return
+        total = self._count + count
+        weight = self._count * (count / total)
+        t_shift, s_shift = teacher.mean - self._teacher.mean, student.mean - self._student.mean
+        self._cross = self._cross + cross + weight * (t_shift.unsqueeze(2) * s_shift.unsqueeze(1))
+        self._teacher, self._student = (
+            _Side(
+                old.mean + shift * (count / total),
+                old.square + new.square + weight * shift.square(),
+            )
+            for old, new, shift in ((self._teacher, teacher, t_shift), (self._student, student, s_shift))
+        )
+        self._count = total
+
+    def result(self) -> Float[Tensor, "net teacher student"]:
+        """The correlation over all the samples so far, in the dtype of the activations."""
+        if self._teacher is None or self._student is None or self._cross is None:
+            raise ValueError("no samples, so no correlation: call update with at least one sample first")
+        t, s = (self._inverse_length(side) for side in (self._teacher, self._student))
+        # Zero where either node is dead, even where the cross product is NaN.
+        live = (t > 0).unsqueeze(2) & (s > 0).unsqueeze(1)
+        rho = torch.where(live, self._cross * t.unsqueeze(2) * s.unsqueeze(1), 0.0)
+        return rho.clamp(-1.0, 1.0).to(self._dtype)
+
+    def _inverse_length(self, side: _Side) -> Float[Tensor, "net node"]:
+        """One over the length of each node's centred activations; 0 for a node that is dead or not finite."""
+        noise = _ROUNDINGS * torch.finfo(self._dtype).eps * side.mean
+        live = side.square.isfinite() & (side.square > self._count * noise.square())
+        return torch.where(live, side.square.rsqrt(), 0.0)
+
+
+def _moments(
+    teacher: Float[Tensor, "net sample teacher"],
+    student: Float[Tensor, "net sample student"],
+    scratch: Float[Tensor, "room"],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Means, sums of squared deviations and cross products of one piece, in the dtype of the activations.
+
+    Deviations are written to `scratch` and squared there: fresh memory for them costs more than the matrix product.
+    """
+    t_mean, s_mean = teacher.mean(1, keepdim=True), student.mean(1, keepdim=True)
+    t, s = scratch[: teacher.numel()].view_as(teacher), scratch[teacher.numel() :][: student.numel()].view_as(student)
+    torch.sub(teacher, t_mean, out=t)
+    torch.sub(student, s_mean, out=s)
+    cross = torch.bmm(t.mT, s)
+    return t_mean.squeeze(1), t.square_().sum(1), s_mean.squeeze(1), s.square_().sum(1), cross
+
+
+def correlation(
+    teacher: Float[Tensor, "net sample teacher"], student: Float[Tensor, "net sample student"]
+) -> Float[Tensor, "net teacher student"]:
+    """ρ_jk of S0 eqn 9 for every teacher node j and student node k of each pair of networks: see `Correlation`."""
+    whole = Correlation()
+    whole.update(teacher, student)
+    return whole.result()

@@ -1,0 +1,283 @@
+// The figures: drawn when one scrolls near, in the page's colours, with the marked network picked out.
+
+const SELECTABLE = new Set(["scatter", "scattergl", "bar", "box", "violin", "histogram", "scatterpolar", "splom"]);
+const INKS = new Set(["black", "#000", "#000000", "rgb(0,0,0)", "rgb(0, 0, 0)"]);
+const PAPERS = new Set(["white", "#fff", "#ffffff", "rgb(255,255,255)", "rgb(255, 255, 255)"]);
+const DIM = 0.12;
+const NARROW = 560;
+const CONFIG = { displaylogo: false, responsive: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+
+let plotly = null; // the promise of a drawing library
+
+function loadPlotly() {
+  plotly ??= unpack(byId("plotly").textContent).then((code) => {
+    document.head.append(make("script", { textContent: code }));
+    return window.Plotly;
+  });
+  return plotly;
+}
+
+async function unpack(base64) {
+  const stream = new Blob([bytes(base64)]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Response(stream).text();
+}
+
+// Black and white stand for the page's ink and paper, whichever theme they were last drawn in.
+function repaint(value) {
+  if (typeof value === "string") {
+    if (INKS.has(value)) return theme.colour("ink");
+    return PAPERS.has(value) ? theme.colour("paper") : value;
+  }
+  if (Array.isArray(value)) return value.map(repaint);
+  if (value === null || typeof value !== "object" || ArrayBuffer.isView(value)) return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, repaint(item)]));
+}
+
+function paintTrace(trace) {
+  for (const key of ["line", "marker", "textfont", "error_x", "error_y", "selected", "unselected"]) {
+    if (trace[key]) trace[key] = repaint(trace[key]);
+  }
+  return trace;
+}
+
+function rememberColours() {
+  INKS.add(theme.colour("ink"));
+  PAPERS.add(theme.colour("paper"));
+}
+
+function paintLayout(layout) {
+  const [ink, muted, hairline, paper, tint] = ["ink", "muted", "hairline", "paper", "tint"].map((n) => theme.colour(n));
+  Object.assign(layout, { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)" });
+  layout.font = { size: 13, ...layout.font, color: ink, family: getComputedStyle(document.body).fontFamily };
+  layout.hoverlabel = { ...layout.hoverlabel, bgcolor: paper, bordercolor: muted, font: { color: ink, size: 13 } };
+  layout.legend = { ...layout.legend, bgcolor: "rgba(0,0,0,0)" };
+  layout.modebar = { bgcolor: "rgba(0,0,0,0)", color: muted, activecolor: theme.colour("accent") };
+  for (const key of Object.keys(layout).filter((name) => /^[xy]axis\d*$/.test(name))) {
+    const axis = layout[key];
+    Object.assign(axis, { gridcolor: hairline, zerolinecolor: hairline, linecolor: muted, tickcolor: muted });
+    axis.tickfont = { ...axis.tickfont, color: muted };
+    if (axis.title?.text) axis.title.font = { size: layout.font.size, ...axis.title.font, color: ink };
+  }
+  for (const scene of Object.keys(layout).filter((name) => /^scene\d*$/.test(name))) {
+    for (const key of ["xaxis", "yaxis", "zaxis"]) {
+      layout[scene][key] = { ...layout[scene][key], gridcolor: hairline, zerolinecolor: muted, color: muted };
+    }
+  }
+  for (const part of [...(layout.sliders ?? []), ...(layout.updatemenus ?? [])]) {
+    Object.assign(part, { bgcolor: tint, bordercolor: muted, font: { ...part.font, color: ink } });
+    if (part.steps) Object.assign(part, { activebgcolor: theme.colour("accent"), tickcolor: muted });
+  }
+  for (const key of ["annotations", "shapes"]) if (layout[key]) layout[key] = repaint(layout[key]);
+  return layout;
+}
+
+function ensureAxes(layout, data) {
+  for (const trace of data) {
+    if (trace.type && !["scatter", "scattergl", "bar", "box", "violin", "histogram", "heatmap"].includes(trace.type)) continue;
+    for (const letter of ["x", "y"]) layout[`${letter}axis${(trace[`${letter}axis`] ?? letter).slice(1)}`] ??= {};
+  }
+}
+
+// A film that brings no controls of its own gets a slider over its frames and a button that plays them.
+function addSlider(layout, frames, width) {
+  if (!frames?.length || layout.sliders) return;
+  const still = { mode: "immediate", frame: { duration: 0, redraw: true }, transition: { duration: 0 } };
+  const left = Math.min(0.5, 110 / width);
+  layout.sliders = [{
+    x: left, len: 1 - left, y: 0, yanchor: "top", pad: { t: 48 }, ticklen: 3, minorticklen: 2, borderwidth: 1,
+    currentvalue: { visible: true, xanchor: "left", prefix: "epoch " },
+    steps: frames.map(({ name }) => ({ label: String(name), method: "animate", args: [[String(name)], still] })),
+  }];
+  const playing = { fromcurrent: true, frame: { duration: 120, redraw: true }, transition: { duration: 0 } };
+  layout.updatemenus ??= [{
+    type: "buttons", direction: "left", showactive: false, x: 0, y: 0, xanchor: "left", yanchor: "top", pad: { t: 60 },
+    buttons: [
+      { label: "▶", method: "animate", args: [null, playing] },
+      { label: "❚❚", method: "animate", args: [[null], still] },
+    ],
+  }];
+  layout.margin = { ...layout.margin, b: Math.max(layout.margin?.b ?? 0, 130) };
+}
+
+function prepareLayout(spec, width) {
+  const layout = spec.layout ?? {};
+  delete layout.title; // the page says it above the figure
+  delete layout.width;
+  delete layout.template;
+  layout.autosize = true;
+  layout.hovermode ??= "closest";
+  layout.margin = { t: 28, r: 16, b: 48, l: 60, ...layout.margin };
+  layout.uirevision = "kept";
+  // What lies over the figure later must not bring a legend with it.
+  layout.showlegend ??= spec.data.filter((trace) => trace.name && trace.showlegend !== false).length > 1;
+  layout.legend ??= { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
+  if (width < NARROW) layout.margin.l = Math.min(layout.margin.l, 52);
+  // A finger that means to scroll the page must not zoom the figure.
+  if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
+  ensureAxes(layout, spec.data);
+  addSlider(layout, spec.frames, width);
+  return paintLayout(layout);
+}
+
+function hasWebGL() {
+  hasWebGL.answer ??= Boolean(document.createElement("canvas").getContext("webgl"));
+  return hasWebGL.answer;
+}
+
+function networksOf(trace) {
+  const rows = trace.customdata;
+  return rows?.length && rows[0]?.length ? Array.from(rows, (row) => Number(row[0])) : null;
+}
+
+const where = (trace) => ({ xaxis: trace.xaxis ?? "x", yaxis: trace.yaxis ?? "y" });
+const pick = (values, at) => at.map((i) => values[i]);
+const quiet = { hoverinfo: "skip", showlegend: false, meta: { overlay: true } };
+
+function ring(trace, at) {
+  const marker = { symbol: "circle-open", size: 15, color: theme.colour("ink"), line: { width: 2 } };
+  return { ...quiet, ...where(trace), type: trace.type, mode: "markers", x: pick(trace.x, at), y: pick(trace.y, at), marker };
+}
+
+// A line in ink on a wider one in paper, so that it stands out from any colour below it.
+function inkLines(axes, x, y, width, opacity = 1) {
+  const line = (color, extra) => ({
+    ...quiet, ...axes, type: "scatter", mode: "lines", x, y, opacity, line: { color, width: width + extra },
+  });
+  return [line(theme.colour("paper"), 3), line(theme.colour("ink"), 0)];
+}
+
+// Dims what is not of the marked network; gives the lines and rings to lay over the trace.
+function markTrace(trace, plain, marked) {
+  const networks = networksOf(trace);
+  Object.assign(trace, { opacity: plain.opacity, selectedpoints: plain.selectedpoints });
+  Object.assign(trace, { selected: plain.selected, unselected: plain.unselected });
+  if (!marked || !networks || networks.every((network) => network < 0)) return [];
+  const at = networks.flatMap((network, i) => (network === marked.network ? [i] : []));
+  const lines = (trace.mode ?? "").includes("lines");
+  if (lines && networks.every((network) => network === networks[0])) {
+    trace.opacity = at.length ? 1 : DIM;
+    return [];
+  }
+  if (!SELECTABLE.has(trace.type)) return [];
+  trace.selectedpoints = at;
+  trace.selected = { marker: { opacity: 1 } };
+  trace.unselected = { marker: { opacity: DIM } };
+  if (!trace.type.startsWith("scatter") || trace.type === "scatterpolar") return [];
+  const overlays = [];
+  if (lines) {
+    trace.opacity = DIM;
+    overlays.push(...inkLines(where(trace), pick(trace.x, at), pick(trace.y, at), 2));
+  }
+  const node = at.filter((i) => marked.teacher >= 0 && Number(trace.customdata[i][1]) === marked.teacher);
+  if (node.length && !lines) overlays.push(ring(trace, node));
+  return overlays;
+}
+
+// The curves of the marked network itself, where a figure shows averages.
+function curvesOf(curves, marked) {
+  const at = curves ? Array.from(curves.id).indexOf(marked.network) : -1;
+  if (at < 0) return [];
+  const own = (value) => (Array.isArray(value) ? value[at] : value);
+  const axes = { xaxis: own(curves.xaxis) ?? "x", yaxis: own(curves.yaxis) ?? "y" };
+  const x = Array.from(curves.x[0]?.length ? curves.x[at] : curves.x);
+  const y = curves.y[at];
+  if (!y[0]?.length) return inkLines(axes, x, Array.from(y), 2.5);
+  const faint = marked.teacher < 0 ? 0.8 : 0.35;
+  const thin = inkLines(axes, y.flatMap(() => [...x, null]), y.flatMap((line) => [...line, null]), 1, faint);
+  return y[marked.teacher] ? [...thin, ...inkLines(axes, x, Array.from(y[marked.teacher]), 2.5)] : thin;
+}
+
+function makeFigure(element) {
+  const box = element.querySelector(".plot-box");
+  const plot = element.querySelector(".plot");
+  let state = "waiting";
+  let curves = null;
+  let plain = [];
+
+  const json = (name) => revive(JSON.parse(element.querySelector(name)?.textContent ?? "null"));
+
+  async function draw() {
+    if (state !== "waiting") return;
+    state = "drawing";
+    try {
+      const Plotly = await loadPlotly();
+      const spec = json(".spec");
+      curves = json(".curves");
+      rememberColours();
+      for (const trace of spec.data) {
+        trace.type ??= "scatter";
+        if (trace.type === "scattergl" && !hasWebGL()) trace.type = "scatter";
+        paintTrace(trace);
+      }
+      plain = spec.data.map(({ opacity, selectedpoints, selected, unselected }) => ({ opacity, selectedpoints, selected, unselected }));
+      const layout = prepareLayout(spec, plot.clientWidth);
+      const image = { format: "svg", filename: element.dataset.name };
+      await Plotly.newPlot(plot, { data: spec.data, layout, frames: spec.frames ?? [], config: { ...CONFIG, toImageButtonOptions: image } });
+      listen(Plotly);
+      state = "drawn";
+      element.dataset.drawn = "yes";
+      if (mark.current) update();
+    } catch (error) {
+      plot.textContent = `This figure could not be drawn: ${error.message}`;
+      console.error(error);
+    }
+  }
+
+  function listen(Plotly) {
+    plot.on("plotly_click", ({ points }) => {
+      const data = points.find((point) => Number(point.customdata?.[0]) >= 0)?.customdata;
+      if (data) mark.set({ network: Number(data[0]), teacher: Number(data[1] ?? -1) }, element);
+    });
+    plot.on("plotly_animated", () => { if (mark.current) update(); });
+    let width = plot.clientWidth;
+    new ResizeObserver(() => {
+      if (plot.clientWidth === width || !plot.clientWidth) return;
+      width = plot.clientWidth;
+      requestAnimationFrame(() => Plotly.Plots.resize(plot));
+      reach();
+    }).observe(plot);
+    reach();
+  }
+
+  // A box that scrolls sideways must be within the keyboard's reach.
+  function reach() {
+    if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+
+  function update() {
+    if (state !== "drawn") return;
+    rememberColours();
+    const data = plot.data.filter((trace) => !trace.meta?.overlay).map((trace) => paintTrace({ ...trace }));
+    const overlays = data.flatMap((trace, i) => markTrace(trace, plain[i], mark.current));
+    const own = mark.current ? curvesOf(curves, mark.current) : [];
+    if (own.length) for (const trace of data) trace.opacity = (trace.opacity ?? 1) * 0.4;
+    window.Plotly.react(plot, [...data, ...overlays, ...own], paintLayout(plot.layout));
+  }
+
+  function resize() { if (state === "drawn") window.Plotly.Plots.resize(plot); }
+  return { element, draw, update, resize };
+}
+
+function startFigures() {
+  const figures = [...document.querySelectorAll(".figure")].map(makeFigure);
+  const near = new IntersectionObserver((entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      figures.find(({ element }) => element === target).draw();
+    }
+  }, { rootMargin: "600px 0px" });
+  for (const { element } of figures) near.observe(element);
+  const updateAll = () => { for (const figure of figures) figure.update(); };
+  theme.listeners.push(updateAll);
+  mark.listeners.push(updateAll);
+  return {
+    print(on) {
+      for (const figure of figures) {
+        if (on) figure.draw();
+        figure.resize();
+      }
+    },
+  };
+}

@@ -1,0 +1,25 @@
+"""Kinds of figures: each is filled with arrays, and drawn for paper and for the page."""
+
+from understudy.report.figures.best_correlation import BestCorrelation as BestCorrelation
+from understudy.report.figures.correlation_matrix import CorrelationMatrix as CorrelationMatrix
+from understudy.report.figures.focus_shift import FocusShift as FocusShift
+from understudy.report.figures.hyperplanes import Hyperplanes as Hyperplanes
+from understudy.report.figures.loss_curves import LossCurves as LossCurves
+from understudy.report.figures.recovery_rate import RecoveryRate as RecoveryRate
+from understudy.report.figures.recovery_time import RecoveryTime as RecoveryTime
+from understudy.report.figures.sample_curves import SampleCurves as SampleCurves
+from understudy.report.figures.specialization import Specialization as Specialization
+from understudy.report.figures.specialization import StudentNodes as StudentNodes
+
+KINDS = (
+    RecoveryRate,
+    BestCorrelation,
+    Specialization,
+    LossCurves,
+    FocusShift,
+    Hyperplanes,
+    SampleCurves,
+    CorrelationMatrix,
+    RecoveryTime,
+)
+"""Every kind: what is listed here is held to the contract that the tests state."""

@@ -1,0 +1,223 @@
+"""What the page's figures are made of: plotly's traces, axes and typed arrays as plain JSON."""
+
+import base64
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from understudy.report.style import HAIRLINE
+
+JSON = dict[str, Any]
+
+_CODES = {"f4": "<f4", "i2": "<i2", "i4": "<i4", "u1": "|u1"}
+_SMALL = 48
+
+
+def typed(values: Any, dtype: str = "f4") -> JSON:
+    """A numeric array in plotly's own binary form; a missing value stays NaN, which plotly leaves out."""
+    array = np.ascontiguousarray(np.asarray(values), dtype=_CODES[dtype])
+    coded: JSON = {"dtype": dtype, "bdata": base64.b64encode(array.tobytes()).decode()}
+    return coded if array.ndim == 1 else {**coded, "shape": ", ".join(map(str, array.shape))}
+
+
+def numbers(values: Any) -> Any:
+    """A one-dimensional array: a list of numbers and None while it is short, typed when it is long."""
+    array = np.asarray(values, dtype=float)
+    if array.size > _SMALL:
+        return typed(array)
+    return [float(f"{v:.6g}") if math.isfinite(v) else None for v in array.tolist()]
+
+
+def identity(network: Any, teacher: Any, student: Any) -> Any:
+    """Whose point this is: a row `[network, teacher, student]` for each, −1 where one does not apply."""
+    rows = np.stack([np.atleast_1d(a) for a in np.broadcast_arrays(network, teacher, student)], axis=-1).astype(int)
+    if rows.size <= _SMALL:
+        return rows.tolist()
+    return typed(rows, "i2" if np.abs(rows).max() < 2**15 else "i4")
+
+
+def axes_of(panel: int) -> tuple[str, str]:
+    """The names of a panel's axes: `x`, `y` for the first, `x2`, `y2` for the second."""
+    suffix = "" if panel == 0 else str(panel + 1)
+    return "x" + suffix, "y" + suffix
+
+
+def band(x: Any, low: Any, high: Any, colour: str, opacity: float, **trace: Any) -> list[JSON]:
+    """The spread between two curves, as one closed outline for each stretch without holes."""
+    x, low, high = (np.asarray(a, dtype=float) for a in (x, low, high))
+    whole = np.isfinite(low) & np.isfinite(high)
+    cuts = np.flatnonzero(np.diff(whole.astype(int))) + 1
+    outline: list[np.ndarray] = []
+    for part in np.split(np.arange(len(x)), cuts):
+        if len(part) > 1 and whole[part[0]]:
+            if outline:
+                outline.append(np.full((1, 2), np.nan))
+            there, back = np.stack([x[part], low[part]], 1), np.stack([x[part], high[part]], 1)[::-1]
+            outline += [there, back]
+    if not outline:
+        return []
+    xy = np.concatenate(outline)
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": numbers(xy[:, 0]),
+            "y": numbers(xy[:, 1]),
+            "line": {"width": 0},
+            "fill": "toself",
+            "fillcolor": faded(colour, opacity),
+            "hoverinfo": "skip",
+            "showlegend": False,
+            **trace,
+        }
+    ]
+
+
+def faded(colour: str, opacity: float) -> str:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def text(panel: int | None, content: str, x: float, y: float, **how: Any) -> JSON:
+    """Words at a place in a panel, from 0 to 1, or in the whole figure."""
+    names = axes_of(panel) if panel is not None else None
+    return {
+        "text": content,
+        "x": x,
+        "y": y,
+        "xref": f"{names[0]} domain" if names else "paper",
+        "yref": f"{names[1]} domain" if names else "paper",
+        "showarrow": False,
+        "font": {"size": 12},
+        **how,
+    }
+
+
+def title(words: str) -> JSON:
+    """The name of an axis."""
+    return {"text": words, "standoff": 6, "font": {"size": 12}}
+
+
+def layout(
+    titles: Sequence[str],
+    columns: int,
+    *,
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
+    x_title: str,
+    y_title: str,
+    note: str = "",
+    row_height: int = 230,
+    column_width: int = 170,
+    shared: bool = True,
+    legend: bool = True,
+    below: int = 0,
+    x_left: bool = False,
+) -> JSON:
+    """Panels in rows, with their titles, one name for all the x axes, and a note such as the number of seeds."""
+    count, rows = len(titles), math.ceil(len(titles) / columns)
+    margin = {"l": 58, "r": 16, "t": 58 if legend else 30, "b": 48 + below}
+    inner = rows * row_height
+    gap_x, gap_y = 26 / 1126 if shared else 50 / 1126, 42 / (inner + 42 * (rows - 1))
+    wide, high = (1 - gap_x * (columns - 1)) / columns, (1 - gap_y * (rows - 1)) / rows
+    made: JSON = {
+        "height": inner + 42 * (rows - 1) + margin["t"] + margin["b"],
+        "margin": margin,
+        "hovermode": "closest",
+        "font": {"size": 12},
+        "showlegend": legend,
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0.995, "yanchor": "top"},
+        "meta": {"minWidth": max(360, columns * column_width + margin["l"] + margin["r"])},
+        "annotations": [],
+    }
+    line = {
+        "showgrid": False,
+        "zeroline": False,
+        "showline": True,
+        "linecolor": HAIRLINE,
+        "linewidth": 1,
+        "ticks": "outside",
+        "ticklen": 4,
+        "tickcolor": HAIRLINE,
+    }
+    for i, heading in enumerate(titles):
+        row, column = divmod(i, columns)
+        xn, yn = axes_of(i)
+        top = 1 - row * (high + gap_y)
+        lowest = i + columns >= count
+        across = [round(column * (wide + gap_x), 5), round(min(1.0, column * (wide + gap_x) + wide), 5)]
+        xaxis: JSON = {**line, **x, "domain": across, "anchor": yn}
+        yaxis: JSON = {**line, **y, "domain": [round(max(0.0, top - high), 5), round(top, 5)], "anchor": xn}
+        if shared and i:
+            xaxis["matches"], yaxis["matches"] = "x", "y"
+        if shared:
+            xaxis["showticklabels"], yaxis["showticklabels"] = lowest, column == 0
+        if column == 0 and y_title:
+            yaxis["title"] = title(y_title)
+        made["xaxis" + xn[1:]], made["yaxis" + yn[1:]] = xaxis, yaxis
+        if heading:
+            made["annotations"].append(text(i, heading, 0.5, 1, yanchor="bottom", yshift=3))
+    if x_title:
+        # A long note needs the right half of a narrow figure: the name of the axis then stands on the left.
+        where = (0, "left") if x_left else (0.5, "center")
+        made["annotations"].append(text(None, x_title, where[0], 0, xanchor=where[1], yanchor="top", yshift=-24))
+    if note:
+        small = {"size": 11}
+        made["annotations"].append(
+            text(None, note, 1, 0, xanchor="right", yanchor="top", yshift=-25, font=small, opacity=0.7)
+        )
+    return made
+
+
+def slider(names: Sequence[str], prefix: str, *, y: float = 0.0, top: int = 44) -> list[JSON]:
+    """A slider over frames, on the last one at first."""
+    steps = [
+        {
+            "label": name,
+            "method": "animate",
+            "args": [
+                [name],
+                {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}},
+            ],
+        }
+        for name in names
+    ]
+    return [
+        {
+            "active": len(names) - 1,
+            "steps": steps,
+            "x": 0,
+            "len": 1,
+            "y": y,
+            "yanchor": "top",
+            "pad": {"t": top, "b": 4},
+            "currentvalue": {"prefix": prefix, "xanchor": "left"},
+            "bordercolor": HAIRLINE,
+            "tickcolor": HAIRLINE,
+            "bgcolor": "rgba(138,138,138,0.35)",
+            "activebgcolor": HAIRLINE,
+        }
+    ]
+
+
+def own_curves(ids: Any, panel: Any, x: Any, y: Any, limit: int = 1_000_000) -> JSON:
+    """Each network's own curve, for the page to draw when that network is marked.
+
+    `y` is `[network, time]` or `[network, teacher, time]`; times are thinned evenly, with the first and the last kept,
+    until it is no more than `limit` bytes.
+    """
+    y, x = np.asarray(y, dtype="<f4"), np.asarray(x, dtype=float)
+    most = max(2, limit // max(1, 4 * y.size // max(1, y.shape[-1])))
+    if y.shape[-1] > most:
+        kept = np.unique(np.linspace(0, y.shape[-1] - 1, most).round().astype(int))
+        x, y = x[kept], y[..., kept]
+    names = [axes_of(int(p)) for p in np.asarray(panel)]
+    return {
+        "id": [int(i) for i in np.asarray(ids)],
+        "xaxis": [n[0] for n in names],
+        "yaxis": [n[1] for n in names],
+        "x": [float(f"{v:.6g}") for v in x],
+        "y": {"dtype": "f4", "shape": list(y.shape), "bdata": base64.b64encode(y.tobytes()).decode()},
+    }

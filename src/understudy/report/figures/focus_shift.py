@@ -1,0 +1,127 @@
+"""Students that first chase a strong teacher node and then turn to a weaker one."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int, Num
+from matplotlib.figure import Figure
+
+from understudy.report import style
+from understudy.report.figures import _pages as pages
+from understudy.report.figures._shapes import agree
+
+
+@dataclass(frozen=True, eq=False)
+class FocusShift:
+    """Correlation of each student to each teacher node against epoch: rows are networks, columns teacher nodes.
+
+    Seed 1 figure 6. A student has the same colour all along its row; those whose best teacher did not change are grey.
+    """
+
+    epochs: Num[np.ndarray, "time"]
+    correlation: Num[np.ndarray, "net teacher student time"]
+    network: Int[np.ndarray, "net"]
+    seed: Int[np.ndarray, "net"]
+    shifted: Bool[np.ndarray, "net student"] | None = None
+    """Which students shifted; left out, those that first kept to another teacher node (correlation over 0.5, more than
+    with any other) than the one they match (over 0.95) at the end."""
+
+    def __post_init__(self) -> None:
+        nets, teachers, students = np.shape(self.correlation)[:3]
+        agree(
+            self,
+            {
+                "correlation": (nets, teachers, students, len(self.epochs)),
+                "network": (nets,),
+                "seed": (nets,),
+                "shifted": (nets, students),
+            },
+        )
+
+    def _shifted(self) -> Bool[np.ndarray, "net student"]:
+        if self.shifted is not None:
+            return self.shifted
+        known = np.nan_to_num(self.correlation, nan=-1.0)
+        best, value = known.argmax(axis=1), known.max(axis=1)
+        elsewhere = (best != best[..., -1:]) & (value > 0.5)
+        return elsewhere.any(axis=-1) & (value[..., -1] > 0.95)
+
+    def paper(self) -> Figure:
+        nets, teachers, students, _ = self.correlation.shape
+        shifted = self._shifted()
+        marker = "o" if len(self.epochs) == 1 else None
+        with style.paper():
+            figure, axes = style.panels(nets, teachers, height=1.15)
+            for i, ax in enumerate(axes):
+                net, teacher = divmod(i, teachers)
+                colours = dict(zip(np.flatnonzero(shifted[net]).tolist(), style.categories(students), strict=False))
+                for s in np.flatnonzero(~shifted[net]).tolist():
+                    ax.plot(
+                        self.epochs,
+                        self.correlation[net, teacher, s],
+                        color=style.CONTEXT,
+                        linewidth=0.4,
+                        marker=marker,
+                    )
+                for s, colour in colours.items():
+                    ax.plot(self.epochs, self.correlation[net, teacher, s], color=colour, linewidth=1.15, marker=marker)
+                if net == 0:
+                    ax.set_title(f"teacher-{teacher + 1}")
+                if teacher == 0:
+                    ax.set_ylabel(f"seed {self.seed[net]}")
+                ax.set(ylim=(-0.4, 1.02), yticks=[-0.4, 0, 0.4, 0.8])
+                if len(self.epochs) > 1:
+                    ax.set_xlim(self.epochs[0], self.epochs[-1])
+            figure.supylabel("correlation", fontsize=style.NORMAL)
+            figure.supxlabel("epoch", fontsize=style.NORMAL)
+            entries: style.Key = [
+                ("changed its teacher, ends matched (a colour a student)", {"color": style.CATEGORIES[0]}),
+                ("other students", {"color": style.CONTEXT, "linewidth": 0.6}),
+            ]
+            style.key(figure, entries if teachers > 1 else [], f"{students} students a network")
+            return style.finish(figure)
+
+    def page(self) -> pages.JSON:
+        nets, teachers, students, _ = self.correlation.shape
+        shifted = self._shifted()
+        data: list[pages.JSON] = []
+        for panel in range(nets * teachers):
+            net, teacher = divmod(panel, teachers)
+            xaxis, yaxis = pages.axes_of(panel)
+            colours = dict(zip(np.flatnonzero(shifted[net]).tolist(), style.categories(students), strict=False))
+            for s in sorted(range(students), key=lambda s: s in colours):
+                hover = (
+                    f"<b>student node {s}</b> of network {self.network[net]} (seed {self.seed[net]})<br>"
+                    f"epoch %{{x}}: correlation %{{y:.3f}} with teacher node {teacher}<extra></extra>"
+                )
+                data.append(
+                    {
+                        "type": "scatter",
+                        "mode": "lines" if len(self.epochs) > 1 else "markers",
+                        "x": pages.numbers(self.epochs),
+                        "y": pages.numbers(self.correlation[net, teacher, s]),
+                        "line": {"color": colours.get(s, style.HAIRLINE), "width": 2 if s in colours else 0.6},
+                        "marker": {"color": colours.get(s, style.HAIRLINE)},
+                        "customdata": pages.identity(np.full(len(self.epochs), self.network[net]), teacher, s),
+                        "hovertemplate": hover,
+                        "showlegend": False,
+                        "xaxis": xaxis,
+                        "yaxis": yaxis,
+                    }
+                )
+        layout = pages.layout(
+            [f"teacher node {t}" if net == 0 else "" for net in range(nets) for t in range(teachers)],
+            teachers,
+            x={},
+            y={"range": [-0.4, 1.03], "dtick": 0.4},
+            x_title="epoch",
+            y_title="",
+            note="coloured: changed its teacher and ends matched; grey: the other students",
+            x_left=True,
+            row_height=150,
+            legend=False,
+        )
+        for net in range(nets):
+            yaxis = pages.axes_of(net * teachers)[1]
+            layout["yaxis" + yaxis[1:]]["title"] = pages.title(f"correlation, seed {self.seed[net]}")
+        return {"data": data, "layout": layout}

@@ -1,0 +1,215 @@
+"""When each teacher node is first recovered: the strong ones first."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int, Num
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from understudy.report import style
+from understudy.report.figures import _pages as pages
+from understudy.report.figures._shapes import agree
+
+_MANY = 5_000
+
+
+@dataclass(frozen=True, eq=False)
+class RecoveryTime:
+    """First epoch at which each teacher node is recovered, a point a network, a panel a polarity.
+
+    What seed 0 figure 8 and seed 1 figure 7 say in words: strong teacher nodes first. Never recovered is grey, on top.
+    """
+
+    polarities: Num[np.ndarray, "panel"]
+    first: Num[np.ndarray, "panel net teacher"]
+    """Epoch of first recovery, infinite where it never came, NaN where there is no network."""
+    network: Int[np.ndarray, "panel net"]
+    last_epoch: float
+    strength: Num[np.ndarray, "panel teacher"] | None = None
+    """Fan-out norm of the teacher's nodes; left out, their index is the x axis."""
+    notes: tuple[str, ...] = ()
+    """What stands over each panel after its polarity, e.g. `rank correlation −0.96`."""
+
+    def __post_init__(self) -> None:
+        panels, nets, teachers = np.shape(self.first)
+        agree(self, {"polarities": (panels,), "network": (panels, nets), "strength": (panels, teachers)})
+        if self.notes:
+            agree(self, {"notes": (panels,)})
+
+    def _never(self) -> float:
+        """Where `never` lies on the logarithmic axis of epochs."""
+        return self.last_epoch * 1.6
+
+    def _floor(self) -> float:
+        """The first moment the axis can show: recovery at epoch 0 is drawn there."""
+        known = self.first[np.isfinite(self.first) & (self.first > 0)]
+        return float(known.min(initial=self.last_epoch))
+
+    def _points(self) -> tuple[np.ndarray, np.ndarray]:
+        """Positions on the axis of epochs, of networks and of their median (late if half of them never recover)."""
+        y = np.where(np.isposinf(self.first), self._never(), np.maximum(self.first, self._floor()))
+        middle = np.full((len(y), y.shape[2]), np.nan)
+        for p, t in np.ndindex(middle.shape):
+            known = y[p, ~np.isnan(y[p, :, t]), t]
+            if known.size:
+                middle[p, t] = np.median(known)
+        return y, np.where(middle > self.last_epoch, self._never(), middle)
+
+    def _x(self, panel: int) -> np.ndarray:
+        return np.arange(self.first.shape[2]) if self.strength is None else np.asarray(self.strength[panel])
+
+    def _n(self) -> int:
+        return int((~np.isnan(self.first)).any(axis=2).sum(axis=1).max(initial=0))
+
+    def paper(self) -> Figure:
+        count, nets, teachers = self.first.shape
+        rows, columns = style.grid(count, 5)
+        colours = style.ramp(teachers)
+        y, middle = self._points()
+        jitter = np.linspace(-0.28, 0.28, nets) if nets > 1 else np.zeros(1)
+        with style.paper():
+            figure, axes = style.panels(rows, columns, height=1.5, count=count, sharex=self.strength is None)
+            for p, ax in enumerate(axes):
+                x = self._x(p)
+                ax.set_yscale("log")
+                if self.strength is not None:
+                    ax.set_xscale("log")
+                for t in range(teachers):
+                    across = x[t] + jitter if self.strength is None else np.full(nets, x[t])
+                    never = y[p, :, t] > self.last_epoch
+                    many = y.size > _MANY
+                    look: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": many, "clip_on": False}
+                    ax.scatter(across[never], y[p, never, t], color=style.CONTEXT, alpha=0.6, **look)
+                    ax.scatter(across[~never], y[p, ~never, t], color=colours[t], alpha=0.45, **look)
+                inside = middle[p] <= self.last_epoch
+                ax.plot(x[inside], middle[p, inside], color=style.INK, linewidth=0.9, marker="o", markersize=2.2)
+                ax.plot(x[~inside], middle[p, ~inside], "o", color=style.CONTEXT, markersize=2.2)
+                note = f"\n{self.notes[p]}" if self.notes else ""
+                ax.set_title(f"p = {style.signed(self.polarities[p])}{note}", linespacing=1.25)
+                ax.set_ylim(self._floor() * 0.85, self._never() * 1.05)
+                ticks = _decades(self._floor(), self.last_epoch)
+                ax.set_yticks([*ticks, self._never()], [*(f"{t:g}" for t in ticks), "never"])
+                ax.minorticks_off()
+                ax.axhline(self.last_epoch * 1.25, color=style.CONTEXT, linewidth=0.5, linestyle=(0, (1, 2)))
+                self._name_strengths(ax, x)
+            for ax in axes[::columns]:
+                ax.set_ylabel("epoch of recovery")
+            name = "teacher index" if self.strength is None else "strength of the teacher node ‖v*‖"
+            figure.supxlabel(name, fontsize=style.NORMAL)
+            entries: style.Key = (
+                ("median", {"color": style.INK, "marker": "o", "markersize": 2.2}),
+                ("a network", {"linestyle": "none", "marker": "o", "markersize": 1.8, "color": colours[0]}),
+            )
+            style.key(figure, entries, f"n = {self._n()} seeds")
+            return style.finish(figure)
+
+    def _name_strengths(self, ax: Axes, x: np.ndarray) -> None:
+        if self.strength is None:
+            ax.set_xticks(x[:: max(1, len(x) // 5)])
+            return
+        ticks, low, high = _strength_axis(x)
+        ax.set_xticks(ticks, [f"{v:.2g}" for v in ticks])
+        ax.set_xlim(low, high)
+
+    def page(self) -> pages.JSON:
+        count, nets, teachers = self.first.shape
+        _, columns = style.grid(count, 5)
+        colours = style.ramp(teachers)
+        y, middle = self._points()
+        kind = "scattergl" if y.size > _MANY else "scatter"
+        data: list[pages.JSON] = []
+        for p, polarity in enumerate(self.polarities):
+            xaxis, yaxis = pages.axes_of(p)
+            at = {"xaxis": xaxis, "yaxis": yaxis, "showlegend": False}
+            x = self._x(p)
+            node = np.broadcast_to(np.arange(teachers), (nets, teachers))
+            whose = np.broadcast_to(self.network[p][:, None], (nets, teachers))
+            shift = np.linspace(-0.28, 0.28, nets)[:, None] if self.strength is None and nets > 1 else 0.0
+            for late in (True, False):
+                part = ~np.isnan(y[p]) & ((y[p] > self.last_epoch) == late)
+                when = "never recovered" if late else "first recovered at epoch %{y:.3~g}"
+                hover = f"network %{{customdata[0]}}, <b>teacher node %{{customdata[1]}}</b><br>{when}"
+                scale = [[i / max(1, teachers - 1), c] for i, c in enumerate(colours)]
+                marker: pages.JSON = {"size": 4, "opacity": 0.6, "color": style.CONTEXT}
+                if not late:
+                    scale = scale if teachers > 1 else [[0, colours[0]], [1, colours[0]]]
+                    marker.update(color=pages.numbers(node[part]), colorscale=scale, cmin=0, cmax=max(1, teachers - 1))
+                data.append(
+                    {
+                        "type": kind,
+                        "mode": "markers",
+                        "x": pages.numbers((x + shift * np.ones((nets, 1)))[part]),
+                        "y": pages.numbers(y[p][part]),
+                        "marker": marker,
+                        "customdata": pages.identity(whose[part], node[part], -1),
+                        "hovertemplate": hover + f"<extra>p = {style.signed(polarity)}</extra>",
+                        **at,
+                    }
+                )
+            inside = middle[p] <= self.last_epoch
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "x": pages.numbers(x[inside]),
+                    "y": pages.numbers(middle[p, inside]),
+                    "line": {"color": style.HAIRLINE, "width": 1.5},
+                    "marker": {"size": 5, "color": style.HAIRLINE},
+                    "customdata": pages.identity(-1, np.flatnonzero(inside), -1) if inside.any() else [],
+                    "hovertemplate": "<b>teacher node %{customdata[1]}</b><br>median epoch of recovery %{y:.3~g}"
+                    f"<extra>p = {style.signed(polarity)}</extra>",
+                    **at,
+                }
+            )
+        ticks = _decades(self._floor(), self.last_epoch)
+        titles = [f"p = {style.signed(p)}" for p in self.polarities]
+        if self.notes:
+            titles = [f"{t}<br>{n}" for t, n in zip(titles, self.notes, strict=True)]
+        low, high = np.log10(self._floor() * 0.85), np.log10(self._never() * 1.08)
+        layout = pages.layout(
+            titles,
+            columns,
+            x={"type": "log"}
+            if self.strength is not None
+            else {"range": [-0.8, teachers - 0.2], "dtick": max(1, teachers // 5)},
+            y={
+                "type": "log",
+                "range": [round(float(low), 4), round(float(high), 4)],
+                "tickvals": [*ticks, self._never()],
+                "ticktext": [*(f"{t:g}" for t in ticks), "never"],
+            },
+            x_title="teacher index" if self.strength is None else "strength of the teacher node ‖v*‖",
+            y_title="epoch of recovery",
+            note=f"line: median, n = {self._n()} seeds",
+            row_height=250,
+            column_width=190,
+            legend=False,
+        )
+        layout["margin"]["t"] += 14 if self.notes else 0
+        if self.strength is not None:
+            for p in range(count):
+                axis = layout["xaxis" + pages.axes_of(p)[0][1:]]
+                axis.pop("matches", None)
+                ticks, lowest, highest = _strength_axis(self._x(p))
+                axis.update(showticklabels=True, tickvals=ticks, ticktext=[f"{v:.2g}" for v in ticks])
+                axis["range"] = [round(float(np.log10(lowest)), 4), round(float(np.log10(highest)), 4)]
+        return {"data": data, "layout": layout}
+
+
+def _decades(low: float, high: float) -> list[float]:
+    """1, 2, 5, 10, … between two epochs; only the powers of ten where that would be many."""
+    steps = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5)]
+    ticks = [s for s in steps if low * 0.999 <= s <= high * 1.001]
+    return ticks if len(ticks) <= 8 else [t for t in ticks if f"{t:e}"[0] == "1"]
+
+
+def _strength_axis(strength: Num[np.ndarray, "teacher"]) -> tuple[list[float], float, float]:
+    """Ticks and both ends of a logarithmic axis of strengths: powers of ten, or the ends where it is short."""
+    low, high = float(np.min(strength)), float(np.max(strength))
+    if high / low <= 1.5:
+        return [float(f"{np.sqrt(low * high):.2g}")], low / 1.5, high * 1.5
+    powers = [10.0**e for e in range(-9, 9) if low * 0.99 <= 10.0**e <= high * 1.01]
+    room = (high / low) ** 0.08
+    return powers if len(powers) > 1 else [low, high], low / room, high * room

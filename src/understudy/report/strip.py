@@ -1,0 +1,90 @@
+"""A strip: the values a claim was decided on, against its tolerance, small enough to stand in a line."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+WIDTH, HEIGHT, FOOT = 240, 58, 40
+MARGIN = 6
+TICKS = 60
+"""Up to this many values are drawn one by one, more as a histogram."""
+BINS = 48
+
+
+def strip(values: Sequence[float], low: float | None, high: float | None) -> str:
+    """Inline SVG; colours come from the page's classes, and the words for those who cannot see it from its label."""
+    finite = sorted(value for value in values if math.isfinite(value))
+    if not finite:
+        return '<p class="strip note">no distribution kept</p>'
+    bounds = [bound for bound in (low, high) if bound is not None and math.isfinite(bound)]
+    left, right = min(finite + bounds), max(finite + bounds)
+    room = (right - left) * 0.06 or abs(left) * 0.1 or 1.0
+    left, right = left - room, right + room
+
+    def x(value: float) -> float:
+        return MARGIN + (value - left) / (right - left) * (WIDTH - 2 * MARGIN)
+
+    marks = _ticks([x(value) for value in finite]) if len(finite) <= TICKS else _bars([x(value) for value in finite])
+    begin = 0.0 if low is None or not math.isfinite(low) else x(low)
+    end = float(WIDTH) if high is None or not math.isfinite(high) else x(high)
+    band = (
+        f'<rect class="tolerance" x="{begin:.1f}" y="0" width="{max(end - begin, 1.5):.1f}" height="{FOOT}"/>'
+        if bounds
+        else ""
+    )
+    edges = "".join(f'<path class="bound" d="M{x(bound):.1f} 0V{FOOT}"/>' for bound in bounds)
+    return (
+        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_words(values, low, high)}">'
+        f'{band}<path class="axis" d="M0 {FOOT}H{WIDTH}"/>{marks}{edges}{_labels(finite, bounds, x)}</svg>'
+    )
+
+
+def _ticks(places: Sequence[float]) -> str:
+    path = "".join(f"M{place:.1f} 12V{FOOT}" for place in places)
+    return f'<path class="tick" d="{path}"/>'
+
+
+def _bars(places: Sequence[float]) -> str:
+    wide = (WIDTH - 2 * MARGIN) / BINS
+    counts = [0] * BINS
+    for place in places:
+        counts[min(int((place - MARGIN) / wide), BINS - 1)] += 1
+    tall = (FOOT - 6) / max(counts)
+    path = "".join(
+        f"M{MARGIN + i * wide + 0.3:.1f} {FOOT}v{-count * tall:.1f}h{wide - 0.6:.1f}V{FOOT}z"
+        for i, count in enumerate(counts)
+        if count
+    )
+    return f'<path class="bar" d="{path}"/>'
+
+
+def _labels(finite: Sequence[float], bounds: Sequence[float], x: Callable[[float], float]) -> str:
+    """The tolerance's bounds where there are any, else the ends of the values; merged where they would collide."""
+    shown = sorted(set(bounds or (finite[0], finite[-1])))
+    places = [x(value) for value in shown]
+    if len(shown) == 2 and places[1] - places[0] < 64:
+        text, middle = f"{_short(shown[0])} to {_short(shown[1])}", sum(places) / 2
+        return _label(text, middle)
+    return "".join(_label(_short(value), place) for value, place in zip(shown, places, strict=True))
+
+
+def _label(text: str, place: float) -> str:
+    half = 3.2 * len(text)
+    anchor, at = ("start", 0.0) if place < half else ("end", WIDTH) if place > WIDTH - half else ("middle", place)
+    return f'<text x="{at:.1f}" y="{HEIGHT - 4}" text-anchor="{anchor}">{text}</text>'
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")
+
+
+def _words(values: Sequence[float], low: float | None, high: float | None) -> str:
+    finite = [value for value in values if math.isfinite(value)]
+    text = f"{len(values):,} values from {_short(min(finite))} to {_short(max(finite))}"
+    if low is None and high is None:
+        return text
+    inside = sum((low is None or value >= low) and (high is None or value <= high) for value in finite)
+    ends = [f"from {_short(low)}"] if low is not None else []
+    ends += [f"to {_short(high)}"] if high is not None else []
+    return f"{text}; {inside:,} within the tolerance {' '.join(ends)}"

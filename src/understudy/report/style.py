@@ -1,0 +1,213 @@
+"""How every figure looks: type, sizes, lines and colours, and how a figure becomes files."""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from jaxtyping import Num
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+NARROW, WIDE = 3.3, 6.8
+"""The two widths of a figure in inches: one column of a paper, or both."""
+SMALL, NORMAL = 7.0, 8.0
+"""Sizes of type in points: ticks and notes, titles and labels."""
+
+INK, SOFT, CONTEXT, HAIRLINE = "#222222", "#6b6b6b", "#b3b3b3", "#8a8a8a"
+ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
+CATEGORIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+"""Okabe and Ito's colours, without the yellow that is lost on white and the black that is lost on dark."""
+
+_MULTIPLES = ((0.5, "#F0C648"), (1.0, ORANGE), (2.0, SKY), (5.0, GREEN), (10.0, BLUE), (100.0, "#003A5C"))
+_STRENGTH = (0.2, 0.92)
+
+_RC: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": NORMAL,
+    "mathtext.fontset": "dejavusans",
+    "text.color": INK,
+    "axes.titlesize": NORMAL,
+    "axes.titlepad": 4.0,
+    "axes.labelsize": NORMAL,
+    "axes.labelpad": 3.0,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": SOFT,
+    "axes.linewidth": 0.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": False,
+    "xtick.labelsize": SMALL,
+    "ytick.labelsize": SMALL,
+    "xtick.color": SOFT,
+    "ytick.color": SOFT,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "xtick.major.width": 0.5,
+    "ytick.major.width": 0.5,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "xtick.major.size": 2.5,
+    "ytick.major.size": 2.5,
+    "xtick.minor.size": 1.5,
+    "ytick.minor.size": 1.5,
+    "xtick.major.pad": 2.0,
+    "ytick.major.pad": 2.0,
+    "lines.linewidth": 1.1,
+    "lines.solid_capstyle": "round",
+    "lines.markersize": 3.0,
+    "legend.frameon": False,
+    "legend.fontsize": SMALL,
+    "legend.handlelength": 1.5,
+    "legend.handletextpad": 0.5,
+    "legend.columnspacing": 1.3,
+    "legend.borderaxespad": 0.2,
+    "legend.borderpad": 0.0,
+    "figure.dpi": 100.0,
+    "figure.constrained_layout.h_pad": 0.03,
+    "figure.constrained_layout.w_pad": 0.03,
+    "savefig.dpi": 300.0,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "understudy",
+}
+_NOT_LOOKS = ("backend", "interactive", "toolbar", "timezone", "webagg", "tk.", "macosx", "keymap", "datapath")
+
+
+@contextmanager
+def paper() -> Iterator[None]:
+    """The style for as long as the block lasts, whatever the user's own matplotlib settings are."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", matplotlib.MatplotlibDeprecationWarning)
+        looks: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(_NOT_LOOKS)} | _RC
+        context = matplotlib.rc_context(looks)
+        context.__enter__()
+    try:
+        yield
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", matplotlib.MatplotlibDeprecationWarning)
+            context.__exit__(None, None, None)
+
+
+def multiple_colour(multiple: float) -> str:
+    """The colour of an over-realization: orange for 1×, then sky, green and blue for 2×, 5× and 10×.
+
+    The same in every figure and lighter to darker; between two of these it is mixed by the logarithm.
+    """
+    at = [math.log(m) for m, _ in _MULTIPLES]
+    channels = np.array([to_rgb(c) for _, c in _MULTIPLES])
+    where = math.log(multiple) if multiple > 0 else at[0]
+    red, green, blue = (float(np.interp(where, at, channels[:, c])) for c in range(3))
+    return to_hex((red, green, blue))
+
+
+def ramp(count: int) -> list[str]:
+    """`count` colours from viridis, dark for the strongest or first, light for the weakest or last."""
+    positions = np.linspace(*_STRENGTH, count) if count > 1 else np.array([_STRENGTH[0]])
+    return [to_hex(c) for c in matplotlib.colormaps["viridis"](positions)]
+
+
+def categories(count: int) -> list[str]:
+    """`count` colours for things without an order: Okabe and Ito's first, then the same ones lighter and darker."""
+    shades = (0.0, 0.45, -0.4, 0.25, -0.2, 0.6)
+    colours = []
+    for i in range(count):
+        base = np.array(to_rgb(CATEGORIES[i % len(CATEGORIES)]))
+        shade = shades[(i // len(CATEGORIES)) % len(shades)]
+        red, green, blue = (base + (1 - base) * shade if shade >= 0 else base * (1 + shade)).tolist()
+        colours.append(to_hex((red, green, blue)))
+    return colours
+
+
+def number(value: float) -> str:
+    """A value in two digits as a person writes it: `0.25`, `3.2×10⁻⁷`."""
+    if not math.isfinite(value):
+        return "–"
+    if value == 0 or 0.01 <= abs(value) < 1000:
+        return f"{value:.2f}".replace("-", "−")
+    mantissa, exponent = f"{value:.1e}".split("e")
+    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{mantissa}×10{raised}".replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """`p = 0.5` is written with `0.5`, `log₁₀ loss` with `−6.45`: a true minus."""
+    return f"{value:g}".replace("-", "−")
+
+
+def grid(count: int, most: int) -> tuple[int, int]:
+    """Rows and columns for `count` panels with at most `most` in a row."""
+    rows = max(1, math.ceil(count / most))
+    return rows, math.ceil(count / rows)
+
+
+def panels(
+    rows: int, columns: int, *, height: float, width: float | None = None, count: int | None = None, **shared: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure of `rows × columns` panels, each row `height` inches, of which the first `count` are kept."""
+    width = width or (NARROW if columns == 1 else WIDE)
+    figure = Figure(figsize=(width, rows * height + 0.45), layout="constrained")
+    FigureCanvasAgg(figure)
+    shared = {"sharex": True, "sharey": True, **shared}
+    axes = list(figure.subplots(rows, columns, squeeze=False, **shared).flat)
+    kept = len(axes) if count is None else count
+    for i, spare in enumerate(axes[kept:], start=kept):
+        axes[i - columns].tick_params(labelbottom=True)
+        spare.remove()
+    return figure, axes[:kept]
+
+
+Key = Sequence[tuple[str, Mapping[str, Any]]]
+"""What a line above the panels explains: words, and how their line looks."""
+
+
+def key(figure: Figure, entries: Key, note: str) -> None:
+    """One line above the panels: what each line stands for, then a note such as the number of seeds."""
+    handles = [Line2D([], [], **{"color": SOFT, **look}, label=label) for label, look in entries]
+    handles.append(Line2D([], [], linestyle="none", label=note))
+    columns = len(handles) if figure.get_figwidth() > NARROW or len(handles) < 4 else math.ceil(len(handles) / 2)
+    room = {} if entries else {"handlelength": 0.0, "handletextpad": 0.0}
+    legend = figure.legend(handles=handles, loc="outside upper left", ncols=columns, **room)
+    legend.get_texts()[-1].set_color(SOFT)
+
+
+def spread(wanted: Num[np.ndarray, "label"], gap: float) -> Num[np.ndarray, "label"]:
+    """Where to put labels so that neighbours are `gap` apart and each is as near as that allows to where it belongs."""
+    order = np.argsort(wanted, kind="stable")
+    # Kept apart by `gap`, the labels less their own steps only have to be in order: blocks that clash take their mean.
+    blocks: list[list[float]] = []
+    for rank, i in enumerate(order):
+        blocks.append([float(wanted[i]) - rank * gap, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (a, m), (b, n) = blocks[-2:]
+            blocks[-2:] = [[(a * m + b * n) / (m + n), m + n]]
+    placed = np.repeat([b[0] for b in blocks], [int(b[1]) for b in blocks]) + gap * np.arange(len(order))
+    result = np.empty(len(order))
+    result[order] = placed
+    return result
+
+
+def finish(figure: Figure) -> Figure:
+    """Lay the figure out once and for all, so that it is the same however often it is saved."""
+    figure.draw_without_rendering()
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
+    return figure
+
+
+def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
+    """Write `stem.pdf` and `stem.svg`, byte for byte the same each time."""
+    stem = Path(stem)
+    pdf, svg = stem.with_name(stem.name + ".pdf"), stem.with_name(stem.name + ".svg")
+    with paper():
+        figure.savefig(pdf, metadata={"Creator": "understudy", "Producer": "matplotlib", "CreationDate": None})
+        figure.savefig(svg, metadata={"Creator": "understudy", "Date": None})
+    return pdf, svg

@@ -1,0 +1,96 @@
+"""How students start: sizes from their teacher's, weights from their own seeds.
+
+A student is built from its seed alone, in float64, then takes its teacher's dtype and device. With the same seed, a
+wider student's first layer begins with a narrower one's.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy._random import Stream, normal, uniform
+from understudy.nets import Layer, Population
+
+
+def hidden_sizes(teacher_sizes: Sequence[int], multiple: float) -> tuple[int, ...]:
+    """Hidden sizes of students `multiple` times as wide as a teacher of sizes (d, m_1, …, C): S0's over-realization."""
+    wanted = [multiple * m for m in teacher_sizes[1:-1]]
+    whole = [round(n) if math.isfinite(n) else 0 for n in wanted]
+    if any(n < 1 or abs(n - w) > 1e-9 * n for n, w in zip(whole, wanted, strict=True)):
+        raise UserError(
+            f"multiple {multiple:g} of the hidden sizes of a teacher {'-'.join(map(str, teacher_sizes))} gives "
+            f"{', '.join(f'{w:g}' for w in wanted)} nodes: each must be a whole number of at least 1"
+        )
+    return tuple(whole)
+
+
+def gaussian(
+    teacher: Population,
+    *,
+    multiple: float = 1,
+    scale: float = 0.005,
+    seeds: Iterable[int] | None = None,
+    bias: float = 0.0,
+    slope: float | None = None,
+) -> Population:
+    """Weights N(0, scale²), every bias the same: how the two-layer students of S0 and S1 start.
+
+    `seeds`, one per teacher, are the teachers' own unless given; `slope` likewise.
+    """
+    if not (math.isfinite(scale) and scale >= 0):
+        raise UserError(f"scale must be a finite number of at least 0, got {scale}")
+
+    def weights(seed: int, layer: int, out: int, into: int) -> Tensor:
+        return scale * normal(seed, Stream.STUDENT, layer << 32, out * into).view(out, into)
+
+    def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
+        return torch.full((out,), float(bias), dtype=torch.float64)
+
+    return _assembled(teacher, multiple, seeds, slope, weights, biases)
+
+
+def like_linear(
+    teacher: Population, *, multiple: float = 1, seeds: Iterable[int] | None = None, slope: float | None = None
+) -> Population:
+    """Weights and biases U(±1/√fan-in), as `torch.nn.Linear` starts: the deep students of S0, S1 and S2."""
+
+    def spread(seed: int, step: int, count: int, into: int) -> Float[Tensor, "count"]:
+        return (2.0 * uniform(seed, Stream.STUDENT, step, count) - 1.0) / math.sqrt(into)
+
+    def weights(seed: int, layer: int, out: int, into: int) -> Tensor:
+        return spread(seed, layer << 32, out * into, into).view(out, into)
+
+    def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
+        return spread(seed, (layer << 32) + 1, out, into)
+
+    return _assembled(teacher, multiple, seeds, slope, weights, biases)
+
+
+def _assembled(
+    teacher: Population,
+    multiple: float,
+    seeds: Iterable[int] | None,
+    slope: float | None,
+    weights: Callable[[int, int, int, int], Tensor],
+    biases: Callable[[int, int, int, int], Tensor],
+) -> Population:
+    """Networks of weights(seed, layer, out, in) and biases(seed, layer, out, in), with biases where the teacher has."""
+    names = [int(s) for s in (teacher.seeds if seeds is None else seeds)]
+    if len(names) != len(teacher):
+        raise UserError(f"seeds must be one per teacher ({len(teacher)}), got {len(names)}")
+    sizes = (teacher.sizes[0], *hidden_sizes(teacher.sizes, multiple), teacher.sizes[-1])
+
+    def stacked(make: Callable[[int, int, int, int], Tensor], layer: int) -> Tensor:
+        made = torch.stack([make(seed, layer, sizes[layer + 1], sizes[layer]) for seed in names])
+        return made.to(device=teacher.device, dtype=teacher.dtype)
+
+    layers = tuple(
+        Layer(stacked(weights, i), None if model.bias is None else stacked(biases, i))
+        for i, model in enumerate(teacher.layers)
+    )
+    names_there = torch.tensor(names, dtype=torch.int64, device=teacher.device)
+    return Population(layers, names_there, teacher.slope if slope is None else float(slope))

@@ -1,0 +1,131 @@
+"""Many networks at once by batched matrix products, on the CPU and on CUDA."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from understudy.nets import Layer, activate, gate
+from understudy.training.batches import batch_indices
+from understudy.training.packing import ALIGN, State, padded
+from understudy.training.problem import Problem
+
+_CHUNK = 10
+"""Steps whose samples are gathered at once: enough to hide the call, few enough to stay in cache."""
+
+
+def batched(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
+    """Engine over stacked tensors (see `Engine`): manual backpropagation, one product a layer for all networks."""
+    if len(problem) == 1:
+        # A product of one matrix takes another way through BLAS than one of several, with other rounding.
+        twice = problem.seeds.new_zeros(2)
+        pair = state.pick(twice)
+        losses = batched(problem.pick(twice), pair, first, count)[:1]
+        state.put(twice[:1], pair.pick(twice[:1]))
+        return losses
+    batch, samples = problem.optimiser.batch, problem.inputs.shape[1]
+    if batch is None:
+        every = torch.arange(samples, device=problem.seeds.device).expand(len(problem), count, samples)
+        return _take(problem, state, first, every, chunk=1)
+    return _take(problem, state, first, batch_indices(problem.seeds, first, count, batch, samples), _CHUNK)
+
+
+def _take(
+    problem: Problem, state: State, first: int, indices: Int[Tensor, "net step batch"], chunk: int
+) -> Float[Tensor, "net step"]:
+    nets, count, batch = indices.shape
+    losses = problem.inputs.new_empty(nets, count)
+    work = Workspace(problem, min(chunk, count), batch)
+    for start in range(0, count, chunk):
+        stop = min(start + chunk, count)
+        work.gather(problem, indices[:, start:stop])
+        for slot in range(stop - start):
+            work.step(problem, state, first + start + slot, slot)
+        losses[:, start:stop] = work.reported(problem, stop - start).T
+    return losses
+
+
+def _matrices(nets: int, rows: int, columns: int, like: Tensor) -> Float[Tensor, "net row column"]:
+    """Room for a matrix a network, each on an aligned address."""
+    return like.new_zeros(nets, padded(rows * columns))[:, : rows * columns].unflatten(1, (rows, columns))
+
+
+class Workspace:
+    """The buffers of one piece, allocated once and used for every step."""
+
+    def __init__(self, problem: Problem, chunk: int, batch: int) -> None:
+        nets, sizes, like = len(problem), problem.packing.shape.sizes, problem.inputs
+        self.batch = batch
+        # A batch is rounded up so that every network's inputs, targets and outputs start aligned; the rows that this
+        # adds are never read.
+        self.stride = next(b for b in range(batch, batch + ALIGN) if b * sizes[0] % ALIGN == b * sizes[-1] % ALIGN == 0)
+        self.inputs = like.new_empty(chunk, nets, self.stride, sizes[0])
+        self.targets = like.new_empty(chunk, nets, self.stride, sizes[-1])
+        self.outputs = like.new_empty(chunk, nets, self.stride, sizes[-1])
+        self.before = [_matrices(nets, batch, n, like) for n in sizes[1:-1]]
+        self.hidden = [_matrices(nets, batch, n, like) for n in sizes[1:-1]]
+        self.deltas = [_matrices(nets, batch, n, like) for n in sizes[1:]]
+        self.rate = problem.rate.to(like.dtype).view(nets, 1, 1)
+        plain = problem.optimiser.plain
+        self.gradient = None if plain else problem.packing.empty(nets, like)
+        # Plain steps add −rate·gradient to the parameters as it is found; others first collect the mean gradient.
+        self.scale = self.rate * (-1.0 / batch) if plain else torch.full_like(self.rate, 1.0 / batch)
+
+    def gather(self, problem: Problem, indices: Int[Tensor, "net step batch"]) -> None:
+        nets, steps, batch = indices.shape
+        samples = problem.inputs.shape[1]
+        rows = indices.new_zeros(steps, nets, self.stride)
+        rows[:, :, :batch] = indices.transpose(0, 1)
+        for source, which, into in (
+            (problem.inputs, problem.set_of, self.inputs),
+            (problem.targets, problem.teacher_of, self.targets),
+        ):
+            where = rows + (which * samples).view(nets, 1)
+            torch.index_select(source.flatten(0, 1), 0, where.flatten(), out=into[:steps].flatten(0, 2))
+
+    def step(self, problem: Problem, state: State, number: int, slot: int) -> None:
+        """One step for every network, with the samples gathered in `slot`."""
+        layers = problem.packing.layers(state.blocks)
+        output = self._forward(layers, problem.packing.shape.slope, slot)
+        residual = problem.objective.residual(output, self.targets[slot, :, : self.batch])
+        torch.mul(residual, self.scale, out=self.deltas[-1])
+        if self.gradient is None:
+            self._backward(problem, layers, layers, slot, beta=1.0)
+            return
+        self._backward(problem, layers, problem.packing.layers(self.gradient), slot, beta=0.0)
+        for i, (block, gradient) in enumerate(zip(state.blocks, self.gradient, strict=True)):
+            kept = tuple(slot[i] for slot in state.slots)
+            problem.optimiser.update(block, gradient, kept, self.rate.view(-1, 1), number)
+
+    def _forward(self, layers: tuple[Layer, ...], slope: float, slot: int) -> Float[Tensor, "net sample out"]:
+        h = self.inputs[slot, :, : self.batch]
+        for (weight, bias), z, after in zip(
+            layers, (*self.before, self.outputs[slot, :, : self.batch]), (*self.hidden, None), strict=True
+        ):
+            if bias is None:
+                torch.bmm(h, weight.transpose(1, 2), out=z)
+            else:
+                torch.baddbmm(bias.unsqueeze(1), h, weight.transpose(1, 2), out=z)
+            h = z if after is None else activate(z, slope, out=after)
+        return h
+
+    def _backward(
+        self, problem: Problem, layers: tuple[Layer, ...], into: tuple[Layer, ...], slot: int, beta: float
+    ) -> None:
+        """Add the scaled gradient of every layer to `into`, or write it there (beta 0), from the outputs down."""
+        for i in reversed(range(len(layers))):
+            delta = self.deltas[i]
+            if i:
+                # Before the weights move: `into` may be the parameters themselves.
+                torch.bmm(delta, layers[i].weight, out=self.deltas[i - 1])
+                self.deltas[i - 1].mul_(gate(self.before[i - 1], problem.packing.shape.slope))
+            below = self.hidden[i - 1] if i else self.inputs[slot, :, : self.batch]
+            into[i].weight.baddbmm_(delta.transpose(1, 2), below, beta=beta)
+            bias = into[i].bias
+            if bias is not None:
+                bias.mul_(beta).add_(delta.sum(1))
+
+    def reported(self, problem: Problem, steps: int) -> Float[Tensor, "step net"]:
+        outputs, targets = self.outputs[:steps, :, : self.batch], self.targets[:steps, :, : self.batch]
+        return problem.objective.reported(outputs, targets).mean(-1)
