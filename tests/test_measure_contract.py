@@ -1,5 +1,6 @@
 """What every registered measure keeps: shape, finiteness, company, its declared symmetries and only those."""
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
@@ -19,8 +20,13 @@ every = pytest.mark.parametrize("subject", registered(), ids=lambda subject: sub
 both = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 
 
+@functools.cache
+def numbers(count: int, seed: int) -> Tensor:
+    return normal(seed, Stream.EVALUATION, 0, count)
+
+
 def gaussian(*shape: int, seed: int) -> Tensor:
-    return normal(seed, Stream.EVALUATION, 0, math.prod(shape)).view(shape)
+    return numbers(math.prod(shape), seed).clone().view(shape)
 
 
 def population(sizes: tuple[int, ...], seed: int) -> Population:

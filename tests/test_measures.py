@@ -168,6 +168,11 @@ class TestAlignment:
         torch.testing.assert_close(measures.alignment_eps(teacher, student), torch.tensor([[[root, 1.5, 0.0]]]))
         assert measures.eps_aligned(teacher, student, 0.75).tolist() == [[[True, False, True]]]
 
+    def test_right_angles_do_not_exceed_one(self) -> None:
+        # ½ √2 √2 rounds to 1 + 2⁻⁵².
+        axes = torch.eye(3, dtype=torch.float64)
+        assert torch.equal(measures.sin_angle(axes[None], axes[None])[0], 1 - axes)
+
     @pytest.mark.parametrize("about", [0.0, math.pi])
     @pytest.mark.parametrize("angle", [1e-1, 1e-4, 1e-7, 1e-10])
     def test_tiny_angles_are_told_apart(self, angle: float, about: float) -> None:

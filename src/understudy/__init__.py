@@ -37,6 +37,7 @@ _ROOMS = (
     "studies",
     "teachers",
     "theory",
+    "training",
 )
 _NAMES = {
     "Population": "nets",

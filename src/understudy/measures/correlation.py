@@ -96,8 +96,8 @@ class Correlation:
     def _inverse_length(self, side: _Side) -> Float[Tensor, "net node"]:
         """One over the length of each node's centred activations; 0 for a node that is dead or not finite."""
         noise = _ROUNDINGS * torch.finfo(self._dtype).eps * side.mean
-        live = side.square.isfinite() & (side.square > self._count * noise.square())
-        return torch.where(live, side.square.rsqrt(), 0.0)
+        # NaN fails the comparison, and one over infinity is 0.
+        return torch.where(side.square > self._count * noise.square(), side.square.rsqrt(), 0.0)
 
 
 def _moments(

@@ -17,7 +17,8 @@ def activate(x: Float[Tensor, "*shape"], slope: float, out: Tensor | None = None
 def gate(x: Float[Tensor, "*shape"], slope: float) -> Float[Tensor, "*shape"] | Bool[Tensor, "*shape"]:
     """What multiplies a gradient on its way back: 1 for x ≥ 0, the slope below."""
     above = x >= 0
-    return above if not slope else torch.where(above, 1.0, slope).to(x.dtype)
+    # Numbers of x's own precision: plain ones would be rounded to float32 on the way.
+    return above if not slope else torch.where(above, x.new_ones(()), x.new_full((), slope))
 
 
 def activation_name(slope: float) -> str:

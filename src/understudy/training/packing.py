@@ -1,4 +1,4 @@
-"""A population's parameters as blocks, one a weight matrix or bias: what optimisers, engines and checkpoints work on."""
+"""Parameters as blocks, one a weight matrix or bias: what optimisers, engines and checkpoints work on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain loop: one network, autograd, float64, torch.optim. Slow and obvious; every engine must give what it gives."""
+"""The plain loop: one network, autograd, float64, torch.optim. Every engine must give what it gives."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ const INKS = new Set(["black", "#000", "#000000", "rgb(0,0,0)", "rgb(0, 0, 0)"])
 const PAPERS = new Set(["white", "#fff", "#ffffff", "rgb(255,255,255)", "rgb(255, 255, 255)"]);
 const DIM = 0.12;
 const NARROW = 560;
+const MANY_POINTS = 6000;
+const PAPER = 680; // what A4 and Letter have between their margins, in CSS pixels
 const CONFIG = { displaylogo: false, responsive: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
 
 let plotly = null; // the promise of a drawing library
@@ -119,9 +121,10 @@ function prepareLayout(spec, width) {
   return paintLayout(layout);
 }
 
-function hasWebGL() {
-  hasWebGL.answer ??= Boolean(document.createElement("canvas").getContext("webgl"));
-  return hasWebGL.answer;
+// A browser keeps few WebGL contexts, warns of slow ones and may have none: SVG serves all but the largest traces.
+function needsWebGL(trace) {
+  if ((trace.x ?? trace.y ?? []).length < MANY_POINTS) return false;
+  return Boolean(make("canvas").getContext("webgl", { failIfMajorPerformanceCaveat: true }));
 }
 
 function networksOf(trace) {
@@ -190,6 +193,7 @@ function curvesOf(curves, marked) {
 function makeFigure(element) {
   const box = element.querySelector(".plot-box");
   const plot = element.querySelector(".plot");
+  const least = plot.style.minWidth;
   let state = "waiting";
   let curves = null;
   let plain = [];
@@ -200,13 +204,13 @@ function makeFigure(element) {
     if (state !== "waiting") return;
     state = "drawing";
     try {
-      const Plotly = await loadPlotly();
+      const Plotly = window.Plotly ?? (await loadPlotly()); // without a pause where one can be spared: printing cannot wait
       const spec = json(".spec");
       curves = json(".curves");
       rememberColours();
       for (const trace of spec.data) {
         trace.type ??= "scatter";
-        if (trace.type === "scattergl" && !hasWebGL()) trace.type = "scatter";
+        if (trace.type === "scattergl" && !needsWebGL(trace)) trace.type = "scatter";
         paintTrace(trace);
       }
       plain = spec.data.map(({ opacity, selectedpoints, selected, unselected }) => ({ opacity, selectedpoints, selected, unselected }));
@@ -255,8 +259,12 @@ function makeFigure(element) {
     window.Plotly.react(plot, [...data, ...overlays, ...own], paintLayout(plot.layout));
   }
 
-  function resize() { if (state === "drawn") window.Plotly.Plots.resize(plot); }
-  return { element, draw, update, resize };
+  function print(on) {
+    Object.assign(plot.style, on ? { width: `${PAPER}px`, minWidth: 0 } : { width: "", minWidth: least });
+    if (state === "drawn") window.Plotly.relayout(plot, on ? { width: PAPER } : { width: null, autosize: true });
+    else if (on) draw();
+  }
+  return { element, draw, update, print };
 }
 
 function startFigures() {
@@ -272,12 +280,5 @@ function startFigures() {
   const updateAll = () => { for (const figure of figures) figure.update(); };
   theme.listeners.push(updateAll);
   mark.listeners.push(updateAll);
-  return {
-    print(on) {
-      for (const figure of figures) {
-        if (on) figure.draw();
-        figure.resize();
-      }
-    },
-  };
+  return { print(on) { for (const figure of figures) figure.print(on); } };
 }

@@ -33,12 +33,12 @@ function column(spec) {
   }
   const codes = revive(spec.codes);
   const numeric = spec.values.every((value) => value === null || typeof value === "number");
-  const order = spec.values.map((_, code) => code).filter((code) => spec.values[code] !== null);
-  order.sort((a, b) => (numeric ? spec.values[a] - spec.values[b] : collator.compare(spec.values[a], spec.values[b])));
-  const rank = spec.values.map((_, code) => (order.includes(code) ? order.indexOf(code) : NaN));
+  const sorted = numeric ? [] : spec.values.filter((value) => value !== null).sort(collator.compare);
+  const rank = new Map(sorted.map((value, at) => [value, at]));
+  const keys = spec.values.map((value) => (value === null ? NaN : numeric ? value : rank.get(value)));
   const measured = numeric && !spec.parameter && !spec.values.every((value) => value === null || Number.isInteger(value));
   const texts = spec.values.map((value) => (value === null ? "" : measured ? decimal(value) : String(value)));
-  return { ...base, numeric, value: (i) => spec.values[codes[i]], key: (i) => rank[codes[i]], text: (i) => texts[codes[i]] };
+  return { ...base, numeric, value: (i) => spec.values[codes[i]], key: (i) => keys[codes[i]], text: (i) => texts[codes[i]] };
 }
 
 function distinct(column, rows) {

@@ -57,10 +57,11 @@ class Hyperplanes:
         with style.paper():
             width = style.NARROW if columns < 3 else style.WIDE
             lines = -(-self.fan_out.shape[1] // 3)
-            height = width / columns + 0.12 * lines
+            height = width / columns + 0.12 * lines + 0.06
             figure, axes = style.panels(rows, columns, height=height, width=width, count=len(moments))
             for i, (t, ax) in enumerate(zip(moments, axes, strict=True)):
                 self._draw(ax, t)
+                ax.set_anchor("N")
                 ax.set_title(f"epoch {style.signed(self.epochs[t])}")
                 if i + columns >= len(moments):
                     ax.set_xlabel("$x_1$")
@@ -183,6 +184,7 @@ class Hyperplanes:
             handlelength=1.3,
             handletextpad=0.3,
             labelspacing=0.2,
+            borderpad=0.3,
         )
 
     def _segment(self, weight: np.ndarray, bias: float) -> np.ndarray:

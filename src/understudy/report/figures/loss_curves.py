@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int, Num
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from understudy.report import style
 from understudy.report.figures import _pages as pages
@@ -47,6 +48,7 @@ class LossCurves:
                     ax.fill_between(self.epochs, self.low[p, k], self.high[p, k], color=colour, alpha=0.2, linewidth=0)
                     ax.plot(self.epochs, self.loss[p, k], color=colour, marker=marker)
                 ax.set_title(f"p = {style.signed(self.polarities[p])}")
+                ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
                 if len(self.epochs) > 1:
                     ax.set_xlim(self.epochs[0], self.epochs[-1])
             low, high = axes[0].get_ylim()

@@ -1,0 +1,46 @@
+"""A configuration: everything that fixes a result, as TOML, and the name that follows from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from understudy._errors import UserError
+
+Config = dict[str, Any]
+"""{"study": name, "format": 1, "options": {…}}"""
+
+
+def to_toml(config: Config) -> str:
+    """Plain values first, then one table of options, in the order given."""
+    lines = [f"{key} = {_value(value)}" for key, value in config.items() if not isinstance(value, dict)]
+    for name, table in config.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{name}]", *(f"{key} = {_value(value)}" for key, value in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(item) for item in value)}]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, float | int | str):
+        return json.dumps(value, ensure_ascii=False)
+    raise TypeError(f"{value!r} has no place in a configuration")
+
+
+def from_toml(path: Path) -> Config:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: is not a configuration ({error}); restore it, or move the folder away") from error
+
+
+def name(config: Config) -> str:
+    """The folder that this configuration, and no other, runs in."""
+    return hashlib.sha256(to_toml(config).encode()).hexdigest()[:12]

@@ -1,0 +1,117 @@
+"""The folder of a run while it is made: never half-written, taken up where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from understudy._errors import UserError
+from understudy.store.config import Config, from_toml, name, to_toml
+from understudy.store.files import disk_errors, whole, write_text
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Parquet, the same bytes for the same rows."""
+    floats = [column for column in table.column_names if column in _FLOATS]
+    others = [column for column in table.column_names if column not in _FLOATS]
+    with whole(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd", use_dictionary=others, use_byte_stream_split=floats)
+
+
+class RunFolder:
+    """`out/<study>/<name of the configuration>/`, locked while it is worked on.
+
+    Finished epochs lie in `progress/`: the rows of each, and the state after the last. The state is written last, so
+    rows beyond it are of an epoch that was cut off, and are written again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.progress = path / "progress"
+
+    @classmethod
+    @contextmanager
+    def open(cls, out: Path, config: Config, need: int) -> Iterator[RunFolder]:
+        """Make or take up the folder of a configuration whose files will take about `need` bytes."""
+        folder = cls(out / config["study"] / name(config))
+        with disk_errors(folder.path):
+            folder._claim(config, need)
+            with (folder.path / ".lock").open("a") as lock:
+                _lock(lock, folder.path)
+                folder.progress.mkdir(exist_ok=True) if not folder.finished else None
+                yield folder
+
+    def _claim(self, config: Config, need: int) -> None:
+        said = self.path / "config.toml"
+        if said.is_file():
+            if to_toml(from_toml(said)) != to_toml(config):
+                raise UserError(
+                    f"{self.path}: belongs to another configuration (see its config.toml); choose another --out"
+                )
+            return
+        if self.path.is_dir() and any(entry.name not in (".lock", "progress") for entry in self.path.iterdir()):
+            raise UserError(f"{self.path}: holds files that are not of a run; move them away, or choose another --out")
+        existing = next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
+        free = shutil.disk_usage(existing).free
+        if free < need:
+            raise UserError(
+                f"{self.path}: this run needs about {need / 1e6:,.0f} MB and the disk has {free / 1e6:,.0f} MB free; "
+                "free some space, or choose another --out"
+            )
+        if not os.access(existing, os.W_OK):
+            raise UserError(f"{self.path}: {existing} is read-only; choose another folder with --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        write_text(said, to_toml(config))
+
+    @property
+    def finished(self) -> bool:
+        return (self.path / "report.html").is_file() and not self.progress.exists()
+
+    def state(self) -> tuple[dict[str, Tensor], float] | None:
+        """The state after the last finished epoch and the seconds worked so far; none before the first."""
+        path = self.progress / "state.safetensors"
+        if not path.is_file():
+            return None
+        with safe_open(path, "pt") as file:
+            return {key: file.get_tensor(key) for key in file.keys()}, float(file.metadata()["seconds"])  # noqa: SIM118
+
+    def save(self, epoch: int, tables: dict[str, pa.Table], state: dict[str, Tensor], seconds: float) -> None:
+        """An epoch is done."""
+        for table, rows in tables.items():
+            write_table(self.progress / f"{table}-{epoch:06}.parquet", rows)
+        with whole(self.progress / "state.safetensors") as temporary:
+            plain = {key: value.cpu().contiguous() for key, value in state.items()}
+            save_file(plain, temporary, metadata={"seconds": repr(seconds)})
+
+    def gather(self, tables: Sequence[str], epochs: int) -> None:
+        """All epochs' rows as the tables of the run."""
+        for table in tables:
+            parts = [pq.read_table(self.progress / f"{table}-{epoch:06}.parquet") for epoch in range(epochs + 1)]
+            write_table(self.path / f"{table}.parquet", pa.concat_tables(parts).combine_chunks())
+
+    def finish(self) -> None:
+        shutil.rmtree(self.progress, ignore_errors=True)
+
+
+def _lock(lock: IO[Any], path: Path) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UserError(
+            f"{path}: another process is at work on this run; wait for it, or choose another --out"
+        ) from error

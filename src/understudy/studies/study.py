@@ -1,0 +1,135 @@
+"""What a study is: options that fix it, what to train, which figures to draw, which claims follow."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from understudy._errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+    from understudy.report.story import Story
+    from understudy.store import Claim, Run
+    from understudy.training import Group, Objective, Optimiser
+
+FORMAT = 1
+"""Goes up whenever the same options would give another result, so that old runs keep their own folders."""
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """What a study trains: groups of networks, and each network's swept parameters in the same order."""
+
+    groups: tuple[Group, ...]
+    parameters: tuple[dict[str, Any], ...]
+    optimiser: Optimiser
+    epochs: int
+    steps: int
+    objective: Objective | None = None
+    pairs: bool = False
+    keep: frozenset[int] = frozenset()
+    """Epochs whose weights are kept, beside the first and the last."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Options that every study has."""
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    figures: ClassVar[str]
+    decides: ClassVar[str]
+    """The ids of the claims that its runs decide."""
+
+    seeds: int = 32
+    """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
+    dtype: Literal["float32", "float64"] = "float32"
+    """Numbers to train with."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train: auto takes a CUDA card where there is one."""
+
+    @classmethod
+    def quick(cls) -> Self:
+        """The same study made small."""
+        raise AssertionError(f"{cls.__name__} has no quick form")
+
+    def __post_init__(self) -> None:
+        check(self, "seeds", least=1)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse options that cannot be, before anything is written."""
+
+    def experiment(self) -> Experiment:
+        raise AssertionError(f"{type(self).__name__} trains nothing")
+
+    def story(self, run: Run) -> Story:
+        raise AssertionError(f"{type(self).__name__} has no story")
+
+    def claims(self, run: Run) -> list[Claim]:
+        raise AssertionError(f"{type(self).__name__} decides nothing")
+
+    def resolved(self) -> Self:
+        """With the device that `auto` means here."""
+        import torch
+
+        card = torch.cuda.is_available()
+        if self.device == "cuda" and not card:
+            raise UserError("--device: cuda was given, but torch sees no CUDA card here; allowed here: auto, cpu")
+        chosen = ("cuda" if card else "cpu") if self.device == "auto" else self.device
+        return type(self)(**(self.options() | {"device": chosen}))
+
+    def options(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def config(self) -> dict[str, Any]:
+        return {"study": self.name, "format": FORMAT, "options": self.options()}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        known = {field.name for field in fields(cls)}
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in config["options"].items() if k in known}
+        return cls(**options)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        import torch
+
+        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+
+    def command(self) -> str:
+        """What to type to make the same run again."""
+        plain = type(self)()
+        words = ["understudy run", self.name]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != getattr(plain, field.name):
+                shown = (
+                    " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value)
+                    if isinstance(value, tuple)
+                    else value
+                )
+                words.append(f"--{field.name.replace('_', '-')} {shown}")
+        return " ".join(words)
+
+
+def check(
+    study: Study, field: str, *, least: float | None = None, above: float | None = None, distinct: bool = False
+) -> None:
+    """Each value of an option is a finite number, no less than `least`, more than `above`; several are distinct."""
+    given = getattr(study, field)
+    values = given if isinstance(given, tuple) else (given,)
+    option = f"--{field.replace('_', '-')}"
+    if not values:
+        raise UserError(f"{option}: no value was given; give one or more numbers")
+    bound = f"from {least:g}" if least is not None else f"above {above:g}" if above is not None else "that is finite"
+    kind = "whole number" if isinstance(values[0], int) else "number"
+    for value in values:
+        low = (least is not None and value < least) or (above is not None and value <= above)
+        if not math.isfinite(value) or low:
+            raise UserError(f"{option}: {value} was given; allowed is a {kind} {bound}")
+    if distinct and len(set(values)) < len(values):
+        raise UserError(f"{option}: {' '.join(f'{v:g}' for v in values)} was given; name each value once")

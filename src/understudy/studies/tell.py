@@ -1,0 +1,82 @@
+"""What a finished run says: its claims, its figures, its page."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from understudy.report.page import write_page
+from understudy.report.story import Number, Story
+from understudy.report.style import save
+from understudy.store import Claim, Run
+from understudy.store.files import write_json
+from understudy.studies.study import Study
+
+_TABLES = ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "claims.json", "config.toml")
+
+
+def tell(study: Study, run: Run) -> Story:
+    """Write `claims.json`, `figures/` and `report.html` beside the tables."""
+    claims = study.claims(run)
+    write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
+    story = study.story(run)
+    figures = run.folder / "figures"
+    figures.mkdir(exist_ok=True)
+    files = list(_TABLES)
+    for figure in story.figures:
+        save(figure.kind.paper(), figures / figure.name)
+        files += [f"figures/{figure.name}.{ending}" for ending in ("pdf", "svg")]
+        film = getattr(figure.kind, "film", None)
+        if film is not None:
+            film(figures / f"{figure.name}.gif")
+            files.append(f"figures/{figure.name}.gif")
+    write_page(
+        run.folder / "report.html",
+        title=f"{study.name} — {study.summary}",
+        story=Story(story.headline, story.numbers + _numbers(run, claims), story.figures),
+        table=who_learned_whom(run),
+        claims=claims,
+        settings=study.options(),
+        environment=run.environment,
+        command=study.command(),
+        files=files,
+    )
+    return story
+
+
+def _numbers(run: Run, claims: list[Claim]) -> tuple[Number, ...]:
+    held = Number(f"{sum(c.holds for c in claims)} of {len(claims)}", "claims hold")
+    return (Number(duration(run.environment["seconds"]), "to train"), *([held] if claims else []))
+
+
+def duration(seconds: float) -> str:
+    """In words of two units at most."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+
+
+def who_learned_whom(run: Run) -> pa.Table:
+    """A row for every teacher node of every network as training ended, with its best student and since when."""
+    from understudy.studies.two_layer_claims import first_epochs, strengths
+
+    epoch = int(run.epochs[-1])
+    strength, first = strengths(run), first_epochs(run)
+    columns = {c: run.matched("teacher", c, epoch=epoch) for c in ("student", "correlation", "sin_angle", "bias_gap")}
+    network, teacher = np.nonzero(~np.isnan(columns["correlation"]))
+    since = first[network, teacher]
+    swept = [name for name in run.networks.column_names if name not in ("network", "diverged_at")]
+    return pa.table(
+        {"network": network.astype(np.int32)}
+        | {name: run.networks[name].take(pa.array(network)) for name in swept}
+        | {
+            "layer": np.zeros(len(network), np.int16),
+            "teacher": teacher.astype(np.int32),
+            "strength": strength[network, teacher].astype(np.float32),
+            "student": columns["student"][network, teacher].astype(np.int32),
+            **{c: columns[c][network, teacher].astype(np.float32) for c in ("correlation", "sin_angle", "bias_gap")},
+            "recovered_at": pa.array([None if np.isinf(s) else int(s) for s in since], pa.int32()),
+        }
+    )

@@ -1,0 +1,276 @@
+"""What a two-layer run decides: T1 to T6 and T10."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy import stats
+
+from understudy.measures import THRESHOLD
+from understudy.store import Claim, Run
+from understudy.studies.sweep import Sweep
+
+if TYPE_CHECKING:
+    from understudy.studies.two_layer import TwoLayer
+
+_FIG8 = {0.5: -6.45, 1.0: -6.50, 1.5: -6.50, 2.0: -5.09, 2.5: -5.30}
+"""log10 evaluation loss over the panels of S0 fig 8."""
+_T1_TOLERANCE = 0.4
+_NOISE = 4.0
+"""Standard errors by which a weaker node may be ahead of a stronger one: there are thousands of such pairs."""
+
+
+def claims(study: TwoLayer, run: Run) -> list[Claim]:
+    sweep = Sweep.of(run)
+    as_in_paper = study.leaky == 0 and study.inputs == "gaussian" and study.input_std == 1.5 and _papers_training(study)
+    if as_in_paper and study.teacher_nodes == 20:
+        parts = (_t1, _t2, _t3, _t5, _t6)
+    elif as_in_paper and study.teacher_nodes == 10:
+        parts = (_t4,)
+    elif _papers_training(study) and (study.leaky != 0 or study.inputs == "uniform"):
+        parts = (_t10,)
+    else:
+        return []
+    return [claim for part in parts for claim in part(study, sweep)]
+
+
+def _papers_training(study: TwoLayer) -> bool:
+    return (study.epochs, study.steps, study.batch, study.lr, study.dim, study.outputs, study.train) == (
+        100, 1_000, 16, 0.01, 100, 50, 10_000,
+    )  # fmt: skip
+
+
+def _t1(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+    final = np.log10(sweep.run.series("eval_loss")[:, -1])
+    for polarity, paper in _FIG8.items():
+        values = final[sweep.where(polarity, 5)]
+        if len(values):
+            middle = float(np.median(values))
+            low, high = paper - _T1_TOLERANCE, paper + _T1_TOLERANCE
+            yield Claim(
+                "T1",
+                "log10 evaluation loss after 100 epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
+                f"{paper:.2f}",
+                f"{middle:.2f} (quartiles {_quartiles(values)})",
+                len(values),
+                low <= middle <= high,
+                f"p = {polarity:g}",
+                tuple(values),
+                low,
+                high,
+            )
+
+
+def _rates(sweep: Sweep, epoch: int) -> np.ndarray:
+    """[polarity, multiple, teacher]: share of seeds in which the node is recovered."""
+    best = sweep.run.matched("teacher", "correlation", epoch=epoch)
+    hit = np.where(np.isnan(best), np.nan, best > THRESHOLD)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a setting in which every network diverged
+        return np.nanmean(sweep.at(hit), axis=2)
+
+
+def _t2(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+    n = len(sweep.seeds)
+    lead = [_largest_lead(rate, n) for epoch in (5, study.epochs) for rate in _curves(sweep, epoch)]
+    if lead:
+        yield Claim(
+            "T2",
+            f"recovery rate by teacher index at epochs 5 and 100, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
+            "non-increasing in the index up to seed noise",
+            f"largest lead of a weaker node {max(lead):.1f} standard errors",
+            n,
+            max(lead) <= _NOISE,
+            "order",
+            tuple(lead),
+            None,
+            _NOISE,
+        )
+    yield from _strongest(sweep, study.epochs, "T2", "p = 2.5, 5×")
+
+
+def _curves(sweep: Sweep, epoch: int) -> Iterator[np.ndarray]:
+    for polarity, rates in zip(sweep.polarities, _rates(sweep, epoch), strict=True):
+        yield from (rate for rate in rates if polarity > 0 and np.isfinite(rate).all())
+
+
+def _largest_lead(rate: np.ndarray, n: int) -> float:
+    """The most by which a later node is ahead of an earlier one, in standard errors of their difference."""
+    ahead = rate[None, :] - rate[:, None]
+    pooled = (rate[None, :] + rate[:, None]) / 2
+    error = np.sqrt(2 * np.clip(pooled * (1 - pooled), 1 / (4 * n), None) / n)
+    return float(np.triu(ahead / error, 1).max())
+
+
+def _strongest(sweep: Sweep, epoch: int, id: str, part: str) -> Iterator[Claim]:
+    networks = sweep.where(2.5, 5)
+    if len(networks):
+        best = sweep.run.matched("teacher", "correlation", epoch=epoch)[networks]
+        rate = (best > THRESHOLD).mean(0)
+        yield Claim(
+            id,
+            "p = 2.5, 5×: recovered in at least 0.9 of the seeds for the 6 strongest nodes, at most 0.1 from the 10th on",
+            "≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
+            f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}",
+            len(networks),
+            bool(rate[:6].min() >= 0.9 and rate[9:].max() <= 0.1),
+            part,
+            tuple(rate),
+        )
+
+
+def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+    count = sweep.at(sweep.run.series("recovered", 0)[:, -1] * study.teacher_nodes)
+    for polarity, cell in zip(sweep.polarities, count, strict=True):
+        if polarity >= 1 and len(sweep.multiples) > 1:
+            means = np.nanmean(cell, axis=1)
+            shown = ", ".join(f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, means, strict=True))
+            yield Claim(
+                "T3",
+                "recovered teacher nodes (of 20, mean over seeds) at epoch 100 do not fall with over-realization",
+                "10× ≥ 5× ≥ 2× ≥ 1×",
+                shown,
+                cell.shape[1],
+                bool((np.diff(means) >= 0).all()),
+                f"p = {polarity:g}",
+                tuple(means),
+            )
+    five, one = (_recovered_all(sweep, multiple) for multiple in (5, 1))
+    if len(five) and len(one):
+        yield Claim(
+            "T3",
+            "p = 1: all 20 teacher nodes recovered at 5× in every seed, and not at 1×",
+            "5× all 20, 1× not",
+            f"all 20 in {five.sum()} of {len(five)} seeds at 5×, in {one.sum()} of {len(one)} at 1×",
+            len(five),
+            bool(five.all() and not one.all()),
+            "p = 1, all 20",
+        )
+
+
+def _recovered_all(sweep: Sweep, multiple: float) -> np.ndarray:
+    return sweep.run.series("recovered", 0)[sweep.where(1, multiple), -1] == 1
+
+
+def unspecialised_share(run: Run, networks: np.ndarray, below: float) -> np.ndarray:
+    """Each network's share of squared fan-out that sits on students whose best correlation is below a bound."""
+    epoch = int(run.epochs[-1])
+    rho, fan = (run.matched("student", column, epoch=epoch)[networks] for column in ("correlation", "fanout"))
+    square = np.nan_to_num(fan) ** 2
+    return np.where(rho < below, square, 0).sum(1) / square.sum(1)
+
+
+def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Iterator[Claim]:
+    run, epoch = sweep.run, study.epochs
+    for polarity in (p for p in sweep.polarities if p in (0, 1, 2)):
+        networks = np.concatenate([sweep.where(polarity, multiple) for multiple in sweep.multiples])
+        if len(networks):
+            share = unspecialised_share(run, networks, 0.8)
+            yield Claim(
+                id,
+                "students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
+                "< 2%",
+                f"median {np.median(share):.2%}, largest {share.max():.2%}; under 2% in {(share < 0.02).sum()} of {len(share)}",
+                len(networks),
+                bool((share < 0.02).all()),
+                f"{variant}p = {polarity:g}",
+                tuple(share),
+                None,
+                0.02,
+            )
+    rho, fan = (run.matched("student", column, epoch=epoch) for column in ("correlation", "fanout"))
+    small = (fan / np.nanmax(fan, axis=1, keepdims=True))[rho < 0.5]
+    if len(small):
+        middle = float(np.median(small))
+        yield Claim(
+            id,
+            "fan-out of students whose best correlation is below 0.5, over the largest of their network: median at most 0.1",
+            "near 5%",
+            f"median {middle:.1%} over {len(small)} students (quartiles {_quartiles(small * 100, 1)} %)",
+            len(small),
+            middle <= 0.1,
+            f"{variant}below 0.5",
+            (middle,),
+            None,
+            0.1,
+        )
+
+
+def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+    first, strength = first_epochs(sweep.run), strengths(sweep.run)
+    for polarity in (p for p in sweep.polarities if p >= 1):
+        networks = sweep.where(polarity, 5)
+        if len(networks):
+            each = rank_correlations(first[networks], strength[networks])
+            middle = float(np.median(each))
+            yield Claim(
+                "T5",
+                "rank correlation of a teacher node's strength and the epoch it is first recovered, 5×: median over seeds",
+                "≤ −0.9",
+                f"{middle:.3f} (quartiles {_quartiles(each)})",
+                len(each),
+                middle <= -0.9,
+                f"p = {polarity:g}",
+                tuple(each),
+                None,
+                -0.9,
+            )
+
+
+def first_epochs(run: Run) -> np.ndarray:
+    """[network, teacher]: first epoch at which the node is recovered, infinite if it never is."""
+    import torch
+
+    from understudy.measures import first_recovery
+
+    best = torch.from_numpy(run.matched("teacher", "correlation"))
+    return first_recovery(best, torch.from_numpy(run.epochs).double()).numpy()
+
+
+def strengths(run: Run) -> np.ndarray:
+    """[network, teacher]: fan-out norms of each network's teacher."""
+    from understudy.teachers import strengths as of
+
+    return np.concatenate([of(teacher).numpy() for teacher in run.weights("teacher")])
+
+
+def rank_correlations(first: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """Spearman's, a network; nodes never recovered share the last rank."""
+    pairs = zip(first, strength, strict=True)
+    return np.array([stats.spearmanr(np.where(np.isinf(f), 1e9, f), s).statistic for f, s in pairs if len(set(f)) > 1])
+
+
+def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+    final = sweep.at(np.log10(sweep.run.series("eval_loss")[:, -1]))
+    for polarity, cell in zip(sweep.polarities, final, strict=True):
+        if polarity >= 1 and len(sweep.multiples) > 1:
+            medians = np.nanmedian(cell, axis=1)
+            shown = ", ".join(f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, medians, strict=True))
+            yield Claim(
+                "T6",
+                "median log10 evaluation loss after 100 epochs falls with over-realization",
+                "1× > 2× > 5× > 10×",
+                shown,
+                cell.shape[1],
+                bool((np.diff(medians) < 0).all()),
+                f"p = {polarity:g}",
+                tuple(medians),
+            )
+
+
+def _t10(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+    half_width = math.sqrt(3) * study.input_std
+    variant = f"leaky {study.leaky:g}" if study.leaky else f"uniform ±{half_width:.2g}"
+    if study.teacher_nodes == 10:
+        yield from _t4(study, sweep, "T10", f"{variant}, T4, ")
+    if study.teacher_nodes == 20:
+        yield from _strongest(sweep, study.epochs, "T10", f"{variant}, T2, p = 2.5")
+
+
+def _quartiles(values: np.ndarray, digits: int = 2) -> str:
+    low, high = np.percentile(values, (25, 75))
+    return f"{low:.{digits}f} to {high:.{digits}f}"
