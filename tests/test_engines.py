@@ -1,6 +1,7 @@
 """What every engine promises: the numbers of the reference loop, and the same bits for a network in any company."""
 
 import dataclasses
+import itertools
 
 import pytest
 import torch
@@ -95,7 +96,7 @@ def test_a_network_has_the_same_bits_alone_and_in_any_company(engine, task, orde
     alone = run(engine, posed, start(posed, students), [[i] for i in range(NETS)])
     assert same_bits(together, alone)
     edges = [0, *sorted(cuts), NETS]
-    pieces = [order[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    pieces = [order[a:b] for a, b in itertools.pairwise(edges)]
     assert same_bits(together, run(engine, posed, start(posed, students), pieces))
 
 
@@ -105,7 +106,7 @@ def test_steps_in_one_call_are_steps_in_several(engine, task, cuts):
     posed, students = task
     whole, parts = start(posed, students), start(posed, students)
     edges = [0, *sorted(cuts), 25]
-    losses = [engine(posed, parts, a, b - a) for a, b in zip(edges, edges[1:], strict=False)]
+    losses = [engine(posed, parts, a, b - a) for a, b in itertools.pairwise(edges)]
     assert same_bits((engine(posed, whole, 0, 25), whole), (torch.cat(losses, dim=1), parts))
 
 

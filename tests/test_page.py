@@ -315,10 +315,10 @@ def test_plays_a_film_and_keeps_the_mark(opened: Opened) -> None:
     plot = "document.querySelector('#figure-3 .plot')"
     assert opened.js(f"return {plot}.layout.sliders[0].steps.length") == 11
     opened.js(f"{plot}.emit('plotly_click', {{points: [{{customdata: [4, -1, -1]}}]}})")
-    assert opened.js(f"return Array.from({plot}.data[0].selectedpoints)") == [4]
+    opened.until(f"{plot}.data[0].selectedpoints?.join() === '4'")
     opened.js("window.Plotly.animate(arguments[0], ['100'], {mode: 'immediate'})", opened.find("#figure-3 .plot"))
     opened.until(f"Math.abs({plot}.data[0].x[0]) < 1e-6")
-    assert opened.js(f"return Array.from({plot}.data[0].selectedpoints)") == [4]
+    opened.until(f"{plot}.data[0].selectedpoints?.join() === '4'")
 
 
 def test_sorts_numbers_as_numbers(opened: Opened) -> None:
@@ -404,7 +404,7 @@ def test_a_row_marks_its_network_everywhere(opened: Opened) -> None:
     opened.keys("\ue00c")
     assert not opened.find("#chip").is_displayed()
     opened.until(overlays.format(1) + " === 0")
-    assert opened.js("return document.querySelector('#figure-2 .plot').data[0].selectedpoints === undefined")
+    opened.until("document.querySelector('#figure-2 .plot').data[0].selectedpoints === undefined")
 
 
 def test_a_point_scrolls_the_table_to_its_network(opened: Opened) -> None:
@@ -446,7 +446,7 @@ def test_switches_and_remembers_the_theme(opened: Opened, written: Path) -> None
     light, ink = opened.js(f"return {background}"), opened.js(f"return {trace}")
     opened.click("#theme")
     assert opened.js(f"return {background}") != light
-    assert opened.js(f"return {trace}") != ink
+    opened.until(f"{trace} !== '{ink}'")
     opened.driver.get(written.as_uri())
     assert opened.js(f"return {background}") != light
     opened.click("#theme")
@@ -460,26 +460,34 @@ def test_marks_lines_of_many_kinds(browser: Any, tmp_path: Path) -> None:
         "type": "scatter", "mode": "lines", "x": [0, 1, None, 0, 1], "y": [0, 1, None, 1, 0],
         "customdata": [[0, -1, -1], [0, -1, -1], [-1, -1, -1], [1, -1, -1], [1, -1, -1]],
     }  # fmt: skip
-    alone = {"type": "scatter", "mode": "lines", "x": x, "y": x, "customdata": [[1, -1, -1]] * 4}
+    alone = [{"type": "scatter", "mode": "lines", "x": x, "y": x, "customdata": [[n, -1, -1]] * 4} for n in (1, 0)]
+    other = {"type": "scatter", "mode": "markers", "x": x, "y": x, "customdata": [[9, -1, -1]] * 4}
     fast = {"type": "scattergl", "mode": "markers", "x": x, "y": x, "customdata": [[i, i, 0] for i in range(4)]}
     nodes = {"id": [0, 1], "xaxis": "x", "yaxis": "y", "x": x, "y": np.arange(24.0).reshape(2, 3, 4)}
-    drawn = [{"data": [several]}, {"data": [alone]}, {"data": [fast]}, {"data": [{"x": x, "y": x}], "networks": nodes}]
+    drawn = [
+        {"data": [several]}, {"data": alone}, {"data": [fast]}, {"data": [{"x": x, "y": x}], "networks": nodes},
+        {"data": [other]},
+    ]  # fmt: skip
     figures = tuple(Figure(f"f{i}", "", "", "", Given({"layout": {}} | one)) for i, one in enumerate(drawn))
     write_page(tmp_path / "report.html", **inputs(story=Story("Lines.", (), figures), files=[]))
     page = Opened(browser, tmp_path / "report.html")
     page.draw_all()
-    page.until("document.querySelector('#figure-4').dataset.drawn === 'yes'")
+    for number in (4, 5):
+        page.until(f"document.querySelector('#figure-{number}').dataset.drawn === 'yes'")
     page.find("#search").send_keys("network=0 teacher=1")
     page.click('#scroller tr[data-at="0"] td')
-    data = [page.js(f"return document.querySelector('#figure-{i} .plot').data") for i in range(1, 5)]
+    page.until("document.querySelector('#figure-1 .plot').data.length === 3")
+    data = [page.js(f"return document.querySelector('#figure-{i} .plot').data") for i in range(1, 6)]
     assert data[0][0]["opacity"] < 0.2 and [trace["y"] for trace in data[0][1:]] == [[0, 1], [0, 1]]
-    assert data[1][0]["opacity"] < 0.2 and len(data[1]) == 1
+    assert data[1][0]["opacity"] < 0.2 and data[1][1]["opacity"] == 1 and len(data[1]) == 2
+    assert data[4][0].get("selectedpoints") is None, "nothing of that network here"
     assert data[2][0]["type"] == "scatter", "few points need no WebGL"
     assert data[2][0]["selectedpoints"] == [0] and len(data[2]) == 1, "no point is node 1 of network 0"
     assert data[3][-1]["y"] == [4, 5, 6, 7], "the marked node's own line comes last"
     assert data[3][1]["y"] == [0, 1, 2, 3, None, 4, 5, 6, 7, None, 8, 9, 10, 11, None]
     page.keys("\ue00c")
-    assert [page.js(f"return document.querySelector('#figure-{i} .plot').data.length") for i in range(1, 5)] == [1] * 4
+    counts = "[...document.querySelectorAll('.plot')].map((plot) => plot.data.length).join()"
+    page.until(f"{counts} === '1,2,1,1,1'")
     assert page.complaints() == []
 
 

@@ -56,7 +56,7 @@ def disk_errors(folder: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise UserError(
-                f"{folder}: the disk is full; free some space and run the same command again, it goes on where it stopped"
+                f"{folder}: the disk is full; free some space, and the same command goes on where it stopped"
             ) from error
         reason = error.strerror or str(error)
         raise UserError(f"{folder}: cannot be written ({reason}); choose another folder with --out") from error

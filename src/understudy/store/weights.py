@@ -34,7 +34,7 @@ def read_weights(path: Path, who: str) -> list[Population]:
     with safe_open(path, "pt") as file:
         names, metadata = set(file.keys()), file.metadata() or {}
         while (stem := f"{who}.{len(populations)}") + ".seeds" in names:
-            layers = []
+            layers: list[Layer] = []
             while (weight := f"{stem}.layers.{len(layers)}.weight") in names:
                 bias = weight.removesuffix("weight") + "bias"
                 layers.append(Layer(file.get_tensor(weight), file.get_tensor(bias) if bias in names else None))

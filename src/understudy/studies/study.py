@@ -91,7 +91,9 @@ class Study:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         known = {field.name for field in fields(cls)}
-        options = {k: tuple(v) if isinstance(v, list) else v for k, v in config["options"].items() if k in known}
+        options: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in config["options"].items() if k in known
+        }
         return cls(**options)
 
     @property

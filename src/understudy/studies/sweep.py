@@ -28,7 +28,8 @@ class Sweep:
         ]
         alive = run.networks["diverged_at"].is_null().to_numpy()
         network[tuple(place[alive] for place in places)] = run.column("network")[alive]
-        return cls(run, *axes, network)
+        polarities, multiples, seeds = axes
+        return cls(run, polarities, multiples, seeds, network)
 
     def at(self, values: np.ndarray) -> np.ndarray:
         """[network, …] as [polarity, multiple, seed, …], NaN where there is no network."""

@@ -8,8 +8,9 @@ import pyarrow as pa
 from understudy.report.page import write_page
 from understudy.report.story import Number, Story
 from understudy.report.style import save
+from understudy.report.terminal import duration
 from understudy.store import Claim, Run
-from understudy.store.files import write_json
+from understudy.store.files import write_json, write_text
 from understudy.studies.study import Study
 
 _TABLES = ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "claims.json", "config.toml")
@@ -30,6 +31,7 @@ def tell(study: Study, run: Run) -> Story:
         if film is not None:
             film(figures / f"{figure.name}.gif")
             files.append(f"figures/{figure.name}.gif")
+    write_text(run.folder / "headline.txt", story.headline + "\n")
     write_page(
         run.folder / "report.html",
         title=f"{study.name} — {study.summary}",
@@ -47,15 +49,6 @@ def tell(study: Study, run: Run) -> Story:
 def _numbers(run: Run, claims: list[Claim]) -> tuple[Number, ...]:
     held = Number(f"{sum(c.holds for c in claims)} of {len(claims)}", "claims hold")
     return (Number(duration(run.environment["seconds"]), "to train"), *([held] if claims else []))
-
-
-def duration(seconds: float) -> str:
-    """In words of two units at most."""
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    if seconds < 3600:
-        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
-    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
 
 
 def who_learned_whom(run: Run) -> pa.Table:

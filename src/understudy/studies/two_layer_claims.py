@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,13 +26,14 @@ _NOISE = 4.0
 
 def claims(study: TwoLayer, run: Run) -> list[Claim]:
     sweep = Sweep.of(run)
+    parts: list[Callable[[TwoLayer, Sweep], Iterator[Claim]]]
     as_in_paper = study.leaky == 0 and study.inputs == "gaussian" and study.input_std == 1.5 and _papers_training(study)
     if as_in_paper and study.teacher_nodes == 20:
-        parts = (_t1, _t2, _t3, _t5, _t6)
+        parts = [_t1, _t2, _t3, _t5, _t6]
     elif as_in_paper and study.teacher_nodes == 10:
-        parts = (_t4,)
+        parts = [_t4]
     elif _papers_training(study) and (study.leaky != 0 or study.inputs == "uniform"):
-        parts = (_t10,)
+        parts = [_t10]
     else:
         return []
     return [claim for part in parts for claim in part(study, sweep)]
@@ -80,7 +81,7 @@ def _t2(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
     if lead:
         yield Claim(
             "T2",
-            f"recovery rate by teacher index at epochs 5 and 100, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
+            f"recovery rate by teacher index, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
             "non-increasing in the index up to seed noise",
             f"largest lead of a weaker node {max(lead):.1f} standard errors",
             n,
@@ -113,7 +114,7 @@ def _strongest(sweep: Sweep, epoch: int, id: str, part: str) -> Iterator[Claim]:
         rate = (best > THRESHOLD).mean(0)
         yield Claim(
             id,
-            "p = 2.5, 5×: recovered in at least 0.9 of the seeds for the 6 strongest nodes, at most 0.1 from the 10th on",
+            "p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
             "≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
             f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}",
             len(networks),
@@ -174,7 +175,7 @@ def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Ite
                 id,
                 "students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
                 "< 2%",
-                f"median {np.median(share):.2%}, largest {share.max():.2%}; under 2% in {(share < 0.02).sum()} of {len(share)}",
+                f"median {np.median(share):.2%}, largest {share.max():.2%}; under 2% in {(share < 0.02).mean():.1%}",
                 len(networks),
                 bool((share < 0.02).all()),
                 f"{variant}p = {polarity:g}",
@@ -188,7 +189,7 @@ def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Ite
         middle = float(np.median(small))
         yield Claim(
             id,
-            "fan-out of students whose best correlation is below 0.5, over the largest of their network: median at most 0.1",
+            "fan-out of students below 0.5, over the largest of their network: median at most 0.1",
             "near 5%",
             f"median {middle:.1%} over {len(small)} students (quartiles {_quartiles(small * 100, 1)} %)",
             len(small),
@@ -209,7 +210,7 @@ def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
             middle = float(np.median(each))
             yield Claim(
                 "T5",
-                "rank correlation of a teacher node's strength and the epoch it is first recovered, 5×: median over seeds",
+                "rank correlation of a teacher node's strength and its epoch of recovery, 5×: median over seeds",
                 "≤ −0.9",
                 f"{middle:.3f} (quartiles {_quartiles(each)})",
                 len(each),

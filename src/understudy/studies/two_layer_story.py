@@ -43,8 +43,8 @@ def story(study: TwoLayer, run: Run) -> Story:
         Figure(
             "best-correlation",
             "When each teacher node is learned",
-            "Correlation of each teacher node's best student over training (median over seeds): strong nodes rise early, "
-            "weak ones late or never.",
+            "Correlation of each teacher node's best student over training (median over seeds): strong nodes rise "
+            "early, weak ones late or never.",
             "S0 fig 8, S1 fig 7",
             _best_correlation(study, sweep),
         ),
@@ -59,8 +59,8 @@ def story(study: TwoLayer, run: Run) -> Story:
         Figure(
             "loss-curves",
             "What that does to the loss",
-            "Evaluation loss over training, median and quartiles over seeds: wider students go lower, most of all where "
-            "teacher strengths are polarized.",
+            "Evaluation loss over training, median and quartiles over seeds: wider students go lower, most of all "
+            "where teacher strengths are polarized.",
             "S1 fig 11",
             _loss_curves(sweep),
         ),

@@ -93,6 +93,8 @@ class Training:
         device: torch.device | str = "cpu",
         pairs: bool = False,
     ) -> None:
+        if steps < 1:
+            raise UserError(f"steps: {steps} was given; an epoch has 1 step or more")
         self.device = torch.device(device)
         self.optimiser, self.objective, self.steps = optimiser, objective or SquaredError(), steps
         self.engine, self.pairs = ENGINES[engine], pairs
@@ -176,21 +178,22 @@ class Training:
         """Training inputs, a set a seed; groups of the same source and seeds share them."""
         epoch, dtype = max(self.epoch, 1), member.students.dtype
         return self._kept(
-            ("inputs", id(member.data), *member.sets),
+            ("inputs", id(member.data), dtype, *member.sets),
             epoch if member.data.fresh else 0,
             lambda seed: member.data.training(seed, epoch, dtype=dtype, device=self.device),
             member.sets,
         )
 
     def _targets(self, member: _Members, inputs: Float[Tensor, "set sample in"]) -> Float[Tensor, "teacher sample out"]:
-        """What the teachers answer; groups of the same source and teachers share it."""
+        """What the teachers answer; groups of the same source, teachers and seeds share it."""
 
         def answer(network: int) -> Tensor:
             x = inputs[int(member.set_of[network])].unsqueeze(0)
             return torch.cat([self.objective.target(member.teacher[network](part)) for part in cut(x)], dim=1)[0]
 
         fresh = self.epoch if member.data.fresh else 0
-        return self._kept(("targets", id(member.data), member.teacher_id), fresh, answer, range(len(member.ids)))
+        key = ("targets", id(member.data), member.teacher_id, inputs.dtype, *member.students.seeds.tolist())
+        return self._kept(key, fresh, answer, range(len(member.ids)))
 
     def _kept(
         self, key: tuple[object, ...], version: int, make: Callable[[int], Tensor], items: Sequence[int]
@@ -230,7 +233,7 @@ class Training:
     def _evaluation(self, member: _Members) -> Float[Tensor, "set sample in"]:
         dtype = member.students.dtype
         return self._kept(
-            ("evaluation", id(member.data), *member.sets),
+            ("evaluation", id(member.data), dtype, *member.sets),
             0,
             lambda seed: member.data.evaluating(seed, dtype=dtype, device=self.device),
             member.sets,

@@ -134,6 +134,8 @@ class Adam:
         _check(self)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas: {self.betas} was given; both lie from 0 to below 1")
+        if not (math.isfinite(self.eps) and self.eps > 0):
+            raise UserError(f"eps: {self.eps} was given; it is a finite number above 0")
 
     def update(
         self,

@@ -104,7 +104,7 @@ def _matched(
     nodes: Population, partners: Population, layer: int, match: Match, fans: Float[Tensor, "net node"]
 ) -> Matched:
     ours, theirs = nodes.layers[layer], partners.layers[layer]
-    if ours.weight.shape[2] == theirs.weight.shape[2]:
+    if layer == 0:
         sin, gap = matched_alignment(ours, theirs, match.partner)
     else:
         # Above the first layer nodes live in different spaces, and have no angle.

@@ -100,7 +100,8 @@ def _rows(
             pa.DictionaryArray.from_arrays(np.full(count, role, np.int8), list(ROLES)),
             _numpy(teacher).ravel().astype(np.int32),
             _numpy(student).ravel().astype(np.int32),
-            *(_numpy(value).ravel().astype(np.float32) for value in values),
+            # Torch rounds what is too large to infinity; numpy would warn of it.
+            *(_numpy(value.float()).ravel() for value in values),
         ],
         schema=NODES,
     )

@@ -7,7 +7,8 @@ const DIM = 0.12;
 const NARROW = 560;
 const MANY_POINTS = 6000;
 const PAPER = 680; // what A4 and Letter have between their margins, in CSS pixels
-const CONFIG = { displaylogo: false, responsive: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+const BUTTONS_LEFT_OUT = ["select2d", "lasso2d", "autoScale2d"];
+const CARTESIAN = new Set(["scatter", "scattergl", "bar", "box", "violin", "histogram", "heatmap", "contour"]);
 
 let plotly = null; // the promise of a drawing library
 
@@ -75,7 +76,7 @@ function paintLayout(layout) {
 
 function ensureAxes(layout, data) {
   for (const trace of data) {
-    if (trace.type && !["scatter", "scattergl", "bar", "box", "violin", "histogram", "heatmap"].includes(trace.type)) continue;
+    if (!CARTESIAN.has(trace.type)) continue;
     for (const letter of ["x", "y"]) layout[`${letter}axis${(trace[`${letter}axis`] ?? letter).slice(1)}`] ??= {};
   }
 }
@@ -138,7 +139,8 @@ const quiet = { hoverinfo: "skip", showlegend: false, meta: { overlay: true } };
 
 function ring(trace, at) {
   const marker = { symbol: "circle-open", size: 15, color: theme.colour("ink"), line: { width: 2 } };
-  return { ...quiet, ...where(trace), type: trace.type, mode: "markers", x: pick(trace.x, at), y: pick(trace.y, at), marker };
+  const [x, y] = [pick(trace.x, at), pick(trace.y, at)];
+  return { ...quiet, ...where(trace), type: trace.type, mode: "markers", x, y, marker };
 }
 
 // A line in ink on a wider one in paper, so that it stands out from any colour below it.
@@ -204,7 +206,8 @@ function makeFigure(element) {
     if (state !== "waiting") return;
     state = "drawing";
     try {
-      const Plotly = window.Plotly ?? (await loadPlotly()); // without a pause where one can be spared: printing cannot wait
+      // No pause where one can be spared: printing does not wait.
+      const Plotly = window.Plotly ?? (await loadPlotly());
       const spec = json(".spec");
       curves = json(".curves");
       rememberColours();
@@ -213,10 +216,14 @@ function makeFigure(element) {
         if (trace.type === "scattergl" && !needsWebGL(trace)) trace.type = "scatter";
         paintTrace(trace);
       }
-      plain = spec.data.map(({ opacity, selectedpoints, selected, unselected }) => ({ opacity, selectedpoints, selected, unselected }));
+      plain = spec.data.map((trace) => ({ ...trace }));
       const layout = prepareLayout(spec, plot.clientWidth);
-      const image = { format: "svg", filename: element.dataset.name };
-      await Plotly.newPlot(plot, { data: spec.data, layout, frames: spec.frames ?? [], config: { ...CONFIG, toImageButtonOptions: image } });
+      const config = {
+        displaylogo: false,
+        modeBarButtonsToRemove: BUTTONS_LEFT_OUT,
+        toImageButtonOptions: { format: "svg", filename: element.dataset.name },
+      };
+      await Plotly.newPlot(plot, { data: spec.data, layout, frames: spec.frames ?? [], config });
       listen(Plotly);
       state = "drawn";
       element.dataset.drawn = "yes";
@@ -253,18 +260,37 @@ function makeFigure(element) {
     if (state !== "drawn") return;
     rememberColours();
     const data = plot.data.filter((trace) => !trace.meta?.overlay).map((trace) => paintTrace({ ...trace }));
-    const overlays = data.flatMap((trace, i) => markTrace(trace, plain[i], mark.current));
+    // A figure without the marked network has nothing to pick out, and stays as it is.
+    const present = mark.current && data.some((trace) => networksOf(trace)?.includes(mark.current.network));
+    const overlays = data.flatMap((trace, i) => markTrace(trace, plain[i], present ? mark.current : null));
     const own = mark.current ? curvesOf(curves, mark.current) : [];
     if (own.length) for (const trace of data) trace.opacity = (trace.opacity ?? 1) * 0.4;
     window.Plotly.react(plot, [...data, ...overlays, ...own], paintLayout(plot.layout));
   }
 
   function print(on) {
+    update();
     Object.assign(plot.style, on ? { width: `${PAPER}px`, minWidth: 0 } : { width: "", minWidth: least });
     if (state === "drawn") window.Plotly.relayout(plot, on ? { width: PAPER } : { width: null, autosize: true });
     else if (on) draw();
   }
   return { element, draw, update, print };
+}
+
+// Those in sight first, one a turn, so that a click is answered at once; a newer call takes over.
+function inTurn(figures) {
+  let waiting = [];
+  let timer = null;
+  const away = ({ top, bottom }) => Math.max(0, -bottom, top - innerHeight);
+  function next() {
+    waiting.shift()?.update();
+    timer = waiting.length ? setTimeout(next) : null;
+  }
+  return () => {
+    const distance = new Map(figures.map((figure) => [figure, away(figure.element.getBoundingClientRect())]));
+    waiting = [...figures].sort((a, b) => distance.get(a) - distance.get(b));
+    timer ??= setTimeout(next);
+  };
 }
 
 function startFigures() {
@@ -277,7 +303,7 @@ function startFigures() {
     }
   }, { rootMargin: "600px 0px" });
   for (const { element } of figures) near.observe(element);
-  const updateAll = () => { for (const figure of figures) figure.update(); };
+  const updateAll = inTurn(figures);
   theme.listeners.push(updateAll);
   mark.listeners.push(updateAll);
   return { print(on) { for (const figure of figures) figure.print(on); } };

@@ -4,11 +4,12 @@ function makeGrid(columns, rows) {
   const scroller = byId("scroller");
   const body = make("tbody");
   const heads = columns.map(head);
-  const table = make("table", { tabIndex: 0 }, colgroup(columns, rows), make("thead", {}, make("tr", {}, ...heads)), body);
+  const top = make("thead", {}, make("tr", {}, ...heads));
+  const table = make("table", { tabIndex: 0 }, colgroup(columns, rows), top, body);
   table.setAttribute("role", "grid");
   table.setAttribute("aria-label", "Who learned whom: arrow keys move, Enter marks the network");
   scroller.append(table);
-  const largest = Object.fromEntries(columns.filter((c) => c.name === "strength").map((c) => [c.name, top(c, rows)]));
+  const largest = Object.fromEntries(columns.filter((c) => c.name === "strength").map((c) => [c.name, most(c, rows)]));
   let shown = [];
   let active = 0;
   let printing = false;
@@ -17,7 +18,7 @@ function makeGrid(columns, rows) {
   function draw(force) {
     const height = scroller.clientHeight || 600;
     const first = printing ? 0 : Math.max(0, Math.floor(scroller.scrollTop / ROW) - 8);
-    const last = printing ? Math.min(shown.length, PRINTED) : Math.min(shown.length, first + Math.ceil(height / ROW) + 16);
+    const last = Math.min(shown.length, printing ? PRINTED : first + Math.ceil(height / ROW) + 16);
     if (!force && drawn === `${first}-${last}`) return;
     drawn = `${first}-${last}`;
     const lines = [];
@@ -54,8 +55,8 @@ function makeGrid(columns, rows) {
 
   const page = () => Math.max(1, Math.floor(scroller.clientHeight / ROW) - 2);
   const STEPS = {
-    ArrowDown: () => active + 1, ArrowUp: () => active - 1, PageDown: () => active + page(), PageUp: () => active - page(),
-    Home: () => 0, End: () => shown.length - 1,
+    ArrowDown: () => active + 1, ArrowUp: () => active - 1, Home: () => 0,
+    PageDown: () => active + page(), PageUp: () => active - page(), End: () => shown.length - 1,
   };
 
   let choose = () => {};
@@ -103,7 +104,7 @@ function makeGrid(columns, rows) {
     print(on, total) {
       printing = on;
       byId("printed").hidden = !on || total <= PRINTED;
-      byId("printed").textContent = `The first ${PRINTED} of ${total.toLocaleString("en")} rows; nodes.parquet holds all.`;
+      byId("printed").textContent = `The first ${PRINTED} of ${total.toLocaleString("en")} rows.`;
       draw(true);
     },
   };
@@ -129,10 +130,10 @@ function colgroup(columns, rows) {
   }));
 }
 
-function top(column, rows) {
-  let most = 0;
-  for (let i = 0; i < rows; i++) most = Math.max(most, column.key(i) || 0);
-  return most;
+function most(column, rows) {
+  let value = 0;
+  for (let i = 0; i < rows; i++) value = Math.max(value, column.key(i) || 0);
+  return value;
 }
 
 function cell(column, i, largest) {
@@ -160,5 +161,6 @@ function gap(count, span) {
 }
 
 function nothing(span) {
-  return make("tr", { className: "gap empty" }, make("td", { colSpan: span, textContent: "No row fits. Clear a filter." }));
+  const td = make("td", { colSpan: span, textContent: "No row fits: clear a filter or the search." });
+  return make("tr", { className: "gap empty" }, td);
 }

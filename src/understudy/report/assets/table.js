@@ -29,16 +29,19 @@ function column(spec) {
     const numbers = revive(spec.numbers);
     const show = spec.whole ? String : decimal;
     const value = (i) => (Number.isNaN(numbers[i]) ? null : numbers[i]);
-    return { ...base, numeric: true, value, key: (i) => numbers[i], text: (i) => (value(i) === null ? "" : show(numbers[i])) };
+    const text = (i) => (value(i) === null ? "" : show(numbers[i]));
+    return { ...base, numeric: true, value, text, key: (i) => numbers[i] };
   }
   const codes = revive(spec.codes);
   const numeric = spec.values.every((value) => value === null || typeof value === "number");
   const sorted = numeric ? [] : spec.values.filter((value) => value !== null).sort(collator.compare);
   const rank = new Map(sorted.map((value, at) => [value, at]));
   const keys = spec.values.map((value) => (value === null ? NaN : numeric ? value : rank.get(value)));
-  const measured = numeric && !spec.parameter && !spec.values.every((value) => value === null || Number.isInteger(value));
-  const texts = spec.values.map((value) => (value === null ? "" : measured ? decimal(value) : String(value)));
-  return { ...base, numeric, value: (i) => spec.values[codes[i]], key: (i) => keys[codes[i]], text: (i) => texts[codes[i]] };
+  const whole = spec.values.every((value) => value === null || Number.isInteger(value));
+  const show = numeric && !whole && !spec.parameter ? decimal : String;
+  const texts = spec.values.map((value) => (value === null ? "" : show(value)));
+  const [value, key, text] = [spec.values, keys, texts].map((each) => (i) => each[codes[i]]);
+  return { ...base, numeric, value, key, text };
 }
 
 function distinct(column, rows) {

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Num
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
@@ -76,9 +77,9 @@ class Hyperplanes:
         """Write the lines' movement as an animated GIF, the same bytes each time."""
         times = np.unique(np.linspace(0, len(self.epochs) - 1, _MOST_FRAMES).round().astype(int))
         frames: list[Image.Image] = []
-        palette: Image.Image | None = None
+        palette = _palette([style.INK, style.SOFT, *style.categories(self.fan_out.shape[1])])
         with style.paper():
-            for t in [int(times[-1]), *times.tolist()]:
+            for t in times.tolist():
                 figure = Figure(figsize=(style.NARROW, style.NARROW))
                 canvas = FigureCanvasAgg(figure)
                 figure.set_dpi(_PIXELS / style.NARROW)
@@ -89,11 +90,7 @@ class Hyperplanes:
                 canvas.draw()  # type: ignore[no-untyped-call]
                 pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
                 picture = Image.fromarray(pixels[..., :3].copy())
-                if palette is None:
-                    # One palette for all, from the last moment, so that no colour flickers.
-                    palette = picture.quantize(colors=64, method=Image.Quantize.MEDIANCUT)
-                else:
-                    frames.append(picture.quantize(palette=palette, dither=Image.Dither.NONE))
+                frames.append(picture.quantize(palette=palette, dither=Image.Dither.NONE))
         pauses = [70] * (len(frames) - 1) + [2500]
         frames[0].save(path, format="GIF", save_all=True, append_images=frames[1:], duration=pauses, loop=0)
 
@@ -230,3 +227,16 @@ class Hyperplanes:
 def _opacity(norm: float, top: float, least: float) -> float:
     share = norm / top if top > 0 and np.isfinite(norm) else 0.0
     return float(round(least + (1 - least) * min(1.0, 2 * share), 3))
+
+
+def _palette(colours: list[str]) -> Image.Image:
+    """One palette for a whole film, so that no colour flickers: each colour in steps from white.
+
+    None of them so near to white that the ground, which is looked up roughly, could be taken for it.
+    """
+    steps = np.linspace(1, 0.1, max(2, 255 // len(colours)))[:, None, None]
+    blends = 1 - steps * (1 - np.array([to_rgb(c) for c in colours]))
+    levels = np.concatenate([np.ones((1, 3)), blends.reshape(-1, 3)])[:256]
+    image = Image.new("P", (1, 1))
+    image.putpalette((levels * 255).round().astype(np.uint8).tobytes())
+    return image

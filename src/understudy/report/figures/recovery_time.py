@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int, Num
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from understudy.report import style
@@ -67,6 +68,7 @@ class RecoveryTime:
         count, nets, teachers = self.first.shape
         rows, columns = style.grid(count, 5)
         colours = style.ramp(teachers)
+        ramp = np.array([to_rgb(c) for c in colours])
         y, middle = self._points()
         jitter = np.linspace(-0.28, 0.28, nets) if nets > 1 else np.zeros(1)
         with style.paper():
@@ -76,13 +78,12 @@ class RecoveryTime:
                 ax.set_yscale("log")
                 if self.strength is not None:
                     ax.set_xscale("log")
-                for t in range(teachers):
-                    across = x[t] + jitter if self.strength is None else np.full(nets, x[t])
-                    never = y[p, :, t] > self.last_epoch
-                    many = y.size > _MANY
-                    look: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": many, "clip_on": False}
-                    ax.scatter(across[never], y[p, never, t], color=style.CONTEXT, alpha=0.6, **look)
-                    ax.scatter(across[~never], y[p, ~never, t], color=colours[t], alpha=0.45, **look)
+                across = np.broadcast_to(x + jitter[:, None] * (self.strength is None), (nets, teachers))
+                never = y[p] > self.last_epoch
+                look: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": y.size > _MANY, "clip_on": False}
+                ax.scatter(across[never], y[p][never], color=style.CONTEXT, alpha=0.6, **look)
+                shade = np.broadcast_to(ramp, (nets, teachers, 3))[~never]
+                ax.scatter(across[~never], y[p][~never], c=shade, alpha=0.45, **look)
                 inside = middle[p] <= self.last_epoch
                 ax.plot(x[inside], middle[p, inside], color=style.INK, linewidth=0.9, marker="o", markersize=2.2)
                 ax.plot(x[~inside], middle[p, ~inside], "o", color=style.CONTEXT, markersize=2.2)

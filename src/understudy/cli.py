@@ -1,0 +1,386 @@
+"""Words in, words out: the command line."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from understudy._errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from understudy.nets import Population
+    from understudy.store import Run
+    from understudy.studies import Study
+    from understudy.studies.alignment import LayerMatch
+
+_HELP = """\
+understudy: a laboratory for teacher-student learning
+
+  understudy list                       the studies, and the runs made here
+  understudy run STUDY [options]        run a study; the same command goes on where it stopped
+  understudy report RUN                 draw a run's figures and page again
+  understudy claims                     what the papers claim, and what was measured
+  understudy align TEACHER STUDENT      which student node matches which teacher node, in any two network files
+
+  understudy COMMAND --help             the options of a command; `understudy run STUDY --help` those of a study
+  understudy --version
+
+Start with: understudy run two-layer --quick
+"""
+
+
+@dataclass(frozen=True)
+class _List:
+    """The studies there are, and the runs made here."""
+
+    out: Path = Path("runs")
+    """Folder that holds runs."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True)
+class _Report:
+    """Decide a run's claims and draw its figures and page again, from its tables."""
+
+    run: Path
+    """The run's folder, as `understudy run` printed it."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """What the papers claim, and what was measured: by the project's full runs, and by the runs made here."""
+
+    out: Path = Path("runs")
+    """Folder that holds runs."""
+    keep: Path | None = None
+    """A run's folder, whose claims go into the project's record."""
+    markdown: bool = False
+    """Print the record as a page in Markdown."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+
+@dataclass(frozen=True)
+class _Align:
+    """Which student node matches which teacher node, layer by layer, in two network files of equal input size.
+
+    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save.
+    """
+
+    teacher: Path
+    """The teacher's file."""
+    student: Path
+    """The student's file."""
+    data: Path | None = None
+    """Inputs to compare on: .npy, .npz or .parquet, samples × inputs. Left out, they are drawn."""
+    inputs: Literal["gaussian", "uniform"] = "gaussian"
+    """Distribution of drawn inputs."""
+    input_std: float = 1.5
+    """Standard deviation of drawn inputs."""
+    samples: int = 10_000
+    """How many inputs are drawn."""
+    seed: int = 1
+    """Seed of drawn inputs."""
+    leaky: float | None = None
+    """Slope of the activation below zero, for files that do not say; left out, ReLU."""
+    teacher_network: int = 0
+    """Which network of the teacher's file, where it holds several."""
+    student_network: int = 0
+    """Which network of the student's file, where it holds several."""
+    figure: Path | None = None
+    """Draw the heat map to this file (.pdf, .svg or .png)."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+
+
+Options = TypeVar("Options")
+
+
+def _parsed(kind: type[Options], words: Sequence[str], prog: str) -> Options:
+    import tyro
+
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.PositionalRequiredArgs)
+    return tyro.cli(kind, args=list(words), prog=prog, config=config)
+
+
+def _nearest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {near[0]}? " if near else ""
+
+
+def main() -> int:
+    """The console script. Exit status 2: something the user can put right; 130: interrupted."""
+    words = sys.argv[1:]
+    try:
+        return _dispatch(words)
+    except UserError as error:
+        print(f"understudy: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nunderstudy: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 141
+
+
+def _dispatch(words: list[str]) -> int:
+    commands: dict[str, Callable[[list[str]], int]] = {
+        "list": _list,
+        "run": _run,
+        "report": _report,
+        "claims": _claims,
+        "align": _align,
+    }
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_HELP, end="")
+        return 0
+    if words[0] == "--version":
+        import understudy
+
+        print(f"understudy {understudy.__version__}")
+        return 0
+    if words[0] not in commands:
+        raise UserError(
+            f"{words[0]}: no such command; {_nearest(words[0], list(commands))}commands are {', '.join(commands)}"
+        )
+    return commands[words[0]](words[1:])
+
+
+def _emit(value: Any) -> None:
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
+
+
+def _runs(out: Path) -> list[Run]:
+    """The finished runs under a folder, oldest first."""
+    from understudy.store import Run
+
+    found = [path.parent for path in out.glob("*/*/report.html")]
+    return [Run(folder) for folder in sorted(found, key=lambda f: (f / "report.html").stat().st_mtime)]
+
+
+def _list(words: list[str]) -> int:
+    options = _parsed(_List, words, "understudy list")
+    from understudy.report.terminal import output, plain_table
+    from understudy.studies import STUDIES
+
+    runs = _runs(options.out)
+    if options.json:
+        studies = [
+            {"name": s.name, "summary": s.summary, "figures": s.figures, "claims": s.decides.split()}
+            for s in STUDIES.values()
+        ]
+        _emit({"studies": studies, "runs": [{"study": r.config["study"], "run": str(r.folder)} for r in runs]})
+        return 0
+    table = plain_table("study", "what it shows", "figures", "claims")
+    for study in STUDIES.values():
+        table.add_row(study.name, study.summary, study.figures, study.decides)
+    console = output()
+    console.print(table)
+    for run in runs:
+        console.print(f"{run.config['study']:<14} {run.folder}", soft_wrap=True)
+    return 0
+
+
+def _study(words: list[str]) -> tuple[type[Study], list[str]]:
+    from understudy.studies import STUDIES
+
+    if not words or words[0].startswith("-"):
+        if words and words[0] in ("-h", "--help"):
+            print("usage: understudy run STUDY [options]\n")
+            for study in STUDIES.values():
+                print(f"  {study.name:<14} {study.summary}")
+            print("\nOptions of a study: understudy run STUDY --help")
+            raise SystemExit(0)
+        raise UserError(f"run: name a study first; studies are {', '.join(STUDIES)}")
+    if words[0] not in STUDIES:
+        raise UserError(
+            f"{words[0]}: no such study; {_nearest(words[0], list(STUDIES))}studies are {', '.join(STUDIES)}"
+        )
+    return STUDIES[words[0]], words[1:]
+
+
+def _run_options(study: type[Study], quick: bool) -> type:
+    """The study's options beside those of every run; `--quick` changes the defaults, and what is typed wins."""
+    from tyro.conf import arg
+
+    out = "Folder that holds runs; this one goes to OUT/STUDY/<hash of its configuration>."
+    small = "The same study made small: other defaults, and what is typed wins."
+    one_object = "Print one JSON object on standard output, and nothing else there."
+    options: list[Any] = [
+        ("study", study, field(default=study.quick() if quick else study())),
+        ("out", Annotated[Path, arg(help=out)], field(default=Path("runs"))),
+        ("quick", Annotated[bool, arg(help=small)], field(default=False)),
+        ("json", Annotated[bool, arg(help=one_object)], field(default=False)),
+    ]
+    return make_dataclass("Options", options, frozen=True, namespace={"__doc__": study.__doc__})
+
+
+def _run(words: list[str]) -> int:
+    kind, rest = _study(words)
+    options: Any = _parsed(_run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
+    from understudy.report.terminal import Watch
+    from understudy.studies.perform import perform
+
+    with Watch(options.study.command()) as watch:
+        run = perform(options.study, options.out, watch)
+    _show(run, options.json)
+    return 0
+
+
+def _show(run: Run, as_json: bool) -> None:
+    from understudy.report.terminal import claims_table, output
+
+    headline = (run.folder / "headline.txt").read_text(encoding="utf-8").strip()
+    if as_json:
+        claims = [claim.as_dict() for claim in run.claims]
+        _emit(
+            {"run": str(run.folder), "headline": headline, "claims": claims, "report": str(run.folder / "report.html")}
+        )
+        return
+    console = output()
+    console.print(f"\n{headline}\n", soft_wrap=True)
+    if run.claims:
+        console.print(claims_table(run.claims))
+    console.print(f"report: {run.folder / 'report.html'}", soft_wrap=True)
+
+
+def _report(words: list[str]) -> int:
+    options = _parsed(_Report, words, "understudy report")
+    from understudy.store import Run
+    from understudy.store.files import disk_errors
+    from understudy.studies import STUDIES
+    from understudy.studies.tell import tell
+
+    run = Run(options.run)
+    kind = STUDIES.get(run.config.get("study", ""))
+    if kind is None:
+        raise UserError(
+            f"{options.run}: is of study {run.config.get('study')}, which is not one of {', '.join(STUDIES)}"
+        )
+    with disk_errors(run.folder):
+        tell(kind.from_config(run.config), run)
+    _show(Run(options.run), options.json)
+    return 0
+
+
+def _claims(words: list[str]) -> int:
+    options = _parsed(_Claims, words, "understudy claims")
+    from rich.text import Text
+
+    from understudy.report.terminal import output, plain_table, verdict
+    from understudy.store import Run
+    from understudy.studies import record
+
+    if options.keep is not None:
+        kept = record.keep(Run(options.keep))
+        print(f"{kept} claims of {options.keep} are in the record {record.RECORD}")
+        return 0
+    if options.markdown:
+        print(record.as_markdown(), end="")
+        return 0
+    kept_here = [("record", m) for m in record.recorded()]
+    made_here = [(str(run.folder), m) for run in _runs(options.out) for m in record.measured(run)]
+    if options.json:
+        entries = [{"from": where} | m.as_dict() for where, m in kept_here + made_here]
+        listed = [{"id": r.id, "statement": r.statement, "value": r.value, "study": r.study} for r in record.rows()]
+        _emit({"claims": [row | {"measured": [e for e in entries if e["id"] == row["id"]]} for row in listed]})
+        return 0
+    table = plain_table("claim", "what", "paper", "measured", "n", "holds", "from")
+    for row in record.rows():
+        found = [(where, m.claim) for where, m in kept_here + made_here if m.claim.id == row.id]
+        for where, claim in found:
+            what = f"{row.statement} [{claim.part}]" if claim.part else row.statement
+            table.add_row(row.id, Text(what), claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds), where)
+        if not found:
+            table.add_row(row.id, Text(row.statement), row.value, "", "", verdict(None), row.study)
+    output().print(table)
+    return 0
+
+
+def _align(words: list[str]) -> int:
+    options = _parsed(_Align, words, "understudy align")
+    figure_endings = (".pdf", ".svg", ".png")
+    if options.figure is not None and options.figure.suffix not in figure_endings:
+        raise UserError(f"--figure: {options.figure} was given; allowed endings are {', '.join(figure_endings)}")
+    from understudy.studies.alignment import align
+
+    teacher, student = (
+        _network(path, options.leaky, which, option)
+        for path, which, option in (
+            (options.teacher, options.teacher_network, "--teacher-network"),
+            (options.student, options.student_network, "--student-network"),
+        )
+    )
+    layers = align(teacher, student, _inputs(options, teacher.sizes[0]))
+    if options.figure is not None:
+        _draw(options.figure, layers)
+    if options.json:
+        _emit({"layers": [_as_json(layer) for layer in layers]})
+        return 0
+    from understudy.report.terminal import output, print_alignment
+
+    print_alignment(output(), layers)
+    if len(teacher.layers) != len(student.layers):
+        depths = f"{len(teacher.layers) - 1} and {len(student.layers) - 1}"
+        print(f"The networks have {depths} hidden layers; the lowest {len(layers)} were compared.")
+    if options.figure is not None:
+        print(f"heat map: {options.figure}")
+    return 0
+
+
+def _network(path: Path, slope: float | None, which: int, option: str) -> Population:
+    from understudy.nets import load
+
+    population = load(path, slope=slope)
+    if not 0 <= which < len(population):
+        raise UserError(f"{option}: {which} was given; {path} holds networks 0 to {len(population) - 1}")
+    return population[which]
+
+
+def _inputs(options: _Align, dim: int) -> Tensor:
+    from understudy.data import Gaussian, Uniform
+    from understudy.data.files import read_inputs
+
+    if options.data is not None:
+        return read_inputs(options.data)
+    for name, value in (("samples", options.samples), ("input-std", options.input_std)):
+        if not value > 0 or value == float("inf"):
+            raise UserError(f"--{name}: {value} was given; allowed is a finite number above 0")
+    kind = Gaussian if options.inputs == "gaussian" else Uniform
+    return kind(dim, options.input_std, evaluation=options.samples).evaluating(options.seed)
+
+
+def _as_json(layer: LayerMatch) -> dict[str, Any]:
+    numbers = {
+        "best_correlation": layer.best_correlation,
+        "sin_angle": layer.sin_angle,
+        "bias_gap": layer.bias_gap,
+    }
+    plain = {name: [v if isfinite(v) else None for v in values.tolist()] for name, values in numbers.items()}
+    return {
+        "correlation": layer.correlation.tolist(),
+        "best": layer.best.tolist(),
+        "recovered": layer.recovered,
+    } | plain
+
+
+def _draw(path: Path, layers: list[LayerMatch]) -> None:
+    from understudy.report.figures import CorrelationMatrix
+    from understudy.store.files import disk_errors
+
+    titles = tuple(f"layer {i + 1}" for i in range(len(layers)))
+    figure = CorrelationMatrix(titles, tuple(layer.correlation.numpy() for layer in layers)).paper()
+    with disk_errors(path):
+        figure.savefig(path, dpi=200)

@@ -1,0 +1,132 @@
+"""What a terminal shows: a live bar while a run goes, plain lines elsewhere, tables at the end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from understudy.store import Claim
+
+
+def duration(seconds: float) -> str:
+    """In words of two units at most."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+
+
+class Watch:
+    """Shows a run on standard error: a live line on a terminal, one plain line an epoch elsewhere."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.console = Console(stderr=True, highlight=False)
+        self.bar: Progress | None = None
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def start(self, folder: Path, epoch: int, epochs: int) -> None:
+        taken_up = f", taken up after epoch {epoch} of {epochs}" if epoch else ""
+        self._line(f"{self.title}: in {folder}{taken_up}")
+        if self.console.is_terminal:
+            self.bar = Progress(
+                TextColumn("epoch {task.completed:.0f}/{task.total:.0f}"),
+                BarColumn(),
+                TextColumn("{task.fields[shown]}"),
+                TimeElapsedColumn(),
+                console=self.console,
+            )
+            self.task = self.bar.add_task("epochs", total=epochs, completed=epoch, shown="")
+            self.bar.start()
+
+    def epoch(self, progress: Any) -> None:
+        shown = (
+            f"networks {progress.alive:,}/{progress.networks:,}   loss {progress.loss:.2e}   "
+            f"recovered {progress.recovered:.1%}   left {duration(progress.seconds_left)}"
+        )
+        if self.bar is not None and self.task is not None:
+            self.bar.update(self.task, completed=progress.epoch, shown=shown)
+        else:
+            self._line(f"epoch {progress.epoch:>4}/{progress.epochs}   {shown}")
+
+    def say(self, what: str) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+        self._line(what)
+
+    def _line(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    table = plain_table("claim", "", "what", "paper", "here", "n", "holds")
+    for claim in claims:
+        table.add_row(
+            claim.id, claim.part, claim.statement, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds)
+        )
+    return table
+
+
+def plain_table(*columns: str, title: str | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in ("claim", "n", "holds"))
+    return table
+
+
+def verdict(holds: bool | None) -> Text:
+    if holds is None:
+        return Text("not yet measured", style="dim")
+    return Text("yes", style="green") if holds else Text("NO", style="bold red")
+
+
+def output() -> Console:
+    """Standard output; wide enough for its tables when it is not a terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+
+
+_SHADES = " ░▒▓█"
+_MOST = 60
+"""Rows and columns of a heat map that a terminal still shows."""
+
+
+def print_alignment(console: Console, layers: Sequence[Any]) -> None:
+    """Each layer's best students as a table, and its correlations as a heat map of five shades."""
+    for i, layer in enumerate(layers):
+        m, n = layer.correlation.shape
+        table = plain_table(
+            "teacher node", "student node", "correlation", "sin angle", "bias gap", title=f"layer {i + 1}"
+        )
+        for j in range(m):
+            numbers = (layer.best_correlation[j], layer.sin_angle[j], layer.bias_gap[j])
+            shown = [f"{float(v):.4f}" if v == v else "–" for v in numbers]
+            table.add_row(str(j), str(int(layer.best[j])), *shown)
+        console.print(table)
+        if m <= _MOST and n <= _MOST:
+            console.print(_heat_map(layer.correlation.tolist(), layer.best.tolist()))
+        console.print(f"recovered: {layer.recovered} of {m} teacher nodes above 0.95\n")
+
+
+def _heat_map(correlation: list[list[float]], best: list[int]) -> Text:
+    """Teacher nodes down, students across, each teacher's best student first: what was learned is a diagonal."""
+    order = list(dict.fromkeys(best))
+    order += [k for k in range(len(correlation[0])) if k not in set(order)]
+    rows = ("".join(_SHADES[min(4, int(5 * max(0.0, row[k])))] * 2 for k in order) for row in correlation)
+    return Text("\n".join(f"{j:>4} {row}" for j, row in enumerate(rows)))
