@@ -116,8 +116,8 @@ def check_widths(teacher_nodes: int, multiples: tuple[float, ...]) -> None:
         nodes = multiple * teacher_nodes
         if nodes < 1 or abs(nodes - round(nodes)) > 1e-9 * nodes:
             raise UserError(
-                f"--multiple: {multiple:g} was given; times {teacher_nodes} teacher nodes that is {nodes:g} student nodes, "
-                "and allowed is a multiple that gives a whole number from 1"
+                f"--multiple: {multiple:g} was given; times {teacher_nodes} teacher nodes makes {nodes:g} student "
+                "nodes, and allowed is a multiple that gives a whole number from 1"
             )
 
 
