@@ -101,6 +101,17 @@ def test_a_network_has_the_same_bits_alone_and_in_any_company(engine, task, orde
 
 
 @engines
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("sizes", [(200, 1, 10), (257, 20, 1), (100, 17, 1, 128), (1, 1, 1)])
+def test_networks_with_a_layer_of_one_node_have_the_same_bits_alone(engine, sizes, dtype):
+    # Here BLAS multiplies by vectors, which it does in another way for one network than for several.
+    students = population(sizes, 3, slope=0.1, dtype=dtype)
+    posed = problem(students, optimisers(16, 0.01)["nesterov"], OBJECTIVES["squared"])
+    together = run(engine, posed, start(posed, students), [range(3)])
+    assert same_bits(together, run(engine, posed, start(posed, students), [[2], [0], [1]]))
+
+
+@engines
 @given(task=tasks(), cuts=st.sets(st.integers(1, 24)))
 def test_steps_in_one_call_are_steps_in_several(engine, task, cuts):
     posed, students = task

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 _FIG8 = {0.5: -6.45, 1.0: -6.50, 1.5: -6.50, 2.0: -5.09, 2.5: -5.30}
 """log10 evaluation loss over the panels of S0 fig 8."""
 _T1_TOLERANCE = 0.4
+_FIGURES_STD = 1.5
+"""Of the inputs that give the printed losses; the text of the papers says otherwise."""
 _NOISE = 4.0
 """Standard errors by which a weaker node may be ahead of a stronger one: there are thousands of such pairs."""
 
@@ -27,7 +29,9 @@ _NOISE = 4.0
 def claims(study: TwoLayer, run: Run) -> list[Claim]:
     sweep = Sweep.of(run)
     parts: list[Callable[[TwoLayer, Sweep], Iterator[Claim]]]
-    as_in_paper = study.leaky == 0 and study.inputs == "gaussian" and study.input_std == 1.5 and _papers_training(study)
+    as_in_paper = (
+        study.leaky == 0 and study.inputs == "gaussian" and study.input_std == _FIGURES_STD and _papers_training(study)
+    )
     if as_in_paper and study.teacher_nodes == 20:
         parts = [_t1, _t2, _t3, _t5, _t6]
     elif as_in_paper and study.teacher_nodes == 10:
@@ -75,23 +79,37 @@ def _rates(sweep: Sweep, epoch: int) -> np.ndarray:
         return np.nanmean(sweep.at(hit), axis=2)
 
 
-def _t2(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Iterator[Claim]:
     n = len(sweep.seeds)
     lead = [_largest_lead(rate, n) for epoch in (5, study.epochs) for rate in _curves(sweep, epoch)]
     if lead:
         yield Claim(
-            "T2",
+            id,
             f"recovery rate by teacher index, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
             "non-increasing in the index up to seed noise",
             f"largest lead of a weaker node {max(lead):.1f} standard errors",
             n,
             max(lead) <= _NOISE,
-            "order",
+            f"{variant}order",
             tuple(lead),
             None,
             _NOISE,
         )
-    yield from _strongest(sweep, study.epochs, "T2", "p = 2.5, 5×")
+    networks = sweep.where(2.5, 5)
+    # Narrower inputs than those of the figures slow learning down: which nodes are reached by epoch 100 is theirs.
+    if len(networks) and study.input_std == _FIGURES_STD:
+        best = sweep.run.matched("teacher", "correlation", epoch=study.epochs)[networks]
+        rate = (best > THRESHOLD).mean(0)
+        yield Claim(
+            id,
+            "p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
+            "≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
+            f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}",
+            len(networks),
+            bool(rate[:6].min() >= 0.9 and rate[9:].max() <= 0.1),
+            f"{variant}p = 2.5, 5×",
+            tuple(rate),
+        )
 
 
 def _curves(sweep: Sweep, epoch: int) -> Iterator[np.ndarray]:
@@ -105,23 +123,6 @@ def _largest_lead(rate: np.ndarray, n: int) -> float:
     pooled = (rate[None, :] + rate[:, None]) / 2
     error = np.sqrt(2 * np.clip(pooled * (1 - pooled), 1 / (4 * n), None) / n)
     return float(np.triu(ahead / error, 1).max())
-
-
-def _strongest(sweep: Sweep, epoch: int, id: str, part: str) -> Iterator[Claim]:
-    networks = sweep.where(2.5, 5)
-    if len(networks):
-        best = sweep.run.matched("teacher", "correlation", epoch=epoch)[networks]
-        rate = (best > THRESHOLD).mean(0)
-        yield Claim(
-            id,
-            "p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
-            "≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
-            f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}",
-            len(networks),
-            bool(rate[:6].min() >= 0.9 and rate[9:].max() <= 0.1),
-            part,
-            tuple(rate),
-        )
 
 
 def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
@@ -166,39 +167,43 @@ def unspecialised_share(run: Run, networks: np.ndarray, below: float) -> np.ndar
 
 
 def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Iterator[Claim]:
-    run, epoch = sweep.run, study.epochs
     for polarity in (p for p in sweep.polarities if p in (0, 1, 2)):
-        networks = np.concatenate([sweep.where(polarity, multiple) for multiple in sweep.multiples])
-        if len(networks):
-            share = unspecialised_share(run, networks, 0.8)
+        for multiple in sweep.multiples:
+            networks = sweep.where(polarity, multiple)
+            if len(networks):
+                share = unspecialised_share(sweep.run, networks, 0.8)
+                yield Claim(
+                    id,
+                    "students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
+                    "< 2%",
+                    f"largest {share.max():.2%}, median {np.median(share):.2%}; "
+                    f"under 2% in {(share < 0.02).sum()} of {len(share)}",
+                    len(networks),
+                    bool((share < 0.02).all()),
+                    f"{variant}p = {polarity:g}, {multiple:g}×",
+                    tuple(share),
+                    None,
+                    0.02,
+                )
+    rho, fan = (sweep.run.matched("student", column, epoch=study.epochs) for column in ("correlation", "fanout"))
+    relative = fan / np.nanmax(fan, axis=1, keepdims=True)
+    for k, multiple in enumerate(sweep.multiples):
+        networks = sweep.network[:, k][sweep.network[:, k] >= 0]
+        small = relative[networks][rho[networks] < 0.5]
+        if len(small):
+            middle = float(np.median(small))
             yield Claim(
                 id,
-                "students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
-                "< 2%",
-                f"median {np.median(share):.2%}, largest {share.max():.2%}; under 2% in {(share < 0.02).mean():.1%}",
-                len(networks),
-                bool((share < 0.02).all()),
-                f"{variant}p = {polarity:g}",
-                tuple(share),
+                "fan-out of students below 0.5, over the largest of their network: median at most 0.1",
+                "near 5%",
+                f"median {middle:.1%} over {len(small)} students (quartiles {_quartiles(small * 100, 1)} %)",
+                len(small),
+                middle <= 0.1,
+                f"{variant}below 0.5, {multiple:g}×",
+                tuple(small),
                 None,
-                0.02,
+                0.1,
             )
-    rho, fan = (run.matched("student", column, epoch=epoch) for column in ("correlation", "fanout"))
-    small = (fan / np.nanmax(fan, axis=1, keepdims=True))[rho < 0.5]
-    if len(small):
-        middle = float(np.median(small))
-        yield Claim(
-            id,
-            "fan-out of students below 0.5, over the largest of their network: median at most 0.1",
-            "near 5%",
-            f"median {middle:.1%} over {len(small)} students (quartiles {_quartiles(small * 100, 1)} %)",
-            len(small),
-            middle <= 0.1,
-            f"{variant}below 0.5",
-            (middle,),
-            None,
-            0.1,
-        )
 
 
 def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
@@ -207,12 +212,12 @@ def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
         networks = sweep.where(polarity, 5)
         if len(networks):
             each = rank_correlations(first[networks], strength[networks])
-            middle = float(np.median(each))
+            middle, reached = float(np.median(each)), np.isfinite(first[networks]).sum(1).mean()
             yield Claim(
                 "T5",
-                "rank correlation of a teacher node's strength and its epoch of recovery, 5×: median over seeds",
+                "rank correlation of strength and epoch of recovery over the nodes recovered, 5×: median over seeds",
                 "≤ −0.9",
-                f"{middle:.3f} (quartiles {_quartiles(each)})",
+                f"{middle:.3f} (quartiles {_quartiles(each)}) over {reached:.1f} nodes",
                 len(each),
                 middle <= -0.9,
                 f"p = {polarity:g}",
@@ -240,9 +245,12 @@ def strengths(run: Run) -> np.ndarray:
 
 
 def rank_correlations(first: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    """Spearman's, a network; nodes never recovered share the last rank."""
-    pairs = zip(first, strength, strict=True)
-    return np.array([stats.spearmanr(np.where(np.isinf(f), 1e9, f), s).statistic for f, s in pairs if len(set(f)) > 1])
+    """Spearman's, a network, over the nodes that were recovered: the others have no epoch of recovery.
+
+    With the others tied in the last place even a perfect order of few recovered nodes among many stays above −0.9.
+    """
+    pairs = [(f[np.isfinite(f)], s[np.isfinite(f)]) for f, s in zip(first, strength, strict=True)]
+    return np.array([stats.spearmanr(f, s).statistic for f, s in pairs if len(set(f)) > 1])
 
 
 def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
@@ -269,7 +277,7 @@ def _t10(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
     if study.teacher_nodes == 10:
         yield from _t4(study, sweep, "T10", f"{variant}, T4, ")
     if study.teacher_nodes == 20:
-        yield from _strongest(sweep, study.epochs, "T10", f"{variant}, T2, p = 2.5")
+        yield from _t2(study, sweep, "T10", f"{variant}, T2, ")
 
 
 def _quartiles(values: np.ndarray, digits: int = 2) -> str:

@@ -1,0 +1,38 @@
+# `make demo` and `make test` do all the set-up they need, once: Python (3.11 or later) and make are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test deep lint format clean
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "understudy needs Python 3.11 or later: make PYTHON=python3.11 …")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+demo: $(READY)
+	$(BIN)/understudy run two-layer --quick
+	@$(BIN)/python -c 'import os, pathlib, sys, webbrowser; \
+	  page = max(pathlib.Path("runs/two-layer").glob("*/report.html"), key=lambda p: p.stat().st_mtime).resolve(); \
+	  seen = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"); \
+	  seen and webbrowser.open(page.as_uri()); \
+	  print(f"\nThe report: {page}")'
+
+lint: $(READY)
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/pytest -m "not deep"
+
+deep: lint
+	UNDERSTUDY_PROFILE=deep $(BIN)/pytest
+
+format: $(READY)
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
