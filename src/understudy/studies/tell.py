@@ -8,7 +8,6 @@ import pyarrow as pa
 from understudy.report.page import write_page
 from understudy.report.story import Number, Story
 from understudy.report.style import save
-from understudy.report.terminal import duration
 from understudy.store import Claim, Run
 from understudy.store.files import write_json, write_text
 from understudy.studies.study import Study
@@ -48,7 +47,13 @@ def tell(study: Study, run: Run) -> Story:
 
 def _numbers(run: Run, claims: list[Claim]) -> tuple[Number, ...]:
     held = Number(f"{sum(c.holds for c in claims)} of {len(claims)}", "claims hold")
-    return (Number(duration(run.environment["seconds"]), "to train"), *([held] if claims else []))
+    return (Number(_time(run.environment["seconds"]), "to train"), *([held] if claims else []))
+
+
+def _time(seconds: float) -> str:
+    """One number with its unit."""
+    unit, name = next((u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1)
+    return f"{seconds / unit:.{0 if unit == 1 else 1}f}\u00a0{name}"
 
 
 def who_learned_whom(run: Run) -> pa.Table:

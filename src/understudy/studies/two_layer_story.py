@@ -59,8 +59,7 @@ def story(study: TwoLayer, run: Run) -> Story:
         Figure(
             "loss-curves",
             "What that does to the loss",
-            "Evaluation loss over training, median and quartiles over seeds: wider students go lower, most of all "
-            "where teacher strengths are polarized.",
+            _loss_caption(sweep),
             "S1 fig 11",
             _loss_curves(sweep),
         ),
@@ -84,21 +83,36 @@ def _shown(sweep: Sweep) -> int:
 def _headline(study: TwoLayer, sweep: Sweep) -> str:
     polarity = 1.0 if 1.0 in sweep.polarities else float(sweep.polarities[len(sweep.polarities) // 2])
     p = int(np.flatnonzero(sweep.polarities == polarity)[0])
-    wide, narrow = _shown(sweep), 0
     first = sweep.at(first_epochs(sweep.run))[p]
+    if np.isnan(first).all():
+        return "Every network diverged: the learning rate is too high for these settings."
     middle = np.nanmedian(first, axis=1)
-    m = study.teacher_nodes
+    m, ends = study.teacher_nodes, list(dict.fromkeys((_shown(sweep), 0)))
 
     def sentence(k: int) -> str:
         multiple = sweep.multiples[k]
         students = "as many nodes as the teacher" if multiple == 1 else f"{multiple:g} times the teacher's nodes"
         found = int(np.isfinite(middle[k]).sum())
-        if found == m:
-            return f"with {students} all {m} teacher nodes were recovered by epoch {middle[k].max():g}"
-        return f"with {students} {found} of {m} were recovered by epoch {study.epochs}"
+        when = f"by epoch {middle[k].max() if found == m else study.epochs:g}"
+        share = f"all {m} teacher nodes were recovered" if found == m else f"{found} of {m} were recovered"
+        return f"with {students} {share} {when}"
 
-    words = sentence(wide) if wide == narrow else f"{sentence(wide)}; {sentence(narrow)}"
-    return f"At polarity {polarity:g}, {words} (median of {len(sweep.seeds)} seeds)."
+    words = "; ".join(sentence(k) for k in ends)
+    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {len(sweep.seeds)} seeds)."
+
+
+def _loss_caption(sweep: Sweep) -> str:
+    """Says where wider students end lower, as it came out."""
+    final = np.nanmedian(sweep.at(sweep.run.series("eval_loss")[:, -1]), axis=2)
+    lower = final[:, -1] < final[:, 0]
+    narrow, wide = (f"{k:g}×" for k in (sweep.multiples[0], sweep.multiples[-1]))
+    where, elsewhere = (", ".join(f"{p:g}" for p in sweep.polarities[is_so]) for is_so in (lower, ~lower))
+    base = "Evaluation loss over training, median and quartiles over seeds"
+    if narrow == wide:
+        return base + "."
+    parts = [f"{wide} ends below {narrow} at p = {where}"] if where else []
+    parts += [f"{narrow} ends below {wide} at p = {elsewhere}"] if elsewhere else []
+    return f"{base}: {'; '.join(parts)}."
 
 
 def _numbers(study: TwoLayer, sweep: Sweep) -> tuple[Number, ...]:
