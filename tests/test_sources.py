@@ -175,15 +175,21 @@ def test_teacher_aware_points_have_one_norm_and_their_distance(seed, samples, mo
     x = data.teacher_aware(TEACHER, [seed, seed + 1, seed + 2], samples, moved=moved)
     assert x.shape == (3, samples, 6)
     assert torch.allclose(x.norm(dim=2), torch.tensor(1.5 * math.sqrt(6), dtype=x.dtype))
-    # Before rescaling a point was λx, with w̃ᵀλx + b = ±distance, and as far along the plane as its Gaussian point.
+    # Before rescaling a sample was λx, with w̃ᵀλx + b its signed distance, and as far along the plane as its point:
+    # three samples a point, on the plane, before it and behind it.
     w, b = (t[0] for t in TEACHER.layers[0])
-    node = torch.arange(samples) % 4
-    drawn = 1.5 * normal(seed, Stream.TRAIN, 0, samples * 6).view(samples, 6)
+    points = -(-samples // 3)
+    point = torch.arange(samples) // 3
+    node = point % 4
+    drawn = 1.5 * normal(seed, Stream.TRAIN, 0, points * 6).view(points, 6)[point]
     along = (x[0] * w[node]).sum(1, keepdim=True) * w[node]
     inside = drawn - (drawn * w[node]).sum(1, keepdim=True) * w[node]
     stretch = inside.norm(dim=1) / (x[0] - along).norm(dim=1)
-    distance = (stretch * (x[0] * w[node]).sum(1) + b[node]).abs()
-    assert ((distance > moved[0] - 1e-9) & (distance < moved[1] + 1e-9)).all()
+    distance = stretch * (x[0] * w[node]).sum(1) + b[node]
+    side = torch.tensor([0.0, 1.0, -1.0])[torch.arange(samples) % 3]
+    assert (distance[side == 0].abs() < 1e-9).all()
+    off = (distance * side)[side != 0]
+    assert ((off > moved[0] - 1e-9) & (off < moved[1] + 1e-9)).all()
 
 
 def test_points_at_a_distance_by_hand():
@@ -192,18 +198,17 @@ def test_points_at_a_distance_by_hand():
     assert made.tolist() == [[4.0, 4.0], [1.0, -2.0]]
 
 
-def test_teacher_aware_takes_both_sides_and_all_distances_alike():
+def test_teacher_aware_moves_a_point_as_far_to_both_sides_and_by_all_distances_alike():
     teacher = teachers.separated((40, 1, 1), seeds=1, dtype=torch.float64, bias=0.0)
-    n = 20_000
-    x = data.teacher_aware(teacher, 1, n)[0]
+    n = 10_000
+    x = data.teacher_aware(teacher, 1, 3 * n)[0].view(n, 3, 40)
     w = teacher.layers[0].weight[0, 0]
-    side = (x @ w).sign()
-    assert abs(side.mean()) < 4 / math.sqrt(n)
-    inside = (1.5 * normal(1, Stream.TRAIN, 0, n * 40)).view(n, 40)
-    inside = inside - (inside @ w).unsqueeze(1) * w
-    distance = (x @ w).abs() * inside.norm(dim=1) / (x - (x @ w).unsqueeze(1) * w).norm(dim=1)
-    assert abs(distance.mean() - 10.5) < 4 * math.sqrt(1 / 12 / n)
-    assert abs((distance - 10.5).pow(2).mean() - 1 / 12) < 4 * math.sqrt(1 / 180 / n)
+    inside = (1.5 * normal(1, Stream.TRAIN, 0, n * 40)).view(n, 1, 40)
+    inside = inside - (inside @ w).unsqueeze(2) * w
+    distance = (x @ w) * inside.norm(dim=2) / (x - (x @ w).unsqueeze(2) * w).norm(dim=2)
+    assert torch.allclose(distance[:, 1], -distance[:, 2])
+    assert abs(distance[:, 1].mean() - 10.5) < 4 * math.sqrt(1 / 12 / n)
+    assert abs((distance[:, 1] - 10.5).pow(2).mean() - 1 / 12) < 4 * math.sqrt(1 / 180 / n)
 
 
 def test_the_teacher_aware_source_finds_the_teacher_of_its_seed():

@@ -81,6 +81,18 @@ def test_a_network_leaves_the_same_rows_and_weights_alone_and_in_company(way, dt
         assert not same_weights(alone.students, students[i])
 
 
+@pytest.mark.parametrize("sizes", [(200, 1, 10), (100, 10, 1), (100, 20, 50)])
+def test_rows_of_networks_of_a_usual_size_do_not_depend_on_company(sizes):
+    # Large enough for BLAS and torch to choose their ways by how much there is to do.
+    teacher = teachers.regular(sizes, seeds=[1, 2, 3])
+    students, data = starts.gaussian(teacher, multiple=5), Gaussian(dim=sizes[0], train=300, evaluation=1_200)
+    together = train(students, teacher, data, SGD(0.01), epochs=1, steps=20)
+    for i in range(3):
+        alone = train(students[i], teacher[i], data, SGD(0.01), epochs=1, steps=20)
+        assert_same(of(together.metrics, i), of(alone.metrics, 0))
+        assert_same(of(together.nodes, i), of(alone.nodes, 0))
+
+
 def test_populations_of_several_shapes_march_together_as_each_alone():
     shapes = [starts.gaussian(TEACHER, multiple=m, scale=0.3) for m in (1, 2, 3)]
     several = train(shapes, TEACHER, DATA, SGD(0.05, batch=8), epochs=2, steps=7)

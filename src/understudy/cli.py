@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from understudy._errors import UserError
+from understudy._options import parsed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,16 +105,6 @@ class _Align:
     """Print one JSON object and nothing else."""
 
 
-Options = TypeVar("Options")
-
-
-def _parsed(kind: type[Options], words: Sequence[str], prog: str) -> Options:
-    import tyro
-
-    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.PositionalRequiredArgs)
-    return tyro.cli(kind, args=list(words), prog=prog, config=config)
-
-
 def _nearest(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"did you mean {near[0]}? " if near else ""
@@ -163,15 +154,17 @@ def _emit(value: Any) -> None:
 
 
 def _runs(out: Path) -> list[Run]:
-    """The finished runs under a folder, oldest first."""
+    """The finished runs of known studies under a folder, oldest first."""
     from understudy.store import Run
+    from understudy.studies import STUDIES
 
-    found = [path.parent for path in out.glob("*/*/report.html")]
-    return [Run(folder) for folder in sorted(found, key=lambda f: (f / "report.html").stat().st_mtime)]
+    pages = sorted(out.glob("*/*/report.html"), key=lambda page: page.stat().st_mtime)
+    folders = (page.parent for page in pages if (page.parent / "weights.safetensors").is_file())
+    return [run for run in map(Run, folders) if run.config.get("study") in STUDIES]
 
 
 def _list(words: list[str]) -> int:
-    options = _parsed(_List, words, "understudy list")
+    options = parsed(_List, words, "understudy list")
     from understudy.report.terminal import output, plain_table
     from understudy.studies import STUDIES
 
@@ -229,7 +222,7 @@ def _run_options(study: type[Study], quick: bool) -> type:
 
 def _run(words: list[str]) -> int:
     kind, rest = _study(words)
-    options: Any = _parsed(_run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
+    options: Any = parsed(_run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
     from understudy.report.terminal import Watch
     from understudy.studies.perform import perform
 
@@ -257,9 +250,10 @@ def _show(run: Run, as_json: bool) -> None:
 
 
 def _report(words: list[str]) -> int:
-    options = _parsed(_Report, words, "understudy report")
+    options = parsed(_Report, words, "understudy report")
     from understudy.store import Run
     from understudy.store.files import disk_errors
+    from understudy.store.folder import RunFolder
     from understudy.studies import STUDIES
     from understudy.studies.tell import tell
 
@@ -269,22 +263,24 @@ def _report(words: list[str]) -> int:
         raise UserError(
             f"{options.run}: is of study {run.config.get('study')}, which is not one of {', '.join(STUDIES)}"
         )
-    with disk_errors(run.folder):
+    with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
         tell(kind.from_config(run.config), run)
     _show(Run(options.run), options.json)
     return 0
 
 
 def _claims(words: list[str]) -> int:
-    options = _parsed(_Claims, words, "understudy claims")
+    options = parsed(_Claims, words, "understudy claims")
     from rich.text import Text
 
     from understudy.report.terminal import output, plain_table, verdict
     from understudy.store import Run
+    from understudy.store.files import disk_errors
     from understudy.studies import record
 
     if options.keep is not None:
-        kept = record.keep(Run(options.keep))
+        with disk_errors(record.RECORD, "make it writable"):
+            kept = record.keep(Run(options.keep))
         print(f"{kept} claims of {options.keep} are in the record {record.RECORD}")
         return 0
     if options.markdown:
@@ -310,10 +306,12 @@ def _claims(words: list[str]) -> int:
 
 
 def _align(words: list[str]) -> int:
-    options = _parsed(_Align, words, "understudy align")
+    options = parsed(_Align, words, "understudy align")
     figure_endings = (".pdf", ".svg", ".png")
     if options.figure is not None and options.figure.suffix not in figure_endings:
         raise UserError(f"--figure: {options.figure} was given; allowed endings are {', '.join(figure_endings)}")
+    if options.leaky is not None and not isfinite(options.leaky):
+        raise UserError(f"--leaky: {options.leaky} was given; allowed is a finite number, such as 0 for ReLU")
     from understudy.studies.alignment import align
 
     teacher, student = (
@@ -354,7 +352,10 @@ def _inputs(options: _Align, dim: int) -> Tensor:
     from understudy.data.files import read_inputs
 
     if options.data is not None:
-        return read_inputs(options.data)
+        inputs = read_inputs(options.data)
+        if inputs.shape[1] != dim:
+            raise UserError(f"--data: {options.data} has {inputs.shape[1]} inputs a sample; the networks take {dim}")
+        return inputs
     for name, value in (("samples", options.samples), ("input-std", options.input_std)):
         if not value > 0 or value == float("inf"):
             raise UserError(f"--{name}: {value} was given; allowed is a finite number above 0")
@@ -382,5 +383,5 @@ def _draw(path: Path, layers: list[LayerMatch]) -> None:
 
     titles = tuple(f"layer {i + 1}" for i in range(len(layers)))
     figure = CorrelationMatrix(titles, tuple(layer.correlation.numpy() for layer in layers)).paper()
-    with disk_errors(path):
+    with disk_errors(path, "choose another place with --figure"):
         figure.savefig(path, dpi=200)

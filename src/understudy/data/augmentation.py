@@ -15,6 +15,9 @@ from understudy._random import Stream, normal, uniform
 from understudy.data.sources import Device, Gaussian, require_counts, require_positive
 from understudy.nets import Population
 
+_SIDES = (0.0, 1.0, -1.0)
+"""Where the samples that one point gives lie: on the plane, before it, behind it."""
+
 
 def agnostic(x: Float[Tensor, "sample dim"], eps: float, nodes: int, c: float = 1.0) -> Float[Tensor, "augmented dim"]:
     """S0 Definition 7 (a): D, then x ± 2ε e_u / (c K^{3/2}) for each direction u; (2d + 1)|D| samples.
@@ -57,9 +60,10 @@ def teacher_aware(
 ) -> Float[Tensor, "net sample dim"]:
     """Points beside the planes of each teacher's first-layer nodes: the teacher-aware sets of S0 fig 9.
 
-    N(0, std²) points, the very ones a Gaussian source of that seed trains on, are projected on the plane of a node
-    (nodes in turn: point i goes to node i mod m), moved along ±w̃ by a distance uniform in `moved`, and rescaled to
-    norm std √d. `moved=(1, 2)` is what the paper's released code does by default. One seed per network.
+    N(0, std²) points, the first that a Gaussian source of that seed trains on, are projected on the plane of a node
+    (nodes in turn: point i goes to node i mod m). Each gives three samples: itself on the plane, and moved along +w̃ and
+    −w̃ by a distance uniform in `moved`; all are rescaled to norm std √d. `moved=(1, 2)` is what the paper's released
+    code does by default. One seed per network.
     """
     names = [int(seeds)] if isinstance(seeds, int) else [int(s) for s in seeds]
     if len(names) != len(teacher):
@@ -131,12 +135,16 @@ def _beside_planes(
     """One network's teacher-aware points in float64."""
     weight, bias = _first_layer(teacher, which, device)
     dim = weight.shape[1]
-    x = std * normal(seed, Stream.TRAIN, step, samples * dim, str(device)).view(samples, dim)
-    draws = uniform(seed, Stream.AUGMENTATION, step, 2 * samples, str(device)).view(samples, 2)
+    points = -(-samples // len(_SIDES))
+    x = std * normal(seed, Stream.TRAIN, step, points * dim, str(device)).view(points, dim)
     low, high = moved
-    distance = (low + (high - low) * draws[:, 0]) * torch.where(draws[:, 1] < 0.5, -1.0, 1.0)
-    node = torch.arange(samples, device=weight.device) % len(weight)
-    return _of_norm(_at_distance(x, weight[node], bias[node], distance), std * math.sqrt(dim))
+    distance = low + (high - low) * uniform(seed, Stream.AUGMENTATION, step, points, str(device))
+    node = torch.arange(points, device=weight.device) % len(weight)
+    sides = torch.tensor(_SIDES, dtype=torch.float64, device=weight.device)
+    signed = (distance.unsqueeze(1) * sides).flatten()
+    x, node = (each.repeat_interleave(len(_SIDES), dim=0) for each in (x, node))
+    beside = _at_distance(x, weight[node], bias[node], signed)[:samples]
+    return _of_norm(beside, std * math.sqrt(dim))
 
 
 def _at_distance(

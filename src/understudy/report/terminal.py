@@ -59,6 +59,8 @@ class Watch:
         shown = (
             f"networks {progress.alive:,}/{progress.networks:,}   loss {progress.loss:.2e}   "
             f"recovered {progress.recovered:.1%}   left {duration(progress.seconds_left)}"
+            if progress.alive
+            else "every network has diverged"
         )
         if self.bar is not None and self.task is not None:
             self.bar.update(self.task, completed=progress.epoch, shown=shown)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from understudy._errors import UserError
 
 
@@ -49,14 +51,15 @@ def write_json(path: Path, value: Any) -> None:
 
 
 @contextmanager
-def disk_errors(folder: Path) -> Iterator[None]:
+def disk_errors(path: Path, remedy: str = "choose another folder with --out") -> Iterator[None]:
     """Turns what the disk refuses into words that say what to do."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except (OSError, SafetensorError) as error:
+        # safetensors says what the disk said in words alone.
+        reason = getattr(error, "strerror", None) or str(error)
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "code: 28" in reason:
             raise UserError(
-                f"{folder}: the disk is full; free some space, and the same command goes on where it stopped"
+                f"{path}: the disk is full; free some space, and the same command goes on where it stopped"
             ) from error
-        reason = error.strerror or str(error)
-        raise UserError(f"{folder}: cannot be written ({reason}); choose another folder with --out") from error
+        raise UserError(f"{path}: cannot be written ({reason}); {remedy}") from error

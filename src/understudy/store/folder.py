@@ -22,6 +22,19 @@ from understudy.store.files import disk_errors, whole, write_text
 if TYPE_CHECKING:
     from torch import Tensor
 
+_FILES = (
+    "config.toml",
+    "environment.json",
+    "networks.parquet",
+    "metrics.parquet",
+    "nodes.parquet",
+    "weights.safetensors",
+    "claims.json",
+    "figures",
+    "headline.txt",
+    "report.html",
+)
+_TEMPORARY = (".lock", ".progress", *(f".{file}." for file in _FILES))
 _FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
 
 
@@ -43,6 +56,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.progress = path / "progress"
+        self._lock = path / ".lock"
 
     @classmethod
     @contextmanager
@@ -51,10 +65,25 @@ class RunFolder:
         folder = cls(out / config["study"] / name(config))
         with disk_errors(folder.path):
             folder._claim(config, need)
-            with (folder.path / ".lock").open("a") as lock:
-                _lock(lock, folder.path)
-                folder.progress.mkdir(exist_ok=True) if not folder.finished else None
+            if folder.finished and not folder._leftovers():
                 yield folder
+                return
+            with folder.alone():
+                if not folder.finished:
+                    folder.progress.mkdir(exist_ok=True)
+                yield folder
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other process works on the folder meanwhile; what one that was killed left behind is cleared away."""
+        with self._lock.open("a") as lock:
+            _hold(lock, self.path)
+            self._sweep()
+            try:
+                yield
+            finally:
+                if self.finished:
+                    self._lock.unlink()
 
     def _claim(self, config: Config, need: int) -> None:
         said = self.path / "config.toml"
@@ -64,19 +93,30 @@ class RunFolder:
                     f"{self.path}: belongs to another configuration (see its config.toml); choose another --out"
                 )
             return
-        if self.path.is_dir() and any(entry.name not in (".lock", "progress") for entry in self.path.iterdir()):
+        if self.path.is_dir() and set(self.path.iterdir()) - set(self._leftovers()):
             raise UserError(f"{self.path}: holds files that are not of a run; move them away, or choose another --out")
         existing = next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
+        if not os.access(existing, os.W_OK):
+            raise UserError(f"{self.path}: {existing} is read-only; choose another folder with --out")
         free = shutil.disk_usage(existing).free
         if free < need:
             raise UserError(
                 f"{self.path}: this run needs about {need / 1e6:,.0f} MB and the disk has {free / 1e6:,.0f} MB free; "
                 "free some space, or choose another --out"
             )
-        if not os.access(existing, os.W_OK):
-            raise UserError(f"{self.path}: {existing} is read-only; choose another folder with --out")
         self.path.mkdir(parents=True, exist_ok=True)
         write_text(said, to_toml(config))
+
+    def _leftovers(self) -> list[Path]:
+        """What a process that was killed had under a temporary name."""
+        return [entry for entry in self.path.iterdir() if entry.name.startswith(_TEMPORARY)]
+
+    def _sweep(self) -> None:
+        for entry in self._leftovers():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            elif entry != self._lock:
+                entry.unlink()
 
     @property
     def finished(self) -> bool:
@@ -105,10 +145,12 @@ class RunFolder:
             write_table(self.path / f"{table}.parquet", pa.concat_tables(parts).combine_chunks())
 
     def finish(self) -> None:
-        shutil.rmtree(self.progress, ignore_errors=True)
+        """All is written. What is no longer needed goes at one stroke: half a `progress` would lose the run."""
+        self.progress.rename(self.path / ".progress")
+        self._sweep()
 
 
-def _lock(lock: IO[Any], path: Path) -> None:
+def _hold(lock: IO[Any], path: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:

@@ -31,8 +31,8 @@ class Run:
                 f"{self.folder}: is not a run (it has no config.toml); give a folder such as runs/two-layer/3f2a…, "
                 "which `understudy run` prints at its end"
             )
-        for table in ("networks", "metrics", "nodes"):
-            if not (self.folder / f"{table}.parquet").is_file():
+        for file in ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "environment.json"):
+            if not (self.folder / file).is_file():
                 study = self.config.get("study", "STUDY")
                 raise UserError(f"{self.folder}: has not finished; run `understudy run {study}` with its options again")
 
@@ -46,14 +46,19 @@ class Run:
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        path = self.folder / "environment.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return self._json("environment.json")
 
     @cached_property
     def claims(self) -> list[Claim]:
-        path = self.folder / "claims.json"
-        rows = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+        rows = self._json("claims.json") if (self.folder / "claims.json").is_file() else []
         return [Claim.from_dict(row) for row in rows]
+
+    def _json(self, name: str) -> Any:
+        path = self.folder / name
+        try:
+            return json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{path}: is not JSON ({error}); move the folder away and run the same command") from error
 
     @cached_property
     def networks(self) -> pa.Table:
@@ -72,7 +77,9 @@ class Run:
         try:
             return pq.read_table(path)
         except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: cannot be read ({error}); run the same command again to make it anew") from error
+            raise UserError(
+                f"{path}: cannot be read ({error}); move the folder away and run the same command"
+            ) from error
 
     def column(self, name: str) -> np.ndarray:
         """A column of `networks`, in the order of the networks."""
@@ -89,6 +96,12 @@ class Run:
         dense[rows["network"].to_numpy(), np.searchsorted(self.epochs, rows["epoch"].to_numpy())] = rows["value"]
         return dense
 
+    @cached_property
+    def _node_counts(self) -> dict[tuple[str, int], int]:
+        """Nodes by role and layer, over all epochs: the widest networks may not live to the last."""
+        most = self.nodes.group_by(["role", "layer"]).aggregate([("teacher", "max"), ("student", "max")])
+        return {(row["role"], row["layer"]): (row.get(f"{row['role']}_max") or 0) + 1 for row in most.to_pylist()}
+
     def matched(self, role: str, column: str, layer: int = 0, epoch: int | None = None) -> np.ndarray:
         """[network, epoch, node] of one column of `nodes` (or [network, node] of one epoch), NaN where there is none.
 
@@ -97,7 +110,7 @@ class Run:
         wanted = (pc.field("role") == role) & (pc.field("layer") == layer)
         rows = self.nodes.filter(wanted if epoch is None else wanted & (pc.field("epoch") == epoch))
         node, epochs = rows[role].to_numpy(), self.epochs if epoch is None else np.array([epoch])
-        dense = np.full((self.networks.num_rows, len(epochs), int(node.max(initial=-1)) + 1), np.nan)
+        dense = np.full((self.networks.num_rows, len(epochs), self._node_counts.get((role, layer), 0)), np.nan)
         dense[rows["network"].to_numpy(), np.searchsorted(epochs, rows["epoch"].to_numpy()), node] = rows[column]
         return dense if epoch is None else dense[:, 0]
 

@@ -36,7 +36,7 @@ def align(teacher: Population, student: Population, x: Float[Tensor, "sample in"
         if ours != theirs:
             raise UserError(f"the teacher has {ours} {name} and the student {theirs}; align needs them equal")
     if x.shape[1] != teacher.sizes[0]:
-        raise UserError(f"--data: has {x.shape[1]} inputs a sample; the networks take {teacher.sizes[0]}")
+        raise UserError(f"a sample has {x.shape[1]} inputs; the networks take {teacher.sizes[0]}")
     depth = min(len(teacher.layers), len(student.layers)) - 1
     if depth < 1:
         raise UserError("a network without a hidden layer has no nodes to align; give networks of two layers or more")

@@ -27,8 +27,8 @@ class FocusShifting(Study):
     """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
     teacher_nodes: int = 5
     """Hidden nodes of the teacher."""
-    polarity: float = 1.0
-    """Teacher polarity p: node j's fan-out is divided by j^p (S1 eqn 9)."""
+    polarity: tuple[float, ...] = (1.0,)
+    """Teacher polarities p: node j's fan-out is divided by j^p (S1 eqn 9)."""
     multiple: tuple[float, ...] = (2.0, 5.0)
     """Over-realizations: how many times as many hidden nodes the student has."""
     epochs: int = 200
@@ -58,7 +58,7 @@ class FocusShifting(Study):
         for field in ("epochs", "steps", "batch", "dim", "outputs", "train", "evaluation"):
             check(self, field, least=1)
         check(self, "teacher_nodes", least=2)
-        check(self, "polarity", least=0)
+        check(self, "polarity", least=0, distinct=True)
         check(self, "multiple", above=0, distinct=True)
         for field in ("lr", "input_std"):
             check(self, field, above=0)
@@ -66,18 +66,21 @@ class FocusShifting(Study):
         check_batch(self.train, self.batch)
 
     def experiment(self) -> Experiment:
-        seeds = range(1, self.seeds + 1)
+        cells = [(p, seed) for seed in range(1, self.seeds + 1) for p in self.polarity]
         teacher = us.teachers.separated(
-            (self.dim, self.teacher_nodes, self.outputs), polarity=self.polarity, seeds=seeds, dtype=self.torch_dtype
+            (self.dim, self.teacher_nodes, self.outputs),
+            polarity=[p for p, _ in cells],
+            seeds=[seed for _, seed in cells],
+            dtype=self.torch_dtype,
         )
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
         students = [us.students.gaussian(teacher, multiple=multiple) for multiple in self.multiple]
         return Experiment(
             groups=tuple(us.training.Group(population, teacher, source) for population in students),
             parameters=tuple(
-                {"polarity": self.polarity, "multiple": float(multiple), "seed": seed}
+                {"polarity": p, "multiple": float(multiple), "seed": seed}
                 for multiple in self.multiple
-                for seed in seeds
+                for p, seed in cells
             ),
             optimiser=us.SGD(lr=self.lr, batch=self.batch),
             epochs=self.epochs,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,91 +23,99 @@ _EPOCH = 1_000
 """Steps in an epoch of the paper."""
 
 
+@dataclass(frozen=True, eq=False)
+class _Setting:
+    """The networks of one polarity and over-realization, and which of their students shifted."""
+
+    label: str
+    multiple: float
+    networks: np.ndarray
+    shifted: list[np.ndarray]
+
+    @property
+    def counts(self) -> np.ndarray:
+        return np.array([each.sum() for each in self.shifted])
+
+
 def story(study: FocusShifting, run: Run) -> Story:
-    sweep = Sweep.of(run)
-    which = {int(n): s for n, s in zip(_networks(sweep), shifted_students(run, _networks(sweep)), strict=True)}
-    counts = sweep.at(np.array([which[n].sum() if n in which else 0 for n in range(run.networks.num_rows)]))[0]
-    figures = (
-        *_curves(study, sweep, which),
-        Figure(
-            "focus-shift-counts",
-            "It happens in every network",
-            "Students of each network that followed a stronger teacher node and end on a weaker one, above 0.95.",
-            "S1 fig 6, over seeds",
-            _counts(sweep, counts),
-        ),
+    settings = _settings(run)
+    if not settings:
+        return Story("Every network diverged.", (Number(f"{run.networks.num_rows:,}", "networks"),), ())
+    shown = next((s for s in settings if s.multiple == 5), settings[-1])
+    curves = Figure(
+        "focus-shift",
+        "From a strong teacher node to a weaker one",
+        f"Correlation of every student with each of {study.teacher_nodes} teacher nodes, strongest first, over "
+        f"{study.epochs * study.steps / _EPOCH:g} epochs of 1,000 steps ({shown.label}): coloured students rise with a "
+        "strong node, let go of it, and end on a weaker one.",
+        "S1 fig 6",
+        _curves(study, run, shown),
     )
-    return Story(_headline(sweep, counts), _numbers(run, sweep, counts), figures)
+    counts = Figure(
+        "focus-shift-counts",
+        "How many of them there are",
+        "Students of each network that followed a stronger teacher node and end on a weaker one, above 0.95.",
+        "S1 fig 6, over seeds",
+        _counts(settings),
+    )
+    return Story(_headline(settings), _numbers(run, shown), (curves, counts))
 
 
-def _networks(sweep: Sweep) -> np.ndarray:
-    return np.sort(sweep.network[sweep.network >= 0])
+def _settings(run: Run) -> list[_Setting]:
+    sweep = Sweep.of(run)
+    found = []
+    for p in sweep.polarities:
+        for k in sweep.multiples:
+            networks = sweep.where(p, k)
+            label = f"{k:g}×" if len(sweep.polarities) == 1 else f"{k:g}×, p = {p:g}"
+            if len(networks):
+                found.append(_Setting(label, float(k), networks, shifted_students(run, networks)))
+    return found
 
 
-def _curves(study: FocusShifting, sweep: Sweep, which: dict[int, np.ndarray]) -> tuple[Figure, ...]:
-    """Three seeds at 5×, or at the widest there is; nothing where every network diverged."""
-    run, row = sweep.run, _shown(sweep)
-    networks = sweep.network[0, row]
-    networks = networks[networks >= 0][:_ROWS]
-    if not len(networks):
-        return ()
-    kind = FocusShift(
+def _curves(study: FocusShifting, run: Run, shown: _Setting) -> FocusShift:
+    networks = shown.networks[:_ROWS]
+    return FocusShift(
         run.epochs * study.steps / _EPOCH,
         np.stack([run.pairs(int(n)).transpose(1, 2, 0) for n in networks]),
         networks,
         run.column("seed")[networks],
-        np.stack([which[int(n)] for n in networks]),
+        np.stack(shown.shifted[:_ROWS]),
     )
-    caption = (
-        f"Correlation of every student with each of {study.teacher_nodes} teacher nodes, strongest first, over "
-        f"{study.epochs * study.steps / _EPOCH:g} epochs of 1,000 steps at {sweep.multiples[row]:g}×: coloured students "
-        "rise with a strong node, let go of it, and end on a weaker one."
-    )
-    return (Figure("focus-shift", "From a strong teacher node to a weaker one", caption, "S1 fig 6", kind),)
 
 
-def _shown(sweep: Sweep) -> int:
-    five = np.flatnonzero(sweep.multiples == 5)
-    return int(five[0]) if len(five) else len(sweep.multiples) - 1
-
-
-def _counts(sweep: Sweep, counts: np.ndarray) -> Dots:
+def _counts(settings: list[_Setting]) -> Dots:
+    most = max(len(s.networks) for s in settings)
+    values, network = np.full((len(settings), most), np.nan), np.full((len(settings), most), -1)
+    for row, setting in enumerate(settings):
+        values[row, : len(setting.networks)] = setting.counts
+        network[row, : len(setting.networks)] = setting.networks
     return Dots(
-        tuple(f"{m:g}×" for m in sweep.multiples),
-        counts,
-        sweep.network[0],
+        tuple(s.label for s in settings),
+        values,
+        network,
         "students that shifted",
         "over-realization",
         bound=1.0,
         bound_words="one",
-        colours=tuple(style.multiple_colour(m) for m in sweep.multiples),
+        colours=tuple(style.multiple_colour(s.multiple) for s in settings),
     )
 
 
-def _headline(sweep: Sweep, counts: np.ndarray) -> str:
+def _headline(settings: list[_Setting]) -> str:
     parts = []
-    for multiple, each in zip(sweep.multiples, counts, strict=True):
-        known = each[np.isfinite(each)]
-        if len(known):
-            low, high = int(known.min()), int(known.max())
-            students = f"{low}" if low == high else f"{low} to {high}"
-            parts.append(
-                f"at {multiple:g}× {students} students a network ({(known >= 1).sum()} of {len(known)} networks have one)"
-            )
-    if not parts:
-        return "Every network diverged."
+    for setting in settings:
+        low, high = setting.counts.min(), setting.counts.max()
+        students = f"{low}" if low == high else f"{low} to {high}"
+        some = f"{(setting.counts >= 1).sum()} of {len(setting.counts)}"
+        parts.append(f"{students} students a network at {setting.label} (at least one in {some})")
     return f"Students left a strong teacher node for a weaker one and ended on it: {', '.join(parts)}."
 
 
-def _numbers(run: Run, sweep: Sweep, counts: np.ndarray) -> tuple[Number, ...]:
-    row = _shown(sweep)
-    wide = sweep.network[0, row]
-    wide = wide[wide >= 0]
-    if not len(wide):
-        return (Number(f"{run.networks.num_rows:,}", "networks"), Number("all", "diverged"))
-    multiple = f"{sweep.multiples[row]:g}×"
+def _numbers(run: Run, shown: _Setting) -> tuple[Number, ...]:
+    recovered = run.series("recovered", 0)[shown.networks, -1].mean()
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(f"{np.nanmedian(counts[row]):g}", f"students shifted a network at {multiple} (median)"),
-        Number(f"{run.series('recovered', 0)[wide, -1].mean():.0%}", f"of teacher nodes recovered at {multiple}"),
+        Number(f"{np.median(shown.counts):g}", f"students shifted a network at {shown.label} (median)"),
+        Number(f"{recovered:.0%}", f"of teacher nodes recovered at {shown.label}"),
     )

@@ -22,12 +22,16 @@ _LOOKS = 60
 class MovingHyperplanes(Study):
     """Students' boundaries settle on the teacher's, and students that found none fall silent.
 
-    The papers give neither teacher nor data. The legend of S1 fig 2 starts at 0.03 to 0.04, which is √50 × 0.005, and
-    ends after 29 iterations: so 50 outputs, inputs, rate and batch as in their other two-layer figures, and 30,000
-    steps. From 0.005, though, students that point away from both teacher nodes often end as constants, active on all
-    data, which the output bias takes back: the fit is exact and they keep some fan-out. The smaller the start and the
-    wider the angle between the teacher nodes, the less they do (20 seeds, others under 2%: at 120° 7, 16, 18, 19, 20
-    from 5e-3, 1e-3, 1e-4, 1e-5, 1e-6; from 1e-6 at 90° 15). So T8 is decided on the smallest of the scales.
+    The papers give neither teacher nor data nor rate. The legend of S1 fig 2 starts at 0.03 to 0.04, which is √50 ×
+    0.005, and ends after 29 iterations: so 50 outputs, inputs and batch as in their other two-layer figures, and 30,000
+    steps. Started at 0.005, though, students that point away from both teacher nodes often end active on all data: as
+    constants that the output bias takes back, or as the linear part of a teacher node that another student has learned
+    from behind. The fit is then exact, and they keep their fan-out. It happens less from a smaller start, where there
+    is time to turn, and with teacher nodes further apart: with two of one strength, others are under 2% of the largest
+    in 7, 16, 18, 19 and 20 of 20 seeds from 5e-3, 1e-3, 1e-4, 1e-5 and 1e-6 at 120°, and in 15 of 20 at 90° from 1e-6.
+    With the strengths drawn here one seed in ten or two still fails. A start of 1e-8, inputs of standard deviation 0.5,
+    3 or 5, a teacher bias of −0.3, no output bias, rates from 0.01 to 0.1 and 100,000 steps do not change that. T8 is
+    decided on the smallest start, and asks for every seed.
     """
 
     name: ClassVar[str] = "hyperplanes"
@@ -45,13 +49,13 @@ class MovingHyperplanes(Study):
     """Degrees between the weights of the two teacher nodes."""
     bias: float = -0.1
     """Bias of both teacher nodes, their weights being of length 1: their boundaries pass that near to the origin."""
-    epochs: int = 300
+    epochs: int = 600
     """Epochs; networks are looked at after each."""
-    steps: int = 100
+    steps: int = 50
     """Steps an epoch."""
     batch: int = 16
     """Samples a step, drawn with replacement."""
-    lr: float = 0.01
+    lr: float = 0.03
     """Learning rate of plain SGD on ½‖f*−f‖² averaged over the batch."""
     outputs: int = 50
     """Outputs C."""
@@ -64,7 +68,7 @@ class MovingHyperplanes(Study):
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(seeds=5, scale=(5e-3, 1e-6), epochs=100, lr=0.03, train=2_000, evaluation=500)
+        return cls(seeds=5, scale=(5e-3, 1e-6), epochs=80, evaluation=500)
 
     def check(self) -> None:
         for field in ("epochs", "steps", "batch", "outputs", "train", "evaluation"):

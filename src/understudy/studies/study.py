@@ -91,10 +91,13 @@ class Study:
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         known = {field.name for field in fields(cls)}
-        options: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in config["options"].items() if k in known
-        }
-        return cls(**options)
+        try:
+            options: dict[str, Any] = {
+                k: tuple(v) if isinstance(v, list) else v for k, v in config["options"].items() if k in known
+            }
+            return cls(**options)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"config.toml: is not one of {cls.name}; restore it, or move the folder away") from error
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -109,13 +112,15 @@ class Study:
         for field in fields(self):
             value = getattr(self, field.name)
             if value != getattr(plain, field.name):
-                shown = (
-                    " ".join(f"{v:g}" if isinstance(v, float) else str(v) for v in value)
-                    if isinstance(value, tuple)
-                    else value
-                )
+                shown = " ".join(_word(v) for v in (value if isinstance(value, tuple) else (value,)))
                 words.append(f"--{field.name.replace('_', '-')} {shown}")
         return " ".join(words)
+
+
+def _word(value: Any) -> str:
+    """As a person types it, and read back as the same value."""
+    short = f"{value:g}" if isinstance(value, float) else str(value)
+    return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 
 def check(

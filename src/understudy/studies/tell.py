@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
 import pyarrow as pa
 
@@ -20,16 +23,7 @@ def tell(study: Study, run: Run) -> Story:
     claims = study.claims(run)
     write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
     story = study.story(run)
-    figures = run.folder / "figures"
-    figures.mkdir(exist_ok=True)
-    files = list(_TABLES)
-    for figure in story.figures:
-        save(figure.kind.paper(), figures / figure.name)
-        files += [f"figures/{figure.name}.{ending}" for ending in ("pdf", "svg")]
-        film = getattr(figure.kind, "film", None)
-        if film is not None:
-            film(figures / f"{figure.name}.gif")
-            files.append(f"figures/{figure.name}.gif")
+    files = [*_TABLES, *(f"figures/{name}" for name in _draw(story, run.folder))]
     write_text(run.folder / "headline.txt", story.headline + "\n")
     write_page(
         run.folder / "report.html",
@@ -43,6 +37,22 @@ def tell(study: Study, run: Run) -> Story:
         files=files,
     )
     return story
+
+
+def _draw(story: Story, folder: Path) -> list[str]:
+    """Each figure for paper, and as a film where it moves; drawn elsewhere first, so that none is there by half."""
+    (folder / "figures").mkdir(exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=".figures.") as elsewhere:
+        drawn = []
+        for figure in story.figures:
+            drawn += save(figure.kind.paper(), Path(elsewhere) / figure.name)
+            film = getattr(figure.kind, "film", None)
+            if film is not None:
+                drawn.append(Path(elsewhere) / f"{figure.name}.gif")
+                film(drawn[-1])
+        for path in drawn:
+            path.replace(folder / "figures" / path.name)
+    return [path.name for path in drawn]
 
 
 def _numbers(run: Run, claims: list[Claim]) -> tuple[Number, ...]:

@@ -128,7 +128,7 @@ def _largest_lead(rate: np.ndarray, n: int) -> float:
 def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
     count = sweep.at(sweep.run.series("recovered", 0)[:, -1] * study.teacher_nodes)
     for polarity, cell in zip(sweep.polarities, count, strict=True):
-        if polarity >= 1 and len(sweep.multiples) > 1:
+        if polarity >= 1 and _comparable(cell):
             means = np.nanmean(cell, axis=1)
             shown = ", ".join(f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, means, strict=True))
             yield Claim(
@@ -152,6 +152,11 @@ def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
             bool(five.all() and not one.all()),
             "p = 1, all 20",
         )
+
+
+def _comparable(cell: np.ndarray) -> bool:
+    """Several multiples, each with a network that did not diverge."""
+    return len(cell) > 1 and bool(np.isfinite(cell).any(axis=1).all())
 
 
 def _recovered_all(sweep: Sweep, multiple: float) -> np.ndarray:
@@ -212,6 +217,8 @@ def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
         networks = sweep.where(polarity, 5)
         if len(networks):
             each = rank_correlations(first[networks], strength[networks])
+            if not len(each):
+                continue
             middle, reached = float(np.median(each)), np.isfinite(first[networks]).sum(1).mean()
             yield Claim(
                 "T5",
@@ -256,7 +263,7 @@ def rank_correlations(first: np.ndarray, strength: np.ndarray) -> np.ndarray:
 def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
     final = sweep.at(np.log10(sweep.run.series("eval_loss")[:, -1]))
     for polarity, cell in zip(sweep.polarities, final, strict=True):
-        if polarity >= 1 and len(sweep.multiples) > 1:
+        if polarity >= 1 and _comparable(cell):
             medians = np.nanmedian(cell, axis=1)
             shown = ", ".join(f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, medians, strict=True))
             yield Claim(

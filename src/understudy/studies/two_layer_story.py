@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,6 +31,14 @@ _SLIDER = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 def story(study: TwoLayer, run: Run) -> Story:
     sweep = Sweep.of(run)
+    if (sweep.network < 0).all():
+        return Story(_diverged(study, run), (Number(f"{run.networks.num_rows:,}", "networks, all diverged"),), ())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a setting in which every network diverged
+        return _story(study, sweep)
+
+
+def _story(study: TwoLayer, sweep: Sweep) -> Story:
     n = len(sweep.seeds)
     figures = (
         Figure(
@@ -80,35 +89,42 @@ def _shown(sweep: Sweep) -> int:
     return int(five[0]) if len(five) else len(sweep.multiples) - 1
 
 
+def _diverged(study: TwoLayer, run: Run) -> str:
+    first, total = run.networks["diverged_at"].drop_null().to_numpy().min(), run.networks.num_rows
+    return f"All {total:,} networks diverged, the first at step {first:,}: choose a smaller --lr than {study.lr:g}."
+
+
 def _headline(study: TwoLayer, sweep: Sweep) -> str:
     polarity = 1.0 if 1.0 in sweep.polarities else float(sweep.polarities[len(sweep.polarities) // 2])
     p = int(np.flatnonzero(sweep.polarities == polarity)[0])
     first = sweep.at(first_epochs(sweep.run))[p]
-    if np.isnan(first).all():
-        return "Every network diverged: the learning rate is too high for these settings."
     middle = np.nanmedian(first, axis=1)
     m, ends = study.teacher_nodes, list(dict.fromkeys((_shown(sweep), 0)))
 
     def sentence(k: int) -> str:
         multiple = sweep.multiples[k]
         students = "as many nodes as the teacher" if multiple == 1 else f"{multiple:g} times the teacher's nodes"
+        if (sweep.network[p, k] < 0).all():
+            return f"with {students} every network diverged"
         found = int(np.isfinite(middle[k]).sum())
         when = f"by epoch {middle[k].max() if found == m else study.epochs:g}"
         share = f"all {m} teacher nodes were recovered" if found == m else f"{found} of {m} were recovered"
         return f"with {students} {share} {when}"
 
     words = "; ".join(sentence(k) for k in ends)
-    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {len(sweep.seeds)} seeds)."
+    lost = int((sweep.network < 0).sum())
+    after = f" {lost:,} of {sweep.network.size:,} networks diverged." if lost else ""
+    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {len(sweep.seeds)} seeds).{after}"
 
 
 def _loss_caption(sweep: Sweep) -> str:
     """Says where wider students end lower, as it came out."""
     final = np.nanmedian(sweep.at(sweep.run.series("eval_loss")[:, -1]), axis=2)
-    lower = final[:, -1] < final[:, 0]
+    lower, higher = final[:, -1] < final[:, 0], final[:, -1] >= final[:, 0]
     narrow, wide = (f"{k:g}×" for k in (sweep.multiples[0], sweep.multiples[-1]))
-    where, elsewhere = (", ".join(f"{p:g}" for p in sweep.polarities[is_so]) for is_so in (lower, ~lower))
+    where, elsewhere = (", ".join(f"{p:g}" for p in sweep.polarities[is_so]) for is_so in (lower, higher))
     base = "Evaluation loss over training, median and quartiles over seeds"
-    if narrow == wide:
+    if narrow == wide or not (where or elsewhere):
         return base + "."
     parts = [f"{wide} ends below {narrow} at p = {where}"] if where else []
     parts += [f"{narrow} ends below {wide} at p = {elsewhere}"] if elsewhere else []

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int, Num
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from understudy.report import style
 from understudy.report.figures import _pages as pages
@@ -70,10 +70,11 @@ class Dots:
             if self.bound is not None:
                 ax.axhline(self.bound, color=style.SOFT, linewidth=0.7, linestyle=(0, (3, 2)))
             if self.floor is not None:
+                ticks = self._decades(self.floor)
                 ax.set_yscale("log")
-                ax.set_ylim(bottom=self.floor)
+                ax.set_yticks(ticks, [self._tick(tick) for tick in ticks])
                 ax.minorticks_off()
-                ax.yaxis.set_major_formatter(FuncFormatter(self._tick))
+                ax.set_ylim(self.floor, 1.3 * ticks[-1])
             elif self.percent:
                 ax.yaxis.set_major_formatter(PercentFormatter(1))
             else:
@@ -89,7 +90,12 @@ class Dots:
             style.key(figure, entries, f"n = {self._n()} seeds")
             return style.finish(figure)
 
-    def _tick(self, value: float, _: int | None = None) -> str:
+    def _decades(self, floor: float) -> list[float]:
+        """Powers of ten from the floor to above the largest value."""
+        top = float(np.nanmax(self.values, initial=floor * 10))
+        return [10.0**e for e in range(round(np.log10(floor)), int(np.ceil(np.log10(top))) + 1)]
+
+    def _tick(self, value: float) -> str:
         below = "≤ " if self.floor is not None and value <= self.floor * 1.001 else ""
         return below + (f"{100 * value:g}%" if self.percent else f"{value:g}")
 
@@ -125,13 +131,8 @@ class Dots:
         words = f"; dashed: {self.bound_words}" if self.bound is not None else ""
         y_axis: pages.JSON = {"tickformat": ".0%"} if self.percent else {}
         if self.floor is not None:
-            top = float(np.nanmax(self.values, initial=self.floor * 10))
-            decades = range(round(np.log10(self.floor)), int(np.ceil(np.log10(top))) + 1)
-            y_axis = {
-                "type": "log",
-                "tickvals": [10.0**e for e in decades],
-                "ticktext": [self._tick(10.0**e) for e in decades],
-            }
+            ticks = self._decades(self.floor)
+            y_axis = {"type": "log", "tickvals": ticks, "ticktext": [self._tick(tick) for tick in ticks]}
         else:
             y_axis["rangemode"] = "tozero"
         layout = pages.layout(
