@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,13 @@ def understudy(*words: object, cwd: Path, status: int = 0, **more: object) -> su
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == status, done.stderr
     return done
+
+
+def may_mount() -> bool:
+    """Whether tests may mount a disk of their own, seen by no one else."""
+    if not shutil.which("unshare") or os.getuid() != 0:
+        return False
+    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
 
 
 def flat(text: str) -> str:

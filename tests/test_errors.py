@@ -4,6 +4,7 @@ allowed, and nothing written."""
 import itertools
 import pickle
 import shutil
+import subprocess
 import sys
 from dataclasses import fields
 from typing import get_type_hints
@@ -14,7 +15,7 @@ import torch
 from torch import nn
 
 import understudy as us
-from commands import TINY, flat, understudy
+from commands import ENVIRONMENT, SCRIPT, TINY, flat, may_mount, understudy
 from understudy import cli
 from understudy.studies import STUDIES, TwoLayer
 
@@ -171,6 +172,16 @@ def test_a_read_only_place_is_refused_by_name(refused, tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)
     said = refused("run", "two-layer", *TINY, "--out", "out")
     assert said.endswith(f": {tmp_path} is read-only; choose another folder with --out\n")
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs root and unshare, to mount a read-only disk")
+def test_a_read_only_disk_is_refused_by_name(tmp_path):
+    mount = f'mount -t tmpfs -o ro tmpfs "{tmp_path}" && exec "$@"'
+    words = ["unshare", "-m", "sh", "-c", mount, "sh", SCRIPT, "run", "two-layer", *TINY, "--out", tmp_path]
+    done = subprocess.run(words, env=ENVIRONMENT, text=True, capture_output=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.endswith(f": {tmp_path} is read-only; choose another folder with --out\n")
+    assert done.stderr.count("\n") == 1
 
 
 def test_a_disk_with_too_little_room_is_refused_in_advance(refused, monkeypatch):

@@ -1,6 +1,5 @@
 """A run that is killed, interrupted or starved of disk goes on where it stopped and ends as if nothing had happened."""
 
-import os
 import random
 import re
 import shutil
@@ -14,7 +13,7 @@ from pathlib import Path
 import pytest
 from safetensors import safe_open
 
-from commands import ENVIRONMENT, SCRIPT, TINY, contents, understudy
+from commands import ENVIRONMENT, SCRIPT, TINY, contents, may_mount, understudy
 
 RUN = ("run", "two-layer", *TINY)
 LONG = ("run", "two-layer", *TINY, "--epochs", "40", "--json")
@@ -189,13 +188,7 @@ echo "second $status"
 """
 
 
-def _may_mount() -> bool:
-    if not shutil.which("unshare") or os.getuid() != 0:
-        return False
-    return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
-
-
-@pytest.mark.skipif(not _may_mount(), reason="needs root and unshare, to mount a small disk")
+@pytest.mark.skipif(not may_mount(), reason="needs root and unshare, to mount a small disk")
 def test_a_disk_that_fills_up_ends_a_run_with_words_and_it_goes_on_once_there_is_room(tmp_path):
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", _FULL, "sh", SCRIPT, *LONG],

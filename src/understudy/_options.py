@@ -34,14 +34,15 @@ def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """Numbers, paths, choices, several of them, and ones that may be left out; tyro reads the rest."""
     from tyro.constructors import PrimitiveConstructorSpec
 
-    one, several = info.type, False
+    one: Any = info.type
+    several = False
     if get_origin(one) in (Union, UnionType) and len(get_args(one)) == 2 and NoneType in get_args(one):
         one = next(part for part in get_args(one) if part is not NoneType)
     if get_origin(one) is tuple and get_args(one)[1:] == (...,):
         one, several = get_args(one)[0], True
     if one in _PLAIN:
         metavar, allowed = _PLAIN[one]
-        read = one
+        read: Callable[[str], Any] = one
     elif get_origin(one) is Literal:
         metavar, allowed = f"{{{','.join(get_args(one))}}}", f"one of {', '.join(get_args(one))}"
         read = {choice: choice for choice in get_args(one)}.__getitem__

@@ -233,7 +233,8 @@ def _run(words: list[str]) -> int:
 
 
 def _show(run: Run, as_json: bool) -> None:
-    from understudy.report.terminal import claims_table, output
+    from understudy.report.terminal import claims_table, output, summary_table
+    from understudy.studies.summary import summary
 
     headline = (run.folder / "headline.txt").read_text(encoding="utf-8").strip()
     if as_json:
@@ -243,7 +244,8 @@ def _show(run: Run, as_json: bool) -> None:
         )
         return
     console = output()
-    console.print(f"\n{headline}\n", soft_wrap=True)
+    console.print(summary_table(summary(run)))
+    console.print(f"{headline}\n", soft_wrap=True)
     if run.claims:
         console.print(claims_table(run.claims))
     console.print(f"report: {run.folder / 'report.html'}", soft_wrap=True)

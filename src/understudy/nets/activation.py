@@ -9,6 +9,7 @@ from torch import Tensor
 
 
 def activate(x: Float[Tensor, "*shape"], slope: float, out: Tensor | None = None) -> Float[Tensor, "*shape"]:
+    """x for x ≥ 0, slope·x below."""
     if not slope:
         return torch.clamp_min(x, 0, out=out)
     return torch.where(x >= 0, x, slope * x, out=out)
@@ -22,4 +23,5 @@ def gate(x: Float[Tensor, "*shape"], slope: float) -> Float[Tensor, "*shape"] | 
 
 
 def activation_name(slope: float) -> str:
+    """In a word: relu, abs, linear, or leaky with its slope."""
     return {0.0: "relu", -1.0: "abs", 1.0: "linear"}.get(slope, f"leaky:{slope:g}")

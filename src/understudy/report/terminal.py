@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from understudy.report.progress import Progress
 from understudy.store import Claim
 
 
@@ -26,55 +28,85 @@ def duration(seconds: float) -> str:
 
 
 class Watch:
-    """Shows a run on standard error: a live line on a terminal, one plain line an epoch elsewhere."""
+    """Shows a run on standard error: a live table and a bar on a terminal, one plain line an epoch elsewhere."""
 
     def __init__(self, title: str) -> None:
         self.title = title
         self.console = Console(stderr=True, highlight=False)
-        self.bar: Progress | None = None
-        self.task: TaskID | None = None
+        self.live: Live | None = None
 
     def __enter__(self) -> Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
+        self._stop()
 
     def start(self, folder: Path, epoch: int, epochs: int) -> None:
         taken_up = f", taken up after epoch {epoch} of {epochs}" if epoch else ""
         self._line(f"{self.title}: in {folder}{taken_up}")
         if self.console.is_terminal:
-            self.bar = Progress(
-                TextColumn("epoch {task.completed:.0f}/{task.total:.0f}"),
-                BarColumn(),
-                TextColumn("{task.fields[shown]}"),
-                TimeElapsedColumn(),
-                console=self.console,
-            )
-            self.task = self.bar.add_task("epochs", total=epochs, completed=epoch, shown="")
-            self.bar.start()
+            self.live = Live(Text(f"epoch {epoch}/{epochs}"), console=self.console, auto_refresh=False)
+            self.live.start()
 
-    def epoch(self, progress: Any) -> None:
+    def epoch(self, progress: Progress) -> None:
+        if self.live is not None:
+            self.live.update(_live_table(progress), refresh=True)
+            return
+        whole = progress.whole
         shown = (
-            f"networks {progress.alive:,}/{progress.networks:,}   loss {progress.loss:.2e}   "
-            f"recovered {progress.recovered:.1%}   left {duration(progress.seconds_left)}"
-            if progress.alive
+            f"networks {whole.alive:,}/{whole.networks:,}   loss {whole.loss:.2e}   "
+            f"recovered {whole.recovered:.1%}   left {duration(progress.seconds_left)}"
+            if whole.alive
             else "every network has diverged"
         )
-        if self.bar is not None and self.task is not None:
-            self.bar.update(self.task, completed=progress.epoch, shown=shown)
-        else:
-            self._line(f"epoch {progress.epoch:>4}/{progress.epochs}   {shown}")
+        self._line(f"epoch {progress.epoch:>4}/{progress.epochs}   {shown}")
 
     def say(self, what: str) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
+        self._stop()
         self._line(what)
+
+    def _stop(self) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
 
     def _line(self, text: str) -> None:
         self.console.print(Text(text), soft_wrap=True)
+
+
+_MOST_GROUPS = 12
+"""Groups that the live table shows one by one."""
+
+
+def _live_table(progress: Progress) -> Group:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("networks")
+    for column in ("alive", "median loss", "nodes recovered"):
+        table.add_column(column, justify="right")
+    several = 1 < len(progress.groups) <= _MOST_GROUPS
+    for group in (*progress.groups, progress.whole) if several else (progress.whole,):
+        measured = (f"{group.loss:.2e}", f"{group.recovered:.1%}") if group.alive else ("diverged", "")
+        table.add_row(group.label, f"{group.alive:,}/{group.networks:,}", *measured)
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(
+        f"epoch {progress.epoch}/{progress.epochs}",
+        ProgressBar(total=progress.epochs, completed=progress.epoch, width=30),
+        f"{duration(progress.seconds_left)} left",
+    )
+    return Group(table, bar)
+
+
+def summary_table(settings: Sequence[Any]) -> Table:
+    """How each setting ended."""
+    swept = list(settings[0].parameters)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in (*swept, "networks", "diverged", "median loss", "nodes recovered"):
+        table.add_column(column, justify="right")
+    for setting in settings:
+        values = [f"{v:g}" if isinstance(v, float) else str(v) for v in setting.parameters.values()]
+        ended = (f"{setting.loss:.2e}", f"{setting.recovered:.1%}") if setting.loss == setting.loss else ("–", "–")
+        table.add_row(*values, f"{setting.networks:,}", f"{setting.diverged:,}", *ended)
+    return table
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:

@@ -30,7 +30,7 @@ def _value(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, float | int | str):
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")  # which JSON allows and TOML does not
     raise TypeError(f"{value!r} has no place in a configuration")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -60,8 +60,8 @@ class RunFolder:
 
     @classmethod
     @contextmanager
-    def open(cls, out: Path, config: Config, need: int) -> Iterator[RunFolder]:
-        """Make or take up the folder of a configuration whose files will take about `need` bytes."""
+    def open(cls, out: Path, config: Config, need: Callable[[], int]) -> Iterator[RunFolder]:
+        """Make or take up the folder of a configuration whose files will take about `need()` bytes."""
         folder = cls(out / config["study"] / name(config))
         with disk_errors(folder.path):
             folder._claim(config, need)
@@ -85,7 +85,7 @@ class RunFolder:
                 if self.finished:
                     self._lock.unlink()
 
-    def _claim(self, config: Config, need: int) -> None:
+    def _claim(self, config: Config, estimate: Callable[[], int]) -> None:
         said = self.path / "config.toml"
         if said.is_file():
             if to_toml(from_toml(said)) != to_toml(config):
@@ -98,7 +98,7 @@ class RunFolder:
         existing = next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
         if not os.access(existing, os.W_OK):
             raise UserError(f"{self.path}: {existing} is read-only; choose another folder with --out")
-        free = shutil.disk_usage(existing).free
+        need, free = estimate(), shutil.disk_usage(existing).free
         if free < need:
             raise UserError(
                 f"{self.path}: this run needs about {need / 1e6:,.0f} MB and the disk has {free / 1e6:,.0f} MB free; "

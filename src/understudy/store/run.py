@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Run:
+    """A run that has been made: its configuration, tables, claims and weights."""
+
     folder: Path
 
     def __post_init__(self) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from understudy.report.progress import Progress, Standing, Watcher
 from understudy.store import Run
 from understudy.store.environment import environment
 from understudy.store.files import write_json
@@ -25,47 +27,27 @@ if TYPE_CHECKING:
 _TABLES = ("metrics", "nodes")
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands, for who watches."""
-
-    epoch: int
-    epochs: int
-    alive: int
-    networks: int
-    loss: float
-    recovered: float
-    seconds: float
-    seconds_left: float
-
-
-class Watcher(Protocol):
-    def start(self, folder: Path, epoch: int, epochs: int) -> None: ...
-
-    def epoch(self, progress: Progress) -> None: ...
-
-    def say(self, what: str) -> None: ...
-
-
 def perform(study: Study, out: Path, watcher: Watcher) -> Run:
     """Run a study in its folder under `out`, from wherever it stopped; a finished one is only read."""
     study = study.resolved()
-    with RunFolder.open(out, study.config(), _need(study)) as folder:
+    experiment = cache(study.experiment)
+    with RunFolder.open(out, study.config(), lambda: _need(experiment())) as folder:
         if not folder.finished:
-            experiment = study.experiment()
-            seconds = _train(study, experiment, folder, watcher)
+            seconds = _train(study, experiment(), folder, watcher)
             watcher.say("writing tables, figures and the report")
-            _finish(study, experiment, folder, seconds)
+            _finish(study, experiment(), folder, seconds)
         return Run(folder.path)
 
 
-def _need(study: Study) -> int:
-    """Bytes on disk, about: a row a node and epoch, and the weights three times while the last state is replaced."""
-    options = study.options()
-    nodes = options.get("teacher_nodes", 10) * sum(options.get("multiple", (5,)))
-    networks = study.seeds * len(options.get("polarity", (0,)))
-    width = options.get("dim", 100) + options.get("outputs", 50)
-    return int(networks * nodes * (16 * options.get("epochs", 100) + 4 * 4 * width)) + 20_000_000
+def _need(experiment: Experiment) -> int:
+    """Bytes on disk, about: 20 a row of nodes, twice while tables are joined, and the weights as often as kept."""
+    rows, weights = 0, 0
+    for group in experiment.groups:
+        for m, n in zip(group.teacher.sizes[1:-1], group.students.sizes[1:-1], strict=True):
+            rows += len(group.students) * (m + n + (m * n if experiment.pairs else 0))
+        each = sum(out * (into + 1) for into, out in pairwise(group.students.sizes))
+        weights += each * len(group.students) * group.students.layers[0].weight.element_size()
+    return 2 * 20 * rows * (experiment.epochs + 1) + weights * (6 + len(experiment.keep)) + 20_000_000
 
 
 def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> float:
@@ -100,7 +82,7 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
         folder.save(training.epoch, tables, training.state(), seconds + spent)
         pace = spent / max(training.epoch - first, 1)
         left = pace * (experiment.epochs - training.epoch)
-        watcher.epoch(_progress(training, experiment, records.metrics, seconds + spent, left))
+        watcher.epoch(_progress(training, experiment, records.metrics, left))
     _write_networks(experiment, training, folder)
     write_weights(folder.progress / "last.safetensors", _named(training))
     return seconds + time.monotonic() - clock
@@ -110,21 +92,46 @@ def _named(training: Training) -> dict[str, list[Any]]:
     return {f"epoch.{training.epoch}": training.populations()}
 
 
-def _progress(training: Training, experiment: Experiment, metrics: pa.Table, seconds: float, left: float) -> Progress:
-    def middle(metric: str, how: Callable[[np.ndarray], Any]) -> float:
-        rows = metrics.filter(pa.compute.field("metric") == metric)["value"].to_numpy()
-        return float(how(rows)) if len(rows) else float("nan")
+def _progress(training: Training, experiment: Experiment, metrics: pa.Table, left: float) -> Progress:
+    values = {name: np.full(len(training), np.nan) for name in ("eval_loss", "recovered")}
+    for name, into in values.items():
+        rows = metrics.filter(pc.field("metric") == name)
+        into[rows["network"].to_numpy()] = rows["value"].to_numpy()
+    alive = training.alive.numpy()
 
+    def standing(label: str, which: slice) -> Standing:
+        loss, recovered = (v[which][~np.isnan(v[which])] for v in values.values())
+        known = bool(len(loss))
+        return Standing(
+            label,
+            int(alive[which].sum()),
+            len(alive[which]),
+            float(np.median(loss)) if known else np.nan,
+            float(np.mean(recovered)) if known else np.nan,
+        )
+
+    ends = np.cumsum([0, *(len(group.students) for group in experiment.groups)])
+    groups = [slice(start, stop) for start, stop in pairwise(ends.tolist())]
+    labels = _labels([experiment.parameters[group] for group in groups])
     return Progress(
         training.epoch,
         experiment.epochs,
-        int(training.alive.sum()),
-        len(training),
-        middle("eval_loss", np.median),
-        middle("recovered", np.mean),
-        seconds,
         left,
+        standing("all", slice(None)),
+        tuple(standing(label, group) for label, group in zip(labels, groups, strict=True)),
     )
+
+
+def _labels(groups: list[tuple[dict[str, Any], ...]]) -> list[str]:
+    """What sets each group apart: the parameters that its networks share and other groups do not."""
+    first = groups[0][0]
+    shared = [name for name in first if all(len({row[name] for row in group}) == 1 for group in groups)]
+    telling = [name for name in shared if len({group[0][name] for group in groups}) > 1]
+    return [", ".join(f"{name} {_short(group[0][name])}" for name in telling) or "all" for group in groups]
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _write_networks(experiment: Experiment, training: Training, folder: RunFolder) -> None:

@@ -43,7 +43,7 @@ def _draw(story: Story, folder: Path) -> list[str]:
     """Each figure for paper, and as a film where it moves; drawn elsewhere first, so that none is there by half."""
     (folder / "figures").mkdir(exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".figures.") as elsewhere:
-        drawn = []
+        drawn: list[Path] = []
         for figure in story.figures:
             drawn += save(figure.kind.paper(), Path(elsewhere) / figure.name)
             film = getattr(figure.kind, "film", None)

@@ -23,6 +23,8 @@ Rate = float | Sequence[float]
 
 
 class Optimiser(Protocol):
+    """What turns gradients into steps: its learning rate, batch, schedule, and how it keeps and uses its slots."""
+
     @property
     def lr(self) -> Rate: ...
 

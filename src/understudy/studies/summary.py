@@ -1,0 +1,41 @@
+"""How a run ended, a line a setting: what the terminal shows before the claims."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from understudy.store import Run
+
+
+class Setting(NamedTuple):
+    """All networks that differ in their seed alone."""
+
+    parameters: dict[str, Any]
+    networks: int
+    diverged: int
+    loss: float
+    """Median evaluation loss at the end; NaN where every network diverged."""
+    recovered: float
+    """Share of teacher nodes recovered at the end, mean over networks and layers."""
+
+
+def summary(run: Run) -> list[Setting]:
+    """The settings in the order they were trained."""
+    swept = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
+    rows = run.networks.to_pylist()
+    layers = sorted(set(run.metrics["layer"].to_pylist()) - {-1})
+    loss = run.series("eval_loss")[:, -1]
+    recovered = np.mean([run.series("recovered", layer)[:, -1] for layer in layers], axis=0)
+    settings: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+    for row in rows:
+        settings[tuple(row[name] for name in swept)].append(row["network"])
+    found = []
+    for values, networks in settings.items():
+        ended = [n for n in networks if np.isfinite(loss[n])]
+        middle, share = (np.median(loss[ended]), np.mean(recovered[ended])) if ended else (np.nan, np.nan)
+        parameters = dict(zip(swept, values, strict=True))
+        found.append(Setting(parameters, len(networks), len(networks) - len(ended), float(middle), float(share)))
+    return found

@@ -1,0 +1,171 @@
+"""What every study promises, whichever it is: it is held to this by being registered."""
+
+import inspect
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+
+from understudy._options import parsed
+from understudy.cli import _run_options
+from understudy.store import Run
+from understudy.store.config import from_toml, name, to_toml
+from understudy.studies import STUDIES, Study, record
+from understudy.studies.perform import perform
+
+TINY: dict[str, dict[str, object]] = {
+    "two-layer": {
+        "teacher_nodes": 3,
+        "dim": 6,
+        "outputs": 4,
+        "seeds": 2,
+        "polarity": (1.0,),
+        "multiple": (1.0, 2.0),
+        "epochs": 3,
+        "steps": 20,
+        "train": 64,
+        "evaluation": 64,
+    },
+    "focus-shift": {
+        "teacher_nodes": 3,
+        "dim": 6,
+        "outputs": 4,
+        "seeds": 2,
+        "multiple": (1.0, 2.0),
+        "epochs": 3,
+        "steps": 20,
+        "train": 64,
+        "evaluation": 64,
+    },
+}
+"""Options that make a study as small as it can be; a study that is not here is made from its quick form."""
+SMALL = {"seeds": 1, "epochs": 3, "steps": 20, "train": 64, "evaluation": 64}
+
+every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
+
+
+class Silent:
+    """Watches and keeps what it saw."""
+
+    def __init__(self) -> None:
+        self.epochs: list[int] = []
+
+    def start(self, folder: Path, epoch: int, epochs: int) -> None:
+        self.of = epochs
+
+    def epoch(self, progress) -> None:
+        self.epochs.append(progress.epoch)
+
+    def say(self, what: str) -> None: ...
+
+
+def tiny(study: type[Study]) -> Study:
+    known = {field.name for field in fields(study)}
+    small = {k: v for k, v in SMALL.items() if k in known}
+    return study(**TINY[study.name]) if study.name in TINY else study(**(study.quick().options() | small))
+
+
+@every_study
+def test_it_says_what_it_is_and_what_it_decides(study):
+    assert is_dataclass(study)
+    assert study.__dataclass_params__.frozen
+    assert STUDIES[study.name] is study
+    assert study.name == study.name.lower().replace("_", "-").replace(" ", "-")
+    assert study.summary
+    assert study.figures
+    known = {row.id for row in record.rows()}
+    assert study.decides.split()
+    assert set(study.decides.split()) <= known
+
+
+@every_study
+def test_every_option_is_explained(study):
+    for field in fields(study):
+        owner = next(kind for kind in study.__mro__ if field.name in vars(kind).get("__annotations__", {}))
+        lines = inspect.getsource(owner).splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith(f"    {field.name}:"))
+        assert lines[at + 1].startswith('    """'), field.name
+
+
+@every_study
+def test_it_has_its_own_docstring(study):
+    assert study.__doc__
+    assert not study.__doc__.startswith(f"{study.__name__}(")
+
+
+@every_study
+def test_quick_is_the_same_study_made_small(study):
+    quick = study.quick()
+    assert type(quick) is study
+    assert quick != study()
+    assert quick.seeds <= study().seeds
+
+
+@every_study
+def test_options_are_plain_values(study):
+    for options in (study().options(), study.quick().options()):
+        for value in options.values():
+            for item in value if isinstance(value, tuple) else (value,):
+                assert type(item) in (int, float, str, bool)
+        json.dumps(options)
+
+
+@every_study
+@pytest.mark.parametrize("make", [lambda s: s(), lambda s: s.quick(), tiny], ids=["full", "quick", "tiny"])
+def test_its_configuration_goes_to_a_file_and_back(study, make: Callable[[type[Study]], Study], tmp_path):
+    made = make(study)
+    (tmp_path / "config.toml").write_text(to_toml(made.config()), encoding="utf-8")
+    back = from_toml(tmp_path / "config.toml")
+    assert study.from_config(back) == made
+    assert to_toml(back) == to_toml(made.config())
+    assert name(back) == name(made.config())
+
+
+@every_study
+@pytest.mark.parametrize("make", [lambda s: s(), lambda s: s.quick(), tiny], ids=["full", "quick", "tiny"])
+def test_its_command_makes_the_same_study_again(study, make):
+    made = make(study)
+    program, run, named, *words = shlex.split(made.command())
+    assert (program, run, named) == ("understudy", "run", study.name)
+    assert parsed(_run_options(study, False), words, "x").study == made
+
+
+@every_study
+def test_other_options_go_to_another_folder(study):
+    assert name(study().config()) != name(study.quick().config()) != name(study(seeds=study().seeds + 1).config())
+
+
+@every_study
+def test_auto_means_a_device_that_is_here(study):
+    chosen = study().resolved()
+    assert chosen.device in ("cpu", "cuda")
+    assert chosen.resolved() == chosen
+
+
+@every_study
+def test_a_tiny_one_runs_from_training_to_report(study, tmp_path):
+    made, watcher = tiny(study), Silent()
+    run = perform(made, tmp_path, watcher)
+    assert watcher.epochs == list(range(watcher.of + 1))
+    assert study.from_config(run.config) == made.resolved()
+    assert {claim.id for claim in run.claims} <= set(study.decides.split())
+    assert all(claim.statement and claim.paper and claim.measured and claim.n > 0 for claim in run.claims)
+    assert (run.folder / "headline.txt").read_text(encoding="utf-8").strip().endswith(".")
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+    drawn = sorted((run.folder / "figures").iterdir())
+    assert drawn
+    assert all(f"figures/{path.name}" in page for path in drawn)
+    assert {path.suffix for path in drawn} >= {".pdf", ".svg"}
+    assert {"network", "seed", "diverged_at"} <= set(run.networks.column_names)
+    assert {"train_loss", "eval_loss", "rho_mean", "recovered"} <= set(run.metrics["metric"].to_pylist())
+    assert not list(run.folder.glob(".*"))
+    assert Run(run.folder).weights("teacher")
+
+
+def test_numbers_of_many_digits_survive_the_command():
+    made = STUDIES["two-layer"](polarity=(0.1234567891, 1.0), lr=1e-7 / 3)
+    words = shlex.split(made.command())[3:]
+    assert parsed(_run_options(type(made), False), words, "x").study == made

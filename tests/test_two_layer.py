@@ -1,0 +1,280 @@
+"""What a two-layer run decides, on runs made by hand whose answer is known: T1 to T6 and T10."""
+
+import dataclasses
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from understudy.nets import Layer, Population
+from understudy.store import Run
+from understudy.studies import TwoLayer
+from understudy.studies.sweep import Sweep
+from understudy.studies.tell import tell
+from understudy.studies.two_layer_claims import (
+    claims,
+    first_epochs,
+    rank_correlations,
+    strengths,
+    unspecialised_share,
+)
+
+EPOCHS = np.array([0, 5, 100])
+
+
+class ByHand(Run):
+    """A run whose tables are given: losses [net, epoch], best correlations of teachers and students, fan-outs."""
+
+    def __init__(self, networks, loss, teacher, student=None, fanout=None, strength=None):
+        given = {"given_" + k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        self.__dict__.update(given)
+
+    @property
+    def networks(self):
+        columns = list(zip(*self.given_networks, strict=True))
+        names = ("polarity", "multiple", "seed", "diverged_at")
+        table = {"network": pa.array(range(len(self.given_networks)), pa.int32())}
+        table |= {name: pa.array(values) for name, values in zip(names[:3], columns[:3], strict=True)}
+        return pa.table(table | {"diverged_at": pa.array(columns[3], pa.int64())})
+
+    @property
+    def epochs(self):
+        return EPOCHS
+
+    def series(self, metric, layer=-1):
+        if metric == "eval_loss":
+            return self.given_loss
+        assert (metric, layer) == ("recovered", 0)
+        return (self.given_teacher > 0.95).mean(2)
+
+    def matched(self, role, column, layer=0, epoch=None):
+        values = {
+            ("teacher", "correlation"): self.given_teacher,
+            ("student", "correlation"): self.given_student,
+            ("student", "fanout"): self.given_fanout,
+        }[role, column]
+        return values if epoch is None else values[:, int(np.flatnonzero(epoch == EPOCHS)[0])]
+
+    def weights(self, who):
+        assert who == "teacher"
+        strength = np.asarray(self.given_strength, dtype=float)
+        layers = (Layer(torch.zeros(*strength.shape, 1), None), Layer(torch.from_numpy(strength)[:, None, :], None))
+        return [Population(layers, torch.arange(len(strength)))]
+
+
+def run(settings, *, seeds=4, nodes=20, recovered=None, first=None, loss=None, diverged=()):
+    """Networks of each (polarity, multiple); `recovered` and `loss` by setting; `first` [node] is each node's epoch."""
+    networks = [(float(p), float(k), s) for p, k in settings for s in range(1, seeds + 1)]
+    networks = [(*net, 7 if i in diverged else None) for i, net in enumerate(networks)]
+    count = len(networks)
+    teacher = np.zeros((count, 3, nodes))
+    final = np.ones((count, 3))
+    for i, (p, k, *_) in enumerate(networks):
+        if recovered is not None:
+            teacher[i, 2, : recovered(p, k)] = 1
+        if first is not None:
+            teacher[i] = np.where(EPOCHS[:, None] >= first[None, :], 1.0, 0.0)
+        if loss is not None:
+            final[i, 2] = 10 ** loss(p, k)
+    for i in diverged:
+        teacher[i, 1:], final[i, 1:] = np.nan, np.nan
+    return ByHand(networks, final, teacher, strength=np.tile(np.arange(nodes, 0, -1.0), (count, 1)))
+
+
+FULL = TwoLayer()
+
+
+def decided(made: Run, id: str, study: TwoLayer = FULL) -> dict[str, bool]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return {claim.part: claim.holds for claim in claims(study, made) if claim.id == id}
+
+
+PAPER = {0.5: -6.45, 1.0: -6.50, 1.5: -6.50, 2.0: -5.09, 2.5: -5.30}
+
+
+@pytest.mark.parametrize("off", [-0.5, -0.39, 0.0, 0.39, 0.5])
+def test_t1_holds_within_four_tenths_of_the_paper(off):
+    made = run([(p, 5) for p in PAPER], loss=lambda p, k: PAPER[p] + off)
+    assert decided(made, "T1") == {f"p = {p:g}": abs(off) < 0.4 for p in PAPER}
+
+
+def test_t1_is_the_median_over_seeds():
+    made = run([(0.5, 5)], seeds=5, loss=lambda p, k: -6.45)
+    made.given_loss[:2, 2] = 1e3
+    (claim,) = [claim for claim in claims(FULL, made) if claim.id == "T1"]
+    assert claim.holds
+    assert claim.n == 5
+    assert claim.measured.startswith("-6.45 (quartiles -6.45 to 3.00)")
+
+
+def test_t2_order_holds_where_stronger_nodes_come_first_and_not_where_weaker_ones_do():
+    assert decided(run([(1, 5)], seeds=32, recovered=lambda p, k: 8), "T2") == {"order": True}
+    turned = run([(1, 5)], seeds=32)
+    turned.given_teacher[:, 2, 12:] = 1
+    assert decided(turned, "T2") == {"order": False}
+
+
+def test_t2_allows_what_seeds_do_by_chance():
+    made = run([(1, 5)], seeds=32, recovered=lambda p, k: 8)
+    made.given_teacher[0, 2, 15] = 1  # one weak node, in one seed of 32
+    assert decided(made, "T2") == {"order": True}
+
+
+@pytest.mark.parametrize(("count", "holds"), [(5, False), (6, True), (9, True), (10, False)])
+def test_t2_at_high_polarity_wants_the_strongest_six_and_none_from_the_tenth_on(count, holds):
+    made = run([(2.5, 5)], recovered=lambda p, k: count)
+    assert decided(made, "T2")["p = 2.5, 5×"] is holds
+
+
+def test_t3_holds_where_wider_students_recover_no_fewer():
+    wide = run([(1, 1), (1, 5), (2, 1), (2, 5)], recovered=lambda p, k: 20 if k == 5 else 7)
+    assert decided(wide, "T3") == {"p = 1": True, "p = 2": True, "p = 1, all 20": True}
+    narrow = run([(1, 1), (1, 5)], recovered=lambda p, k: 19 if k == 5 else 20)
+    assert decided(narrow, "T3") == {"p = 1": False, "p = 1, all 20": False}
+
+
+def test_t3_wants_one_times_to_fall_short_somewhere():
+    every = run([(1, 1), (1, 5)], recovered=lambda p, k: 20)
+    assert decided(every, "T3") == {"p = 1": True, "p = 1, all 20": False}
+
+
+def test_t3_says_nothing_below_polarity_one_or_of_one_width():
+    assert decided(run([(0.5, 1), (0.5, 5)]), "T3") == {}
+    assert "p = 2" not in decided(run([(2, 5)]), "T3")
+
+
+def _silent(share: float, seeds: int = 3) -> ByHand:
+    """Students of which the last matches nobody and holds a share of the squared fan-out."""
+    made = run([(1, 2)], seeds=seeds, nodes=10)
+    made.given_student = np.ones((seeds, 3, 20))
+    made.given_student[:, :, -1] = 0.3
+    made.given_fanout = np.ones((seeds, 3, 20))
+    made.given_fanout[:, :, -1] = np.sqrt(19 * share / (1 - share))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("share", "below_8", "below_5"), [(1e-6, True, True), (0.019, True, False), (0.021, False, False)]
+)
+def test_t4_holds_where_students_that_match_nobody_are_silent(share, below_8, below_5):
+    study = TwoLayer(teacher_nodes=10, polarity=(0.0, 1.0, 2.0))
+    assert decided(_silent(share), "T4", study) == {"p = 1, 2×": below_8, "below 0.5, 2×": below_5}
+
+
+def test_the_share_of_squared_fan_out():
+    np.testing.assert_allclose(unspecialised_share(_silent(0.3), np.arange(3), 0.8), 0.3)
+    np.testing.assert_allclose(unspecialised_share(_silent(0.3), np.arange(3), 0.2), 0)
+
+
+def test_t5_holds_where_stronger_nodes_are_recovered_earlier():
+    order = np.repeat([0.0, 5.0, 100.0, np.inf], 5)
+    good = run([(1, 5), (2, 5)], first=order)
+    assert decided(good, "T5") == {"p = 1": True, "p = 2": True}
+    turned = run([(1, 5)], first=order[::-1])
+    assert decided(turned, "T5") == {"p = 1": False}
+
+
+def test_t5_leaves_out_runs_in_which_nothing_is_recovered():
+    assert decided(run([(1, 5)]), "T5") == {}
+
+
+def test_rank_correlations_are_over_the_nodes_that_were_recovered():
+    first = np.array([[1.0, 2.0, 3.0, np.inf], [3.0, 2.0, 1.0, np.inf], [1.0, 1.0, np.inf, np.inf]])
+    np.testing.assert_allclose(rank_correlations(first, np.tile([4.0, 3.0, 2.0, 9.0], (3, 1))), [-1, 1])
+
+
+def test_first_epochs_and_strengths_of_a_run():
+    made = run([(1, 5)], seeds=2, nodes=4, first=np.array([0.0, 5.0, 100.0, np.inf]))
+    np.testing.assert_array_equal(first_epochs(made), [[0, 5, 100, np.inf]] * 2)
+    np.testing.assert_allclose(strengths(made), [[4, 3, 2, 1]] * 2)
+
+
+def test_t6_holds_where_the_loss_falls_with_width():
+    falls = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -k)
+    assert decided(falls, "T6") == {"p = 1": True}
+    rises = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -1 if k == 5 else -k)
+    assert decided(rises, "T6") == {"p = 1": False}
+
+
+@pytest.mark.parametrize("change", [{"leaky": 0.2}, {"inputs": "uniform"}], ids=["leaky", "uniform"])
+def test_t10_decides_t2_and_t4_for_other_activations_and_inputs(change):
+    variant = "leaky 0.2" if "leaky" in change else "uniform ±2.6"
+    good = run([(1, 5)], seeds=32, recovered=lambda p, k: 8)
+    assert decided(good, "T10", dataclasses.replace(FULL, **change)) == {f"{variant}, T2, order": True}
+    turned = run([(1, 5)], seeds=32)
+    turned.given_teacher[:, 2, 12:] = 1
+    assert decided(turned, "T10", dataclasses.replace(FULL, **change)) == {f"{variant}, T2, order": False}
+    ten = dataclasses.replace(FULL, teacher_nodes=10, **change)
+    for share, holds in ((1e-6, True), (0.3, False)):
+        parts = decided(_silent(share), "T10", ten)
+        assert parts == {f"{variant}, T4, p = 1, 2×": holds, f"{variant}, T4, below 0.5, 2×": holds}
+
+
+@pytest.mark.parametrize("change", [{"epochs": 99}, {"lr": 0.02}, {"teacher_nodes": 15}, {"input_std": 1.0}])
+def test_nothing_is_decided_away_from_the_papers_settings(change):
+    made = run([(1, 1), (1, 5)], recovered=lambda p, k: 20)
+    assert claims(dataclasses.replace(FULL, **change), made) == []
+
+
+# Networks that are missing or diverged.
+
+
+def test_a_sweep_lays_networks_out_and_leaves_out_those_that_diverged():
+    made = run([(1, 1), (2, 5)], seeds=2, diverged=(1,))
+    sweep = Sweep.of(made)
+    assert sweep.network.tolist() == [[[0, -1], [-1, -1]], [[-1, -1], [2, 3]]]
+    assert sweep.where(1, 1).tolist() == [0]
+    assert sweep.where(2, 5).tolist() == [2, 3]
+    assert sweep.where(3, 1).tolist() == sweep.where(1, 7).tolist() == sweep.where(1, 5).tolist() == []
+    laid = sweep.at(np.array([10.0, 11.0, 12.0, 13.0]))
+    np.testing.assert_array_equal(laid, [[[10, np.nan], [np.nan, np.nan]], [[np.nan, np.nan], [12, 13]]])
+
+
+def test_claims_are_decided_on_the_networks_that_are_left():
+    made = run(
+        [(1, 1), (1, 5)], seeds=3, recovered=lambda p, k: 20 if k == 5 else 7, loss=lambda p, k: -k, diverged=(0, 4)
+    )
+    assert decided(made, "T3") == {"p = 1": True, "p = 1, all 20": True}
+    assert decided(made, "T6") == {"p = 1": True}
+    (all_20,) = [claim for claim in claims(FULL, made) if claim.part == "p = 1, all 20"]
+    assert all_20.n == 2
+
+
+def test_nothing_is_decided_where_a_whole_setting_diverged():
+    made = run([(1, 1), (1, 5)], seeds=2, recovered=lambda p, k: 20, loss=lambda p, k: -k, diverged=(2, 3))
+    assert [claim.id for claim in claims(FULL, made)] == ["T2"]
+    assert claims(FULL, run([(1, 1), (1, 5)], seeds=2, diverged=(0, 1, 2, 3))) == []
+
+
+def test_no_claim_holds_a_number_that_json_has_not():
+    made = run(
+        [(p, k) for p in (0.5, 1, 2.5) for k in (1, 5)], seeds=2, recovered=lambda p, k: 9, diverged=(0, 1, 6, 7, 11)
+    )
+    json.dumps([claim.as_dict() for claim in claims(FULL, made)], allow_nan=False)
+
+
+def test_a_run_whose_wide_networks_diverged_is_told_in_full(tiny, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny[1], folder)
+    tables = {table: pq.read_table(folder / f"{table}.parquet") for table in ("networks", "metrics", "nodes")}
+    wide = pc.field("network") >= 2
+    networks = tables["networks"].drop_columns(["diverged_at"])
+    pq.write_table(networks.append_column("diverged_at", pa.array([None, None, 5, 6])), folder / "networks.parquet")
+    for table in ("metrics", "nodes"):
+        pq.write_table(tables[table].filter(~wide | (pc.field("epoch") == 0)), folder / f"{table}.parquet")
+    made = Run(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        told = tell(TwoLayer.from_config(made.config), made)
+    assert told.headline.startswith("With 2 times the teacher's nodes every network diverged; with as many nodes as ")
+    assert told.headline.endswith(" 2 of 4 networks diverged.")
+    assert {figure.name for figure in told.figures} == {path.stem for path in folder.glob("figures/*.pdf")}
+    assert made.matched("student", "correlation", epoch=3).shape == (4, 6)
+    assert "NaN" not in (folder / "claims.json").read_text()
