@@ -38,7 +38,7 @@ class Mortal:
         assert self.server.stdin and self.server.stdout
         print(dies_before, here, *RUN, file=self.server.stdin)
         answer = loads(self.server.stdout.readline())
-        assert "Traceback" not in answer["said"]
+        assert "Traceback" not in answer["said"], answer["said"]
         assert answer["status"] == (-9 if dies_before and answer["changes"] + 1 == dies_before else 0), answer["said"]
         return answer
 

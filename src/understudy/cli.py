@@ -288,7 +288,7 @@ def _claims(words: list[str]) -> int:
     if options.markdown:
         print(record.as_markdown(), end="")
         return 0
-    kept_here = [("record", m) for m in record.recorded()]
+    kept_here = [(f"{m.machine}, {m.commit}", m) for m in record.recorded()]
     made_here = [(str(run.folder), m) for run in _runs(options.out) for m in record.measured(run)]
     if options.json:
         entries = [{"from": where} | m.as_dict() for where, m in kept_here + made_here]
@@ -298,11 +298,14 @@ def _claims(words: list[str]) -> int:
     table = plain_table("claim", "what", "paper", "measured", "n", "holds", "from")
     for row in record.rows():
         found = [(where, m.claim) for where, m in kept_here + made_here if m.claim.id == row.id]
-        for where, claim in found:
-            what = f"{row.statement} [{claim.part}]" if claim.part else row.statement
-            table.add_row(row.id, Text(what), claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds), where)
         if not found:
             table.add_row(row.id, Text(row.statement), row.value, "", "", verdict(None), row.study)
+            continue
+        holding = f"{sum(claim.holds for _, claim in found)} of {len(found)}"
+        table.add_row(row.id, Text(row.statement, style="bold"), "", "", "", holding, "")
+        for where, claim in found:
+            part = Text(f"  {claim.part or claim.statement}")
+            table.add_row("", part, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds), where)
     output().print(table)
     return 0
 

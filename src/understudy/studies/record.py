@@ -14,6 +14,7 @@ from understudy.studies import STUDIES
 
 _HERE = Path(__file__).parent
 RECORD = _HERE / "record.json"
+_COLUMNS = ("id", "claim", "part", "paper", "measured", "n", "holds", "run")
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,7 @@ def as_markdown() -> str:
         "S2 *Luck Matters*, S3 the thesis, S4 the paper on local convergence.",
     ]
     kept = recorded()
+    runs = sorted({(m.command, m.machine, m.commit, m.seconds) for m in kept})
     section = ""
     for row in rows():
         if row.section != section:
@@ -104,17 +106,18 @@ def as_markdown() -> str:
                 "",
                 f"## {section}",
                 "",
-                "| id | claim | part | paper | measured | n | holds |",
-                "| --- |" + " --- |" * 6,
+                f"| {' | '.join(_COLUMNS)} |",
+                "| --- |" + " --- |" * (len(_COLUMNS) - 1),
             ]
-        found = [m.claim for m in kept if m.claim.id == row.id]
-        for claim in found:
+        found = [m for m in kept if m.claim.id == row.id]
+        for m in found:
+            claim, run = m.claim, runs.index((m.command, m.machine, m.commit, m.seconds)) + 1
             holds = "yes" if claim.holds else "**no**"
-            cells = (row.id, claim.statement, claim.part, claim.paper, claim.measured, f"{claim.n:,}", holds)
+            cells = (row.id, claim.statement, claim.part, claim.paper, claim.measured, f"{claim.n:,}", holds, str(run))
             lines.append(f"| {' | '.join(cells)} |")
         if not found:
-            lines.append(f"| {row.id} | {row.statement} | | {row.value} | not yet measured | | |")
-    lines += ["", "## Runs behind the record", "", "| command | machine | commit | time |", "| --- | --- | --- | --- |"]
-    made = {(m.command, m.machine, m.commit, m.seconds) for m in kept}
-    lines += [f"| `{c}` | {machine} | {commit} | {seconds:,.0f} s |" for c, machine, commit, seconds in sorted(made)]
+            lines.append(f"| {row.id} | {row.statement} | | {row.value} | not yet measured | | | |")
+    lines += ["", "## Runs", "", "| run | command | machine | commit | training |", "| --- | --- | --- | --- | --- |"]
+    for i, (command, machine, commit, seconds) in enumerate(runs, 1):
+        lines.append(f"| {i} | `{command}` | {machine} | {commit} | {seconds:,.0f} s |")
     return "\n".join(lines) + "\n"

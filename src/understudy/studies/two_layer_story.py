@@ -98,7 +98,7 @@ def _headline(study: TwoLayer, sweep: Sweep) -> str:
     polarity = 1.0 if 1.0 in sweep.polarities else float(sweep.polarities[len(sweep.polarities) // 2])
     p = int(np.flatnonzero(sweep.polarities == polarity)[0])
     first = sweep.at(first_epochs(sweep.run))[p]
-    middle = np.nanmedian(first, axis=1)
+    middle = np.ceil(np.nanmedian(first, axis=1))
     m, ends = study.teacher_nodes, list(dict.fromkeys((_shown(sweep), 0)))
 
     def sentence(k: int) -> str:
