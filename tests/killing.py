@@ -11,6 +11,8 @@ import os
 import signal
 import sys
 import tempfile
+import traceback
+from importlib import import_module
 from pathlib import Path
 
 from understudy import cli
@@ -40,20 +42,24 @@ def _run(change: int, out: str, words: list[str]) -> dict[str, object]:
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
             sys.argv = ["understudy", *words]
             _dying_before(change, count)
-            status = cli.main()
-            sys.stderr.flush()
-            os._exit(status)
+            status = 1
+            try:
+                status = cli.main()
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         made = int.from_bytes(count[:])
         return {"status": status, "changes": made, "said": said.read_text(encoding="utf-8")}
 
 
 def main() -> None:
-    import understudy.studies.two_layer_story
+    for room in ("data", "students", "teachers", "training", "studies.perform", "studies.two_layer_story"):
+        import_module(f"understudy.{room}")
     from understudy.report.page import _packed_plotly
-    from understudy.studies import perform
 
-    assert perform and understudy.studies.two_layer_story
     _packed_plotly()
     print("ready", flush=True)
     for line in sys.stdin:

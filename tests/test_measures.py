@@ -115,6 +115,7 @@ class TestCorrelation:
         torch.testing.assert_close(rho[0].diagonal(), torch.ones(5), atol=1e-6, rtol=0)
         assert not rho.requires_grad
 
+    @pytest.mark.wrong_shapes
     def test_refuses_nothing_and_mismatches(self) -> None:
         with pytest.raises(ValueError, match="no samples, so no correlation: call update"):
             measures.correlation(torch.zeros(1, 0, 2), torch.zeros(1, 0, 2))
@@ -273,6 +274,7 @@ class TestTiming:
         lower = measures.first_recovery(best, torch.tensor([0, 5, 20]), threshold=0.9)
         assert lower.tolist() == [[5.0, 0.0, 0.0, 20.0]]
 
+    @pytest.mark.wrong_shapes
     def test_first_recovery_refuses_epochs_that_do_not_fit(self) -> None:
         with pytest.raises(ValueError, match="2 epochs do not name the 3 measurements"):
             measures.first_recovery(torch.zeros(1, 3, 2), torch.tensor([0, 1]))

@@ -80,12 +80,16 @@ def test_claims_as_json_has_every_row(said):
 def test_a_users_run_stands_beside_the_record(said, decided, kept):
     record.keep(Run(decided))
     (row,) = [row for row in json.loads(said("--json"))["claims"] if row["id"] == "T6"]
-    assert [entry["from"] for entry in row["measured"]] == ["record", str(decided.relative_to(decided.parents[2]))]
+    (kept_as, made_here) = [entry["from"] for entry in row["measured"]]
+    assert kept_as == f"{record.measured(Run(decided))[0].machine}, unknown"
+    assert made_here == str(decided.relative_to(decided.parents[2]))
     assert all(entry["measured"] == "2 > 1" and entry["holds"] is True for entry in row["measured"])
-    lines = [line for line in said().splitlines() if line.startswith(("T6", " T6"))]
-    assert len(lines) == 2
-    assert "record" in lines[0]
-    assert all("2 > 1" in line and "yes" in line for line in lines)
+    lines = said().splitlines()
+    (heading,) = [line for line in lines if line.split()[:1] == ["T6"]]
+    assert "2 of 2" in heading
+    parts = [line for line in lines if "p = 1 " in line and "2 > 1" in line]
+    assert len(parts) == 2
+    assert all("yes" in line for line in parts)
 
 
 def test_a_claim_that_does_not_hold_says_so(said, decided, kept):

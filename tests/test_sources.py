@@ -112,8 +112,6 @@ def test_a_file_too_short_is_refused(tmp_path):
         (lambda: data.Uniform(3, std=math.inf), "std must be a finite number above 0, got inf"),
         (lambda: data.Uniform.within(-1.0, 3), "half_width must be a finite number above 0, got -1"),
         (lambda: data.File("x.npy", 0, 1), "train must be a whole number of at least 1, got 0"),
-        (lambda: data.Fixed(torch.zeros(3), torch.zeros(3, 1)), r"train_x must be \[sample, dim\] .* got \[3\]"),
-        (lambda: data.Fixed(torch.zeros(3, 2), torch.zeros(3, 1)), "train_x has 2 columns, evaluation_x 1"),
         (lambda: data.TeacherAware(TEACHER, train=0), "train must be a whole number of at least 1, got 0"),
         (lambda: data.TeacherAware(TEACHER, moved=(2.0, 1.0)), r"moved must be two distances, .* got \(2.0, 1.0\)"),
         (lambda: data.TeacherAware(TEACHER).training(7), "no teacher of seed 7; theirs go from 2 to 5"),
@@ -126,6 +124,16 @@ def test_a_file_too_short_is_refused(tmp_path):
 def test_bad_values_are_refused_in_words(make, text):
     with pytest.raises(UserError, match=text):
         make()
+
+
+@pytest.mark.wrong_shapes
+@pytest.mark.parametrize(
+    ("train", "words"),
+    [((3,), r"train_x must be \[sample, dim\] .* got \[3\]"), ((3, 2), "train_x has 2 columns, evaluation_x 1")],
+)
+def test_tensors_that_do_not_fit_are_refused_in_words(train, words):
+    with pytest.raises(UserError, match=words):
+        data.Fixed(torch.zeros(train), torch.zeros(3, 1))
 
 
 def test_agnostic_by_hand():

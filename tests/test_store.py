@@ -120,13 +120,13 @@ def rows(epoch: int) -> dict[str, pa.Table]:
 
 
 def test_a_folder_goes_on_from_its_last_whole_epoch(tmp_path):
-    with RunFolder.open(tmp_path, CONFIG, 0) as folder:
+    with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         assert folder.path == tmp_path / "two-layer" / name(CONFIG)
         assert folder.state() is None
         for epoch in range(3):
             folder.save(epoch, rows(epoch), {"epoch": torch.tensor(epoch)}, 1.5 * epoch)
         write_table(folder.progress / "metrics-000003.parquet", rows(9)["metrics"])  # of an epoch that was cut off
-    with RunFolder.open(tmp_path, CONFIG, 0) as folder:
+    with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         state, seconds = folder.state()
         assert (int(state["epoch"]), seconds) == (2, 3.0)
         folder.save(3, rows(3), {"epoch": torch.tensor(3)}, 4.0)
@@ -143,30 +143,30 @@ def test_what_a_killed_process_left_is_cleared_away_and_nothing_else(tmp_path):
     path = tmp_path / "two-layer" / name(CONFIG)
     path.mkdir(parents=True)
     (path / ".config.toml.x1").write_text("half")
-    with RunFolder.open(tmp_path, CONFIG, 0):
+    with RunFolder.open(tmp_path, CONFIG, lambda: 0):
         assert not (path / ".config.toml.x1").exists()
         (path / ".figures.abc").mkdir()
         (path / ".figures.abc" / "a.pdf").write_text("half")
         (path / ".nodes.parquet.abc").write_text("half")
         (path / ".notes").write_text("mine")
-    with RunFolder.open(tmp_path, CONFIG, 0):
+    with RunFolder.open(tmp_path, CONFIG, lambda: 0):
         assert {entry.name for entry in path.iterdir()} == {".lock", ".notes", "config.toml", "progress"}
 
 
 def test_a_finished_folder_is_only_read(tmp_path):
-    with RunFolder.open(tmp_path, CONFIG, 0) as folder:
+    with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         write_text(folder.path / "report.html", "the page")
         folder.finish()
     before = folder.path.stat().st_mtime_ns
-    with RunFolder.open(tmp_path, CONFIG, 10**18) as folder:
+    with RunFolder.open(tmp_path, CONFIG, lambda: 10**18) as folder:
         assert folder.finished
     assert folder.path.stat().st_mtime_ns == before
 
 
 def test_two_do_not_work_on_one_folder(tmp_path):
-    second = RunFolder.open(tmp_path, CONFIG, 0)
+    second = RunFolder.open(tmp_path, CONFIG, lambda: 0)
     refused = pytest.raises(UserError, match="another process is at work on this run")
-    with RunFolder.open(tmp_path, CONFIG, 0), refused, second:
+    with RunFolder.open(tmp_path, CONFIG, lambda: 0), refused, second:
         pass
 
 

@@ -46,9 +46,9 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
 
 
 def words(
-    seed: int | Int[Tensor, "*shape"],
+    seed: int | Int[Tensor, "*#shape"],
     stream: Stream,
-    step: int | Int[Tensor, "*shape"],
+    step: int | Int[Tensor, "*#shape"],
     count: int,
     device: str = "cpu",
 ) -> Int[Tensor, "*shape count"]:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -21,6 +21,7 @@ from understudy._random import Stream, normal, uniform, words
 Device = torch.device | str
 
 
+@runtime_checkable
 class Source(Protocol):
     """What training asks of any source of inputs."""
 

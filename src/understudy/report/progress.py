@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Progress:
     groups: tuple[Standing, ...]
 
 
+@runtime_checkable
 class Watcher(Protocol):
     """Who is told while a run goes."""
 

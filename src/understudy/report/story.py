@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from matplotlib.figure import Figure as PaperFigure
 
 
+@runtime_checkable
 class Kind(Protocol):
     """A kind of figure, filled with data: drawn for paper by matplotlib, and as plotly's JSON for the page."""
 

@@ -1,13 +1,14 @@
 """What a student is asked to do: come close to its teacher's outputs, or give its teacher's answer."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 
+@runtime_checkable
 class Objective(Protocol):
     """Losses and gradients of single samples; averaging over a batch belongs to who draws it."""
 

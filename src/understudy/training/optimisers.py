@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ Schedule = tuple[tuple[int, float], ...]
 Rate = float | Sequence[float]
 
 
+@runtime_checkable
 class Optimiser(Protocol):
     """What turns gradients into steps: its learning rate, batch, schedule, and how it keeps and uses its slots."""
 

@@ -18,7 +18,7 @@ BLAS picks its kernels by alignment, and kernels differ in rounding: only when a
 network get the same bits alone and in company.
 """
 
-Block = Float[Tensor, "net padded"]
+Block = Float[Tensor, "net _"]
 
 
 def padded(count: int) -> int:
