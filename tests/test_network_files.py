@@ -438,18 +438,30 @@ class TestNotAStateDict:
 
 
 class TestOurOwnFormat:
-    def put(self, path: Path, tensors: dict[str, Tensor], **metadata: str) -> Path:
-        safetensors.torch.save_file(tensors, path, {"format": "understudy", "version": "1", "slope": "0.0"} | metadata)
+    def put(self, path: Path, tensors: dict[str, Tensor], **said: object) -> Path:
+        text = json.dumps({"version": 1, "slope": 0.0} | said)
+        safetensors.torch.save_file(tensors, path, {"understudy": text})
         return path
 
     def test_newer_version(self, tmp_path):
-        path = self.put(tmp_path / "n.safetensors", {"layers.0.weight": torch.zeros(1, 2, 2)}, version="2")
+        path = self.put(tmp_path / "n.safetensors", {"layers.0.weight": torch.zeros(1, 2, 2)}, version=2)
         refusal(path, "format version 2", "reads version 1", "upgrade")
 
-    @pytest.mark.parametrize("slope", ["steep", "nan", "inf"])
+    @pytest.mark.parametrize("slope", [float("nan"), float("inf")])
     def test_bad_slope(self, tmp_path, slope):
         path = self.put(tmp_path / "n.safetensors", {"layers.0.weight": torch.zeros(1, 2, 2)}, slope=slope)
-        refusal(path, repr(slope), "finite")
+        refusal(path, str(slope), "finite")
+
+    @pytest.mark.parametrize("slope", ["steep", None, [1]])
+    def test_damaged_metadata(self, tmp_path, slope):
+        path = self.put(tmp_path / "n.safetensors", {"layers.0.weight": torch.zeros(1, 2, 2)}, slope=slope)
+        refusal(path, "metadata", "damaged", "save the networks again")
+
+    def test_the_same_networks_give_the_same_bytes(self, tmp_path):
+        files = [tmp_path / f"{i}.safetensors" for i in range(8)]
+        for file in files:
+            nets.save(make((3, 4, 2), 2), file)
+        assert len({file.read_bytes() for file in files}) == 1
 
     @pytest.mark.parametrize("seeds", [torch.arange(2), torch.zeros(3), torch.zeros(3, 1, dtype=torch.int64)])
     def test_bad_seeds(self, tmp_path, seeds):

@@ -5,6 +5,7 @@ a file is ever run. Whatever is not a stack of fully connected layers is refused
 """
 
 import itertools
+import json
 import math
 import os
 import pickle
@@ -75,7 +76,8 @@ def save(population: Population, path: str | os.PathLike[str], *, which: int | N
         tensors[f"layers.{i}.weight"] = weight if which is None else weight[0]
         if bias is not None:
             tensors[f"layers.{i}.bias"] = bias if which is None else bias[0]
-    metadata = {"format": _FORMAT, "version": str(_VERSION), "slope": repr(float(population.slope))}
+    # One entry: safetensors writes several in no fixed order, and the same networks must give the same bytes.
+    metadata = {_FORMAT: json.dumps({"version": _VERSION, "slope": float(population.slope)})}
     # Copies, because layers may be views of one buffer and safetensors refuses tensors that share memory.
     copies = {name: _own(tensor.detach().cpu()) for name, tensor in tensors.items()}
     _write_whole(Path(path), safetensors.torch.save(copies, metadata))
@@ -164,27 +166,29 @@ def _read_safetensors(file: Path) -> _Contents:
         raise UserError(
             f"{file}: the safetensors file is cut short or damaged ({_brief(error)}); save or download it again."
         ) from error
-    ours = metadata.get("format") == _FORMAT
-    if ours and metadata.get("version") != str(_VERSION):
-        raise UserError(
-            f"{file}: the file has format version {metadata.get('version')}, but this understudy reads version "
-            f"{_VERSION}; upgrade understudy, or save the networks again."
-        )
-    return _Contents(tensors, _slope(file, metadata.get("slope")), ours, in_order=False)
+    said = _said(file, metadata.get(_FORMAT))
+    return _Contents(tensors, said.get("slope"), _FORMAT in metadata, in_order=False)
 
 
-def _slope(file: Path, text: str | None) -> float | None:
+def _said(file: Path, text: str | None) -> dict[str, Any]:
+    """What a file of our own says of its networks beside their weights; of another's, nothing."""
     if text is None:
-        return None
+        return {}
     try:
-        slope = float(text)
-    except ValueError:
-        slope = math.nan
+        said = json.loads(text)
+        version, slope = said["version"], float(said["slope"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file}: the metadata {text!r} is damaged; save the networks again.") from error
+    if version != _VERSION:
+        raise UserError(
+            f"{file}: the file has format version {version}, but this understudy reads version {_VERSION}; "
+            "upgrade understudy, or save the networks again."
+        )
     if not math.isfinite(slope):
         raise UserError(
-            f"{file}: the metadata gives the slope {text!r}, but a finite number is needed; save the networks again."
+            f"{file}: the metadata gives the slope {slope}, but a finite number is needed; save the networks again."
         )
-    return slope
+    return {"slope": slope}
 
 
 def _read_torch(file: Path) -> Any:

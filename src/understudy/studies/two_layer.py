@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from understudy.report.story import Story
     from understudy.store import Claim, Run
 
-WEIGHT_EPOCHS = frozenset({5})
-
 
 @dataclass(frozen=True)
 class TwoLayer(Study):
