@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
-from understudy.studies.study import Experiment, Study, check
-from understudy.studies.two_layer import check_batch, check_widths
+from understudy.studies.separated import OverRealized
+from understudy.studies.study import Experiment, check
 
 if TYPE_CHECKING:
     from understudy.report.story import Story
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FocusShifting(Study):
+class FocusShifting(OverRealized):
     """Which students leave a strong teacher node for a weaker one, looked at often enough to see it happen."""
 
     name: ClassVar[str] = "focus-shift"
@@ -35,58 +35,18 @@ class FocusShifting(Study):
     """Looks; networks are looked at after each."""
     steps: int = 200
     """Steps between two looks: five looks are one of the paper's epochs of 1,000 steps."""
-    batch: int = 16
-    """Samples a step, drawn with replacement."""
-    lr: float = 0.01
-    """Learning rate of plain SGD on ½‖f*−f‖² averaged over the batch."""
-    dim: int = 100
-    """Inputs d."""
-    outputs: int = 50
-    """Outputs C."""
-    train: int = 10_000
-    """Training samples of each network."""
-    evaluation: int = 10_000
-    """Evaluation samples of each network: losses and correlations are measured on them."""
-    input_std: float = 1.5
-    """Standard deviation of each input."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(seeds=3, epochs=100, train=5_000, evaluation=1_000)
 
     def check(self) -> None:
-        for field in ("epochs", "steps", "batch", "dim", "outputs", "train", "evaluation"):
-            check(self, field, least=1)
+        super().check()
         check(self, "teacher_nodes", least=2)
-        check(self, "polarity", least=0, distinct=True)
-        check(self, "multiple", above=0, distinct=True)
-        for field in ("lr", "input_std"):
-            check(self, field, above=0)
-        check_widths(self.teacher_nodes, self.multiple)
-        check_batch(self.train, self.batch)
 
     def experiment(self) -> Experiment:
-        cells = [(p, seed) for seed in range(1, self.seeds + 1) for p in self.polarity]
-        teacher = us.teachers.separated(
-            (self.dim, self.teacher_nodes, self.outputs),
-            polarity=[p for p, _ in cells],
-            seeds=[seed for _, seed in cells],
-            dtype=self.torch_dtype,
-        )
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
-        students = [us.students.gaussian(teacher, multiple=multiple) for multiple in self.multiple]
-        return Experiment(
-            groups=tuple(us.training.Group(population, teacher, source) for population in students),
-            parameters=tuple(
-                {"polarity": p, "multiple": float(multiple), "seed": seed}
-                for multiple in self.multiple
-                for p, seed in cells
-            ),
-            optimiser=us.SGD(lr=self.lr, batch=self.batch),
-            epochs=self.epochs,
-            steps=self.steps,
-            pairs=True,
-        )
+        return self.training(self.widths(self.teacher(), source), pairs=True)
 
     def story(self, run: Run) -> Story:
         from understudy.studies.focus_shift_story import story

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 import understudy as us
+from understudy.studies.separated import check_batch
 from understudy.studies.study import Experiment, Study, check
-from understudy.studies.two_layer import check_batch
 
 if TYPE_CHECKING:
     from understudy.report.story import Story

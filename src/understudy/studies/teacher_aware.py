@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import understudy as us
-from understudy.studies.study import Experiment, Study, check
-from understudy.studies.two_layer import check_widths
+from understudy.studies.separated import SeparatedTeachers, check_widths
+from understudy.studies.study import Experiment, check
 
 if TYPE_CHECKING:
     from understudy.data import Source
@@ -19,7 +19,7 @@ Data = Literal["aware", "agnostic", "aware-near"]
 
 
 @dataclass(frozen=True)
-class TeacherAwareData(Study):
+class TeacherAwareData(SeparatedTeachers):
     """How many samples a student needs, when they are drawn blindly and when they lie beside the teacher's planes."""
 
     name: ClassVar[str] = "teacher-aware"
@@ -43,22 +43,6 @@ class TeacherAwareData(Study):
     """Hidden nodes of the teacher."""
     over_realization: float = 5.0
     """How many times as many hidden nodes the student has."""
-    epochs: int = 100
-    """Epochs; networks are looked at after each."""
-    steps: int = 1_000
-    """Steps an epoch."""
-    batch: int = 16
-    """Samples a step, drawn with replacement."""
-    lr: float = 0.01
-    """Learning rate of plain SGD on ½‖f*−f‖² averaged over the batch."""
-    dim: int = 100
-    """Inputs d."""
-    outputs: int = 50
-    """Outputs C."""
-    evaluation: int = 10_000
-    """Evaluation samples of each network, Gaussian for every training set."""
-    input_std: float = 1.5
-    """Standard deviation of each Gaussian input; the others are brought to the same norm, √d times it."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -67,11 +51,9 @@ class TeacherAwareData(Study):
     def check(self) -> None:
         from understudy._errors import UserError
 
-        for field in ("samples", "teacher_nodes", "epochs", "steps", "batch", "dim", "outputs", "evaluation"):
-            check(self, field, least=1, distinct=field == "samples")
-        check(self, "polarity", least=0, distinct=True)
-        for field in ("over_realization", "lr", "input_std"):
-            check(self, field, above=0)
+        super().check()
+        check(self, "samples", least=1, distinct=True)
+        check(self, "over_realization", above=0)
         for field in ("moved", "moved_near"):
             check(self, field, least=0)
             low, high = getattr(self, field)
@@ -79,7 +61,7 @@ class TeacherAwareData(Study):
                 option = f"--{field.replace('_', '-')}"
                 raise UserError(f"{option}: {low:g} {high:g} was given; allowed are two distances, the smaller first")
         _check_data(self.data)
-        check_widths(self.teacher_nodes, (self.over_realization,))
+        check_widths(self.teacher_nodes, (self.over_realization,), "--over-realization")
         if (least := min(self.samples)) < self.batch:
             raise UserError(
                 f"--samples: {least} was given; allowed is a whole number from the samples of a batch, {self.batch}"
@@ -92,25 +74,17 @@ class TeacherAwareData(Study):
         return us.data.TeacherAware(teacher, samples, self.evaluation, moved, self.input_std)
 
     def experiment(self) -> Experiment:
-        cells = [(p, seed) for seed in range(1, self.seeds + 1) for p in self.polarity]
-        teacher = us.teachers.separated(
-            (self.dim, self.teacher_nodes, self.outputs),
-            polarity=[p for p, _ in cells],
-            seeds=[seed for _, seed in cells],
-            dtype=self.torch_dtype,
-        )
+        teacher = self.teacher()
         students = us.students.gaussian(teacher, multiple=self.over_realization)
-        sets = [(kind, samples) for kind in self.data for samples in self.samples]
-        return Experiment(
-            groups=tuple(us.training.Group(students, teacher, self.source(*each, teacher)) for each in sets),
-            parameters=tuple(
-                {"data": kind, "samples": samples, "polarity": p, "seed": seed}
+        sets: list[tuple[Data, int]] = [(kind, samples) for kind in self.data for samples in self.samples]
+        return self.training(
+            [
+                (
+                    {"data": kind, "samples": samples},
+                    us.training.Group(students, teacher, self.source(kind, samples, teacher)),
+                )
                 for kind, samples in sets
-                for p, seed in cells
-            ),
-            optimiser=us.SGD(lr=self.lr, batch=self.batch),
-            epochs=self.epochs,
-            steps=self.steps,
+            ]
         )
 
     def story(self, run: Run) -> Story:
