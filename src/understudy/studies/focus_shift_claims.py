@@ -8,8 +8,8 @@ import numpy as np
 
 from understudy.measures import THRESHOLD
 from understudy.store import Claim, Run
+from understudy.studies.recovery import strengths
 from understudy.studies.sweep import Sweep
-from understudy.studies.two_layer_claims import strengths
 
 if TYPE_CHECKING:
     from understudy.studies.focus_shift import FocusShifting

@@ -68,7 +68,7 @@ def _time(seconds: float) -> str:
 
 def who_learned_whom(run: Run) -> pa.Table:
     """A row for every teacher node of every network as training ended, with its best student and since when."""
-    from understudy.studies.two_layer_claims import first_epochs, strengths
+    from understudy.studies.recovery import first_epochs, strengths
 
     epoch = int(run.epochs[-1])
     strength, first = strengths(run), first_epochs(run)

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import stats
 
 from understudy.measures import THRESHOLD
 from understudy.store import Claim, Run
+from understudy.studies.recovery import first_epochs, rank_correlations, strengths
 from understudy.studies.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -232,32 +232,6 @@ def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
                 None,
                 -0.9,
             )
-
-
-def first_epochs(run: Run) -> np.ndarray:
-    """[network, teacher]: first epoch at which the node is recovered, infinite if it never is."""
-    import torch
-
-    from understudy.measures import first_recovery
-
-    best = torch.from_numpy(run.matched("teacher", "correlation"))
-    return first_recovery(best, torch.from_numpy(run.epochs).double()).numpy()
-
-
-def strengths(run: Run) -> np.ndarray:
-    """[network, teacher]: fan-out norms of each network's teacher."""
-    from understudy.teachers import strengths as of
-
-    return np.concatenate([of(teacher).numpy() for teacher in run.weights("teacher")])
-
-
-def rank_correlations(first: np.ndarray, strength: np.ndarray) -> np.ndarray:
-    """Spearman's, a network, over the nodes that were recovered: the others have no epoch of recovery.
-
-    With the others tied in the last place even a perfect order of few recovered nodes among many stays above −0.9.
-    """
-    pairs = [(f[np.isfinite(f)], s[np.isfinite(f)]) for f, s in zip(first, strength, strict=True)]
-    return np.array([stats.spearmanr(f, s).statistic for f, s in pairs if len(set(f)) > 1])
 
 
 def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:

@@ -18,8 +18,8 @@ from understudy.report.figures import (
 )
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
+from understudy.studies.recovery import first_epochs, rank_correlations, strengths
 from understudy.studies.sweep import Sweep
-from understudy.studies.two_layer_claims import first_epochs, rank_correlations, strengths
 
 if TYPE_CHECKING:
     from understudy.studies.two_layer import TwoLayer
