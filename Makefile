@@ -13,11 +13,11 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY)
 	$(BIN)/understudy run two-layer --quick
-	@$(BIN)/python -c 'import os, pathlib, sys, webbrowser; \
-	  page = max(pathlib.Path("runs/two-layer").glob("*/report.html"), key=lambda p: p.stat().st_mtime).resolve(); \
-	  seen = sys.platform in ("darwin", "win32") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"); \
+	@$(BIN)/understudy run two-layer --quick --json | $(BIN)/python -c 'import json, os, pathlib, sys, webbrowser; \
+	  page = pathlib.Path(json.load(sys.stdin)["report"]).resolve(); \
+	  seen = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"); \
 	  seen and webbrowser.open(page.as_uri()); \
-	  print(f"\nThe report: {page}")'
+	  print(f"The report: {page}")'
 
 lint: $(READY)
 	$(BIN)/ruff check src tests

@@ -252,8 +252,8 @@ def test_networks_that_diverge_are_told_and_the_run_ends_well(tmp_path):
 
 
 def test_quick_changes_defaults_and_what_is_typed_wins(tmp_path, monkeypatch):
-    from understudy._options import parsed
     from understudy.cli import _run_options
+    from understudy.cli.options import parsed
 
     kind = STUDIES["two-layer"]
     options = parsed(_run_options(kind, True), ["--quick", "--seeds", "9"], "x")

@@ -128,7 +128,7 @@ def hyperplanes(panels=4, times=60, seed=0, **_):
     return figures.Hyperplanes(epochs, teacher_w, teacher_b, weights, biases, norms, loss, moments=moments, network=3)
 
 
-def sample_curves(panels=2, times=7, seed=0, **_):
+def sample_curves(panels=2, times=7, seeds=10, seed=0, **_):
     rng = np.random.default_rng(seed)
     samples = np.array([150, 300, 1000, 3000, 10_000, 30_000, 100_000])[:times]
     train = np.full((panels, 2, len(samples)), 1e-5) * np.array([1, 1.5])[None, :, None] * (samples / 150) ** 0.2
@@ -136,7 +136,9 @@ def sample_curves(panels=2, times=7, seed=0, **_):
     evaluation = evaluation * np.exp(0.1 * rng.standard_normal((panels, 2, len(samples)))) + 2e-5
     titles = tuple(f"p = {p:g}" for p in range(panels))
     sides = [a for part in (train, evaluation) for a in (part, part * 0.7, part * 1.5)]
-    return figures.SampleCurves(titles, ("teacher-aware", "teacher-agnostic"), samples, *sides, 10)
+    own = evaluation[..., None] * np.exp(0.3 * rng.standard_normal((*evaluation.shape, seeds)))
+    network = np.arange(own.size).reshape(own.shape)
+    return figures.SampleCurves(titles, ("teacher-aware", "teacher-agnostic"), samples, *sides, seeds, network, own)
 
 
 def correlation_matrix(panels=2, seed=0, **_):
@@ -150,15 +152,21 @@ def correlation_matrix(panels=2, seed=0, **_):
     return figures.CorrelationMatrix(tuple(f"layer {i + 1}" for i in range(panels)), tuple(layers), network=12)
 
 
-def recovery_time(panels=5, times=2, seed=0, strength=False, **_):
+def recovery_time(panels=5, times=2, seed=0, **_):
     rng = np.random.default_rng(seed)
     nets = 32 if times > 1 else 1
     _, _, late = _learning(panels, 20, 2, rng, lanes=nets)
     first = np.where(late > 100, np.inf, np.ceil(late))
-    powers = (np.arange(20) + 1.0) ** -_polarities(panels)[:, None] if strength else None
     network = np.arange(panels * nets).reshape(panels, nets)
     notes = tuple(f"rank corr. −0.{96 - p}" for p in range(panels))
-    return figures.RecoveryTime(_polarities(panels), first, network, 100, powers, notes)
+    return figures.RecoveryTime(_polarities(panels), first, network, 100, notes)
+
+
+def dots(panels=3, seeds=12, seed=0, **_):
+    values = np.random.default_rng(seed).poisson(4, (panels, seeds)).astype(float)
+    network = np.arange(values.size).reshape(values.shape)
+    labels = tuple(f"{m}×" for m in range(1, panels + 1))
+    return figures.Dots(labels, values, network, "students that shifted", "over-realization", bound=1.0)
 
 
 EXAMPLES = {
@@ -171,6 +179,7 @@ EXAMPLES = {
     figures.SampleCurves: sample_curves,
     figures.CorrelationMatrix: correlation_matrix,
     figures.RecoveryTime: recovery_time,
+    figures.Dots: dots,
 }
 ALL = [pytest.param(example, id=kind.__name__) for kind, example in EXAMPLES.items()]
 
@@ -185,7 +194,7 @@ def _holed(kind):
             value[0] = np.nan
         return value
 
-    spared = {"strength", "teacher_weights"}
+    spared = {"teacher_weights"}
     values = {f.name: getattr(kind, f.name) for f in dataclasses.fields(kind)}
     values = {k: v if k in spared else holed(v) for k, v in values.items()}
     if "cells" in values:
@@ -421,6 +430,20 @@ def test_never_recovered_is_on_the_top_edge():
     assert min(never["y"]) > 100
     assert known["y"] == [3.0, 5.0]
     assert median["y"] == [4.0]
+
+
+def test_sample_curves_show_every_network_where_it_ended():
+    kind = sample_curves(times=2, seeds=3)
+    kind.network[0, 0, 0, 0] = -1
+    points = [t for t in kind.page()["data"] if t["mode"] == "markers"]
+    assert [t["customdata"][0] for t in points] == [[n, -1, -1] for n in (1, 6, 12, 18)]
+    assert points[0]["x"] == [150] * 2 + [300] * 3
+    assert points[3]["y"] == pytest.approx(kind.network_evaluation[1, 1].ravel(), rel=1e-4)
+    assert (points[3]["xaxis"], points[3]["legendgroup"]) == ("x2", "teacher-agnostic")
+    for words in ("network %{customdata[0]}", "teacher-agnostic", "p = 1", "%{x} samples", "loss %{y"):
+        assert words in points[3]["hovertemplate"]
+    averages = dataclasses.replace(kind, network=None, network_evaluation=None)
+    assert not any(t["mode"] == "markers" for t in _check(averages)["data"])
 
 
 def test_arrays_that_do_not_fit_are_named():

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure as PaperFigure
 
-from understudy._errors import UserError
 from understudy.report import page as page_module
 from understudy.report.page import write_page
 from understudy.report.story import Figure, Number, Story
@@ -572,16 +571,30 @@ def test_numbers_survive_the_journey() -> None:
     assert "<" not in page_module._inline("</script><!--")
 
 
-def test_a_page_too_large_drops_curves_then_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_too_large_drops_curves_then_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.html"
     write_page(path, **inputs())
     monkeypatch.setattr(page_module, "MAXIMUM_BYTES", path.stat().st_size - 1)
     write_page(path, **inputs())
     assert "left out here" in path.read_text(encoding="utf-8")
     monkeypatch.setattr(page_module, "MAXIMUM_BYTES", 1_000_000)
-    with pytest.raises(UserError, match="heaviest figure is strength"):
-        write_page(path, **inputs())
-    assert path.exists(), "what was there stays"
+    write_page(path, **inputs())
+    assert path.read_text(encoding="utf-8").count("too large for the page") == len(inputs()["story"].figures)
+
+
+def test_a_table_too_long_shows_whole_networks_evenly_and_says_so(tmp_path: Path) -> None:
+    nodes, networks = 400, 100
+    table = pa.table(
+        {
+            "network": np.repeat(np.arange(networks, dtype=np.int32), nodes),
+            "teacher": np.tile(np.arange(nodes), networks),
+        }
+    )
+    shown = page_module._thinned(table)
+    kept, counts = np.unique(shown["network"].to_numpy(), return_counts=True)
+    assert shown.num_rows <= 25_000 and (counts == nodes).all() and kept[0] == 0 and kept[-1] == networks - 1
+    write_page(tmp_path / "report.html", **(inputs() | {"table": table}))
+    assert "of 40,000 rows" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_claim_says_its_verdict_in_words(written: Path) -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from problems import SLOPES, gaussians, population
-from understudy.nets import Layer, Population, Shape, activate, activation_name, gate, stack
+from understudy.nets import Layer, Population, Shape, activate, gate, stack
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 depths = pytest.mark.parametrize("depth", [2, 3, 4, 5])
@@ -144,8 +144,3 @@ def test_the_gate_is_the_derivative_and_one_at_zero(slope, dtype):
     (derivative,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(gate(x.detach(), slope).to(dtype), derivative)
     assert derivative[2] == 1
-
-
-def test_activations_have_names():
-    names = {0.0: "relu", -1.0: "abs", 1.0: "linear", 0.1: "leaky:0.1"}
-    assert {slope: activation_name(slope) for slope in names} == names

@@ -10,12 +10,11 @@ import torch
 
 from understudy import teachers
 from understudy._errors import UserError
-from understudy.report.figures.dots import Dots
+from understudy.report.figures import Dots
 from understudy.studies import STUDIES, FocusShifting, MovingHyperplanes, TeacherAwareData
 from understudy.studies.focus_shift_claims import shifted
 from understudy.studies.hyperplanes_claims import settled
 from understudy.studies.perform import perform
-from understudy.studies.plane_teachers import crossing
 
 SMALL = (FocusShifting, MovingHyperplanes, TeacherAwareData)
 
@@ -173,16 +172,6 @@ def test_t8_leaves_out_what_diverged_or_was_too_short():
     assert MovingHyperplanes(scale=(1e-6,)).claims(_plane_run([quiet], diverged={0})) == []
 
 
-def test_crossing_teachers_stand_at_the_angle():
-    teacher = crossing(range(1, 8), outputs=5, angle=120, bias=-0.1, dtype=torch.float64)
-    first, second = teacher.layers[0].weight.unbind(1)
-    assert torch.allclose((first * second).sum(1), torch.full((7,), -0.5, dtype=torch.float64))
-    assert torch.allclose(second.norm(dim=1), torch.ones(7, dtype=torch.float64))
-    assert (teacher.layers[0].bias == -0.1).all()
-    alone = crossing([3], outputs=5, angle=120, bias=-0.1, dtype=torch.float64)
-    assert torch.equal(alone.layers[0].weight[0], teacher.layers[0].weight[2])
-
-
 # Teacher-aware data
 
 
@@ -250,6 +239,22 @@ def test_t9_says_only_what_the_run_can():
     assert decided(data=("aware", "agnostic"), samples=(150,)) == ["training loss", "evaluation loss"]
     assert decided(moved=(3.0, 4.0)) == ["moved 1 to 2"]
     assert decided(moved_near=(3.0, 4.0)) == ["training loss", "evaluation loss", "gap closes"]
+
+
+def test_a_point_a_network_that_came_through():
+    run = _aware_run(AWARE, _as_in_the_paper)
+    diverged = pa.array([5] + [None] * (run.networks.num_rows - 1), pa.int64())
+    run.networks = run.networks.drop_columns(["diverged_at"]).append_column("diverged_at", diverged)
+    (figure,) = AWARE.story(run).figures
+    points = [trace for trace in figure.kind.page()["data"] if trace["mode"] == "markers"]
+    assert [network for trace in points for network, *_ in trace["customdata"]] == list(range(1, 27))
+    assert points[1]["y"] == [0.049] * 3 + [3e-4] * 3 + [1e-4] * 3
+
+
+def test_one_seed_is_one_seed():
+    alone = dataclasses.replace(AWARE, seeds=1)
+    assert alone.story(_aware_run(alone, _as_in_the_paper)).headline.endswith("; median of 1 seed.")
+    assert AWARE.story(_aware_run(AWARE, _as_in_the_paper)).headline.endswith("; median of 3 seeds.")
 
 
 # All three

@@ -107,6 +107,16 @@ def test_a_configuration_names_its_folder():
     assert name(CONFIG) != name({**CONFIG, "format": 2})
 
 
+def test_the_order_of_options_changes_neither_folder_nor_run(tmp_path):
+    one = {"study": "s", "format": 1, "options": {"a": (1.0, 2.0), "b": "x"}}
+    other = {"options": {"b": "x", "a": (1.0, 2.0)}, "format": 1, "study": "s"}
+    assert name(one) == name(other)
+    with RunFolder.open(tmp_path, one, lambda: 0) as first:
+        pass
+    with RunFolder.open(tmp_path, other, lambda: 0) as second:
+        assert second.path == first.path
+
+
 def test_what_has_no_place_in_a_configuration_is_refused():
     with pytest.raises(TypeError):
         to_toml({"study": object()})

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from understudy._options import parsed
 from understudy.cli import _run_options
+from understudy.cli.options import parsed
 from understudy.store import Run
 from understudy.store.config import from_toml, name, to_toml
 from understudy.studies import STUDIES, Study, record

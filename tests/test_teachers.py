@@ -51,6 +51,16 @@ def test_a_network_is_the_same_alone_and_in_company(build):
     assert not torch.equal(among.layers[0].weight[0], among.layers[0].weight[1])
 
 
+def test_crossing_teachers_stand_at_the_angle():
+    teacher = teachers.crossing(range(1, 8), outputs=5, angle=120, bias=-0.1, dtype=torch.float64)
+    first, second = teacher.layers[0].weight.unbind(1)
+    assert torch.allclose((first * second).sum(1), torch.full((7,), -0.5, dtype=torch.float64))
+    assert torch.allclose(second.norm(dim=1), torch.ones(7, dtype=torch.float64))
+    assert (teacher.layers[0].bias == -0.1).all()
+    alone = teachers.crossing([3], outputs=5, angle=120, bias=-0.1, dtype=torch.float64)
+    assert torch.equal(alone.layers[0].weight[0], teacher.layers[0].weight[2])
+
+
 @pytest.mark.parametrize("build", [teachers.separated, teachers.regular])
 def test_fewer_nodes_are_the_beginning_of_more(build):
     few, many = (build((3, m, 2), seeds=5, dtype=torch.float64) for m in (4, 9))

@@ -15,15 +15,10 @@ import torch
 from understudy.nets import Layer, Population
 from understudy.store import Run
 from understudy.studies import TwoLayer
+from understudy.studies.recovery import first_epochs, rank_correlations, recovery_rates, strengths
 from understudy.studies.sweep import Sweep
 from understudy.studies.tell import tell
-from understudy.studies.two_layer_claims import (
-    claims,
-    first_epochs,
-    rank_correlations,
-    strengths,
-    unspecialised_share,
-)
+from understudy.studies.two_layer_claims import claims, unspecialised_share
 
 EPOCHS = np.array([0, 5, 100])
 
@@ -196,6 +191,14 @@ def test_first_epochs_and_strengths_of_a_run():
     np.testing.assert_allclose(strengths(made), [[4, 3, 2, 1]] * 2)
 
 
+def test_recovery_rates_are_over_the_networks_that_are_left():
+    made = run([(1, 1), (1, 5)], seeds=3, nodes=4, recovered=lambda p, k: 2, diverged=(0, 3, 4, 5))
+    made.given_teacher[1, 2, 1] = 0.95
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(recovery_rates(Sweep.of(made), 100), [[[1, 0.5, 0, 0], [np.nan] * 4]])
+
+
 def test_t6_holds_where_the_loss_falls_with_width():
     falls = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -k)
     assert decided(falls, "T6") == {"p = 1": True}
@@ -206,9 +209,9 @@ def test_t6_holds_where_the_loss_falls_with_width():
 @pytest.mark.parametrize("change", [{"leaky": 0.2}, {"inputs": "uniform"}], ids=["leaky", "uniform"])
 def test_t10_decides_t2_and_t4_for_other_activations_and_inputs(change):
     variant = "leaky 0.2" if "leaky" in change else "uniform ±2.6"
-    good = run([(1, 5)], seeds=32, recovered=lambda p, k: 8)
+    good = run([(3, 5)], seeds=32, recovered=lambda p, k: 8)
     assert decided(good, "T10", dataclasses.replace(FULL, **change)) == {f"{variant}, T2, order": True}
-    turned = run([(1, 5)], seeds=32)
+    turned = run([(3, 5)], seeds=32)
     turned.given_teacher[:, 2, 12:] = 1
     assert decided(turned, "T10", dataclasses.replace(FULL, **change)) == {f"{variant}, T2, order": False}
     ten = dataclasses.replace(FULL, teacher_nodes=10, **change)
@@ -217,7 +220,28 @@ def test_t10_decides_t2_and_t4_for_other_activations_and_inputs(change):
         assert parts == {f"{variant}, T4, p = 1, 2×": holds, f"{variant}, T4, below 0.5, 2×": holds}
 
 
-@pytest.mark.parametrize("change", [{"epochs": 99}, {"lr": 0.02}, {"teacher_nodes": 15}, {"input_std": 1.0}])
+def test_t10_holds_uniform_inputs_of_the_figures_spread_to_the_losses_of_t1():
+    uniform = dataclasses.replace(FULL, inputs="uniform")
+    for loss, holds in ((-6.4, True), (-5.5, False)):
+        made = run([(1, 5)], loss=lambda p, k, loss=loss: loss)
+        assert decided(made, "T10", uniform)["uniform ±2.6, T1, p = 1"] is holds
+
+
+def test_t10_says_that_narrow_uniform_inputs_are_slower():
+    narrow = dataclasses.replace(FULL, inputs="uniform", input_std=3**-0.5)
+    for nodes, holds in ((4, True), (6, False)):
+        parts = decided(run([(2.5, 5)], seeds=32, recovered=lambda p, k, nodes=nodes: nodes), "T10", narrow)
+        assert parts == {"uniform ±1, T2, order": True, "uniform ±1, slower": holds}
+
+
+def test_t10_names_every_departure():
+    both = dataclasses.replace(FULL, inputs="uniform", leaky=0.2)
+    assert list(decided(run([(3, 5)], seeds=32), "T10", both)) == ["leaky 0.2, uniform ±2.6, T2, order"]
+
+
+@pytest.mark.parametrize(
+    "change", [{"epochs": 99}, {"evaluation": 20}, {"lr": 0.02}, {"teacher_nodes": 15}, {"input_std": 1.0}]
+)
 def test_nothing_is_decided_away_from_the_papers_settings(change):
     made = run([(1, 1), (1, 5)], recovered=lambda p, k: 20)
     assert claims(dataclasses.replace(FULL, **change), made) == []
@@ -272,9 +296,10 @@ def test_a_run_whose_wide_networks_diverged_is_told_in_full(tiny, tmp_path):
     made = Run(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        told = tell(TwoLayer.from_config(made.config), made)
-    assert told.headline.startswith("With 2 times the teacher's nodes every network diverged; with as many nodes as ")
-    assert told.headline.endswith(" 2 of 4 networks diverged.")
-    assert {figure.name for figure in told.figures} == {path.stem for path in folder.glob("figures/*.pdf")}
+        tell(TwoLayer.from_config(made.config), made)
+    headline = (folder / "headline.txt").read_text(encoding="utf-8").strip()
+    assert headline.startswith("With 2 times the teacher's nodes every network diverged; with as many nodes as ")
+    assert headline.endswith(" 2 of 4 networks diverged.")
+    assert {path.stem for path in folder.glob("figures/*.pdf")} == {path.stem for path in tiny[1].glob("figures/*.pdf")}
     assert made.matched("student", "correlation", epoch=3).shape == (4, 6)
     assert "NaN" not in (folder / "claims.json").read_text()

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = (
-    "bench",
     "data",
-    "geometry",
     "measures",
     "nets",
     "report",
@@ -36,7 +34,6 @@ _ROOMS = (
     "students",
     "studies",
     "teachers",
-    "theory",
     "training",
 )
 _NAMES = {

@@ -2,7 +2,7 @@
 
 A network is built from its own seed alone, in float64, and cast at the end: it is the same network, bit for bit,
 whether built alone or among others. With the same seed and input size, a teacher of fewer nodes is the beginning of
-one of more.
+one of more. `crossing` is ours: two nodes in the plane, for the figures of moving boundaries.
 """
 
 import math
@@ -83,6 +83,24 @@ def regular(
         slope,
         dtype,
     )
+
+
+def crossing(
+    seeds: int | Iterable[int], *, outputs: int, angle: float, bias: float = -0.1, dtype: torch.dtype = torch.float32
+) -> Population:
+    """Teachers of two nodes in the plane, whose weights stand at an angle, in degrees, so that their boundaries cross.
+
+    The papers give no teacher for their two-dimensional figures. Node 0 points in a random direction, node 1 is turned
+    from it by the angle; fan-outs as in `separated`. Both boundaries w·x + b = 0 lie |b| from the origin, on the sides
+    that the weights point to when b < 0.
+    """
+    names = [seeds] if isinstance(seeds, int) else list(seeds)
+    first = regular((2, 2, outputs), seeds=names, bias=bias, dtype=torch.float64).layers[0]
+    top = separated((2, 2, outputs), seeds=names, dtype=torch.float64).layers[1]
+    turn = math.radians(angle)
+    rotation = torch.tensor([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]], dtype=torch.float64)
+    weight = torch.stack((first.weight[:, 0], first.weight[:, 0] @ rotation), dim=1)
+    return Population((Layer(weight, first.bias), top), torch.tensor(names), 0.0).to(dtype=dtype)
 
 
 def half_active(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]) -> Population:

@@ -13,6 +13,8 @@ from understudy.measures.correlation import Correlation as Correlation
 from understudy.measures.correlation import correlation as correlation
 from understudy.measures.fan_out import contribution as contribution
 from understudy.measures.fan_out import fan_out as fan_out
+from understudy.measures.layers import LayerMatch as LayerMatch
+from understudy.measures.layers import align as align
 from understudy.measures.matching import THRESHOLD as THRESHOLD
 from understudy.measures.matching import Match as Match
 from understudy.measures.matching import best_students as best_students
@@ -20,6 +22,7 @@ from understudy.measures.matching import best_teachers as best_teachers
 from understudy.measures.matching import mean_best_correlation as mean_best_correlation
 from understudy.measures.matching import recovered as recovered
 from understudy.measures.matching import recovered_share as recovered_share
+from understudy.measures.observers import MIN_COUNT as MIN_COUNT
 from understudy.measures.observers import BandObservers as BandObservers
 from understudy.measures.observers import SideObservers as SideObservers
 from understudy.measures.observers import observers_in_band as observers_in_band

@@ -124,6 +124,6 @@ def observers_in_band(pair: Pair, eps: float = 0.1, kappa: float = 0.1) -> Bool[
 
 
 @measure(cites="S0 Definition 4", shape=_PAIRS, invariant=_ALL, deep=False)
-def observers_on_both_sides(pair: Pair, min_count: int = 10) -> Bool[Tensor, "net teacher student"]:
+def observers_on_both_sides(pair: Pair, min_count: int = observers.MIN_COUNT) -> Bool[Tensor, "net teacher student"]:
     """Whether student k is active on enough samples on either side of teacher node j's boundary."""
     return observers.observers_on_both_sides(*pair.lowest, pair.x, min_count).observed

@@ -13,6 +13,9 @@ from torch import Tensor
 from understudy.measures.alignment import regular
 from understudy.nets import Layer
 
+MIN_COUNT = 10
+"""Samples on either side of a boundary that are enough to see it."""
+
 
 class BandObservers(NamedTuple):
     """Counts behind condition (1) of S0 Theorems 3, 4 and 5, and whether it holds."""
@@ -56,7 +59,7 @@ def observers_on_both_sides(
     teacher: Layer,
     student: Layer,
     x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"],
-    min_count: int = 1,
+    min_count: int = MIN_COUNT,
 ) -> SideObservers:
     """The min-count form of S0 Definition 4: both sides of node j's boundary are seen inside E_k.
 

@@ -1,7 +1,6 @@
 """What a network is, always as a population of networks of one shape; their files."""
 
 from understudy.nets.activation import activate as activate
-from understudy.nets.activation import activation_name as activation_name
 from understudy.nets.activation import gate as gate
 from understudy.nets.files import load as load
 from understudy.nets.files import save as save

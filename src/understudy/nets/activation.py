@@ -20,8 +20,3 @@ def gate(x: Float[Tensor, "*shape"], slope: float) -> Float[Tensor, "*shape"] | 
     above = x >= 0
     # Numbers of x's own precision: plain ones would be rounded to float32 on the way.
     return above if not slope else torch.where(above, x.new_ones(()), x.new_full((), slope))
-
-
-def activation_name(slope: float) -> str:
-    """In a word: relu, abs, linear, or leaky with its slope."""
-    return {0.0: "relu", -1.0: "abs", 1.0: "linear"}.get(slope, f"leaky:{slope:g}")

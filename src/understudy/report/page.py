@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import json
 import math
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -22,12 +21,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from plotly.offline import get_plotlyjs
 
-from understudy._errors import UserError
 from understudy.report.story import Figure, Number, Story
 from understudy.report.strip import strip
 from understudy.store.claims import Claim
+from understudy.store.files import whole
 
 MAXIMUM_BYTES = 8_000_000
+_MOST_ROWS = 25_000
+_NOTHING = '{"data":[],"layout":{}}'
+_EMPTY_HEIGHT = 40
 MEASURED = frozenset(
     "network layer teacher strength student correlation sin_angle bias_gap recovered_at".split()  # noqa: SIM905
 )
@@ -59,6 +61,7 @@ def write_page(
     `yaxis`, one name or one a network. Curves are left out, largest first, where the page would pass `MAXIMUM_BYTES`.
     """
     panels = [_Panel.of(figure, figure.kind.page()) for figure in story.figures]
+    shown = _thinned(table)
     texts = {
         "title": escape(title),
         "headline": escape(story.headline),
@@ -68,7 +71,8 @@ def write_page(
         "environment": _facts(environment),
         "command": escape(command),
         "files": "\n".join(f"<li>{_link(name, name)}</li>" for name in files),
-        "table": _inline(_columns(table)),
+        "table": _inline(_columns(shown)),
+        "table_note": _table_note(shown, table),
         "css": _asset("page.css"),
         "script": "\n".join(_asset(name) for name in _SCRIPTS),
         "plotly": _packed_plotly(),
@@ -78,18 +82,12 @@ def write_page(
         largest = max(range(len(panels)), key=lambda i: len(panels[i].curves))
         panels[largest] = panels[largest].without_curves()
         content = _assemble(texts, panels, files)
-    if len(content) > MAXIMUM_BYTES:
-        heaviest = max(panels, key=lambda panel: len(panel.spec), default=None)
-        advice = f"; the heaviest figure is {heaviest.figure.name} ({len(heaviest.spec):,} bytes)" if heaviest else ""
-        raise UserError(
-            f"the page would take {len(content):,} bytes of {MAXIMUM_BYTES:,} allowed{advice}: draw fewer points in it"
-        )
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    while len(content) > MAXIMUM_BYTES and any(panel.spec != _NOTHING for panel in panels):
+        largest = max(range(len(panels)), key=lambda i: len(panels[i].spec))
+        panels[largest] = panels[largest].left_out()
+        content = _assemble(texts, panels, files)
+    with whole(path) as temporary:
         temporary.write_bytes(content)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)
@@ -120,6 +118,10 @@ class _Panel:
         note = "Curves of single networks are left out here to keep the page small."
         return _Panel(self.figure, self.spec, "", self.height, self.minimum_width, note)
 
+    def left_out(self) -> _Panel:
+        note = "This figure is too large for the page; its files for paper have all of it."
+        return _Panel(self.figure, _NOTHING, "", _EMPTY_HEIGHT, 0, note)
+
     def html(self, number: int, files: Iterable[str]) -> str:
         figure = self.figure
         beside = [name for name in files if PurePosixPath(name).stem == figure.name]
@@ -138,6 +140,25 @@ class _Panel:
 <div class="plot-box"><div class="plot" style="height:{self.height}px;min-width:{self.minimum_width}px"></div></div>
 {note}<script type="application/json" class="spec">{self.spec}</script>{curves}
 </figure>"""
+
+
+def _thinned(table: pa.Table) -> pa.Table:
+    """The rows of all networks, or of evenly as many whole networks as the page can carry."""
+    if table.num_rows <= _MOST_ROWS:
+        return table
+    networks = np.unique(table["network"].to_numpy())
+    kept = max(1, int(len(networks) * _MOST_ROWS / table.num_rows))
+    chosen = networks[np.linspace(0, len(networks) - 1, kept).round().astype(int)]
+    return table.filter(pc.is_in(table["network"], pa.array(chosen, table["network"].type))).slice(0, _MOST_ROWS)
+
+
+def _table_note(shown: pa.Table, table: pa.Table) -> str:
+    if shown.num_rows == table.num_rows:
+        return ""
+    return (
+        f'<p class="note">The page carries {shown.num_rows:,} of {table.num_rows:,} rows, evenly over the networks; '
+        "nodes.parquet has all of them.</p>"
+    )
 
 
 def _assemble(texts: Mapping[str, str], panels: Iterable[_Panel], files: list[str]) -> bytes:

@@ -1,7 +1,6 @@
 """What a study hands to the report: a sentence, a few numbers, its figures."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from matplotlib.figure import Figure as PaperFigure
@@ -14,12 +13,6 @@ class Kind(Protocol):
     def paper(self) -> PaperFigure: ...
 
     def page(self) -> dict[str, Any]: ...
-
-
-class Moving(Kind, Protocol):
-    """A kind that is also a film."""
-
-    def film(self, path: Path) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -45,3 +38,8 @@ class Story:
     headline: str
     numbers: tuple[Number, ...]
     figures: tuple[Figure, ...]
+
+
+def counted(n: int, thing: str) -> str:
+    """A number of things in words: `1 seed`, `32 seeds`."""
+    return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"

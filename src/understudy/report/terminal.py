@@ -144,7 +144,7 @@ _MOST = 60
 def print_alignment(console: Console, layers: Sequence[Any]) -> None:
     """Each layer's best students as a table, and its correlations as a heat map of five shades."""
     for i, layer in enumerate(layers):
-        m, n = layer.correlation.shape
+        m = len(layer.correlation)
         table = plain_table(
             "teacher node", "student node", "correlation", "sin angle", "bias gap", title=f"layer {i + 1}"
         )
@@ -153,8 +153,7 @@ def print_alignment(console: Console, layers: Sequence[Any]) -> None:
             shown = [f"{float(v):.4f}" if v == v else "–" for v in numbers]
             table.add_row(str(j), str(int(layer.best[j])), *shown)
         console.print(table)
-        if m <= _MOST and n <= _MOST:
-            console.print(_heat_map(layer.correlation.tolist(), layer.best.tolist()))
+        console.print(_heat_map(layer.correlation.tolist(), layer.best.tolist()))
         console.print(f"recovered: {layer.recovered} of {m} teacher nodes above 0.95\n")
 
 
@@ -162,5 +161,9 @@ def _heat_map(correlation: list[list[float]], best: list[int]) -> Text:
     """Teacher nodes down, students across, each teacher's best student first: what was learned is a diagonal."""
     order = list(dict.fromkeys(best))
     order += [k for k in range(len(correlation[0])) if k not in set(order)]
-    rows = ("".join(_SHADES[min(4, int(5 * max(0.0, row[k])))] * 2 for k in order) for row in correlation)
-    return Text("\n".join(f"{j:>4} {row}" for j, row in enumerate(rows)))
+    rows = ("".join(_SHADES[min(4, int(5 * max(0.0, row[k])))] * 2 for k in order[:_MOST]) for row in correlation)
+    lines = [f"{j:>4} {row}" for j, row in zip(range(_MOST), rows, strict=False)]
+    if len(order) > _MOST or len(correlation) > _MOST:
+        nodes = f"{len(correlation)} teacher and {len(order)} student nodes"
+        lines.append(f"     at most {_MOST} of {nodes} are shown; --figure draws all")
+    return Text("\n".join(lines))

@@ -43,4 +43,9 @@ def from_toml(path: Path) -> Config:
 
 def name(config: Config) -> str:
     """The folder that this configuration, and no other, runs in."""
-    return hashlib.sha256(to_toml(config).encode()).hexdigest()[:12]
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def same(one: Config, other: Config) -> bool:
+    """Whether two configurations fix the same result, in whatever order they say it."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

@@ -16,7 +16,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from understudy._errors import UserError
-from understudy.store.config import Config, from_toml, name, to_toml
+from understudy.store.config import Config, from_toml, name, same, to_toml
 from understudy.store.files import disk_errors, whole, write_text
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class RunFolder:
     def _claim(self, config: Config, estimate: Callable[[], int]) -> None:
         said = self.path / "config.toml"
         if said.is_file():
-            if to_toml(from_toml(said)) != to_toml(config):
+            if not same(from_toml(said), config):
                 raise UserError(
                     f"{self.path}: belongs to another configuration (see its config.toml); choose another --out"
                 )

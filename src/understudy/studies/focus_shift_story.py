@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from understudy.report import style
-from understudy.report.figures import FocusShift
-from understudy.report.figures.dots import Dots
-from understudy.report.story import Figure, Number, Story
+from understudy.report.figures import Dots, FocusShift
+from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.focus_shift_claims import shifted_students
 from understudy.studies.sweep import Sweep
@@ -106,9 +105,9 @@ def _headline(settings: list[_Setting]) -> str:
     parts = []
     for setting in settings:
         low, high = setting.counts.min(), setting.counts.max()
-        students = f"{low}" if low == high else f"{low} to {high}"
+        students = counted(low, "student") if low == high else f"{low} to {high} students"
         some = f"{(setting.counts >= 1).sum()} of {len(setting.counts)}"
-        parts.append(f"{students} students a network at {setting.label} (at least one in {some})")
+        parts.append(f"{students} a network at {setting.label} (at least one in {some})")
     return f"Students left a strong teacher node for a weaker one and ended on it: {', '.join(parts)}."
 
 

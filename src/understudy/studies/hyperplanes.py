@@ -20,19 +20,7 @@ _LOOKS = 60
 
 @dataclass(frozen=True)
 class MovingHyperplanes(Study):
-    """Students' boundaries settle on the teacher's, and students that found none fall silent.
-
-    The papers give neither teacher nor data nor rate. The legend of S1 fig 2 starts at 0.03 to 0.04, which is √50 ×
-    0.005, and ends after 29 iterations: so 50 outputs, inputs and batch as in their other two-layer figures, and 30,000
-    steps. Started at 0.005, though, students that point away from both teacher nodes often end active on all data: as
-    constants that the output bias takes back, or as the linear part of a teacher node that another student has learned
-    from behind. The fit is then exact, and they keep their fan-out. It happens less from a smaller start, where there
-    is time to turn, and with teacher nodes further apart: with two of one strength, others are under 2% of the largest
-    in 7, 16, 18, 19 and 20 of 20 seeds from 5e-3, 1e-3, 1e-4, 1e-5 and 1e-6 at 120°, and in 15 of 20 at 90° from 1e-6.
-    With the strengths drawn here one seed in ten or two still fails. A start of 1e-8, inputs of standard deviation 0.5,
-    3 or 5, a teacher bias of −0.3, no output bias, rates from 0.01 to 0.1 and 100,000 steps do not change that. T8 is
-    decided on the smallest start, and asks for every seed.
-    """
+    """Students' boundaries settle on the teacher's, and students that found none fall silent."""
 
     name: ClassVar[str] = "hyperplanes"
     summary: ClassVar[str] = "students' boundaries move onto the teacher's; the others fall silent"
@@ -82,10 +70,10 @@ class MovingHyperplanes(Study):
         check_batch(self.train, self.batch)
 
     def experiment(self) -> Experiment:
-        from understudy.studies.plane_teachers import crossing
-
         seeds = range(1, self.seeds + 1)
-        teacher = crossing(seeds, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype)
+        teacher = us.teachers.crossing(
+            seeds, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype
+        )
         source = us.data.Gaussian(2, self.input_std, self.train, self.evaluation)
         students = [us.students.gaussian(teacher, multiple=self.students / 2, scale=scale) for scale in self.scale]
         return Experiment(

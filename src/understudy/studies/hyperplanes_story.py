@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.report.figures import Hyperplanes
-from understudy.report.figures.dots import Dots
-from understudy.report.story import Figure, Number, Story
+from understudy.report.figures import Dots, Hyperplanes
+from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.hyperplanes_claims import SHARE, Settled, settled
 
@@ -64,7 +63,7 @@ def _film(study: MovingHyperplanes, run: Run, ends: Settled) -> tuple[Figure, ..
         f"{run.column('seed')[network]}, in epochs of 1,000 steps: students swing onto the teacher's lines; those that "
         "find none fade with their fan-out."
     )
-    return (Figure("hyperplanes", "Six lines look for two", caption, "S0 fig 3, S1 fig 2", kind),)
+    return (Figure("hyperplanes", f"{study.students} lines look for two", caption, "S0 fig 3, S1 fig 2", kind),)
 
 
 def _moments(loss: np.ndarray) -> tuple[int, ...]:
@@ -105,7 +104,7 @@ def _headline(study: MovingHyperplanes, ends: Settled) -> str:
         return "Every network diverged."
     return (
         f"Started at {min(study.scale):g}, both teacher boundaries end with a student's on them in "
-        f"{ends.both.sum()} of {n} seeds, and in {ends.quiet.sum()} of {n} every student that is on neither "
+        f"{ends.both.sum()} of {counted(n, 'seed')}, and in {ends.quiet.sum()} of {n} every student that is on neither "
         f"has under {SHARE:.0%} of the largest fan-out."
     )
 

@@ -33,9 +33,10 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
     experiment = cache(study.experiment)
     with RunFolder.open(out, study.config(), lambda: _need(experiment())) as folder:
         if not folder.finished:
+            made_with = environment(study.device)
             seconds = _train(study, experiment(), folder, watcher)
             watcher.say("writing tables, figures and the report")
-            _finish(study, experiment(), folder, seconds)
+            _finish(study, experiment(), folder, made_with | {"seconds": round(seconds, 1)})
         return Run(folder.path)
 
 
@@ -59,7 +60,7 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
         experiment.optimiser,
         steps=experiment.steps,
         objective=experiment.objective,
-        device=study.options()["device"],
+        device=study.device,
         pairs=experiment.pairs,
     )
     before = folder.state()
@@ -143,7 +144,7 @@ def _write_networks(experiment: Experiment, training: Training, folder: RunFolde
     write_table(folder.path / "networks.parquet", pa.table(columns))
 
 
-def _finish(study: Study, experiment: Experiment, folder: RunFolder, seconds: float) -> None:
+def _finish(study: Study, experiment: Experiment, folder: RunFolder, made_with: dict[str, Any]) -> None:
     folder.gather(_TABLES, experiment.epochs)
     weights = {"teacher": [g.teacher for g in experiment.groups], "epoch.0": [g.students for g in experiment.groups]}
     for epoch in sorted(experiment.keep - {0, experiment.epochs}):
@@ -151,7 +152,6 @@ def _finish(study: Study, experiment: Experiment, folder: RunFolder, seconds: fl
     last = f"epoch.{experiment.epochs}"
     weights[last] = read_weights(folder.progress / "last.safetensors", last)
     write_weights(folder.path / "weights.safetensors", weights)
-    device = study.options()["device"]
-    write_json(folder.path / "environment.json", environment(device) | {"seconds": round(seconds, 1)})
+    write_json(folder.path / "environment.json", made_with)
     tell(study, Run(folder.path))
     folder.finish()

@@ -71,7 +71,8 @@ def measured(run: Run) -> list[Measured]:
     made = run.environment
     machine = made["device"] if made["device"] != "cpu" else f"{made['cores']} cores, {made['processor']}"
     study = STUDIES[run.config["study"]].from_config(run.config)
-    commit = made.get("commit") or "unknown"
+    trained, told = made.get("commit") or "unknown", made.get("told_at") or "unknown"
+    commit = trained if trained == told else f"{trained}, claims decided at {told}"
     return [Measured(claim, study.command(), machine, commit, made["seconds"]) for claim in run.claims]
 
 
@@ -114,10 +115,14 @@ def as_markdown() -> str:
             claim, run = m.claim, runs.index((m.command, m.machine, m.commit, m.seconds)) + 1
             holds = "yes" if claim.holds else "**no**"
             cells = (row.id, claim.statement, claim.part, claim.paper, claim.measured, f"{claim.n:,}", holds, str(run))
-            lines.append(f"| {' | '.join(cells)} |")
+            lines.append(_line(*cells))
         if not found:
-            lines.append(f"| {row.id} | {row.statement} | | {row.value} | not yet measured | | | |")
+            lines.append(_line(row.id, row.statement, "", row.value, "not yet measured", "", "", ""))
     lines += ["", "## Runs", "", "| run | command | machine | commit | training |", "| --- | --- | --- | --- | --- |"]
     for i, (command, machine, commit, seconds) in enumerate(runs, 1):
         lines.append(f"| {i} | `{command}` | {machine} | {commit} | {seconds:,.0f} s |")
     return "\n".join(lines) + "\n"
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

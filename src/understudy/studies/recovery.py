@@ -1,11 +1,24 @@
-"""When each teacher node of a run was recovered, and how that goes with its strength."""
+"""Which teacher nodes of a run were recovered, when, and how that goes with their strength."""
 
 from __future__ import annotations
+
+import warnings
 
 import numpy as np
 from scipy import stats
 
 from understudy.store import Run
+from understudy.studies.sweep import Sweep
+
+
+def recovery_rates(sweep: Sweep, epoch: int) -> np.ndarray:
+    """[polarity, multiple, teacher]: share of seeds that recover the node, NaN where no network is left."""
+    from understudy.measures import THRESHOLD
+
+    best = sweep.at(sweep.run.matched("teacher", "correlation", epoch=epoch))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a setting in which every network diverged
+        return np.nanmean(np.where(np.isnan(best), np.nan, best > THRESHOLD), axis=2)
 
 
 def first_epochs(run: Run) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from understudy.report.figures import SampleCurves
-from understudy.report.story import Figure, Number, Story
+from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.teacher_aware_claims import FEW, Losses
 
@@ -21,9 +21,9 @@ def story(study: TeacherAwareData, run: Run) -> Story:
     figure = Figure(
         "sample-curves",
         "Knowing the teacher saves samples",
-        f"Loss after training against the number of samples (median and quartiles of {study.seeds} seeds): training "
-        "loss (dashed) is low everywhere; with few samples, evaluation loss (solid, on Gaussian inputs) depends on "
-        "where they lie.",
+        f"Loss after training against the number of samples (median and quartiles of {counted(study.seeds, 'seed')}): "
+        "training loss (dashed) is low everywhere; with few samples, evaluation loss (solid, on Gaussian inputs) "
+        "depends on where they lie.",
         "S0 fig 9",
         _curves(study, losses),
     )
@@ -48,6 +48,8 @@ def _curves(study: TeacherAwareData, losses: Losses) -> SampleCurves:
         *_quartiles(losses.training),
         *_quartiles(losses.evaluation),
         len(losses.seeds),
+        losses.network,
+        losses.evaluation,
     )
 
 
@@ -69,7 +71,8 @@ def _headline(losses: Losses) -> str:
             parts.append(f"{' against '.join(middle)} (p = {p:g})")
     if not parts:
         return f"No network that learned from teacher-aware or teacher-agnostic data at {few} samples came through."
-    return f"With {few} samples the evaluation loss is {', '.join(parts)}; median of {len(losses.seeds)} seeds."
+    seeds = counted(len(losses.seeds), "seed")
+    return f"With {few} samples the evaluation loss is {', '.join(parts)}; median of {seeds}."
 
 
 def _numbers(run: Run, losses: Losses) -> tuple[Number, ...]:

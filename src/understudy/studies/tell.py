@@ -12,14 +12,17 @@ from understudy.report.page import write_page
 from understudy.report.story import Number, Story
 from understudy.report.style import save
 from understudy.store import Claim, Run
+from understudy.store.environment import commit
 from understudy.store.files import write_json, write_text
 from understudy.studies.study import Study
 
 _TABLES = ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "claims.json", "config.toml")
 
 
-def tell(study: Study, run: Run) -> Story:
+def tell(study: Study, run: Run) -> None:
     """Write `claims.json`, `figures/` and `report.html` beside the tables."""
+    write_json(run.folder / "environment.json", run.environment | {"told_at": commit()})
+    run = Run(run.folder)
     claims = study.claims(run)
     write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
     story = study.story(run)
@@ -36,7 +39,6 @@ def tell(study: Study, run: Run) -> Story:
         command=study.command(),
         files=files,
     )
-    return story
 
 
 def _draw(story: Story, folder: Path) -> list[str]:

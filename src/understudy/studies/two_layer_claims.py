@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import numpy as np
 
 from understudy.measures import THRESHOLD
 from understudy.store import Claim, Run
-from understudy.studies.recovery import first_epochs, rank_correlations, strengths
+from understudy.studies.recovery import first_epochs, rank_correlations, recovery_rates, strengths
 from understudy.studies.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -44,12 +43,12 @@ def claims(study: TwoLayer, run: Run) -> list[Claim]:
 
 
 def _papers_training(study: TwoLayer) -> bool:
-    return (study.epochs, study.steps, study.batch, study.lr, study.dim, study.outputs, study.train) == (
-        100, 1_000, 16, 0.01, 100, 50, 10_000,
-    )  # fmt: skip
+    training = (study.epochs, study.steps, study.batch, study.lr)
+    data = (study.dim, study.outputs, study.train, study.evaluation)
+    return training == (100, 1_000, 16, 0.01) and data == (100, 50, 10_000, 10_000)
 
 
-def _t1(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+def _t1(study: TwoLayer, sweep: Sweep, id: str = "T1", variant: str = "") -> Iterator[Claim]:
     final = np.log10(sweep.run.series("eval_loss")[:, -1])
     for polarity, paper in _FIG8.items():
         values = final[sweep.where(polarity, 5)]
@@ -57,26 +56,17 @@ def _t1(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
             middle = float(np.median(values))
             low, high = paper - _T1_TOLERANCE, paper + _T1_TOLERANCE
             yield Claim(
-                "T1",
+                id,
                 "log10 evaluation loss after 100 epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
                 f"{paper:.2f}",
                 f"{middle:.2f} (quartiles {_quartiles(values)})",
                 len(values),
                 low <= middle <= high,
-                f"p = {polarity:g}",
+                f"{variant}p = {polarity:g}",
                 tuple(values),
                 low,
                 high,
             )
-
-
-def _rates(sweep: Sweep, epoch: int) -> np.ndarray:
-    """[polarity, multiple, teacher]: share of seeds in which the node is recovered."""
-    best = sweep.run.matched("teacher", "correlation", epoch=epoch)
-    hit = np.where(np.isnan(best), np.nan, best > THRESHOLD)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a setting in which every network diverged
-        return np.nanmean(sweep.at(hit), axis=2)
 
 
 def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Iterator[Claim]:
@@ -113,7 +103,7 @@ def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Ite
 
 
 def _curves(sweep: Sweep, epoch: int) -> Iterator[np.ndarray]:
-    for polarity, rates in zip(sweep.polarities, _rates(sweep, epoch), strict=True):
+    for polarity, rates in zip(sweep.polarities, recovery_rates(sweep, epoch), strict=True):
         yield from (rate for rate in rates if polarity > 0 and np.isfinite(rate).all())
 
 
@@ -126,11 +116,11 @@ def _largest_lead(rate: np.ndarray, n: int) -> float:
 
 
 def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
-    count = sweep.at(sweep.run.series("recovered", 0)[:, -1] * study.teacher_nodes)
+    count = sweep.at(np.rint(sweep.run.series("recovered", 0)[:, -1] * study.teacher_nodes))
     for polarity, cell in zip(sweep.polarities, count, strict=True):
         if polarity >= 1 and _comparable(cell):
             means = np.nanmean(cell, axis=1)
-            shown = ", ".join(f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, means, strict=True))
+            shown = _by_multiple(sweep, means, cell)
             yield Claim(
                 "T3",
                 "recovered teacher nodes (of 20, mean over seeds) at epoch 100 do not fall with over-realization",
@@ -151,7 +141,17 @@ def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
             len(five),
             bool(five.all() and not one.all()),
             "p = 1, all 20",
+            tuple(np.rint(study.teacher_nodes * sweep.run.series("recovered", 0)[sweep.where(1, 5), -1])),
+            study.teacher_nodes,
         )
+
+
+def _by_multiple(sweep: Sweep, middle: np.ndarray, cell: np.ndarray) -> str:
+    """Each multiple's value with the quartiles over its seeds."""
+    return ", ".join(
+        f"{k:g}×: {m:.2f} ({_quartiles(row[np.isfinite(row)])})"
+        for k, m, row in zip(sweep.multiples, middle, cell, strict=True)
+    )
 
 
 def _comparable(cell: np.ndarray) -> bool:
@@ -192,8 +192,8 @@ def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Ite
                 )
     rho, fan = (sweep.run.matched("student", column, epoch=study.epochs) for column in ("correlation", "fanout"))
     relative = fan / np.nanmax(fan, axis=1, keepdims=True)
-    for k, multiple in enumerate(sweep.multiples):
-        networks = sweep.network[:, k][sweep.network[:, k] >= 0]
+    for multiple in sweep.multiples:
+        networks = np.concatenate([sweep.where(p, multiple) for p in (0, 1, 2)])
         small = relative[networks][rho[networks] < 0.5]
         if len(small):
             middle = float(np.median(small))
@@ -239,7 +239,7 @@ def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
     for polarity, cell in zip(sweep.polarities, final, strict=True):
         if polarity >= 1 and _comparable(cell):
             medians = np.nanmedian(cell, axis=1)
-            shown = ", ".join(f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, medians, strict=True))
+            shown = _by_multiple(sweep, medians, cell)
             yield Claim(
                 "T6",
                 "median log10 evaluation loss after 100 epochs falls with over-realization",
@@ -253,12 +253,40 @@ def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
 
 
 def _t10(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
-    half_width = math.sqrt(3) * study.input_std
-    variant = f"leaky {study.leaky:g}" if study.leaky else f"uniform ±{half_width:.2g}"
+    uniform, papers_std = study.inputs == "uniform", study.input_std == _FIGURES_STD
+    inputs = (
+        f"uniform ±{math.sqrt(3) * study.input_std:.2g}"
+        if uniform
+        else ""
+        if papers_std
+        else f"std {study.input_std:g}"
+    )
+    variant = ", ".join(part for part in (f"leaky {study.leaky:g}" if study.leaky else "", inputs) if part)
     if study.teacher_nodes == 10:
         yield from _t4(study, sweep, "T10", f"{variant}, T4, ")
     if study.teacher_nodes == 20:
         yield from _t2(study, sweep, "T10", f"{variant}, T2, ")
+        if uniform and not study.leaky:
+            yield from _t1(study, sweep, "T10", f"{variant}, T1, ") if papers_std else _slower(study, sweep, variant)
+
+
+def _slower(study: TwoLayer, sweep: Sweep, variant: str) -> Iterator[Claim]:
+    """The U[−1, 1] of the text, where the figures' inputs reach at least the 6 strongest nodes (T2)."""
+    networks = sweep.where(2.5, 5)
+    if len(networks):
+        count = np.rint(sweep.run.series("recovered", 0)[networks, -1] * study.teacher_nodes)
+        yield Claim(
+            "T10",
+            "learning is slower: at p = 2.5, 5× fewer than 6 nodes recovered after 100 epochs, median over seeds",
+            "4 of 20",
+            f"{np.median(count):g} of 20 (quartiles {_quartiles(count, 0)})",
+            len(count),
+            bool(np.median(count) < 6),
+            f"{variant}, slower",
+            tuple(count),
+            None,
+            6.0,
+        )
 
 
 def _quartiles(values: np.ndarray, digits: int = 2) -> str:

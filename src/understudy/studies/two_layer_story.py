@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.measures import THRESHOLD
 from understudy.report.figures import (
     BestCorrelation,
     LossCurves,
@@ -16,9 +15,9 @@ from understudy.report.figures import (
     Specialization,
     StudentNodes,
 )
-from understudy.report.story import Figure, Number, Story
+from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-from understudy.studies.recovery import first_epochs, rank_correlations, strengths
+from understudy.studies.recovery import first_epochs, rank_correlations, recovery_rates, strengths
 from understudy.studies.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ def story(study: TwoLayer, run: Run) -> Story:
 
 
 def _story(study: TwoLayer, sweep: Sweep) -> Story:
-    n = len(sweep.seeds)
+    seeds = counted(len(sweep.seeds), "seed")
     figures = (
         Figure(
             "recovery-rate",
             "Which teacher nodes are recovered",
-            f"Share of {n} seeds in which each teacher node has a student above 0.95, from the strongest node to the "
+            f"Share of {seeds} in which each teacher node has a student above 0.95, from the strongest node to the "
             "weakest: strong nodes come first, and more student nodes reach weaker ones.",
             "S0 fig 7, S1 fig 5",
             _recovery_rate(study, sweep),
@@ -75,7 +74,8 @@ def _story(study: TwoLayer, sweep: Sweep) -> Story:
         Figure(
             "recovery-time",
             "Strength decides the order",
-            "Epoch at which each teacher node is first recovered against its strength, one point a node and network.",
+            "Epoch at which each teacher node is first recovered, by teacher index, from the strongest node to the "
+            "weakest, one point a node and network.",
             "S0 fig 8",
             _recovery_time(study, sweep),
         ),
@@ -114,7 +114,8 @@ def _headline(study: TwoLayer, sweep: Sweep) -> str:
     words = "; ".join(sentence(k) for k in ends)
     lost = int((sweep.network < 0).sum())
     after = f" {lost:,} of {sweep.network.size:,} networks diverged." if lost else ""
-    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {len(sweep.seeds)} seeds).{after}"
+    seeds = counted(len(sweep.seeds), "seed")
+    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {seeds}).{after}"
 
 
 def _loss_caption(sweep: Sweep) -> str:
@@ -154,14 +155,8 @@ def _over_seeds(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, 
 
 def _recovery_rate(study: TwoLayer, sweep: Sweep) -> RecoveryRate:
     early = min(_EARLY, study.epochs)
-
-    def rate(epoch: int) -> np.ndarray:
-        best = sweep.at(sweep.run.matched("teacher", "correlation", epoch=epoch))
-        return np.nanmean(np.where(np.isnan(best), np.nan, best > THRESHOLD), axis=2)
-
-    return RecoveryRate(
-        sweep.polarities, sweep.multiples, rate(early), rate(study.epochs), early, study.epochs, len(sweep.seeds)
-    )
+    soon, late = (recovery_rates(sweep, epoch) for epoch in (early, study.epochs))
+    return RecoveryRate(sweep.polarities, sweep.multiples, soon, late, early, study.epochs, len(sweep.seeds))
 
 
 def _best_correlation(study: TwoLayer, sweep: Sweep) -> BestCorrelation:
@@ -238,6 +233,4 @@ def _recovery_time(study: TwoLayer, sweep: Sweep) -> RecoveryTime:
         there = networks[networks >= 0]
         each = rank_correlations(first[there], strength[there])
         notes.append(f"rank correlation {np.median(each):.2f}" if len(each) else "")
-    laid = sweep.at(np.where(np.isinf(first), 1e300, first))[:, k]
-    laid[laid > 1e299] = np.inf
-    return RecoveryTime(sweep.polarities, laid, sweep.network[:, k], float(study.epochs), notes=tuple(notes))
+    return RecoveryTime(sweep.polarities, sweep.at(first)[:, k], sweep.network[:, k], float(study.epochs), tuple(notes))

@@ -25,6 +25,8 @@ from understudy.training.workers import cores, side_by_side
 
 _PIECE_BYTES = {"cpu": 1 << 21, "cuda": 1 << 30}
 """Parameters of the networks that train in one piece: about a core's cache, or a share of the card."""
+_PROBE_BYTES = 8 << 30
+"""Activations of the networks that are looked at in one piece on a card."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +124,7 @@ class Training:
         return self.diverged_at < 0
 
     def populations(self) -> list[Population]:
-        """The students as they are now, group by group; networks that diverged as they were an epoch before."""
+        """The students as they are now, group by group; networks that diverged as they last were finite."""
         return [m.population() for m in self.members]
 
     def advance(self) -> None:
@@ -159,6 +161,13 @@ class Training:
         fits = max(2, _PIECE_BYTES[self.device.type] // size)
         share = -(-count // (cores() if self.device.type == "cpu" else 1))
         return min(fits, share)
+
+    def _probed(self, member: _Members) -> int:
+        """Networks looked at at once: one on a processor, and on a card as many as their activations leave room for."""
+        if self.device.type == "cpu":
+            return 1
+        numbers = member.data.evaluation * (2 * sum(member.students.sizes) + 2 * sum(member.teacher.sizes))
+        return max(1, _PROBE_BYTES // (numbers * member.state.blocks[0].element_size()))
 
     def _problem(self, member: _Members, rate: Float[Tensor, "all"]) -> Problem:
         inputs = self._inputs(member)
@@ -212,8 +221,7 @@ class Training:
         for member in self.members:
             self._evaluation(member)
             which = torch.nonzero(shown[member.ids]).flatten()
-            one_by_one = self.device.type == "cpu"
-            jobs += [(member, piece) for piece in which.split(1 if one_by_one else self._piece(member, len(which)))]
+            jobs += [(member, piece) for piece in which.split(self._probed(member))]
         metrics, nodes = [], []
         for (member, piece), reading in zip(jobs, side_by_side(self._read, jobs, self.device), strict=True):
             ids, finite = member.ids[piece], reading.eval_loss.isfinite().cpu()

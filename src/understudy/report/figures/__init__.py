@@ -2,6 +2,7 @@
 
 from understudy.report.figures.best_correlation import BestCorrelation as BestCorrelation
 from understudy.report.figures.correlation_matrix import CorrelationMatrix as CorrelationMatrix
+from understudy.report.figures.dots import Dots as Dots
 from understudy.report.figures.focus_shift import FocusShift as FocusShift
 from understudy.report.figures.hyperplanes import Hyperplanes as Hyperplanes
 from understudy.report.figures.loss_curves import LossCurves as LossCurves
@@ -21,5 +22,6 @@ KINDS = (
     SampleCurves,
     CorrelationMatrix,
     RecoveryTime,
+    Dots,
 )
 """Every kind: what is listed here is held to the contract that the tests state."""

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Num
-from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
@@ -18,7 +17,7 @@ _MANY = 5_000
 
 @dataclass(frozen=True, eq=False)
 class RecoveryTime:
-    """First epoch at which each teacher node is recovered, a point a network, a panel a polarity.
+    """First epoch at which each teacher node is recovered, by its index, a point a network, a panel a polarity.
 
     What seed 0 figure 8 and seed 1 figure 7 say in words: strong teacher nodes first. Never recovered is grey, on top.
     """
@@ -28,14 +27,12 @@ class RecoveryTime:
     """Epoch of first recovery, infinite where it never came, NaN where there is no network."""
     network: Int[np.ndarray, "panel net"]
     last_epoch: float
-    strength: Num[np.ndarray, "panel teacher"] | None = None
-    """Fan-out norm of the teacher's nodes; left out, their index is the x axis."""
     notes: tuple[str, ...] = ()
     """What stands over each panel after its polarity, e.g. `rank correlation −0.96`."""
 
     def __post_init__(self) -> None:
-        panels, nets, teachers = np.shape(self.first)
-        agree(self, {"polarities": (panels,), "network": (panels, nets), "strength": (panels, teachers)})
+        panels, nets, _ = np.shape(self.first)
+        agree(self, {"polarities": (panels,), "network": (panels, nets)})
         if self.notes:
             agree(self, {"notes": (panels,)})
 
@@ -58,9 +55,6 @@ class RecoveryTime:
                 middle[p, t] = np.median(known)
         return y, np.where(middle > self.last_epoch, self._never(), middle)
 
-    def _x(self, panel: int) -> np.ndarray:
-        return np.arange(self.first.shape[2]) if self.strength is None else np.asarray(self.strength[panel])
-
     def _n(self) -> int:
         return int((~np.isnan(self.first)).any(axis=2).sum(axis=1).max(initial=0))
 
@@ -70,15 +64,13 @@ class RecoveryTime:
         colours = style.ramp(teachers)
         ramp = np.array([to_rgb(c) for c in colours])
         y, middle = self._points()
+        x = np.arange(teachers)
         jitter = np.linspace(-0.28, 0.28, nets) if nets > 1 else np.zeros(1)
         with style.paper():
-            figure, axes = style.panels(rows, columns, height=1.5, count=count, sharex=self.strength is None)
+            figure, axes = style.panels(rows, columns, height=1.5, count=count)
             for p, ax in enumerate(axes):
-                x = self._x(p)
                 ax.set_yscale("log")
-                if self.strength is not None:
-                    ax.set_xscale("log")
-                across = np.broadcast_to(x + jitter[:, None] * (self.strength is None), (nets, teachers))
+                across = x + jitter[:, None]
                 never = y[p] > self.last_epoch
                 look: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": y.size > _MANY, "clip_on": False}
                 ax.scatter(across[never], y[p][never], color=style.CONTEXT, alpha=0.6, **look)
@@ -94,11 +86,10 @@ class RecoveryTime:
                 ax.set_yticks([*ticks, self._never()], [*(f"{t:g}" for t in ticks), "never"])
                 ax.minorticks_off()
                 ax.axhline(self.last_epoch * 1.25, color=style.CONTEXT, linewidth=0.5, linestyle=(0, (1, 2)))
-                self._name_strengths(ax, x)
+                ax.set_xticks(x[:: max(1, teachers // 5)])
             for ax in axes[::columns]:
                 ax.set_ylabel("epoch of recovery")
-            name = "teacher index" if self.strength is None else "strength of the teacher node ‖v*‖"
-            figure.supxlabel(name, fontsize=style.NORMAL)
+            figure.supxlabel("teacher index", fontsize=style.NORMAL)
             entries: style.Key = (
                 ("median", {"color": style.INK, "marker": "o", "markersize": 2.2}),
                 ("a network", {"linestyle": "none", "marker": "o", "markersize": 1.8, "color": colours[0]}),
@@ -106,28 +97,20 @@ class RecoveryTime:
             style.key(figure, entries, f"n = {self._n()} seeds")
             return style.finish(figure)
 
-    def _name_strengths(self, ax: Axes, x: np.ndarray) -> None:
-        if self.strength is None:
-            ax.set_xticks(x[:: max(1, len(x) // 5)])
-            return
-        ticks, low, high = _strength_axis(x)
-        ax.set_xticks(ticks, [f"{v:.2g}" for v in ticks])
-        ax.set_xlim(low, high)
-
     def page(self) -> pages.JSON:
         count, nets, teachers = self.first.shape
         _, columns = style.grid(count, 5)
         colours = style.ramp(teachers)
         y, middle = self._points()
+        x = np.arange(teachers)
         kind = "scattergl" if y.size > _MANY else "scatter"
         data: list[pages.JSON] = []
         for p, polarity in enumerate(self.polarities):
             xaxis, yaxis = pages.axes_of(p)
             at = {"xaxis": xaxis, "yaxis": yaxis, "showlegend": False}
-            x = self._x(p)
             node = np.broadcast_to(np.arange(teachers), (nets, teachers))
             whose = np.broadcast_to(self.network[p][:, None], (nets, teachers))
-            shift = np.linspace(-0.28, 0.28, nets)[:, None] if self.strength is None and nets > 1 else 0.0
+            shift = np.linspace(-0.28, 0.28, nets)[:, None] if nets > 1 else np.zeros((1, 1))
             for late in (True, False):
                 part = ~np.isnan(y[p]) & ((y[p] > self.last_epoch) == late)
                 when = "never recovered" if late else "first recovered at epoch %{y:.3~g}"
@@ -141,7 +124,7 @@ class RecoveryTime:
                     {
                         "type": kind,
                         "mode": "markers",
-                        "x": pages.numbers((x + shift * np.ones((nets, 1)))[part]),
+                        "x": pages.numbers((x + shift)[part]),
                         "y": pages.numbers(y[p][part]),
                         "marker": marker,
                         "customdata": pages.identity(whose[part], node[part], -1),
@@ -172,16 +155,14 @@ class RecoveryTime:
         layout = pages.layout(
             titles,
             columns,
-            x={"type": "log"}
-            if self.strength is not None
-            else {"range": [-0.8, teachers - 0.2], "dtick": max(1, teachers // 5)},
+            x={"range": [-0.8, teachers - 0.2], "dtick": max(1, teachers // 5)},
             y={
                 "type": "log",
                 "range": [round(float(low), 4), round(float(high), 4)],
                 "tickvals": [*ticks, self._never()],
                 "ticktext": [*(f"{t:g}" for t in ticks), "never"],
             },
-            x_title="teacher index" if self.strength is None else "strength of the teacher node ‖v*‖",
+            x_title="teacher index",
             y_title="epoch of recovery",
             note=f"line: median, n = {self._n()} seeds",
             row_height=250,
@@ -189,13 +170,6 @@ class RecoveryTime:
             legend=False,
         )
         layout["margin"]["t"] += 14 if self.notes else 0
-        if self.strength is not None:
-            for p in range(count):
-                axis = layout["xaxis" + pages.axes_of(p)[0][1:]]
-                axis.pop("matches", None)
-                ticks, lowest, highest = _strength_axis(self._x(p))
-                axis.update(showticklabels=True, tickvals=ticks, ticktext=[f"{v:.2g}" for v in ticks])
-                axis["range"] = [round(float(np.log10(lowest)), 4), round(float(np.log10(highest)), 4)]
         return {"data": data, "layout": layout}
 
 
@@ -204,13 +178,3 @@ def _decades(low: float, high: float) -> list[float]:
     steps = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5)]
     ticks = [s for s in steps if low * 0.999 <= s <= high * 1.001]
     return ticks if len(ticks) <= 8 else [t for t in ticks if f"{t:e}"[0] == "1"]
-
-
-def _strength_axis(strength: Num[np.ndarray, "teacher"]) -> tuple[list[float], float, float]:
-    """Ticks and both ends of a logarithmic axis of strengths: powers of ten, or the ends where it is short."""
-    low, high = float(np.min(strength)), float(np.max(strength))
-    if high / low <= 1.5:
-        return [float(f"{np.sqrt(low * high):.2g}")], low / 1.5, high * 1.5
-    powers = [10.0**e for e in range(-9, 9) if low * 0.99 <= 10.0**e <= high * 1.01]
-    room = (high / low) ** 0.08
-    return powers if len(powers) > 1 else [low, high], low / room, high * room

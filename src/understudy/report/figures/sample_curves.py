@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Num
+from jaxtyping import Int, Num
 from matplotlib.figure import Figure
 
 from understudy.report import style
@@ -29,11 +29,16 @@ class SampleCurves:
     evaluation_low: Num[np.ndarray, "panel label size"]
     evaluation_high: Num[np.ndarray, "panel label size"]
     seeds: int
+    network: Int[np.ndarray, "panel label size net"] | None = None
+    """Single networks, which the page draws as faint points to hover and to mark; −1 where there is none."""
+    network_evaluation: Num[np.ndarray, "panel label size net"] | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.titles), len(self.labels), len(self.samples))
         names = [f"{part}{end}" for part in ("training", "evaluation") for end in ("", "_low", "_high")]
         agree(self, dict.fromkeys(names, shape))
+        if self.network is not None:
+            agree(self, dict.fromkeys(("network", "network_evaluation"), (*shape, np.shape(self.network)[-1])))
 
     def _parts(self) -> tuple[tuple[str, str, np.ndarray, np.ndarray, np.ndarray], ...]:
         return (
@@ -83,6 +88,7 @@ class SampleCurves:
         for p, title in enumerate(self.titles):
             xaxis, yaxis = pages.axes_of(p)
             at = {"xaxis": xaxis, "yaxis": yaxis}
+            data += [point | at for s, colour in enumerate(colours) for point in self._own(p, s, colour)]
             for part, line, middle, low, high in self._parts():
                 for s, label in enumerate(self.labels):
                     group = {"legendgroup": label}
@@ -120,6 +126,28 @@ class SampleCurves:
             row_height=280,
         )
         return {"data": data, "layout": layout}
+
+    def _own(self, panel: int, label: int, colour: str) -> list[pages.JSON]:
+        """The networks of a panel and a data set, a faint point each where they are given."""
+        if self.network is None or self.network_evaluation is None:
+            return []
+        network, loss = self.network[panel, label], self.network_evaluation[panel, label]
+        there = network >= 0
+        where = f"<b>{self.labels[label]}</b>, {self.titles[panel]}"
+        return [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "showlegend": False,
+                "legendgroup": self.labels[label],
+                "x": pages.numbers(self.samples[np.nonzero(there)[0]]),
+                "y": pages.numbers(loss[there]),
+                "marker": {"size": 4, "color": colour, "opacity": 0.35},
+                "customdata": pages.identity(network[there], -1, -1),
+                "hovertemplate": f"network %{{customdata[0]}}, {where}<br>%{{x}} samples: evaluation loss %{{y:.3g}}"
+                "<extra></extra>",
+            }
+        ]
 
 
 def _readable(samples: Num[np.ndarray, "size"]) -> tuple[list[float], list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
@@ -17,6 +18,11 @@ _PLAIN: dict[Any, tuple[str, str]] = {
     float: ("FLOAT", "a number"),
     Path: ("PATH", "a path"),
 }
+
+
+def emit(value: Any) -> None:
+    """One JSON object on standard output, for a program."""
+    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 def parsed(kind: type[Options], words: Sequence[str], prog: str) -> Options:

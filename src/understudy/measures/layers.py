@@ -9,7 +9,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.measures import THRESHOLD, Correlation, best_students, matched_alignment
+from understudy.measures.alignment import matched_alignment
+from understudy.measures.correlation import Correlation
+from understudy.measures.matching import THRESHOLD, best_students
 from understudy.nets import Layer, Population
 
 

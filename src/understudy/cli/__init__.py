@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import difflib
-import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, make_dataclass
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from understudy._errors import UserError
-from understudy._options import parsed
+from understudy.cli.align import align_command
+from understudy.cli.options import emit, parsed
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from understudy.nets import Population
     from understudy.store import Run
     from understudy.studies import Study
-    from understudy.studies.alignment import LayerMatch
 
 _HELP = """\
 understudy: a laboratory for teacher-student learning
@@ -72,39 +67,6 @@ class _Claims:
     """Print one JSON object and nothing else."""
 
 
-@dataclass(frozen=True)
-class _Align:
-    """Which student node matches which teacher node, layer by layer, in two network files of equal input size.
-
-    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save.
-    """
-
-    teacher: Path
-    """The teacher's file."""
-    student: Path
-    """The student's file."""
-    data: Path | None = None
-    """Inputs to compare on: .npy, .npz or .parquet, samples × inputs. Left out, they are drawn."""
-    inputs: Literal["gaussian", "uniform"] = "gaussian"
-    """Distribution of drawn inputs."""
-    input_std: float = 1.5
-    """Standard deviation of drawn inputs."""
-    samples: int = 10_000
-    """How many inputs are drawn."""
-    seed: int = 1
-    """Seed of drawn inputs."""
-    leaky: float | None = None
-    """Slope of the activation below zero, for files that do not say; left out, ReLU."""
-    teacher_network: int = 0
-    """Which network of the teacher's file, where it holds several."""
-    student_network: int = 0
-    """Which network of the student's file, where it holds several."""
-    figure: Path | None = None
-    """Draw the heat map to this file (.pdf, .svg or .png)."""
-    json: bool = False
-    """Print one JSON object and nothing else."""
-
-
 def _nearest(word: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(word, known, 1)
     return f"did you mean {near[0]}? " if near else ""
@@ -132,7 +94,7 @@ def _dispatch(words: list[str]) -> int:
         "run": _run,
         "report": _report,
         "claims": _claims,
-        "align": _align,
+        "align": align_command,
     }
     if not words or words[0] in ("-h", "--help", "help"):
         print(_HELP, end="")
@@ -149,18 +111,22 @@ def _dispatch(words: list[str]) -> int:
     return commands[words[0]](words[1:])
 
 
-def _emit(value: Any) -> None:
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
-
-
 def _runs(out: Path) -> list[Run]:
     """The finished runs of known studies under a folder, oldest first."""
     from understudy.store import Run
     from understudy.studies import STUDIES
 
     pages = sorted(out.glob("*/*/report.html"), key=lambda page: page.stat().st_mtime)
-    folders = (page.parent for page in pages if (page.parent / "weights.safetensors").is_file())
-    return [run for run in map(Run, folders) if run.config.get("study") in STUDIES]
+    runs = []
+    for page in pages:
+        try:
+            run = Run(page.parent)
+            if run.config.get("study") in STUDIES:
+                STUDIES[run.config["study"]].from_config(run.config)
+                runs.append(run)
+        except UserError as error:
+            print(f"understudy: passed over: {error}", file=sys.stderr)
+    return runs
 
 
 def _list(words: list[str]) -> int:
@@ -174,7 +140,7 @@ def _list(words: list[str]) -> int:
             {"name": s.name, "summary": s.summary, "figures": s.figures, "claims": s.decides.split()}
             for s in STUDIES.values()
         ]
-        _emit({"studies": studies, "runs": [{"study": r.config["study"], "run": str(r.folder)} for r in runs]})
+        emit({"studies": studies, "runs": [{"study": r.config["study"], "run": str(r.folder)} for r in runs]})
         return 0
     table = plain_table("study", "what it shows", "figures", "claims")
     for study in STUDIES.values():
@@ -217,7 +183,7 @@ def _run_options(study: type[Study], quick: bool) -> type:
         ("quick", Annotated[bool, arg(help=small)], field(default=False)),
         ("json", Annotated[bool, arg(help=one_object)], field(default=False)),
     ]
-    return make_dataclass("Options", options, frozen=True, namespace={"__doc__": study.__doc__})
+    return make_dataclass("Options", options, frozen=True, namespace={"__doc__": ""})
 
 
 def _run(words: list[str]) -> int:
@@ -239,7 +205,7 @@ def _show(run: Run, as_json: bool) -> None:
     headline = (run.folder / "headline.txt").read_text(encoding="utf-8").strip()
     if as_json:
         claims = [claim.as_dict() for claim in run.claims]
-        _emit(
+        emit(
             {"run": str(run.folder), "headline": headline, "claims": claims, "report": str(run.folder / "report.html")}
         )
         return
@@ -256,19 +222,25 @@ def _report(words: list[str]) -> int:
     from understudy.store import Run
     from understudy.store.files import disk_errors
     from understudy.store.folder import RunFolder
-    from understudy.studies import STUDIES
     from understudy.studies.tell import tell
 
     run = Run(options.run)
-    kind = STUDIES.get(run.config.get("study", ""))
-    if kind is None:
-        raise UserError(
-            f"{options.run}: is of study {run.config.get('study')}, which is not one of {', '.join(STUDIES)}"
-        )
+    kind = _known_study(run)
     with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
         tell(kind.from_config(run.config), run)
     _show(Run(options.run), options.json)
     return 0
+
+
+def _known_study(run: Run) -> type[Study]:
+    from understudy.studies import STUDIES
+
+    kind = STUDIES.get(run.config.get("study", ""))
+    if kind is None:
+        raise UserError(
+            f"{run.folder}: is of study {run.config.get('study')}, which is not one of {', '.join(STUDIES)}"
+        )
+    return kind
 
 
 def _claims(words: list[str]) -> int:
@@ -281,8 +253,10 @@ def _claims(words: list[str]) -> int:
     from understudy.studies import record
 
     if options.keep is not None:
+        run = Run(options.keep)
+        _known_study(run)
         with disk_errors(record.RECORD, "make it writable"):
-            kept = record.keep(Run(options.keep))
+            kept = record.keep(run)
         print(f"{kept} claims of {options.keep} are in the record {record.RECORD}")
         return 0
     if options.markdown:
@@ -293,7 +267,7 @@ def _claims(words: list[str]) -> int:
     if options.json:
         entries = [{"from": where} | m.as_dict() for where, m in kept_here + made_here]
         listed = [{"id": r.id, "statement": r.statement, "value": r.value, "study": r.study} for r in record.rows()]
-        _emit({"claims": [row | {"measured": [e for e in entries if e["id"] == row["id"]]} for row in listed]})
+        emit({"claims": [row | {"measured": [e for e in entries if e["id"] == row["id"]]} for row in listed]})
         return 0
     table = plain_table("claim", "what", "paper", "measured", "n", "holds", "from")
     for row in record.rows():
@@ -308,85 +282,3 @@ def _claims(words: list[str]) -> int:
             table.add_row("", part, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds), where)
     output().print(table)
     return 0
-
-
-def _align(words: list[str]) -> int:
-    options = parsed(_Align, words, "understudy align")
-    figure_endings = (".pdf", ".svg", ".png")
-    if options.figure is not None and options.figure.suffix not in figure_endings:
-        raise UserError(f"--figure: {options.figure} was given; allowed endings are {', '.join(figure_endings)}")
-    if options.leaky is not None and not isfinite(options.leaky):
-        raise UserError(f"--leaky: {options.leaky} was given; allowed is a finite number, such as 0 for ReLU")
-    from understudy.studies.alignment import align
-
-    teacher, student = (
-        _network(path, options.leaky, which, option)
-        for path, which, option in (
-            (options.teacher, options.teacher_network, "--teacher-network"),
-            (options.student, options.student_network, "--student-network"),
-        )
-    )
-    layers = align(teacher, student, _inputs(options, teacher.sizes[0]))
-    if options.figure is not None:
-        _draw(options.figure, layers)
-    if options.json:
-        _emit({"layers": [_as_json(layer) for layer in layers]})
-        return 0
-    from understudy.report.terminal import output, print_alignment
-
-    print_alignment(output(), layers)
-    if len(teacher.layers) != len(student.layers):
-        depths = f"{len(teacher.layers) - 1} and {len(student.layers) - 1}"
-        print(f"The networks have {depths} hidden layers; the lowest {len(layers)} were compared.")
-    if options.figure is not None:
-        print(f"heat map: {options.figure}")
-    return 0
-
-
-def _network(path: Path, slope: float | None, which: int, option: str) -> Population:
-    from understudy.nets import load
-
-    population = load(path, slope=slope)
-    if not 0 <= which < len(population):
-        raise UserError(f"{option}: {which} was given; {path} holds networks 0 to {len(population) - 1}")
-    return population[which]
-
-
-def _inputs(options: _Align, dim: int) -> Tensor:
-    from understudy.data import Gaussian, Uniform
-    from understudy.data.files import read_inputs
-
-    if options.data is not None:
-        inputs = read_inputs(options.data)
-        if inputs.shape[1] != dim:
-            raise UserError(f"--data: {options.data} has {inputs.shape[1]} inputs a sample; the networks take {dim}")
-        return inputs
-    for name, value in (("samples", options.samples), ("input-std", options.input_std)):
-        if not value > 0 or value == float("inf"):
-            raise UserError(f"--{name}: {value} was given; allowed is a finite number above 0")
-    kind = Gaussian if options.inputs == "gaussian" else Uniform
-    return kind(dim, options.input_std, evaluation=options.samples).evaluating(options.seed)
-
-
-def _as_json(layer: LayerMatch) -> dict[str, Any]:
-    numbers = {
-        "best_correlation": layer.best_correlation,
-        "sin_angle": layer.sin_angle,
-        "bias_gap": layer.bias_gap,
-    }
-    plain = {name: [v if isfinite(v) else None for v in values.tolist()] for name, values in numbers.items()}
-    return {
-        "correlation": layer.correlation.tolist(),
-        "best": layer.best.tolist(),
-        "recovered": layer.recovered,
-    } | plain
-
-
-def _draw(path: Path, layers: list[LayerMatch]) -> None:
-    from understudy.report.figures import CorrelationMatrix
-    from understudy.store.files import disk_errors
-
-    titles = tuple(f"layer {i + 1}" for i in range(len(layers)))
-    figure = CorrelationMatrix(titles, tuple(layer.correlation.numpy() for layer in layers)).paper()
-    with disk_errors(path, "choose another place with --figure"):
-        figure.savefig(path, dpi=200)
