@@ -140,6 +140,15 @@ def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, process.said + rest  # type: ignore[attr-defined]
 
 
+@pytest.fixture
+def ctrl_c_heard():
+    """What was started in the background ignores Ctrl-C, and so would its children: listen while the test goes."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c_heard")
 def test_a_second_process_is_refused_kill_9_and_ctrl_c_lose_at_most_an_epoch(tmp_path):
     first = _started(tmp_path, "epoch    2/40")
     first.send_signal(signal.SIGSTOP)
