@@ -242,9 +242,9 @@ class Opened:
 
         WebDriverWait(self.driver, 20).until(lambda _: self.js(f"return {code}", *args), code)
 
-    def draw_all(self) -> None:
+    def draw_all(self, figures: int = 3) -> None:
         self.js("document.documentElement.style.scrollBehavior = 'auto'")
-        for number in range(1, 4):
+        for number in range(1, figures + 1):
             self.js("arguments[0].scrollIntoView()", self.find(f"#figure-{number}"))
             self.until(f"document.querySelector('#figure-{number}').dataset.drawn === 'yes'")
 
@@ -601,3 +601,15 @@ def test_a_claim_says_its_verdict_in_words(written: Path) -> None:
     text = written.read_text(encoding="utf-8")
     assert text.count("</span> holds</p>") == 2 and text.count("</span> does not hold</p>") == 1
     assert "12 values from" in text and "0 within the tolerance from 0.4 to 0.5" in text
+
+
+def test_the_page_of_a_real_run_draws_all_its_figures_and_tells_who_learned_whom(browser: Any, tiny: Any) -> None:
+    page = Opened(browser, tiny[1] / "report.html")
+    figures = page.js("return document.querySelectorAll('figure.figure').length")
+    assert figures == len(list((tiny[1] / "figures").glob("*.pdf"))) == 5
+    page.draw_all(figures)
+    traces = [page.js(f"return document.querySelector('#figure-{i} .plot').data.length") for i in range(1, figures + 1)]
+    assert min(traces) > 0
+    assert len(page.column("network")) == 4 * 3, "two widths and two seeds of three teacher nodes"
+    assert (tiny[1] / "headline.txt").read_text(encoding="utf-8").strip() == page.find("h1").text
+    assert page.complaints() == []
