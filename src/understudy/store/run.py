@@ -28,6 +28,7 @@ class Run:
     folder: Path
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "folder", Path(self.folder))
         if not (self.folder / "config.toml").is_file():
             raise UserError(
                 f"{self.folder}: is not a run (it has no config.toml); give a folder such as runs/two-layer/3f2a…, "
