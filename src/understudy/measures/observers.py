@@ -61,7 +61,7 @@ def observers_on_both_sides(
     x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"],
     min_count: int = MIN_COUNT,
 ) -> SideObservers:
-    """The min-count form of S0 Definition 4: both sides of node j's boundary are seen inside E_k.
+    """S0 Definition 4 as the papers' released code counts it: both sides of node j's boundary are seen inside E_k.
 
     min(#{x ∈ E_k : w*_j · x + b*_j ≥ 0}, #{x ∈ E_k : w*_j · x + b*_j < 0}) ≥ min_count. It needs no band: where E_k,
     which is convex, holds samples of both sides, the boundary passes between them.
