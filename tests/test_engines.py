@@ -33,7 +33,7 @@ def test_an_engine_gives_what_the_reference_loop_gives(engine, kind, objective):
     state, losses = start(posed, students), []
     for epoch in range(EPOCHS):
         now = dataclasses.replace(posed, rate=rates(optimiser, len(each), epoch + 1))
-        losses.append(engine(now, state, epoch * STEPS, STEPS))
+        losses.append(engine.take(now, state, epoch * STEPS, STEPS))
     ended = posed.packing.population(state.blocks, students.seeds)
     for i, lr in enumerate(each):
         expected, reported = reference(
@@ -76,7 +76,7 @@ def run(engine, posed, state, pieces, steps=12):
     for piece in pieces:
         which = torch.tensor(piece)
         some = state.pick(which)
-        losses[which] = engine(posed.pick(which), some, 0, steps)
+        losses[which] = engine.take(posed.pick(which), some, 0, steps)
         state.put(which, some)
     return losses, state
 
@@ -117,8 +117,8 @@ def test_steps_in_one_call_are_steps_in_several(engine, task, cuts):
     posed, students = task
     whole, parts = start(posed, students), start(posed, students)
     edges = [0, *sorted(cuts), 25]
-    losses = [engine(posed, parts, a, b - a) for a, b in itertools.pairwise(edges)]
-    assert same_bits((engine(posed, whole, 0, 25), whole), (torch.cat(losses, dim=1), parts))
+    losses = [engine.take(posed, parts, a, b - a) for a, b in itertools.pairwise(edges)]
+    assert same_bits((engine.take(posed, whole, 0, 25), whole), (torch.cat(losses, dim=1), parts))
 
 
 @engines

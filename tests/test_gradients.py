@@ -51,7 +51,7 @@ def test_one_step_goes_down_the_gradient_of_autograd(engine, slope, objective, d
     students = population((6, 9, 7, 8, 5, 4)[-depth - 1 :], 3, slope=SLOPES[slope], bias=bias)
     posed = problem(students, optimisers(batch=5, lr=RATES)[way], OBJECTIVES[objective])
     state = start(posed, students)
-    engine(posed, state, 3, 1)
+    engine.take(posed, state, 3, 1)
     after = posed.packing.layers(state.blocks)
     teachers = gaussians(1001, 3, 20, students.sizes[-1])
     for which, rate in enumerate(RATES):
@@ -78,7 +78,7 @@ def test_a_node_at_zero_lets_the_gradient_through(engine, slope):
     posed = problem(students, SGD(lr=1.0, batch=None), SquaredError(), samples=1)
     posed.inputs[:], posed.targets[:] = 3.0, 1.0
     state = start(posed, students)
-    losses = engine(posed, state, 0, 1)
+    losses = engine.take(posed, state, 0, 1)
     assert state.blocks[0][:, 0].tolist() == [6.0, 6.0] and state.blocks[1][:, 0].tolist() == [2.0, 2.0]
     assert losses.tolist() == [[1.0], [1.0]]
 

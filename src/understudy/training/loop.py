@@ -14,7 +14,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data import Source
 from understudy.nets import Population
-from understudy.training.engines import ENGINES
+from understudy.training.engines import ENGINES, choose
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import Packing, State
@@ -74,6 +74,7 @@ class _Members:
         self.state = State(self.packing.blocks(self.students), kept)
         seeds = self.students.seeds.tolist()
         self.sets = sorted(set(seeds))
+        self.engine = "batched"
         self.set_of = torch.tensor([self.sets.index(seed) for seed in seeds], device=device)
 
     def population(self) -> Population:
@@ -91,7 +92,7 @@ class Training:
         steps: int,
         objective: Objective | None = None,
         stops: Sequence[int] | None = None,
-        engine: str = "batched",
+        engine: str | None = None,
         device: torch.device | str = "cpu",
         pairs: bool = False,
     ) -> None:
@@ -99,10 +100,13 @@ class Training:
             raise UserError(f"steps: {steps} was given; an epoch has 1 step or more")
         self.device = torch.device(device)
         self.optimiser, self.objective, self.steps = optimiser, objective or SquaredError(), steps
-        self.engine, self.pairs = ENGINES[engine], pairs
+        self.pairs = pairs
         self.epoch = 0
         firsts = [sum(len(g.students) for g in groups[:i]) for i in range(len(groups))]
         self.members = [_Members(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
+        for member in self.members:
+            like = member.state.blocks[0]
+            member.engine = engine or choose(member.packing, self.objective, optimiser, like)
         count = sum(len(g.students) for g in groups)
         self.stops = torch.full((count,), torch.iinfo(torch.int64).max) if stops is None else torch.tensor(stops)
         if len(self.stops) != count:
@@ -144,7 +148,7 @@ class Training:
         member, problem, piece = job
         where = piece.to(self.device)
         state, first = member.state.pick(where), (self.epoch - 1) * self.steps
-        losses = self.engine(problem.pick(where), state, first, self.steps).cpu()
+        losses = ENGINES[member.engine].take(problem.pick(where), state, first, self.steps).cpu()
         sound = torch.stack([block.isfinite().all(1) for block in state.blocks]).all(0).cpu()
         broken = torch.cat((~losses.isfinite(), ~sound.unsqueeze(1)), dim=1)
         for i, network in enumerate(member.ids[piece].tolist()):

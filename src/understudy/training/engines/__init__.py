@@ -1,16 +1,35 @@
 """The ways to take many steps. Every engine gives what the plain reference loop gives."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from jaxtyping import Float
 from torch import Tensor
 
 from understudy.training.engines.batched import batched
-from understudy.training.packing import State
+from understudy.training.objectives import Objective
+from understudy.training.optimisers import Optimiser
+from understudy.training.packing import Packing, State
 from understudy.training.problem import Problem
 
-Engine = Callable[[Problem, State, int, int], Float[Tensor, "net step"]]
-"""engine(problem, state, first, count): take steps first … first + count − 1 in place; return each step's reported
-batch loss, measured before its update."""
 
-ENGINES: dict[str, Engine] = {"batched": batched}
+@dataclass(frozen=True)
+class Engine:
+    """One way to take steps, and which networks it can take them with."""
+
+    take: Callable[[Problem, State, int, int], Float[Tensor, "net step"]]
+    """take(problem, state, first, count): take steps first … first + count − 1 in place; return each step's reported
+    batch loss, measured before its update. On a card it may return before the steps are done."""
+    suits: Callable[[Packing, Objective, Optimiser, Tensor], bool]
+    """suits(packing, objective, optimiser, like): whether it can, with numbers of `like`'s kind and on its device."""
+
+
+ENGINES: dict[str, Engine] = {"batched": Engine(batched, lambda packing, objective, optimiser, like: True)}
+"""The fastest first."""
+
+
+def choose(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> str:
+    """The name of the fastest engine that suits."""
+    return next(name for name, engine in ENGINES.items() if engine.suits(packing, objective, optimiser, like))
