@@ -129,6 +129,7 @@ def test_tables_have_the_columns_and_types_of_the_house(tiny):
     number = {"network": "int32", "epoch": "int32", "layer": "int16"}
     assert types["networks"] == {
         "network": "int32",
+        "teacher_nodes": "int64",
         "polarity": "double",
         "multiple": "double",
         "seed": "int64",

@@ -20,9 +20,9 @@ from understudy import cli
 from understudy.studies import STUDIES, TwoLayer
 
 HINTS = get_type_hints(TwoLayer)
-NUMERIC = {
-    field.name: kind for field in fields(TwoLayer) if (kind := HINTS[field.name]) in (int, float, tuple[float, ...])
-}
+WHOLE, NUMBERS = (int, tuple[int, ...]), (float, tuple[float, ...])
+NUMERIC = {field.name: kind in WHOLE for field in fields(TwoLayer) if (kind := HINTS[field.name]) in (*WHOLE, *NUMBERS)}
+"""Options that are numbers, and whether whole ones."""
 MAY_BE_ZERO, MAY_BE_NEGATIVE = {"polarity", "leaky"}, {"leaky"}
 
 
@@ -54,8 +54,8 @@ def option(field: str) -> str:
 
 def impossible():
     """An option and a word that is not one of its numbers."""
-    for field, kind in NUMERIC.items():
-        words = {"0", "-1", "nan", "inf", "-inf", "x", "", *(["1.5"] if kind is int else [])}
+    for field, whole in NUMERIC.items():
+        words = {"0", "-1", "nan", "inf", "-inf", "x", "", *(["1.5"] if whole else [])}
         words -= {"0"} if field in MAY_BE_ZERO else set()
         words -= {"-1"} if field in MAY_BE_NEGATIVE else set()
         yield from ((field, word) for word in sorted(words))
@@ -63,7 +63,7 @@ def impossible():
 
 @pytest.mark.parametrize(("field", "word"), list(impossible()))
 def test_a_number_that_cannot_be_is_refused_by_its_option(refused, field, word):
-    whole = NUMERIC[field] is int
+    whole = NUMERIC[field]
     said = refused("run", "two-layer", *TINY, option(field), word)
     assert option(field) in said
     number = "whole number" if whole else "number"

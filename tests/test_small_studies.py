@@ -88,7 +88,7 @@ def test_strength_decides_not_the_index():
 
 def _focus_run(moves):
     """A run of two seeds at 2×; `moves` says whether the student of each shifts."""
-    parameters = [{"polarity": 1.0, "multiple": 2.0, "seed": s + 1} for s in range(len(moves))]
+    parameters = [{"teacher_nodes": 5, "polarity": 1.0, "multiple": 2.0, "seed": s + 1} for s in range(len(moves))]
     end = {True: (0.1, 0, 0.99), False: (0.99, 0, 0.1)}
     pairs = [curves((0, 0, 0), (0.9, 0.1, 0), end[move]) for move in moves]
     return FakeRun(parameters, pairs=pairs, strength=[STRENGTH.tolist()] * len(moves))

@@ -18,7 +18,7 @@ from understudy.studies.perform import perform
 
 TINY: dict[str, dict[str, object]] = {
     "two-layer": {
-        "teacher_nodes": 3,
+        "teacher_nodes": (3,),
         "dim": 6,
         "outputs": 4,
         "seeds": 2,

@@ -46,7 +46,7 @@ class FocusShifting(OverRealized):
 
     def experiment(self) -> Experiment:
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
-        return self.training(self.widths(self.teacher(), source), pairs=True)
+        return self.training(self.shapes(source), pairs=True)
 
     def story(self, run: Run) -> Story:
         from understudy.studies.focus_shift_story import story

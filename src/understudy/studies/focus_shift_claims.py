@@ -44,7 +44,7 @@ def shifted_students(run: Run, networks: np.ndarray) -> list[np.ndarray]:
 def claims(study: FocusShifting, run: Run) -> list[Claim]:
     if not _as_in_paper(study):
         return []
-    sweep = Sweep.of(run)
+    sweep = Sweep.of(run, study.teacher_nodes)
     return [
         _t7(multiple, [int(s.sum()) for s in shifted_students(run, networks)])
         for multiple in sweep.multiples

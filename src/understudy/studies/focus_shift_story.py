@@ -37,7 +37,7 @@ class _Setting:
 
 
 def story(study: FocusShifting, run: Run) -> Story:
-    settings = _settings(run)
+    settings = _settings(Sweep.of(run, study.teacher_nodes))
     if not settings:
         return Story("Every network diverged.", (Number(f"{run.networks.num_rows:,}", "networks"),), ())
     shown = next((s for s in settings if s.multiple == 5), settings[-1])
@@ -60,15 +60,14 @@ def story(study: FocusShifting, run: Run) -> Story:
     return Story(_headline(settings), _numbers(run, shown), (curves, counts))
 
 
-def _settings(run: Run) -> list[_Setting]:
-    sweep = Sweep.of(run)
+def _settings(sweep: Sweep) -> list[_Setting]:
     found = []
     for p in sweep.polarities:
         for k in sweep.multiples:
             networks = sweep.where(p, k)
             label = f"{k:g}×" if len(sweep.polarities) == 1 else f"{k:g}×, p = {p:g}"
             if len(networks):
-                found.append(_Setting(label, float(k), networks, shifted_students(run, networks)))
+                found.append(_Setting(label, float(k), networks, shifted_students(sweep.run, networks)))
     return found
 
 

@@ -15,7 +15,7 @@ def recovery_rates(sweep: Sweep, epoch: int) -> np.ndarray:
     """[polarity, multiple, teacher]: share of seeds that recover the node, NaN where no network is left."""
     from understudy.measures import THRESHOLD
 
-    best = sweep.at(sweep.run.matched("teacher", "correlation", epoch=epoch))
+    best = sweep.nodes_at(sweep.run.matched("teacher", "correlation", epoch=epoch))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a setting in which every network diverged
         return np.nanmean(np.where(np.isnan(best), np.nan, best > THRESHOLD), axis=2)
@@ -32,10 +32,12 @@ def first_epochs(run: Run) -> np.ndarray:
 
 
 def strengths(run: Run) -> np.ndarray:
-    """[network, teacher]: fan-out norms of each network's teacher."""
+    """[network, teacher]: fan-out norms of each network's teacher, NaN beyond the nodes of a smaller one."""
     from understudy.teachers import strengths as of
 
-    return np.concatenate([of(teacher).numpy() for teacher in run.weights("teacher")])
+    each = [of(teacher).numpy() for teacher in run.weights("teacher")]
+    most = max(strength.shape[1] for strength in each)
+    return np.concatenate([np.pad(s, ((0, 0), (0, most - s.shape[1])), constant_values=np.nan) for s in each])
 
 
 def rank_correlations(first: np.ndarray, strength: np.ndarray) -> np.ndarray:

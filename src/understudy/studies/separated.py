@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class SeparatedTeachers(Study):
     """Teachers of several polarities, students trained on them by plain SGD."""
 
-    teacher_nodes: int = 20
+    teacher_nodes: int | tuple[int, ...] = 20
     """Hidden nodes of the teacher."""
     polarity: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
     """Teacher polarities p: node j's fan-out is divided by j^p (S0 eqn 10)."""
@@ -42,8 +42,9 @@ class SeparatedTeachers(Study):
     """Standard deviation of each input."""
 
     def check(self) -> None:
-        for field in ("teacher_nodes", "epochs", "steps", "batch", "dim", "outputs", "evaluation"):
+        for field in ("epochs", "steps", "batch", "dim", "outputs", "evaluation"):
             check(self, field, least=1)
+        check(self, "teacher_nodes", least=1, distinct=True)
         check(self, "polarity", least=0, distinct=True)
         for field in ("lr", "input_std"):
             check(self, field, above=0)
@@ -53,9 +54,14 @@ class SeparatedTeachers(Study):
         """Polarity and seed of each teacher. Networks of one seed see the same samples: side by side, in cache."""
         return [{"polarity": p, "seed": seed} for seed in range(1, self.seeds + 1) for p in self.polarity]
 
-    def teacher(self, slope: float = 0.0) -> Population:
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Every number of teacher nodes, of studies that take one and of those that sweep several."""
+        return self.teacher_nodes if isinstance(self.teacher_nodes, tuple) else (self.teacher_nodes,)
+
+    def teacher(self, nodes: int, slope: float = 0.0) -> Population:
         return us.teachers.separated(
-            (self.dim, self.teacher_nodes, self.outputs),
+            (self.dim, nodes, self.outputs),
             polarity=[cell["polarity"] for cell in self.cells],
             seeds=[cell["seed"] for cell in self.cells],
             slope=slope,
@@ -87,13 +93,19 @@ class OverRealized(SeparatedTeachers):
         super().check()
         check(self, "train", least=1)
         check(self, "multiple", above=0, distinct=True)
-        check_widths(self.teacher_nodes, self.multiple)
+        for nodes in self.sizes:
+            check_widths(nodes, self.multiple)
         check_batch(self.train, self.batch)
 
-    def widths(self, teacher: Population, source: Source) -> list[tuple[dict[str, Any], Group]]:
-        """A group a width."""
+    def shapes(self, source: Source, slope: float = 0.0) -> list[tuple[dict[str, Any], Group]]:
+        """A group a size of teacher and width of student."""
         return [
-            ({"multiple": float(k)}, us.training.Group(us.students.gaussian(teacher, multiple=k), teacher, source))
+            (
+                {"teacher_nodes": nodes, "multiple": float(k)},
+                us.training.Group(us.students.gaussian(teacher, multiple=k), teacher, source),
+            )
+            for nodes in self.sizes
+            for teacher in (self.teacher(nodes, slope),)
             for k in self.multiple
         ]
 

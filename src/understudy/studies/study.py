@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from understudy.store import Claim, Run
     from understudy.training import Group, Objective, Optimiser
 
-FORMAT = 1
+FORMAT = 2
 """Goes up whenever the same options would give another result, so that old runs keep their own folders."""
 
 
@@ -90,10 +90,13 @@ class Study:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        known = {field.name for field in fields(cls)}
+        several = {field.name: isinstance(field.default, tuple) for field in fields(cls)}
         try:
             options: dict[str, Any] = {
-                k: tuple(v) if isinstance(v, list) else v for k, v in config["options"].items() if k in known
+                # What takes several values may have taken one when the file was written.
+                k: tuple(v) if isinstance(v, list | tuple) else (v,) if several[k] else v
+                for k, v in config["options"].items()
+                if k in several
             }
             return cls(**options)
         except (KeyError, TypeError, AttributeError) as error:

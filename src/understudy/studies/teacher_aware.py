@@ -74,7 +74,7 @@ class TeacherAwareData(SeparatedTeachers):
         return us.data.TeacherAware(teacher, samples, self.evaluation, moved, self.input_std)
 
     def experiment(self) -> Experiment:
-        teacher = self.teacher()
+        teacher = self.teacher(self.teacher_nodes)
         students = us.students.gaussian(teacher, multiple=self.over_realization)
         sets: list[tuple[Data, int]] = [(kind, samples) for kind in self.data for samples in self.samples]
         return self.training(

@@ -1,4 +1,4 @@
-"""Two-layer students of several widths and teachers of several polarities: S0 figs 5, 7, 8; S1 figs 3, 5, 7, 11."""
+"""Two-layer students of several widths, teachers of several sizes and polarities: S0 figs 5, 7, 8; S1 3, 5, 7, 11."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ class TwoLayer(OverRealized):
     figures: ClassVar[str] = "S0 figs 5, 7, 8; S1 figs 3, 5, 7, 11"
     decides: ClassVar[str] = "T1 T2 T3 T4 T5 T6 T10"
 
+    teacher_nodes: tuple[int, ...] = (5, 10, 20)
+    """Hidden nodes of the teacher: 10 in S0 fig 5, 20 in figs 7 and 8."""
     inputs: Literal["gaussian", "uniform"] = "gaussian"
     """Distribution of each input; uniform is U[−a, a] with a = √3 times the standard deviation."""
     leaky: float = 0.0
@@ -31,7 +33,7 @@ class TwoLayer(OverRealized):
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(seeds=6, polarity=(1.0, 2.0), multiple=(1.0, 5.0), epochs=25, evaluation=2_000)
+        return cls(seeds=6, teacher_nodes=(20,), polarity=(1.0, 2.0), multiple=(1.0, 5.0), epochs=25, evaluation=2_000)
 
     def check(self) -> None:
         super().check()
@@ -42,7 +44,7 @@ class TwoLayer(OverRealized):
         return kind(self.dim, self.input_std, self.train, self.evaluation)
 
     def experiment(self) -> Experiment:
-        return self.training(self.widths(self.teacher(slope=self.leaky), self.source()))
+        return self.training(self.shapes(self.source(), self.leaky))
 
     def story(self, run: Run) -> Story:
         from understudy.studies.two_layer_story import story

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -25,21 +27,42 @@ _NOISE = 4.0
 """Standard errors by which a weaker node may be ahead of a stronger one: there are thousands of such pairs."""
 
 
+class Finding(NamedTuple):
+    """A claim as the networks of one teacher size decide it, and in few words what was measured."""
+
+    claim: Claim
+    brief: str
+
+
+Maker = Callable[[Sweep], Iterator[Finding]]
+
+
 def claims(study: TwoLayer, run: Run) -> list[Claim]:
-    sweep = Sweep.of(run)
-    parts: list[Callable[[TwoLayer, Sweep], Iterator[Claim]]]
-    as_in_paper = (
-        study.leaky == 0 and study.inputs == "gaussian" and study.input_std == _FIGURES_STD and _papers_training(study)
-    )
-    if as_in_paper and study.teacher_nodes == 20:
-        parts = [_t1, _t2, _t3, _t5, _t6]
-    elif as_in_paper and study.teacher_nodes == 10:
-        parts = [_t4]
-    elif _papers_training(study) and (study.leaky != 0 or study.inputs == "uniform"):
-        parts = [_t10]
+    if not _papers_training(study):
+        return []
+    if study.leaky != 0 or study.inputs == "uniform":
+        parts = _t10(study)
+    elif study.input_std == _FIGURES_STD:
+        parts = [(20, partial(part, study)) for part in (_t1, _t2, _t3, _t5, _t6)]
+        parts.insert(3, (10, partial(_t4, study)))
     else:
         return []
-    return [claim for part in parts for claim in part(study, sweep)]
+    sweeps = Sweep.each(run)
+    return [claim for nodes, make in parts for claim in _decided(make, nodes, sweeps)]
+
+
+def _decided(make: Maker, nodes: int, sweeps: list[Sweep]) -> Iterator[Claim]:
+    """Claims on the teacher size of the paper, each with what the other sizes of the sweep gave beside it."""
+    if nodes not in [sweep.teacher_nodes for sweep in sweeps]:
+        return
+    found = {sweep.teacher_nodes: {finding.claim.part: finding for finding in make(sweep)} for sweep in sweeps}
+    for part, (claim, _) in found.pop(nodes).items():
+        beside = [
+            f"with {other} teacher nodes {same[part].brief} ({'holds' if same[part].claim.holds else 'does not hold'})"
+            for other, same in found.items()
+            if part in same
+        ]
+        yield replace(claim, measured="; ".join((claim.measured, *beside)))
 
 
 def _papers_training(study: TwoLayer) -> bool:
@@ -48,14 +71,16 @@ def _papers_training(study: TwoLayer) -> bool:
     return training == (100, 1_000, 16, 0.01) and data == (100, 50, 10_000, 10_000)
 
 
-def _t1(study: TwoLayer, sweep: Sweep, id: str = "T1", variant: str = "") -> Iterator[Claim]:
+def _t1(study: TwoLayer, sweep: Sweep, id: str = "T1", variant: str = "") -> Iterator[Finding]:
+    if sweep.teacher_nodes != 20:
+        return  # the paper prints no losses of other sizes
     final = np.log10(sweep.run.series("eval_loss")[:, -1])
     for polarity, paper in _FIG8.items():
         values = final[sweep.where(polarity, 5)]
         if len(values):
             middle = float(np.median(values))
             low, high = paper - _T1_TOLERANCE, paper + _T1_TOLERANCE
-            yield Claim(
+            claim = Claim(
                 id,
                 "log10 evaluation loss after 100 epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
                 f"{paper:.2f}",
@@ -67,13 +92,14 @@ def _t1(study: TwoLayer, sweep: Sweep, id: str = "T1", variant: str = "") -> Ite
                 low,
                 high,
             )
+            yield Finding(claim, "")
 
 
-def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Iterator[Claim]:
+def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Iterator[Finding]:
     n = len(sweep.seeds)
     lead = [_largest_lead(rate, n) for epoch in (5, study.epochs) for rate in _curves(sweep, epoch)]
     if lead:
-        yield Claim(
+        claim = Claim(
             id,
             f"recovery rate by teacher index, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
             "non-increasing in the index up to seed noise",
@@ -85,12 +111,13 @@ def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Ite
             None,
             _NOISE,
         )
+        yield Finding(claim, f"{max(lead):.1f}")
     networks = sweep.where(2.5, 5)
     # Narrower inputs than those of the figures slow learning down: which nodes are reached by epoch 100 is theirs.
-    if len(networks) and study.input_std == _FIGURES_STD:
+    if len(networks) and study.input_std == _FIGURES_STD and sweep.teacher_nodes == 20:
         best = sweep.run.matched("teacher", "correlation", epoch=study.epochs)[networks]
         rate = (best > THRESHOLD).mean(0)
-        yield Claim(
+        claim = Claim(
             id,
             "p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
             "≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
@@ -100,6 +127,7 @@ def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Ite
             f"{variant}p = 2.5, 5×",
             tuple(rate),
         )
+        yield Finding(claim, "")
 
 
 def _curves(sweep: Sweep, epoch: int) -> Iterator[np.ndarray]:
@@ -115,52 +143,51 @@ def _largest_lead(rate: np.ndarray, n: int) -> float:
     return float(np.triu(ahead / error, 1).max())
 
 
-def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
-    count = sweep.at(np.rint(sweep.run.series("recovered", 0)[:, -1] * study.teacher_nodes))
+def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
+    m, share = sweep.teacher_nodes, sweep.run.series("recovered", 0)[:, -1]
+    count = sweep.at(np.rint(share * m))
     for polarity, cell in zip(sweep.polarities, count, strict=True):
         if polarity >= 1 and _comparable(cell):
             means = np.nanmean(cell, axis=1)
-            shown = _by_multiple(sweep, means, cell)
-            yield Claim(
+            claim = Claim(
                 "T3",
-                "recovered teacher nodes (of 20, mean over seeds) at epoch 100 do not fall with over-realization",
+                f"recovered teacher nodes (of {m}, mean over seeds) at epoch 100 do not fall with over-realization",
                 "10× ≥ 5× ≥ 2× ≥ 1×",
-                shown,
+                _by_multiple(sweep, means, cell),
                 cell.shape[1],
                 bool((np.diff(means) >= 0).all()),
                 f"p = {polarity:g}",
                 tuple(means),
             )
-    five, one = (_recovered_all(sweep, multiple) for multiple in (5, 1))
+            yield Finding(claim, _by_multiple(sweep, means))
+    five, one = (share[sweep.where(1, multiple)] for multiple in (5, 1))
     if len(five) and len(one):
-        yield Claim(
+        everywhere = f"in {(five == 1).sum()} of {len(five)} seeds at 5×, in {(one == 1).sum()} of {len(one)} at 1×"
+        claim = Claim(
             "T3",
-            "p = 1: all 20 teacher nodes recovered at 5× in every seed, and not at 1×",
-            "5× all 20, 1× not",
-            f"all 20 in {five.sum()} of {len(five)} seeds at 5×, in {one.sum()} of {len(one)} at 1×",
+            f"p = 1: all {m} teacher nodes recovered at 5× in every seed, and not at 1×",
+            f"5× all {m}, 1× not",
+            f"all {m} {everywhere}",
             len(five),
-            bool(five.all() and not one.all()),
-            "p = 1, all 20",
-            tuple(np.rint(study.teacher_nodes * sweep.run.series("recovered", 0)[sweep.where(1, 5), -1])),
-            study.teacher_nodes,
+            bool((five == 1).all() and not (one == 1).all()),
+            "p = 1, all nodes",
+            tuple(np.rint(m * five)),
+            m,
         )
+        yield Finding(claim, f"all {m} {everywhere}")
 
 
-def _by_multiple(sweep: Sweep, middle: np.ndarray, cell: np.ndarray) -> str:
-    """Each multiple's value with the quartiles over its seeds."""
-    return ", ".join(
-        f"{k:g}×: {m:.2f} ({_quartiles(row[np.isfinite(row)])})"
-        for k, m, row in zip(sweep.multiples, middle, cell, strict=True)
-    )
+def _by_multiple(sweep: Sweep, middle: np.ndarray, cell: np.ndarray | None = None) -> str:
+    """Each multiple's value, with the quartiles over its seeds where they are given."""
+    values = [f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, middle, strict=True)]
+    if cell is not None:
+        values = [f"{v} ({_quartiles(row[np.isfinite(row)])})" for v, row in zip(values, cell, strict=True)]
+    return ", ".join(values)
 
 
 def _comparable(cell: np.ndarray) -> bool:
     """Several multiples, each with a network that did not diverge."""
     return len(cell) > 1 and bool(np.isfinite(cell).any(axis=1).all())
-
-
-def _recovered_all(sweep: Sweep, multiple: float) -> np.ndarray:
-    return sweep.run.series("recovered", 0)[sweep.where(1, multiple), -1] == 1
 
 
 def unspecialised_share(run: Run, networks: np.ndarray, below: float) -> np.ndarray:
@@ -171,18 +198,18 @@ def unspecialised_share(run: Run, networks: np.ndarray, below: float) -> np.ndar
     return np.where(rho < below, square, 0).sum(1) / square.sum(1)
 
 
-def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Iterator[Claim]:
+def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Iterator[Finding]:
     for polarity in (p for p in sweep.polarities if p in (0, 1, 2)):
         for multiple in sweep.multiples:
             networks = sweep.where(polarity, multiple)
             if len(networks):
                 share = unspecialised_share(sweep.run, networks, 0.8)
-                yield Claim(
+                small = f"under 2% in {(share < 0.02).sum()} of {len(share)}"
+                claim = Claim(
                     id,
                     "students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
                     "< 2%",
-                    f"largest {share.max():.2%}, median {np.median(share):.2%}; "
-                    f"under 2% in {(share < 0.02).sum()} of {len(share)}",
+                    f"largest {share.max():.2%}, median {np.median(share):.2%}; {small}",
                     len(networks),
                     bool((share < 0.02).all()),
                     f"{variant}p = {polarity:g}, {multiple:g}×",
@@ -190,29 +217,31 @@ def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Ite
                     None,
                     0.02,
                 )
+                yield Finding(claim, small)
     rho, fan = (sweep.run.matched("student", column, epoch=study.epochs) for column in ("correlation", "fanout"))
-    relative = fan / np.nanmax(fan, axis=1, keepdims=True)
     for multiple in sweep.multiples:
         networks = np.concatenate([sweep.where(p, multiple) for p in (0, 1, 2)])
-        small = relative[networks][rho[networks] < 0.5]
-        if len(small):
-            middle = float(np.median(small))
-            yield Claim(
+        relative = fan[networks] / np.nanmax(fan[networks], axis=1, keepdims=True)
+        quiet = relative[rho[networks] < 0.5]
+        if len(quiet):
+            middle = float(np.median(quiet))
+            claim = Claim(
                 id,
                 "fan-out of students below 0.5, over the largest of their network: median at most 0.1",
                 "near 5%",
-                f"median {middle:.1%} over {len(small)} students (quartiles {_quartiles(small * 100, 1)} %)",
-                len(small),
+                f"median {middle:.1%} over {len(quiet)} students (quartiles {_quartiles(quiet * 100, 1)} %)",
+                len(quiet),
                 middle <= 0.1,
                 f"{variant}below 0.5, {multiple:g}×",
-                tuple(small),
+                tuple(quiet),
                 None,
                 0.1,
             )
+            yield Finding(claim, f"{middle:.1%} over {len(quiet)}")
 
 
-def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
-    first, strength = first_epochs(sweep.run), strengths(sweep.run)
+def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
+    first, strength = (of(sweep.run)[:, : sweep.teacher_nodes] for of in (first_epochs, strengths))
     for polarity in (p for p in sweep.polarities if p >= 1):
         networks = sweep.where(polarity, 5)
         if len(networks):
@@ -222,7 +251,7 @@ def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
             middle, reached = float(np.median(each)), np.isfinite(first[networks]).sum(1).mean()
             latest = np.where(np.isinf(first[networks]), study.epochs + 1, first[networks])
             tied = np.median(rank_correlations(latest, strength[networks]))
-            yield Claim(
+            claim = Claim(
                 "T5",
                 "rank correlation of strength and epoch of recovery over the nodes recovered, 5×: median over seeds",
                 "≤ −0.9",
@@ -235,27 +264,28 @@ def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
                 None,
                 -0.9,
             )
+            yield Finding(claim, f"{middle:.3f} over {reached:.1f} nodes")
 
 
-def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
     final = sweep.at(np.log10(sweep.run.series("eval_loss")[:, -1]))
     for polarity, cell in zip(sweep.polarities, final, strict=True):
         if polarity >= 1 and _comparable(cell):
             medians = np.nanmedian(cell, axis=1)
-            shown = _by_multiple(sweep, medians, cell)
-            yield Claim(
+            claim = Claim(
                 "T6",
                 "median log10 evaluation loss after 100 epochs falls with over-realization",
                 "1× > 2× > 5× > 10×",
-                shown,
+                _by_multiple(sweep, medians, cell),
                 cell.shape[1],
                 bool((np.diff(medians) < 0).all()),
                 f"p = {polarity:g}",
                 tuple(medians),
             )
+            yield Finding(claim, _by_multiple(sweep, medians))
 
 
-def _t10(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
+def _t10(study: TwoLayer) -> list[tuple[int, Maker]]:
     uniform, papers_std = study.inputs == "uniform", study.input_std == _FIGURES_STD
     inputs = (
         f"uniform ±{math.sqrt(3) * study.input_std:.2g}"
@@ -265,20 +295,22 @@ def _t10(study: TwoLayer, sweep: Sweep) -> Iterator[Claim]:
         else f"std {study.input_std:g}"
     )
     variant = ", ".join(part for part in (f"leaky {study.leaky:g}" if study.leaky else "", inputs) if part)
-    if study.teacher_nodes == 10:
-        yield from _t4(study, sweep, "T10", f"{variant}, T4, ")
-    if study.teacher_nodes == 20:
-        yield from _t2(study, sweep, "T10", f"{variant}, T2, ")
-        if uniform and not study.leaky:
-            yield from _t1(study, sweep, "T10", f"{variant}, T1, ") if papers_std else _slower(study, sweep, variant)
+    parts: list[tuple[int, Maker]] = [
+        (10, partial(_t4, study, id="T10", variant=f"{variant}, T4, ")),
+        (20, partial(_t2, study, id="T10", variant=f"{variant}, T2, ")),
+    ]
+    if uniform and not study.leaky:
+        same = partial(_t1, study, id="T10", variant=f"{variant}, T1, ")
+        parts.append((20, same if papers_std else partial(_slower, variant=variant)))
+    return parts
 
 
-def _slower(study: TwoLayer, sweep: Sweep, variant: str) -> Iterator[Claim]:
+def _slower(sweep: Sweep, variant: str) -> Iterator[Finding]:
     """The U[−1, 1] of the text, where the figures' inputs reach at least the 6 strongest nodes (T2)."""
     networks = sweep.where(2.5, 5)
-    if len(networks):
-        count = np.rint(sweep.run.series("recovered", 0)[networks, -1] * study.teacher_nodes)
-        yield Claim(
+    if len(networks) and sweep.teacher_nodes == 20:
+        count = np.rint(sweep.run.series("recovered", 0)[networks, -1] * sweep.teacher_nodes)
+        claim = Claim(
             "T10",
             "learning is slower: at p = 2.5, 5× fewer than 6 nodes recovered after 100 epochs, median over seeds",
             "4 of 20",
@@ -290,6 +322,7 @@ def _slower(study: TwoLayer, sweep: Sweep, variant: str) -> Iterator[Claim]:
             None,
             6.0,
         )
+        yield Finding(claim, "")
 
 
 def _quartiles(values: np.ndarray, digits: int = 2) -> str:
