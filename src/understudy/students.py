@@ -85,8 +85,8 @@ def _assembled(
     sizes = (teacher.sizes[0], *hidden_sizes(teacher.sizes, multiple), teacher.sizes[-1])
 
     def stacked(make: Callable[[int, int, int, int], Tensor], layer: int) -> Tensor:
-        made = torch.stack([make(seed, layer, sizes[layer + 1], sizes[layer]) for seed in names])
-        return made.to(device=teacher.device, dtype=teacher.dtype)
+        each = {seed: make(seed, layer, sizes[layer + 1], sizes[layer]) for seed in dict.fromkeys(names)}
+        return torch.stack([each[seed] for seed in names]).to(device=teacher.device, dtype=teacher.dtype)
 
     layers = tuple(
         Layer(stacked(weights, i), None if model.bias is None else stacked(biases, i))

@@ -7,6 +7,7 @@ one of more. `crossing` is ours: two nodes in the plane, for the figures of movi
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -162,6 +163,7 @@ def _assembled(
         raise UserError(f"bias, output_bias and slope must be finite, got {biases[0]}, {biases[1]} and {slope}")
     *_, nodes, outputs = sizes
     place = torch.arange(1, nodes + 1, dtype=torch.float64).unsqueeze(1)
+    hidden, fan_outs = cache(hidden), cache(fan_outs)  # a seed may come once a polarity
     weights = [
         torch.stack([hidden(seed, i, rows, width) for seed in names])
         for i, (width, rows) in enumerate(pairwise(sizes[:-1]))
