@@ -1,6 +1,6 @@
 """Objectives, optimisers, the loop over epochs, and the engines that take the steps."""
 
-from understudy.training.loop import Group as Group
+from understudy.training.group import Group as Group
 from understudy.training.loop import Records as Records
 from understudy.training.loop import Trained as Trained
 from understudy.training.loop import Training as Training

@@ -50,9 +50,9 @@ class Optimiser(Protocol):
         gradient: Block,
         slots: tuple[Block, ...],
         rate: Float[Tensor, "net 1"],
-        step: int,
+        step: int | Tensor,
     ) -> None:
-        """Take one step with one block, in place; `step` counts from 0."""
+        """Take one step with one block, in place; `step` counts from 0, and is a tensor where steps are recorded."""
 
 
 def rates(optimiser: Optimiser, networks: int, epoch: int) -> Float[Tensor, "net"]:
@@ -108,7 +108,7 @@ class SGD:
         gradient: Block,
         slots: tuple[Block, ...],
         rate: Float[Tensor, "net 1"],
-        step: int,
+        step: int | Tensor,
     ) -> None:
         if self.momentum:
             slots[0].mul_(self.momentum).add_(gradient)
@@ -146,10 +146,10 @@ class Adam:
         gradient: Block,
         slots: tuple[Block, ...],
         rate: Float[Tensor, "net 1"],
-        step: int,
+        step: int | Tensor,
     ) -> None:
         first, second = self.betas
         slots[0].mul_(first).add_(gradient * (1 - first))
         slots[1].mul_(second).add_(gradient.square().mul_(1 - second))
-        size = slots[1].sqrt().div_(math.sqrt(1 - second ** (step + 1))).add_(self.eps)
+        size = slots[1].sqrt().div_((1 - second ** (step + 1)) ** 0.5).add_(self.eps)
         block.sub_((slots[0] / size) * (rate / (1 - first ** (step + 1))))

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -34,3 +35,23 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: 
         return [work(item) for item in items]
     with one_thread_each(), ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         return list(pool.map(work, items))
+
+
+def abreast(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
+    """The same for work that fills no card by itself: there each item is launched on a stream of its own."""
+    if device.type != "cuda":
+        return side_by_side(work, items, device)
+    here, results = torch.cuda.current_stream(device), []
+    for i, item in enumerate(items):
+        beside = _stream(device, i)
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
+            results.append(work(item))
+    for i in range(len(items)):
+        here.wait_stream(_stream(device, i))
+    return results
+
+
+@cache
+def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)

@@ -37,11 +37,15 @@ def _take(
     nets, count, batch = indices.shape
     losses = problem.inputs.new_empty(nets, count)
     work = Workspace(problem, min(chunk, count), batch)
+    graph = None
     for start in range(0, count, chunk):
         stop = min(start + chunk, count)
-        work.gather(problem, indices[:, start:stop])
-        for slot in range(stop - start):
-            work.step(problem, state, first + start + slot, slot)
+        if problem.inputs.is_cuda and start == chunk and stop < count:
+            graph = Graph(work, problem, state, first + start, chunk)
+        if graph is not None and stop - start == chunk:
+            graph.replay(indices[:, start:stop])
+        else:
+            work.take(problem, state, first + start, indices[:, start:stop])
         losses[:, start:stop] = work.reported(problem, stop - start).T
     return losses
 
@@ -49,6 +53,28 @@ def _take(
 def _matrices(nets: int, rows: int, columns: int, like: Tensor) -> Float[Tensor, "net row column"]:
     """Room for a matrix a network, each on an aligned address."""
     return like.new_zeros(nets, padded(rows * columns))[:, : rows * columns].unflatten(1, (rows, columns))
+
+
+class Graph:
+    """The kernels of some steps on a card, recorded once: launching them one by one would take longer than they do."""
+
+    def __init__(self, work: Workspace, problem: Problem, state: State, first: int, steps: int) -> None:
+        like = problem.seeds
+        self.indices = like.new_empty(len(problem), steps, work.batch)
+        self.first = torch.full((), first, dtype=torch.float64, device=like.device)
+        self.graph, beside, here = torch.cuda.CUDAGraph(), torch.cuda.Stream(), torch.cuda.current_stream()
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
+            # Other threads may use the card meanwhile.
+            self.graph.capture_begin(capture_error_mode="thread_local")
+            work.take(problem, state, self.first, self.indices)
+            self.first.add_(steps)
+            self.graph.capture_end()
+        here.wait_stream(beside)
+
+    def replay(self, indices: Int[Tensor, "net step batch"]) -> None:
+        self.indices.copy_(indices)
+        self.graph.replay()
 
 
 class Workspace:
@@ -84,7 +110,13 @@ class Workspace:
             where = rows + (which * samples).view(nets, 1)
             torch.index_select(source.flatten(0, 1), 0, where.flatten(), out=into[:steps].flatten(0, 2))
 
-    def step(self, problem: Problem, state: State, number: int, slot: int) -> None:
+    def take(self, problem: Problem, state: State, first: int | Tensor, indices: Int[Tensor, "net step batch"]) -> None:
+        """Some steps for every network, each with its own samples."""
+        self.gather(problem, indices)
+        for slot in range(indices.shape[1]):
+            self.step(problem, state, first + slot, slot)
+
+    def step(self, problem: Problem, state: State, number: int | Tensor, slot: int) -> None:
         """One step for every network, with the samples gathered in `slot`."""
         layers = problem.packing.layers(state.blocks)
         output = self._forward(layers, problem.packing.shape.slope, slot)

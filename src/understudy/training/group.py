@@ -1,0 +1,97 @@
+"""Students of one shape, each with its teacher and the source of its inputs; and what of it a wave of work needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy.data import Source
+from understudy.nets import Population
+from understudy.training.packing import Packing, State
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Students of one shape, each with the teacher at the same place, and where their inputs come from."""
+
+    students: Population
+    teacher: Population
+    data: Source
+
+    def __post_init__(self) -> None:
+        ours, theirs = self.students.sizes, self.teacher.sizes
+        if len(self.students) != len(self.teacher):
+            raise UserError(f"{len(self.students)} students were given {len(self.teacher)} teachers; give one each")
+        for name, mine, other in (("inputs", ours[0], theirs[0]), ("outputs", ours[-1], theirs[-1])):
+            if mine != other:
+                raise UserError(f"students have {mine} {name} and their teachers {other}; they must be equal")
+        if len(ours) != len(theirs):
+            raise UserError(
+                f"students have {len(ours) - 1} layers and their teachers {len(theirs) - 1}; make them equal"
+            )
+        if self.data.dim != ours[0]:
+            raise UserError(f"the data has {self.data.dim} inputs and the networks {ours[0]}; they must be equal")
+
+
+class Members:
+    """A group in training: its state on the device, and which ids its networks have."""
+
+    def __init__(self, group: Group, first: int, slots: int, device: torch.device) -> None:
+        self.students = group.students.to(device)
+        self.teacher = group.teacher.to(device, dtype=group.students.dtype)
+        self.teacher_id = id(group.teacher)
+        self.data = group.data
+        self.engine = "batched"
+        self.ids = torch.arange(first, first + len(group.students))
+        self.packing = Packing(self.students.shape)
+        like = self.students.layers[0].weight
+        kept = tuple(self.packing.empty(len(self.students), like) for _ in range(slots))
+        self.state = State(self.packing.blocks(self.students), kept)
+        self.seeds: list[int] = group.students.seeds.tolist()
+        self.like = _first_alike(group.teacher, group.students.seeds)
+        """For each network the first that has the same teacher and seed, and so the same answers."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def population(self) -> Population:
+        return self.packing.population(self.state.blocks, self.students.seeds)
+
+
+def _first_alike(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
+    """Found by a checksum of seed and parameters; where two differ under one checksum, each stands for itself."""
+    parameters = [p.flatten(1) for layer in teacher.layers for p in layer if p is not None]
+    check = seeds.cpu() * 0x5DEECE66D
+    for p in parameters:
+        bits = p.cpu().contiguous().view(torch.int32)
+        odd = torch.arange(1, bits.shape[1] + 1) * 0x27D4EB2F165667C5 | 1
+        check = check * 31 + torch.stack([(row.long() * odd).sum() for row in bits])
+    _, inverse = check.unique(return_inverse=True)
+    first = torch.full((int(inverse.max()) + 1,), len(seeds)).scatter_reduce(
+        0, inverse, torch.arange(len(seeds)), reduce="amin"
+    )[inverse]
+    same = torch.stack([(p.cpu() == p.cpu()[first]).all(1) for p in parameters]).all(0)
+    same &= seeds.cpu() == seeds.cpu()[first]
+    return torch.where(same, first, torch.arange(len(seeds))).tolist()
+
+
+class Part:
+    """Some networks of a group, with the sets of inputs and the teachers that they need."""
+
+    def __init__(self, member: Members, which: Int[Tensor, "some"], device: torch.device) -> None:
+        self.member, self.which = member, which
+        places = which.tolist()
+        seeds, asked = [member.seeds[i] for i in places], [member.like[i] for i in places]
+        self.sets, self.teachers = sorted(set(seeds)), sorted(set(asked))
+        self.set_of, self.teacher_of = (
+            torch.tensor([place[x] for x in each], device=device)
+            for each, distinct in ((seeds, self.sets), (asked, self.teachers))
+            for place in [{x: i for i, x in enumerate(distinct)}]
+        )
+
+    def __len__(self) -> int:
+        return len(self.which)

@@ -1,0 +1,198 @@
+"""How the work is laid out: which engine, how many networks at a time, how much memory, about how long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy.training.group import Members, Part
+from understudy.training.optimisers import Optimiser
+from understudy.training.workers import cores
+
+_CACHE = 1 << 21
+"""Parameters of the networks that a processor's core trains at once by batched products: about its cache."""
+_CARD_SHARE, _CPU_SHARE = 0.8, 0.7
+"""Of the memory that is free, what a plan takes."""
+_LOOK = 8 << 30
+"""Activations of the networks that are looked at at once on a card, at most."""
+_RATE = {"compiled": 0.6, "resident": 0.3, "batched": 0.2, "looking": 0.5}
+"""About which share of a large product's rate each kind of work reaches: see docs/performance.md."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a plan says of one group."""
+
+    networks: int
+    sizes: tuple[int, ...]
+    engine: str
+    at_once: int
+    """Networks in a piece."""
+    pieces: int
+    work: float
+    """Floating point operations of an epoch's steps."""
+    looking: float
+    """And of a look at all networks."""
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Rows a group, waves of networks whose data is in memory at the same time, and what memory that takes."""
+
+    rows: tuple[Row, ...]
+    waves: tuple[tuple[Part, ...], ...]
+    memory: dict[str, int]
+    """Bytes by what they are for, of the largest wave."""
+    free: int
+    """Bytes that may be used."""
+    device: torch.device
+
+    def seconds(self) -> float:
+        """About how long an epoch and a look take, from the rate of a large product measured now."""
+        rate = _product_rate(self.device)
+        work = sum(row.work / _RATE[row.engine] + row.looking / _RATE["looking"] for row in self.rows)
+        return work / rate
+
+
+def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
+    """Fewest waves that fit; a population whose parameters alone do not fit is refused."""
+    state = sum(_state(member, optimiser) for member in members) * 2  # as they are, and as a piece changes them
+    working = max(_working(member, optimiser, steps, device) * at_once(member, optimiser, device) for member in members)
+    waves = 1
+    while True:
+        cut = _cut(members, waves, device)
+        data = [_data(wave) for wave in cut]
+        memory = {"parameters": state, "work": working} | {
+            name: max(each[name] for each in data) for name in ("inputs", "targets", "evaluation")
+        }
+        if sum(memory.values()) <= free:
+            break
+        if waves >= max(map(len, members)):
+            raise UserError(
+                f"memory: {sum(map(len, members))} networks need {sum(memory.values()) / 1e9:.1f} GB even when few are "
+                f"at work at once, and {free / 1e9:.1f} GB may be used; train fewer networks, or smaller ones"
+            )
+        waves *= 2
+    return Plan(tuple(_row(m, optimiser, steps, device) for m in members), cut, memory, free, device)
+
+
+def at_once(member: Members, optimiser: Optimiser, device: torch.device) -> int:
+    """Networks in a piece: what fits the cache or a share of the card; on a processor enough pieces for its cores."""
+    count = len(member)
+    if member.engine == "resident":
+        return count
+    each = _state(member, optimiser) // count
+    if device.type != "cpu":
+        return max(2, min(count, (1 << 30) // each))
+    share = -(-count // (cores() * (4 if member.engine == "compiled" else 1)))
+    return min(share, 64 if member.engine == "compiled" else max(2, _CACHE // each))
+
+
+def looked_at(member: Members, device: torch.device) -> int:
+    """Networks looked at at once: one on a processor, and on a card as many as their activations leave room for."""
+    return 1 if device.type == "cpu" else max(1, min(len(member), _LOOK // _look(member)))
+
+
+def available(device: torch.device) -> int:
+    """Bytes that a plan may use."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * _CARD_SHARE)
+    try:
+        found = [
+            int(line.split()[1]) << 10 for line in Path("/proc/meminfo").read_text().splitlines() if "Avail" in line
+        ]
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+        if limit.exists() and (most := limit.read_text().strip()).isdigit():
+            found.append(int(most) - int(used.read_text()))
+    except OSError:
+        found = []
+    return int(min(found, default=8 << 30) * _CPU_SHARE)
+
+
+def _state(member: Members, optimiser: Optimiser) -> int:
+    return len(member) * member.packing.numbers * member.state.blocks[0].element_size() * (1 + optimiser.slots)
+
+
+def _working(member: Members, optimiser: Optimiser, steps: int, device: torch.device) -> int:
+    """Bytes a network in a piece, beside its parameters: losses, batch order, and what lies between the layers."""
+    size, sizes = member.state.blocks[0].element_size(), member.students.sizes
+    batch = optimiser.batch or member.data.train
+    between = batch * (10 * (sizes[0] + 2 * sizes[-1]) + 3 * sum(sizes[1:])) * size
+    looked = looked_at(member, device) * _look(member) // at_once(member, optimiser, device)
+    return steps * (size + 16 * (optimiser.batch or 0)) + max(between, looked)
+
+
+def _look(member: Members) -> int:
+    nodes = member.students.sizes[0] + 3 * sum(member.students.sizes[1:]) + 3 * sum(member.teacher.sizes[1:])
+    return member.data.evaluation * nodes * member.state.blocks[0].element_size()
+
+
+def _cut(members: Sequence[Members], waves: int, device: torch.device) -> tuple[tuple[Part, ...], ...]:
+    """Networks in the order of their seeds, in as many runs as there are waves: few seeds in each."""
+    cut: list[list[Part]] = [[] for _ in range(waves)]
+    for member in members:
+        order = torch.tensor(sorted(range(len(member)), key=member.seeds.__getitem__))
+        for wave, which in zip(cut, order.tensor_split(waves), strict=True):
+            if len(which):
+                wave.append(Part(member, which.sort().values, device))
+    return tuple(tuple(wave) for wave in cut)
+
+
+def _data(wave: Sequence[Part]) -> dict[str, int]:
+    """Bytes of the samples that a wave needs; parts that share them count once."""
+    inputs: dict[object, int] = {}
+    targets: dict[object, int] = {}
+    evaluation: dict[object, int] = {}
+    for part in wave:
+        member = part.member
+        key = (id(member.data), member.students.dtype)
+        size, (into, *_, out) = member.state.blocks[0].element_size(), member.students.sizes
+        inputs[key, *part.sets] = len(part.sets) * member.data.train * into * size
+        evaluation[key, *part.sets] = len(part.sets) * member.data.evaluation * into * size
+        targets[key, member.teacher_id, *part.teachers] = len(part.teachers) * member.data.train * out * size
+    return {
+        name: sum(each.values())
+        for name, each in (("inputs", inputs), ("targets", targets), ("evaluation", evaluation))
+    }
+
+
+def _row(member: Members, optimiser: Optimiser, steps: int, device: torch.device) -> Row:
+    products = [into * out for into, out in pairwise(member.students.sizes)]
+    batch = optimiser.batch or member.data.train
+    matched = sum(m * n for m, n in zip(member.teacher.sizes[1:-1], member.students.sizes[1:-1], strict=True))
+    piece, count = at_once(member, optimiser, device), len(member)
+    return Row(
+        count,
+        member.students.sizes,
+        member.engine,
+        piece,
+        -(-count // piece),
+        work=2.0 * count * steps * batch * (3 * sum(products) - products[0]),
+        looking=2.0 * count * member.data.evaluation * (sum(products) + matched),
+    )
+
+
+def _product_rate(device: torch.device) -> float:
+    """Operations a second of one large matrix product."""
+    size = 8192 if device.type == "cuda" else 2048
+    a = torch.ones(size, size, device=device)
+    for _ in range(2):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        start = time.perf_counter()
+        float((a @ a)[0, 0])
+        spent = time.perf_counter() - start
+    return 2.0 * size**3 / spent
+
+
+def splits(which: Int[Tensor, "some"], size: int) -> tuple[Int[Tensor, "piece"], ...]:
+    """Cut into pieces of nearly one size, none larger than `size`."""
+    return which.tensor_split(-(-len(which) // size)) if len(which) else ()

@@ -1,0 +1,71 @@
+"""What networks see and what their teachers answer, made once and kept for as long as the same networks are at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy.training.group import Part
+from understudy.training.objectives import Objective
+from understudy.training.probe import cut
+from understudy.training.workers import side_by_side
+
+
+class Samples:
+    """Inputs a set for each seed, targets a set for each teacher and seed; parts of one source share what they can."""
+
+    def __init__(self, objective: Objective, device: torch.device) -> None:
+        self.objective, self.device = objective, device
+        self._kept: dict[tuple[object, ...], tuple[int, Tensor]] = {}
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+    def inputs(self, part: Part, epoch: int) -> Float[Tensor, "set sample in"]:
+        data, dtype = part.member.data, part.member.students.dtype
+        return self._once(
+            ("inputs", id(data), dtype, *part.sets),
+            epoch if data.fresh else 0,
+            lambda seed: data.training(seed, epoch, dtype=dtype, device=self.device),
+            part.sets,
+        )
+
+    def targets(self, part: Part, epoch: int) -> Float[Tensor, "teacher sample out"]:
+        member, inputs = part.member, self.inputs(part, epoch)
+        place = {seed: i for i, seed in enumerate(part.sets)}
+
+        def answer(network: int) -> Tensor:
+            x = inputs[place[member.seeds[network]]].unsqueeze(0)
+            return torch.cat([self.objective.target(member.teacher[network](some)) for some in cut(x)], dim=1)[0]
+
+        key = ("targets", id(member.data), member.teacher_id, inputs.dtype)
+        seeds = [member.seeds[network] for network in part.teachers]
+        return self._once((*key, *part.teachers, *seeds), epoch if member.data.fresh else 0, answer, part.teachers)
+
+    def evaluation(self, part: Part) -> Float[Tensor, "set sample in"]:
+        data, dtype = part.member.data, part.member.students.dtype
+        return self._once(
+            ("evaluation", id(data), dtype, *part.sets),
+            0,
+            lambda seed: data.evaluating(seed, dtype=dtype, device=self.device),
+            part.sets,
+        )
+
+    def _once(
+        self, key: tuple[object, ...], version: int, make: Callable[[int], Tensor], items: Sequence[int]
+    ) -> Float[Tensor, "item ..."]:
+        """make(item) stacked over the items, made once a version."""
+        if key not in self._kept or self._kept[key][0] != version:
+            self._kept.pop(key, None)
+            first = make(items[0])
+            room = first.new_empty(len(items), *first.shape)
+
+            def put(i: int) -> None:
+                room[i] = make(items[i]) if i else first
+
+            side_by_side(put, range(len(items)), self.device)
+            self._kept[key] = (version, room)
+        return self._kept[key][1]
