@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _ROOMS = (
+    "bench",
     "data",
     "measures",
     "nets",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from understudy._errors import UserError
 from understudy.cli.align import align_command
+from understudy.cli.bench import bench_command
 from understudy.cli.options import emit, parsed
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ understudy: a laboratory for teacher-student learning
   understudy report RUN                 draw a run's figures and page again
   understudy claims                     what the papers claim, and what was measured
   understudy align TEACHER STUDENT      which student node matches which teacher node, in any two network files
+  understudy bench                      how fast this machine trains, against what it can do
 
   understudy COMMAND --help             the options of a command; `understudy run STUDY --help` those of a study
   understudy --version
@@ -95,6 +97,7 @@ def _dispatch(words: list[str]) -> int:
         "report": _report,
         "claims": _claims,
         "align": align_command,
+        "bench": bench_command,
     }
     if not words or words[0] in ("-h", "--help", "help"):
         print(_HELP, end="")

@@ -1,0 +1,92 @@
+"""What the benchmark trains: students of the two-layer study, as many as fill the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import understudy as us
+from understudy.training import SGD, Group, Training
+from understudy.training.workers import cores
+
+Tell = Callable[[str], None]
+"""Called with words once for every repetition that is done."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of every measurement; the defaults are those of the two-layer study, on two cores."""
+
+    dim: int = 100
+    teacher_nodes: int = 20
+    outputs: int = 50
+    multiples: tuple[int, ...] = (1, 5, 10)
+    """Over-realizations that are measured one by one: n = 20, 100, 200."""
+    mix: tuple[int, ...] = (1, 2, 5, 10)
+    """Over-realizations of the study, of which probing is a share."""
+    polarity: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
+    seeds: int = 8
+    mix_seeds: int = 4
+    batch: int = 16
+    lr: float = 0.01
+    steps: int = 1_000
+    train: int = 10_000
+    evaluation: int = 10_000
+    repetitions: int = 5
+    least: float = 0.5
+    """Seconds that a repetition lasts, or longer."""
+    product: int = 4_096
+    """Rows of the square matrices whose product is the peak."""
+    populations: tuple[int, ...] = (32, 100, 316, 1_000, 3_162, 10_000)
+    population_seeds: int = 32
+    population_repetitions: int = 3
+    population_seconds: float = 1.5
+    """About how long an epoch of a population may take; a large one has fewer steps, but no fewer than 100."""
+
+    @classmethod
+    def of(cls, device: str) -> Sizes:
+        """What fills the cores of this machine, or its card."""
+        if device == "cuda":
+            return cls(seeds=32, mix_seeds=32, product=8_192)
+        return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()))
+
+    @property
+    def widths(self) -> dict[int, int]:
+        """The multiple of each n."""
+        return {multiple * self.teacher_nodes: multiple for multiple in self.multiples}
+
+    @property
+    def calls(self) -> int:
+        """How often progress is told."""
+        return self.repetitions * (len(self.multiples) + 1) + self.population_repetitions * len(self.populations)
+
+    def teacher(self, seeds: int) -> us.Population:
+        """One a seed and polarity, those of a seed side by side."""
+        cells = [(seed, p) for seed in range(1, seeds + 1) for p in self.polarity]
+        return us.teachers.separated(
+            (self.dim, self.teacher_nodes, self.outputs),
+            seeds=[seed for seed, _ in cells],
+            polarity=[p for _, p in cells],
+        )
+
+    def training(self, teacher: us.Population, multiples: Sequence[int], device: str, steps: int = 0) -> Training:
+        """Training as the study does it: a group a width, a network a teacher."""
+        data = us.data.Gaussian(self.dim, train=self.train, evaluation=self.evaluation)
+        groups = [Group(us.students.gaussian(teacher, multiple=k), teacher, data) for k in multiples]
+        return Training(groups, SGD(lr=self.lr, batch=self.batch), steps=steps or self.steps, device=device)
+
+
+def step_flops(sizes: Sequence[int], batch: int) -> int:
+    """Floating point operations of one step of one network of sizes (d, n, …, C): the matrix products alone.
+
+    A layer of `into` × `out` weights takes 2·batch·into·out forward, as many for the gradient of its weights, and as
+    many for that of its inputs, which the lowest layer needs not.
+    """
+    products = [3 * into * out for into, out in pairwise(sizes)]
+    return 2 * batch * (sum(products) - sizes[0] * sizes[1])
+
+
+def network_steps(training: Training) -> int:
+    """Steps that an epoch takes, over all networks that have not diverged."""
+    return int(training.alive.sum()) * training.steps
