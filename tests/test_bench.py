@@ -66,6 +66,7 @@ def test_the_object_has_what_programs_read(small):
     assert told["precision"] == "float32"
     assert told["peak_flops"] > 0
     assert told["threads"] >= 1
+    assert told["others"] is None or told["others"] >= 0
     assert set(told["engine"].values()) <= set(ENGINES)
     assert {"commit", "python", "packages"} <= set(told["environment"])
     assert len(told["raw"]["rates"]["3"]["ours"]["values"]) == SMALL.repetitions
@@ -174,7 +175,7 @@ def _made():
         Cost(10_000, 100, Measured((3e-6, 5e-6, 2e-6)), Measured((2e-6, 4e-6, 2e-6)), 10**9),
     ]
     made = {"device": "NVIDIA H200", "processor": "a processor", "packages": {"torch": "2"}, "commit": None}
-    return bench.Bench("cpu", Sizes(), rates, looking, costs, made)
+    return bench.Bench("cpu", Sizes(), rates, looking, costs, made, others=0.4)
 
 
 def test_ratios_are_of_what_was_timed_together():
@@ -235,6 +236,7 @@ def test_the_table_is_printed_with_goals_and_populations(quick, capsys):
     for words in ("22.4%", "22.4% to 67.2%", "≥ 30.0%", "neither", "15.0×", "10,000", "2.5", "1,000 MB", "kept: runs/"):
         assert words in out
     assert "a processor" in out
+    assert "Other programs kept the cores 40% busy meanwhile" in out
 
 
 def test_a_sweep_is_run_when_asked_for(quick, capsys, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 @dataclass(frozen=True)
 class Cost:
-    """Of one population: seconds a network-step, beside those of the reference timed just before, a repetition each."""
+    """Of one population: seconds a network-step, and the reference's just before and after, a repetition each."""
 
     networks: int
     steps: int
@@ -55,12 +56,14 @@ def costs(sizes: Sizes, device: str, tell: Tell) -> list[Cost]:
         wanted = sizes.population_seconds / (networks * known)
         steps = min(sizes.steps, max(_LEAST_STEPS, round(wanted)))
         training = population(networks, steps)
-        pairs = []
+        seconds, references = [], [_seconds(reference, device, sizes.least)]
         for repetition in range(1, sizes.population_repetitions + 1):
-            pairs.append((_seconds(reference, device, sizes.least), _seconds(training, device, sizes.least)))
+            seconds.append(_seconds(training, device, sizes.least))
+            references.append(_seconds(reference, device, sizes.least))
             tell(f"population of {networks:,}, {repetition} of {sizes.population_repetitions}")
-        references, seconds = (Measured(values) for values in zip(*pairs, strict=True))
-        measured.append(Cost(networks, steps, seconds, references, _peak(device)))
+        around = tuple((before + after) / 2 for before, after in pairwise(references))
+        measured.append(Cost(networks, steps, Measured(tuple(seconds)), Measured(around), _peak(device)))
+        known = measured[-1].seconds.median
     return measured
 
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import Any
 
 from understudy.bench import goals
-from understudy.bench.clock import Measured
+from understudy.bench.clock import Company, Measured
 from understudy.bench.populations import Cost, costs
 from understudy.bench.probing import Probing, probing
 from understudy.bench.rates import Rates, rates
@@ -28,6 +28,8 @@ class Bench:
     probing: Probing
     costs: list[Cost]
     environment: dict[str, Any]
+    others: float | None
+    """What other programs took of the cores meanwhile."""
     swept: Swept | None = None
 
     @property
@@ -100,6 +102,7 @@ class Bench:
             "precision": "float32",
             "engine": _by(self.rates, lambda r: r.engine),
             "threads": cores(),
+            "others": self.others,
             "environment": self.environment,
             "sizes": asdict(self.sizes),
             "raw": {
@@ -119,9 +122,9 @@ def measure(device: str, tell: Tell, sizes: Sizes | None = None) -> Bench:
     sizes = sizes or Sizes.of(device)
     made = environment(device)
     made["packages"] |= {"numba": metadata.version("numba")} if _there("numba") else {}
-    return Bench(
-        device, sizes, rates(sizes, device, tell), probing(sizes, device, tell), costs(sizes, device, tell), made
-    )
+    company = Company()
+    steps, looks, populations = rates(sizes, device, tell), probing(sizes, device, tell), costs(sizes, device, tell)
+    return Bench(device, sizes, steps, looks, populations, made, company.share())
 
 
 def _there(package: str) -> bool:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from understudy.bench import Bench as Result
 
 
+_ALONE = 0.05
+"""What other programs may take of the cores without a word about it."""
+
+
 @dataclass(frozen=True)
 class Bench:
     """How fast this machine trains, against one large matrix product and against a plain loop: a minute or two."""
@@ -160,4 +164,7 @@ def _print(result: Result, kept: str) -> None:
         f"torch {made['packages']['torch']}   commit {made['commit'] or 'none'}",
         soft_wrap=True,
     )
+    if result.others is not None and result.others > _ALONE:
+        busy = f"Other programs kept the cores {result.others:.0%} busy meanwhile"
+        console.print(f"{busy}: on an idle machine these numbers are steadier.", soft_wrap=True)
     console.print(f"kept: {kept}", soft_wrap=True)
