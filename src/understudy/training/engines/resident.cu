@@ -1,6 +1,6 @@
 // Plain SGD of two-layer networks, one thread block a network: its weights lie in shared memory for all the steps of a
-// launch. Products are tiles of 4 × 4 numbers a thread. Compiled for one number type T,
-// one number of inputs D, outputs C and samples a batch B; the number of nodes n is free.
+// launch. A thread computes tiles of TILE × TILE numbers, since every number read from shared memory must serve several
+// products. Compiled for one number type T, one number of inputs D, outputs C, samples a batch B; the nodes n are free.
 //
 // In shared memory, rows padded so that eight rows in a line touch all banks:
 //   W[k][i]  first weights, V[c][k] second weights; the biases are one more column, which meets a 1
@@ -13,11 +13,13 @@ struct alignas(16) Four { T v[4]; };
 __host__ __device__ constexpr int up(int count, int unit) { return (count + unit - 1) / unit * unit; }
 __host__ __device__ constexpr int stride(int count) { return up(count, 4) % 8 ? up(count, 4) : up(count, 4) + 4; }
 
-constexpr int ROWS = up(B, 4), QUADS = ROWS / 4;          // samples, and how many tiles they make
-constexpr int INPUTS = up(D + BIAS, 4), SX = stride(INPUTS);
-constexpr int OUTPUTS = up(C, 4), SE = stride(OUTPUTS), SY = C;
+constexpr int PARTS = 4;                                  // lanes that share a sum, eight apart
+constexpr int ROWS = up(B, TILE), TILES = ROWS / TILE;    // samples, and how many tiles they make
+constexpr int INPUTS = up(D + BIAS, TILE), SX = stride(INPUTS);
+constexpr int OUTPUTS = up(C, TILE), SE = stride(OUTPUTS), SY = C;
 
 __device__ __forceinline__ Four four(const T* p) { return *reinterpret_cast<const Four*>(p); }
+__device__ __forceinline__ void put(T* p, Four f) { *reinterpret_cast<Four*>(p) = f; }
 
 // Philox4x32-10, as in _random.py: the rows of a step's batch are a function of (seed, step).
 __device__ int drawn(long long seed, long long step, int place, int samples) {
@@ -47,6 +49,41 @@ template <int WIDE, int STRIDE> __device__ void fetch(T* into, const T* from, co
     }
 }
 
+// sum[i][j] += Σ left[i][k]·right[j][k] over the quads of four k that fall to this lane; rows lie a stride apart.
+template <int I, int J> __device__ __forceinline__ void dot(
+    T (&sum)[I][J], const T* left, int left_stride, const T* right, int right_stride, int from, int until, int by
+) {
+    #pragma unroll 1
+    for (int k = from; k < until; k += by) {
+        Four r[J];
+        #pragma unroll
+        for (int j = 0; j < J; j++) r[j] = four(right + j * right_stride + k);
+        #pragma unroll
+        for (int i = 0; i < I; i++) {
+            Four l = four(left + i * left_stride + k);
+            #pragma unroll
+            for (int q = 0; q < 4; q++)
+                #pragma unroll
+                for (int j = 0; j < J; j++) sum[i][j] += l.v[q] * r[j].v[q];
+        }
+    }
+}
+
+// Lanes that hold parts of the same sums add them up: of I rows each keeps I / COUNT, from row part·I / COUNT on.
+template <int I, int COUNT, int ALL, int J> __device__ __forceinline__ void share(T (&sum)[ALL][J], int part) {
+    if constexpr (COUNT > 1) {
+        const bool upper = part & COUNT / 2;
+        #pragma unroll
+        for (int i = 0; i < I / 2; i++)
+            #pragma unroll
+            for (int j = 0; j < J; j++) {
+                T kept = upper ? sum[i + I / 2][j] : sum[i][j], given = upper ? sum[i][j] : sum[i + I / 2][j];
+                sum[i][j] = kept + __shfl_xor_sync(~0u, given, 16 / (ALL / I));
+            }
+        share<I / 2, COUNT / 2, ALL, J>(sum, part);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(256) resident(
     const T* inputs, const T* targets, const long long* set_of, const long long* teacher_of, const long long* seeds,
     const T* rate, T* weight, T* bias, T* weight2, T* bias2, T* losses,
@@ -54,7 +91,7 @@ extern "C" __global__ void __launch_bounds__(256) resident(
 ) {
     extern __shared__ __align__(16) char room[];
     const int net = blockIdx.x, tid = threadIdx.x, threads = blockDim.x;
-    const int NP = up(n, 4), NK = NP + 4 * BIAS, SH = stride(NK), KT = NP / 4, CT = OUTPUTS / 4;
+    const int NP = up(n, TILE), NK = NP + TILE * BIAS, SH = stride(NK), KT = NP / TILE, lane = tid & 31;
     const T slope = (T)below, scale = -rate[net] / B;
     const long long first = ((long long)first_high << 32) | (word)first_low, seed = seeds[net];
     T* W = reinterpret_cast<T*>(room);
@@ -102,61 +139,39 @@ extern "C" __global__ void __launch_bounds__(256) resident(
         for (int i = tid; i < B; i += threads) rows[(step & 1) * B + i] = drawn(seed, first + step + 2, i, samples);
 
         // H = σ(X Wᵀ)
-        for (int item = tid; item < KT * QUADS; item += threads) {
-            const int tb = item % QUADS, tk = item / QUADS;
-            T z[4][4] = {};
-            #pragma unroll 2
-            for (int i = 0; i < INPUTS; i += 4) {
-                Four w[4], s[4];
+        for (int base = tid & ~31; base < KT * TILES * PARTS; base += threads) {
+            const int part = lane / 8, place = base / PARTS + lane % 8, tile = min(place, KT * TILES - 1);
+            const int tb = tile % TILES, tk = tile / TILES;
+            T z[TILE][TILE] = {};
+            dot(z, W + tk * SX, KT * SX, x + tb * SX, TILES * SX, 4 * part, INPUTS, 4 * PARTS);
+            share<TILE, PARTS>(z, part);
+            if (place < KT * TILES)
                 #pragma unroll
-                for (int j = 0; j < 4; j++) { w[j] = four(W + (tk + j * KT) * SX + i); s[j] = four(x + (tb + j * QUADS) * SX + i); }
-                #pragma unroll
-                for (int q = 0; q < 4; q++)
+                for (int i = 0; i < TILE / PARTS; i++)
                     #pragma unroll
-                    for (int a = 0; a < 4; a++)
-                        #pragma unroll
-                        for (int b = 0; b < 4; b++) z[a][b] += w[a].v[q] * s[b].v[q];
-            }
-            #pragma unroll
-            for (int a = 0; a < 4; a++)
-                #pragma unroll
-                for (int b = 0; b < 4; b++) {
-                    const int at = (tb + b * QUADS) * SH + tk + a * KT;
-                    const bool on = !(z[a][b] < 0);
-                    H[at] = on ? z[a][b] : slope * z[a][b];
-                    G[at] = on ? (T)1 : slope;
-                }
+                    for (int j = 0; j < TILE; j++) {
+                        const int at = (tb + j * TILES) * SH + tk + (i + part * (TILE / PARTS)) * KT;
+                        const bool on = !(z[i][j] < 0);
+                        H[at] = on ? z[i][j] : slope * z[i][j];
+                        G[at] = on ? (T)1 : slope;
+                    }
         }
         __syncthreads();
 
-        // E = (H Vᵀ − Y)·scale; four neighbours each add up a quarter of the nodes, then share out the sums
+        // E = (H Vᵀ − Y)·scale
+        constexpr int QUADS = ROWS / 4, CT = OUTPUTS / TILE;
         T square = 0;
-        const int outputs = 4 * QUADS * CT;
-        for (int base = tid & ~31; base < outputs; base += threads) {
-            const int item = min(base + (tid & 31), outputs - 1);
-            const int part = item % 4, tb = item / 4 % QUADS, tc = item / (4 * QUADS);
-            T o[4][4] = {};
-            #pragma unroll 2
-            for (int k = 4 * part; k < NK; k += 16) {
-                Four v[4], h[4];
-                #pragma unroll
-                for (int j = 0; j < 4; j++) { v[j] = four(V + (tc + j * CT) * SH + k); h[j] = four(H + (tb + j * QUADS) * SH + k); }
-                #pragma unroll
-                for (int q = 0; q < 4; q++)
-                    #pragma unroll
-                    for (int a = 0; a < 4; a++)
-                        #pragma unroll
-                        for (int b = 0; b < 4; b++) o[a][b] += v[a].v[q] * h[b].v[q];
-            }
-            const bool second = part & 2, odd = part & 1;
+        for (int base = tid & ~31; base < CT * QUADS * TILE; base += threads) {
+            const int part = lane / (32 / TILE), place = base / TILE + lane % (32 / TILE);
+            const int tile = min(place, CT * QUADS - 1), tb = tile % QUADS, tc = tile / QUADS;
+            T o[TILE][4] = {};
+            dot(o, V + tc * SH, CT * SH, H + tb * SH, QUADS * SH, 4 * part, NK, 4 * TILE);
+            share<TILE, TILE>(o, part);
             #pragma unroll
-            for (int b = 0; b < 4; b++) {
-                T low = (second ? o[2][b] : o[0][b]) + __shfl_xor_sync(~0u, second ? o[0][b] : o[2][b], 2);
-                T high = (second ? o[3][b] : o[1][b]) + __shfl_xor_sync(~0u, second ? o[1][b] : o[3][b], 2);
-                T sum = (odd ? high : low) + __shfl_xor_sync(~0u, odd ? low : high, 1);
-                const int row = tb + b * QUADS, c = tc + part * CT;
-                if (row < B && c < C && base + (tid & 31) < outputs) {
-                    T residual = sum - y[row * SY + c];
+            for (int j = 0; j < 4; j++) {
+                const int row = tb + j * QUADS, c = tc + part * CT;
+                if (row < B && c < C && place < CT * QUADS) {
+                    T residual = o[0][j] - y[row * SY + c];
                     E[row * SE + c] = residual * scale;
                     square += residual * residual;
                 }
@@ -164,33 +179,39 @@ extern "C" __global__ void __launch_bounds__(256) resident(
         }
         #pragma unroll
         for (int far = 16; far; far /= 2) square += __shfl_xor_sync(~0u, square, far);
-        if ((tid & 31) == 0) partial[tid / 32] = square;
+        if (lane == 0) partial[tid / 32] = square;
         __syncthreads();
 
         // G = (E V) ∘ G
-        for (int item = tid; item < KT * QUADS; item += threads) {
-            const int tb = item % QUADS, tk = item / QUADS;
-            T g[4][4] = {};
-            #pragma unroll 2
-            for (int c = 0; c < OUTPUTS; c += 4) {
-                Four v[4], e[4];
+        for (int base = tid & ~31; base < KT * TILES * PARTS; base += threads) {
+            const int part = lane / 8, place = base / PARTS + lane % 8, tile = min(place, KT * TILES - 1);
+            const int tb = tile % TILES, tk = tile / TILES;
+            T g[TILE][TILE] = {};
+            #pragma unroll 1
+            for (int c = 4 * part; c < OUTPUTS; c += 4 * PARTS) {
+                Four e[TILE];
                 #pragma unroll
-                for (int j = 0; j < 4; j++) { v[j] = four(V + (c + j) * SH + 4 * tk); e[j] = four(E + (tb + j * QUADS) * SE + c); }
+                for (int j = 0; j < TILE; j++) e[j] = four(E + (tb + j * TILES) * SE + c);
                 #pragma unroll
                 for (int q = 0; q < 4; q++)
                     #pragma unroll
-                    for (int a = 0; a < 4; a++)
+                    for (int quad = 0; quad < TILE / 4; quad++) {
+                        Four v = four(V + (c + q) * SH + 4 * (tk + quad * KT));
                         #pragma unroll
-                        for (int b = 0; b < 4; b++) g[a][b] += v[q].v[a] * e[b].v[q];
+                        for (int i = 0; i < 4; i++)
+                            #pragma unroll
+                            for (int j = 0; j < TILE; j++) g[4 * quad + i][j] += v.v[i] * e[j].v[q];
+                    }
             }
-            #pragma unroll
-            for (int b = 0; b < 4; b++) {
-                T* at = G + (tb + b * QUADS) * SH + 4 * tk;
-                Four gate = four(at);
+            share<TILE, PARTS>(g, part);
+            if (place < KT * TILES)
                 #pragma unroll
-                for (int a = 0; a < 4; a++) gate.v[a] *= g[a][b];
-                *reinterpret_cast<Four*>(at) = gate;
-            }
+                for (int i = 0; i < TILE / PARTS; i++)
+                    #pragma unroll
+                    for (int j = 0; j < TILE; j++) {
+                        const int row = i + part * (TILE / PARTS);
+                        G[(tb + j * TILES) * SH + 4 * (tk + row / 4 * KT) + row % 4] *= g[i][j];
+                    }
         }
         if (tid == 0) {
             T sum = 0;
@@ -199,31 +220,42 @@ extern "C" __global__ void __launch_bounds__(256) resident(
         }
         __syncthreads();
 
-        // V += Eᵀ H and W += Gᵀ X: sums over the batch, added to the weights where they lie
-        auto add = [&](T* into, int width, const T* left, int left_stride, const T* right, int right_stride, int across, int items) {
-            for (int item = tid; item < items; item += threads) {
-                const int column = 4 * (item % across), row = 4 * (item / across);
-                T sum[4][4] = {};
+        // W += Gᵀ X and V += Eᵀ H: sums over the batch, added to the weights where they lie
+        constexpr int XT = INPUTS / TILE;
+        const int first_tiles = KT * XT, HT = NK / TILE;
+        for (int item = tid; item < first_tiles + CT * HT; item += threads) {
+            const bool low = item < first_tiles;
+            const int tile = low ? item : item - first_tiles, across = low ? XT : HT, wide = low ? SX : SH;
+            const int column = 4 * (tile % across), row = 4 * (tile / across), rows_apart = low ? 4 * KT : 4 * CT;
+            const T* left = (low ? G : E) + row;
+            const T* right = (low ? x : H) + column;
+            const int left_stride = low ? SH : SE;
+            T* into = (low ? W : V) + row * wide + column;
+            T sum[TILE][TILE] = {};
+            #pragma unroll 4
+            for (int b = 0; b < B; b++) {
+                Four l[TILE / 4], r[TILE / 4];
                 #pragma unroll
-                for (int b = 0; b < B; b++) {
-                    Four l = four(left + b * left_stride + row), r = four(right + b * right_stride + column);
-                    #pragma unroll
-                    for (int i = 0; i < 4; i++)
-                        #pragma unroll
-                        for (int j = 0; j < 4; j++) sum[i][j] += l.v[i] * r.v[j];
+                for (int q = 0; q < TILE / 4; q++) {
+                    l[q] = four(left + b * left_stride + q * rows_apart);
+                    r[q] = four(right + b * wide + q * 4 * across);
                 }
                 #pragma unroll
-                for (int i = 0; i < 4; i++) {
-                    T* at = into + (row + i) * width + column;
+                for (int i = 0; i < TILE; i++)
+                    #pragma unroll
+                    for (int j = 0; j < TILE; j++) sum[i][j] += l[i / 4].v[i % 4] * r[j / 4].v[j % 4];
+            }
+            #pragma unroll
+            for (int i = 0; i < TILE; i++)
+                #pragma unroll
+                for (int q = 0; q < TILE / 4; q++) {
+                    T* at = into + (i / 4 * rows_apart + i % 4) * wide + q * 4 * across;
                     Four now = four(at);
                     #pragma unroll
-                    for (int j = 0; j < 4; j++) now.v[j] += sum[i][j];
-                    *reinterpret_cast<Four*>(at) = now;
+                    for (int j = 0; j < 4; j++) now.v[j] += sum[i][4 * q + j];
+                    put(at, now);
                 }
-            }
-        };
-        add(W, SX, G, SH, x, SX, INPUTS / 4, KT * (INPUTS / 4));
-        add(V, SH, E, SE, H, SH, NK / 4, (NK / 4) * CT);
+        }
         asm volatile("cp.async.wait_all;");
         __syncthreads();
     }

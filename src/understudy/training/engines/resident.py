@@ -31,7 +31,7 @@ def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Te
     if len(sizes) != 3 or not isinstance(objective, SquaredError) or not optimiser.plain or batch is None:
         return False
     card = torch.cuda.get_device_properties(like.device)
-    room = card.shared_memory_per_block_optin
+    room: int = getattr(card, "shared_memory_per_block_optin", 0)
     return batch <= _LARGEST_BATCH and card.major >= 8 and _bytes(packing, batch, like.element_size()) <= room
 
 
@@ -43,7 +43,7 @@ def resident(problem: Problem, state: State, first: int, count: int) -> Float[Te
     losses = like.new_empty(len(problem), count)
     # Without biases the kernel is given the weights in their place, and leaves them alone.
     weights, biases = (state.blocks[0::2], state.blocks[1::2]) if shape.bias else (state.blocks, state.blocks)
-    kernel = _kernel(like.device, like.dtype, inputs, outputs, batch, shape.bias)
+    kernel = _kernel(like.device, like.dtype, inputs, outputs, batch, shape.bias, _tile(nodes, batch))
     room = _bytes(problem.packing, batch, like.element_size())
     if room > kernel._max_shared_mem_bytes:
         kernel.set_shared_memory_config(room)
@@ -62,16 +62,24 @@ def resident(problem: Problem, state: State, first: int, count: int) -> Float[Te
 
 
 @cache
-def _kernel(device: torch.device, dtype: torch.dtype, inputs: int, outputs: int, batch: int, bias: bool) -> Any:
-    fixed = {"D": inputs, "C": outputs, "B": batch, "BIAS": int(bias), "STREAM": int(Stream.BATCH), "ALIGN": ALIGN}
+def _kernel(
+    device: torch.device, dtype: torch.dtype, inputs: int, outputs: int, batch: int, bias: bool, tile: int
+) -> Any:
+    fixed = {"D": inputs, "C": outputs, "B": batch, "BIAS": int(bias), "TILE": tile, "ALIGN": ALIGN}
+    fixed["STREAM"] = int(Stream.BATCH)
     head = "".join(f"constexpr int {name} = {value};\n" for name, value in fixed.items())
     source = Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
     with torch.cuda.device(device):
         return torch.cuda._compile_kernel(f"typedef {_WORDS[dtype]} T;\n{head}{source}", "resident")
 
 
+def _tile(nodes: int, batch: int) -> int:
+    """Wide networks have enough tiles of 8 × 8 for all threads; narrow ones finish sooner in tiles of 4 × 4."""
+    return 8 if nodes >= 80 and batch >= 8 else 4
+
+
 def _threads(nodes: int) -> int:
-    return 128 if nodes <= 32 else 256
+    return 128 if nodes <= 128 else 256
 
 
 def _up(count: int, unit: int) -> int:
@@ -85,8 +93,9 @@ def _stride(count: int) -> int:
 def _bytes(packing: Packing, batch: int, size: int) -> int:
     """Shared memory of a network, as the kernel lays it out."""
     (inputs, nodes, outputs), bias = packing.shape.sizes, int(packing.shape.bias)
-    rows, sx, nodes4 = _up(batch, 4), _stride(inputs + bias), _up(nodes, 4)
-    sh, out4 = _stride(nodes4 + 4 * bias), _up(outputs, 4)
-    numbers = nodes4 * sx + out4 * sh + 2 * rows * sh + rows * _stride(outputs)
+    tile = _tile(nodes, batch)
+    rows, wide, high, tall = (_up(count, tile) for count in (batch, inputs + bias, nodes, outputs))
+    sx, sh = _stride(wide), _stride(high + tile * bias)
+    numbers = high * sx + tall * sh + 2 * rows * sh + rows * _stride(tall)
     numbers += 2 * rows * sx + 2 * _up(rows * outputs, 4) + 32
     return numbers * size + 2 * batch * 4
