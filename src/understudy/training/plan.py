@@ -65,7 +65,7 @@ class Plan:
 def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
     """Fewest waves that fit; a population whose parameters alone do not fit is refused."""
     state = sum(_state(member, optimiser) for member in members) * 2  # as they are, and as a piece changes them
-    working = max(_working(member, optimiser, steps, device) * at_once(member, optimiser, device) for member in members)
+    working = _working(members, optimiser, steps, device)
     waves = 1
     while True:
         cut = _cut(members, waves, device)
@@ -77,8 +77,8 @@ def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device
             break
         if waves >= max(map(len, members)):
             raise UserError(
-                f"memory: {sum(map(len, members))} networks need {sum(memory.values()) / 1e9:.1f} GB even when few are "
-                f"at work at once, and {free / 1e9:.1f} GB may be used; train fewer networks, or smaller ones"
+                f"memory: {sum(map(len, members))} networks need {sum(memory.values()) / 1e9:.3g} GB even when few are "
+                f"at work at once, and {free / 1e9:.3g} GB may be used; train fewer networks, or smaller ones"
             )
         waves *= 2
     return Plan(tuple(_row(m, optimiser, steps, device) for m in members), cut, memory, free, device)
@@ -121,13 +121,20 @@ def _state(member: Members, optimiser: Optimiser) -> int:
     return len(member) * member.packing.numbers * member.state.blocks[0].element_size() * (1 + optimiser.slots)
 
 
-def _working(member: Members, optimiser: Optimiser, steps: int, device: torch.device) -> int:
-    """Bytes a network in a piece, beside its parameters: losses, batch order, and what lies between the layers."""
-    size, sizes = member.state.blocks[0].element_size(), member.students.sizes
-    batch = optimiser.batch or member.data.train
-    between = batch * (10 * (sizes[0] + 2 * sizes[-1]) + 3 * sum(sizes[1:])) * size
-    looked = looked_at(member, device) * _look(member) // at_once(member, optimiser, device)
-    return steps * (size + 16 * (optimiser.batch or 0)) + max(between, looked)
+def _working(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device) -> int:
+    """Bytes beside parameters and data: of the pieces that are trained at the same time, then of those looked at."""
+    pieces, looks = [], []
+    for member in members:
+        size, sizes = member.state.blocks[0].element_size(), member.students.sizes
+        batch = optimiser.batch or member.data.train
+        # Losses and batch order of all steps; inputs, targets and outputs of ten; what lies between the layers.
+        each = steps * (size + 16 * (optimiser.batch or 0))
+        each += batch * (10 * (sizes[0] + 2 * sizes[-1]) + 3 * sum(sizes[1:])) * size
+        pieces.append(each * at_once(member, optimiser, device))
+        looks.append(_look(member) * looked_at(member, device))
+    if device.type == "cpu":
+        return cores() * max(*pieces, *looks)
+    return max(sum(pieces), *looks)
 
 
 def _look(member: Members) -> int:
