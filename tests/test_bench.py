@@ -239,6 +239,16 @@ def test_the_table_is_printed_with_goals_and_populations(quick, capsys):
     assert "Other programs kept the cores 40% busy meanwhile" in out
 
 
+def test_an_interrupted_bench_says_so_and_keeps_nothing(quick, capsys, monkeypatch):
+    def interrupted(device, tell, sizes):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(bench, "measure", interrupted)
+    assert cli.main() == 130
+    assert "interrupted; the same command measures anew" in capsys.readouterr().err
+    assert not list(quick.iterdir())
+
+
 def test_a_sweep_is_run_when_asked_for(quick, capsys, monkeypatch):
     from understudy.bench import sweep
 

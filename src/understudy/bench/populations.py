@@ -64,6 +64,7 @@ def costs(sizes: Sizes, device: str, tell: Tell) -> list[Cost]:
         around = tuple((before + after) / 2 for before, after in pairwise(references))
         measured.append(Cost(networks, steps, Measured(tuple(seconds)), Measured(around), _peak(device)))
         known = measured[-1].seconds.median
+        del training  # before the next is made: its memory is not the next one's
     return measured
 
 

@@ -51,11 +51,15 @@ def bench_command(words: list[str]) -> int:
     device = Study(device=options.device).resolved().device
     sizes = Sizes.of(device)
     folder = options.out / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{device}"
-    with _Steps(sizes.calls) as steps:
-        result = measure(device, steps, sizes)
-    if options.sweep:
-        print("the whole two-layer study", file=sys.stderr)
-        result = replace(result, swept=sweep(folder, device))
+    try:
+        with _Steps(sizes.calls) as steps:
+            result = measure(device, steps, sizes)
+        if options.sweep:
+            print("the whole two-layer study", file=sys.stderr)
+            result = replace(result, swept=sweep(folder, device))
+    except KeyboardInterrupt:
+        print("\nunderstudy: interrupted; the same command measures anew", file=sys.stderr)
+        return 130
     told = result.as_dict() | {"kept": str(folder / "bench.json")}
     _keep(folder, [told])
     if options.json:
@@ -114,7 +118,8 @@ class _Steps:
             from rich.progress import BarColumn, Progress, TextColumn
 
             shown = (BarColumn(30), TextColumn("{task.description}"))
-            self.bar = Progress(*shown, console=self.console, transient=True)
+            # Drawn when there is something new, and by no thread of its own, which would take from what is timed.
+            self.bar = Progress(*shown, console=self.console, transient=True, auto_refresh=False)
             self.bar.add_task("warming up", total=self.total)
             self.bar.start()
         else:
@@ -124,7 +129,7 @@ class _Steps:
     def __call__(self, what: str) -> None:
         self.done += 1
         if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=self.done, description=what)
+            self.bar.update(self.bar.task_ids[0], completed=self.done, description=what, refresh=True)
         else:
             self.console.print(f"{self.done:>3}/{self.total}   {what}", soft_wrap=True)
 
