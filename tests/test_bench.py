@@ -77,7 +77,7 @@ def test_the_object_has_what_programs_read(small):
 
 def test_numbers_lie_between_the_values_told_with_them(small):
     told = small[0].as_dict()
-    for key in ("share_of_peak", "against_plain_loop", "probe_share_by_n", "cost_by_population"):
+    for key in ("share_of_peak", "against_plain_loop", "plain_share_of_peak", "probe_share_by_n", "cost_by_population"):
         for name, value in told[key].items():
             low, high = told["spread"][key][name]
             assert low <= value <= high
@@ -184,6 +184,7 @@ def test_ratios_are_of_what_was_timed_together():
     assert told["share_of_peak"]["20"] == pytest.approx(0.224)
     assert told["spread"]["share_of_peak"]["20"] == pytest.approx((0.224, 0.672))
     assert told["against_plain_loop"]["20"] == pytest.approx(15)
+    assert told["plain_share_of_peak"]["20"] == pytest.approx(0.0224)
     assert told["probe_share"] == pytest.approx(0.25)
     assert told["cost_by_population"] == pytest.approx({"32": 2e-6, "10000": 2.5e-6})
     assert told["flatness"] == pytest.approx(1.25)

@@ -35,6 +35,12 @@ class Rates:
         return Measured(tuple(rate * self.flops / peak for rate, peak in pairs))
 
     @property
+    def plain_share_of_peak(self) -> Measured:
+        """What the plain loop takes of the peak: nothing in this precision beats it by more than one over this."""
+        pairs = zip(self.plain.values, self.peak.values, strict=True)
+        return Measured(tuple(rate * self.flops / peak for rate, peak in pairs))
+
+    @property
     def against_plain(self) -> Measured:
         pairs = zip(self.ours.values, self.plain.values, strict=True)
         return Measured(tuple(rate / plain for rate, plain in pairs))

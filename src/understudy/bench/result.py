@@ -83,6 +83,7 @@ class Bench:
             "device": self.machine,
             "share_of_peak": _by(self.rates, lambda r: r.share_of_peak.median),
             "against_plain_loop": _by(self.rates, lambda r: r.against_plain.median),
+            "plain_share_of_peak": _by(self.rates, lambda r: r.plain_share_of_peak.median),
             "probe_share": self.probing.share.median,
             "probe_share_by_n": _by(self.rates, lambda r: r.looking.share.median),
             "cost_by_population": {str(networks): cost.median for networks, cost in self.cost.items()},
@@ -94,6 +95,7 @@ class Bench:
             "spread": {
                 "share_of_peak": _by(self.rates, lambda r: r.share_of_peak.spread),
                 "against_plain_loop": _by(self.rates, lambda r: r.against_plain.spread),
+                "plain_share_of_peak": _by(self.rates, lambda r: r.plain_share_of_peak.spread),
                 "probe_share": self.probing.share.spread,
                 "probe_share_by_n": _by(self.rates, lambda r: r.looking.share.spread),
                 "cost_by_population": {str(networks): cost.spread for networks, cost in self.cost.items()},
