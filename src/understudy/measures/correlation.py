@@ -17,7 +17,7 @@ _ROUNDINGS = 16.0
 _CPU_PIECE, _CARD_PIECE = 1 << 20, 1 << 27
 
 
-class _Side(NamedTuple):
+class Side(NamedTuple):
     """Running mean and sum of squared deviations of every node of the teachers, or of the students."""
 
     mean: Float[Tensor, "net node"]
@@ -37,8 +37,8 @@ class Correlation:
     def __init__(self) -> None:
         self._count = 0
         self._dtype = torch.float64
-        self._teacher: _Side | None = None
-        self._student: _Side | None = None
+        self._teacher: Side | None = None
+        self._student: Side | None = None
         self._cross: Tensor | None = None
 
     def update(
@@ -63,10 +63,18 @@ class Correlation:
             width = max(1, piece // (t.shape[1] * max(nodes, 1))) if card else 1
             parts = [_moments(t[e : e + width], s[e : e + width], scratch) for e in range(0, max(nets, 1), width)]
             t_mean, t_square, s_mean, s_square, cross = (torch.cat(part).double() for part in zip(*parts, strict=True))
-            self._merge(t.shape[1], _Side(t_mean, t_square), _Side(s_mean, s_square), cross)
-            self._dtype = teacher.dtype
+            self.add(t.shape[1], Side(t_mean, t_square), Side(s_mean, s_square), cross, teacher.dtype)
 
-    def _merge(self, count: int, teacher: _Side, student: _Side, cross: Float[Tensor, "net teacher student"]) -> None:
+    def add(
+        self,
+        count: int,
+        teacher: Side,
+        student: Side,
+        cross: Float[Tensor, "net teacher student"],
+        dtype: torch.dtype,
+    ) -> None:
+        """Takes in samples of which the moments are known, in float64: of activations of `dtype`."""
+        self._dtype = dtype
         if self._teacher is None or self._student is None or self._cross is None:
             self._count, self._teacher, self._student, self._cross = count, teacher, student, cross
             return
@@ -75,7 +83,7 @@ class Correlation:
         t_shift, s_shift = teacher.mean - self._teacher.mean, student.mean - self._student.mean
         self._cross = self._cross + cross + weight * (t_shift.unsqueeze(2) * s_shift.unsqueeze(1))
         self._teacher, self._student = (
-            _Side(
+            Side(
                 old.mean + shift * (count / total),
                 old.square + new.square + weight * shift.square(),
             )
@@ -93,7 +101,7 @@ class Correlation:
         rho = torch.where(live, self._cross * t.unsqueeze(2) * s.unsqueeze(1), 0.0)
         return rho.clamp(-1.0, 1.0).to(self._dtype)
 
-    def _inverse_length(self, side: _Side) -> Float[Tensor, "net node"]:
+    def _inverse_length(self, side: Side) -> Float[Tensor, "net node"]:
         """One over the length of each node's centred activations; 0 for a node that is dead or not finite."""
         noise = _ROUNDINGS * torch.finfo(self._dtype).eps * side.mean
         # NaN fails the comparison, and one over infinity is 0.

@@ -13,13 +13,13 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data import Source
 from understudy.nets import Population
-from understudy.training.engines import ENGINES, choose
+from understudy.training.engines import ENGINES, choose, looking
 from understudy.training.group import Group, Members, Part
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
 from understudy.training.plan import Plan, at_once, available, looked_at, planned, splits
-from understudy.training.probe import Reading, loss, read
+from understudy.training.probe import Reading, loss, quick_read, read
 from understudy.training.problem import Problem
 from understudy.training.records import METRICS, NODES, joined, metric_rows, node_rows
 from understudy.training.samples import Samples
@@ -157,10 +157,12 @@ class Training:
                 self._first_loss(wave)
             jobs = []
             for part in wave:
+                if looking.suits(part.member.students, part.member.teacher.sizes[1], self.objective):
+                    self.samples.answers(part)
                 self.samples.evaluation(part)
                 inside = torch.nonzero(shown[part.member.ids[part.which]]).flatten()
                 jobs += [(part, piece) for piece in splits(inside, looked_at(part.member, self.device))]
-            for (part, piece), reading in zip(jobs, side_by_side(self._read, jobs, self.device), strict=True):
+            for (part, piece), reading in zip(jobs, abreast(self._read, jobs, self.device), strict=True):
                 ids, finite = part.member.ids[part.which[piece]], reading.eval_loss.isfinite().cpu()
                 self.diverged_at[ids[~finite]] = self.epoch * self.steps
                 if finite.any():
@@ -174,8 +176,11 @@ class Training:
     def _read(self, job: tuple[Part, Int[Tensor, "some"]]) -> Reading:
         part, piece = job
         member, where, inside = part.member, part.which[piece].to(self.device), piece.to(self.device)
-        x = self.samples.evaluation(part)[part.set_of[inside]]
-        return read(member.population()[where], member.teacher[where], x, self.objective)
+        student, teacher = member.population()[where], member.teacher[where]
+        x, sets = self.samples.evaluation(part), part.set_of[inside]
+        if looking.suits(student, teacher.sizes[1], self.objective):
+            return quick_read(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
+        return read(student, teacher, x[sets], self.objective)
 
     def _first_loss(self, wave: Sequence[Part]) -> None:
         """Before the first step the training loss is that over the whole training set."""

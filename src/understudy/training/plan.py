@@ -71,7 +71,7 @@ def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device
         cut = _cut(members, waves, device)
         data = [_data(wave) for wave in cut]
         memory = {"parameters": state, "work": working} | {
-            name: max(each[name] for each in data) for name in ("inputs", "targets", "evaluation")
+            name: max(each[name] for each in data) for name in ("inputs", "targets", "evaluation", "answers")
         }
         if sum(memory.values()) <= free:
             break
@@ -155,20 +155,17 @@ def _cut(members: Sequence[Members], waves: int, device: torch.device) -> tuple[
 
 def _data(wave: Sequence[Part]) -> dict[str, int]:
     """Bytes of the samples that a wave needs; parts that share them count once."""
-    inputs: dict[object, int] = {}
-    targets: dict[object, int] = {}
-    evaluation: dict[object, int] = {}
+    named: dict[str, dict[object, int]] = {name: {} for name in ("inputs", "targets", "evaluation", "answers")}
     for part in wave:
         member = part.member
         key = (id(member.data), member.students.dtype)
         size, (into, *_, out) = member.state.blocks[0].element_size(), member.students.sizes
-        inputs[key, *part.sets] = len(part.sets) * member.data.train * into * size
-        evaluation[key, *part.sets] = len(part.sets) * member.data.evaluation * into * size
-        targets[key, member.teacher_id, *part.teachers] = len(part.teachers) * member.data.train * out * size
-    return {
-        name: sum(each.values())
-        for name, each in (("inputs", inputs), ("targets", targets), ("evaluation", evaluation))
-    }
+        sets, asked = (key, *part.sets), (key, member.teacher_id, *part.teachers)
+        named["inputs"][sets] = len(part.sets) * member.data.train * into * size
+        named["evaluation"][sets] = len(part.sets) * member.data.evaluation * into * size
+        named["targets"][asked] = len(part.teachers) * member.data.train * out * size
+        named["answers"][asked] = len(part.teachers) * member.data.evaluation * sum(member.teacher.sizes[1:]) * size
+    return {name: sum(each.values()) for name, each in named.items()}
 
 
 def _row(member: Members, optimiser: Optimiser, steps: int, device: torch.device) -> Row:

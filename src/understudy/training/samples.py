@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy.training.engines.looking import Answers, answered, joined
 from understudy.training.group import Part
 from understudy.training.objectives import Objective
 from understudy.training.probe import cut
@@ -20,9 +21,11 @@ class Samples:
     def __init__(self, objective: Objective, device: torch.device) -> None:
         self.objective, self.device = objective, device
         self._kept: dict[tuple[object, ...], tuple[int, Tensor]] = {}
+        self._answers: dict[tuple[object, ...], Answers] = {}
 
     def forget(self) -> None:
         self._kept.clear()
+        self._answers.clear()
 
     def inputs(self, part: Part, epoch: int) -> Float[Tensor, "set sample in"]:
         data, dtype = part.member.data, part.member.students.dtype
@@ -53,6 +56,20 @@ class Samples:
             lambda seed: data.evaluating(seed, dtype=dtype, device=self.device),
             part.sets,
         )
+
+    def answers(self, part: Part) -> Answers:
+        """What teachers do on the evaluation sets of their networks."""
+        member, x = part.member, self.evaluation(part)
+        seeds = [member.seeds[network] for network in part.teachers]
+        key = (id(member.data), member.teacher_id, x.dtype, *part.teachers, *seeds)
+        if key not in self._answers:
+            place = {seed: i for i, seed in enumerate(part.sets)}
+
+            def answer(network: int) -> Answers:
+                return answered(member.teacher[network], x[place[member.seeds[network]]].unsqueeze(0), self.objective)
+
+            self._answers[key] = joined(side_by_side(answer, part.teachers, self.device))
+        return self._answers[key]
 
     def _once(
         self, key: tuple[object, ...], version: int, make: Callable[[int], Tensor], items: Sequence[int]

@@ -1,25 +1,16 @@
 // Plain SGD of two-layer networks, one thread block a network: its weights lie in shared memory for all the steps of a
-// launch. A thread computes tiles of TILE × TILE numbers, since every number read from shared memory must serve several
-// products. Compiled for one number type T, one number of inputs D, outputs C, samples a batch B; the nodes n are free.
+// launch. A thread computes tiles of TILE × TILE numbers. Compiled, after tiles.cu, for one number type T, one number of
+// inputs D, outputs C, samples a batch B; the nodes n are free.
 //
-// In shared memory, rows padded so that eight rows in a line touch all banks:
 //   W[k][i]  first weights, V[c][k] second weights; the biases are one more column, which meets a 1
 //   X[b][i]  inputs of the batch, Y[b][c] targets: two of each, the next being copied while one is used
 //   H[b][k]  activations, G[b][k] gates and then what comes back through them, E[b][c] scaled residuals
 
 typedef unsigned int word;
-struct alignas(16) Four { T v[4]; };
-
-__host__ __device__ constexpr int up(int count, int unit) { return (count + unit - 1) / unit * unit; }
-__host__ __device__ constexpr int stride(int count) { return up(count, 4) % 8 ? up(count, 4) : up(count, 4) + 4; }
-
 constexpr int PARTS = 4;                                  // lanes that share a sum, eight apart
 constexpr int ROWS = up(B, TILE), TILES = ROWS / TILE;    // samples, and how many tiles they make
 constexpr int INPUTS = up(D + BIAS, TILE), SX = stride(INPUTS);
 constexpr int OUTPUTS = up(C, TILE), SE = stride(OUTPUTS), SY = C;
-
-__device__ __forceinline__ Four four(const T* p) { return *reinterpret_cast<const Four*>(p); }
-__device__ __forceinline__ void put(T* p, Four f) { *reinterpret_cast<Four*>(p) = f; }
 
 // Philox4x32-10, as in _random.py: the rows of a step's batch are a function of (seed, step).
 __device__ int drawn(long long seed, long long step, int place, int samples) {
@@ -46,41 +37,6 @@ template <int WIDE, int STRIDE> __device__ void fetch(T* into, const T* from, co
         word to = (word)__cvta_generic_to_shared(reinterpret_cast<char*>(into + row * STRIDE) + part * BYTES);
         const char* at = reinterpret_cast<const char*>(from + (long long)rows[row] * WIDE) + part * BYTES;
         asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(to), "l"(at), "n"(BYTES));
-    }
-}
-
-// sum[i][j] += Σ left[i][k]·right[j][k] over the quads of four k that fall to this lane; rows lie a stride apart.
-template <int I, int J> __device__ __forceinline__ void dot(
-    T (&sum)[I][J], const T* left, int left_stride, const T* right, int right_stride, int from, int until, int by
-) {
-    #pragma unroll 1
-    for (int k = from; k < until; k += by) {
-        Four r[J];
-        #pragma unroll
-        for (int j = 0; j < J; j++) r[j] = four(right + j * right_stride + k);
-        #pragma unroll
-        for (int i = 0; i < I; i++) {
-            Four l = four(left + i * left_stride + k);
-            #pragma unroll
-            for (int q = 0; q < 4; q++)
-                #pragma unroll
-                for (int j = 0; j < J; j++) sum[i][j] += l.v[q] * r[j].v[q];
-        }
-    }
-}
-
-// Lanes that hold parts of the same sums add them up: of I rows each keeps I / COUNT, from row part·I / COUNT on.
-template <int I, int COUNT, int ALL, int J> __device__ __forceinline__ void share(T (&sum)[ALL][J], int part) {
-    if constexpr (COUNT > 1) {
-        const bool upper = part & COUNT / 2;
-        #pragma unroll
-        for (int i = 0; i < I / 2; i++)
-            #pragma unroll
-            for (int j = 0; j < J; j++) {
-                T kept = upper ? sum[i + I / 2][j] : sum[i][j], given = upper ? sum[i][j] : sum[i + I / 2][j];
-                sum[i][j] = kept + __shfl_xor_sync(~0u, given, 16 / (ALL / I));
-            }
-        share<I / 2, COUNT / 2, ALL, J>(sum, part);
     }
 }
 

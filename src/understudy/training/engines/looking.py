@@ -1,0 +1,116 @@
+"""A look at two-layer networks on a CUDA card in one pass over the samples (looking.cu)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from understudy.nets import Population
+from understudy.training.engines import card
+from understudy.training.engines.card import stride, up
+from understudy.training.objectives import Objective, SquaredError
+
+_SAMPLES = 32
+_BLOCKS = 2_000
+"""Thread blocks to aim at: several for every multiprocessor."""
+
+
+class Answers(NamedTuple):
+    """What teachers answer on their evaluation sets; activations centred, and their means and squared lengths."""
+
+    hidden: tuple[Float[Tensor, "teacher sample node"], ...]
+    mean: tuple[Float[Tensor, "teacher node"], ...]
+    square: tuple[Float[Tensor, "teacher node"], ...]
+    target: Float[Tensor, "teacher sample out"]
+
+
+def answered(teacher: Population, x: Float[Tensor, "net sample in"], objective: Objective) -> Answers:
+    """The answers of teachers, each on inputs of its own."""
+    activations = teacher.activations(x)
+    means = tuple(h.double().mean(1) for h in activations.hidden)
+    hidden = tuple(h - mean.to(h.dtype).unsqueeze(1) for h, mean in zip(activations.hidden, means, strict=True))
+    squares = tuple(h.double().square().sum(1) for h in hidden)
+    return Answers(hidden, means, squares, objective.target(activations.output))
+
+
+def joined(answers: Sequence[Answers]) -> Answers:
+    """Those of several teachers of one shape, stacked."""
+    hidden, means, squares = (
+        tuple(torch.cat(layer) for layer in zip(*field, strict=True))
+        for field in zip(*(each[:3] for each in answers), strict=True)
+    )
+    return Answers(hidden, means, squares, torch.cat([each.target for each in answers]))
+
+
+class Moments(NamedTuple):
+    """What losses and correlations are made of, in float64."""
+
+    loss: Float[Tensor, "net"]
+    mean: Float[Tensor, "net student"]
+    square: Float[Tensor, "net student"]
+    cross: Float[Tensor, "net teacher student"]
+
+
+def suits(student: Population, nodes: int, objective: Objective) -> bool:
+    """Whether the kernel can look at these students, of teachers with so many nodes."""
+    if len(student.sizes) != 3 or not isinstance(objective, SquaredError):
+        return False
+    return _bytes(student, nodes) <= card.room(student.layers[0].weight)
+
+
+def moments(
+    student: Population,
+    x: Float[Tensor, "set sample in"],
+    set_of: Int[Tensor, "net"],
+    answers: Answers,
+    teacher_of: Int[Tensor, "net"],
+) -> Moments:
+    """Of every network on its set of inputs, against its teacher's answers."""
+    (w, b), (v, b2) = student.layers
+    (inputs, nodes, outputs), samples, teacher = student.sizes, x.shape[1], answers.hidden[0]
+    m, nets, like = teacher.shape[2], len(student), w
+    slab = up(-(-samples * nets // _BLOCKS), _SAMPLES)
+    slabs = -(-samples // slab)
+    sums, pivots = like.new_empty(nets, slabs, m + 2, nodes), like.new_empty(nets, nodes)
+    errors = like.new_empty(nets, slabs, dtype=torch.float64)
+    none = like.new_empty(0)
+    card.launch(
+        "looking",
+        like,
+        {"D": inputs, "C": outputs, "M": m, "BIAS": int(b is not None), "TILE": _tile(nodes)},
+        grid=(slabs, nets),
+        threads=128 if nodes <= 32 else 256,
+        shared=_bytes(student, m),
+        arguments=[
+            *(x, answers.target, teacher, set_of, teacher_of),
+            *(t.contiguous() for t in (w, none if b is None else b, v, none if b2 is None else b2)),
+            *(sums, pivots, errors, nodes, samples, slab, float(student.slope)),
+        ],
+    )
+    whole = sums.double().sum(1)
+    cross, moved, squares = whole[:, :m], whole[:, m], whole[:, m + 1]
+    return Moments(
+        errors.sum(1) / (samples * outputs),
+        pivots.double() + moved / samples,
+        squares - moved.square() / samples,
+        cross,
+    )
+
+
+def _tile(nodes: int) -> int:
+    """Narrow networks take small tiles: fewer registers, so more of them at once."""
+    return 8 if nodes >= 80 else 4
+
+
+def _bytes(student: Population, m: int) -> int:
+    """Shared memory of a block, as the kernel lays it out."""
+    (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
+    tile, teachers = _tile(nodes), up(m + 1, 4)
+    sx, sh = stride(up(inputs + bias, 4)), stride(up(nodes, tile) + tile * bias)
+    numbers = up(nodes, tile) * sx + (up(outputs, tile) + _SAMPLES + teachers + 4 + 1) * sh
+    numbers += _SAMPLES * (sx + stride(teachers))
+    return numbers * student.layers[0].weight.element_size() + 32 * 8

@@ -1,0 +1,45 @@
+// Products in tiles: what the kernels share. Every number read from shared memory must serve several products, or reading
+// takes longer than multiplying; rows are padded so that eight rows in a line touch all banks.
+
+struct alignas(16) Four { T v[4]; };
+
+__host__ __device__ constexpr int up(int count, int unit) { return (count + unit - 1) / unit * unit; }
+__host__ __device__ constexpr int stride(int count) { return up(count, 4) % 8 ? up(count, 4) : up(count, 4) + 4; }
+
+__device__ __forceinline__ Four four(const T* p) { return *reinterpret_cast<const Four*>(p); }
+__device__ __forceinline__ void put(T* p, Four f) { *reinterpret_cast<Four*>(p) = f; }
+
+// sum[i][j] += Σ left[i][k]·right[j][k] over the quads of four k that fall to this lane; rows lie a stride apart.
+template <int I, int J> __device__ __forceinline__ void dot(
+    T (&sum)[I][J], const T* left, int left_stride, const T* right, int right_stride, int from, int until, int by
+) {
+    #pragma unroll 1
+    for (int k = from; k < until; k += by) {
+        Four r[J];
+        #pragma unroll
+        for (int j = 0; j < J; j++) r[j] = four(right + j * right_stride + k);
+        #pragma unroll
+        for (int i = 0; i < I; i++) {
+            Four l = four(left + i * left_stride + k);
+            #pragma unroll
+            for (int q = 0; q < 4; q++)
+                #pragma unroll
+                for (int j = 0; j < J; j++) sum[i][j] += l.v[q] * r[j].v[q];
+        }
+    }
+}
+
+// Lanes that hold parts of the same sums add them up: of I rows each keeps I / COUNT, from row part·I / COUNT on.
+template <int I, int COUNT, int ALL, int J> __device__ __forceinline__ void share(T (&sum)[ALL][J], int part) {
+    if constexpr (COUNT > 1) {
+        const bool upper = part & COUNT / 2;
+        #pragma unroll
+        for (int i = 0; i < I / 2; i++)
+            #pragma unroll
+            for (int j = 0; j < J; j++) {
+                T kept = upper ? sum[i + I / 2][j] : sum[i][j], given = upper ? sum[i][j] : sum[i + I / 2][j];
+                sum[i][j] = kept + __shfl_xor_sync(~0u, given, 16 / (ALL / I));
+            }
+        share<I / 2, COUNT / 2, ALL, J>(sum, part);
+    }
+}
