@@ -45,7 +45,8 @@ class Members:
         self.teacher = group.teacher.to(device, dtype=group.students.dtype)
         self.teacher_id = id(group.teacher)
         self.data = group.data
-        self.engine = "batched"
+        self.engine, self.quick = "batched", False
+        """Which engine takes its steps, and whether the quick way to look at it will do."""
         self.ids = torch.arange(first, first + len(group.students))
         self.packing = Packing(self.students.shape)
         like = self.students.layers[0].weight

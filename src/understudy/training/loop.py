@@ -13,7 +13,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data import Source
 from understudy.nets import Population
-from understudy.training.engines import ENGINES, choose, looking
+from understudy.training.engines import ENGINES, choose, looking, resident
 from understudy.training.group import Group, Members, Part
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
@@ -75,7 +75,13 @@ class Training:
         firsts = [sum(len(g.students) for g in groups[:i]) for i in range(len(groups))]
         self.members = [Members(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
         for member in self.members:
-            member.engine = engine or choose(member.packing, self.objective, optimiser, member.state.blocks[0])
+            like = member.state.blocks[0]
+            member.engine = engine or choose(member.packing, self.objective, optimiser, like)
+            member.quick = looking.suits(member.students, member.teacher.sizes[1], self.objective)
+            if member.engine == "resident":
+                resident.prepare(member.packing, optimiser, like)
+            if member.quick:
+                looking.prepare(member.students)
         free = available(self.device) if memory is None else memory
         self.plan: Plan = planned(self.members, optimiser, steps, self.device, free)
         self.samples = Samples(self.objective, self.device)
@@ -157,7 +163,7 @@ class Training:
                 self._first_loss(wave)
             jobs = []
             for part in wave:
-                if looking.suits(part.member.students, part.member.teacher.sizes[1], self.objective):
+                if part.member.quick:
                     self.samples.answers(part)
                 self.samples.evaluation(part)
                 inside = torch.nonzero(shown[part.member.ids[part.which]]).flatten()
@@ -178,7 +184,7 @@ class Training:
         member, where, inside = part.member, part.which[piece].to(self.device), piece.to(self.device)
         student, teacher = member.population()[where], member.teacher[where]
         x, sets = self.samples.evaluation(part), part.set_of[inside]
-        if looking.suits(student, teacher.sizes[1], self.objective):
+        if member.quick:
             return quick_read(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
         return read(student, teacher, x[sets], self.objective)
 

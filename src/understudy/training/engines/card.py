@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
 _NUMBERS = {torch.float32: "float", torch.float64: "double"}
+_kernels: dict[tuple[object, ...], Future[Any]] = {}
+_compilers = ThreadPoolExecutor(4, thread_name_prefix="compiler")
+_lock = Lock()
 
 
 def room(like: Tensor) -> int:
@@ -31,19 +35,27 @@ def launch(
     arguments: Sequence[Any],
 ) -> None:
     """Run the kernel of `name`.cu, for numbers of `like`'s kind, where it is."""
-    kernel = _kernel(name, like.device, like.dtype, tuple(constants.items()))
+    kernel = prepare(name, like, constants).result()
     if shared > kernel._max_shared_mem_bytes:
         kernel.set_shared_memory_config(shared)
     stream = torch.cuda.current_stream(like.device)
     kernel(grid=(*grid, 1), block=(threads, 1, 1), args=list(arguments), shared_mem=shared, stream=stream)
 
 
-@cache
-def _kernel(name: str, device: torch.device, dtype: torch.dtype, constants: tuple[tuple[str, int], ...]) -> Any:
-    head = f"typedef {_NUMBERS[dtype]} T;\n" + "".join(f"constexpr int {key} = {value};\n" for key, value in constants)
+def prepare(name: str, like: Tensor, constants: dict[str, int]) -> Future[Any]:
+    """Begin to compile a kernel that will be needed, if nobody has: it takes about a second, beside other work."""
+    key = (name, like.device, like.dtype, *constants.items())
+    with _lock:
+        if key not in _kernels:
+            _kernels[key] = _compilers.submit(_compile, name, like.device, like.dtype, constants)
+        return _kernels[key]
+
+
+def _compile(name: str, device: torch.device, dtype: torch.dtype, constants: dict[str, int]) -> Any:
+    head = "".join(f"constexpr int {key} = {value};\n" for key, value in constants.items())
     source = [Path(__file__).with_name(f"{part}.cu").read_text(encoding="utf-8") for part in ("tiles", name)]
     with torch.cuda.device(device):
-        return torch.cuda._compile_kernel("\n".join((head, *source)), name)
+        return torch.cuda._compile_kernel("\n".join((f"typedef {_NUMBERS[dtype]} T;", head, *source)), name)
 
 
 def up(count: int, unit: int) -> int:

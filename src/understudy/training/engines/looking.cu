@@ -1,6 +1,6 @@
 // A look at two-layer networks on many samples: squared errors, and what correlations with the teacher's nodes are made
 // of. A thread block takes one network through one slab of the samples, SAMPLES at a time, with the weights in shared
-// memory. Compiled, after tiles.cu, for one number type T, D inputs, C outputs, M teacher nodes; the nodes n are free.
+// memory. Compiled, after tiles.cu, for one number type T, D inputs, C outputs; the nodes n and the teacher's nodes M are free.
 //
 //   W[k][i], V[c][k]  weights, biases as one more column, which meets a 1
 //   X[b][i]  inputs, S[b][j]  centred activations of the teacher, and a 1
@@ -10,16 +10,16 @@
 typedef unsigned int word;
 constexpr int SAMPLES = 32;
 constexpr int INPUTS = up(D + BIAS, 4), SX = stride(INPUTS), OUTPUTS = up(C, TILE);
-constexpr int TEACHERS = up(M + 1, 4), SS = stride(TEACHERS), SUMS = M + 2;
 
 extern "C" __global__ void __launch_bounds__(256) looking(
     const T* inputs, const T* targets, const T* teacher, const long long* set_of, const long long* teacher_of,
     const T* weight, const T* bias, const T* weight2, const T* bias2, T* sums, T* pivots, double* errors,
-    int n, int samples, int slab, double below
+    int n, int M, int samples, int slab, double below
 ) {
     extern __shared__ __align__(16) char room[];
     const int net = blockIdx.y, tid = threadIdx.x, threads = blockDim.x, lane = tid & 31;
     const int NP = up(n, TILE), NK = NP + TILE * BIAS, SH = stride(NK), KT = NP / TILE;
+    const int TEACHERS = up(M + 1, 4), SS = stride(TEACHERS), SUMS = M + 2;
     const int from = blockIdx.x * slab, until = min(from + slab, samples);
     const T slope = (T)below;
     T* W = reinterpret_cast<T*>(room);

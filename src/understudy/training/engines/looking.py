@@ -71,7 +71,7 @@ def moments(
 ) -> Moments:
     """Of every network on its set of inputs, against its teacher's answers."""
     (w, b), (v, b2) = student.layers
-    (inputs, nodes, outputs), samples, teacher = student.sizes, x.shape[1], answers.hidden[0]
+    (_, nodes, outputs), samples, teacher = student.sizes, x.shape[1], answers.hidden[0]
     m, nets, like = teacher.shape[2], len(student), w
     slab = up(-(-samples * nets // _BLOCKS), _SAMPLES)
     slabs = -(-samples // slab)
@@ -81,14 +81,14 @@ def moments(
     card.launch(
         "looking",
         like,
-        {"D": inputs, "C": outputs, "M": m, "BIAS": int(b is not None), "TILE": _tile(nodes)},
+        _constants(student),
         grid=(slabs, nets),
         threads=128 if nodes <= 32 else 256,
         shared=_bytes(student, m),
         arguments=[
             *(x, answers.target, teacher, set_of, teacher_of),
             *(t.contiguous() for t in (w, none if b is None else b, v, none if b2 is None else b2)),
-            *(sums, pivots, errors, nodes, samples, slab, float(student.slope)),
+            *(sums, pivots, errors, nodes, m, samples, slab, float(student.slope)),
         ],
     )
     whole = sums.double().sum(1)
@@ -99,6 +99,16 @@ def moments(
         squares - moved.square() / samples,
         cross,
     )
+
+
+def prepare(student: Population) -> None:
+    """Begin to compile what these networks will need."""
+    card.prepare("looking", student.layers[0].weight, _constants(student))
+
+
+def _constants(student: Population) -> dict[str, int]:
+    (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
+    return {"D": inputs, "C": outputs, "BIAS": bias, "TILE": _tile(nodes)}
 
 
 def _tile(nodes: int) -> int:

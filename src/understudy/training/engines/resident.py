@@ -28,15 +28,14 @@ def resident(problem: Problem, state: State, first: int, count: int) -> Float[Te
     """Engine (see `Engine`): the steps of every network in one launch."""
     shape, batch, like = problem.packing.shape, problem.optimiser.batch, problem.inputs
     assert batch is not None
-    inputs, nodes, outputs = shape.sizes
+    nodes = shape.sizes[1]
     losses = like.new_empty(len(problem), count)
     # Without biases the kernel is given the weights in their place, and leaves them alone.
     weights, biases = (state.blocks[0::2], state.blocks[1::2]) if shape.bias else (state.blocks, state.blocks)
-    constants = {"D": inputs, "C": outputs, "B": batch, "BIAS": int(shape.bias), "TILE": _tile(nodes, batch)}
     card.launch(
         "resident",
         like,
-        constants | {"ALIGN": ALIGN, "STREAM": int(Stream.BATCH)},
+        _constants(problem.packing, batch),
         grid=(len(problem), 1),
         threads=128 if nodes <= 128 else 256,
         shared=_bytes(problem.packing, batch, like),
@@ -47,6 +46,18 @@ def resident(problem: Problem, state: State, first: int, count: int) -> Float[Te
         ],
     )
     return losses
+
+
+def prepare(packing: Packing, optimiser: Optimiser, like: Tensor) -> None:
+    """Begin to compile what these networks will need."""
+    if optimiser.batch is not None:
+        card.prepare("resident", like, _constants(packing, optimiser.batch))
+
+
+def _constants(packing: Packing, batch: int) -> dict[str, int]:
+    (inputs, nodes, outputs), bias = packing.shape.sizes, int(packing.shape.bias)
+    sizes = {"D": inputs, "C": outputs, "B": batch, "BIAS": bias, "TILE": _tile(nodes, batch)}
+    return sizes | {"ALIGN": ALIGN, "STREAM": int(Stream.BATCH)}
 
 
 def _tile(nodes: int, batch: int) -> int:
