@@ -1,0 +1,108 @@
+"""On a CUDA card: looking in one pass is looking plainly, and a whole training agrees with the processor's."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import torch
+
+from problems import gaussians, population
+from understudy import students as starts
+from understudy import teachers
+from understudy.data import Gaussian
+from understudy.training import SGD, Adam, Group, SquaredError, Training, train
+from understudy.training.engines import looking
+from understudy.training.engines.card import room
+from understudy.training.engines.looking import answered
+from understudy.training.probe import quick_read, read
+
+needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+
+
+def test_our_kernels_are_not_for_processors():
+    assert room(torch.zeros(1)) == 0
+    assert not looking.suits(population((3, 4, 2), 1), 2, SquaredError())
+
+
+@needs_card
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
+@pytest.mark.parametrize(("sizes", "nodes"), [((5, 8, 3), 4), ((100, 20, 50), 20), ((7, 33, 10), 5), ((1, 1, 1), 1)])
+def test_a_look_in_one_pass_is_a_plain_look(sizes, nodes, bias, dtype):
+    student = population(sizes, 3, slope=0.1, bias=bias, dtype=dtype).to("cuda")
+    teacher = population((sizes[0], nodes, sizes[2]), 3, slope=0.1, bias=bias, first_seed=50, dtype=dtype).to("cuda")
+    # A node far from zero and one that never fires: neither may turn rounding into correlation.
+    if bias:
+        student.layers[0].bias[0, 0] = 1e4
+        student.layers[0].bias[1, 0] = -1e4
+        student.layers[0].weight[2, 0] = 0.0
+    x, sets = gaussians(7, 2, 777, sizes[0], dtype=dtype).cuda(), torch.tensor([0, 1, 0], device="cuda")
+    assert looking.suits(student, nodes, SquaredError())
+    answers = answered(teacher, x[sets], SquaredError())
+    quick = quick_read(student, teacher, x, sets, answers, torch.arange(3, device="cuda"))
+    plain = read(student, teacher, x[sets], SquaredError())
+    near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
+    torch.testing.assert_close(quick.eval_loss, plain.eval_loss, **near)
+    torch.testing.assert_close(quick.layers[0].correlation, plain.layers[0].correlation, **near)
+
+
+@needs_card
+def test_training_on_a_card_agrees_with_the_processor():
+    teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 17))
+    shapes = [starts.gaussian(teacher, multiple=m, scale=0.05) for m in (1, 2, 20)]
+    data = Gaussian(dim=20, train=1_000, evaluation=1_000)
+    here, there = (
+        train(shapes, teacher, data, SGD(0.02), epochs=10, steps=200, device=device) for device in ("cpu", "cuda")
+    )
+    for name in ("eval_loss", "train_loss"):
+        one, other = (
+            t.metrics.filter(pc.equal(t.metrics["metric"].cast(pa.string()), name)).sort_by(
+                [("epoch", "ascending"), ("network", "ascending")]
+            )
+            for t in (here, there)
+        )
+        np.testing.assert_allclose(one["value"].to_numpy(), other["value"].to_numpy(), rtol=0.01)
+    assert np.mean(recovered(here) == recovered(there)) > 0.95
+
+
+def recovered(trained):
+    """Which teacher nodes each network has found at the end."""
+    role = pc.equal(trained.nodes["role"].cast(pa.string()), "teacher")
+    last = trained.nodes.filter(pc.and_(role, pc.equal(trained.nodes["epoch"], 10)))
+    last = last.sort_by([("network", "ascending"), ("teacher", "ascending")])
+    return last["correlation"].to_numpy() > 0.95
+
+
+@needs_card
+def test_wide_and_deep_networks_and_other_optimisers_train_on_a_card_too():
+    data = Gaussian(dim=6, train=300, evaluation=200)
+    deep = teachers.regular((6, 4, 5, 3), seeds=range(1, 4))
+    flat = teachers.separated((6, 4, 3), seeds=range(1, 4))
+    for teacher, students, way in (
+        (deep, starts.like_linear(deep, multiple=2), SGD(0.05, batch=8)),
+        (flat, starts.gaussian(flat, multiple=2, scale=0.3), Adam(0.01, batch=8)),
+        (flat, starts.gaussian(flat, multiple=2_000, scale=0.001), SGD(0.01, batch=8)),
+    ):
+        groups = [Group(students, teacher, data)]
+        both = [Training(groups, way, steps=40, device=device) for device in ("cpu", "cuda")]
+        assert both[1].members[0].engine == "batched"
+        for training in both:
+            training.probe()
+            training.advance()
+            training.probe()
+        for one, other in zip(both[0].populations()[0].layers, both[1].populations()[0].layers, strict=True):
+            torch.testing.assert_close(one.weight, other.weight.cpu(), rtol=1e-3, atol=1e-4)
+
+
+@needs_card
+def test_waves_on_a_card_change_no_number():
+    teacher = teachers.separated((6, 4, 3), seeds=range(1, 9))
+    groups = [Group(starts.gaussian(teacher, multiple=2, scale=0.3), teacher, Gaussian(dim=6, train=500))]
+    whole = Training(groups, SGD(0.05, batch=8), steps=20, device="cuda")
+    need = sum(whole.plan.memory.values())
+    waves = Training(groups, SGD(0.05, batch=8), steps=20, device="cuda", memory=need - 2_000_000)
+    assert len(waves.plan.waves) > 1
+    for training in (whole, waves):
+        training.advance()
+    for one, other in zip(whole.populations()[0].layers, waves.populations()[0].layers, strict=True):
+        assert torch.equal(one.weight, other.weight)
