@@ -7,6 +7,7 @@ CPU and on a card, alone or in company, in any order: every random number of the
 import enum
 import math
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -58,7 +59,8 @@ def words(
     zero = torch.zeros((), dtype=torch.int64, device=seeds.device)
     counter = (lanes, steps & _WORD, steps >> 32, zero + int(stream))
     block = philox(counter, (seeds & _WORD, (seeds >> 32) & _WORD))
-    shape = torch.broadcast_shapes(seeds.shape, steps.shape, lanes.shape)
+    # Not torch.broadcast_shapes, which loads a whole algebra system.
+    shape = np.broadcast_shapes(seeds.shape, steps.shape, lanes.shape)
     stacked = torch.stack([word.expand(shape) for word in block], dim=-1)
     return stacked.flatten(-2)[..., :count]
 
