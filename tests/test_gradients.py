@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from engines import engines, placed, suited
 from problems import OBJECTIVES, SLOPES, gaussians, optimisers, population, problem, start
 from understudy.nets import Layer, Population
 from understudy.training import SGD, CrossEntropy, SquaredError
@@ -14,7 +15,6 @@ from understudy.training.batches import batch_indices
 from understudy.training.engines import ENGINES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-engines = pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
 RATES = (1.0, 0.25, 0.5)
 
 ACTIVATIONS = {
@@ -40,19 +40,16 @@ def autograd(students, which, x, teacher, activation, loss):
     return torch.autograd.grad(loss(h, teacher), flat)
 
 
-@engines
-@pytest.mark.parametrize("way", ["sgd", "momentum"])
+# A first step with momentum is one without, but takes the way of engines that collects the gradient first.
+@suited([(6, 9, 7, 8, 5, 4)[-depth - 1 :] for depth in (2, 3, 4, 5)], ("sgd", "momentum"))
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize("depth", [2, 3, 4, 5])
-@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("slope", SLOPES)
-def test_one_step_goes_down_the_gradient_of_autograd(engine, slope, objective, depth, bias, way):
-    # A first step with momentum is one without, but takes the way of engines that collects the gradient first.
-    students = population((6, 9, 7, 8, 5, 4)[-depth - 1 :], 3, slope=SLOPES[slope], bias=bias)
-    posed = problem(students, optimisers(batch=5, lr=RATES)[way], OBJECTIVES[objective])
-    state = start(posed, students)
-    engine.take(posed, state, 3, 1)
-    after = posed.packing.layers(state.blocks)
+def test_one_step_goes_down_the_gradient_of_autograd(engine, device, sizes, kind, objective, bias, slope):
+    students = population(sizes, 3, slope=SLOPES[slope], bias=bias)
+    posed = problem(students, optimisers(batch=5, lr=RATES)[kind], OBJECTIVES[objective])
+    state = start(posed, students.to(device))
+    ENGINES[engine].take(placed(posed, device), state, 3, 1)
+    after = posed.packing.layers(tuple(block.cpu() for block in state.blocks))
     teachers = gaussians(1001, 3, 20, students.sizes[-1])
     for which, rate in enumerate(RATES):
         rows = batch_indices(students.seeds[which : which + 1], 3, 1, 5, 20)[0, 0]
@@ -71,14 +68,14 @@ def test_one_step_goes_down_the_gradient_of_autograd(engine, slope, objective, d
 
 @engines
 @pytest.mark.parametrize("slope", SLOPES.values(), ids=SLOPES)
-def test_a_node_at_zero_lets_the_gradient_through(engine, slope):
+def test_a_node_at_zero_lets_the_gradient_through(engine, device, slope):
     # S0 sec 3: the derivative at 0 is 1. f = v σ(w x) with w = 0, v = 2, x = 3, target 1: ∂w = (0 − 1)·2·1·3 = −6.
     layers = tuple(Layer(torch.full((2, 1, 1), value, dtype=torch.float64), None) for value in (0.0, 2.0))
     students = Population(layers, torch.arange(2), slope)
-    posed = problem(students, SGD(lr=1.0, batch=None), SquaredError(), samples=1)
+    posed = problem(students, SGD(lr=1.0, batch=1), SquaredError(), samples=1)
     posed.inputs[:], posed.targets[:] = 3.0, 1.0
-    state = start(posed, students)
-    losses = engine.take(posed, state, 0, 1)
+    state = start(posed, students.to(device))
+    losses = ENGINES[engine].take(placed(posed, device), state, 0, 1)
     assert state.blocks[0][:, 0].tolist() == [6.0, 6.0] and state.blocks[1][:, 0].tolist() == [2.0, 2.0]
     assert losses.tolist() == [[1.0], [1.0]]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy.training.engines import compiled
 from understudy.training.engines.batched import batched
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
@@ -26,7 +27,10 @@ class Engine:
     """suits(packing, objective, optimiser, like): whether it can, with numbers of `like`'s kind and on its device."""
 
 
-ENGINES: dict[str, Engine] = {"batched": Engine(batched, lambda packing, objective, optimiser, like: True)}
+ENGINES: dict[str, Engine] = {
+    "compiled": Engine(compiled.compiled, compiled.suits),
+    "batched": Engine(batched, lambda packing, objective, optimiser, like: True),
+}
 """The fastest first."""
 
 

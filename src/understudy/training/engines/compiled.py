@@ -1,0 +1,67 @@
+"""Two-layer networks by plain SGD on a processor: one network at a time, its weights in cache for all its steps."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy.training.objectives import Objective, SquaredError
+from understudy.training.optimisers import Optimiser
+from understudy.training.packing import Packing, State
+from understudy.training.problem import Problem
+
+
+def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
+    """Two-layer networks on a processor, squared error, plain SGD in batches."""
+    if len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
+        return False
+    known = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    return known and optimiser.plain and optimiser.batch is not None
+
+
+def compiled(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
+    """Engine (see `Engine`): the steps of one network after the other, in compiled code."""
+    from understudy.training.engines.cpu_steps import PAD, run  # imports numba, which takes its time
+
+    shape, batch, like = problem.packing.shape, problem.optimiser.batch, problem.inputs
+    assert batch is not None
+    (dim, nodes, outputs), nets = shape.sizes, len(problem)
+
+    def room(*sizes: int) -> Tensor:
+        return like.new_zeros(*sizes[:-1], -(-sizes[-1] // PAD) * PAD)
+
+    (weight, bias), (out_weight, out_bias) = problem.packing.layers(state.blocks)
+    w, v = room(nets, nodes, dim + 1), room(nets, nodes + 1, outputs)
+    packed = [(w[:, :, :dim], weight), (v[:, :nodes, :outputs], out_weight.mT)]
+    if bias is not None and out_bias is not None:
+        packed += [(w[:, :, dim], bias), (v[:, nodes, :outputs], out_bias)]
+    for inside, outside in packed:
+        inside.copy_(outside)
+    high, broad = len(room(batch)), len(room(outputs))
+    x, h = room(high, dim + 1), room(nodes + 1, batch)
+    # Biases are weights of an input, and of a hidden node, that is always 1.
+    x[:batch, dim], h[nodes] = 1.0, 1.0
+    z, dh, dz = (room(nodes, batch) for _ in range(3))
+    y, o, delta = (room(high, outputs) for _ in range(3))
+    work = [x, room(x.shape[1], batch), z, h, dh, dz, y, o, delta, room(broad, batch)]
+    work += [torch.zeros(batch, dtype=torch.int64) for _ in range(2)]
+    scale, losses = (problem.rate * (-1.0 / batch)).to(like.dtype), like.new_empty(nets, count)
+    run(
+        w.numpy(),
+        v.numpy(),
+        tuple(tensor.numpy() for tensor in work),
+        int(shape.bias),
+        scale.numpy().dtype.type(shape.slope),
+        scale.numpy(),
+        problem.seeds.numpy(),
+        like.contiguous().numpy(),
+        problem.targets.contiguous().numpy(),
+        problem.set_of.numpy(),
+        problem.teacher_of.numpy(),
+        first,
+        losses.numpy(),
+    )
+    for inside, outside in packed:
+        outside.copy_(inside)
+    return losses

@@ -1,0 +1,245 @@
+"""The steps of two-layer networks by plain SGD, compiled for the processor it runs on: the code behind `compiled`.
+
+Every product is made of one kernel, `_tile`, whose sums stay in registers. Samples are the columns of activations, and
+inputs and outputs those of weights, so that hidden nodes, of which there may be few, are never padded. Nothing sums
+over padding, or depends on a network's neighbours or on where it lies in memory.
+"""
+
+from typing import Any, no_type_check
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from understudy._random import Stream
+
+ROWS = 8
+"""Rows of a tile: as many sums at once as hide the latency of each."""
+PAD = 8
+"""Rows of matrices are padded to a multiple of so many numbers."""
+_STREAM = int(Stream.BATCH)
+
+# In compiled code a matrix is its address, the bytes from row to row, and the bytes from column to column.
+_MATRIX = types.UniTuple(types.int64, 3)
+_INT, _INDEX = ir.IntType(64), ir.IntType(32)
+
+
+def _place(builder: Any, kind: Any, base: Any, *steps: tuple[Any, Any]) -> Any:
+    """A pointer to base + Σ count·bytes."""
+    for count, size in steps:
+        base = builder.add(base, builder.mul(count, size))
+    return builder.inttoptr(base, kind.as_pointer())
+
+
+def _shuffled(builder: Any, one: Any, other: Any, picks: list[int]) -> Any:
+    return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(_INDEX, len(picks)), picks))
+
+
+@intrinsic(prefer_literal=True)
+def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, depth: Any, add: Any) -> Any:
+    """C = A·B, or C += A·B, for 1 to ROWS rows and `width` bytes of columns; B and C have contiguous rows."""
+    lanes, size = width.literal_value * 8 // zero.bitwidth, zero.bitwidth // 8
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        rows, c, a, b, depth, add = values[2:]
+        (c, c_row, _), (a, a_row, a_column), (b, b_row, _) = (cgutils.unpack_tuple(builder, m, 3) for m in (c, a, b))
+        number = context.get_value_type(zero)
+        vector = ir.VectorType(number, lanes)
+        undefined, nothing = ir.Constant(vector, ir.Undefined), ir.Constant(vector, None)
+        kind = ir.FunctionType(vector, [vector] * 3)
+        fma = cgutils.get_or_insert_function(builder.module, kind, f"llvm.fma.v{lanes}f{zero.bitwidth}")
+        adding = builder.icmp_signed("!=", add, _INT(0))
+
+        def instance(count: int) -> None:
+            into = [_place(builder, vector, c, (_INT(r), c_row)) for r in range(count)]
+            starts = [builder.select(adding, builder.load(place, align=size), nothing) for place in into]
+            above, loop, below = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("below")
+            builder.branch(loop)
+            builder.position_at_end(loop)
+            t, sums = builder.phi(_INT), [builder.phi(vector) for _ in range(count)]
+            right, ends = builder.load(_place(builder, vector, b, (t, b_row)), align=size), []
+            for r in range(count):
+                left = builder.load(_place(builder, number, a, (_INT(r), a_row), (t, a_column)), align=size)
+                left = builder.insert_element(undefined, left, _INDEX(0))
+                left = _shuffled(builder, left, undefined, [0] * lanes)
+                ends.append(builder.call(fma, [left, right, sums[r]]))
+            after = builder.add(t, _INT(1))
+            for phi, first, last in zip((t, *sums), (_INT(0), *starts), (after, *ends), strict=True):
+                phi.add_incoming(first, above)
+                phi.add_incoming(last, loop)
+            builder.cbranch(builder.icmp_signed("<", after, depth), loop, below)
+            builder.position_at_end(below)
+            for end, place in zip(ends, into, strict=True):
+                builder.store(end, place, align=size)
+
+        done = builder.append_basic_block("done")
+        switch = builder.switch(rows, done)
+        for count in range(1, ROWS + 1):
+            switch.add_case(_INT(count), block := builder.append_basic_block(f"rows{count}"))
+            builder.position_at_end(block)
+            instance(count)
+            builder.branch(done)
+        builder.position_at_end(done)
+        return context.get_dummy_value()
+
+    return types.void(zero, width, types.int64, _MATRIX, _MATRIX, _MATRIX, types.int64, types.int64), generate
+
+
+@intrinsic
+def _turn(_: Any, zero: Any, to: Any, source: Any) -> Any:
+    """The transpose of PAD rows and columns: log₂ PAD times the first half of the rows interleaved with the last."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        vector, size, half = ir.VectorType(context.get_value_type(zero), PAD), zero.bitwidth // 8, PAD // 2
+        to, source = (
+            [_place(builder, vector, base, (_INT(r), row)) for r in range(PAD)]
+            for base, row, _ in (cgutils.unpack_tuple(builder, m, 3) for m in values[1:])
+        )
+        rows = [builder.load(place, align=size) for place in source]
+        picks = [[first + j // 2 + PAD * (j % 2) for j in range(PAD)] for first in (0, half)]
+        for _ in range(PAD.bit_length() - 1):
+            rows = [_shuffled(builder, rows[r // 2], rows[r // 2 + half], picks[r % 2]) for r in range(PAD)]
+        for row, place in zip(rows, to, strict=True):
+            builder.store(row, place, align=size)
+        return context.get_dummy_value()
+
+    return types.void(zero, _MATRIX, _MATRIX), generate
+
+
+@intrinsic
+def _ask(_: Any, address: Any) -> Any:
+    """Ask for a line of memory that is needed soon, into the second cache: the first is full of weights."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, _INDEX, _INDEX, _INDEX])
+        prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(prefetch, [builder.inttoptr(values[0], pointer), _INDEX(0), _INDEX(2), _INDEX(1)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), generate
+
+
+@njit
+@no_type_check
+def _matrix(array):
+    return np.int64(array.ctypes.data), array.strides[0], array.strides[1]
+
+
+@njit
+@no_type_check
+def _part(m, row, column):
+    return m[0] + row * m[1] + column * m[2], m[1], m[2]
+
+
+@njit
+@no_type_check
+def _tiles(zero, c, a, b, rows, depth, columns, add):
+    lanes = 64 // c[2]
+    for column in range(0, columns, lanes):
+        for row in range(0, rows, ROWS):
+            into, left, right = _part(c, row, column), _part(a, row, 0), _part(b, 0, column)
+            if column + lanes <= columns:
+                _tile(zero, 64, min(rows - row, ROWS), into, left, right, depth, add)
+            else:
+                _tile(zero, 32, min(rows - row, ROWS), into, left, right, depth, add)
+
+
+@njit
+@no_type_check
+def product(c, a, b, rows, depth, add):
+    """C = A·B, or C += A·B, for so many rows of C, so many of B, and all columns, a multiple of PAD."""
+    _tiles(c[0, 0], _matrix(c), _matrix(a), _matrix(b), rows, depth, c.shape[1], np.int64(add))
+
+
+@njit
+@no_type_check
+def transpose(to, source):
+    """For rows and columns that are multiples of PAD."""
+    for row in range(0, source.shape[0], PAD):
+        for column in range(0, source.shape[1], PAD):
+            _turn(to[0, 0], _part(_matrix(to), column, row), _part(_matrix(source), row, column))
+
+
+@njit
+@no_type_check
+def draw(rows, seed, step, samples):
+    """The rows of `batch_indices` for one seed and step: Philox as in `_random`."""
+    word, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for lane in range(0, len(rows), 4):
+        c0, c1, c2, c3 = np.uint64(lane // 4), np.uint64(step) & word, np.uint64(step) >> half, np.uint64(_STREAM)
+        k0, k1 = np.uint64(seed) & word, np.uint64(seed) >> half
+        for _ in range(10):
+            low, high = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+            c0, c1, c2, c3 = (high >> half) ^ c1 ^ k0, high & word, (low >> half) ^ c3 ^ k1, low & word
+            k0, k1 = (k0 + np.uint64(0x9E3779B9)) & word, (k1 + np.uint64(0xBB67AE85)) & word
+        for i, bits in enumerate((c0, c1, c2, c3)):
+            if lane + i < len(rows):
+                rows[lane + i] = np.int64((bits * np.uint64(samples)) >> half)
+
+
+@njit
+@no_type_check
+def _fetch(table, rows, into, coming):
+    """Copy rows of a table, and ask for those of the next step."""
+    for i in range(len(rows)):
+        row = table[rows[i]]
+        for column in range(len(row)):
+            into[i, column] = row[column]
+        for byte in range(0, table.strides[0], 64):
+            _ask(table.ctypes.data + coming[i] * table.strides[0] + byte)
+
+
+@njit
+@no_type_check
+def _bend(z, source, to, slope):
+    """Activations (source z) and gradients alike: as they are where z ≥ 0, times the slope below."""
+    for k in range(z.shape[0]):
+        for i in range(z.shape[1]):
+            to[k, i] = source[k, i] if z[k, i] >= 0 else slope * source[k, i]
+
+
+@njit(fastmath={"reassoc"})
+@no_type_check
+def _residual(o, y, delta, scale):
+    """Scaled residuals; returns the sum of squares of what they are scaled from. Padding is zero, and stays so."""
+    total = scale - scale
+    for i in range(len(o)):
+        difference = o[i] - y[i]
+        total += difference * difference
+        delta[i] = scale * difference
+    return total
+
+
+@no_type_check
+def _steps(ws, vs, work, bias, slope, scale, seeds, inputs, targets, set_of, teacher_of, first, losses):
+    """All steps of every network. w[node, input] has its bias as last column, v[node, output] as last row."""
+    x, x_t, z, h, dh, dz, y, o, delta, delta_t, rows, coming = work
+    nodes, batch, samples, dim, outputs = len(z), len(rows), inputs.shape[1], inputs.shape[2], targets.shape[2]
+    h_t = h.T
+    for e in range(len(ws)):
+        w, v, ours, theirs = ws[e], vs[e], inputs[set_of[e]], targets[teacher_of[e]]
+        draw(coming, seeds[e], first, samples)
+        for step in range(losses.shape[1]):
+            rows, coming = coming, rows
+            draw(coming, seeds[e], first + step + 1, samples)
+            _fetch(ours, rows, x, coming)
+            _fetch(theirs, rows, y, coming)
+            transpose(x_t, x)
+            product(z, w, x_t, nodes, dim + bias, False)
+            _bend(z, z, h, slope)
+            product(o, h_t, v, batch, nodes + bias, False)
+            losses[e, step] = _residual(o.ravel(), y.ravel(), delta.ravel(), scale[e]) / (batch * outputs)
+            transpose(delta_t, delta)
+            product(dh, v, delta_t, nodes, outputs, False)
+            _bend(z, dh, dz, slope)
+            product(v, h, delta, nodes + bias, batch, True)
+            product(w, dz, x, nodes, batch, True)
+
+
+try:
+    run = njit(nogil=True, cache=True)(_steps)
+except RuntimeError:  # there is no folder to keep compiled code in
+    run = njit(nogil=True)(_steps)
