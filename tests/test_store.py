@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,11 +16,13 @@ from safetensors import SafetensorError, safe_open
 
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
-from understudy.store import Claim, Run
+from understudy.store import Claim, Run, tables
 from understudy.store.config import from_toml, name, to_toml
 from understudy.store.environment import environment
 from understudy.store.files import disk_errors, whole, write_json, write_text
-from understudy.store.folder import RunFolder, write_table
+from understudy.store.folder import RunFolder
+from understudy.store.keeper import Keeper
+from understudy.store.tables import write_table
 from understudy.store.weights import read_weights, write_weights
 
 CONFIG = {"study": "two-layer", "format": 1, "options": {"seeds": 2, "lr": 0.01}}
@@ -135,12 +138,14 @@ def test_a_folder_goes_on_from_its_last_whole_epoch(tmp_path):
         assert folder.state() is None
         for epoch in range(3):
             folder.save(epoch, rows(epoch), {"epoch": torch.tensor(epoch)}, 1.5 * epoch)
-        write_table(folder.progress / "metrics-000003.parquet", rows(9)["metrics"])  # of an epoch that was cut off
+        write_table(folder.progress / "metrics-000004.parquet", rows(9)["metrics"])  # of epochs that were cut off
     with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         state, seconds = folder.state()
         assert (int(state["epoch"]), seconds) == (2, 3.0)
-        folder.save(3, rows(3), {"epoch": torch.tensor(3)}, 4.0)
-        folder.gather(["metrics"], 3)
+        with Keeper(folder, ["metrics"], 2) as keeper:
+            keeper.add(rows(3))
+            keeper.save(3, {"epoch": torch.tensor(3)}, 4.0, lambda: None)
+            keeper.finish()
         assert pq.read_table(folder.path / "metrics.parquet")["epoch"].to_pylist() == [0, 1, 2, 3]
         assert not folder.finished
         write_text(folder.path / "report.html", "the page")
@@ -178,6 +183,140 @@ def test_two_do_not_work_on_one_folder(tmp_path):
     refused = pytest.raises(UserError, match="another process is at work on this run")
     with RunFolder.open(tmp_path, CONFIG, lambda: 0), refused, second:
         pass
+
+
+# Tables that grow, and are read in part.
+
+
+def looks(epochs: int, networks: int = 40, nodes: int = 30) -> list[pa.Table]:
+    """An epoch each: for every network two teacher nodes, then its students, with words coded anew each time."""
+    made = []
+    for epoch in range(epochs):
+        roles = np.tile(np.repeat([0, 1], [2, nodes]), networks).astype(np.int8)
+        count = len(roles)
+        columns = {
+            "network": np.repeat(np.arange(networks, dtype=np.int32), 2 + nodes),
+            "epoch": np.full(count, epoch, np.int32),
+            "role": pa.DictionaryArray.from_arrays(roles, ["teacher", "student", "pair"][: 2 + epoch % 2]),
+            "value": np.random.default_rng(epoch).random(count),
+        }
+        made.append(pa.table(columns))
+    return made
+
+
+@pytest.fixture
+def little_is_enough(monkeypatch):
+    monkeypatch.setattr(tables, "_ENOUGH", 1_000)
+
+
+def grown(path, parts) -> Path:
+    table = tables.Growing(path)
+    for part in parts:
+        table.add(part)
+    assert not path.exists()
+    table.close()
+    return path
+
+
+@pytest.mark.usefixtures("little_is_enough")
+def test_a_table_grows_by_row_groups_of_whole_epochs_and_one_role(tmp_path):
+    path = grown(tmp_path / "nodes.parquet", looks(3))
+    metadata = pq.ParquetFile(path).metadata
+    held = [metadata.row_group(i).to_dict()["columns"] for i in range(metadata.num_row_groups)]
+    bounds = [{c["path_in_schema"]: (c["statistics"]["min"], c["statistics"]["max"]) for c in row} for row in held]
+    expected = [((epoch, epoch), (role, role)) for epoch in range(3) for role in ("teacher", "student")]
+    assert [(row["epoch"], row["role"]) for row in bounds] == expected
+    assert pq.read_table(path).num_rows == 3 * 40 * 32
+
+
+@pytest.mark.usefixtures("little_is_enough")
+def test_a_table_that_is_taken_up_grows_to_the_same_bytes(tmp_path):
+    parts = looks(5)
+    write_table(tmp_path / "part.parquet", pa.concat_tables(parts[:3]))
+    again = [*tables.by_epoch(pq.read_table(tmp_path / "part.parquet")), *parts[3:]]
+    assert len(again) == 5
+    one, other = grown(tmp_path / "one.parquet", parts), grown(tmp_path / "other.parquet", again)
+    assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.usefixtures("little_is_enough")
+def test_a_table_that_is_dropped_leaves_nothing(tmp_path):
+    table = tables.Growing(tmp_path / "nodes.parquet")
+    for part in looks(3):
+        table.add(part)
+    assert [path.name[:15] for path in tmp_path.iterdir()] == [".nodes.parquet."]
+    table.drop()
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("little_is_enough")
+def test_rows_are_read_in_part_whatever_the_row_groups(tmp_path):
+    parts = looks(3)
+    sorted_apart = tables.Stored(grown(tmp_path / "apart.parquet", parts))
+    write_table(tmp_path / "mixed.parquet", pa.concat_tables(parts))
+    mixed = tables.Stored(tmp_path / "mixed.parquet")
+    student = {"role": "student"}
+    for wanted in ({"role": "teacher"}, {"epoch": 1}, student | {"epoch": 2}, student | {"network": 7}):
+        few, all_of_them = (stored.read(("network", "value"), **wanted) for stored in (sorted_apart, mixed))
+        assert few.column_names == ["network", "value"]
+        assert few.num_rows == all_of_them.num_rows > 0
+        assert sorted(few["value"].to_pylist()) == sorted(all_of_them["value"].to_pylist())
+    assert sorted_apart.read(("value",), role="pair").num_rows == mixed.read(("value",), epoch=9).num_rows == 0
+    assert sorted_apart.read().num_rows == 3 * 40 * 32
+
+
+# Epochs that go to disk while others train.
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with RunFolder.open(tmp_path, CONFIG, lambda: 0) as made:
+        yield made
+
+
+def test_what_is_kept_is_down_before_it_is_said(folder):
+    said = []
+    with Keeper(folder, ["metrics"], None) as keeper:
+        assert keeper.due()
+        state = {"epoch": torch.tensor(0)}
+        for epoch in range(3):
+            keeper.add(rows(epoch))
+        keeper.save(2, state, 1.0, lambda: said.append(int(folder.state()[0]["epoch"])))
+        state["epoch"] += 7  # training goes on
+        keeper.wait()
+        assert said == [0]
+        assert [path.name for path in folder.progress.glob("metrics*")] == ["metrics-000002.parquet"]
+        assert not (folder.path / "metrics.parquet").exists()
+        keeper.finish()
+    assert pq.read_table(folder.path / "metrics.parquet")["epoch"].to_pylist() == [0, 1, 2]
+
+
+def test_what_fails_on_disk_is_raised_at_the_next_word_and_no_state_follows(folder, monkeypatch):
+    asked = []
+
+    def full_at_first(path, rows):
+        asked.append(path)
+        if len(asked) == 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write_table(path, rows)
+
+    monkeypatch.setattr("understudy.store.folder.write_table", full_at_first)
+    with pytest.raises(OSError, match="No space"), Keeper(folder, ["metrics"], None) as keeper:
+        for epoch in range(1_000):
+            keeper.add(rows(epoch))
+            keeper.save(epoch, {"epoch": torch.tensor(epoch)}, 1.0, lambda: None)
+    assert len(asked) == 1
+    assert folder.state() is None
+    assert not (folder.path / "metrics.parquet").exists()
+    assert not [path for path in folder.path.iterdir() if path.name.startswith(".metrics")]
+
+
+def test_what_was_given_before_an_interrupt_is_saved(folder):
+    with pytest.raises(KeyboardInterrupt), Keeper(folder, ["metrics"], None) as keeper:
+        keeper.add(rows(0))
+        keeper.save(0, {"epoch": torch.tensor(0)}, 1.0, lambda: None)
+        raise KeyboardInterrupt
+    assert int(folder.state()[0]["epoch"]) == 0
 
 
 # Weights.
@@ -279,6 +418,13 @@ def test_matches_have_one_width_at_every_epoch(made):
     np.testing.assert_allclose(every[1], [[0, 0.1, 0.2], [np.nan] * 3], rtol=1e-6)
     np.testing.assert_array_equal(made.matched("student", "correlation", epoch=10), every[:, 1])
     assert made.matched("teacher", "correlation").shape == (2, 2, 0)
+
+
+def test_what_was_read_is_kept_and_not_to_be_written_to(made):
+    assert made.matched("student", "correlation") is made.matched("student", "correlation")
+    assert made.series("eval_loss") is made.series("eval_loss")
+    with pytest.raises(ValueError, match="read-only"):
+        made.series("eval_loss")[0, 0] = 1
 
 
 def test_a_run_without_claims_has_none(made):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.resources import files as package_files
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from string import Template
 from typing import Any
 from urllib.parse import quote
@@ -24,10 +24,9 @@ from plotly.offline import get_plotlyjs
 from understudy.report.story import Figure, Number, Story
 from understudy.report.strip import strip
 from understudy.store.claims import Claim
-from understudy.store.files import whole
 
 MAXIMUM_BYTES = 8_000_000
-_MOST_ROWS = 25_000
+_MOST_ROWS = 30_000
 _NOTHING = '{"data":[],"layout":{}}'
 _EMPTY_HEIGHT = 40
 MEASURED = frozenset(
@@ -41,8 +40,7 @@ _FEW = 64
 """A column of numbers with at most this many values is kept as those values and codes: exact, and small."""
 
 
-def write_page(
-    path: Path,
+def page(
     *,
     title: str,
     story: Story,
@@ -52,8 +50,8 @@ def write_page(
     environment: dict[str, object],
     command: str,
     files: list[str],
-) -> None:
-    """Write `path` atomically; the same inputs give the same bytes.
+) -> bytes:
+    """The page as a file; the same inputs give the same bytes.
 
     `table` has a row per network and teacher node; its columns beside `MEASURED` are the swept parameters. A figure's
     `page()` gives plotly's `data` and `layout` and may give `frames` and `networks`: curves of single networks, drawn
@@ -86,8 +84,7 @@ def write_page(
         largest = max(range(len(panels)), key=lambda i: len(panels[i].spec))
         panels[largest] = panels[largest].left_out()
         content = _assemble(texts, panels, files)
-    with whole(path) as temporary:
-        temporary.write_bytes(content)
+    return content
 
 
 @dataclass(frozen=True)
@@ -173,7 +170,7 @@ def _asset(name: str) -> str:
 @cache
 def _packed_plotly() -> str:
     """plotly.js deflated to two fifths of its size: the page is read and shown before it is unpacked."""
-    return base64.b64encode(zlib.compress(get_plotlyjs().encode(), 9)).decode()
+    return base64.b64encode(zlib.compress(get_plotlyjs().encode(), 6)).decode()
 
 
 def _inline(value: object) -> str:

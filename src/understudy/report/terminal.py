@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ class Watch:
         self.title = title
         self.console = Console(stderr=True, highlight=False)
         self.live: Live | None = None
+        self.shown_at = -math.inf
 
     def __enter__(self) -> Watch:
         return self
@@ -50,7 +53,10 @@ class Watch:
 
     def epoch(self, progress: Progress) -> None:
         if self.live is not None:
-            self.live.update(_live_table(progress), refresh=True)
+            now = time.monotonic()
+            if progress.epoch == progress.epochs or now - self.shown_at > _BLINK:
+                self.shown_at = now
+                self.live.update(_live_table(progress), refresh=True)
             return
         whole = progress.whole
         shown = (
@@ -74,6 +80,8 @@ class Watch:
         self.console.print(Text(text), soft_wrap=True)
 
 
+_BLINK = 0.1
+"""Seconds: a live table that changes faster cannot be read, and takes time to draw."""
 _MOST_GROUPS = 12
 """Groups that the live table shows one by one."""
 

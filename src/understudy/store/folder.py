@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 from understudy._errors import UserError
 from understudy.store.config import Config, from_toml, name, same, to_toml
 from understudy.store.files import disk_errors, whole, write_text
+from understudy.store.tables import by_epoch, write_table
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,22 +36,13 @@ _FILES = (
     "report.html",
 )
 _TEMPORARY = (".lock", ".progress", *(f".{file}." for file in _FILES))
-_FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
-
-
-def write_table(path: Path, table: pa.Table) -> None:
-    """Parquet, the same bytes for the same rows."""
-    floats = [column for column in table.column_names if column in _FLOATS]
-    others = [column for column in table.column_names if column not in _FLOATS]
-    with whole(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", use_dictionary=others, use_byte_stream_split=floats)
 
 
 class RunFolder:
     """`out/<study>/<name of the configuration>/`, locked while it is worked on.
 
-    Finished epochs lie in `progress/`: the rows of each, and the state after the last. The state is written last, so
-    rows beyond it are of an epoch that was cut off, and are written again.
+    Finished epochs lie in `progress/`: their rows, in parts that are named by their last epoch, and the state after the
+    last of all. The state is written last, so a part beyond it is of epochs that were cut off, and is cleared away.
     """
 
     def __init__(self, path: Path) -> None:
@@ -131,18 +123,20 @@ class RunFolder:
             return {key: file.get_tensor(key) for key in file.keys()}, float(file.metadata()["seconds"])  # noqa: SIM118
 
     def save(self, epoch: int, tables: dict[str, pa.Table], state: dict[str, Tensor], seconds: float) -> None:
-        """An epoch is done."""
+        """Epochs up to this one are done: the rows since the last time, and the state after it."""
         for table, rows in tables.items():
             write_table(self.progress / f"{table}-{epoch:06}.parquet", rows)
         with whole(self.progress / "state.safetensors") as temporary:
             plain = {key: value.cpu().contiguous() for key, value in state.items()}
             save_file(plain, temporary, metadata={"seconds": repr(seconds)})
 
-    def gather(self, tables: Sequence[str], epochs: int) -> None:
-        """All epochs' rows as the tables of the run."""
-        for table in tables:
-            parts = [pq.read_table(self.progress / f"{table}-{epoch:06}.parquet") for epoch in range(epochs + 1)]
-            write_table(self.path / f"{table}.parquet", pa.concat_tables(parts).combine_chunks())
+    def saved(self, table: str, epoch: int) -> Iterator[pa.Table]:
+        """The rows of a table that were saved up to an epoch, an epoch each; parts beyond it are cleared away."""
+        for part in sorted(self.progress.glob(f"{table}-*.parquet")):
+            if int(part.stem.removeprefix(f"{table}-")) > epoch:
+                part.unlink()
+            else:
+                yield from by_epoch(pq.read_table(part))
 
     def finish(self) -> None:
         """All is written. What is no longer needed goes at one stroke: half a `progress` would lose the run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from understudy._errors import UserError
 from understudy.store.claims import Claim
 from understudy.store.config import Config, from_toml
+from understudy.store.tables import Stored
 
 if TYPE_CHECKING:
     from understudy.nets import Population
@@ -76,13 +77,16 @@ class Run:
         return self._table("nodes")
 
     def _table(self, name: str) -> pa.Table:
-        path = self.folder / f"{name}.parquet"
-        try:
-            return pq.read_table(path)
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(
-                f"{path}: cannot be read ({error}); move the folder away and run the same command"
-            ) from error
+        return self._stored(name).read()
+
+    def _stored(self, name: str) -> Stored:
+        if name not in self._files:
+            self._files[name] = Stored(self.folder / f"{name}.parquet")
+        return self._files[name]
+
+    @cached_property
+    def _files(self) -> dict[str, Stored]:
+        return {}
 
     def column(self, name: str) -> np.ndarray:
         """A column of `networks`, in the order of the networks."""
@@ -92,39 +96,63 @@ class Run:
     def epochs(self) -> np.ndarray:
         return np.unique(self.metrics["epoch"].to_numpy())
 
-    def series(self, metric: str, layer: int = -1) -> np.ndarray:
-        """[network, epoch] of one metric; NaN where nothing was recorded."""
-        rows = self.metrics.filter((pc.field("metric") == metric) & (pc.field("layer") == layer))
-        dense = np.full((self.networks.num_rows, len(self.epochs)), np.nan)
-        dense[rows["network"].to_numpy(), np.searchsorted(self.epochs, rows["epoch"].to_numpy())] = rows["value"]
-        return dense
-
     @cached_property
-    def _node_counts(self) -> dict[tuple[str, int], int]:
-        """Nodes by role and layer, over all epochs: the widest networks may not live to the last."""
-        most = self.nodes.group_by(["role", "layer"]).aggregate([("teacher", "max"), ("student", "max")])
-        return {(row["role"], row["layer"]): (row.get(f"{row['role']}_max") or 0) + 1 for row in most.to_pylist()}
+    def _kept(self) -> dict[tuple[Any, ...], np.ndarray]:
+        """What was read before, and is asked for again and again."""
+        return {}
+
+    def series(self, metric: str, layer: int = -1) -> np.ndarray:
+        """[network, epoch] of one metric, not to be written to; NaN where nothing was recorded."""
+        key = ("series", metric, layer)
+        if key not in self._kept:
+            rows = self.metrics.filter((pc.field("metric") == metric) & (pc.field("layer") == layer))
+            self._kept[key] = self._dense(rows, self.epochs, (), "value")
+        return self._kept[key]
 
     def matched(self, role: str, column: str, layer: int = 0, epoch: int | None = None) -> np.ndarray:
         """[network, epoch, node] of one column of `nodes` (or [network, node] of one epoch), NaN where there is none.
 
-        Role `teacher`: nodes are teacher nodes, each with its best student; role `student` the other way round.
+        Role `teacher`: nodes are teacher nodes, each with its best student; role `student` the other way round. Not to
+        be written to.
         """
-        wanted = (pc.field("role") == role) & (pc.field("layer") == layer)
-        rows = self.nodes.filter(wanted if epoch is None else wanted & (pc.field("epoch") == epoch))
-        node, epochs = rows[role].to_numpy(), self.epochs if epoch is None else np.array([epoch])
-        dense = np.full((self.networks.num_rows, len(epochs), self._node_counts.get((role, layer), 0)), np.nan)
-        dense[rows["network"].to_numpy(), np.searchsorted(epochs, rows["epoch"].to_numpy()), node] = rows[column]
-        return dense if epoch is None else dense[:, 0]
+        key = ("matched", role, column, layer, epoch)
+        if key not in self._kept:
+            wanted = {"role": role, "layer": layer} | ({} if epoch is None else {"epoch": epoch})
+            rows = self._stored("nodes").read(("network", "epoch", role, column), **wanted)
+            epochs = self.epochs if epoch is None else np.array([epoch])
+            dense = self._dense(rows, epochs, (role,), column, (self._node_count(role, layer),))
+            self._kept[key] = dense if epoch is None else dense[:, 0]
+        return self._kept[key]
+
+    def _node_count(self, role: str, layer: int) -> int:
+        """Of the widest network, which may not live to the last epoch, but is there at the first."""
+        first = self._stored("nodes").read((role,), role=role, layer=layer, epoch=int(self.epochs[0]))
+        return (pc.max(first[role]).as_py() if first.num_rows else -1) + 1
+
+    def _dense(
+        self, rows: pa.Table, epochs: np.ndarray, nodes: Sequence[str], column: str, shape: tuple[int, ...] = ()
+    ) -> np.ndarray:
+        """[network, epoch, node …] of a column of rows."""
+        dense = np.full((self.networks.num_rows, len(epochs), *shape), np.nan)
+        place = np.zeros(int(epochs.max(initial=0)) + 1, int)
+        place[epochs] = np.arange(len(epochs))
+        where = rows["network"].to_numpy(), place[rows["epoch"].to_numpy()], *(rows[name].to_numpy() for name in nodes)
+        dense[where] = rows[column].to_numpy()
+        dense.flags.writeable = False
+        return dense
 
     def pairs(self, network: int, layer: int = 0) -> np.ndarray:
         """[epoch, teacher, student] correlations of one network, where the study recorded every pair."""
-        wanted = (pc.field("role") == "pair") & (pc.field("layer") == layer) & (pc.field("network") == network)
-        rows = self.nodes.filter(wanted)
+        rows = self._pairs.filter((pc.field("layer") == layer) & (pc.field("network") == network))
         where = [np.searchsorted(self.epochs, rows["epoch"]), rows["teacher"].to_numpy(), rows["student"].to_numpy()]
         dense = np.full((len(self.epochs), where[1].max() + 1, where[2].max() + 1), np.nan)
         dense[tuple(where)] = rows["correlation"]
         return dense
+
+    @cached_property
+    def _pairs(self) -> pa.Table:
+        columns = ("network", "epoch", "layer", "teacher", "student", "correlation")
+        return self._stored("nodes").read(columns, role="pair")
 
     def weights(self, who: str) -> list[Population]:
         """The populations, a group each, of `teacher` or of the students at `epoch.N` (first, last and kept ones)."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,11 @@ from understudy.report.progress import Progress, Standing, Watcher
 from understudy.store import Run
 from understudy.store.environment import environment
 from understudy.store.files import write_json
-from understudy.store.folder import RunFolder, write_table
+from understudy.store.folder import RunFolder
+from understudy.store.keeper import Keeper
+from understudy.store.tables import write_table
 from understudy.store.weights import read_weights, write_weights
+from understudy.studies.ctrl_c import CtrlC
 from understudy.studies.study import Experiment, Study
 from understudy.studies.tell import tell
 
@@ -25,19 +29,29 @@ if TYPE_CHECKING:
     from understudy.training import Training
 
 _TABLES = ("metrics", "nodes")
+_MOMENT = 2.0
+"""Seconds: an epoch that takes no longer is ended before Ctrl-C is heeded."""
 
 
 def perform(study: Study, out: Path, watcher: Watcher) -> Run:
     """Run a study in its folder under `out`, from wherever it stopped; a finished one is only read."""
     study = study.resolved()
-    experiment = cache(study.experiment)
+    experiment = cache(partial(_experiment, study))
     with RunFolder.open(out, study.config(), lambda: _need(experiment())) as folder:
         if not folder.finished:
             made_with = environment(study.device)
-            seconds = _train(study, experiment(), folder, watcher)
+            training, seconds = _train(study, experiment(), folder, watcher)
             watcher.say("writing tables, figures and the report")
-            _finish(study, experiment(), folder, made_with | {"seconds": round(seconds, 1)})
+            _finish(study, experiment(), training, folder, made_with | {"seconds": round(seconds, 1)})
         return Run(folder.path)
+
+
+def _experiment(study: Study) -> Experiment:
+    """Made by one thread: networks are too small to share out, and threads that wait for each other are slow."""
+    from understudy.training.workers import one_thread_each
+
+    with one_thread_each():
+        return study.experiment()
 
 
 def _need(experiment: Experiment) -> int:
@@ -51,8 +65,8 @@ def _need(experiment: Experiment) -> int:
     return 2 * 20 * rows * (experiment.epochs + 1) + weights * (6 + len(experiment.keep)) + 20_000_000
 
 
-def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> float:
-    """Train to the end, saving after every epoch; returns the seconds worked, those before a stop included."""
+def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> tuple[Training, float]:
+    """Train to the end, saving as it goes; returns also the seconds worked, those before a stop included."""
     from understudy.training import Training
 
     training = Training(
@@ -70,35 +84,48 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
         training.load(before[0])
     watcher.start(folder.path, training.epoch, experiment.epochs)
     first = training.epoch
-    while before is None or training.epoch < experiment.epochs:
-        if before is None:
-            before = ({}, 0.0)
-        else:
-            training.advance()
-        records = training.probe()
-        spent = time.monotonic() - clock
-        if training.epoch in experiment.keep:
-            write_weights(folder.progress / f"weights-{training.epoch:06}.safetensors", _named(training))
-        tables = dict(zip(_TABLES, records, strict=True))
-        folder.save(training.epoch, tables, training.state(), seconds + spent)
-        pace = spent / max(training.epoch - first, 1)
-        left = pace * (experiment.epochs - training.epoch)
-        watcher.epoch(_progress(training, experiment, records.metrics, left))
+    unsaid: list[Callable[[], Progress]] = []
+    with Keeper(folder, _TABLES, training.epoch if before else None) as keeper, CtrlC() as ctrl_c:
+        while before is None or training.epoch < experiment.epochs:
+            start = time.monotonic()
+            if before is None:
+                before = ({}, 0.0)
+            else:
+                training.advance()
+            records = training.probe()
+            spent = time.monotonic() - clock
+            if training.epoch in experiment.keep:
+                write_weights(folder.progress / f"weights-{training.epoch:06}.safetensors", _named(training))
+            keeper.add(dict(zip(_TABLES, records, strict=True)))
+            left = spent / max(training.epoch - first, 1) * (experiment.epochs - training.epoch)
+            now = training.epoch, training.alive.numpy().copy(), left
+            unsaid.append(partial(_progress, experiment, records.metrics, *now))
+            ctrl_c.waits = time.monotonic() - start < _MOMENT
+            if keeper.due() or ctrl_c.came or training.epoch == experiment.epochs:
+                keeper.save(training.epoch, training.state(), seconds + spent, partial(_say, watcher, unsaid))
+                unsaid = []
+            if ctrl_c.came:
+                raise KeyboardInterrupt
+        keeper.finish()
     _write_networks(experiment, training, folder)
-    write_weights(folder.progress / "last.safetensors", _named(training))
-    return seconds + time.monotonic() - clock
+    return training, seconds + time.monotonic() - clock
+
+
+def _say(watcher: Watcher, what: list[Callable[[], Progress]]) -> None:
+    """What is said to be done is on disk."""
+    for progress in what:
+        watcher.epoch(progress())
 
 
 def _named(training: Training) -> dict[str, list[Any]]:
     return {f"epoch.{training.epoch}": training.populations()}
 
 
-def _progress(training: Training, experiment: Experiment, metrics: pa.Table, left: float) -> Progress:
-    values = {name: np.full(len(training), np.nan) for name in ("eval_loss", "recovered")}
+def _progress(experiment: Experiment, metrics: pa.Table, epoch: int, alive: np.ndarray, left: float) -> Progress:
+    values = {name: np.full(len(alive), np.nan) for name in ("eval_loss", "recovered")}
     for name, into in values.items():
         rows = metrics.filter(pc.field("metric") == name)
         into[rows["network"].to_numpy()] = rows["value"].to_numpy()
-    alive = training.alive.numpy()
 
     def standing(label: str, which: slice) -> Standing:
         loss, recovered = (v[which][~np.isnan(v[which])] for v in values.values())
@@ -115,7 +142,7 @@ def _progress(training: Training, experiment: Experiment, metrics: pa.Table, lef
     groups = [slice(start, stop) for start, stop in pairwise(ends.tolist())]
     labels = _labels([experiment.parameters[group] for group in groups])
     return Progress(
-        training.epoch,
+        epoch,
         experiment.epochs,
         left,
         standing("all", slice(None)),
@@ -144,14 +171,13 @@ def _write_networks(experiment: Experiment, training: Training, folder: RunFolde
     write_table(folder.path / "networks.parquet", pa.table(columns))
 
 
-def _finish(study: Study, experiment: Experiment, folder: RunFolder, made_with: dict[str, Any]) -> None:
-    folder.gather(_TABLES, experiment.epochs)
+def _finish(
+    study: Study, experiment: Experiment, training: Training, folder: RunFolder, made_with: dict[str, Any]
+) -> None:
     weights = {"teacher": [g.teacher for g in experiment.groups], "epoch.0": [g.students for g in experiment.groups]}
     for epoch in sorted(experiment.keep - {0, experiment.epochs}):
         weights[f"epoch.{epoch}"] = read_weights(folder.progress / f"weights-{epoch:06}.safetensors", f"epoch.{epoch}")
-    last = f"epoch.{experiment.epochs}"
-    weights[last] = read_weights(folder.progress / "last.safetensors", last)
-    write_weights(folder.path / "weights.safetensors", weights)
+    write_weights(folder.path / "weights.safetensors", weights | _named(training))
     write_json(folder.path / "environment.json", made_with)
     tell(study, Run(folder.path))
     folder.finish()

@@ -27,7 +27,7 @@ def first_epochs(run: Run) -> np.ndarray:
 
     from understudy.measures import first_recovery
 
-    best = torch.from_numpy(run.matched("teacher", "correlation"))
+    best = torch.tensor(run.matched("teacher", "correlation"))
     return first_recovery(best, torch.from_numpy(run.epochs).double()).numpy()
 
 

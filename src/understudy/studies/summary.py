@@ -26,7 +26,7 @@ def summary(run: Run) -> list[Setting]:
     """The settings in the order they were trained."""
     swept = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
     rows = run.networks.to_pylist()
-    layers = sorted(set(run.metrics["layer"].to_pylist()) - {-1})
+    layers = sorted(set(run.metrics["layer"].unique().to_pylist()) - {-1})
     loss = run.series("eval_loss")[:, -1]
     recovered = np.mean([run.series("recovered", layer)[:, -1] for layer in layers], axis=0)
     settings: dict[tuple[Any, ...], list[int]] = defaultdict(list)

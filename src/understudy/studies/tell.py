@@ -8,12 +8,12 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
-from understudy.report.page import write_page
+from understudy.report.artists import Artists, endings
+from understudy.report.page import page
 from understudy.report.story import Number, Story
-from understudy.report.style import save
 from understudy.store import Claim, Run
 from understudy.store.environment import commit
-from understudy.store.files import write_json, write_text
+from understudy.store.files import write_bytes, write_json, write_text
 from understudy.studies.study import Study
 
 _TABLES = ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "claims.json", "config.toml")
@@ -21,40 +21,37 @@ _TABLES = ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safe
 
 def tell(study: Study, run: Run) -> None:
     """Write `claims.json`, `figures/` and `report.html` beside the tables."""
-    write_json(run.folder / "environment.json", run.environment | {"told_at": commit()})
-    run = Run(run.folder)
-    claims = study.claims(run)
-    write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
-    story = study.story(run)
-    files = [*_TABLES, *(f"figures/{name}" for name in _draw(story, run.folder))]
+    with Artists() as artists:
+        write_json(run.folder / "environment.json", run.environment | {"told_at": commit()})
+        run = Run(run.folder)
+        claims = study.claims(run)
+        write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
+        story = study.story(run)
+        artists.begin([figure.kind for figure in story.figures])
+        content = page(
+            title=f"{study.name} — {study.summary}",
+            story=Story(story.headline, story.numbers + _numbers(run, claims), story.figures),
+            table=who_learned_whom(run),
+            claims=claims,
+            settings=study.options(),
+            environment=run.environment,
+            command=study.command(),
+            files=[*_TABLES, *(f"figures/{f.name}.{end}" for f in story.figures for end in endings(f.kind))],
+        )
+        drawn = artists.finish()
+    _put(run.folder, {f"{f.name}.{end}": d[end] for f, d in zip(story.figures, drawn, strict=True) for end in d})
     write_text(run.folder / "headline.txt", story.headline + "\n")
-    write_page(
-        run.folder / "report.html",
-        title=f"{study.name} — {study.summary}",
-        story=Story(story.headline, story.numbers + _numbers(run, claims), story.figures),
-        table=who_learned_whom(run),
-        claims=claims,
-        settings=study.options(),
-        environment=run.environment,
-        command=study.command(),
-        files=files,
-    )
+    write_bytes(run.folder / "report.html", content)
 
 
-def _draw(story: Story, folder: Path) -> list[str]:
-    """Each figure for paper, and as a film where it moves; drawn elsewhere first, so that none is there by half."""
+def _put(folder: Path, figures: dict[str, bytes]) -> None:
+    """Into `figures/`; written elsewhere first, so that none is there by half."""
     (folder / "figures").mkdir(exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".figures.") as elsewhere:
-        drawn: list[Path] = []
-        for figure in story.figures:
-            drawn += save(figure.kind.paper(), Path(elsewhere) / figure.name)
-            film = getattr(figure.kind, "film", None)
-            if film is not None:
-                drawn.append(Path(elsewhere) / f"{figure.name}.gif")
-                film(drawn[-1])
-        for path in drawn:
-            path.replace(folder / "figures" / path.name)
-    return [path.name for path in drawn]
+        for name, data in figures.items():
+            (Path(elsewhere) / name).write_bytes(data)
+        for name in figures:
+            (Path(elsewhere) / name).replace(folder / "figures" / name)
 
 
 def _numbers(run: Run, claims: list[Claim]) -> tuple[Number, ...]:

@@ -142,8 +142,16 @@ def _numbers(sweep: Sweep, several: bool) -> tuple[Number, ...]:
 
 
 def _over_seeds(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    low, middle, high = np.nanpercentile(values, (25, 50, 75), axis=axis)
-    return middle, low, high
+    """Median and quartiles over the networks that are left; numpy's own looks at one curve after the other for that."""
+    ordered = np.sort(values, axis=axis)  # what is not there comes last
+    last = np.maximum((~np.isnan(values)).sum(axis=axis, keepdims=True) - 1, 0)
+
+    def quantile(share: float) -> np.ndarray:
+        below = np.floor(share * last).astype(int)
+        low, high = (np.take_along_axis(ordered, np.minimum(at, last), axis) for at in (below, below + 1))
+        return (low + (high - low) * (share * last - below)).squeeze(axis)
+
+    return quantile(0.5), quantile(0.25), quantile(0.75)
 
 
 def _recovery_rate(study: TwoLayer, sweep: Sweep, several: bool) -> Figure:

@@ -50,13 +50,15 @@ def metric_rows(networks: Int[Tensor, "net"], epoch: int, train_loss: Tensor, re
     for i, layer in enumerate(reading.layers):
         parts += [(2, i, layer.rho_mean), (3, i, layer.recovered)]
     ids, count = _numpy(networks), len(networks)
+    # One way from the card for all of them.
+    values = torch.stack([value.double().to(reading.eval_loss.device) for _, _, value in parts])
     return pa.Table.from_arrays(
         [
             np.tile(ids, len(parts)).astype(np.int32),
             np.full(count * len(parts), epoch, np.int32),
             np.repeat([layer for _, layer, _ in parts], count).astype(np.int16),
             pa.DictionaryArray.from_arrays(np.repeat([m for m, _, _ in parts], count).astype(np.int8), list(_NAMES)),
-            np.concatenate([_numpy(value) for _, _, value in parts]),
+            _numpy(values).ravel(),
         ],
         schema=METRICS,
     )
@@ -91,7 +93,10 @@ def _rows(
     networks: Tensor, epoch: int, layer: int, role: int, teacher: Tensor, student: Tensor, matched: Matched
 ) -> pa.Table:
     count = teacher.numel()
-    values = (matched.correlation, matched.sin_angle, matched.bias_gap, matched.fan_out)
+    # Torch rounds what is too large to infinity; numpy would warn of it.
+    values = torch.stack(
+        [v.float() for v in (matched.correlation, matched.sin_angle, matched.bias_gap, matched.fan_out)]
+    )
     return pa.Table.from_arrays(
         [
             np.repeat(_numpy(networks), teacher.shape[1]).astype(np.int32),
@@ -100,8 +105,7 @@ def _rows(
             pa.DictionaryArray.from_arrays(np.full(count, role, np.int8), list(ROLES)),
             _numpy(teacher).ravel().astype(np.int32),
             _numpy(student).ravel().astype(np.int32),
-            # Torch rounds what is too large to infinity; numpy would warn of it.
-            *(_numpy(value.float()).ravel() for value in values),
+            *_numpy(values.flatten(1)),
         ],
         schema=NODES,
     )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import numpy as np
 from jaxtyping import Num
@@ -73,7 +74,7 @@ class Hyperplanes:
             style.key(figure, entries, "below: ‖v‖ of each student")
             return style.finish(figure)
 
-    def film(self, path: Path) -> None:
+    def film(self, path: Path | IO[bytes]) -> None:
         """Write the lines' movement as an animated GIF, the same bytes each time."""
         times = np.unique(np.linspace(0, len(self.epochs) - 1, _MOST_FRAMES).round().astype(int))
         frames: list[Image.Image] = []

@@ -1,0 +1,121 @@
+"""Epochs go to disk while the next ones train."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+
+from understudy.store.folder import RunFolder
+from understudy.store.tables import Growing
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_REST = 3.0
+"""Times as long as a save took until the next: what is lost by a kill is a few times what it takes to save it."""
+
+
+class Keeper:
+    """One thread that writes in the order it is told; what goes wrong there is raised here, at the next word.
+
+    Rows go straight into the tables of the run, which appear when all is done. Until then they are also in the parts
+    that `save` puts down together with a state, for whoever takes the run up again.
+    """
+
+    def __init__(self, folder: RunFolder, tables: Sequence[str], epoch: int | None) -> None:
+        self._folder = folder
+        self._tables = {table: Growing(folder.path / f"{table}.parquet") for table in tables}
+        self._since: dict[str, list[pa.Table]] = {table: [] for table in tables}
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="keeper")
+        self._jobs: list[Future[None]] = []
+        self._saving: Future[None] | None = None
+        self._rests_until = -math.inf
+        self._broken = False
+        if epoch is not None:
+            self._do(self._take_up, epoch)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._thread.shutdown()
+        for table in self._tables.values():
+            table.drop()
+        if kind is None or issubclass(kind, KeyboardInterrupt):
+            self._raise()
+
+    def add(self, rows: dict[str, pa.Table]) -> None:
+        """The rows of an epoch."""
+        for table, each in rows.items():
+            self._since[table].append(each)
+        self._do(self._grow, rows)
+
+    def due(self) -> bool:
+        """Whether it is time to save: the last time is done, and the thread has had its rest."""
+        return (self._saving is None or self._saving.done()) and time.monotonic() >= self._rests_until
+
+    def save(self, epoch: int, state: dict[str, Tensor], seconds: float, then: Callable[[], None]) -> None:
+        """Everything up to an epoch, with the state after it, which may change from here on; `then` once it is down."""
+        rows = {table: pa.concat_tables(parts) for table, parts in self._since.items() if parts}
+        self._since = {table: [] for table in self._since}
+        kept = {name: tensor.clone() if tensor.device.type == "cpu" else tensor.cpu() for name, tensor in state.items()}
+        self._saving = self._do(self._save, epoch, rows, kept, seconds, then)
+
+    def wait(self) -> None:
+        """Until all that was told is done."""
+        for job in self._jobs:
+            job.result()
+        self._jobs.clear()
+
+    def finish(self) -> None:
+        """There are no more epochs: the tables of the run are there."""
+        self._do(self._close)
+        self.wait()
+
+    def _do(self, job: Callable[..., None], *what: object) -> Future[None]:
+        self._raise()
+        self._jobs.append(self._thread.submit(self._unless_broken, job, *what))
+        return self._jobs[-1]
+
+    def _unless_broken(self, job: Callable[..., None], *what: object) -> None:
+        """After a failure nothing more is written: a state says that all rows before it are there."""
+        if not self._broken:
+            try:
+                job(*what)
+            except BaseException:
+                self._broken = True
+                raise
+
+    def _raise(self) -> None:
+        done = [job for job in self._jobs if job.done()]
+        self._jobs = [job for job in self._jobs if not job.done()]
+        for job in done:
+            job.result()
+
+    def _take_up(self, epoch: int) -> None:
+        for table, growing in self._tables.items():
+            for rows in self._folder.saved(table, epoch):
+                growing.add(rows)
+
+    def _grow(self, rows: dict[str, pa.Table]) -> None:
+        for table, each in rows.items():
+            self._tables[table].add(each)
+
+    def _save(
+        self, epoch: int, rows: dict[str, pa.Table], state: dict[str, Tensor], seconds: float, then: Callable[[], None]
+    ) -> None:
+        start = time.monotonic()
+        self._folder.save(epoch, rows, state, seconds)
+        took = time.monotonic() - start
+        then()
+        self._rests_until = time.monotonic() + _REST * took
+
+    def _close(self) -> None:
+        for table in self._tables.values():
+            table.close()

@@ -1,0 +1,159 @@
+"""Tables of a run as parquet: written whole, or grown epoch by epoch, and read only as far as is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from understudy._errors import UserError
+from understudy.store.files import whole
+
+_FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
+_ENOUGH = 1 << 16
+"""Rows from which epochs are put down as row groups of their own."""
+
+
+def _form(names: Sequence[str]) -> dict[str, Any]:
+    """Fast to write and to read, and known to every reader: bytes of a float apart, what repeats as a dictionary."""
+    floats = [name for name in names if name in _FLOATS]
+    others = [name for name in names if name not in _FLOATS]
+    return {"compression": "snappy", "use_dictionary": others, "use_byte_stream_split": floats}
+
+
+def write_table(path: Path, table: pa.Table) -> None:
+    """Parquet, the same bytes for the same rows."""
+    with whole(path) as temporary:
+        pq.write_table(table, temporary, **_form(table.column_names))
+
+
+def by_epoch(table: pa.Table) -> Iterator[pa.Table]:
+    """The epochs of a table whose rows are in their order."""
+    epoch = table["epoch"].to_numpy()
+    cuts = [0, *(np.flatnonzero(np.diff(epoch)) + 1).tolist(), table.num_rows]
+    yield from (table.slice(start, stop - start) for start, stop in pairwise(cuts) if stop > start)
+
+
+class Growing:
+    """A table that an epoch at a time is added to, and that takes its place when it is closed, or never.
+
+    Row groups hold whole epochs and, where rows have roles, one role each, so that what asks for an epoch or a role
+    reads little else. Which epochs share a row group follows from their rows alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._stack = path, ExitStack()
+        self._file: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def add(self, rows: pa.Table) -> None:
+        self._waiting.append(rows)
+        if sum(part.num_rows for part in self._waiting) >= _ENOUGH:
+            self._put()
+
+    def _put(self) -> None:
+        rows = pa.concat_tables([_coded(part) for part in self._waiting], promote_options="none").combine_chunks()
+        self._waiting = []
+        if self._file is None:
+            temporary = self._stack.enter_context(whole(self._path))
+            self._file = pq.ParquetWriter(temporary, rows.schema, **_form(rows.column_names))
+        for part in _by_role(rows):
+            self._file.write_table(part, row_group_size=max(1, part.num_rows))
+
+    def close(self) -> None:
+        """Nothing more will come: the table is there."""
+        if self._waiting:
+            self._put()
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+        self._stack.close()
+
+    def drop(self) -> None:
+        """It comes to nothing: no trace is left."""
+        if self._file is not None:
+            with suppress(OSError, pa.ArrowException):
+                self._file.close()
+            self._file = None
+        error = InterruptedError()
+        self._stack.__exit__(InterruptedError, error, None)  # as if writing it had failed
+
+
+def _coded(rows: pa.Table) -> pa.Table:
+    """Words as codes of the words that are there, whatever dictionary they came with."""
+    for place, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type):
+            words = _plain(rows[field.name]).combine_chunks().dictionary_encode()
+            rows = rows.set_column(place, field.name, words)
+    return rows
+
+
+def _by_role(rows: pa.Table) -> Iterator[pa.Table]:
+    if "role" not in rows.column_names or not rows.num_rows:
+        yield rows
+        return
+    roles = rows["role"].combine_chunks().dictionary_encode()
+    for code in range(len(roles.dictionary)):
+        which = np.flatnonzero(roles.indices.to_numpy() == code)
+        yield rows.take(pa.array(which))
+
+
+class Stored:
+    """A table on disk, read in part: the row groups that can hold what is asked for, and of them the columns."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @cached_property
+    def _file(self) -> pq.ParquetFile:
+        return pq.ParquetFile(self.path, memory_map=True)
+
+    def read(self, columns: Sequence[str] | None = None, **wanted: Any) -> pa.Table:
+        """The rows whose columns have the wanted values."""
+        try:
+            groups, certain = self._groups(wanted)
+            unsure = [name for name in wanted if not certain[name]]
+            names = None if columns is None else list(dict.fromkeys((*columns, *unsure)))
+            table = self._file.read_row_groups(groups, columns=names)
+            for name in unsure:
+                table = table.filter(pc.equal(_plain(table[name]), wanted[name]))
+        except (pa.ArrowException, OSError) as error:
+            raise UserError(
+                f"{self.path}: cannot be read ({error}); move the folder away and run the same command"
+            ) from error
+        return table if columns is None else table.select(list(columns))
+
+    def _groups(self, wanted: dict[str, Any]) -> tuple[list[int], dict[str, bool]]:
+        """Row groups that can hold the wanted values, and of each column whether they hold nothing else there."""
+        bounds = {name: self._bounds(name) for name in wanted}
+        groups = [
+            group
+            for group in range(self._file.metadata.num_row_groups)
+            if all(at[group] is None or at[group][0] <= wanted[name] <= at[group][1] for name, at in bounds.items())
+        ]
+        only = {name: all(at[group] == (wanted[name],) * 2 for group in groups) for name, at in bounds.items()}
+        return groups, only
+
+    def _bounds(self, name: str) -> list[Any]:
+        """The least and the greatest value of a column in each row group; none where the file does not say."""
+        if name not in self._known:
+            metadata, place = self._file.metadata, self._file.schema_arrow.get_field_index(name)
+            found = [metadata.row_group(i).column(place).statistics for i in range(metadata.num_row_groups)]
+            self._known[name] = [(s.min, s.max) if s is not None and s.has_min_max else None for s in found]
+        return self._known[name]
+
+    @cached_property
+    def _known(self) -> dict[str, list[Any]]:
+        return {}
+
+
+def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

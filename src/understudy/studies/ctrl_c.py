@@ -1,0 +1,35 @@
+"""Ctrl-C that lets what is under way come to its end, where that takes a moment."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class CtrlC:
+    """While `waits` is set, the first Ctrl-C is only noted, in `came`; the next one, or one at other times, interrupts.
+
+    Where Ctrl-C does something else than to interrupt, or is for another thread, nothing is changed.
+    """
+
+    def __init__(self) -> None:
+        self.waits = self.came = False
+        self._ours = False
+
+    def __enter__(self) -> Self:
+        here = threading.current_thread() is threading.main_thread()
+        self._ours = here and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._ours:
+            signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if not self.waits or self.came:
+            raise KeyboardInterrupt
+        self.came = True
