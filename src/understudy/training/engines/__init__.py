@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.training.engines import compiled
+from understudy.training.engines import compiled, resident
 from understudy.training.engines.batched import batched
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
@@ -29,6 +29,7 @@ class Engine:
 
 ENGINES: dict[str, Engine] = {
     "compiled": Engine(compiled.compiled, compiled.suits),
+    "resident": Engine(resident.resident, resident.suits),
     "batched": Engine(batched, lambda packing, objective, optimiser, like: True),
 }
 """The fastest first."""
