@@ -1,5 +1,6 @@
 """The run folder: files whole or not at all, configurations that name their folder, runs read back, full disks."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -17,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.store import Claim, Run, tables
+from understudy.store.claims import Beside
 from understudy.store.config import from_toml, name, to_toml
 from understudy.store.environment import environment
 from understudy.store.files import disk_errors, whole, write_json, write_text
@@ -433,8 +435,10 @@ def test_a_run_without_claims_has_none(made):
 
 def test_claims_are_read_back_as_they_were(made):
     claim = Claim("T1", "it is", "1", "1.0", 3, True, "p = 1", (1.0, 2.0), None, 3.0)
-    write_json(made.folder / "claims.json", [claim.as_dict()])
-    assert Run(made.folder).claims == [claim]
+    other = dataclasses.replace(claim, beside=(Beside("5 nodes", "0.9", False),))
+    write_json(made.folder / "claims.json", [claim.as_dict(), other.as_dict()])
+    assert Run(made.folder).claims == [claim, other]
+    assert str(other.beside[0]) == "5 nodes: 0.9 (does not hold)"
     kept = json.loads((made.folder / "claims.json").read_text())[0]
     assert {"id", "statement", "paper", "measured", "n", "holds"} <= set(kept)
 

@@ -265,7 +265,7 @@ def test_nothing_is_decided_on_teachers_of_another_size():
 
 def _said(made: Run, id: str, part: str) -> tuple[bool, str]:
     (claim,) = [claim for claim in claims(FULL, made) if (claim.id, claim.part) == (id, part)]
-    return claim.holds, claim.measured
+    return claim.holds, "; ".join((claim.measured, *map(str, claim.beside)))
 
 
 def _sweep(**given) -> ByHand:
@@ -282,8 +282,8 @@ def test_the_papers_size_decides_and_the_others_stand_beside_it():
     assert _said(made, "T6", "p = 1") == (
         True,
         "1×: -1.00 (-1.00 to -1.00), 5×: -5.00 (-5.00 to -5.00); "
-        "with 5 teacher nodes 1×: -1.00, 5×: -1.00 (does not hold); "
-        "with 10 teacher nodes 1×: -1.00, 5×: -5.00 (holds)",
+        "5 nodes: 1×: -1.00, 5×: -1.00 (does not hold); "
+        "10 nodes: 1×: -1.00, 5×: -5.00 (holds)",
     )
 
 
@@ -293,18 +293,17 @@ def test_t3_and_t5_count_the_nodes_of_each_size():
     holds, measured = _said(made, "T3", "p = 1, all nodes")
     assert not holds
     assert "all 20 in 0 of 2 seeds at 5×, in 0 of 2 at 1×" in measured
-    assert "with 5 teacher nodes all 5 in 2 of 2 seeds at 5×, in 2 of 2 at 1× (does not hold)" in measured
+    assert "5 nodes: all 5 in 2 of 2 seeds at 5×, in 2 of 2 at 1× (does not hold)" in measured
     holds, measured = _said(made, "T5", "p = 1")
     assert holds
-    assert "; with 5 teacher nodes -0.949 over 5.0 nodes (holds); with 10 teacher nodes -0.949 over 5.0" in measured
+    assert "; 5 nodes: -0.949 over 5.0 nodes (holds); 10 nodes: -0.949 over 5.0" in measured
 
 
 def test_t2_counts_no_node_that_a_teacher_has_not():
     holds, measured = _said(_sweep(recovered=lambda p, k: 5), "T2", "order")
     assert holds
     assert measured == (
-        "largest lead of a weaker node 0.0 standard errors; "
-        "with 5 teacher nodes 0.0 (holds); with 10 teacher nodes 0.0 (holds)"
+        "largest lead of a weaker node 0.0 standard errors; 5 nodes: 0.0 (holds); 10 nodes: 0.0 (holds)"
     )
 
 
@@ -315,8 +314,8 @@ def test_t4_is_decided_on_ten_nodes_in_the_same_sweep():
     holds, measured = _said(made, "T4", "p = 1, 5×")
     assert holds
     assert measured == (
-        "largest 0.00%, median 0.00%; under 2% in 2 of 2; with 5 teacher nodes under 2% in 2 of 2 (holds); "
-        "with 20 teacher nodes under 2% in 0 of 2 (does not hold)"
+        "largest 0.00%, median 0.00%; under 2% in 2 of 2; 5 nodes: under 2% in 2 of 2 (holds); "
+        "20 nodes: under 2% in 0 of 2 (does not hold)"
     )
 
 

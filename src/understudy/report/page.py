@@ -23,7 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from understudy.report.story import Figure, Number, Story
 from understudy.report.strip import strip
-from understudy.store.claims import Claim
+from understudy.store.claims import Beside, Claim
 
 MAXIMUM_BYTES = 8_000_000
 _MOST_ROWS = 30_000
@@ -287,11 +287,18 @@ def _claims(claims: Iterable[Claim]) -> str:
 def _claim(claim: Claim) -> str:
     state, symbol, word = ("holds", "✓", "holds") if claim.holds else ("fails", "✗", "does not hold")
     part = f' <span class="part">{escape(claim.part)}</span>' if claim.part else ""
+    beside = "".join(_beside(other) for other in claim.beside)
     return f"""<li class="claim">
 <p class="verdict {state}"><span aria-hidden="true">{symbol}</span> {word}</p>
 <div class="statement"><p class="id">{escape(claim.id)}{part}</p><p>{escape(claim.statement)}</p></div>
 <dl><div><dt>paper</dt><dd>{escape(claim.paper)}</dd></div>
 <div><dt>here</dt><dd>{escape(claim.measured)}</dd></div>
-<div><dt>n</dt><dd>{claim.n:,}</dd></div></dl>
+<div><dt>n</dt><dd>{claim.n:,}</dd></div>{beside}</dl>
 {strip(claim.values, claim.low, claim.high)}
 </li>"""
+
+
+def _beside(other: Beside) -> str:
+    symbol, word = ("✓", "holds") if other.holds else ("✗", "does not hold")
+    verdict = f'<span title="{word}" aria-label="{word}">{symbol}</span>'
+    return f'<div class="beside"><dt>{escape(other.where)}</dt><dd>{escape(other.measured)} {verdict}</dd></div>'

@@ -120,9 +120,8 @@ def summary_table(settings: Sequence[Any]) -> Table:
 def claims_table(claims: Sequence[Claim]) -> Table:
     table = plain_table("claim", "", "what", "paper", "here", "n", "holds")
     for claim in claims:
-        table.add_row(
-            claim.id, claim.part, claim.statement, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds)
-        )
+        here = "\n".join((claim.measured, *map(str, claim.beside)))
+        table.add_row(claim.id, claim.part, claim.statement, claim.paper, here, f"{claim.n:,}", verdict(claim.holds))
     return table
 
 

@@ -17,8 +17,8 @@ from understudy.store.tables import Growing
 if TYPE_CHECKING:
     from torch import Tensor
 
-_REST = 3.0
-"""Times as long as a save took until the next: what is lost by a kill is a few times what it takes to save it."""
+_REST, _LONGEST = 5.0, 2.0
+"""Until the next save, times as long as the last took, and seconds at most: saving takes a small share of the work."""
 
 
 class Keeper:
@@ -114,7 +114,7 @@ class Keeper:
         self._folder.save(epoch, rows, state, seconds)
         took = time.monotonic() - start
         then()
-        self._rests_until = time.monotonic() + _REST * took
+        self._rests_until = time.monotonic() + min(_REST * took, _LONGEST)
 
     def _close(self) -> None:
         for table in self._tables.values():

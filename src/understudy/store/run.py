@@ -93,6 +93,12 @@ class Run:
         return self.networks[name].to_numpy()
 
     @cached_property
+    def swept(self) -> list[str]:
+        """The columns of `networks` that set networks apart, seeds among them: not those with one value for all."""
+        names = [name for name in self.networks.column_names if name not in ("network", "diverged_at")]
+        return [name for name in names if len(self.networks[name].unique()) > 1] or names[:1]
+
+    @cached_property
     def epochs(self) -> np.ndarray:
         return np.unique(self.metrics["epoch"].to_numpy())
 

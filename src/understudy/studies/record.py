@@ -115,7 +115,8 @@ def as_markdown() -> str:
         for m in found:
             claim, run = m.claim, runs.index((m.command, m.machine, m.commit, m.seconds)) + 1
             holds = "yes" if claim.holds else "**no**"
-            cells = (row.id, claim.statement, claim.part, claim.paper, claim.measured, f"{claim.n:,}", holds, str(run))
+            here = "; ".join((claim.measured, *map(str, claim.beside)))
+            cells = (row.id, claim.statement, claim.part, claim.paper, here, f"{claim.n:,}", holds, str(run))
             lines.append(_line(*cells))
         if not found:
             lines.append(_line(row.id, row.statement, "", row.value, "not yet measured", "", "", ""))

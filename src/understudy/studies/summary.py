@@ -24,7 +24,8 @@ class Setting(NamedTuple):
 
 def summary(run: Run) -> list[Setting]:
     """The settings in the order they were trained."""
-    swept = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
+    names = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
+    swept = [name for name in run.swept if name in names] or names[:1]
     rows = run.networks.to_pylist()
     layers = sorted(set(run.metrics["layer"].unique().to_pylist()) - {-1})
     loss = run.series("eval_loss")[:, -1]

@@ -24,10 +24,10 @@ def tell(study: Study, run: Run) -> None:
     with Artists() as artists:
         write_json(run.folder / "environment.json", run.environment | {"told_at": commit()})
         run = Run(run.folder)
-        claims = study.claims(run)
-        write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
         story = study.story(run)
         artists.begin([figure.kind for figure in story.figures])
+        claims = study.claims(run)
+        write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
         content = page(
             title=f"{study.name} — {study.summary}",
             story=Story(story.headline, story.numbers + _numbers(run, claims), story.figures),
@@ -74,10 +74,9 @@ def who_learned_whom(run: Run) -> pa.Table:
     columns = {c: run.matched("teacher", c, epoch=epoch) for c in ("student", "correlation", "sin_angle", "bias_gap")}
     network, teacher = np.nonzero(~np.isnan(columns["correlation"]))
     since = first[network, teacher]
-    swept = [name for name in run.networks.column_names if name not in ("network", "diverged_at")]
     return pa.table(
         {"network": network.astype(np.int32)}
-        | {name: run.networks[name].take(pa.array(network)) for name in swept}
+        | {name: run.networks[name].take(pa.array(network)) for name in run.swept}
         | {
             "layer": np.zeros(len(network), np.int16),
             "teacher": teacher.astype(np.int32),

@@ -12,6 +12,7 @@ import numpy as np
 
 from understudy.measures import THRESHOLD
 from understudy.store import Claim, Run
+from understudy.store.claims import Beside
 from understudy.studies.recovery import first_epochs, rank_correlations, recovery_rates, strengths
 from understudy.studies.sweep import Sweep
 
@@ -57,12 +58,14 @@ def _decided(make: Maker, nodes: int, sweeps: list[Sweep]) -> Iterator[Claim]:
         return
     found = {sweep.teacher_nodes: {finding.claim.part: finding for finding in make(sweep)} for sweep in sweeps}
     for part, (claim, _) in found.pop(nodes).items():
-        beside = [
-            f"with {other} teacher nodes {same[part].brief} ({'holds' if same[part].claim.holds else 'does not hold'})"
-            for other, same in found.items()
-            if part in same
-        ]
-        yield replace(claim, measured="; ".join((claim.measured, *beside)))
+        yield replace(
+            claim,
+            beside=tuple(
+                Beside(f"{other} nodes", same[part].brief, same[part].claim.holds)
+                for other, same in found.items()
+                if part in same
+            ),
+        )
 
 
 def _papers_training(study: TwoLayer) -> bool:

@@ -54,7 +54,7 @@ def _story(study: TwoLayer, sweeps: list[Sweep]) -> Story:
     for sweep in sweeps:
         if sweep is not main:
             figures += [
-                _renamed(figure, sweep) for figure in (_recovery_rate(study, sweep, True), _loss_curves(sweep, True))
+                _renamed(figure, sweep) for figure in (_recovery_rate(study, sweep, False), _loss_curves(sweep, False))
             ]
     return Story(_headline(study, main), _numbers(main, several), tuple(figures))
 

@@ -202,7 +202,7 @@ def slider(names: Sequence[str], prefix: str, *, y: float = 0.0, top: int = 44) 
     ]
 
 
-def own_curves(ids: Any, panel: Any, x: Any, y: Any, limit: int = 1_000_000) -> JSON:
+def own_curves(ids: Any, panel: Any, x: Any, y: Any, limit: int = 750_000) -> JSON:
     """Each network's own curve, for the page to draw when that network is marked.
 
     `y` is `[network, time]` or `[network, teacher, time]`; times are thinned evenly, with the first and the last kept,
