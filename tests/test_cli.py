@@ -13,11 +13,14 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 from safetensors import safe_open
 
 from commands import ENVIRONMENT, SCRIPT, TINY, contents, flat, understudy
+from understudy.report.terminal import summary_table
 from understudy.store import Run
 from understudy.studies import STUDIES
+from understudy.studies.summary import Setting
 
 HEAVY = ("torch", "numpy", "scipy", "pyarrow", "matplotlib", "plotly", "rich", "tyro")
 PIECES = ("best-correlation", "loss-curves", "recovery-rate", "recovery-time", "specialization")
@@ -260,6 +263,28 @@ def test_quick_changes_defaults_and_what_is_typed_wins(tmp_path, monkeypatch):
     options = parsed(_run_options(kind, True), ["--quick", "--seeds", "9"], "x")
     assert options.study.seeds == 9
     assert options.study.epochs == kind.quick().epochs != kind().epochs
+
+
+@pytest.mark.parametrize("polarities", [2, 20])
+def test_many_settings_share_lines(polarities):
+    settings = [
+        Setting({"multiple": k, "polarity": float(p)}, 3, 0, float("nan") if p == k == 1 else 10.0**-k, 0.5)
+        for k in (1, 2)
+        for p in range(polarities)
+    ]
+    console = Console(width=400)
+    with console.capture() as said:
+        console.print(summary_table(settings))
+    lines = [line.split() for line in said.get().splitlines() if line.split()[:1] in (["1"], ["2"])]
+    if polarities == 2:
+        assert lines == [
+            ["1", "0", "3", "0", "1.00e-01", "50.0%"],
+            ["1", "1", "3", "0", "–", "–"],
+            ["2", "0", "3", "0", "1.00e-02", "50.0%"],
+            ["2", "1", "3", "0", "1.00e-02", "50.0%"],
+        ]
+    else:
+        assert lines == [["1", "1e-01", "50%", "diverged", *["1e-01", "50%"] * 18], ["2", *["1e-02", "50%"] * 20]]
 
 
 def test_a_reader_that_goes_away_leaves_no_traceback(tmp_path):

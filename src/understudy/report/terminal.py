@@ -104,24 +104,52 @@ def _live_table(progress: Progress) -> Group:
     return Group(table, bar)
 
 
+_MOST_SETTINGS = 30
+"""Settings that get a line each: a longer table cannot be seen at once."""
+
+
 def summary_table(settings: Sequence[Any]) -> Table:
-    """How each setting ended."""
+    """How each setting ended; where there are many, those that differ in the last parameter alone share a line."""
     swept = list(settings[0].parameters)
+    if len(settings) > _MOST_SETTINGS and len(swept) > 1:
+        return _folded(settings, swept)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in (*swept, "networks", "diverged", "median loss", "nodes recovered"):
         table.add_column(column, justify="right")
     for setting in settings:
-        values = [f"{v:g}" if isinstance(v, float) else str(v) for v in setting.parameters.values()]
+        values = map(_short, setting.parameters.values())
         ended = (f"{setting.loss:.2e}", f"{setting.recovered:.1%}") if setting.loss == setting.loss else ("–", "–")
         table.add_row(*values, f"{setting.networks:,}", f"{setting.diverged:,}", *ended)
     return table
 
 
+def _folded(settings: Sequence[Any], swept: list[str]) -> Table:
+    *rows, across = swept
+    values = sorted({setting.parameters[across] for setting in settings})
+    title = f"median loss, nodes recovered (of {sum(s.networks for s in settings):,} networks)"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="dim")
+    for column in (*rows, *(f"{across}\n{_short(value)}" for value in values)):
+        table.add_column(column, justify="right")
+    lines: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for setting in settings:
+        line = lines.setdefault(tuple(setting.parameters[name] for name in rows), {})
+        known = setting.loss == setting.loss
+        line[setting.parameters[across]] = f"{setting.loss:.0e}  {setting.recovered:>4.0%}" if known else "diverged"
+    for names, line in lines.items():
+        table.add_row(*map(_short, names), *(line.get(value, "") for value in values))
+    return table
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def claims_table(claims: Sequence[Claim]) -> Table:
     table = plain_table("claim", "", "what", "paper", "here", "n", "holds")
     for claim in claims:
-        here = "\n".join((claim.measured, *map(str, claim.beside)))
-        table.add_row(claim.id, claim.part, claim.statement, claim.paper, here, f"{claim.n:,}", verdict(claim.holds))
+        table.add_row(
+            claim.id, claim.part, claim.statement, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds)
+        )
     return table
 
 
