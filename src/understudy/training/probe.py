@@ -20,7 +20,8 @@ from understudy.measures import (
 )
 from understudy.measures.correlation import Side
 from understudy.nets import Population
-from understudy.training.engines.looking import Answers, moments
+from understudy.training.engines import cpu_looking, looking
+from understudy.training.engines.looking import Answers
 from understudy.training.objectives import Objective
 
 
@@ -96,8 +97,9 @@ def quick_read(
     answers: Answers,
     teacher_of: Int[Tensor, "net"],
 ) -> Reading:
-    """The same of two-layer networks on a card, in one pass, with the answers that the teachers have given before."""
-    found = moments(student, x, set_of, answers, teacher_of)
+    """The same of two-layer networks, in one pass, with the answers that the teachers have given before."""
+    look = cpu_looking.moments if x.device.type == "cpu" else looking.moments
+    found = look(student, x, set_of, answers, teacher_of)
     (mean,), (square,) = (tuple(layer[teacher_of] for layer in field) for field in (answers.mean, answers.square))
     correlation = Correlation()
     correlation.add(x.shape[1], Side(mean, square), Side(found.mean, found.square), found.cross, student.dtype)

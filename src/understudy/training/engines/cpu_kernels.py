@@ -1,4 +1,4 @@
-"""The steps of two-layer networks by plain SGD, compiled for the processor it runs on: the code behind `compiled`.
+"""Compiled code for processors, of two-layer networks: steps by plain SGD (`compiled`), and a look (`cpu_looking`).
 
 Every product is made of one kernel, `_tile`, whose sums stay in registers. Samples are the columns of activations, and
 inputs and outputs those of weights, so that hidden nodes, of which there may be few, are never padded. Nothing sums
@@ -19,6 +19,8 @@ ROWS = 8
 """Rows of a tile: as many sums at once as hide the latency of each."""
 PAD = 8
 """Rows of matrices are padded to a multiple of so many numbers."""
+PIECE, PIVOTS = 256, 64
+"""Samples that are looked at at once, and those whose means are the pivots of all."""
 _STREAM = int(Stream.BATCH)
 
 # In compiled code a matrix is its address, the bytes from row to row, and the bytes from column to column.
@@ -239,7 +241,81 @@ def _steps(ws, vs, work, bias, slope, scale, seeds, inputs, targets, set_of, tea
             product(w, dz, x, nodes, batch, True)
 
 
+@njit
+@no_type_check
+def _away(h, count, bias, slope, pivot):
+    """Activations of h, less the pivots, in place."""
+    for i in range(count):
+        row = h[i]
+        for k in range(len(row)):
+            z = row[k] + bias[k]
+            row[k] = (z if z >= 0 else slope * z) - pivot[k]
+
+
+@njit
+@no_type_check
+def _sums(h, count, sums, squares):
+    """Of every column: by fours, with zeros after the last rows."""
+    sums[:], squares[:], h[count : -(-count // 4) * 4] = 0, 0, 0
+    for i in range(0, count, 4):
+        for k in range(h.shape[1]):
+            one, two, three, four = h[i, k], h[i + 1, k], h[i + 2, k], h[i + 3, k]
+            sums[k] += (one + two) + (three + four)
+            squares[k] += (one * one + two * two) + (three * three + four * four)
+
+
+@njit
+@no_type_check
+def _missed(o, count, base, targets, errors):
+    """Squared errors of outputs o + base, added to what each output has missed before."""
+    for i in range(count):
+        for c in range(targets.shape[1]):
+            difference = o[i, c] + base[c] - targets[i, c]
+            errors[c] += difference * difference
+
+
+@no_type_check
+def _look(ws, bs, vs, cs, slope, inputs, hidden, targets, set_of, teacher_of, work, losses, means, squares, crosses):
+    """Losses and moments of every network. w[input, node] and v[node, output]; hidden activations are centred."""
+    h, o, part, pivot, some, square, base, errors = work
+    samples, dim, nodes = inputs.shape[1], inputs.shape[2], vs.shape[1]
+    for e in range(len(ws)):
+        x, g, y = inputs[set_of[e]], hidden[teacher_of[e]].T, targets[teacher_of[e]]
+        # Moments are taken about the mean of the first samples, which is near the mean of all: nothing cancels.
+        first = min(PIVOTS, samples)
+        pivot[:] = 0
+        product(h, x, ws[e], first, dim, False)
+        _away(h, first, bs[e], slope, pivot)
+        _sums(h, first, some, square)
+        for k in range(len(pivot)):
+            pivot[k] = some[k] / first
+        base[:] = cs[e]
+        for k in range(nodes):
+            for c in range(len(base)):
+                base[c] += pivot[k] * vs[e, k, c]
+        for start in range(0, samples, PIECE):
+            count = min(PIECE, samples - start)
+            product(h, x[start:], ws[e], count, dim, False)
+            _away(h, count, bs[e], slope, pivot)
+            _sums(h, count, some, square)
+            product(o, h, vs[e], count, nodes, False)
+            errors[:] = 0
+            _missed(o, count, base, y[start:], errors)
+            for error in errors:
+                losses[e] += error
+            product(part, g[:, start:], h, len(g), count, False)
+            for k in range(nodes):
+                means[e, k] += some[k]
+                squares[e, k] += square[k]
+            for j in range(len(g)):
+                for k in range(nodes):
+                    crosses[e, j, k] += part[j, k]
+        for k in range(nodes):
+            squares[e, k] -= means[e, k] * means[e, k] / samples
+            means[e, k] = pivot[k] + means[e, k] / samples
+
+
 try:
-    run = njit(nogil=True, cache=True)(_steps)
+    run, look = njit(nogil=True, cache=True)(_steps), njit(nogil=True, cache=True)(_look)
 except RuntimeError:  # there is no folder to keep compiled code in
-    run = njit(nogil=True)(_steps)
+    run, look = njit(nogil=True)(_steps), njit(nogil=True)(_look)

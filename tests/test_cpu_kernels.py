@@ -1,4 +1,4 @@
-"""The compiled code behind the engine of processors: its one kernel, its transposes, its random rows, its start."""
+"""What is compiled for processors: its one kernel, transposes, random rows, and when it is compiled."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from problems import gaussians
 from understudy.training.batches import batch_indices
-from understudy.training.engines.cpu_steps import PAD, ROWS, draw, product, transpose
+from understudy.training.engines.cpu_kernels import PAD, ROWS, draw, product, transpose
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 counts = st.sampled_from((1, 2, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS, 50, 101)) | st.integers(1, 40)
