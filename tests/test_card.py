@@ -14,7 +14,7 @@ from understudy.training import SGD, Adam, Group, SquaredError, Training, train
 from understudy.training.engines import looking
 from understudy.training.engines.card import room
 from understudy.training.engines.looking import answered
-from understudy.training.probe import quick_read, read
+from understudy.training.probe import quick_look, read
 
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 
@@ -39,7 +39,7 @@ def test_a_look_in_one_pass_is_a_plain_look(sizes, nodes, bias, dtype):
     x, sets = gaussians(7, 2, 777, sizes[0], dtype=dtype).cuda(), torch.tensor([0, 1, 0], device="cuda")
     assert looking.suits(student, nodes, SquaredError())
     answers = answered(teacher, x[sets], SquaredError())
-    quick = quick_read(student, teacher, x, sets, answers, torch.arange(3, device="cuda"))
+    quick = quick_look(student, teacher, x, sets, answers, torch.arange(3, device="cuda")).reading()
     plain = read(student, teacher, x[sets], SquaredError())
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
     torch.testing.assert_close(quick.eval_loss, plain.eval_loss, **near)

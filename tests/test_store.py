@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,7 @@ def test_a_folder_goes_on_from_its_last_whole_epoch(tmp_path):
         state, seconds = folder.state()
         assert (int(state["epoch"]), seconds) == (2, 3.0)
         with Keeper(folder, ["metrics"], 2) as keeper:
-            keeper.add(rows(3))
+            keeper.add(lambda: rows(3))
             keeper.save(3, {"epoch": torch.tensor(3)}, 4.0, lambda: None)
             keeper.finish()
         assert pq.read_table(folder.path / "metrics.parquet")["epoch"].to_pylist() == [0, 1, 2, 3]
@@ -282,7 +283,7 @@ def test_what_is_kept_is_down_before_it_is_said(folder):
         assert keeper.due()
         state = {"epoch": torch.tensor(0)}
         for epoch in range(3):
-            keeper.add(rows(epoch))
+            keeper.add(partial(rows, epoch))
         keeper.save(2, state, 1.0, lambda: said.append(int(folder.state()[0]["epoch"])))
         state["epoch"] += 7  # training goes on
         keeper.wait()
@@ -305,7 +306,7 @@ def test_what_fails_on_disk_is_raised_at_the_next_word_and_no_state_follows(fold
     monkeypatch.setattr("understudy.store.folder.write_table", full_at_first)
     with pytest.raises(OSError, match="No space"), Keeper(folder, ["metrics"], None) as keeper:
         for epoch in range(1_000):
-            keeper.add(rows(epoch))
+            keeper.add(partial(rows, epoch))
             keeper.save(epoch, {"epoch": torch.tensor(epoch)}, 1.0, lambda: None)
     assert len(asked) == 1
     assert folder.state() is None
@@ -315,7 +316,7 @@ def test_what_fails_on_disk_is_raised_at_the_next_word_and_no_state_follows(fold
 
 def test_what_was_given_before_an_interrupt_is_saved(folder):
     with pytest.raises(KeyboardInterrupt), Keeper(folder, ["metrics"], None) as keeper:
-        keeper.add(rows(0))
+        keeper.add(lambda: rows(0))
         keeper.save(0, {"epoch": torch.tensor(0)}, 1.0, lambda: None)
         raise KeyboardInterrupt
     assert int(folder.state()[0]["epoch"]) == 0

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _REST, _LONGEST = 5.0, 2.0
 """Until the next save, times as long as the last took, and seconds at most: saving takes a small share of the work."""
+_BEHIND = 4
+"""Jobs that may wait: each holds what an epoch's rows are made of."""
 
 
 class Keeper:
@@ -50,10 +52,10 @@ class Keeper:
         if kind is None or issubclass(kind, KeyboardInterrupt):
             self._raise()
 
-    def add(self, rows: dict[str, pa.Table]) -> None:
-        """The rows of an epoch."""
-        for table, each in rows.items():
-            self._since[table].append(each)
+    def add(self, rows: Callable[[], dict[str, pa.Table]]) -> None:
+        """The rows of an epoch, made by the thread that writes them; it is never more than a few epochs behind."""
+        if len(self._jobs) > _BEHIND:
+            self._jobs[-_BEHIND].result()
         self._do(self._grow, rows)
 
     def due(self) -> bool:
@@ -62,10 +64,8 @@ class Keeper:
 
     def save(self, epoch: int, state: dict[str, Tensor], seconds: float, then: Callable[[], None]) -> None:
         """Everything up to an epoch, with the state after it, which may change from here on; `then` once it is down."""
-        rows = {table: pa.concat_tables(parts) for table, parts in self._since.items() if parts}
-        self._since = {table: [] for table in self._since}
         kept = {name: tensor.clone() if tensor.device.type == "cpu" else tensor.cpu() for name, tensor in state.items()}
-        self._saving = self._do(self._save, epoch, rows, kept, seconds, then)
+        self._saving = self._do(self._save, epoch, kept, seconds, then)
 
     def wait(self) -> None:
         """Until all that was told is done."""
@@ -103,14 +103,15 @@ class Keeper:
             for rows in self._folder.saved(table, epoch):
                 growing.add(rows)
 
-    def _grow(self, rows: dict[str, pa.Table]) -> None:
-        for table, each in rows.items():
+    def _grow(self, rows: Callable[[], dict[str, pa.Table]]) -> None:
+        for table, each in rows().items():
+            self._since[table].append(each)
             self._tables[table].add(each)
 
-    def _save(
-        self, epoch: int, rows: dict[str, pa.Table], state: dict[str, Tensor], seconds: float, then: Callable[[], None]
-    ) -> None:
+    def _save(self, epoch: int, state: dict[str, Tensor], seconds: float, then: Callable[[], None]) -> None:
         start = time.monotonic()
+        rows = {table: pa.concat_tables(parts) for table, parts in self._since.items() if parts}
+        self._since = {table: [] for table in self._since}
         self._folder.save(epoch, rows, state, seconds)
         took = time.monotonic() - start
         then()

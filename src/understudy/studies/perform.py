@@ -26,7 +26,7 @@ from understudy.studies.study import Experiment, Study
 from understudy.studies.tell import tell
 
 if TYPE_CHECKING:
-    from understudy.training import Training
+    from understudy.training import Records, Training
 
 _TABLES = ("metrics", "nodes")
 _MOMENT = 2.0
@@ -96,10 +96,10 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
             spent = time.monotonic() - clock
             if training.epoch in experiment.keep:
                 write_weights(folder.progress / f"weights-{training.epoch:06}.safetensors", _named(training))
-            keeper.add(dict(zip(_TABLES, records, strict=True)))
+            keeper.add(partial(_tables, records))
             left = spent / max(training.epoch - first, 1) * (experiment.epochs - training.epoch)
             now = training.epoch, training.alive.numpy().copy(), left
-            unsaid.append(partial(_progress, experiment, records.metrics, *now))
+            unsaid.append(partial(_progress, experiment, records, *now))
             ctrl_c.waits = time.monotonic() - start < _MOMENT
             if keeper.due() or ctrl_c.came or training.epoch == experiment.epochs:
                 keeper.save(training.epoch, training.state(), seconds + spent, partial(_say, watcher, unsaid))
@@ -109,6 +109,10 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
         keeper.finish()
     _write_networks(experiment, training, folder)
     return training, seconds + time.monotonic() - clock
+
+
+def _tables(records: Records) -> dict[str, pa.Table]:
+    return {"metrics": records.metrics, "nodes": records.nodes}
 
 
 def _say(watcher: Watcher, what: list[Callable[[], Progress]]) -> None:
@@ -121,7 +125,8 @@ def _named(training: Training) -> dict[str, list[Any]]:
     return {f"epoch.{training.epoch}": training.populations()}
 
 
-def _progress(experiment: Experiment, metrics: pa.Table, epoch: int, alive: np.ndarray, left: float) -> Progress:
+def _progress(experiment: Experiment, records: Records, epoch: int, alive: np.ndarray, left: float) -> Progress:
+    metrics = records.metrics
     values = {name: np.full(len(alive), np.nan) for name in ("eval_loss", "recovered")}
     for name, into in values.items():
         rows = metrics.filter(pc.field("metric") == name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -19,18 +20,34 @@ from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
 from understudy.training.plan import Plan, at_once, available, looked_at, planned, splits
-from understudy.training.probe import Reading, loss, quick_read, read
+from understudy.training.probe import Look, loss, quick_look, read
 from understudy.training.problem import Problem
 from understudy.training.records import METRICS, NODES, joined, metric_rows, node_rows
 from understudy.training.samples import Samples
 from understudy.training.workers import abreast, side_by_side
 
 
-class Records(NamedTuple):
-    """The rows that one look at all networks adds to the two tables."""
+class Records:
+    """The rows that one look at all networks adds to the two tables: made when they are first asked for.
 
-    metrics: pa.Table
-    nodes: pa.Table
+    On a card that is best done by another thread than the one that trains, which can go on meanwhile.
+    """
+
+    def __init__(self, rows: Sequence[Callable[[], tuple[pa.Table, pa.Table]]]) -> None:
+        self._rows = rows
+
+    @cached_property
+    def _tables(self) -> tuple[pa.Table, pa.Table]:
+        made = [rows() for rows in self._rows]
+        return joined([metrics for metrics, _ in made], METRICS), joined([nodes for _, nodes in made], NODES)
+
+    @property
+    def metrics(self) -> pa.Table:
+        return self._tables[0]
+
+    @property
+    def nodes(self) -> pa.Table:
+        return self._tables[1]
 
 
 class _Job(NamedTuple):
@@ -157,7 +174,7 @@ class Training:
     def probe(self) -> Records:
         """Look at every network that still goes, or has just come to its stop."""
         shown = self.alive & (self.stops >= self.epoch)
-        rows: list[tuple[int, pa.Table, pa.Table]] = []
+        rows: list[tuple[int, Callable[[], tuple[pa.Table, pa.Table]]]] = []
         for wave in self.plan.waves:
             if self.epoch == 0:
                 self._first_loss(wave)
@@ -168,25 +185,26 @@ class Training:
                 self.samples.evaluation(part)
                 inside = torch.nonzero(shown[part.member.ids[part.which]]).flatten()
                 jobs += [(part, piece) for piece in splits(inside, looked_at(part.member, self.device))]
-            for (part, piece), reading in zip(jobs, abreast(self._read, jobs, self.device), strict=True):
-                ids, finite = part.member.ids[part.which[piece]], reading.eval_loss.isfinite().cpu()
+            for (part, piece), look in zip(jobs, abreast(self._look, jobs, self.device), strict=True):
+                ids, finite = part.member.ids[part.which[piece]], look.loss.isfinite().cpu()
                 self.diverged_at[ids[~finite]] = self.epoch * self.steps
                 if finite.any():
-                    ids, sound = ids[finite], reading.pick(torch.nonzero(finite).flatten())
-                    metrics = metric_rows(ids, self.epoch, self.train_loss[ids], sound)
-                    rows.append((int(ids[0]), metrics, node_rows(ids, self.epoch, sound, self.pairs)))
+                    ids, which = ids[finite], torch.nonzero(finite).flatten()
+                    make = partial(_rows, ids, self.epoch, self.train_loss[ids], look, which, self.pairs)
+                    rows.append((int(ids[0]), make))
             self._leave()
         rows.sort(key=lambda row: row[0])
-        return Records(joined([m for _, m, _ in rows], METRICS), joined([n for _, _, n in rows], NODES))
+        return Records([make for _, make in rows])
 
-    def _read(self, job: tuple[Part, Int[Tensor, "some"]]) -> Reading:
+    def _look(self, job: tuple[Part, Int[Tensor, "some"]]) -> Look:
         part, piece = job
         member, where, inside = part.member, part.which[piece].to(self.device), piece.to(self.device)
         student, teacher = member.population()[where], member.teacher[where]
         x, sets = self.samples.evaluation(part), part.set_of[inside]
         if member.quick:
-            return quick_read(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
-        return read(student, teacher, x[sets], self.objective)
+            return quick_look(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
+        reading = read(student, teacher, x[sets], self.objective)
+        return Look(reading.eval_loss, lambda: reading)
 
     def _first_loss(self, wave: Sequence[Part]) -> None:
         """Before the first step the training loss is that over the whole training set."""
@@ -219,6 +237,13 @@ class Training:
             member.state.load({k.removeprefix(f"{i}."): v for k, v in state.items() if k.startswith(f"{i}.")})
         self.diverged_at, self.train_loss = state["diverged_at"].clone(), state["train_loss"].clone()
         self.epoch = int(state["epoch"])
+
+
+def _rows(
+    ids: Tensor, epoch: int, train_loss: Tensor, look: Look, which: Int[Tensor, "some"], pairs: bool
+) -> tuple[pa.Table, pa.Table]:
+    reading = look.reading().pick(which)
+    return metric_rows(ids, epoch, train_loss, reading), node_rows(ids, epoch, reading, pairs)
 
 
 def _means(losses: Float[Tensor, "net step"]) -> Float[Tensor, "net"]:

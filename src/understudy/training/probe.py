@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -23,6 +24,7 @@ from understudy.nets import Population
 from understudy.training.engines import cpu_looking, looking
 from understudy.training.engines.looking import Answers
 from understudy.training.objectives import Objective
+from understudy.training.workers import aside
 
 
 class Matched(NamedTuple):
@@ -89,21 +91,32 @@ def read(student: Population, teacher: Population, x: Float[Tensor, "net sample 
     return Reading(torch.cat(losses, dim=1).double().mean(1), layers)
 
 
-def quick_read(
+class Look(NamedTuple):
+    """Losses now, and the rest of the reading when somebody wants it, who may be another thread."""
+
+    loss: Float[Tensor, "net"]
+    reading: Callable[[], Reading]
+
+
+def quick_look(
     student: Population,
     teacher: Population,
     x: Float[Tensor, "set sample in"],
     set_of: Int[Tensor, "net"],
     answers: Answers,
     teacher_of: Int[Tensor, "net"],
-) -> Reading:
-    """The same of two-layer networks, in one pass, with the answers that the teachers have given before."""
+) -> Look:
+    """What `read` gives, of two-layer networks, in one pass, with the answers that the teachers have given before."""
     look = cpu_looking.moments if x.device.type == "cpu" else looking.moments
     found = look(student, x, set_of, answers, teacher_of)
-    (mean,), (square,) = (tuple(layer[teacher_of] for layer in field) for field in (answers.mean, answers.square))
-    correlation = Correlation()
-    correlation.add(x.shape[1], Side(mean, square), Side(found.mean, found.square), found.cross, student.dtype)
-    return Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),))
+
+    def reading() -> Reading:
+        (mean,), (square,) = (tuple(layer[teacher_of] for layer in field) for field in (answers.mean, answers.square))
+        correlation = Correlation()
+        correlation.add(x.shape[1], Side(mean, square), Side(found.mean, found.square), found.cross, student.dtype)
+        return Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),))
+
+    return Look(found.loss, aside(reading, x.device))
 
 
 def _layer(

@@ -52,6 +52,24 @@ def abreast(work: Callable[[Item], Result], items: Sequence[Item], device: torch
     return results
 
 
+def aside(work: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
+    """Work on what has been launched so far, for another thread: on a card it does not wait for what comes after."""
+    if device.type != "cuda":
+        return work
+    so_far = torch.cuda.Event()
+    so_far.record(torch.cuda.current_stream(device))
+
+    def later() -> Result:
+        stream = _stream(device, -1)
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            stream.wait_event(so_far)
+            done = work()
+        stream.synchronize()
+        return done
+
+    return later
+
+
 @cache
 def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)

@@ -1,15 +1,121 @@
 // A look at two-layer networks on many samples: squared errors, and what correlations with the teacher's nodes are made
 // of. A thread block takes one network through one slab of the samples, SAMPLES at a time, with the weights in shared
-// memory. Compiled, after tiles.cu, for one number type T, D inputs, C outputs; the nodes n and the teacher's nodes M are free.
+// memory. Compiled, after tiles.cu, for one number type T, D inputs, C outputs; the nodes n and the teacher's M are free.
+//
+// Products are cut into tiles of 16 × 8 that warps take in turn. In float32 they go through the tensor cores: each number
+// is split into two of 11 bits, and of their four products all but the smallest are added up ("3xTF32"), which keeps about
+// 21 of float32's 24 bits: enough to look, and nothing goes on from here.
 //
 //   W[k][i], V[c][k]  weights, biases as one more column, which meets a 1
-//   X[b][i]  inputs, S[b][j]  centred activations of the teacher, and a 1
-//   H[b][k]  activations, R[j][k]  sums over the samples of S[b][j]·(H[b][k] − P[k]), and in the last row of squares
-//   P[k]  activations at the first sample: moments around them do not cancel, however large the mean
+//   X[b][i]  inputs, Y[b][c] targets, S[b][j] centred activations of the teacher, and a 1; of X and S two, the next
+//            being copied while one is used
+//   H[b][k]  activations, then less P[k]
+//   R[j][k]  sums over the samples of S[b][j]·(H[b][k] − P[k]), Q[k] of (H[b][k] − P[k])²
+//   P[k]     activations at the first sample: moments around them do not cancel, however large the mean
 
-typedef unsigned int word;
 constexpr int SAMPLES = 32;
-constexpr int INPUTS = up(D + BIAS, 4), SX = stride(INPUTS), OUTPUTS = up(C, TILE);
+constexpr int INPUTS = up(D + BIAS, 8), SX = INPUTS + 4, OUTPUTS = up(C, 8);
+
+// Rows one after the other; of `rows` those from `here` on are zeros.
+template <int WIDE, int STRIDE> __device__ void copy(T* into, const T* from, int here, int rows) {
+    constexpr int BYTES = BITE<WIDE, STRIDE>, EACH = WIDE * sizeof(T) / BYTES, NUMBERS = BYTES / sizeof(T);
+    for (int item = threadIdx.x; item < rows * EACH; item += blockDim.x) {
+        const int row = item / EACH, part = item % EACH * NUMBERS;
+        if (row < here) bite<BYTES>(into + row * STRIDE + part, from + (long long)row * WIDE + part);
+        else for (int i = 0; i < NUMBERS; i++) into[row * STRIDE + part + i] = 0;
+    }
+}
+
+__device__ __forceinline__ void mma(float (&sum)[4], const word (&a)[4], const word (&b)[2]) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+__device__ __forceinline__ void halve(float x, word& high, word& low) {
+    high = __float_as_uint(x) & 0xFFFFE000u;
+    low = __float_as_uint(x - __uint_as_float(high));
+}
+
+// DOWN × ACROSS tiles: sum[i][j] is that of rows a[m] and columns b[n] of tile (i, j), both K numbers long. A lane holds
+// the numbers at (lane / 4, lane % 4 · 2 + 0, 1) and those eight rows below; at[j] is where the columns of tile j begin.
+template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
+    float (&sum)[DOWN][ACROSS][4], const float* a, int am, int ak, const float* b, int bk, int bn,
+    const int (&at)[ACROSS], int K
+) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    float rest[DOWN][ACROSS][4] = {};
+    a += g * am + t * ak;
+    b += g * bn + t * bk;
+    #pragma unroll 2
+    for (int k = 0; k < K; k += 8) {
+        word high[DOWN][4], low[DOWN][4];
+        #pragma unroll
+        for (int i = 0; i < DOWN; i++)
+            #pragma unroll
+            for (int e = 0; e < 4; e++)
+                halve(a[(k + e / 2 * 4) * ak + (16 * i + e % 2 * 8) * am], high[i][e], low[i][e]);
+        #pragma unroll
+        for (int j = 0; j < ACROSS; j++) {
+            word bh[2], bl[2];
+            #pragma unroll
+            for (int e = 0; e < 2; e++) halve(b[(k + 4 * e) * bk + at[j] * bn], bh[e], bl[e]);
+            #pragma unroll
+            for (int i = 0; i < DOWN; i++) {
+                mma(rest[i][j], low[i], bh);
+                mma(rest[i][j], high[i], bl);
+                mma(sum[i][j], high[i], bh);
+            }
+        }
+    }
+    #pragma unroll
+    for (int i = 0; i < DOWN; i++)
+        #pragma unroll
+        for (int j = 0; j < ACROSS; j++)
+            #pragma unroll
+            for (int e = 0; e < 4; e++) sum[i][j][e] += rest[i][j][e];
+}
+
+// The same in double precision, plainly.
+template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
+    double (&sum)[DOWN][ACROSS][4], const double* a, int am, int ak, const double* b, int bk, int bn,
+    const int (&at)[ACROSS], int K
+) {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    for (int k = 0; k < K; k++)
+        #pragma unroll
+        for (int i = 0; i < DOWN; i++)
+            #pragma unroll
+            for (int j = 0; j < ACROSS; j++)
+                #pragma unroll
+                for (int e = 0; e < 4; e++)
+                    sum[i][j][e] += a[(16 * i + g + e / 2 * 8) * am + k * ak] * b[k * bk + (at[j] + 2 * t + e % 2) * bn];
+}
+
+// done(m, n, Σ_k a[m][k]·b[k][n]) for m < M and n < N, rounded up to tiles: what is done with numbers beyond must be
+// harmless. M is a multiple of 16·DOWN.
+template <int DOWN, int ACROSS, class Done> __device__ __forceinline__ void product(
+    int M, int N, int K, const T* a, int am, int ak, const T* b, int bk, int bn, Done done
+) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, g = lane / 4, t = lane % 4;
+    const int groups = (N + 8 * ACROSS - 1) / (8 * ACROSS);
+    for (int item = threadIdx.x / 32; item < M / (16 * DOWN) * groups; item += warps) {
+        const int row = item / groups * 16 * DOWN, column = item % groups * 8 * ACROSS;
+        T sum[DOWN][ACROSS][4] = {};
+        int at[ACROSS];
+        #pragma unroll
+        for (int j = 0; j < ACROSS; j++) at[j] = column + 8 * j < N ? column + 8 * j : column;
+        tiles<DOWN, ACROSS>(sum, a + row * am, am, ak, b, bk, bn, at, K);
+        #pragma unroll
+        for (int i = 0; i < DOWN; i++)
+            #pragma unroll
+            for (int j = 0; j < ACROSS; j++)
+                if (column + 8 * j < N)
+                    #pragma unroll
+                    for (int e = 0; e < 4; e++)
+                        done(row + 16 * i + g + e / 2 * 8, column + 8 * j + 2 * t + e % 2, sum[i][j][e]);
+    }
+}
 
 extern "C" __global__ void __launch_bounds__(256) looking(
     const T* inputs, const T* targets, const T* teacher, const long long* set_of, const long long* teacher_of,
@@ -18,27 +124,30 @@ extern "C" __global__ void __launch_bounds__(256) looking(
 ) {
     extern __shared__ __align__(16) char room[];
     const int net = blockIdx.y, tid = threadIdx.x, threads = blockDim.x, lane = tid & 31;
-    const int NP = up(n, TILE), NK = NP + TILE * BIAS, SH = stride(NK), KT = NP / TILE;
-    const int TEACHERS = up(M + 1, 4), SS = stride(TEACHERS), SUMS = M + 2;
+    const int NP = up(n, 8), NK = NP + 8 * BIAS, SH = NK + 4, MP = up(M + 1, 16), SS = up(M + 1, 8) + 4;
     const int from = blockIdx.x * slab, until = min(from + slab, samples);
     const T slope = (T)below;
     T* W = reinterpret_cast<T*>(room);
     T* V = W + NP * SX;
     T* H = V + OUTPUTS * SH;
     T* R = H + SAMPLES * SH;
-    T* P = R + (TEACHERS + 4) * SH;
-    T* X = P + SH;
-    T* S = X + SAMPLES * SX;
-    double* partial = reinterpret_cast<double*>(S + SAMPLES * SS);
+    T* P = R + (M + 1) * SH;
+    T* Q = P + SH;
+    T* X = Q + SH;                      // two
+    T* S = X + 2 * SAMPLES * SX;        // two
+    T* Y = S + 2 * SAMPLES * SS;
+    T* end = Y + up(SAMPLES * C, 4);
+    double* partial = reinterpret_cast<double*>(end);
 
-    for (int i = tid; i < (int)(S + SAMPLES * SS - W); i += threads) W[i] = 0;
+    for (int i = tid; i < (int)(end - W); i += threads) W[i] = 0;
     __syncthreads();
     for (int i = tid; i < n * D; i += threads) W[i / D * SX + i % D] = weight[(long long)net * n * D + i];
     for (int i = tid; i < n * C; i += threads) V[i / n * SH + i % n] = weight2[(long long)net * n * C + i];
     if (BIAS) {
         for (int i = tid; i < n; i += threads) W[i * SX + D] = bias[net * n + i];
         for (int i = tid; i < C; i += threads) V[i * SH + NP] = bias2[net * C + i];
-        for (int i = tid; i < SAMPLES; i += threads) { X[i * SX + D] = 1; H[i * SH + NP] = 1; }
+        for (int i = tid; i < 2 * SAMPLES; i += threads) X[i * SX + D] = 1;
+        for (int i = tid; i < SAMPLES; i += threads) H[i * SH + NP] = 1;
     }
     inputs += set_of[net] * (long long)samples * D;
     targets += teacher_of[net] * (long long)samples * C;
@@ -50,90 +159,62 @@ extern "C" __global__ void __launch_bounds__(256) looking(
         P[k] = z < 0 ? slope * z : z;
         if (blockIdx.x == 0) pivots[net * n + k] = P[k];
     }
+    // The inputs and the teacher's activations of some samples, into buffer `into`; beyond the last, zeros.
+    auto fetch = [&](int at, int into) {
+        const int here = min(SAMPLES, until - at);
+        copy<D, SX>(X + into * SAMPLES * SX, inputs + (long long)at * D, here, SAMPLES);
+        T* s = S + into * SAMPLES * SS;
+        for (int i = tid; i < SAMPLES * M; i += threads) {
+            if (i / M < here) bite<sizeof(T)>(s + i / M * SS + i % M, teacher + (long long)at * M + i);
+            else s[i / M * SS + i % M] = 0;
+        }
+        for (int i = tid; i < SAMPLES; i += threads) s[i * SS + M] = i < here ? (T)1 : (T)0;
+    };
+    fetch(from, 0);
+    asm volatile("cp.async.wait_all;");
+    __syncthreads();
 
     double error = 0;
-    for (int at = from; at < until; at += SAMPLES) {
+    int buffer = 0;
+    for (int at = from; at < until; at += SAMPLES, buffer ^= 1) {
         const int here = min(SAMPLES, until - at);
-        for (int i = tid; i < SAMPLES * D; i += threads)
-            X[i / D * SX + i % D] = i / D < here ? inputs[(long long)at * D + i] : (T)0;
-        for (int i = tid; i < SAMPLES * (M + 1); i += threads) {
-            const int b = i / (M + 1), j = i % (M + 1);
-            S[b * SS + j] = b >= here ? (T)0 : j == M ? (T)1 : teacher[(long long)(at + b) * M + j];
-        }
+        const T* x = X + buffer * SAMPLES * SX;
+        const T* s = S + buffer * SAMPLES * SS;
+        copy<C, C>(Y, targets + (long long)at * C, here, here);
+        if (at + SAMPLES < until) fetch(at + SAMPLES, buffer ^ 1);
+
+        product<DOWN, ACROSS>(SAMPLES, NP, INPUTS, x, SX, 1, W, 1, SX, [&](int b, int k, T z) {
+            H[b * SH + k] = z < 0 ? slope * z : z;
+        });
+        asm volatile("cp.async.wait_all;");
         __syncthreads();
 
-        // H = σ(X Wᵀ)
-        constexpr int TILES = SAMPLES / TILE;
-        for (int base = tid & ~31; base < KT * TILES * 2; base += threads) {
-            const int part = lane / 16, place = base / 2 + lane % 16, tile = min(place, KT * TILES - 1);
-            const int tb = tile % TILES, tk = tile / TILES;
-            T z[TILE][TILE] = {};
-            dot(z, W + tk * SX, KT * SX, X + tb * SX, TILES * SX, 4 * part, INPUTS, 8);
-            share<TILE, 2>(z, part);
-            if (place < KT * TILES)
-                #pragma unroll
-                for (int i = 0; i < TILE / 2; i++)
-                    #pragma unroll
-                    for (int j = 0; j < TILE; j++) {
-                        const T value = z[i][j];
-                        H[(tb + j * TILES) * SH + tk + (i + part * TILE / 2) * KT] = value < 0 ? slope * value : value;
-                    }
-        }
-        __syncthreads();
-
-        // ‖H Vᵀ − Y‖²
-        constexpr int QUADS = SAMPLES / 4, CT = OUTPUTS / TILE;
-        for (int base = tid & ~31; base < CT * QUADS * 4; base += threads) {
-            const int part = lane / 8, place = base / 4 + lane % 8, tile = min(place, CT * QUADS - 1);
-            const int tb = tile % QUADS, tc = tile / QUADS;
-            T o[TILE][4] = {};
-            dot(o, V + tc * SH, CT * SH, H + tb * SH, QUADS * SH, 4 * part, NK, 16);
-            share<TILE, 4>(o, part);
-            #pragma unroll
-            for (int i = 0; i < TILE / 4; i++)
-                #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const int row = tb + j * QUADS, c = tc + (i + part * TILE / 4) * CT;
-                    if (row < here && c < C && place < CT * QUADS) {
-                        const T residual = o[i][j] - targets[(long long)(at + row) * C + c];
-                        error += (double)(residual * residual);
-                    }
-                }
-        }
-
-        // R += Sᵀ (H − P), and the squares below
-        for (int item = tid; item < TEACHERS / 4 * (NP / 4); item += threads) {
-            const int column = 4 * (item % (NP / 4)), row = 4 * (item / (NP / 4));
-            const Four p = four(P + column);
-            T sum[4][4] = {};
-            #pragma unroll 4
-            for (int b = 0; b < SAMPLES; b++) {
-                const Four s = four(S + b * SS + row), h = four(H + b * SH + column);
-                #pragma unroll
-                for (int j = 0; j < 4; j++) {
-                    const T moved = h.v[j] - p.v[j];
-                    #pragma unroll
-                    for (int i = 0; i < 4; i++) sum[i][j] += s.v[i] * moved;
-                }
+        product<DOWN, 1>(SAMPLES, OUTPUTS, NK, H, SH, 1, V, 1, SH, [&](int b, int c, T output) {
+            if (b < here && c < C) {
+                const T residual = output - Y[b * C + c];
+                error += (double)(residual * residual);
             }
-            #pragma unroll
-            for (int i = 0; i < 4; i++)
-                #pragma unroll
-                for (int j = 0; j < 4; j++) R[(row + i) * SH + column + j] += sum[i][j];
-        }
+        });
+        __syncthreads();
+
         for (int k = tid; k < n; k += threads) {
             T sum = 0;
-            for (int b = 0; b < here; b++) { const T moved = H[b * SH + k] - P[k]; sum += moved * moved; }
-            R[TEACHERS * SH + k] += sum;
+            for (int b = 0; b < here; b++) {
+                const T moved = H[b * SH + k] -= P[k];
+                sum += moved * moved;
+            }
+            Q[k] += sum;
         }
+        __syncthreads();
+
+        product<1, ACROSS>(MP, NP, SAMPLES, s, 1, SS, H, SH, 1, [&](int j, int k, T sum) {
+            if (j <= M) R[j * SH + k] += sum;
+        });
         __syncthreads();
     }
 
-    sums += ((long long)net * gridDim.x + blockIdx.x) * SUMS * n;
-    for (int i = tid; i < SUMS * n; i += threads) {
-        const int j = i / n, k = i % n;
-        sums[i] = R[(j == M + 1 ? TEACHERS : j) * SH + k];
-    }
+    sums += ((long long)net * gridDim.x + blockIdx.x) * (M + 2) * n;
+    for (int i = tid; i < (M + 2) * n; i += threads) sums[i] = i / n == M + 1 ? Q[i % n] : R[i / n * SH + i % n];
     #pragma unroll
     for (int far = 16; far; far /= 2) error += __shfl_xor_sync(~0u, error, far);
     if (lane == 0) partial[tid / 32] = error;

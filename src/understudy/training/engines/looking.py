@@ -11,7 +11,7 @@ from torch import Tensor
 
 from understudy.nets import Population
 from understudy.training.engines import card
-from understudy.training.engines.card import stride, up
+from understudy.training.engines.card import up
 from understudy.training.objectives import Objective, SquaredError
 
 _SAMPLES = 32
@@ -108,19 +108,15 @@ def prepare(student: Population) -> None:
 
 def _constants(student: Population) -> dict[str, int]:
     (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
-    return {"D": inputs, "C": outputs, "BIAS": bias, "TILE": _tile(nodes)}
-
-
-def _tile(nodes: int) -> int:
-    """Narrow networks take small tiles: fewer registers, so more of them at once."""
-    return 8 if nodes >= 80 else 4
+    # Tiles that a warp takes at once: as many as leave none of eight warps without.
+    down, across = (2, 4) if nodes > 128 else (2, 2) if nodes > 64 else (2, 1) if nodes > 32 else (1, 1)
+    return {"D": inputs, "C": outputs, "BIAS": bias, "DOWN": down, "ACROSS": across}
 
 
 def _bytes(student: Population, m: int) -> int:
     """Shared memory of a block, as the kernel lays it out."""
     (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
-    tile, teachers = _tile(nodes), up(m + 1, 4)
-    sx, sh = stride(up(inputs + bias, 4)), stride(up(nodes, tile) + tile * bias)
-    numbers = up(nodes, tile) * sx + (up(outputs, tile) + _SAMPLES + teachers + 4 + 1) * sh
-    numbers += _SAMPLES * (sx + stride(teachers))
+    sx, sh = up(inputs + bias, 8) + 4, up(nodes, 8) + 8 * bias + 4
+    numbers = up(nodes, 8) * sx + (up(outputs, 8) + _SAMPLES + m + 3) * sh
+    numbers += 2 * _SAMPLES * (sx + up(m + 1, 8) + 4) + up(_SAMPLES * outputs, 4)
     return numbers * student.layers[0].weight.element_size() + 32 * 8

@@ -6,7 +6,6 @@
 //   X[b][i]  inputs of the batch, Y[b][c] targets: two of each, the next being copied while one is used
 //   H[b][k]  activations, G[b][k] gates and then what comes back through them, E[b][c] scaled residuals
 
-typedef unsigned int word;
 constexpr int PARTS = 4;                                  // lanes that share a sum, eight apart
 constexpr int ROWS = up(B, TILE), TILES = ROWS / TILE;    // samples, and how many tiles they make
 constexpr int INPUTS = up(D + BIAS, TILE), SX = stride(INPUTS);
@@ -27,16 +26,12 @@ __device__ int drawn(long long seed, long long step, int place, int samples) {
     return (int)__umulhi(bits, (word)samples);
 }
 
-// Rows of `wide` numbers from global into shared memory, by the copy engine: bytes that a row's start is aligned to.
+// The rows of a batch.
 template <int WIDE, int STRIDE> __device__ void fetch(T* into, const T* from, const int* rows) {
-    constexpr int BYTES = WIDE * sizeof(T) % 16 == 0 && STRIDE * sizeof(T) % 16 == 0 ? 16
-                        : WIDE * sizeof(T) % 8 == 0 && STRIDE * sizeof(T) % 8 == 0 ? 8 : 4;
-    constexpr int EACH = WIDE * sizeof(T) / BYTES;
+    constexpr int BYTES = BITE<WIDE, STRIDE>, EACH = WIDE * sizeof(T) / BYTES, NUMBERS = BYTES / sizeof(T);
     for (int item = threadIdx.x; item < B * EACH; item += blockDim.x) {
-        int row = item / EACH, part = item % EACH;
-        word to = (word)__cvta_generic_to_shared(reinterpret_cast<char*>(into + row * STRIDE) + part * BYTES);
-        const char* at = reinterpret_cast<const char*>(from + (long long)rows[row] * WIDE) + part * BYTES;
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(to), "l"(at), "n"(BYTES));
+        const int row = item / EACH, part = item % EACH * NUMBERS;
+        bite<BYTES>(into + row * STRIDE + part, from + (long long)rows[row] * WIDE + part);
     }
 }
 

@@ -1,6 +1,7 @@
 // Products in tiles: what the kernels share. Every number read from shared memory must serve several products, or reading
 // takes longer than multiplying; rows are padded so that eight rows in a line touch all banks.
 
+typedef unsigned int word;
 struct alignas(16) Four { T v[4]; };
 
 __host__ __device__ constexpr int up(int count, int unit) { return (count + unit - 1) / unit * unit; }
@@ -8,6 +9,16 @@ __host__ __device__ constexpr int stride(int count) { return up(count, 4) % 8 ? 
 
 __device__ __forceinline__ Four four(const T* p) { return *reinterpret_cast<const Four*>(p); }
 __device__ __forceinline__ void put(T* p, Four f) { *reinterpret_cast<Four*>(p) = f; }
+
+// BYTES from global into shared memory, beside other work.
+template <int BYTES> __device__ __forceinline__ void bite(void* to, const void* from) {
+    const word place = (word)__cvta_generic_to_shared(to);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(place), "l"(from), "n"(BYTES));
+}
+
+// The largest bites that rows of WIDE numbers, STRIDE apart, are aligned to.
+template <int WIDE, int STRIDE> constexpr int BITE = WIDE * sizeof(T) % 16 == 0 && STRIDE * sizeof(T) % 16 == 0 ? 16
+                                                   : WIDE * sizeof(T) % 8 == 0 && STRIDE * sizeof(T) % 8 == 0 ? 8 : 4;
 
 // sum[i][j] += Σ left[i][k]·right[j][k] over the quads of four k that fall to this lane; rows lie a stride apart.
 template <int I, int J> __device__ __forceinline__ void dot(
