@@ -124,7 +124,7 @@ def _ask(_: Any, address: Any) -> Any:
     return types.void(types.int64), generate
 
 
-@njit
+@njit(inline="always")
 @no_type_check
 def _matrix(array):
     return np.int64(array.ctypes.data), array.strides[0], array.strides[1]
@@ -149,7 +149,7 @@ def _tiles(zero, c, a, b, rows, depth, columns, add):
                 _tile(zero, 32, min(rows - row, ROWS), into, left, right, depth, add)
 
 
-@njit
+@njit(inline="always")
 @no_type_check
 def product(c, a, b, rows, depth, add):
     """C = A·B, or C += A·B, for so many rows of C, so many of B, and all columns, a multiple of PAD."""
