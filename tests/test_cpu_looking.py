@@ -13,7 +13,7 @@ from understudy.training import CrossEntropy, SquaredError
 from understudy.training.engines.cpu_kernels import PIECE, PIVOTS
 from understudy.training.engines.cpu_looking import moments, suits
 from understudy.training.engines.looking import answered
-from understudy.training.probe import read
+from understudy.training.probe import quick_look, read
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -66,6 +66,26 @@ def test_a_network_has_the_same_bits_alone_and_in_any_company(dtype):
         for whole, part in zip(together, apart, strict=True):
             assert torch.equal(whole[some].nan_to_num(nan=12345.0), part.nan_to_num(nan=12345.0))
     assert together.loss.isfinite().tolist() == [True, False, True, False, True, True]
+
+
+@dtypes
+@given(sizes=st.tuples(counts, counts, counts), nodes=counts, nets=st.integers(2, 20))
+def test_what_is_read_of_a_network_has_the_same_bits_in_any_company(dtype, sizes, nodes, nets):
+    student = population(sizes, nets, dtype=dtype)
+    teacher = population((sizes[0], nodes, sizes[2]), nets, first_seed=50, dtype=dtype)
+    x, every = gaussians(7, nets, 30, sizes[0], dtype=dtype), torch.arange(nets)
+    answers = answered(teacher, x, SquaredError())
+    together = everything(quick_look(student, teacher, x, every, answers, every).reading())
+    for i in range(nets):
+        one = every[i : i + 1]
+        alone = everything(quick_look(student[one], teacher[one], x, one, answers, one).reading())
+        for whole, part in zip(together, alone, strict=True):
+            assert torch.equal(whole[one].nan_to_num(nan=12345.0), part.nan_to_num(nan=12345.0))
+
+
+def everything(reading):
+    (layer,) = reading.layers
+    return [reading.eval_loss, layer.rho_mean, layer.recovered, layer.correlation, *layer.teachers, *layer.students]
 
 
 def solved(weight, bias, dtype):
