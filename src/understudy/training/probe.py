@@ -54,13 +54,16 @@ class Reading(NamedTuple):
 
     def pick(self, which: Int[Tensor, "some"]) -> Reading:
         """The reading of some of the networks."""
-        return _picked(self, which.to(self.eval_loss.device))
+        return _each(self, lambda tensor: tensor[which.to(tensor.device)])
+
+    def cpu(self) -> Reading:
+        return _each(self, Tensor.cpu)
 
 
-def _picked(value: Any, which: Int[Tensor, "some"]) -> Any:
+def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, Tensor):
-        return value[which]
-    parts = (_picked(part, which) for part in value)
+        return change(value)
+    parts = (_each(part, change) for part in value)
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
@@ -114,7 +117,7 @@ def quick_look(
         (mean,), (square,) = (tuple(layer[teacher_of] for layer in field) for field in (answers.mean, answers.square))
         correlation = Correlation()
         correlation.add(x.shape[1], Side(mean, square), Side(found.mean, found.square), found.cross, student.dtype)
-        return Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),))
+        return Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),)).cpu()
 
     return Look(found.loss, aside(reading, x.device))
 

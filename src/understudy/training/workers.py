@@ -60,7 +60,7 @@ def aside(work: Callable[[], Result], device: torch.device) -> Callable[[], Resu
     so_far.record(torch.cuda.current_stream(device))
 
     def later() -> Result:
-        stream = _stream(device, -1)
+        stream = _first_served(device)
         with torch.cuda.device(device), torch.cuda.stream(stream):
             stream.wait_event(so_far)
             done = work()
@@ -68,6 +68,12 @@ def aside(work: Callable[[], Result], device: torch.device) -> Callable[[], Resu
         return done
 
     return later
+
+
+@cache
+def _first_served(device: torch.device) -> torch.cuda.Stream:
+    """Small work that would otherwise wait until long work has ended."""
+    return torch.cuda.Stream(device, priority=-1)
 
 
 @cache
