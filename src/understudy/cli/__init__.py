@@ -13,6 +13,7 @@ from understudy._errors import UserError
 from understudy.cli.align import align_command
 from understudy.cli.bench import bench_command
 from understudy.cli.options import emit, parsed
+from understudy.cli.plan import show_plan
 
 if TYPE_CHECKING:
     from understudy.store import Run
@@ -179,11 +180,13 @@ def _run_options(study: type[Study], quick: bool) -> type:
 
     out = "Folder that holds runs; this one goes to OUT/STUDY/<hash of its configuration>."
     small = "The same study made small: other defaults, and what is typed wins."
+    ahead = "Only show how it would be carried out here: groups, pieces, memory, about how long."
     one_object = "Print one JSON object on standard output, and nothing else there."
     options: list[Any] = [
         ("study", study, field(default=study.quick() if quick else study())),
         ("out", Annotated[Path, arg(help=out)], field(default=Path("runs"))),
         ("quick", Annotated[bool, arg(help=small)], field(default=False)),
+        ("plan", Annotated[bool, arg(help=ahead)], field(default=False)),
         ("json", Annotated[bool, arg(help=one_object)], field(default=False)),
     ]
     return make_dataclass("Options", options, frozen=True, namespace={"__doc__": ""})
@@ -192,6 +195,9 @@ def _run_options(study: type[Study], quick: bool) -> type:
 def _run(words: list[str]) -> int:
     kind, rest = _study(words)
     options: Any = parsed(_run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
+    if options.plan:
+        show_plan(options.study, options.json)
+        return 0
     from understudy.report.terminal import Watch
     from understudy.studies.perform import perform
 

@@ -27,6 +27,7 @@ from understudy.studies.tell import tell
 
 if TYPE_CHECKING:
     from understudy.training import Records, Training
+    from understudy.training.plan import Plan
 
 _TABLES = ("metrics", "nodes")
 _MOMENT = 2.0
@@ -44,6 +45,13 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
             watcher.say("writing tables, figures and the report")
             _finish(study, experiment(), training, folder, made_with | {"seconds": round(seconds, 1)})
         return Run(folder.path)
+
+
+def plan(study: Study) -> tuple[Experiment, list[str], Plan]:
+    """How a study would be carried out here, with what sets each group apart; nothing is trained or written."""
+    study = study.resolved()
+    experiment = _experiment(study)
+    return experiment, _group_labels(experiment), _training(study, experiment).plan
 
 
 def _experiment(study: Study) -> Experiment:
@@ -65,11 +73,10 @@ def _need(experiment: Experiment) -> int:
     return 2 * 20 * rows * (experiment.epochs + 1) + weights * (6 + len(experiment.keep)) + 20_000_000
 
 
-def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> tuple[Training, float]:
-    """Train to the end, saving as it goes; returns also the seconds worked, those before a stop included."""
+def _training(study: Study, experiment: Experiment) -> Training:
     from understudy.training import Training
 
-    training = Training(
+    return Training(
         experiment.groups,
         experiment.optimiser,
         steps=experiment.steps,
@@ -77,6 +84,11 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
         device=study.device,
         pairs=experiment.pairs,
     )
+
+
+def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> tuple[Training, float]:
+    """Train to the end, saving as it goes; returns also the seconds worked, those before a stop included."""
+    training = _training(study, experiment)
     before = folder.state()
     seconds = before[1] if before else 0.0
     clock = time.monotonic()
@@ -143,20 +155,19 @@ def _progress(experiment: Experiment, records: Records, epoch: int, alive: np.nd
             float(np.mean(recovered)) if known else np.nan,
         )
 
+    groups = zip(_group_labels(experiment), _group_slices(experiment), strict=True)
+    each = tuple(standing(label, group) for label, group in groups)
+    return Progress(epoch, experiment.epochs, left, standing("all", slice(None)), each)
+
+
+def _group_slices(experiment: Experiment) -> list[slice]:
     ends = np.cumsum([0, *(len(group.students) for group in experiment.groups)])
-    groups = [slice(start, stop) for start, stop in pairwise(ends.tolist())]
-    labels = _labels([experiment.parameters[group] for group in groups])
-    return Progress(
-        epoch,
-        experiment.epochs,
-        left,
-        standing("all", slice(None)),
-        tuple(standing(label, group) for label, group in zip(labels, groups, strict=True)),
-    )
+    return [slice(start, stop) for start, stop in pairwise(ends.tolist())]
 
 
-def _labels(groups: list[tuple[dict[str, Any], ...]]) -> list[str]:
+def _group_labels(experiment: Experiment) -> list[str]:
     """What sets each group apart: the parameters that its networks share and other groups do not."""
+    groups = [experiment.parameters[group] for group in _group_slices(experiment)]
     first = groups[0][0]
     shared = [name for name in first if all(len({row[name] for row in group}) == 1 for group in groups)]
     telling = [name for name in shared if len({group[0][name] for group in groups}) > 1]

@@ -55,11 +55,10 @@ class Plan:
     """Bytes that may be used."""
     device: torch.device
 
-    def seconds(self) -> float:
-        """About how long an epoch and a look take, from the rate of a large product measured now."""
-        rate = _product_rate(self.device)
-        work = sum(row.work / _RATE[row.engine] + row.looking / _RATE["looking"] for row in self.rows)
-        return work / rate
+    def seconds(self, epochs: int, looks: int) -> float:
+        """About how long epochs and looks take, from the rate of a large product measured now."""
+        work = sum(epochs * row.work / _RATE[row.engine] + looks * row.looking / _RATE["looking"] for row in self.rows)
+        return work / _product_rate(self.device)
 
 
 def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
