@@ -14,12 +14,12 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data import Source
 from understudy.nets import Population
-from understudy.training.engines import ENGINES, choose, looking, resident
+from understudy.training.engines import ENGINES, choose, cpu_looking, looking, resident
 from understudy.training.group import Group, Members, Part
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
-from understudy.training.plan import Plan, at_once, available, looked_at, planned, splits
+from understudy.training.plan import Plan, at_once, available, looked_at, plainly_at_once, planned, splits
 from understudy.training.probe import Look, loss, quick_look, read
 from understudy.training.problem import Problem
 from understudy.training.records import METRICS, NODES, joined, metric_rows, node_rows
@@ -94,10 +94,11 @@ class Training:
         for member in self.members:
             like = member.state.blocks[0]
             member.engine = engine or choose(member.packing, self.objective, optimiser, like)
-            member.quick = looking.suits(member.students, member.teacher.sizes[1], self.objective)
+            on_card = looking.suits(member.students, member.teacher.sizes[1], self.objective)
+            member.quick = on_card or cpu_looking.suits(member.students, self.objective)
             if member.engine == "resident":
                 resident.prepare(member.packing, optimiser, like)
-            if member.quick:
+            if on_card:
                 looking.prepare(member.students)
         free = available(self.device) if memory is None else memory
         self.plan: Plan = planned(self.members, optimiser, steps, self.device, free)
@@ -208,7 +209,9 @@ class Training:
 
     def _first_loss(self, wave: Sequence[Part]) -> None:
         """Before the first step the training loss is that over the whole training set."""
-        jobs = [(part, piece) for part in wave for piece in splits(part.which, looked_at(part.member, self.device))]
+        jobs = [
+            (part, piece) for part in wave for piece in splits(part.which, plainly_at_once(part.member, self.device))
+        ]
         for part in wave:
             self.samples.inputs(part, epoch=1)
 

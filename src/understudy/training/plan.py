@@ -91,13 +91,26 @@ def at_once(member: Members, optimiser: Optimiser, device: torch.device) -> int:
     each = _state(member, optimiser) // count
     if device.type != "cpu":
         return max(2, min(count, (1 << 30) // each))
-    share = -(-count // (cores() * (4 if member.engine == "compiled" else 1)))
-    return min(share, 64 if member.engine == "compiled" else max(2, _CACHE // each))
+    if member.engine == "compiled":
+        return _shared_out(count)
+    return min(-(-count // cores()), max(2, _CACHE // each))
 
 
 def looked_at(member: Members, device: torch.device) -> int:
-    """Networks looked at at once: one on a processor, and on a card as many as their activations leave room for."""
+    """Networks looked at at once."""
+    if not member.quick:
+        return plainly_at_once(member, device)
+    return _shared_out(len(member)) if device.type == "cpu" else len(member)
+
+
+def plainly_at_once(member: Members, device: torch.device) -> int:
+    """By plain products one on a processor, so that company changes no rounding; on a card as many as have room."""
     return 1 if device.type == "cpu" else max(1, min(len(member), _LOOK // _look(member)))
+
+
+def _shared_out(count: int) -> int:
+    """So many that all cores have work to the end, and few enough calls."""
+    return min(64, -(-count // (4 * cores())))
 
 
 def available(device: torch.device) -> int:
@@ -130,7 +143,7 @@ def _working(members: Sequence[Members], optimiser: Optimiser, steps: int, devic
         each = steps * (size + 16 * (optimiser.batch or 0))
         each += batch * (10 * (sizes[0] + 2 * sizes[-1]) + 3 * sum(sizes[1:])) * size
         pieces.append(each * at_once(member, optimiser, device))
-        looks.append(_look(member) * looked_at(member, device))
+        looks.append(_look(member) * plainly_at_once(member, device))
     if device.type == "cpu":
         return cores() * max(*pieces, *looks)
     return max(sum(pieces), *looks)
@@ -163,7 +176,8 @@ def _data(wave: Sequence[Part]) -> dict[str, int]:
         named["inputs"][sets] = len(part.sets) * member.data.train * into * size
         named["evaluation"][sets] = len(part.sets) * member.data.evaluation * into * size
         named["targets"][asked] = len(part.teachers) * member.data.train * out * size
-        named["answers"][asked] = len(part.teachers) * member.data.evaluation * sum(member.teacher.sizes[1:]) * size
+        if member.quick:
+            named["answers"][asked] = len(part.teachers) * member.data.evaluation * sum(member.teacher.sizes[1:]) * size
     return {name: sum(each.values()) for name, each in named.items()}
 
 
