@@ -10,7 +10,7 @@ from torch import Tensor
 
 from understudy.bench.clock import Measured, lasting
 from understudy.bench.plain import plain_loops
-from understudy.bench.probing import Probing
+from understudy.bench.probing import Probing, added, with_looks
 from understudy.bench.setting import Sizes, Tell, network_steps, step_flops
 from understudy.training import Training
 from understudy.training.workers import cores
@@ -70,14 +70,13 @@ def rates(sizes: Sizes, device: str, tell: Tell) -> dict[int, Rates]:
     with plain_loops(sizes, device) as plain:
         lasting(multiply, device, least=0)
         for n, training in trainings.items():
-            training.advance()
-            training.probe()
+            with_looks(training, epochs=1)
             plain(n, 0)
         for repetition in range(1, sizes.repetitions + 1):
             for n, training in trainings.items():
                 peak = 2 * sizes.product**3 / lasting(multiply, device, sizes.least)
                 epoch = lasting(training.advance, device, sizes.least)
-                probe = lasting(training.probe, device, least=0)
+                probe = added(training, sizes.looks, epoch, device)
                 timed[n].append((peak, network_steps(training) / epoch, plain(n, sizes.least), epoch, probe))
                 tell(f"steps at n = {n}, {repetition} of {sizes.repetitions}")
     return {n: _rates(sizes, n, training, timed[n]) for n, training in trainings.items()}

@@ -28,6 +28,8 @@ class Sizes:
     polarity: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
     seeds: int = 8
     mix_seeds: int = 4
+    looks: int = 2
+    """Epochs with a look that are timed together: the rows of one are made while the next trains."""
     batch: int = 16
     lr: float = 0.01
     steps: int = 1_000
@@ -48,7 +50,7 @@ class Sizes:
     def of(cls, device: str) -> Sizes:
         """What fills the cores of this machine, or its card."""
         if device == "cuda":
-            return cls(seeds=32, mix_seeds=32, product=8_192)
+            return cls(seeds=32, mix_seeds=32, looks=5, product=8_192)
         return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()))
 
     @property

@@ -108,7 +108,7 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
             spent = time.monotonic() - clock
             if training.epoch in experiment.keep:
                 write_weights(folder.progress / f"weights-{training.epoch:06}.safetensors", _named(training))
-            keeper.add(partial(_tables, records))
+            keeper.add(records.tables)
             left = spent / max(training.epoch - first, 1) * (experiment.epochs - training.epoch)
             now = training.epoch, training.alive.numpy().copy(), left
             unsaid.append(partial(_progress, experiment, records, *now))
@@ -121,10 +121,6 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
         keeper.finish()
     _write_networks(experiment, training, folder)
     return training, seconds + time.monotonic() - clock
-
-
-def _tables(records: Records) -> dict[str, pa.Table]:
-    return {"metrics": records.metrics, "nodes": records.nodes}
 
 
 def _say(watcher: Watcher, what: list[Callable[[], Progress]]) -> None:

@@ -36,18 +36,21 @@ class Records:
     def __init__(self, rows: Sequence[Callable[[], tuple[pa.Table, pa.Table]]]) -> None:
         self._rows = rows
 
-    @cached_property
-    def _tables(self) -> tuple[pa.Table, pa.Table]:
-        made = [rows() for rows in self._rows]
-        return joined([metrics for metrics, _ in made], METRICS), joined([nodes for _, nodes in made], NODES)
+    def tables(self) -> dict[str, pa.Table]:
+        return {"metrics": self.metrics, "nodes": self.nodes}
 
     @property
     def metrics(self) -> pa.Table:
-        return self._tables[0]
+        return self._made[0]
 
     @property
     def nodes(self) -> pa.Table:
-        return self._tables[1]
+        return self._made[1]
+
+    @cached_property
+    def _made(self) -> tuple[pa.Table, pa.Table]:
+        made = [rows() for rows in self._rows]
+        return joined([metrics for metrics, _ in made], METRICS), joined([nodes for _, nodes in made], NODES)
 
 
 class _Job(NamedTuple):

@@ -23,7 +23,7 @@ _CARD_SHARE, _CPU_SHARE = 0.8, 0.7
 """Of the memory that is free, what a plan takes."""
 _LOOK = 8 << 30
 """Activations of the networks that are looked at at once on a card, at most."""
-_RATE = {"compiled": 0.6, "resident": 0.3, "batched": 0.2, "looking": 0.5}
+_RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "looking": 0.6}
 """About which share of a large product's rate each kind of work reaches: see docs/performance.md."""
 
 
@@ -92,7 +92,7 @@ def at_once(member: Members, optimiser: Optimiser, device: torch.device) -> int:
     if device.type != "cpu":
         return max(2, min(count, (1 << 30) // each))
     if member.engine == "compiled":
-        return _shared_out(count)
+        return min(64, -(-count // (4 * cores())))
     return min(-(-count // cores()), max(2, _CACHE // each))
 
 
@@ -100,17 +100,12 @@ def looked_at(member: Members, device: torch.device) -> int:
     """Networks looked at at once."""
     if not member.quick:
         return plainly_at_once(member, device)
-    return _shared_out(len(member)) if device.type == "cpu" else len(member)
+    return min(16, -(-len(member) // (2 * cores()))) if device.type == "cpu" else len(member)
 
 
 def plainly_at_once(member: Members, device: torch.device) -> int:
     """By plain products one on a processor, so that company changes no rounding; on a card as many as have room."""
     return 1 if device.type == "cpu" else max(1, min(len(member), _LOOK // _look(member)))
-
-
-def _shared_out(count: int) -> int:
-    """So many that all cores have work to the end, and few enough calls."""
-    return min(64, -(-count // (4 * cores())))
 
 
 def available(device: torch.device) -> int:

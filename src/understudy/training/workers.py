@@ -53,9 +53,13 @@ def abreast(work: Callable[[Item], Result], items: Sequence[Item], device: torch
 
 
 def aside(work: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
-    """Work on what has been launched so far, for another thread: on a card it does not wait for what comes after."""
+    """Work on what has been launched so far, put off for another thread: a card goes on with what comes after.
+
+    On a processor there is nothing to put it off for: it is done now, where it is side by side with its like.
+    """
     if device.type != "cuda":
-        return work
+        done = work()
+        return lambda: done
     so_far = torch.cuda.Event()
     so_far.record(torch.cuda.current_stream(device))
 
