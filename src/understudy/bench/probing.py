@@ -24,6 +24,11 @@ class Probing:
         return Measured(tuple(probe / (epoch + probe) for epoch, probe in pairs))
 
 
+def without(training: Training, epochs: int) -> None:
+    for _ in range(epochs):
+        training.advance()
+
+
 def with_looks(training: Training, epochs: int) -> None:
     """As a study goes: a look after every epoch, and its rows made by another thread while the next one trains."""
     with ThreadPoolExecutor(1) as writer:
@@ -43,7 +48,7 @@ def probing(sizes: Sizes, device: str, tell: Tell) -> Probing:
     with_looks(training, epochs=1)
     pairs = []
     for repetition in range(1, sizes.repetitions + 1):
-        alone = lasting(lambda: [training.advance() for _ in range(sizes.looks)], device, least=0) / sizes.looks
+        alone = lasting(lambda: without(training, sizes.looks), device, least=0) / sizes.looks
         pairs.append((alone, added(training, sizes.looks, alone, device)))
         tell(f"probing, {repetition} of {sizes.repetitions}")
     epoch, probe = (Measured(values) for values in zip(*pairs, strict=True))
