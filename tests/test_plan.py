@@ -1,5 +1,8 @@
 """How work is laid out: what a plan counts, that waves change no number, and what does not fit at all."""
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -73,8 +76,26 @@ def test_each_wave_holds_few_seeds_and_every_network_is_in_one():
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_made():
-    with pytest.raises(UserError, match=r"memory: 16 networks need .* GB .* and 1e-06 GB may be used; train fewer"):
+    with pytest.raises(
+        UserError, match=r"memory: 16 networks need .* GB at the least, and 1e-06 GB may be used; train fewer"
+    ):
         begin(memory=1_000)
+
+
+def test_the_first_look_is_planned_for_the_training_set_too():
+    large = begin(Gaussian(dim=6, train=50_000, evaluation=10), memory=1 << 40)
+    # Six inputs, three times 4 or 12 + 3 nodes of the students, and 4 + 3 of the teachers: floats of every sample.
+    assert large.plan.memory["work"] >= 50_000 * (6 + 3 * 15 + 3 * 7) * 4
+
+
+def test_what_a_look_needed_is_let_go_when_its_rows_are_made():
+    training = begin(memory=need(begin()) - 150_000)
+    records = training.probe()
+    kept = [weakref.ref(make) for make in records._rows]
+    assert kept and not training.samples._kept
+    tables = records.tables()
+    gc.collect()
+    assert all(ref() is None for ref in kept) and records.tables() == tables
 
 
 def test_students_of_one_teacher_and_seed_share_its_answers():

@@ -41,17 +41,19 @@ class Members:
     """A group in training: its state on the device, and which ids its networks have."""
 
     def __init__(self, group: Group, first: int, slots: int, device: torch.device) -> None:
-        self.students = group.students.to(device)
+        students = group.students.to(device)
         self.teacher = group.teacher.to(device, dtype=group.students.dtype)
         self.teacher_id = id(group.teacher)
         self.data = group.data
         self.engine, self.quick = "batched", False
         """Which engine takes its steps, and whether the quick way to look at it will do."""
         self.ids = torch.arange(first, first + len(group.students))
-        self.packing = Packing(self.students.shape)
-        like = self.students.layers[0].weight
-        kept = tuple(self.packing.empty(len(self.students), like) for _ in range(slots))
-        self.state = State(self.packing.blocks(self.students), kept)
+        self.packing = Packing(students.shape)
+        like = students.layers[0].weight
+        kept = tuple(self.packing.empty(len(students), like) for _ in range(slots))
+        self.state = State(self.packing.blocks(students), kept)
+        self.students = self.packing.population(self.state.blocks, students.seeds)
+        """As they are at any time: the state itself, seen as networks."""
         self.seeds: list[int] = group.students.seeds.tolist()
         self.like = _first_alike(group.teacher, group.students.seeds)
         """For each network the first that has the same teacher and seed, and so the same answers."""
@@ -59,16 +61,13 @@ class Members:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def population(self) -> Population:
-        return self.packing.population(self.state.blocks, self.students.seeds)
-
 
 def _first_alike(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
     """Found by a checksum of seed and parameters; where two differ under one checksum, each stands for itself."""
     parameters = [p.flatten(1) for layer in teacher.layers for p in layer if p is not None]
     check = seeds.cpu() * 0x5DEECE66D
     for p in parameters:
-        bits = p.cpu().contiguous().view(torch.int32)
+        bits = p.cpu().contiguous().view(torch.uint8)
         odd = torch.arange(1, bits.shape[1] + 1) * 0x27D4EB2F165667C5 | 1
         check = check * 31 + torch.stack([(row.long() * odd).sum() for row in bits])
     _, inverse = check.unique(return_inverse=True)

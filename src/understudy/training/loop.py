@@ -19,7 +19,16 @@ from understudy.training.group import Group, Members, Part
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
-from understudy.training.plan import Plan, at_once, available, looked_at, plainly_at_once, planned, splits
+from understudy.training.plan import (
+    Plan,
+    at_once,
+    available,
+    looked_at,
+    plainly_at_once,
+    planned,
+    refuse_too_many,
+    splits,
+)
 from understudy.training.probe import Look, loss, quick_look, read
 from understudy.training.problem import Problem
 from understudy.training.records import METRICS, NODES, joined, metric_rows, node_rows
@@ -34,7 +43,7 @@ class Records:
     """
 
     def __init__(self, rows: Sequence[Callable[[], tuple[pa.Table, pa.Table]]]) -> None:
-        self._rows = rows
+        self._rows = tuple(rows)
 
     def tables(self) -> dict[str, pa.Table]:
         return {"metrics": self.metrics, "nodes": self.nodes}
@@ -50,6 +59,7 @@ class Records:
     @cached_property
     def _made(self) -> tuple[pa.Table, pa.Table]:
         made = [rows() for rows in self._rows]
+        self._rows = ()  # and what they were made of
         return joined([metrics for metrics, _ in made], METRICS), joined([nodes for _, nodes in made], NODES)
 
 
@@ -92,6 +102,8 @@ class Training:
         for group in groups:
             if optimiser.batch is not None and group.data.train < optimiser.batch:
                 raise UserError(f"{group.data.train} training samples are fewer than a batch of {optimiser.batch}")
+        free = available(self.device) if memory is None else memory
+        refuse_too_many(groups, optimiser, free)
         firsts = [sum(len(g.students) for g in groups[:i]) for i in range(len(groups))]
         self.members = [Members(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
         for member in self.members:
@@ -103,7 +115,6 @@ class Training:
                 resident.prepare(member.packing, optimiser, like)
             if on_card:
                 looking.prepare(member.students)
-        free = available(self.device) if memory is None else memory
         self.plan: Plan = planned(self.members, optimiser, steps, self.device, free)
         self.samples = Samples(self.objective, self.device)
         self.diverged_at = torch.full((count,), -1)
@@ -119,7 +130,7 @@ class Training:
 
     def populations(self) -> list[Population]:
         """The students as they are now, group by group; networks that diverged as they last were finite."""
-        return [m.population() for m in self.members]
+        return [m.students for m in self.members]
 
     def advance(self) -> None:
         """One epoch of every network that has neither diverged nor come to its stop."""
@@ -203,7 +214,7 @@ class Training:
     def _look(self, job: tuple[Part, Int[Tensor, "some"]]) -> Look:
         part, piece = job
         member, where, inside = part.member, part.which[piece].to(self.device), piece.to(self.device)
-        student, teacher = member.population()[where], member.teacher[where]
+        student, teacher = member.students[where], member.teacher[where]
         x, sets = self.samples.evaluation(part), part.set_of[inside]
         if member.quick:
             return quick_look(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
@@ -223,7 +234,7 @@ class Training:
             member, where = part.member, piece.to(self.device)
             inside = torch.searchsorted(part.which, piece).to(self.device)
             x = self.samples.inputs(part, epoch=1)[part.set_of[inside]]
-            return loss(member.population()[where], member.teacher[where], x, self.objective)
+            return loss(member.students[where], member.teacher[where], x, self.objective)
 
         for (part, piece), each in zip(jobs, side_by_side(measure, jobs, self.device), strict=True):
             self.train_loss[part.member.ids[piece]] = each.cpu()
@@ -296,14 +307,14 @@ def train(
         pairs=pairs,
         memory=memory,
     )
-    records = [training.probe()]
+    tables = [training.probe().tables()]
     for _ in range(epochs):
         training.advance()
-        records.append(training.probe())
+        tables.append(training.probe().tables())
     ends = training.populations()
     return Trained(
-        joined([r.metrics for r in records], METRICS),
-        joined([r.nodes for r in records], NODES),
+        joined([each["metrics"] for each in tables], METRICS),
+        joined([each["nodes"] for each in tables], NODES),
         ends[0] if isinstance(students, Population) else ends,
         teacher,
         training.diverged_at,

@@ -13,8 +13,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.training.group import Members, Part
+from understudy.training.group import Group, Members, Part
 from understudy.training.optimisers import Optimiser
+from understudy.training.packing import Packing
 from understudy.training.workers import cores
 
 _CACHE = 1 << 21
@@ -23,6 +24,8 @@ _CARD_SHARE, _CPU_SHARE = 0.8, 0.7
 """Of the memory that is free, what a plan takes."""
 _LOOK = 8 << 30
 """Activations of the networks that are looked at at once on a card, at most."""
+_GRID = 65_535
+"""Networks that one look on a card can take."""
 _RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "looking": 0.6}
 """About which share of a large product's rate each kind of work reaches: see docs/performance.md."""
 
@@ -61,24 +64,35 @@ class Plan:
         return work / _product_rate(self.device)
 
 
+def refuse_too_many(groups: Sequence[Group], optimiser: Optimiser, free: int) -> None:
+    """Before anything is put on the device: networks whose parameters alone do not fit."""
+    need = 0
+    for group in groups:
+        size = group.students.layers[0].weight.element_size()
+        need += 2 * len(group.students) * Packing(group.students.shape).numbers * size * (1 + optimiser.slots)
+    if need > free:
+        raise _too_many(sum(len(group.students) for group in groups), need, free)
+
+
+def _too_many(networks: int, need: float, free: float) -> UserError:
+    return UserError(
+        f"memory: {networks} networks need {need / 1e9:.3g} GB at the least, and {free / 1e9:.3g} GB may be used; "
+        "train fewer networks, or smaller ones"
+    )
+
+
 def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
-    """Fewest waves that fit; a population whose parameters alone do not fit is refused."""
+    """Fewest waves that fit."""
     state = sum(_state(member, optimiser) for member in members) * 2  # as they are, and as a piece changes them
-    working = _working(members, optimiser, steps, device)
     waves = 1
     while True:
         cut = _cut(members, waves, device)
-        data = [_data(wave) for wave in cut]
-        memory = {"parameters": state, "work": working} | {
-            name: max(each[name] for each in data) for name in ("inputs", "targets", "evaluation", "answers")
-        }
+        each = [_data(wave) | {"work": _working(wave, optimiser, steps, device)} for wave in cut]
+        memory = {"parameters": state} | {name: max(wave[name] for wave in each) for name in each[0]}
         if sum(memory.values()) <= free:
             break
         if waves >= max(map(len, members)):
-            raise UserError(
-                f"memory: {sum(map(len, members))} networks need {sum(memory.values()) / 1e9:.3g} GB even when few are "
-                f"at work at once, and {free / 1e9:.3g} GB may be used; train fewer networks, or smaller ones"
-            )
+            raise _too_many(sum(map(len, members)), sum(memory.values()), free)
         waves *= 2
     return Plan(tuple(_row(m, optimiser, steps, device) for m in members), cut, memory, free, device)
 
@@ -100,7 +114,7 @@ def looked_at(member: Members, device: torch.device) -> int:
     """Networks looked at at once."""
     if not member.quick:
         return plainly_at_once(member, device)
-    return min(16, -(-len(member) // (2 * cores()))) if device.type == "cpu" else len(member)
+    return min(16, -(-len(member) // (2 * cores()))) if device.type == "cpu" else min(len(member), _GRID)
 
 
 def plainly_at_once(member: Members, device: torch.device) -> int:
@@ -118,7 +132,9 @@ def available(device: torch.device) -> int:
         ]
         limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
         if limit.exists() and (most := limit.read_text().strip()).isdigit():
-            found.append(int(most) - int(used.read_text()))
+            lines = (limit.parent / "memory.stat").read_text().splitlines()
+            files = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+            found.append(max(0, int(most) - int(used.read_text()) + files))
     except OSError:
         found = []
     return int(min(found, default=8 << 30) * _CPU_SHARE)
@@ -128,25 +144,33 @@ def _state(member: Members, optimiser: Optimiser) -> int:
     return len(member) * member.packing.numbers * member.state.blocks[0].element_size() * (1 + optimiser.slots)
 
 
-def _working(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device) -> int:
+def _working(wave: Sequence[Part], optimiser: Optimiser, steps: int, device: torch.device) -> int:
     """Bytes beside parameters and data: of the pieces that are trained at the same time, then of those looked at."""
-    pieces, looks = [], []
-    for member in members:
+    trained, looked = [0], [0]
+    for part in wave:
+        member, count = part.member, len(part)
         size, sizes = member.state.blocks[0].element_size(), member.students.sizes
-        batch = optimiser.batch or member.data.train
-        # Losses and batch order of all steps; inputs, targets and outputs of ten; what lies between the layers.
-        each = steps * (size + 16 * (optimiser.batch or 0))
-        each += batch * (10 * (sizes[0] + 2 * sizes[-1]) + 3 * sum(sizes[1:])) * size
-        pieces.append(each * at_once(member, optimiser, device))
-        looks.append(_look(member) * plainly_at_once(member, device))
+        each = steps * size  # losses
+        if member.engine == "batched":
+            # The order of all batches; inputs, targets and outputs of ten steps; what lies between the layers; and
+            # where a step is more than its gradient, what the optimiser works out on the way.
+            batch = optimiser.batch or member.data.train
+            each += steps * 48 * (optimiser.batch or 0)
+            each += batch * (10 * (sizes[0] + 2 * sizes[-1]) + 3 * sum(sizes[1:])) * size
+            each += 0 if optimiser.plain else 5 * member.packing.numbers * size
+        # On a card all pieces are launched at once.
+        together = min(count, at_once(member, optimiser, device)) if device.type == "cpu" else count
+        trained.append(each * together)
+        looked.append(_look(member) * min(count, plainly_at_once(member, device)))
     if device.type == "cpu":
-        return cores() * max(*pieces, *looks)
-    return max(sum(pieces), *looks)
+        return cores() * max(*trained, *looked)
+    return max(sum(trained), *looked)
 
 
 def _look(member: Members) -> int:
+    """Bytes of one network on all samples at once; the first look also sees those of the training."""
     nodes = member.students.sizes[0] + 3 * sum(member.students.sizes[1:]) + 3 * sum(member.teacher.sizes[1:])
-    return member.data.evaluation * nodes * member.state.blocks[0].element_size()
+    return max(member.data.evaluation, member.data.train) * nodes * member.state.blocks[0].element_size()
 
 
 def _cut(members: Sequence[Members], waves: int, device: torch.device) -> tuple[tuple[Part, ...], ...]:

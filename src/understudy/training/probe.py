@@ -112,11 +112,12 @@ def quick_look(
     """What `read` gives, of two-layer networks, in one pass, with the answers that the teachers have given before."""
     look = cpu_looking.moments if x.device.type == "cpu" else looking.moments
     found = look(student, x, set_of, answers, teacher_of)
+    # Of what lies behind a reading nothing large is held until somebody wants it: neither samples nor answers.
+    samples, teachers = x.shape[1], Side(answers.mean[0][teacher_of], answers.square[0][teacher_of])
 
     def reading() -> Reading:
-        (mean,), (square,) = (tuple(layer[teacher_of] for layer in field) for field in (answers.mean, answers.square))
         correlation = Correlation()
-        correlation.add(x.shape[1], Side(mean, square), Side(found.mean, found.square), found.cross, student.dtype)
+        correlation.add(samples, teachers, Side(found.mean, found.square), found.cross, student.dtype)
         return Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),)).cpu()
 
     return Look(found.loss, aside(reading, x.device))

@@ -90,7 +90,7 @@ class Samples:
         """make(item) stacked over the items, made once a version."""
         if key not in self._kept or self._kept[key][0] != version:
             self._kept.pop(key, None)
-            first = make(items[0])
+            first = side_by_side(make, items[:1], self.device)[0]
             room = roomy(first, len(items))
 
             def put(i: int) -> None:

@@ -22,7 +22,8 @@ _lock = Lock()
 def room(like: Tensor) -> int:
     """Bytes of shared memory that a block may take where `like` is; 0 where our kernels do not run."""
     # What torch offers for this is not public: where it has gone, other engines take over.
-    if not (like.is_cuda and torch.version.cuda and hasattr(cuda, "_nvrtc_compile")):
+    known = all(hasattr(cuda, name) for name in ("_nvrtc_compile", "_cuda_load_module", "_CudaKernel"))
+    if not (like.is_cuda and torch.version.cuda and known and like.dtype in _NUMBERS):
         return 0
     card = torch.cuda.get_device_properties(like.device)
     return getattr(card, "shared_memory_per_block_optin", 0) if card.major >= 8 else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -14,6 +15,8 @@ from understudy.training.packing import ALIGN, Packing, State
 from understudy.training.problem import Problem
 
 _LARGEST_BATCH = 64
+_LONGEST = 5_000
+"""Steps of a launch, which nobody can interrupt."""
 
 
 def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
@@ -25,7 +28,13 @@ def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Te
 
 
 def resident(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
-    """Engine (see `Engine`): the steps of every network in one launch."""
+    """Engine (see `Engine`): all networks in one launch, many steps each."""
+    starts = range(0, count, _LONGEST)
+    losses = [_launch(problem, state, first + start, min(_LONGEST, count - start)) for start in starts]
+    return losses[0] if len(losses) == 1 else torch.cat(losses, dim=1)
+
+
+def _launch(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
     shape, batch, like = problem.packing.shape, problem.optimiser.batch, problem.inputs
     assert batch is not None
     nodes = shape.sizes[1]
