@@ -27,8 +27,13 @@ def test_our_kernels_are_not_for_processors():
 @needs_card
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-@pytest.mark.parametrize(("sizes", "nodes"), [((5, 8, 3), 4), ((100, 20, 50), 20), ((7, 33, 10), 5), ((1, 1, 1), 1)])
-def test_a_look_in_one_pass_is_a_plain_look(sizes, nodes, bias, dtype):
+@pytest.mark.parametrize("blocks", [3, 2_000])
+@pytest.mark.parametrize(
+    ("sizes", "nodes"),
+    [((5, 8, 3), 4), ((100, 20, 50), 20), ((7, 33, 10), 5), ((1, 1, 1), 1), ((100, 100, 50), 10), ((100, 200, 50), 20)],
+)
+def test_a_look_in_one_pass_is_a_plain_look(sizes, nodes, bias, dtype, blocks, monkeypatch):
+    monkeypatch.setattr(looking, "_BLOCKS", blocks)
     student = population(sizes, 3, slope=0.1, bias=bias, dtype=dtype).to("cuda")
     teacher = population((sizes[0], nodes, sizes[2]), 3, slope=0.1, bias=bias, first_seed=50, dtype=dtype).to("cuda")
     # A node far from zero and one that never fires: neither may turn rounding into correlation.
@@ -37,7 +42,9 @@ def test_a_look_in_one_pass_is_a_plain_look(sizes, nodes, bias, dtype):
         student.layers[0].bias[1, 0] = -1e4
         student.layers[0].weight[2, 0] = 0.0
     x, sets = gaussians(7, 2, 777, sizes[0], dtype=dtype).cuda(), torch.tensor([0, 1, 0], device="cuda")
-    assert looking.suits(student, nodes, SquaredError())
+    if not looking.suits(student, nodes, SquaredError()):
+        assert dtype == torch.float64 and sizes[1] >= 100
+        pytest.skip("does not fit the shared memory")
     answers = answered(teacher, x[sets], SquaredError())
     quick = quick_look(student, teacher, x, sets, answers, torch.arange(3, device="cuda")).reading()
     plain = read(student, teacher, x[sets], SquaredError())

@@ -1,11 +1,13 @@
 """How work is laid out: what a plan counts, that waves change no number, and what does not fit at all."""
 
 import gc
+import json
 import weakref
 
 import pytest
 import torch
 
+from commands import understudy
 from test_training import assert_same, same_weights
 from understudy import students as starts
 from understudy import teachers
@@ -126,3 +128,13 @@ def test_memory_is_counted_for_the_widest_kinds_of_training():
 
 def training_tensors(member):
     return member.state.tensors().values()
+
+
+def test_the_command_shows_the_plan_and_writes_nothing(tmp_path):
+    told = understudy("run", "two-layer", "--quick", "--plan", cwd=tmp_path).stdout
+    assert "24 networks, 25 epochs of 1,000 steps, on cpu" in told and "compiled" in told and "100-20-50" in told
+    assert "GB that may be used" in told and "time: about" in told
+    one = json.loads(understudy("run", "two-layer", "--quick", "--plan", "--json", cwd=tmp_path).stdout)
+    assert [group["networks"] for group in one["groups"]] == [12, 12] and one["waves"] == 1 and one["seconds"] > 0
+    assert one["groups"][0]["engine"] == "compiled" and set(one["memory"]) > {"inputs", "targets", "parameters"}
+    assert not list(tmp_path.iterdir())

@@ -31,10 +31,13 @@ def without(training: Training, epochs: int) -> None:
 
 def with_looks(training: Training, epochs: int) -> None:
     """As a study goes: a look after every epoch, and its rows made by another thread while the next one trains."""
+    written = []
     with ThreadPoolExecutor(1) as writer:
         for _ in range(epochs):
             training.advance()
-            writer.submit(Records.tables, training.probe())
+            written.append(writer.submit(Records.tables, training.probe()))
+    for rows in written:
+        rows.result()  # raises what went wrong there
 
 
 def added(training: Training, epochs: int, epoch: float, device: str) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from typing import Any
 
 from understudy.bench import goals
@@ -56,7 +55,7 @@ class Bench:
         return max(each) / min(each)
 
     def goals(self) -> list[goals.Goal]:
-        """What was asked, in the order of the issue."""
+        """What was asked, in the order in which they are shown."""
         networks = [cost.networks for cost in self.costs]
         swept = None if self.swept is None else Measured((self.swept.seconds,))
         return [
@@ -123,15 +122,6 @@ def measure(device: str, tell: Tell, sizes: Sizes | None = None) -> Bench:
     """Everything but the sweep, on `cpu` or `cuda`."""
     sizes = sizes or Sizes.of(device)
     made = environment(device)
-    made["packages"] |= {"numba": metadata.version("numba")} if _there("numba") else {}
     company = Company()
     steps, looks, populations = rates(sizes, device, tell), probing(sizes, device, tell), costs(sizes, device, tell)
     return Bench(device, sizes, steps, looks, populations, made, company.share())
-
-
-def _there(package: str) -> bool:
-    try:
-        metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

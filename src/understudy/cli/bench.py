@@ -55,6 +55,7 @@ def bench_command(words: list[str]) -> int:
         with _Steps(sizes.calls) as steps:
             result = measure(device, steps, sizes)
         if options.sweep:
+            _keep(folder, [result.as_dict()])  # should the study fail, this much is there
             print("the whole two-layer study", file=sys.stderr)
             result = replace(result, swept=sweep(folder, device))
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from typing import Any
 
 import understudy
 
-_PACKAGES = ("torch", "numpy", "scipy", "pyarrow", "safetensors")
+_PACKAGES = ("torch", "numpy", "scipy", "numba", "pyarrow", "safetensors")
 
 
 def environment(device: str) -> dict[str, Any]:

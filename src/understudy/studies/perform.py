@@ -118,6 +118,7 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
                 unsaid = []
             if ctrl_c.came:
                 raise KeyboardInterrupt
+        ctrl_c.waits = False
         keeper.finish()
     _write_networks(experiment, training, folder)
     return training, seconds + time.monotonic() - clock
