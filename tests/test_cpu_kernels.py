@@ -43,6 +43,16 @@ def test_products_are_those_of_torch(dtype, rows, depth, blocks, turned):
 
 
 @dtypes
+def test_small_terms_are_added_up_before_they_meet_a_large_number(dtype):
+    # Sixteen times a quarter of one's last bit: one by one each would be rounded away, as steps would be at the end of
+    # training, and the loss could not fall as far as with other engines.
+    small = torch.finfo(dtype).eps / 4
+    into = np.ones((1, PAD), torch.zeros(0, dtype=dtype).numpy().dtype)
+    product(into, np.full((1, 16), small, into.dtype), np.ones((16, PAD), into.dtype), 1, 16, True)
+    assert (into == 1 + 16 * small).all()
+
+
+@dtypes
 @pytest.mark.parametrize("rows", [PAD, 3 * PAD])
 @pytest.mark.parametrize("columns", [PAD, 2 * PAD])
 def test_transposes(dtype, rows, columns):

@@ -56,7 +56,6 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
 
         def instance(count: int) -> None:
             into = [_place(builder, vector, c, (_INT(r), c_row)) for r in range(count)]
-            starts = [builder.select(adding, builder.load(place, align=size), nothing) for place in into]
             above, loop, below = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("below")
             builder.branch(loop)
             builder.position_at_end(loop)
@@ -68,13 +67,15 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
                 left = _shuffled(builder, left, undefined, [0] * lanes)
                 ends.append(builder.call(fma, [left, right, sums[r]]))
             after = builder.add(t, _INT(1))
-            for phi, first, last in zip((t, *sums), (_INT(0), *starts), (after, *ends), strict=True):
+            for phi, first, last in zip((t, *sums), (_INT(0), *[nothing] * count), (after, *ends), strict=True):
                 phi.add_incoming(first, above)
                 phi.add_incoming(last, loop)
             builder.cbranch(builder.icmp_signed("<", after, depth), loop, below)
             builder.position_at_end(below)
             for end, place in zip(ends, into, strict=True):
-                builder.store(end, place, align=size)
+                # Added at the end: terms added one by one to a large number would each be rounded to its precision.
+                before = builder.select(adding, builder.load(place, align=size), nothing)
+                builder.store(builder.fadd(before, end), place, align=size)
 
         done = builder.append_basic_block("done")
         switch = builder.switch(rows, done)
