@@ -101,6 +101,15 @@ def test_wide_and_deep_networks_and_other_optimisers_train_on_a_card_too():
             torch.testing.assert_close(one.weight, other.weight.cpu(), rtol=1e-3, atol=1e-4)
 
 
+def test_the_precision_is_told():
+    teacher = teachers.separated((6, 4, 3), seeds=[1])
+    groups = [Group(starts.gaussian(teacher, multiple=2), teacher, Gaussian(dim=6, train=50, evaluation=50))]
+    assert Training(groups, SGD(batch=8), steps=1).precision == "float32"
+    if torch.cuda.is_available():
+        told = Training(groups, SGD(batch=8), steps=1, device="cuda").precision
+        assert told == "float32, looked at in 3xTF32 (about 21 bits)"
+
+
 @needs_card
 def test_waves_on_a_card_change_no_number():
     teacher = teachers.separated((6, 4, 3), seeds=range(1, 9))

@@ -43,7 +43,9 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
             made_with = environment(study.device)
             training, seconds = _train(study, experiment(), folder, watcher)
             watcher.say("writing tables, figures and the report")
-            _finish(study, experiment(), training, folder, made_with | {"seconds": round(seconds, 1)})
+            engines = ", ".join(sorted({row.engine for row in training.plan.rows}))
+            made_with |= {"engines": engines, "precision": training.precision, "seconds": round(seconds, 1)}
+            _finish(study, experiment(), training, folder, made_with)
         return Run(folder.path)
 
 

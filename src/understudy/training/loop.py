@@ -128,6 +128,13 @@ class Training:
         """Which networks have not diverged."""
         return self.diverged_at < 0
 
+    @property
+    def precision(self) -> str:
+        """Of the steps, and of the looks where it is another."""
+        numbers = ", ".join(sorted({str(m.students.dtype).removeprefix("torch.") for m in self.members}))
+        split = self.device.type == "cuda" and any(m.quick and m.students.dtype == torch.float32 for m in self.members)
+        return numbers + (", looked at in 3xTF32 (about 21 bits)" if split else "")
+
     def populations(self) -> list[Population]:
         """The students as they are now, group by group; networks that diverged as they last were finite."""
         return [m.students for m in self.members]
