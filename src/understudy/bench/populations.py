@@ -16,7 +16,7 @@ from understudy.bench.clock import Measured, lasting
 from understudy.bench.setting import Sizes, Tell, network_steps
 from understudy.training import Training
 
-_LEAST_STEPS = 100
+_LEAST_STEPS = 300
 _CLEAR, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 

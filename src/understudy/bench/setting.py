@@ -44,7 +44,7 @@ class Sizes:
     population_seeds: int = 32
     population_repetitions: int = 3
     population_seconds: float = 1.5
-    """About how long an epoch of a population may take; a large one has fewer steps, but no fewer than 100."""
+    """About how long an epoch of a population may take; a large one has fewer steps, but no fewer than 300."""
 
     @classmethod
     def of(cls, device: str) -> Sizes:

@@ -148,8 +148,12 @@ class Training:
             # The widest first: what is left to the end then is small.
             parts = sorted(wave, key=lambda part: -part.member.packing.numbers)
             jobs = [job for part in parts for job in self._jobs(part, going, rate)]
-            for job, (state, losses) in zip(jobs, abreast(self._take, jobs, self.device), strict=True):
-                self._settle(job, state, losses)
+            if self.device.type == "cpu":
+                side_by_side(lambda job: self._settle(job, *self._take(job)), jobs, self.device)
+            else:
+                # Settling waits for the card: first let it have all of the work.
+                for job, taken in zip(jobs, abreast(self._take, jobs, self.device), strict=True):
+                    self._settle(job, *taken)
             self._leave()
 
     def _jobs(self, part: Part, going: Tensor, rate: Float[Tensor, "all"]) -> list[_Job]:

@@ -106,7 +106,8 @@ def at_once(member: Members, optimiser: Optimiser, device: torch.device) -> int:
     if device.type != "cpu":
         return max(2, min(count, (1 << 30) // each))
     if member.engine == "compiled":
-        return min(64, -(-count // (4 * cores())))
+        pieces = max(2, -(-count // (64 * cores()))) * cores()  # as many for every core, and none too large
+        return -(-count // pieces)
     return min(-(-count // cores()), max(2, _CACHE // each))
 
 
