@@ -120,7 +120,10 @@ def looked_at(member: Members, device: torch.device) -> int:
 
 def plainly_at_once(member: Members, device: torch.device) -> int:
     """By plain products one on a processor, so that company changes no rounding; on a card as many as have room."""
-    return 1 if device.type == "cpu" else max(1, min(len(member), _LOOK // _look(member)))
+    if device.type == "cpu":
+        return 1
+    room = min(_LOOK, torch.cuda.get_device_properties(device).total_memory // 8)
+    return max(1, min(len(member), room // _look(member)))
 
 
 def available(device: torch.device) -> int:
