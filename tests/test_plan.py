@@ -138,3 +138,9 @@ def test_the_command_shows_the_plan_and_writes_nothing(tmp_path):
     assert [group["networks"] for group in one["groups"]] == [12, 12] and one["waves"] == 1 and one["seconds"] > 0
     assert one["groups"][0]["engine"] == "compiled" and set(one["memory"]) > {"inputs", "targets", "parameters"}
     assert not list(tmp_path.iterdir())
+
+
+def test_a_study_that_cannot_fit_is_refused_before_its_networks_are_made(tmp_path):
+    said = understudy("run", "two-layer", "--seeds", "10000000", "--plan", cwd=tmp_path, status=2).stderr
+    assert said.startswith("understudy: memory: 720,000,000 networks need ") and "train fewer networks" in said
+    assert not list(tmp_path.iterdir())

@@ -98,7 +98,16 @@ class OverRealized(SeparatedTeachers):
         check_batch(self.train, self.batch)
 
     def shapes(self, source: Source, slope: float = 0.0) -> list[tuple[dict[str, Any], Group]]:
-        """A group a size of teacher and width of student."""
+        """A group a size of teacher and width of student; refused before they are made where they cannot fit."""
+        import torch
+
+        from understudy.training.plan import available, refuse
+
+        widths = [round(nodes * k) for nodes in self.sizes for k in self.multiple]
+        each = sum(widths) * (self.dim + self.outputs + 1) * self.torch_dtype.itemsize
+        # As they begin, as they are, and as a piece changes them.
+        cells = self.seeds * len(self.polarity)
+        refuse(len(widths) * cells, 3 * each * cells, available(torch.device("cpu")))
         return [
             (
                 {"teacher_nodes": nodes, "multiple": float(k)},

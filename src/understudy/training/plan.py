@@ -70,15 +70,16 @@ def refuse_too_many(groups: Sequence[Group], optimiser: Optimiser, free: int) ->
     for group in groups:
         size = group.students.layers[0].weight.element_size()
         need += 2 * len(group.students) * Packing(group.students.shape).numbers * size * (1 + optimiser.slots)
+    refuse(sum(len(group.students) for group in groups), need, free)
+
+
+def refuse(networks: int, need: float, free: float) -> None:
+    """Networks that need more memory than may be used."""
     if need > free:
-        raise _too_many(sum(len(group.students) for group in groups), need, free)
-
-
-def _too_many(networks: int, need: float, free: float) -> UserError:
-    return UserError(
-        f"memory: {networks} networks need {need / 1e9:.3g} GB at the least, and {free / 1e9:.3g} GB may be used; "
-        "train fewer networks, or smaller ones"
-    )
+        raise UserError(
+            f"memory: {networks:,} networks need {need / 1e9:.3g} GB at the least, and {free / 1e9:.3g} GB may be used; "
+            "train fewer networks, or smaller ones"
+        )
 
 
 def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
@@ -92,7 +93,7 @@ def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device
         if sum(memory.values()) <= free:
             break
         if waves >= max(map(len, members)):
-            raise _too_many(sum(map(len, members)), sum(memory.values()), free)
+            refuse(sum(map(len, members)), sum(memory.values()), free)
         waves *= 2
     return Plan(tuple(_row(m, optimiser, steps, device) for m in members), cut, memory, free, device)
 
