@@ -77,8 +77,8 @@ def refuse(networks: int, need: float, free: float) -> None:
     """Networks that need more memory than may be used."""
     if need > free:
         raise UserError(
-            f"memory: {networks:,} networks need {need / 1e9:.3g} GB at the least, and {free / 1e9:.3g} GB may be used; "
-            "train fewer networks, or smaller ones"
+            f"memory: {networks:,} networks need {need / 1e9:.3g} GB at the least, and {free / 1e9:.3g} GB may be "
+            "used; train fewer networks, or smaller ones"
         )
 
 
