@@ -1,6 +1,7 @@
 """The benchmark as an instrument: what it tells, that its plain loop is a fair one, and how it is asked. No timings."""
 
 import json
+import subprocess
 import sys
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ import torch
 import understudy as us
 from commands import understudy
 from understudy import bench, cli
+from understudy._errors import UserError
 from understudy.bench.clock import Measured, lasting
 from understudy.bench.goals import Goal
 from understudy.bench.picture import CostByPopulation, cost_by_population
@@ -18,6 +20,7 @@ from understudy.bench.plain import PlainLoop
 from understudy.bench.populations import Cost
 from understudy.bench.setting import Sizes, step_flops
 from understudy.bench.sweep import Swept
+from understudy.cli.bench import bench_command
 from understudy.training import SGD, Group, SquaredError, Training
 from understudy.training.batches import batch_indices
 from understudy.training.engines import ENGINES
@@ -304,3 +307,14 @@ def test_a_sweep_runs_the_study_and_says_what_its_time_went_to(tmp_path):
     assert sum(swept.parts.values()) == pytest.approx(swept.seconds)
     assert list(swept.parts)[-1] == "tables, figures and page"
     assert us.store.Run(swept.run).networks.num_rows == 4
+
+
+def test_a_sweep_that_fails_is_told_and_what_was_measured_is_kept(small, tmp_path, monkeypatch, capsys):
+    def fails(*_):
+        raise subprocess.CalledProcessError(3, ["study"])
+
+    monkeypatch.setattr("understudy.bench.measure", lambda *_: small[0])
+    monkeypatch.setattr("understudy.bench.sweep.sweep", fails)
+    with pytest.raises(UserError, match=r"--sweep: the study ended with status 3.*bench\.json"):
+        bench_command(["--sweep", "--device", "cpu", "--out", str(tmp_path)])
+    assert json.loads(next(tmp_path.glob("*/bench.json")).read_text())["device"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -61,6 +62,11 @@ def bench_command(words: list[str]) -> int:
     except KeyboardInterrupt:
         print("\nunderstudy: interrupted; the same command measures anew", file=sys.stderr)
         return 130
+    except subprocess.CalledProcessError as error:
+        raise UserError(
+            f"--sweep: the study ended with status {error.returncode}, for the reason above; "
+            f"what was measured before is in {folder / 'bench.json'}"
+        ) from error
     told = result.as_dict() | {"kept": str(folder / "bench.json")}
     _keep(folder, [told])
     if options.json:
