@@ -11,9 +11,9 @@ from understudy import students as starts
 from understudy import teachers
 from understudy.data import Gaussian
 from understudy.training import SGD, Adam, Group, SquaredError, Training, train
+from understudy.training.answers import answered
 from understudy.training.engines import looking
 from understudy.training.engines.card import room
-from understudy.training.engines.looking import answered
 from understudy.training.probe import quick_look, read
 
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")

@@ -10,9 +10,9 @@ from understudy.measures import Correlation
 from understudy.measures.correlation import Side
 from understudy.nets import Layer, Population
 from understudy.training import CrossEntropy, SquaredError
+from understudy.training.answers import answered
 from understudy.training.engines.cpu_kernels import PIECE, PIVOTS
 from understudy.training.engines.cpu_looking import moments, suits
-from understudy.training.engines.looking import answered
 from understudy.training.probe import quick_look, read
 
 pytestmark = pytest.mark.usefixtures("one_thread")

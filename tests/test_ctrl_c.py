@@ -4,7 +4,11 @@ import signal
 
 import pytest
 
+from understudy.report.terminal import Watch
+from understudy.store.keeper import Keeper
+from understudy.studies import TwoLayer
 from understudy.studies.ctrl_c import CtrlC
+from understudy.studies.perform import perform
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +42,17 @@ def test_where_it_is_not_heard_it_stays_unheard():
         signal.raise_signal(signal.SIGINT)
         assert not ctrl_c.came
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_one_that_comes_while_the_last_tables_are_written_is_heard(tmp_path, monkeypatch):
+    def finish(keeper):
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("it was not heard")
+
+    small = {"seeds": 1, "teacher_nodes": (2,), "polarity": (1.0,), "multiple": (1.0,), "dim": 3, "outputs": 2}
+    study = TwoLayer(**small, epochs=1, steps=2, train=20, evaluation=20)
+    with monkeypatch.context() as patch:
+        patch.setattr(Keeper, "finish", finish)
+        with pytest.raises(KeyboardInterrupt):
+            perform(study, tmp_path, Watch("study"))
+    assert (perform(study, tmp_path, Watch("study")).folder / "report.html").exists()

@@ -63,20 +63,14 @@ class Members:
 
 
 def _first_alike(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
-    """Found by a checksum of seed and parameters; where two differ under one checksum, each stands for itself."""
-    parameters = [p.flatten(1) for layer in teacher.layers for p in layer if p is not None]
-    check = seeds.cpu() * 0x5DEECE66D
-    for p in parameters:
-        bits = p.cpu().contiguous().view(torch.uint8)
-        odd = torch.arange(1, bits.shape[1] + 1) * 0x27D4EB2F165667C5 | 1
-        check = check * 31 + torch.stack([(row.long() * odd).sum() for row in bits])
-    _, inverse = check.unique(return_inverse=True)
-    first = torch.full((int(inverse.max()) + 1,), len(seeds)).scatter_reduce(
-        0, inverse, torch.arange(len(seeds)), reduce="amin"
-    )[inverse]
-    same = torch.stack([(p.cpu() == p.cpu()[first]).all(1) for p in parameters]).all(0)
-    same &= seeds.cpu() == seeds.cpu()[first]
-    return torch.where(same, first, torch.arange(len(seeds))).tolist()
+    """By seed and the bytes of all parameters."""
+    numbers = torch.cat([p.flatten(1) for layer in teacher.layers for p in layer if p is not None], dim=1)
+    rows = numbers.cpu().contiguous().view(torch.uint8).numpy()
+    first: dict[tuple[int, bytes], int] = {}
+    return [
+        first.setdefault((seed, row.tobytes()), i)
+        for i, (seed, row) in enumerate(zip(seeds.tolist(), rows, strict=True))
+    ]
 
 
 class Part:

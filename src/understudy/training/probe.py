@@ -21,8 +21,8 @@ from understudy.measures import (
 )
 from understudy.measures.correlation import Side
 from understudy.nets import Population
+from understudy.training.answers import Answers
 from understudy.training.engines import cpu_looking, looking
-from understudy.training.engines.looking import Answers
 from understudy.training.objectives import Objective
 from understudy.training.workers import aside
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.training.engines.looking import Answers, answered, joined
+from understudy.training.answers import Answers, answered, joined
 from understudy.training.group import Part
 from understudy.training.objectives import Objective
 from understudy.training.probe import cut

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.training.engines.looking import Answers, Moments
+from understudy.training.answers import Answers, Moments
 from understudy.training.objectives import Objective, SquaredError
 
 
