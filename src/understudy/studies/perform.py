@@ -112,8 +112,7 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
                 write_weights(folder.progress / f"weights-{training.epoch:06}.safetensors", _named(training))
             keeper.add(records.tables)
             left = spent / max(training.epoch - first, 1) * (experiment.epochs - training.epoch)
-            now = training.epoch, training.alive.numpy().copy(), left
-            unsaid.append(partial(_progress, experiment, records, *now))
+            unsaid.append(partial(_progress, experiment, records, training.epoch, left))
             ctrl_c.waits = time.monotonic() - start < _MOMENT
             if keeper.due() or ctrl_c.came or training.epoch == experiment.epochs:
                 keeper.save(training.epoch, training.state(), seconds + spent, partial(_say, watcher, unsaid))
@@ -136,8 +135,8 @@ def _named(training: Training) -> dict[str, list[Any]]:
     return {f"epoch.{training.epoch}": training.populations()}
 
 
-def _progress(experiment: Experiment, records: Records, epoch: int, alive: np.ndarray, left: float) -> Progress:
-    metrics = records.metrics
+def _progress(experiment: Experiment, records: Records, epoch: int, left: float) -> Progress:
+    metrics, alive = records.metrics, records.alive.numpy()
     values = {name: np.full(len(alive), np.nan) for name in ("eval_loss", "recovered")}
     for name, into in values.items():
         rows = metrics.filter(pc.field("metric") == name)

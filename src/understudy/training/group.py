@@ -47,6 +47,7 @@ class Members:
         self.data = group.data
         self.engine, self.quick = "batched", False
         """Which engine takes its steps, and whether the quick way to look at it will do."""
+        self.first = first
         self.ids = torch.arange(first, first + len(group.students))
         self.packing = Packing(students.shape)
         like = students.layers[0].weight

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
@@ -29,21 +29,23 @@ from understudy.training.plan import (
     refuse_too_many,
     splits,
 )
-from understudy.training.probe import Look, loss, quick_look, read
+from understudy.training.probe import Look, looked, loss, quick_look, read
 from understudy.training.problem import Problem
 from understudy.training.records import METRICS, NODES, joined, metric_rows, node_rows
 from understudy.training.samples import Samples
-from understudy.training.workers import abreast, side_by_side
+from understudy.training.workers import Lanes, brought, sent, side_by_side
 
 
 class Records:
     """The rows that one look at all networks adds to the two tables: made when they are first asked for.
 
-    On a card that is best done by another thread than the one that trains, which can go on meanwhile.
+    That is best done by another thread than the one that trains, which can go on meanwhile.
     """
 
-    def __init__(self, rows: Sequence[Callable[[], tuple[pa.Table, pa.Table]]]) -> None:
-        self._rows = tuple(rows)
+    def __init__(
+        self, rows: Sequence[Callable[[], tuple[pa.Table, pa.Table]]], alive: Callable[[], Bool[Tensor, "all"]]
+    ) -> None:
+        self._rows, self._alive = tuple(rows), alive
 
     def tables(self) -> dict[str, pa.Table]:
         return {"metrics": self.metrics, "nodes": self.nodes}
@@ -56,6 +58,11 @@ class Records:
     def nodes(self) -> pa.Table:
         return self._made[1]
 
+    @property
+    def alive(self) -> Bool[Tensor, "all"]:
+        """Which networks had not diverged."""
+        return self._alive()
+
     @cached_property
     def _made(self) -> tuple[pa.Table, pa.Table]:
         made = [rows() for rows in self._rows]
@@ -63,13 +70,9 @@ class Records:
         return joined([metrics for metrics, _ in made], METRICS), joined([nodes for _, nodes in made], NODES)
 
 
-class _Job(NamedTuple):
-    """A piece of the work of an epoch: some networks of a part, by their place in it and in its group."""
-
-    part: Part
-    problem: Problem
-    inside: Int[Tensor, "piece"]
-    where: Int[Tensor, "piece"]
+Job = tuple[Part, Int[Tensor, "piece"]]
+"""A piece of the work of an epoch: some networks of a part, by their place in it."""
+Result = TypeVar("Result")
 
 
 class Training:
@@ -114,19 +117,42 @@ class Training:
             if member.engine == "resident":
                 resident.prepare(member.packing, optimiser, like)
             if on_card:
-                looking.prepare(member.students)
+                looking.prepare(member.students, member.teacher.sizes[1])
         self.plan: Plan = planned(self.members, optimiser, steps, self.device, free)
         self.samples = Samples(self.objective, self.device)
-        self.diverged_at = torch.full((count,), -1)
-        self.train_loss = torch.full((count,), torch.nan, dtype=torch.float64)
+        # Where the networks are: to ask which of them go on would be to wait for the card.
+        self._marks = torch.full((count,), -1, device=self.device)
+        self._losses = torch.full((count,), torch.nan, dtype=torch.float64, device=self.device)
+        self._lanes = Lanes(self.device)
+        self._flows = len(self.plan.waves) == 1 and not any(group.data.fresh for group in groups)
+        """Whether all samples stay, so that groups need not wait for each other."""
+        self._going = torch.ones(count, dtype=torch.bool)
+        self._asked = [self._ask()]
 
     def __len__(self) -> int:
         return len(self.stops)
 
     @property
-    def alive(self) -> Tensor:
+    def diverged_at(self) -> Int[Tensor, "all"]:
+        """The step at which each network diverged; −1: it has not."""
+        self._lanes.join()
+        return self._marks
+
+    @property
+    def train_loss(self) -> Float[Tensor, "all"]:
+        """Of the last epoch of each network."""
+        self._lanes.join()
+        return self._losses
+
+    @property
+    def alive(self) -> Bool[Tensor, "all"]:
         """Which networks have not diverged."""
-        return self.diverged_at < 0
+        return (self.diverged_at < 0).cpu()
+
+    def _ask(self) -> Callable[[], Bool[Tensor, "all"]]:
+        """The same, when all that was begun so far has been done; nobody waits for it who does not want to know."""
+        with self._lanes.after_all():
+            return brought(self._marks < 0, self.device)
 
     @property
     def precision(self) -> str:
@@ -137,60 +163,77 @@ class Training:
 
     def populations(self) -> list[Population]:
         """The students as they are now, group by group; networks that diverged as they last were finite."""
+        self._lanes.join()
         return [m.students for m in self.members]
 
     def advance(self) -> None:
         """One epoch of every network that has neither diverged nor come to its stop."""
         self.epoch += 1
-        going = self.alive & (self.stops >= self.epoch)
-        rate = rates(self.optimiser, len(self), self.epoch).to(self.device)
+        # Of a card, as of the epoch before the last: it has always been given an epoch to do. Who has diverged since
+        # takes his steps in vain.
+        alive = self.alive if self.device.type == "cpu" else self._asked[0]()
+        self._going = alive & (self.stops >= self.epoch)
+        rate = rates(self.optimiser, len(self), self.epoch)
         for wave in self.plan.waves:
+            jobs = []
             # The widest first: what is left to the end then is small.
-            parts = sorted(wave, key=lambda part: -part.member.packing.numbers)
-            jobs = [job for part in parts for job in self._jobs(part, going, rate)]
-            if self.device.type == "cpu":
-                side_by_side(lambda job: self._settle(job, *self._take(job)), jobs, self.device)
-            else:
-                # Settling waits for the card: first let it have all of the work.
-                for job, taken in zip(jobs, abreast(self._take, jobs, self.device), strict=True):
-                    self._settle(job, *taken)
+            for part in _widest_first(wave):
+                self.samples.targets(part, self.epoch)
+                jobs += self._jobs(part, at_once(part.member, self.optimiser, self.device))
+            self._abreast(lambda job: self._settle(job, *self._take(job, rate)), jobs)
             self._leave()
+        self._asked = [*self._asked[-1:], self._ask()]
 
-    def _jobs(self, part: Part, going: Tensor, rate: Float[Tensor, "all"]) -> list[_Job]:
-        member = part.member
-        inside = torch.nonzero(going[member.ids[part.which]]).flatten()
-        if not len(inside):
-            return []
+    def _jobs(self, part: Part, size: int) -> list[Job]:
+        """The networks of a part that go on, in pieces."""
+        inside = torch.nonzero(self._going[part.member.ids[part.which]]).flatten()
+        return [(part, piece) for piece in splits(inside, size)]
+
+    def _abreast(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+        """Each job beside those of other groups."""
+        if self.device.type == "cpu":
+            return side_by_side(work, jobs, self.device)
+        results = []
+        for job in jobs:
+            with self._lanes.on(job[0].member.first):
+                results.append(work(job))
+        if not self._flows:
+            self._lanes.join()
+        return results
+
+    def _take(self, job: Job, rate: Float[Tensor, "all"]) -> tuple[State, Float[Tensor, "piece step"]]:
+        part, piece = job
+        member, where, inside = part.member, sent(part.which[piece], self.device), sent(piece, self.device)
         problem = Problem(
             member.packing,
             self.objective,
             self.optimiser,
             self.samples.inputs(part, self.epoch),
             self.samples.targets(part, self.epoch),
-            part.set_of,
-            part.teacher_of,
-            member.students.seeds[part.which.to(self.device)],
-            rate[member.ids[part.which].to(self.device)],
+            part.set_of[inside],
+            part.teacher_of[inside],
+            member.students.seeds[where],
+            sent(rate[member.ids[part.which[piece]]], self.device),
         )
-        pieces = splits(inside, at_once(member, self.optimiser, self.device))
-        return [_Job(part, problem, piece, part.which[piece].to(self.device)) for piece in pieces]
-
-    def _take(self, job: _Job) -> tuple[State, Float[Tensor, "piece step"]]:
-        member = job.part.member
-        state = member.state.pick(job.where)
-        problem = job.problem.pick(job.inside.to(self.device))
+        state = member.state.pick(where)
         return state, ENGINES[member.engine].take(problem, state, (self.epoch - 1) * self.steps, self.steps)
 
-    def _settle(self, job: _Job, state: State, losses: Float[Tensor, "piece step"]) -> None:
+    def _settle(self, job: Job, state: State, losses: Float[Tensor, "piece step"]) -> None:
         """Take over what a piece has become; a network that diverged stays as it was, marked with the step."""
-        member, ids = job.part.member, job.part.member.ids[job.part.which[job.inside]]
+        part, piece = job
+        where = sent(part.which[piece], self.device)
+        ids = where + part.member.first
         sound = torch.stack([block.isfinite().all(1) for block in state.blocks]).all(0)
         broken = torch.cat((~losses.isfinite(), ~sound.unsqueeze(1)), dim=1)
-        bad, when, mean = broken.any(1).cpu(), broken.int().argmax(1).cpu(), _means(losses).cpu()
-        self.diverged_at[ids[bad]] = (self.epoch - 1) * self.steps + when[bad]
-        self.train_loss[ids[~bad]] = mean[~bad]
-        good = torch.nonzero(~bad).flatten().to(self.device)
-        member.state.put(job.where[good], state.pick(good))
+        good = (self._marks[ids] < 0) & ~broken.any(1)
+        self._mark(ids, broken.any(1), (self.epoch - 1) * self.steps + broken.int().argmax(1))
+        self._losses[ids] = torch.where(good, _means(losses), self._losses[ids])
+        part.member.state.put(where, state, good)
+
+    def _mark(self, ids: Int[Tensor, "some"], which: Bool[Tensor, "some"], when: Int[Tensor, "some"]) -> None:
+        """Those that diverged, with the step at which they did; who had before keeps his."""
+        before = self._marks[ids]
+        self._marks[ids] = torch.where((before < 0) & which, when, before)
 
     def _leave(self) -> None:
         """Where not all data is kept at once, what a wave needed makes room for the next."""
@@ -199,38 +242,36 @@ class Training:
 
     def probe(self) -> Records:
         """Look at every network that still goes, or has just come to its stop."""
-        shown = self.alive & (self.stops >= self.epoch)
         rows: list[tuple[int, Callable[[], tuple[pa.Table, pa.Table]]]] = []
         for wave in self.plan.waves:
             if self.epoch == 0:
                 self._first_loss(wave)
             jobs = []
-            for part in wave:
+            for part in _widest_first(wave):
                 if part.member.quick:
                     self.samples.answers(part)
                 self.samples.evaluation(part)
-                inside = torch.nonzero(shown[part.member.ids[part.which]]).flatten()
-                jobs += [(part, piece) for piece in splits(inside, looked_at(part.member, self.device))]
-            for (part, piece), look in zip(jobs, abreast(self._look, jobs, self.device), strict=True):
-                ids, finite = part.member.ids[part.which[piece]], look.loss.isfinite().cpu()
-                self.diverged_at[ids[~finite]] = self.epoch * self.steps
-                if finite.any():
-                    ids, which = ids[finite], torch.nonzero(finite).flatten()
-                    make = partial(_rows, ids, self.epoch, self.train_loss[ids], look, which, self.pairs)
-                    rows.append((int(ids[0]), make))
+                jobs += self._jobs(part, looked_at(part.member, self.device))
+            rows += self._abreast(self._look, jobs)
             self._leave()
         rows.sort(key=lambda row: row[0])
-        return Records([make for _, make in rows])
+        return Records([make for _, make in rows], self._ask())
 
-    def _look(self, job: tuple[Part, Int[Tensor, "some"]]) -> Look:
+    def _look(self, job: Job) -> tuple[int, Callable[[], tuple[pa.Table, pa.Table]]]:
+        """The first network of a piece, and what makes the rows of all."""
         part, piece = job
-        member, where, inside = part.member, part.which[piece].to(self.device), piece.to(self.device)
+        member, where, inside = part.member, sent(part.which[piece], self.device), sent(piece, self.device)
         student, teacher = member.students[where], member.teacher[where]
         x, sets = self.samples.evaluation(part), part.set_of[inside]
         if member.quick:
-            return quick_look(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
-        reading = read(student, teacher, x[sets], self.objective)
-        return Look(reading.eval_loss, lambda: reading)
+            look = quick_look(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
+        else:
+            look = looked(read(student, teacher, x[sets], self.objective))
+        ids = where + member.first
+        self._mark(ids, ~look.loss.isfinite(), torch.full_like(ids, self.epoch * self.steps))
+        known = brought((self._marks[ids] < 0, self._losses[ids]), self.device)
+        networks = member.ids[part.which[piece]]
+        return int(networks[0]), partial(_rows, networks, self.epoch, known, look, self.pairs)
 
     def _first_loss(self, wave: Sequence[Part]) -> None:
         """Before the first step the training loss is that over the whole training set."""
@@ -248,10 +289,11 @@ class Training:
             return loss(member.students[where], member.teacher[where], x, self.objective)
 
         for (part, piece), each in zip(jobs, side_by_side(measure, jobs, self.device), strict=True):
-            self.train_loss[part.member.ids[piece]] = each.cpu()
+            self._losses[part.member.ids[piece].to(self.device)] = each
 
     def state(self) -> dict[str, Tensor]:
         """Everything that goes on from here, by name; what follows from the configuration is not in it."""
+        self._lanes.join()
         named = {f"{i}.{k}": v for i, m in enumerate(self.members) for k, v in m.state.tensors().items()}
         return named | {
             "diverged_at": self.diverged_at,
@@ -261,17 +303,31 @@ class Training:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Go on from a state that `state` gave."""
+        self._lanes.join()
         for i, member in enumerate(self.members):
             member.state.load({k.removeprefix(f"{i}."): v for k, v in state.items() if k.startswith(f"{i}.")})
-        self.diverged_at, self.train_loss = state["diverged_at"].clone(), state["train_loss"].clone()
+        self._marks.copy_(state["diverged_at"])
+        self._losses.copy_(state["train_loss"])
         self.epoch = int(state["epoch"])
+        self._asked = [self._ask()]
+
+
+def _widest_first(parts: Sequence[Part]) -> list[Part]:
+    return sorted(parts, key=lambda part: -part.member.packing.numbers)
 
 
 def _rows(
-    ids: Tensor, epoch: int, train_loss: Tensor, look: Look, which: Int[Tensor, "some"], pairs: bool
+    networks: Int[Tensor, "some"],
+    epoch: int,
+    known: Callable[[], tuple[Bool[Tensor, "some"], Float[Tensor, "some"]]],
+    look: Look,
+    pairs: bool,
 ) -> tuple[pa.Table, pa.Table]:
-    reading = look.reading().pick(which)
-    return metric_rows(ids, epoch, train_loss, reading), node_rows(ids, epoch, reading, pairs)
+    """Of the networks that are alive."""
+    alive, train_loss = known()
+    which = torch.nonzero(alive).flatten()
+    reading, networks = look.reading().pick(which), networks[which]
+    return metric_rows(networks, epoch, train_loss[which], reading), node_rows(networks, epoch, reading, pairs)
 
 
 def _means(losses: Float[Tensor, "net step"]) -> Float[Tensor, "net"]:
@@ -328,5 +384,5 @@ def train(
         joined([each["nodes"] for each in tables], NODES),
         ends[0] if isinstance(students, Population) else ends,
         teacher,
-        training.diverged_at,
+        training.diverged_at.cpu(),
     )

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from jaxtyping import Float, Int
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy.nets import Layer, Population, Shape
@@ -79,11 +80,11 @@ class State:
         """A copy of some of the networks."""
         return State(tuple(b[which] for b in self.blocks), tuple(tuple(b[which] for b in slot) for slot in self.slots))
 
-    def put(self, which: Int[Tensor, "some"], state: State) -> None:
-        """Write back what `pick` took out."""
+    def put(self, which: Int[Tensor, "some"], state: State, only: Bool[Tensor, "some"] | None = None) -> None:
+        """Write back what `pick` took out; `only` those, where it says so."""
         for mine, other in zip((self.blocks, *self.slots), (state.blocks, *state.slots), strict=True):
             for block, new in zip(mine, other, strict=True):
-                block[which] = new
+                block[which] = new if only is None else torch.where(only.unsqueeze(1), new, block[which])
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it by name, for a checkpoint."""

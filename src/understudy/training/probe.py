@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ from understudy.nets import Population
 from understudy.training.answers import Answers
 from understudy.training.engines import cpu_looking, looking
 from understudy.training.objectives import Objective
-from understudy.training.workers import aside
+from understudy.training.workers import brought, each
 
 
 class Matched(NamedTuple):
@@ -54,17 +54,8 @@ class Reading(NamedTuple):
 
     def pick(self, which: Int[Tensor, "some"]) -> Reading:
         """The reading of some of the networks."""
-        return _each(self, lambda tensor: tensor[which.to(tensor.device)])
-
-    def cpu(self) -> Reading:
-        return _each(self, Tensor.cpu)
-
-
-def _each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        return change(value)
-    parts = (_each(part, change) for part in value)
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+        picked: Reading = each(self, lambda tensor: tensor[which.to(tensor.device)])
+        return picked
 
 
 def cut(x: Float[Tensor, "net sample in"]) -> tuple[Float[Tensor, "net some in"], ...]:
@@ -95,7 +86,7 @@ def read(student: Population, teacher: Population, x: Float[Tensor, "net sample 
 
 
 class Look(NamedTuple):
-    """Losses now, and the rest of the reading when somebody wants it, who may be another thread."""
+    """Losses where the networks are, and the whole reading on its way to whoever wants it, perhaps another thread."""
 
     loss: Float[Tensor, "net"]
     reading: Callable[[], Reading]
@@ -112,15 +103,14 @@ def quick_look(
     """What `read` gives, of two-layer networks, in one pass, with the answers that the teachers have given before."""
     look = cpu_looking.moments if x.device.type == "cpu" else looking.moments
     found = look(student, x, set_of, answers, teacher_of)
-    # Of what lies behind a reading nothing large is held until somebody wants it: neither samples nor answers.
-    samples, teachers = x.shape[1], Side(answers.mean[0][teacher_of], answers.square[0][teacher_of])
+    correlation = Correlation()
+    teachers = Side(answers.mean[0][teacher_of], answers.square[0][teacher_of])
+    correlation.add(x.shape[1], teachers, Side(found.mean, found.square), found.cross, student.dtype)
+    return looked(Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),)))
 
-    def reading() -> Reading:
-        correlation = Correlation()
-        correlation.add(samples, teachers, Side(found.mean, found.square), found.cross, student.dtype)
-        return Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),)).cpu()
 
-    return Look(found.loss, aside(reading, x.device))
+def looked(reading: Reading) -> Look:
+    return Look(reading.eval_loss, brought(reading, reading.eval_loss.device))
 
 
 def _layer(

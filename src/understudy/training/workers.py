@@ -4,13 +4,15 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cache
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Tensors = TypeVar("Tensors")
+"""A tensor, or a tuple of tensors and tuples."""
 
 
 def cores() -> int:
@@ -37,49 +39,66 @@ def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: 
         return list(pool.map(work, items))
 
 
-def abreast(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """The same for work that fills no card by itself: there each item is launched on a stream of its own."""
-    if device.type != "cuda":
-        return side_by_side(work, items, device)
-    here, results = torch.cuda.current_stream(device), []
-    for i, item in enumerate(items):
-        beside = _stream(device, i)
-        beside.wait_stream(here)
-        with torch.cuda.stream(beside):
-            results.append(work(item))
-    for i in range(len(items)):
-        here.wait_stream(_stream(device, i))
-    return results
+class Lanes:
+    """Streams of a card: what is put on one goes in its order, and does not wait for the others.
 
-
-def aside(work: Callable[[], Result], device: torch.device) -> Callable[[], Result]:
-    """Work on what has been launched so far, put off for another thread: a card goes on with what comes after.
-
-    On a processor there is nothing to put it off for: it is done now, where it is side by side with its like.
+    Work that fills no card by itself goes side by side, and whoever has ended his goes on to what comes next. On a
+    processor there are none, and everything is done when it is asked for.
     """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._lanes: dict[int, torch.cuda.Stream] = {}
+
+    @contextmanager
+    def on(self, number: int) -> Iterator[None]:
+        """On one of them, after all that was put on the common stream so far."""
+        if self.device.type != "cuda":
+            yield
+            return
+        if number not in self._lanes:
+            self._lanes[number] = torch.cuda.Stream(self.device)
+        lane = self._lanes[number]
+        lane.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(lane):
+            yield
+
+    @contextmanager
+    def after_all(self) -> Iterator[None]:
+        """On one that waits for all others, and for which none of them does."""
+        with self.on(-1):
+            self.join()
+            yield
+
+    def join(self) -> None:
+        """What is put on the current stream from here on comes after everything."""
+        for lane in self._lanes.values():
+            torch.cuda.current_stream(self.device).wait_stream(lane)
+
+
+def brought(tensors: Tensors, device: torch.device) -> Callable[[], Tensors]:
+    """Tensors on their way to the processor: called, it waits until they are there. A card goes on meanwhile."""
     if device.type != "cuda":
-        done = work()
-        return lambda: done
-    so_far = torch.cuda.Event()
-    so_far.record(torch.cuda.current_stream(device))
+        return lambda: tensors
+    here = each(tensors, lambda tensor: tensor.to("cpu", non_blocking=True))
+    there = torch.cuda.Event()
+    there.record(torch.cuda.current_stream(device))
 
-    def later() -> Result:
-        stream = _first_served(device)
-        with torch.cuda.device(device), torch.cuda.stream(stream):
-            stream.wait_event(so_far)
-            done = work()
-        stream.synchronize()
-        return done
+    def wait() -> Tensors:
+        there.synchronize()
+        return here
 
-    return later
+    return wait
 
 
-@cache
-def _first_served(device: torch.device) -> torch.cuda.Stream:
-    """Small work that would otherwise wait until long work has ended."""
-    return torch.cuda.Stream(device, priority=-1)
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor on its way to the device: nobody waits until it has come, or for what a card does before."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
-@cache
-def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)
+def each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same tuple of tensors and tuples, every tensor changed."""
+    if isinstance(value, Tensor):
+        return change(value)
+    parts = (each(part, change) for part in value)
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

@@ -1,20 +1,20 @@
 // A look at two-layer networks on many samples: squared errors, and what correlations with the teacher's nodes are made
 // of. A thread block takes one network through one slab of the samples, SAMPLES at a time, with the weights in shared
-// memory. Compiled, after tiles.cu, for one number type T, D inputs, C outputs; the nodes n and the teacher's M are free.
+// memory. Compiled, after tiles.cu, for one number type T, D inputs, N nodes, C outputs, and a teacher of M nodes.
 //
 // Products are cut into tiles of 16 × 8 that warps take in turn. In float32 they go through the tensor cores: each number
 // is split into two of 11 bits, and of their four products all but the smallest are added up ("3xTF32"), which keeps about
 // 21 of float32's 24 bits: enough to look, and nothing goes on from here.
 //
-//   W[k][i], V[c][k]  weights, biases as one more column, which meets a 1
-//   X[b][i]  inputs, Y[b][c] targets, S[b][j] centred activations of the teacher, and a 1; of X and S two, the next
-//            being copied while one is used
-//   H[b][k]  activations, then less P[k]
-//   R[j][k]  sums over the samples of S[b][j]·(H[b][k] − P[k]), Q[k] of (H[b][k] − P[k])²
 //   P[k]     activations at the first sample: moments around them do not cancel, however large the mean
+//   W[k][i], V[c][k]  weights; biases as one more column, which meets a 1, those of V with V P added
+//   X[b][i]  inputs, Y[b][c] targets, S[b][j] centred activations of the teacher, and a 1
+//   H[b][k]  activations less P[k]
+//   R[j][k]  sums over the samples of S[b][j]·H[b][k], Q[k] of H[b][k]²
 
-constexpr int SAMPLES = 32;
+constexpr int SAMPLES = 16 * DOWN;
 constexpr int INPUTS = up(D + BIAS, 8), SX = INPUTS + 4, OUTPUTS = up(C, 8);
+constexpr int NP = up(N, 8), NK = NP + 8, SH = NK + 4, MP = up(M + 1, 16), SS = up(M + 1, 8) + 4;
 
 // Rows one after the other; of `rows` those from `here` on are zeros.
 template <int WIDE, int STRIDE> __device__ void copy(T* into, const T* from, int here, int rows) {
@@ -47,7 +47,7 @@ template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
     float rest[DOWN][ACROSS][4] = {};
     a += g * am + t * ak;
     b += g * bn + t * bk;
-    #pragma unroll 2
+    #pragma unroll 4
     for (int k = 0; k < K; k += 8) {
         word high[DOWN][4], low[DOWN][4];
         #pragma unroll
@@ -92,39 +92,35 @@ template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
                     sum[i][j][e] += a[(16 * i + g + e / 2 * 8) * am + k * ak] * b[k * bk + (at[j] + 2 * t + e % 2) * bn];
 }
 
-// done(m, n, Σ_k a[m][k]·b[k][n]) for m < M and n < N, rounded up to tiles: what is done with numbers beyond must be
-// harmless. M is a multiple of 16·DOWN.
-template <int DOWN, int ACROSS, class Done> __device__ __forceinline__ void product(
-    int M, int N, int K, const T* a, int am, int ak, const T* b, int bk, int bn, Done done
+// done(i, n, sums) for the sums Σ_k a[m][k]·b[k][n] of rows m = row + 16·i + lane / 4 + 0, 8 and columns n = column +
+// lane % 4 · 2 + 0, 1 of a warp's tiles. There are a multiple of 16·DOWN rows; columns are rounded up to 8: what is done with those
+// beyond must be harmless. Warps take the items of several products in turn: `before` are those of the ones before this.
+template <int DOWN, int ACROSS, class Done> __device__ __forceinline__ int product(
+    int before, int rows, int columns, int K, const T* a, int am, int ak, const T* b, int bk, int bn, Done done
 ) {
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, g = lane / 4, t = lane % 4;
-    const int groups = (N + 8 * ACROSS - 1) / (8 * ACROSS);
-    for (int item = threadIdx.x / 32; item < M / (16 * DOWN) * groups; item += warps) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32;
+    const int groups = (columns + 8 * ACROSS - 1) / (8 * ACROSS), items = rows / (16 * DOWN) * groups;
+    for (int item = (warp - before % warps + warps) % warps; item < items; item += warps) {
         const int row = item / groups * 16 * DOWN, column = item % groups * 8 * ACROSS;
         T sum[DOWN][ACROSS][4] = {};
         int at[ACROSS];
         #pragma unroll
-        for (int j = 0; j < ACROSS; j++) at[j] = column + 8 * j < N ? column + 8 * j : column;
+        for (int j = 0; j < ACROSS; j++) at[j] = column + 8 * j < columns ? column + 8 * j : column;
         tiles<DOWN, ACROSS>(sum, a + row * am, am, ak, b, bk, bn, at, K);
         #pragma unroll
-        for (int i = 0; i < DOWN; i++)
-            #pragma unroll
-            for (int j = 0; j < ACROSS; j++)
-                if (column + 8 * j < N)
-                    #pragma unroll
-                    for (int e = 0; e < 4; e++)
-                        done(row + 16 * i + g + e / 2 * 8, column + 8 * j + 2 * t + e % 2, sum[i][j][e]);
+        for (int j = 0; j < ACROSS; j++)
+            if (column + 8 * j < columns) done(row + lane / 4, column + 8 * j + 2 * (lane % 4), sum, j);
     }
+    return before + items;
 }
 
-extern "C" __global__ void __launch_bounds__(256) looking(
+extern "C" __global__ void __launch_bounds__(THREADS) looking(
     const T* inputs, const T* targets, const T* teacher, const long long* set_of, const long long* teacher_of,
     const T* weight, const T* bias, const T* weight2, const T* bias2, T* sums, T* pivots, double* errors,
-    int n, int M, int samples, int slab, double below
+    int samples, int slab, double below
 ) {
     extern __shared__ __align__(16) char room[];
     const int net = blockIdx.y, tid = threadIdx.x, threads = blockDim.x, lane = tid & 31;
-    const int NP = up(n, 8), NK = NP + 8 * BIAS, SH = NK + 4, MP = up(M + 1, 16), SS = up(M + 1, 8) + 4;
     const int from = blockIdx.x * slab, until = min(from + slab, samples);
     const T slope = (T)below;
     T* W = reinterpret_cast<T*>(room);
@@ -133,88 +129,108 @@ extern "C" __global__ void __launch_bounds__(256) looking(
     T* R = H + SAMPLES * SH;
     T* P = R + (M + 1) * SH;
     T* Q = P + SH;
-    T* X = Q + SH;                      // two
-    T* S = X + 2 * SAMPLES * SX;        // two
-    T* Y = S + 2 * SAMPLES * SS;
+    T* X = Q + SH;
+    T* S = X + SAMPLES * SX;
+    T* Y = S + SAMPLES * SS;
     T* end = Y + up(SAMPLES * C, 4);
     double* partial = reinterpret_cast<double*>(end);
 
     for (int i = tid; i < (int)(end - W); i += threads) W[i] = 0;
     __syncthreads();
-    for (int i = tid; i < n * D; i += threads) W[i / D * SX + i % D] = weight[(long long)net * n * D + i];
-    for (int i = tid; i < n * C; i += threads) V[i / n * SH + i % n] = weight2[(long long)net * n * C + i];
-    if (BIAS) {
-        for (int i = tid; i < n; i += threads) W[i * SX + D] = bias[net * n + i];
-        for (int i = tid; i < C; i += threads) V[i * SH + NP] = bias2[net * C + i];
-        for (int i = tid; i < 2 * SAMPLES; i += threads) X[i * SX + D] = 1;
-        for (int i = tid; i < SAMPLES; i += threads) H[i * SH + NP] = 1;
-    }
     inputs += set_of[net] * (long long)samples * D;
     targets += teacher_of[net] * (long long)samples * C;
     teacher += teacher_of[net] * (long long)samples * M;
-    __syncthreads();
-    for (int k = tid; k < n; k += threads) {
-        T z = BIAS ? W[k * SX + D] : 0;
-        for (int i = 0; i < D; i++) z += W[k * SX + i] * inputs[i];
-        P[k] = z < 0 ? slope * z : z;
-        if (blockIdx.x == 0) pivots[net * n + k] = P[k];
+    auto fetch = [&](int at) { copy<D, SX>(X, inputs + (long long)at * D, min(SAMPLES, until - at), SAMPLES); };
+    fetch(from);
+    for (int i = tid; i < N * D; i += threads) W[i / D * SX + i % D] = weight[(long long)net * N * D + i];
+    for (int i = tid; i < N * C; i += threads) V[i / N * SH + i % N] = weight2[(long long)net * N * C + i];
+    if (BIAS) {
+        for (int i = tid; i < N; i += threads) W[i * SX + D] = bias[net * N + i];
+        for (int i = tid; i < SAMPLES; i += threads) X[i * SX + D] = 1;
     }
-    // The inputs and the teacher's activations of some samples, into buffer `into`; beyond the last, zeros.
-    auto fetch = [&](int at, int into) {
-        const int here = min(SAMPLES, until - at);
-        copy<D, SX>(X + into * SAMPLES * SX, inputs + (long long)at * D, here, SAMPLES);
-        T* s = S + into * SAMPLES * SS;
-        for (int i = tid; i < SAMPLES * M; i += threads) {
-            if (i / M < here) bite<sizeof(T)>(s + i / M * SS + i % M, teacher + (long long)at * M + i);
-            else s[i / M * SS + i % M] = 0;
+    for (int i = tid; i < SAMPLES; i += threads) H[i * SH + NP] = 1;
+    __syncthreads();
+    for (int k = tid / 32; k < N; k += threads / 32) {
+        T z = 0;
+        for (int i = lane; i < D; i += 32) z += W[k * SX + i] * inputs[i];
+        #pragma unroll
+        for (int far = 16; far; far /= 2) z += __shfl_xor_sync(~0u, z, far);
+        z += BIAS ? W[k * SX + D] : 0;
+        if (lane == 0) {
+            P[k] = z < 0 ? slope * z : z;
+            if (blockIdx.x == 0) pivots[net * N + k] = P[k];
         }
-        for (int i = tid; i < SAMPLES; i += threads) s[i * SS + M] = i < here ? (T)1 : (T)0;
-    };
-    fetch(from, 0);
+    }
+    __syncthreads();
+    for (int c = tid / 32; c < C; c += threads / 32) {
+        T sum = 0;
+        for (int k = lane; k < N; k += 32) sum += V[c * SH + k] * P[k];
+        #pragma unroll
+        for (int far = 16; far; far /= 2) sum += __shfl_xor_sync(~0u, sum, far);
+        if (lane == 0) V[c * SH + NP] = sum + (BIAS ? bias2[net * C + c] : 0);
+    }
     asm volatile("cp.async.wait_all;");
     __syncthreads();
 
     double error = 0;
-    int buffer = 0;
-    for (int at = from; at < until; at += SAMPLES, buffer ^= 1) {
+    for (int at = from; at < until; at += SAMPLES) {
         const int here = min(SAMPLES, until - at);
-        const T* x = X + buffer * SAMPLES * SX;
-        const T* s = S + buffer * SAMPLES * SS;
+        // Needed after the first product, and copied meanwhile.
         copy<C, C>(Y, targets + (long long)at * C, here, here);
-        if (at + SAMPLES < until) fetch(at + SAMPLES, buffer ^ 1);
+        for (int i = tid; i < SAMPLES * M; i += threads) {
+            if (i / M < here) bite<sizeof(T)>(S + i / M * SS + i % M, teacher + (long long)at * M + i);
+            else S[i / M * SS + i % M] = 0;
+        }
+        for (int i = tid; i < SAMPLES; i += threads) S[i * SS + M] = i < here ? (T)1 : (T)0;
 
-        product<DOWN, ACROSS>(SAMPLES, NP, INPUTS, x, SX, 1, W, 1, SX, [&](int b, int k, T z) {
-            H[b * SH + k] = z < 0 ? slope * z : z;
+        using Hidden = T (&)[DOWN][ACROSS][4];
+        product<DOWN, ACROSS>(0, SAMPLES, NP, INPUTS, X, SX, 1, W, 1, SX, [&](int b, int k, Hidden z, int j) {
+            T square[2] = {};
+            #pragma unroll
+            for (int i = 0; i < DOWN; i++)
+                #pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int row = b + 16 * i + e / 2 * 8, column = k + e % 2;
+                    const T moved = (z[i][j][e] < 0 ? slope * z[i][j][e] : z[i][j][e]) - P[column];
+                    H[row * SH + column] = moved;
+                    if (row < here) square[e % 2] += moved * moved;
+                }
+            #pragma unroll
+            for (int e = 0; e < 2; e++) {
+                #pragma unroll
+                for (int far = 16; far > 2; far /= 2) square[e] += __shfl_xor_sync(~0u, square[e], far);
+                if (lane < 4) Q[k + e] += square[e];
+            }
         });
         asm volatile("cp.async.wait_all;");
         __syncthreads();
 
-        product<DOWN, 1>(SAMPLES, OUTPUTS, NK, H, SH, 1, V, 1, SH, [&](int b, int c, T output) {
-            if (b < here && c < C) {
-                const T residual = output - Y[b * C + c];
-                error += (double)(residual * residual);
-            }
+        if (at + SAMPLES < until) fetch(at + SAMPLES);
+        using Outputs = T (&)[DOWN][1][4];
+        const int done = product<DOWN, 1>(0, SAMPLES, OUTPUTS, NK, H, SH, 1, V, 1, SH, [&](int b, int c, Outputs o, int j) {
+            #pragma unroll
+            for (int i = 0; i < DOWN; i++)
+                #pragma unroll
+                for (int e = 0; e < 4; e++) {
+                    const int row = b + 16 * i + e / 2 * 8, column = c + e % 2;
+                    if (row < here && column < C) {
+                        const T residual = o[i][j][e] - Y[row * C + column];
+                        error += (double)(residual * residual);
+                    }
+                }
         });
-        __syncthreads();
-
-        for (int k = tid; k < n; k += threads) {
-            T sum = 0;
-            for (int b = 0; b < here; b++) {
-                const T moved = H[b * SH + k] -= P[k];
-                sum += moved * moved;
-            }
-            Q[k] += sum;
-        }
-        __syncthreads();
-
-        product<1, ACROSS>(MP, NP, SAMPLES, s, 1, SS, H, SH, 1, [&](int j, int k, T sum) {
-            if (j <= M) R[j * SH + k] += sum;
+        using Crossed = T (&)[1][ACROSS][4];
+        product<1, ACROSS>(done, MP, NP, SAMPLES, S, 1, SS, H, SH, 1, [&](int m, int k, Crossed sum, int j) {
+            #pragma unroll
+            for (int e = 0; e < 4; e++)
+                if (m + e / 2 * 8 <= M) R[(m + e / 2 * 8) * SH + k + e % 2] += sum[0][j][e];
         });
+        asm volatile("cp.async.wait_all;");
         __syncthreads();
     }
 
-    sums += ((long long)net * gridDim.x + blockIdx.x) * (M + 2) * n;
-    for (int i = tid; i < (M + 2) * n; i += threads) sums[i] = i / n == M + 1 ? Q[i % n] : R[i / n * SH + i % n];
+    sums += ((long long)net * gridDim.x + blockIdx.x) * (M + 2) * N;
+    for (int i = tid; i < (M + 2) * N; i += threads) sums[i] = i / N == M + 1 ? Q[i % N] : R[i / N * SH + i % N];
     #pragma unroll
     for (int far = 16; far; far /= 2) error += __shfl_xor_sync(~0u, error, far);
     if (lane == 0) partial[tid / 32] = error;

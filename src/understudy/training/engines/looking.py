@@ -12,7 +12,8 @@ from understudy.training.engines import card
 from understudy.training.engines.card import up
 from understudy.training.objectives import Objective, SquaredError
 
-_SAMPLES = 32
+_DOWN = 2
+"""Rows of tiles that a warp takes at once, and a block: 32 samples."""
 _BLOCKS = 2_000
 """Thread blocks to aim at: several for every multiprocessor."""
 
@@ -35,7 +36,7 @@ def moments(
     (w, b), (v, b2) = student.layers
     (_, nodes, outputs), samples, teacher = student.sizes, x.shape[1], answers.hidden[0]
     m, nets, like = teacher.shape[2], len(student), w
-    slab = up(-(-samples * nets // _BLOCKS), _SAMPLES)
+    slab = up(-(-samples * nets // _BLOCKS), 16 * _DOWN)
     slabs = -(-samples // slab)
     sums, pivots = like.new_empty(nets, slabs, m + 2, nodes), like.new_empty(nets, nodes)
     errors = like.new_empty(nets, slabs, dtype=torch.float64)
@@ -43,14 +44,14 @@ def moments(
     card.launch(
         "looking",
         like,
-        _constants(student),
+        _constants(student, m),
         grid=(slabs, nets),
-        threads=128 if nodes <= 32 else 256,
+        threads=_threads(nodes),
         shared=_bytes(student, m),
         arguments=[
             *(x, answers.target, teacher, set_of, teacher_of),
             *(t.contiguous() for t in (w, none if b is None else b, v, none if b2 is None else b2)),
-            *(sums, pivots, errors, nodes, m, samples, slab, float(student.slope)),
+            *(sums, pivots, errors, samples, slab, float(student.slope)),
         ],
     )
     whole = sums.double().sum(1)
@@ -63,22 +64,27 @@ def moments(
     )
 
 
-def prepare(student: Population) -> None:
-    """Begin to compile what these networks will need."""
-    card.prepare("looking", student.layers[0].weight, _constants(student))
+def prepare(student: Population, nodes: int) -> None:
+    """Begin to compile what these networks will need, of teachers with so many nodes."""
+    card.prepare("looking", student.layers[0].weight, _constants(student, nodes))
 
 
-def _constants(student: Population) -> dict[str, int]:
+def _constants(student: Population, m: int) -> dict[str, int]:
     (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
-    # Tiles that a warp takes at once: as many as leave none of eight warps without.
-    down, across = (2, 4) if nodes > 128 else (2, 2) if nodes > 64 else (2, 1) if nodes > 32 else (1, 1)
-    return {"D": inputs, "C": outputs, "BIAS": bias, "DOWN": down, "ACROSS": across}
+    # Columns of tiles that a warp takes at once: as many as leave none of the warps without.
+    across = -(-nodes // (_threads(nodes) // 4))
+    sizes = {"D": inputs, "N": nodes, "C": outputs, "M": m, "BIAS": bias}
+    return sizes | {"DOWN": _DOWN, "ACROSS": across, "THREADS": _threads(nodes)}
+
+
+def _threads(nodes: int) -> int:
+    return 128 if nodes <= 32 else 256 if nodes <= 128 else 512
 
 
 def _bytes(student: Population, m: int) -> int:
     """Shared memory of a block, as the kernel lays it out."""
     (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
-    sx, sh = up(inputs + bias, 8) + 4, up(nodes, 8) + 8 * bias + 4
-    numbers = up(nodes, 8) * sx + (up(outputs, 8) + _SAMPLES + m + 3) * sh
-    numbers += 2 * _SAMPLES * (sx + up(m + 1, 8) + 4) + up(_SAMPLES * outputs, 4)
+    sx, sh, samples = up(inputs + bias, 8) + 4, up(nodes, 8) + 12, 16 * _DOWN
+    numbers = up(nodes, 8) * sx + (up(outputs, 8) + samples + m + 3) * sh
+    numbers += samples * (sx + up(m + 1, 8) + 4) + up(samples * outputs, 4)
     return numbers * student.layers[0].weight.element_size() + 32 * 8

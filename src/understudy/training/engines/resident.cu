@@ -1,6 +1,6 @@
 // Plain SGD of two-layer networks, one thread block a network: its weights lie in shared memory for all the steps of a
 // launch. A thread computes tiles of TILE × TILE numbers. Compiled, after tiles.cu, for one number type T, one number of
-// inputs D, outputs C, samples a batch B; the nodes n are free.
+// inputs D, nodes N, outputs C, samples a batch B.
 //
 //   W[k][i]  first weights, V[c][k] second weights; the biases are one more column, which meets a 1
 //   X[b][i]  inputs of the batch, Y[b][c] targets: two of each, the next being copied while one is used
@@ -10,6 +10,7 @@ constexpr int PARTS = 4;                                  // lanes that share a 
 constexpr int ROWS = up(B, TILE), TILES = ROWS / TILE;    // samples, and how many tiles they make
 constexpr int INPUTS = up(D + BIAS, TILE), SX = stride(INPUTS);
 constexpr int OUTPUTS = up(C, TILE), SE = stride(OUTPUTS), SY = C;
+constexpr int NP = up(N, TILE), NK = NP + TILE * BIAS, SH = stride(NK), KT = NP / TILE;
 
 // Philox4x32-10, as in _random.py: the rows of a step's batch are a function of (seed, step).
 __device__ int drawn(long long seed, long long step, int place, int samples) {
@@ -35,14 +36,14 @@ template <int WIDE, int STRIDE> __device__ void fetch(T* into, const T* from, co
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) resident(
+extern "C" __global__ void __launch_bounds__(THREADS) resident(
     const T* inputs, const T* targets, const long long* set_of, const long long* teacher_of, const long long* seeds,
     const T* rate, T* weight, T* bias, T* weight2, T* bias2, T* losses,
-    int n, int first_low, int first_high, int count, int samples, double below
+    int first_low, int first_high, int count, int samples, double below
 ) {
     extern __shared__ __align__(16) char room[];
     const int net = blockIdx.x, tid = threadIdx.x, threads = blockDim.x;
-    const int NP = up(n, TILE), NK = NP + TILE * BIAS, SH = stride(NK), KT = NP / TILE, lane = tid & 31;
+    const int lane = tid & 31;
     const T slope = (T)below, scale = -rate[net] / B;
     const long long first = ((long long)first_high << 32) | (word)first_low, seed = seeds[net];
     T* W = reinterpret_cast<T*>(room);
@@ -58,13 +59,13 @@ extern "C" __global__ void __launch_bounds__(256) resident(
     const int all = (int)(reinterpret_cast<T*>(rows) - W);
     for (int i = tid; i < all; i += threads) W[i] = 0;
     __syncthreads();
-    T* own_weight = weight + (long long)net * up(n * D, ALIGN);
-    T* own_weight2 = weight2 + (long long)net * up(n * C, ALIGN);
-    for (int i = tid; i < n * D; i += threads) W[i / D * SX + i % D] = own_weight[i];
-    for (int i = tid; i < n * C; i += threads) V[i / n * SH + i % n] = own_weight2[i];
+    T* own_weight = weight + (long long)net * up(N * D, ALIGN);
+    T* own_weight2 = weight2 + (long long)net * up(N * C, ALIGN);
+    for (int i = tid; i < N * D; i += threads) W[i / D * SX + i % D] = own_weight[i];
+    for (int i = tid; i < N * C; i += threads) V[i / N * SH + i % N] = own_weight2[i];
     if (BIAS) {
-        bias += (long long)net * up(n, ALIGN); bias2 += (long long)net * up(C, ALIGN);
-        for (int i = tid; i < n; i += threads) W[i * SX + D] = bias[i];
+        bias += (long long)net * up(N, ALIGN); bias2 += (long long)net * up(C, ALIGN);
+        for (int i = tid; i < N; i += threads) W[i * SX + D] = bias[i];
         for (int i = tid; i < C; i += threads) V[i * SH + NP] = bias2[i];
         for (int i = tid; i < B; i += threads) X[i * SX + D] = X[ROWS * SX + i * SX + D] = 1;
         for (int i = tid; i < ROWS; i += threads) H[i * SH + NP] = 1;
@@ -173,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(256) resident(
 
         // W += Gᵀ X and V += Eᵀ H: sums over the batch, added to the weights where they lie
         constexpr int XT = INPUTS / TILE;
-        const int first_tiles = KT * XT, HT = NK / TILE;
+        constexpr int first_tiles = KT * XT, HT = NK / TILE;
         for (int item = tid; item < first_tiles + CT * HT; item += threads) {
             const bool low = item < first_tiles;
             const int tile = low ? item : item - first_tiles, across = low ? XT : HT, wide = low ? SX : SH;
@@ -211,10 +212,10 @@ extern "C" __global__ void __launch_bounds__(256) resident(
         __syncthreads();
     }
 
-    for (int i = tid; i < n * D; i += threads) own_weight[i] = W[i / D * SX + i % D];
-    for (int i = tid; i < n * C; i += threads) own_weight2[i] = V[i / n * SH + i % n];
+    for (int i = tid; i < N * D; i += threads) own_weight[i] = W[i / D * SX + i % D];
+    for (int i = tid; i < N * C; i += threads) own_weight2[i] = V[i / N * SH + i % N];
     if (BIAS) {
-        for (int i = tid; i < n; i += threads) bias[i] = W[i * SX + D];
+        for (int i = tid; i < N; i += threads) bias[i] = W[i * SX + D];
         for (int i = tid; i < C; i += threads) bias2[i] = V[i * SH + NP];
     }
 }

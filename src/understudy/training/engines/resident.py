@@ -46,12 +46,12 @@ def _launch(problem: Problem, state: State, first: int, count: int) -> Float[Ten
         like,
         _constants(problem.packing, batch),
         grid=(len(problem), 1),
-        threads=128 if nodes <= 128 else 256,
+        threads=_threads(nodes, batch),
         shared=_bytes(problem.packing, batch, like),
         arguments=[
             *(problem.inputs, problem.targets, problem.set_of, problem.teacher_of, problem.seeds),
             *(problem.rate.to(like.dtype), weights[0], biases[0], weights[1], biases[1], losses),
-            *(nodes, first & 0xFFFFFFFF, first >> 32, count, like.shape[1], float(shape.slope)),
+            *(first & 0xFFFFFFFF, first >> 32, count, like.shape[1], float(shape.slope)),
         ],
     )
     return losses
@@ -65,8 +65,13 @@ def prepare(packing: Packing, optimiser: Optimiser, like: Tensor) -> None:
 
 def _constants(packing: Packing, batch: int) -> dict[str, int]:
     (inputs, nodes, outputs), bias = packing.shape.sizes, int(packing.shape.bias)
-    sizes = {"D": inputs, "C": outputs, "B": batch, "BIAS": bias, "TILE": _tile(nodes, batch)}
-    return sizes | {"ALIGN": ALIGN, "STREAM": int(Stream.BATCH)}
+    sizes = {"D": inputs, "N": nodes, "C": outputs, "B": batch, "BIAS": bias}
+    ways = {"TILE": _tile(nodes, batch), "THREADS": _threads(nodes, batch)}
+    return sizes | ways | {"ALIGN": ALIGN, "STREAM": int(Stream.BATCH)}
+
+
+def _threads(nodes: int, batch: int) -> int:
+    return 128 if _tile(nodes, batch) == 8 and nodes <= 128 else 256
 
 
 def _tile(nodes: int, batch: int) -> int:
