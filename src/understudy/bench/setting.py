@@ -50,7 +50,7 @@ class Sizes:
     def of(cls, device: str) -> Sizes:
         """What fills the cores of this machine, or its card."""
         if device == "cuda":
-            return cls(seeds=32, mix_seeds=32, looks=5, product=8_192)
+            return cls(seeds=32, mix_seeds=32, looks=20, product=8_192)
         return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()))
 
     @property

@@ -37,29 +37,48 @@ __device__ __forceinline__ void halve(float x, word& high, word& low) {
     low = __float_as_uint(x - __uint_as_float(high));
 }
 
+// 16 × 8 numbers, or two times 8 × 8, as mma wants them, by one instruction: lane l says where row l of four blocks of
+// 8 × 4 numbers begins, each row in one piece.
+__device__ __forceinline__ void gather(word (&block)[4], const float* row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+        : "=r"(block[0]), "=r"(block[1]), "=r"(block[2]), "=r"(block[3]) : "r"((word)__cvta_generic_to_shared(row))
+        : "memory");
+}
+
 // DOWN × ACROSS tiles: sum[i][j] is that of rows a[m] and columns b[n] of tile (i, j), both K numbers long. A lane holds
 // the numbers at (lane / 4, lane % 4 · 2 + 0, 1) and those eight rows below; at[j] is where the columns of tile j begin.
+// Where rows and columns lie in one piece each (ak = bk = 1) they are read in blocks.
 template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
     float (&sum)[DOWN][ACROSS][4], const float* a, int am, int ak, const float* b, int bk, int bn,
     const int (&at)[ACROSS], int K
 ) {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+    const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4, eight = lane % 8, half = lane / 8 % 2;
+    const bool along = ak == 1 && bk == 1;
     float rest[DOWN][ACROSS][4] = {};
-    a += g * am + t * ak;
-    b += g * bn + t * bk;
     #pragma unroll 4
     for (int k = 0; k < K; k += 8) {
-        word high[DOWN][4], low[DOWN][4];
+        word read[4], high[DOWN][4], low[DOWN][4];
         #pragma unroll
-        for (int i = 0; i < DOWN; i++)
+        for (int i = 0; i < DOWN; i++) {
+            if (along) gather(read, a + (16 * i + eight + 8 * half) * am + k + lane / 16 * 4);
+            else
+                #pragma unroll
+                for (int e = 0; e < 4; e++)
+                    read[e] = __float_as_uint(a[(k + t + e / 2 * 4) * ak + (16 * i + g + e % 2 * 8) * am]);
             #pragma unroll
-            for (int e = 0; e < 4; e++)
-                halve(a[(k + e / 2 * 4) * ak + (16 * i + e % 2 * 8) * am], high[i][e], low[i][e]);
+            for (int e = 0; e < 4; e++) halve(__uint_as_float(read[e]), high[i][e], low[i][e]);
+        }
         #pragma unroll
         for (int j = 0; j < ACROSS; j++) {
             word bh[2], bl[2];
+            if (!along)
+                #pragma unroll
+                for (int e = 0; e < 2; e++)
+                    read[j % 2 * 2 + e] = __float_as_uint(b[(k + t + 4 * e) * bk + (at[j] + g) * bn]);
+            else if (j % 2 == 0)
+                gather(read, b + ((lane < 16 ? at[j] : at[(j + 1) % ACROSS]) + eight) * bn + k + 4 * half);
             #pragma unroll
-            for (int e = 0; e < 2; e++) halve(b[(k + 4 * e) * bk + at[j] * bn], bh[e], bl[e]);
+            for (int e = 0; e < 2; e++) halve(__uint_as_float(read[j % 2 * 2 + e]), bh[e], bl[e]);
             #pragma unroll
             for (int i = 0; i < DOWN; i++) {
                 mma(rest[i][j], low[i], bh);
@@ -93,8 +112,9 @@ template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
 }
 
 // done(i, n, sums) for the sums Σ_k a[m][k]·b[k][n] of rows m = row + 16·i + lane / 4 + 0, 8 and columns n = column +
-// lane % 4 · 2 + 0, 1 of a warp's tiles. There are a multiple of 16·DOWN rows; columns are rounded up to 8: what is done with those
-// beyond must be harmless. Warps take the items of several products in turn: `before` are those of the ones before this.
+// lane % 4 · 2 + 0, 1 of a warp's tiles. There are a multiple of 16·DOWN rows; columns are rounded up to 8: what is done
+// with those beyond must be harmless. Warps take the items of several products in turn: `before` are those of the ones
+// before this.
 template <int DOWN, int ACROSS, class Done> __device__ __forceinline__ int product(
     int before, int rows, int columns, int K, const T* a, int am, int ak, const T* b, int bk, int bn, Done done
 ) {
@@ -207,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) looking(
 
         if (at + SAMPLES < until) fetch(at + SAMPLES);
         using Outputs = T (&)[DOWN][1][4];
-        const int done = product<DOWN, 1>(0, SAMPLES, OUTPUTS, NK, H, SH, 1, V, 1, SH, [&](int b, int c, Outputs o, int j) {
+        const int two = product<DOWN, 1>(0, SAMPLES, OUTPUTS, NK, H, SH, 1, V, 1, SH, [&](int b, int c, Outputs o, int j) {
             #pragma unroll
             for (int i = 0; i < DOWN; i++)
                 #pragma unroll
@@ -220,7 +240,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) looking(
                 }
         });
         using Crossed = T (&)[1][ACROSS][4];
-        product<1, ACROSS>(done, MP, NP, SAMPLES, S, 1, SS, H, SH, 1, [&](int m, int k, Crossed sum, int j) {
+        product<1, ACROSS>(two, MP, NP, SAMPLES, S, 1, SS, H, SH, 1, [&](int m, int k, Crossed sum, int j) {
             #pragma unroll
             for (int e = 0; e < 4; e++)
                 if (m + e / 2 * 8 <= M) R[(m + e / 2 * 8) * SH + k + e % 2] += sum[0][j][e];
