@@ -72,6 +72,49 @@ def test_training_on_a_card_agrees_with_the_processor():
     assert np.mean(recovered(here) == recovered(there)) > 0.95
 
 
+@needs_card
+def test_what_diverges_on_a_card_is_marked_and_stays_out_of_the_tables():
+    teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 7))
+    shapes = [starts.gaussian(teacher, multiple=m, scale=0.05) for m in (1, 4)]
+    rate = [0.02, 1e3, 0.02, 0.02, 0.02, 0.02] * 2
+    data = Gaussian(dim=20, train=500, evaluation=500)
+    here, there = (
+        train(shapes, teacher, data, SGD(rate), epochs=5, steps=50, device=device, stops=[5] * 11 + [2])
+        for device in ("cpu", "cuda")
+    )
+    assert here.diverged_at.tolist() == there.diverged_at.tolist()
+    assert (there.diverged_at >= 0).tolist() == [False, True, False, False, False, False] * 2
+    keys = [
+        list(zip(t.metrics["network"].to_pylist(), t.metrics["epoch"].to_pylist(), strict=True)) for t in (here, there)
+    ]
+    assert sorted(keys[0]) == sorted(keys[1])
+    for one, other in zip(here.students, there.students, strict=True):
+        for mine, its in zip(one.layers, other.layers, strict=True):
+            torch.testing.assert_close(its.weight.cpu(), mine.weight, rtol=1e-3, atol=1e-4)
+
+
+@needs_card
+def test_a_run_taken_up_again_on_a_card_gives_the_same_bits():
+    teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 17))
+    groups = [
+        Group(starts.gaussian(teacher, multiple=m, scale=0.05), teacher, Gaussian(dim=20, train=500, evaluation=500))
+        for m in (1, 2, 20)
+    ]
+    whole, part, rest = (Training(groups, SGD(0.02), steps=100, device="cuda") for _ in range(3))
+    for training, epochs in ((whole, 6), (part, 3)):
+        training.probe()
+        for _ in range(epochs):
+            training.advance()
+            training.probe()
+    rest.load({name: tensor.cpu() for name, tensor in part.state().items()})
+    for _ in range(3):
+        rest.advance()
+        last = rest.probe().tables()
+    assert last["metrics"].num_rows
+    for name, tensor in whole.state().items():
+        assert torch.equal(tensor, rest.state()[name]), name
+
+
 def recovered(trained):
     """Which teacher nodes each network has found at the end."""
     role = pc.equal(trained.nodes["role"].cast(pa.string()), "teacher")
