@@ -1,0 +1,340 @@
+"""CIFAR-10 (Krizhevsky 2009) as a source of inputs and labels, from the files its author publishes.
+
+Both published layouts are read, the binary one and the Python one; of the latter, a pickle, only numbers are taken and
+nothing is run. Normalised values, crops and flips are the same bits on every device.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shlex
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Int64, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import pad
+
+from understudy._errors import UserError
+from understudy._random import Stream, integers, words
+from understudy.data.sources import Device, require_counts
+from understudy.nets.files import existing_file
+
+_TRAIN, _TEST, _BATCH = 50_000, 10_000, 10_000
+_IMAGE = (3, 32, 32)
+_DIM = 3072
+_RECORD = 1 + _DIM
+_MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+_BORDER = 4
+_PIECE = 500
+"""Images normalised at once: their float64 copies stay small beside the result."""
+
+_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
+_ADDRESS, _BYTES, _MD5 = "https://www.cs.toronto.edu/~kriz/", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"
+_AGAIN = "so it is damaged; unpack or download it again."
+
+
+class _Layout(NamedTuple):
+    """How the files are published: the archive, the folder in it and the ending of its files."""
+
+    archive: str
+    folder: str
+    ending: str
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(batch + self.ending for batch in _BATCHES)
+
+
+_BINARY = _Layout("cifar-10-binary.tar.gz", "cifar-10-batches-bin", ".bin")
+_PYTHON = _Layout("cifar-10-python.tar.gz", "cifar-10-batches-py", "")
+
+
+class _Place(NamedTuple):
+    """The folder with the files in it, and which layout they have."""
+
+    folder: Path
+    layout: _Layout
+
+
+class _Images(NamedTuple):
+    """All images as stored, the training set's before the test set's."""
+
+    pixels: UInt8[Tensor, "image 3072"]
+    labels: Int64[Tensor, "image"]
+
+
+@dataclass(frozen=True)
+class Cifar10:
+    """Images of CIFAR-10 as flat rows (channel, row, column), each channel normalised by the training set's moments.
+
+    `folder` holds the published files or the folder they are unpacked in; by default $UNDERSTUDY_DATA, else
+    ~/.cache/understudy. All images come in their original order; of fewer, the seed draws which and in what order.
+    `augment`: each epoch crops each training image anew from itself with four black pixels around it, and mirrors
+    half of them; an image's crop depends on the seed, the epoch and the image alone.
+    """
+
+    folder: str | Path | None = None
+    augment: bool = False
+    train: int = _TRAIN
+    evaluation: int = _TEST
+
+    classes: ClassVar[int] = 10
+    image: ClassVar[tuple[int, int, int]] = _IMAGE
+    names: ClassVar[tuple[str, ...]] = (
+        "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        require_counts(train=self.train, evaluation=self.evaluation)
+        for field, given, most in (("train", self.train, _TRAIN), ("evaluation", self.evaluation, _TEST)):
+            if given > most:
+                raise UserError(f"{field} must be at most {most:,}, the images that CIFAR-10 has for it, got {given:,}")
+        _read(self._place)
+
+    @cached_property
+    def _place(self) -> _Place:
+        return _find(Path(self.folder or os.environ.get("UNDERSTUDY_DATA") or "~/.cache/understudy").expanduser())
+
+    @property
+    def dim(self) -> int:
+        return _DIM
+
+    @property
+    def fresh(self) -> bool:
+        return self.augment
+
+    def training(
+        self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
+    ) -> Float[Tensor, "train dim"]:
+        pixels, chosen = _kept_on(self._place, device), self._training_order(seed).to(device)
+        moves = _moves(seed, epoch, str(device))[chosen] if self.augment else None
+        return _normalised(pixels, chosen, moves, dtype)
+
+    def evaluating(
+        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
+    ) -> Float[Tensor, "evaluation dim"]:
+        return _normalised(_kept_on(self._place, device), self._evaluation_order(seed).to(device), None, dtype)
+
+    def training_labels(self, seed: int, epoch: int = 1) -> Int[Tensor, "train"]:
+        """The class of each row of `training`, in every epoch the same."""
+        return _read(self._place).labels[self._training_order(seed)]
+
+    def evaluation_labels(self, seed: int) -> Int[Tensor, "evaluation"]:
+        """The class of each row of `evaluating`."""
+        return _read(self._place).labels[self._evaluation_order(seed)]
+
+    def _training_order(self, seed: int) -> Int[Tensor, "train"]:
+        return _order(seed, Stream.TRAIN, self.train, _TRAIN)
+
+    def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
+        return _TRAIN + _order(seed, Stream.EVALUATION, self.evaluation, _TEST)
+
+
+def _order(seed: int, stream: Stream, wanted: int, there: int) -> Int[Tensor, "wanted"]:
+    if wanted == there:
+        return torch.arange(there)
+    return words(seed, stream, 0, there).argsort(stable=True)[:wanted]
+
+
+def _moves(seed: int, epoch: int, device: str) -> Int[Tensor, "image 3"]:
+    """For each training image the first row and column of its crop in the padded image, and whether it is mirrored."""
+    bits = words(seed, Stream.AUGMENTATION, epoch, 4 * _TRAIN, device).view(_TRAIN, 4)
+    down, right = (integers(bits[:, i], 2 * _BORDER + 1) for i in (0, 1))
+    return torch.stack((down, right, integers(bits[:, 2], 2)), dim=1)
+
+
+def _moved(images: UInt8[Tensor, "image 3 32 32"], moves: Int[Tensor, "image 3"]) -> UInt8[Tensor, "image 3 32 32"]:
+    down, right, mirrored = moves.unbind(1)
+    height, width = images.shape[2:]
+    windows = pad(images, (_BORDER,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    crops = windows[torch.arange(len(images), device=images.device), :, down, right]
+    return torch.where(mirrored.bool().view(-1, 1, 1, 1), crops.flip(3), crops)
+
+
+def _normalised(
+    pixels: UInt8[Tensor, "image 3072"],
+    chosen: Int[Tensor, "row"],
+    moves: Int[Tensor, "row 3"] | None,
+    dtype: torch.dtype,
+) -> Float[Tensor, "row 3072"]:
+    """Rows of the images chosen. In float64, then rounded: a float32 image is the float64 one to the last bit."""
+    mean, std = (torch.tensor(each, dtype=torch.float64).view(3, 1, 1) for each in (_MEAN, _STD))
+    # In two steps: fused, a card would round once where a processor rounds twice.
+    scale, shift = (each.to(pixels.device) for each in (1.0 / (255.0 * std), mean / std))
+    rows = torch.empty(len(chosen), _DIM, dtype=dtype, device=pixels.device)
+    for start in range(0, len(chosen), _PIECE):
+        piece = slice(start, start + _PIECE)
+        images = pixels[chosen[piece]].view(-1, *_IMAGE)
+        if moves is not None:
+            images = _moved(images, moves[piece])
+        rows[piece] = images.double().mul_(scale).sub_(shift).flatten(1)
+    return rows
+
+
+def _kept_on(place: _Place, device: Device) -> UInt8[Tensor, "image 3072"]:
+    # Whichever way a device is named: "cuda" is a card of some number.
+    return _copied(place, torch.empty(0, device=device).device)
+
+
+@lru_cache(maxsize=4)
+def _copied(place: _Place, device: torch.device) -> UInt8[Tensor, "image 3072"]:
+    return _read(place).pixels.to(device)
+
+
+@lru_cache(maxsize=2)
+def _read(place: _Place) -> _Images:
+    """All images of a folder; a set that is not whole is refused."""
+    pixels = np.empty((_TRAIN + _TEST, _DIM), np.uint8)
+    labels = np.empty(_TRAIN + _TEST, np.int64)
+    read = _read_binary if place.layout == _BINARY else _read_pickle
+    for i, name in enumerate(place.layout.files):
+        file, piece = place.folder / name, slice(i * _BATCH, (i + 1) * _BATCH)
+        labels[piece], pixels[piece] = read(file)
+        found = labels[piece]
+        unknown = np.flatnonzero((found < 0) | (found >= Cifar10.classes))
+        if len(unknown):
+            raise UserError(
+                f"{file}: record {unknown[0]} (counted from 0) has the label {found[unknown[0]]}, but labels go from 0 "
+                f"to {Cifar10.classes - 1}, {_AGAIN}"
+            )
+    _require_balance(place, "data_batch_1 to data_batch_5", labels[:_TRAIN])
+    _require_balance(place, "test_batch", labels[_TRAIN:])
+    return _Images(torch.from_numpy(pixels), torch.from_numpy(labels))
+
+
+def _require_balance(place: _Place, files: str, labels: NDArray[np.int64]) -> None:
+    each = len(labels) // Cifar10.classes
+    counts = np.bincount(labels, minlength=Cifar10.classes).tolist()
+    off = [f"{count:,} of {name}" for name, count in zip(Cifar10.names, counts, strict=True) if count != each]
+    if off:
+        raise UserError(
+            f"{place.folder}: there are {', '.join(off)} in {files}, but {each:,} images a class are needed, so a "
+            "file is damaged or in the place of another; unpack or download them again."
+        )
+
+
+def _read_binary(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    expected = _BATCH * _RECORD
+    existing_file(file, f"a file of {expected:,} bytes is needed")
+    found = file.stat().st_size
+    if found != expected:
+        raise UserError(f"{file}: {expected:,} bytes are needed, but the file has {found:,}, {_AGAIN}")
+    records = np.fromfile(file, np.uint8).reshape(_BATCH, _RECORD)
+    return records[:, 0].astype(np.int64), records[:, 1:]
+
+
+class _Noted:
+    """A name that a pickle asks for. Called, it notes the arguments, given a state, it notes that: nothing is run."""
+
+    def __init__(self, name: str, given: tuple[Any, ...] = ()) -> None:
+        self.name, self.given = name, given
+        self.state: Any = None
+
+    def __call__(self, *given: Any) -> Any:
+        if self.name == "encode":  # how Python 3 writes bytes for Python 2
+            text, _ = given
+            return str.encode(text, "latin1")
+        return _Noted(self.name, given)
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+
+class _Notes(pickle.Unpickler):
+    """Takes dicts, lists, numbers and strings out of a pickle, and notes of what an array is made of."""
+
+    allowed: ClassVar[frozenset[tuple[str, str]]] = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.allowed:
+            raise UserError(
+                f"the file asks for {f'{module}.{name}'!r}, but CIFAR-10 is a dict of numbers and strings; nothing of "
+                f"it was run. Download the archive again from its author: {_ADDRESS}{_PYTHON.archive}."
+            )
+        return _Noted(name)
+
+
+def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    existing_file(file, "a batch of CIFAR-10 is needed")
+    try:
+        with open(file, "rb") as source:
+            # Python 2 wrote the published files: its strings are bytes.
+            found = _Notes(source, encoding="bytes").load()
+        labels = found[b"labels"] if b"labels" in found else found["labels"]
+        pixels = found[b"data"] if b"data" in found else found["data"]
+        if len(labels) != _BATCH or not all(type(label) is int for label in labels):
+            raise ValueError("labels")
+        return np.array(labels, np.int64), _array(pixels)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from None
+    except Exception as error:  # whatever the decoder makes of arbitrary bytes
+        raise UserError(
+            f"{file}: a pickled dict of {_BATCH:,} labels and {_BATCH:,} × {_DIM:,} pixels is needed, but the file is "
+            f"cut short or another, {_AGAIN}"
+        ) from error
+
+
+def _array(noted: _Noted) -> NDArray[np.uint8]:
+    """The pixels, by what numpy would have made of the same notes."""
+    _, shape, kind, columns_first, raw = noted.state
+    if shape != (_BATCH, _DIM) or kind.given[0] not in ("u1", b"u1"):
+        raise ValueError("data")
+    return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if columns_first else "C")
+
+
+def _find(root: Path) -> _Place:
+    """Where the files are: in the folder named, or in that of the archive in it."""
+    if not root.exists():
+        raise UserError(f"{root}: there is no such folder; {_how_to_get(root)}")
+    if not root.is_dir():
+        what = _how_to_get(root.parent) if root.name in (_BINARY.archive, _PYTHON.archive) else "name that."
+        raise UserError(f"{root}: this is a file, but the folder of CIFAR-10's files is needed; {what}")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise UserError(f"{root}: the folder may not be read; change its permissions.")
+    missing: dict[_Place, list[str]] = {}
+    for layout in (_BINARY, _PYTHON):
+        for folder in (root / layout.folder, root):
+            absent = [name for name in layout.files if not (folder / name).exists()]
+            if not absent:
+                return _Place(folder.resolve(), layout)
+            if len(absent) < len(layout.files):
+                missing[_Place(folder, layout)] = absent
+    if not missing:
+        raise UserError(f"{root}: the folder holds none of CIFAR-10's files; {_how_to_get(root)}")
+    place, absent = min(missing.items(), key=lambda item: len(item[1]))
+    raise UserError(
+        f"{place.folder}: of CIFAR-10's files {', '.join(absent)} cannot be found; {_how_to_get(place.folder)}"
+    )
+
+
+def _how_to_get(folder: Path) -> str:
+    """What to do for the files to be in a folder: unpack an archive that is there, else download one."""
+    if folder.name in (_BINARY.folder, _PYTHON.folder):  # which the archive brings with it
+        folder = folder.parent
+    for layout in (_BINARY, _PYTHON):
+        if (folder / layout.archive).is_file():
+            return f"the archive is there: {_unpack(folder, layout)}."
+    return (
+        f"download {_ADDRESS}{_BINARY.archive} ({_BYTES:,} bytes, MD5 {_MD5}) into the folder {folder} and "
+        f"{_unpack(folder, _BINARY)}; or name the folder that has the files, as folder or in $UNDERSTUDY_DATA."
+    )
+
+
+def _unpack(folder: Path, layout: _Layout) -> str:
+    where, archive = shlex.quote(str(folder)), shlex.quote(str(folder / layout.archive))
+    return f"unpack it by `tar -xzf {archive} -C {where}`"
