@@ -10,10 +10,13 @@ from torch import Tensor
 from understudy.measures import alignment, matching, observers
 from understudy.measures.fan_out import contribution as _contribution
 from understudy.measures.fan_out import fan_out as _fan_out
+from understudy.measures.modulation import modulated_fan_out as _modulated_fan_out
+from understudy.measures.modulation import modulation as _modulation
 from understudy.measures.pair import Pair
 from understudy.measures.registry import Axis, Symmetry, measure
 
 _PAIRS: tuple[Axis, ...] = ("net", "teacher", "student")
+_MATRIX: tuple[Axis, ...] = ("net", "student", "teacher")
 _PERMUTE_STUDENTS: Symmetry = "student permutation"
 _PERMUTE_TEACHERS: Symmetry = "teacher permutation"
 _RESCALE: Symmetry = "positive rescaling"
@@ -115,6 +118,29 @@ def fan_out(pair: Pair) -> Float[Tensor, "net student"]:
 def contribution(pair: Pair) -> Float[Tensor, "net student"]:
     """‖v_k‖ ‖w̃_k‖ of every student."""
     return _contribution(pair.student, pair.layer)
+
+
+@measure(cites="S1 sec 6, fig 4", shape=("net", "student"), invariant=(_PERMUTE_STUDENTS, _PERMUTE_TEACHERS))
+def modulated_fan_out(pair: Pair) -> Float[Tensor, "net student"]:
+    """√E[β_kk] of every student: the y axis of the L in deep networks."""
+    return _modulated_fan_out(pair.student, pair.x)[pair.layer]
+
+
+@measure(cites="S2 Theorem 1, eqn 3; S0 Definition 2", shape=_MATRIX, invariant=(_PERMUTE_STUDENTS, _PERMUTE_TEACHERS))
+def beta_star(pair: Pair) -> Float[Tensor, "net student teacher"]:
+    """E[β*_kj], how far student k and teacher node j reach the same outputs."""
+    return _modulated(pair, "beta_star")
+
+
+@measure(cites="S2 Theorem 2, fig 11", shape=_MATRIX, invariant=(_PERMUTE_STUDENTS, _PERMUTE_TEACHERS))
+def h_star(pair: Pair) -> Float[Tensor, "net student teacher"]:
+    """H*_kj, the same times how often both are active."""
+    return _modulated(pair, "h_star")
+
+
+def _modulated(pair: Pair, part: str) -> Tensor:
+    value: Tensor = getattr(_modulation(pair.teacher, pair.student, pair.x, (part,))[pair.layer], part)
+    return value
 
 
 @measure(cites="S0 Theorem 3 condition (1), Definition 5", shape=_PAIRS, invariant=_ALL, deep=False)
