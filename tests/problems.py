@@ -62,7 +62,7 @@ def problem(students: Population, optimiser: Optimiser, objective: Objective, sa
         Packing(students.shape),
         objective,
         optimiser,
-        gaussians(1000, 2, samples, sizes[0], dtype=dtype),
+        gaussians(1000, 2, samples, students.inputs, dtype=dtype),
         objective.target(teachers),
         torch.arange(nets) % 2,
         torch.arange(nets).flip(0),
@@ -72,6 +72,6 @@ def problem(students: Population, optimiser: Optimiser, objective: Objective, sa
 
 
 def start(posed: Problem, students: Population) -> State:
-    """The students' own parameters, and empty slots."""
+    """The students' own parameters and running statistics, and empty slots."""
     slots = [posed.packing.empty(len(students), students.layers[0].weight) for _ in range(posed.optimiser.slots)]
-    return State(posed.packing.blocks(students), tuple(slots))
+    return State(posed.packing.blocks(students), tuple(slots), posed.packing.running(students))

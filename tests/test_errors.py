@@ -111,7 +111,7 @@ def test_words_of_refused_options(refused, words, said):
         ("--lr fast", "Error parsing --lr: fast was given; allowed is a number"),
         ("--polarity 1 x 2", "Error parsing --polarity: x was given; allowed is a number"),
         ("--device tpu", "Error parsing --device: tpu was given; allowed is one of auto, cpu, cuda"),
-        ("--dtype float16", "Error parsing --dtype: float16 was given; allowed is one of float32, float64"),
+        ("--dtype float16", "Error parsing --dtype: float16 was given; allowed is one of float32, tf32, float64"),
         ("--inputs normal", "Error parsing --inputs: normal was given; allowed is one of gaussian, uniform"),
     ],
 )

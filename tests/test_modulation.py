@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import understudy.measures as measures
+from kinds import KINDS, made
 from problems import SLOPES, gaussians, population
 from understudy._errors import UserError
-from understudy.nets import Layer, Population, activate, gate
+from understudy.nets import Layer, Population, Shape, activate, gate, incoming, outgoing
 
 MODULE = sys.modules["understudy.measures.modulation"]
 DEPTHS = {depth: (4, 3, 5, 2, 4, 3, 2)[-depth - 1 :] for depth in range(2, 7)}
@@ -438,18 +439,36 @@ class TestRefuses:
             look(teacher, student, gaussians(1, 5, 4)[:0])
 
     @pytest.mark.parametrize("side", [0, 1])
-    @pytest.mark.parametrize(
-        ("name", "value", "words"),
-        [("image", (8, 8), "of convolutional networks is not"), ("norms", (1,), "of networks with BatchNorm is not")],
-    )
-    def test_what_is_not_defined_here(self, look, side, name, value, words):
-        networks = pair((4, 3, 2))
-        object.__setattr__(networks[side], name, value)
-        with pytest.raises(UserError, match=f"modulation {words} defined here: give"):
-            look(*networks, gaussians(1, 5, 4))
-        if side:
-            with pytest.raises(UserError, match=f"modulation {words} defined here: give"):
-                measures.modulated_fan_out(networks[1], gaussians(1, 5, 4))
+    def test_convolutions(self, look, side):
+        x, words = gaussians(1, 5, 84), "modulation of convolutional networks is not defined here: give"
+        networks = [made(Shape((84, 4, 3, 5)), 2), made(Shape((84, 6, 5, 5)), 2)]
+        networks[side] = made(KINDS["conv"], 2)
+        with pytest.raises(UserError, match=words):
+            look(*networks, x)
+        with pytest.raises(UserError, match=words):
+            measures.modulated_fan_out(networks[side], x)
+
+
+@pytest.mark.parametrize("kind", ["fc-before", "fc-after"])
+def test_with_batch_norm_v_is_what_autograd_finds_outside_training(kind):
+    student, x = made(KINDS[kind], 2), gaussians(4, 2, 6, 4)
+    energies, hidden = measures.modulated_fan_out(student, x), student.activations(x).hidden
+    for layer, (energy, h) in enumerate(zip(energies, hidden, strict=True)):
+
+        def outputs(h, layer=layer):
+            for i in range(layer + 1, len(student.layers)):
+                h = incoming(student, i, h)
+                h = outgoing(student, i, h)[0] if i < len(student.layers) - 1 else h
+            return h.sum(1)  # samples do not meet
+
+        v = torch.autograd.functional.jacobian(outputs, h)  # net, out, net, sample, node
+        for e in range(2):
+            torch.testing.assert_close(energy[e].square(), v[e, :, e].square().sum(0).mean(0), atol=1e-12, rtol=1e-10)
+
+
+def test_sample_by_sample_refuses_batch_norm():
+    with pytest.raises(UserError, match="not defined here with BatchNorm: give networks without it"):
+        measures.per_sample(made(KINDS["fc-before"], 2), made(KINDS["fc-before"], 2), gaussians(1, 5, 4))
 
 
 class TestReordered:

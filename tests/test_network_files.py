@@ -407,8 +407,8 @@ class TestNotANetwork:
         refusal(write(tensors), "'2.weight'", "3 of 8", "NaN or infinite", "must be finite")
 
     def test_unknown_tensors(self, write):
-        norm = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2)).state_dict()
-        refusal(write(norm), "'1.", "belongs to no fully connected layer", "'*.weight' and '*.bias'")
+        prelu = state(3, 4, 2) | {"1.alpha": torch.zeros(4)}
+        refusal(write(prelu), "'1.alpha' (4,)", "belongs to no fully connected layer", "'*.weight' and '*.bias'")
         refusal(write(state(3, 2, seeds=torch.arange(1))), "'seeds' (1,)", "belongs to no fully connected layer")
 
 

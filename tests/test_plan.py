@@ -14,7 +14,7 @@ from understudy import teachers
 from understudy._errors import UserError
 from understudy.data import Gaussian
 from understudy.nets import Layer, Population
-from understudy.training import GD, SGD, Adam, CrossEntropy, Group, Training
+from understudy.training import GD, SGD, Adam, CrossEntropy, Group, SquaredError, Training
 from understudy.training.plan import available
 from understudy.training.records import METRICS, NODES, joined
 
@@ -23,8 +23,8 @@ WIDTHS = [starts.gaussian(TEACHER, multiple=m, scale=0.3) for m in (1, 3)]
 DATA = Gaussian(dim=6, train=500, evaluation=400)
 
 
-def begin(data=DATA, optimiser=None, **options):
-    groups = [Group(students, TEACHER, data) for students in WIDTHS]
+def begin(data=DATA, optimiser=None, objective=SquaredError(), **options):  # noqa: B008, it is frozen
+    groups = [Group(students, TEACHER, data, objective) for students in WIDTHS]
     return Training(groups, optimiser or SGD(0.05, batch=8), steps=7, **options)
 
 
@@ -120,7 +120,11 @@ def test_students_of_one_teacher_and_seed_share_its_answers():
 
 
 def test_memory_is_counted_for_the_widest_kinds_of_training():
-    for optimiser, objective in ((Adam(batch=8), CrossEntropy()), (GD(), None), (SGD(batch=8, momentum=0.9), None)):
+    for optimiser, objective in (
+        (Adam(batch=8), CrossEntropy()),
+        (GD(), SquaredError()),
+        (SGD(batch=8, momentum=0.9), SquaredError()),
+    ):
         training = begin(optimiser=optimiser, objective=objective)
         numbers = sum(b.numel() for m in training.members for b in training_tensors(m))
         assert training.plan.memory["parameters"] == 2 * 4 * numbers

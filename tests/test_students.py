@@ -1,19 +1,23 @@
 """How students start."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinds import KINDS, made, same, tensors
 from understudy import students, teachers
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.nets import Layer, Population
+from understudy.nets import Layer, Population, Shape
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 TEACHER = teachers.separated((7, 4, 6, 3), seeds=[3, 8, 3], slope=0.1)
 starts = pytest.mark.parametrize("start", [students.gaussian, students.like_linear])
+kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
 
 
 @settings(deadline=None, max_examples=50)
@@ -91,3 +95,73 @@ def test_a_start_of_scale_zero_is_the_zero_network_and_a_bad_scale_is_refused():
     assert not students.gaussian(TEACHER, scale=0.0)(torch.ones(2, 7)).any()
     with pytest.raises(UserError, match="scale must be a finite number of at least 0, got -1"):
         students.gaussian(TEACHER, scale=-1)
+
+
+@starts
+@kinds
+def test_students_are_of_their_teachers_kind(start, shape):
+    teacher = made(shape, 2)
+    made_of_it = start(teacher, multiple=3)
+    sizes = (shape.sizes[0], *(3 * n for n in shape.sizes[1:-1]), shape.sizes[-1])
+    assert made_of_it.shape == replace(shape, sizes=sizes) and made_of_it.seeds.tolist() == [0, 1]
+    assert made_of_it(torch.ones(2, teacher.inputs, dtype=teacher.dtype)).shape == (2, 2, sizes[-1])
+
+
+@starts
+@kinds
+def test_batch_norm_of_a_student_may_be_another(start, shape):
+    teacher, plain = made(shape, 2), start(made(replace(shape, norm=None, affine=True), 2))
+    for norm in (None, "before", "after"):
+        for affine in (True, False):
+            student = start(teacher, norm=norm, affine=affine)
+            assert student.shape == replace(shape, norm=norm, affine=affine or norm is None)
+            assert same(replace(student, norms=(), norm_first=False), plain)
+
+
+@starts
+def test_batch_norm_starts_at_nothing(start):
+    teacher = made(KINDS["conv-after"], 2)
+    student = start(teacher, multiple=2)
+    for norm, nodes in zip(student.norms, (10, 6), strict=True):
+        for part, value in zip(norm, (0, 1, 1, 0), strict=True):
+            assert part.shape == (2, nodes) and (part == value).all()
+    apart = {t.data_ptr() for t in tensors(student)}
+    assert len(apart) == len(tensors(student)), "parts that share memory would be trained together"
+
+
+def test_convolutions_start_as_torchs_do_by_hand():
+    teacher = made(KINDS["conv"], 2, dtype=torch.float32)
+    student = students.like_linear(teacher, multiple=2)
+    weight = ((2 * uniform(1, Stream.STUDENT, 0, 8 * 2 * 9) - 1) / math.sqrt(18)).view(8, 2, 3, 3).float()
+    bias = ((2 * uniform(1, Stream.STUDENT, 1, 8) - 1) / math.sqrt(18)).float()
+    assert torch.equal(student.layers[0].weight[1], weight) and torch.equal(student.layers[0].bias[1], bias)
+    features = 6 * 3 * 2  # twice 3 channels of what two convolutions leave of 7 × 6
+    assert student.layers[2].weight.shape == (2, 5, features)
+    assert 0.9 < student.layers[2].weight.abs().max() * math.sqrt(features) < 1
+
+
+def test_moments_of_convolutions_are_those_of_torch():
+    torch.manual_seed(1)
+    teacher = made(Shape((16, 20, 8), image=(3, 3)), 10)
+    student = students.like_linear(teacher, multiple=4)
+    theirs = torch.nn.Conv2d(16, 8000, 3, dtype=torch.float64)
+    for ours, of_torch in ((student.layers[0].weight, theirs.weight), (student.layers[0].bias, theirs.bias)):
+        bound = 1 / math.sqrt(16 * 9)
+        for drawn in (ours, of_torch):
+            z, n = drawn.detach() / bound, drawn.numel()
+            assert 0.99 < z.abs().max() < 1 or n < 1000
+            assert abs(z.mean()) < 4 * math.sqrt(1 / 3 / n)
+            assert abs(z.pow(2).mean() - 1 / 3) < 4 * math.sqrt(4 / 45 / n)
+
+
+def test_a_wider_students_first_filters_are_a_narrower_ones():
+    teacher = made(KINDS["conv"], 2)
+    narrow, wide = (students.like_linear(teacher, multiple=m).layers[0].weight for m in (1, 3))
+    assert torch.equal(narrow, wide[:, :4])
+
+
+@pytest.mark.wrong_shapes
+@starts
+def test_a_norm_that_is_none_is_refused(start):
+    with pytest.raises(UserError, match="norm must be one of same, before, after, None, got under"):
+        start(TEACHER, norm="under")

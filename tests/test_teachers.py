@@ -1,17 +1,20 @@
 """Teachers as the papers build them, and the assumptions that they meet."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kinds import KINDS, made
 from understudy import teachers
 from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.nets import Layer, Population
+from understudy.nets import Layer, Population, fresh_norm
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 some = settings(deadline=None, max_examples=25)
 a_seed = st.integers(0, 2**40)
 
@@ -264,3 +267,143 @@ def test_bad_inputs_are_refused_in_words():
         teachers.assumptions(teacher, torch.zeros(3, 10, 5))
     with pytest.raises(UserError, match="eps must be a positive number, got 0"):
         teachers.assumptions(teacher, torch.zeros(10, 5), eps=0)
+
+
+def images(*shape):
+    return normal(7, Stream.TRAIN, 0, math.prod(shape)).view(shape)
+
+
+def test_filters_are_unit_rows_on_distinct_lines():
+    teacher = teachers.separated((2, 6, 5, 3), seeds=[1, 2], image=(8, 7), dtype=torch.float64)
+    assert teacher.shape.image == (8, 7) and teacher.sizes == (2, 6, 5, 3)
+    assert teacher.layers[2].weight.shape == (2, 3, 5 * 4 * 3)
+    for weight, bias in teacher.layers[:-1]:
+        filters = weight.flatten(2)
+        assert torch.allclose(filters.norm(dim=2), torch.ones((), dtype=torch.float64), atol=1e-14)
+        cosines = filters @ filters.transpose(1, 2) - torch.eye(filters.shape[1], dtype=torch.float64)
+        assert (cosines.abs() < 1 - 1e-9).all() and (bias == -0.1).all()
+    top = teacher.layers[2].weight
+    assert set(top.unique().tolist()) == {-0.5, -0.25, 0.0, 0.25, 0.5}
+    lines = top / top.norm(dim=2, keepdim=True)
+    assert ((lines @ lines.transpose(1, 2)).triu(1).abs() < 1 - 1e-9).all()
+
+
+def test_the_first_filters_are_the_nodes_of_as_many_inputs():
+    convolutional = teachers.separated((2, 6, 5), seeds=3, image=(4, 4)).layers[0]
+    flat = teachers.separated((18, 6, 5), seeds=3).layers[0]
+    assert torch.equal(convolutional.weight.flatten(2), flat.weight)
+
+
+def test_a_convolutional_teacher_is_the_same_alone_and_in_company_and_its_fewer_channels_begin_it():
+    options = {"image": (6, 6), "bias_spread": 0.5, "unit": False}
+    among = teachers.separated((1, 5, 4, 3), seeds=[4, 9, 4], polarity=[0.0, 1.5, 2.0], **options)
+    for n, (seed, p) in enumerate([(4, 0.0), (9, 1.5), (4, 2.0)]):
+        assert same(teachers.separated((1, 5, 4, 3), seeds=seed, polarity=p, **options), among[n])
+    fewer = teachers.separated((1, 2, 4, 3), seeds=[4, 9, 4], **options)
+    assert torch.equal(fewer.layers[0].weight, among.layers[0].weight[:, :2])
+    assert torch.equal(fewer.layers[0].bias, among.layers[0].bias[:, :2])
+
+
+def test_polarity_divides_all_positions_of_a_channel():
+    plain, polar = (
+        teachers.separated((1, 3, 4, 2), seeds=6, polarity=p, image=(7, 6), dtype=torch.float64) for p in (0.0, 2.0)
+    )
+    ratio = plain.layers[2].weight.unflatten(2, (4, 6)) / polar.layers[2].weight.unflatten(2, (4, 6))
+    for channel, expected in enumerate((1.0, 4.0, 9.0, 16.0)):
+        found = ratio[:, :, channel]
+        assert torch.allclose(found[~found.isnan()], torch.tensor(expected, dtype=torch.float64), rtol=1e-14)
+
+
+@pytest.mark.parametrize("image", [None, (5, 5)])
+def test_rows_are_left_as_they_come_and_biases_drawn(image):
+    sizes = (2, 7, 6, 40)
+    unit = teachers.separated(sizes, seeds=range(30), image=image, dtype=torch.float64)
+    raw = teachers.separated(sizes, seeds=range(30), image=image, unit=False, bias_spread=0.5, dtype=torch.float64)
+    for a, b in zip(unit.layers[:-1], raw.layers[:-1], strict=True):
+        rows = b.weight.flatten(2)
+        assert set(rows.unique().tolist()) <= {-0.5, -0.25, 0.0, 0.25, 0.5}
+        assert torch.allclose(rows / rows.norm(dim=2, keepdim=True), a.weight.flatten(2), atol=1e-14)
+    assert torch.equal(unit.layers[-1].weight, raw.layers[-1].weight)
+    for _, bias in raw.layers:  # of U[−1/2, 1/2]: variance 1/12, fourth moment 1/80
+        assert 0.4 < bias.abs().max() < 0.5 and len(bias.unique()) == bias.numel()
+        assert abs(bias.mean()) < 4.5 * math.sqrt(1 / 12 / bias.numel())
+        assert abs(bias.square().mean() - 1 / 12) < 4.5 * math.sqrt((1 / 80 - 1 / 144) / bias.numel())
+    assert not (raw.layers[0].bias[:, :6] == raw.layers[1].bias).any()
+    given = teachers.separated(
+        sizes, seeds=range(30), image=image, bias_spread=0.5, output_bias=2.0, dtype=torch.float64
+    )
+    assert (given.layers[-1].bias == 2).all() and torch.equal(given.layers[0].bias, raw.layers[0].bias)
+
+
+def test_no_spread_is_no_bias():
+    teacher = teachers.separated((5, 4, 3), seeds=1, bias_spread=0.0)
+    assert not any(bias.any() for _, bias in teacher.layers)
+
+
+@pytest.mark.parametrize("kind", ["conv", "conv-after", "conv-one", "fc-after"])
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
+def test_half_active_channels_are_active_on_half_of_all_positions(kind, own):
+    shape = replace(KINDS[kind], slope=0.1)  # an activation that can be told back
+    teacher = made(shape, 2, dtype=torch.float32)
+    x = images(*((2,) if own else ()), 9, teacher.inputs).float()
+    moved = teachers.half_active(teacher, x)
+    bare = replace(moved, norms=())
+    found = moved.activations(x).hidden
+    for i, norm in enumerate(moved.norms or [None] * len(found)):
+        h = found[i].double()
+        if norm is not None:  # back to before BatchNorm
+            scale, shift = (1.0, 0.0) if norm.scale is None else (norm.scale.unsqueeze(1), norm.shift.unsqueeze(1))
+            h = (h - shift) / scale * (norm.variance.unsqueeze(1) + 1e-5).sqrt() + norm.mean.unsqueeze(1)
+        # Of as many rows as nodes the middle ones lie within rounding of the boundary.
+        assert ((h > 1e-5).sum(1) - h.shape[1] / 2).abs().max() <= 1
+    assert all(torch.equal(a.weight, b.weight) for a, b in zip(teacher.layers, moved.layers, strict=True))
+    assert moved.shape == replace(teacher.shape, bias=True) and bare.shape.norm is None
+    assert same(teachers.half_active(teacher[1], x[1] if own else x), moved[1])
+
+
+def test_half_active_is_refused_where_batch_norm_takes_biases_away():
+    with pytest.raises(UserError, match="BatchNorm between them and the activation"):
+        teachers.half_active(made(KINDS["fc-before"], 1), torch.zeros(5, 4))
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_standardised_outputs_of_every_kind(kind):
+    teacher = made(KINDS[kind], 2)
+    x = images(2, 40, teacher.inputs)
+    y = teachers.standardised(teacher, x)(x)
+    assert y.mean(1).abs().max() < 1e-10 and (y.std(1, correction=0) - 1).abs().max() < 1e-10
+    before = teacher(x)
+    assert torch.allclose(y, (before - before.mean(1, keepdim=True)) / before.std(1, correction=0, keepdim=True))
+
+
+def test_norms_go_with_their_teachers():
+    teacher = teachers.separated((5, 4, 3), seeds=[1, 2])
+    normed = replace(teacher, norms=(fresh_norm(2, 4, True, teacher.layers[0].weight),))
+    for changed in (teachers.half_active, teachers.standardised):
+        assert changed(normed, images(20, 5)).shape.norm == "after"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "text"),
+    [
+        ((1, 4, 4, 3), {"image": (4, 8)}, "images of 4 × 8 are too small for 2 convolutions"),
+        ((5, 4, 3), {"bias_spread": -1.0}, "bias_spread must be a finite number of at least 0, got -1"),
+        ((5, 4, 3), {"bias_spread": math.nan}, "bias_spread must be a finite number of at least 0, got nan"),
+        (
+            (1, 1, 3),
+            {"image": (3, 3), "choices": (0.5,)},
+            "the output layer asks for 3 nodes of 1 weights from .* no two on a line",
+        ),
+    ],
+)
+def test_bad_values_of_newer_options_are_refused_in_words(sizes, options, text):
+    with pytest.raises(UserError, match=text):
+        teachers.separated(sizes, seeds=[1, 2], **options)
+
+
+@pytest.mark.wrong_shapes
+def test_images_of_another_size_are_refused_in_words():
+    teacher = teachers.separated((3, 4, 2), seeds=[1], image=(5, 5))
+    for changed in (teachers.half_active, teachers.standardised):
+        with pytest.raises(UserError, match=r"inputs must be \[sample, 75\] for this teacher, got \[10, 3\]"):
+            changed(teacher, torch.zeros(10, 3))

@@ -122,8 +122,8 @@ def test_training_taken_up_again_is_training_that_never_stopped(way, at):
     stops = [4, 4, 1, 2, 4]
 
     def begin():
-        group = Group(STUDENTS, TEACHER, data)
-        return Training([group], make((1e9, *LR[1:])), steps=6, objective=objective, stops=stops)
+        group = Group(STUDENTS, TEACHER, data, objective)
+        return Training([group], make((1e9, *LR[1:])), steps=6, stops=stops)
 
     whole, left = begin(), begin()
     records, again = [whole.probe()], [left.probe()]
@@ -275,7 +275,7 @@ def test_losses_in_the_tables_are_those_of_the_samples(objective):
 def test_the_loss_of_many_samples_is_cut_and_still_their_mean():
     x = torch.randn(5, 2_500, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = (STUDENTS(x) - TEACHER(x)).square().mean((1, 2))
-    torch.testing.assert_close(loss(STUDENTS, TEACHER, x, SquaredError()), expected, atol=1e-12, rtol=0)
+    torch.testing.assert_close(loss(STUDENTS, x, TEACHER(x), SquaredError()), expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("multiple", [1, 2])
@@ -288,7 +288,7 @@ def test_who_learned_whom_is_what_the_measures_say(multiple):
             rho = measures.Pair(teacher, student, x, layer).rho[0]
             nodes = of(trained.nodes, i).filter(pc.equal(of(trained.nodes, i)["epoch"], 1))
             nodes = nodes.filter(pc.equal(nodes["layer"], layer))
-            fans = measures.fan_out(student, layer)[0]
+            fans = measures.modulated_fan_out(student, x[:1_000])[layer][0]
             for role, best in (("teacher", rho.max(1)), ("student", rho.max(0)), ("pair", None)):
                 rows = nodes.filter(pc.equal(nodes["role"].cast(pa.string()), role))
                 t, s = (torch.from_numpy(column(rows, side).astype(np.int64)) for side in ("teacher", "student"))

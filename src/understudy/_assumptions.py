@@ -128,6 +128,8 @@ def assumptions(
 
     A deeper layer is measured on what the layers below it make of x.
     """
+    if not teacher.shape.dense:
+        raise UserError("the assumptions are on fully connected networks without BatchNorm: give such a teacher")
     if not (math.isfinite(eps) and eps > 0):
         raise UserError(f"eps must be a positive number, got {eps}")
     return [_assumptions(network, inputs, eps) for network, inputs in one_by_one(teacher, x)]
@@ -179,8 +181,8 @@ def _sines(rows: Float[Tensor, "node in"]) -> Float[Tensor, "node node"]:
 
 def one_by_one(teacher: Population, x: Tensor) -> Iterator[tuple[Population, Float[Tensor, "sample in"]]]:
     """Each network with its inputs in float64: what comes out for one does not depend on the others."""
-    if x.ndim not in (2, 3) or x.shape[-1] != teacher.sizes[0] or x.shape[-2] == 0:
-        raise UserError(f"inputs must be [sample, {teacher.sizes[0]}] for this teacher, got {list(x.shape)}")
+    if x.ndim not in (2, 3) or x.shape[-1] != teacher.inputs or x.shape[-2] == 0:
+        raise UserError(f"inputs must be [sample, {teacher.inputs}] for this teacher, got {list(x.shape)}")
     if x.ndim == 3 and len(x) != len(teacher):
         raise UserError(f"inputs of {len(x)} networks were given for {len(teacher)} teachers: give one set for each")
     shared = x.to(teacher.device, torch.float64) if x.ndim == 2 else None

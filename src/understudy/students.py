@@ -1,11 +1,14 @@
 """How students start: sizes from their teacher's, weights from their own seeds.
 
 A student is built from its seed alone, in float64, then takes its teacher's dtype and device. With the same seed, a
-wider student's first layer begins with a narrower one's.
+wider student's first layer begins with a narrower one's. Of a convolutional teacher's students channels are multiplied,
+and BatchNorm starts at mean 0, variance 1, scale 1 and shift 0.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -13,7 +16,10 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.nets import Layer, Population
+from understudy.nets import Layer, Population, Shape, fresh_norm
+
+BatchNorm = Literal["same", "before", "after"] | None
+"""Where a student's BatchNorm stands: as its teacher's, before or after the activation, or nowhere."""
 
 
 def hidden_sizes(teacher_sizes: Sequence[int], multiple: float) -> tuple[int, ...]:
@@ -36,10 +42,13 @@ def gaussian(
     seeds: Iterable[int] | None = None,
     bias: float = 0.0,
     slope: float | None = None,
+    norm: BatchNorm = "same",
+    affine: bool | None = None,
 ) -> Population:
     """Weights N(0, scale²), every bias the same: how the two-layer students of S0 and S1 start.
 
-    `seeds`, one per teacher, are the teachers' own unless given; `slope` likewise.
+    `seeds`, one per teacher, are the teachers' own unless given; `slope`, and whether and where BatchNorm stands and
+    whether it is `affine`, likewise.
     """
     if not (math.isfinite(scale) and scale >= 0):
         raise UserError(f"scale must be a finite number of at least 0, got {scale}")
@@ -50,13 +59,22 @@ def gaussian(
     def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
         return torch.full((out,), float(bias), dtype=torch.float64)
 
-    return _assembled(teacher, multiple, seeds, slope, weights, biases)
+    return _assembled(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
 
 
 def like_linear(
-    teacher: Population, *, multiple: float = 1, seeds: Iterable[int] | None = None, slope: float | None = None
+    teacher: Population,
+    *,
+    multiple: float = 1,
+    seeds: Iterable[int] | None = None,
+    slope: float | None = None,
+    norm: BatchNorm = "same",
+    affine: bool | None = None,
 ) -> Population:
-    """Weights and biases U(±1/√fan-in), as `torch.nn.Linear` starts: the deep students of S0, S1 and S2."""
+    """Weights and biases U(±1/√fan-in), as torch's Linear and Conv2d start: the deep students of S0, S1 and S2.
+
+    The fan-in of a 3×3 convolution is nine times its channels. Options as in `gaussian`.
+    """
 
     def spread(seed: int, step: int, count: int, into: int) -> Float[Tensor, "count"]:
         return (2.0 * uniform(seed, Stream.STUDENT, step, count) - 1.0) / math.sqrt(into)
@@ -67,30 +85,54 @@ def like_linear(
     def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
         return spread(seed, (layer << 32) + 1, out, into)
 
-    return _assembled(teacher, multiple, seeds, slope, weights, biases)
+    return _assembled(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
+
+
+def _shape(teacher: Population, multiple: float, slope: float | None, norm: BatchNorm, affine: bool | None) -> Shape:
+    """The teacher's but for what is asked for."""
+    theirs, where = teacher.shape, ("same", "before", "after", None)
+    if norm not in where:
+        raise UserError(f"norm must be one of {', '.join(map(str, where))}, got {norm}")
+    return replace(
+        theirs,
+        sizes=(theirs.sizes[0], *hidden_sizes(theirs.sizes, multiple), theirs.sizes[-1]),
+        slope=theirs.slope if slope is None else float(slope),
+        norm=theirs.norm if norm == "same" else norm,
+        affine=theirs.affine if affine is None else affine,
+    )
 
 
 def _assembled(
     teacher: Population,
-    multiple: float,
+    shape: Shape,
     seeds: Iterable[int] | None,
-    slope: float | None,
     weights: Callable[[int, int, int, int], Tensor],
     biases: Callable[[int, int, int, int], Tensor],
 ) -> Population:
-    """Networks of weights(seed, layer, out, in) and biases(seed, layer, out, in), with biases where the teacher has."""
+    """Networks of weights(seed, layer, out, fan-in) and biases(seed, layer, out, fan-in).
+
+    They have biases where the teacher has.
+    """
     names = [int(s) for s in (teacher.seeds if seeds is None else seeds)]
     if len(names) != len(teacher):
         raise UserError(f"seeds must be one per teacher ({len(teacher)}), got {len(names)}")
-    sizes = (teacher.sizes[0], *hidden_sizes(teacher.sizes, multiple), teacher.sizes[-1])
 
     def stacked(make: Callable[[int, int, int, int], Tensor], layer: int) -> Tensor:
-        each = {seed: make(seed, layer, sizes[layer + 1], sizes[layer]) for seed in dict.fromkeys(names)}
+        out, *fan = shape.weights[layer]
+        each = {seed: make(seed, layer, out, math.prod(fan)) for seed in dict.fromkeys(names)}
         return torch.stack([each[seed] for seed in names]).to(device=teacher.device, dtype=teacher.dtype)
 
     layers = tuple(
-        Layer(stacked(weights, i), None if model.bias is None else stacked(biases, i))
-        for i, model in enumerate(teacher.layers)
+        Layer(stacked(weights, i).unflatten(2, shape.weights[i][1:]), None if bias is None else stacked(biases, i))
+        for i, (_, bias) in enumerate(teacher.layers)
     )
-    names_there = torch.tensor(names, dtype=torch.int64, device=teacher.device)
-    return Population(layers, names_there, teacher.slope if slope is None else float(slope))
+    like = layers[0].weight
+    norms = tuple(fresh_norm(len(names), nodes, shape.affine, like) for nodes in shape.sizes[1:-1])
+    return Population(
+        layers,
+        torch.tensor(names, dtype=torch.int64, device=teacher.device),
+        shape.slope,
+        norms if shape.norm else (),
+        shape.norm == "before",
+        shape.image,
+    )

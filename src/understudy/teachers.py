@@ -2,13 +2,14 @@
 
 A network is built from its own seed alone, in float64, and cast at the end: it is the same network, bit for bit,
 whether built alone or among others. With the same seed and input size, a teacher of fewer nodes is the beginning of
-one of more. `crossing` is ours: two nodes in the plane, for the figures of moving boundaries.
+one of more. `crossing` is ours: two nodes in the plane, for the figures of moving boundaries. `pruned` makes a smaller
+teacher of a trained one.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 
 import torch
 from jaxtyping import Float, Int
@@ -20,11 +21,15 @@ from understudy._assumptions import assumptions as assumptions
 from understudy._assumptions import double, indices, listed, one_by_one
 from understudy._assumptions import strengths as strengths
 from understudy._errors import UserError
-from understudy._random import Stream, integers, normal, words
-from understudy.nets import Layer, Population, activate, stack
+from understudy._pruning import Pruned as Pruned
+from understudy._pruning import pruned as pruned
+from understudy._random import Stream, integers, normal, uniform, words
+from understudy.nets import Layer, Population, Shape, incoming, outgoing, stack
 
 _TRIES = 100
 _SAME_LINE = 1e-12
+_BIASES = 1 << 31
+"""The step at which a layer's biases are drawn: its rows are drawn at steps counted from 0."""
 
 
 def separated(
@@ -37,6 +42,9 @@ def separated(
     slope: float = 0.0,
     output_bias: float | None = None,
     dtype: torch.dtype = torch.float32,
+    image: tuple[int, int] | None = None,
+    unit: bool = True,
+    bias_spread: float | None = None,
 ) -> Population:
     """Teachers whose hidden weight vectors are made of a few values, no two on one line, scaled to length 1 (S0 app F).
 
@@ -44,20 +52,30 @@ def separated(
     looks at sin θ, opposite directions with one bias are aligned. So a row is redrawn when it is zero or on the line of
     an earlier one, in either direction. Output weights are made of the same values (a node whose whole fan-out is zero
     is redrawn); the fan-out of node j = 1, 2, … is then divided by j^p, p the polarity: one number, or one per seed.
+
+    Of images (height, width), whose channels come first in `sizes`, teachers are convolutional: a filter is a row of
+    nine weights a channel, and the rows of the output layer, over all channels and positions, are drawn as those are.
+    S2 sec 5.1 leaves rows as long as they come, `unit=False`, and draws all biases from U[−a, a], `bias_spread=a`, but
+    for an `output_bias` that is given.
     """
     values = torch.tensor([float(c) for c in choices], dtype=torch.float64)
     if not values.isfinite().all() or not values.any():
         raise UserError(f"choices must be finite numbers, at least one of them not 0; got {tuple(choices)}")
-    return _assembled(
-        _checked_sizes(sizes),
-        seeds,
-        polarity,
-        lambda seed, layer, rows, width: _distinct_rows(seed, layer, rows, width, values),
-        lambda seed, nodes, outputs: _fan_outs(seed, nodes, outputs, values),
-        (bias, bias if output_bias is None else output_bias),
-        slope,
-        dtype,
-    )
+    if bias_spread is not None and not (math.isfinite(bias_spread) and bias_spread >= 0):
+        raise UserError(f"bias_spread must be a finite number of at least 0, got {bias_spread}")
+
+    shape = Shape(_checked_sizes(sizes), slope, image=image)
+
+    def hidden(seed: int, layer: int, rows: int, width: int) -> Tensor:
+        found = _distinct_rows(seed, layer, rows, width, values)
+        return _unit(found) if unit else found
+
+    def fan_outs(seed: int, nodes: int, outputs: int) -> Tensor:
+        if image is None:
+            return _fan_outs(seed, nodes, outputs, values)
+        return _distinct_rows(seed, len(shape.weights) - 1, outputs, nodes, values, "the output layer").T
+
+    return _assembled(shape, seeds, polarity, hidden, fan_outs, (bias, output_bias), dtype, bias_spread)
 
 
 def regular(
@@ -75,13 +93,12 @@ def regular(
     Each node's fan-out is a Gaussian direction of length 1, divided by j^p as in `separated`.
     """
     return _assembled(
-        _checked_sizes(sizes),
+        Shape(_checked_sizes(sizes), slope),
         seeds,
         polarity,
         lambda seed, layer, rows, width: _unit(normal(seed, Stream.TEACHER, layer, rows * width).view(rows, width)),
         lambda seed, nodes, out: _unit(normal(seed, Stream.TEACHER_OUTPUT, 0, nodes * out).view(nodes, out)),
-        (bias, bias if output_bias is None else output_bias),
-        slope,
+        (bias, output_bias),
         dtype,
     )
 
@@ -107,8 +124,14 @@ def crossing(
 def half_active(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]) -> Population:
     """Hidden biases moved, from the lowest layer up, so that each node is active on half of x (S0 app F).
 
-    A bias becomes minus the median of what comes into its node: the middle of the two middle values.
+    A bias becomes minus the median of what comes into its node: the middle of the two middle values. A channel of a
+    convolution is active on half of all positions of all samples.
     """
+    if teacher.norms and teacher.norm_first:
+        raise UserError(
+            "half_active moves biases, and this teacher has BatchNorm between them and the activation, which takes "
+            "them away again: give a teacher with BatchNorm after the activation, or without"
+        )
     return stack([_half_active(network, inputs) for network, inputs in one_by_one(teacher, x)])
 
 
@@ -118,17 +141,18 @@ def standardised(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tens
 
 
 def _half_active(network: Population, x: Float[Tensor, "sample in"]) -> Population:
+    exact = network.to(dtype=torch.float64)
+    exact = replace(exact, layers=tuple(Layer(weight, None) for weight, _ in exact.layers))
     h, layers = x, []
-    for layer in network.layers[:-1]:
-        incoming = h @ layer.weight[0].double().T
-        ordered = incoming.sort(dim=0).values
-        middle = (ordered[(len(x) - 1) // 2] + ordered[len(x) // 2]) / 2
-        bias = -middle.to(network.dtype)
-        layers.append(Layer(layer.weight, bias.unsqueeze(0)))
-        h = activate(incoming + bias.double(), network.slope)
+    for i, layer in enumerate(network.layers[:-1]):
+        into = incoming(exact, i, h)
+        ordered, count = into[0].sort(dim=0).values, into.shape[1]
+        bias = -((ordered[(count - 1) // 2] + ordered[count // 2]) / 2).to(network.dtype).unsqueeze(0)
+        layers.append(Layer(layer.weight, bias))
+        h, _ = outgoing(exact, i, into + bias.double())
     top = network.layers[-1]
     layers.append(Layer(top.weight, top.weight.new_zeros(top.weight.shape[:2]) if top.bias is None else top.bias))
-    return Population(tuple(layers), network.seeds, network.slope)
+    return replace(network, layers=tuple(layers))
 
 
 def _standardised(network: Population, x: Float[Tensor, "sample in"]) -> Population:
@@ -141,39 +165,52 @@ def _standardised(network: Population, x: Float[Tensor, "sample in"]) -> Populat
         )
     weight, bias = double(network.layers[-1])
     top = Layer(*(t.to(network.dtype).unsqueeze(0) for t in (weight / std.unsqueeze(1), (bias - mean) / std)))
-    return Population((*network.layers[:-1], top), network.seeds, network.slope)
+    return replace(network, layers=(*network.layers[:-1], top))
 
 
 def _assembled(
-    sizes: tuple[int, ...],
+    shape: Shape,
     seeds: int | Iterable[int],
     polarity: float | Sequence[float],
     hidden: Callable[[int, int, int, int], Tensor],
     fan_outs: Callable[[int, int, int], Tensor],
-    biases: tuple[float, float],
-    slope: float,
+    biases: tuple[float, float | None],
     dtype: torch.dtype,
+    bias_spread: float | None = None,
 ) -> Population:
-    """Networks of hidden(seed, layer, rows, width) and fan_outs(seed, nodes, outputs) divided by j^p."""
+    """Networks of hidden(seed, layer, rows, width) and fan_outs(seed, nodes, outputs) divided by j^p.
+
+    Of a convolutional network the fan-outs are those of a channel at a position, and j its channel.
+    """
     names = [int(seeds)] if isinstance(seeds, int) else [int(s) for s in seeds]
     if not names:
         raise UserError("seeds is empty: give at least one whole number")
     powers = _polarities(polarity, len(names))
-    if not all(math.isfinite(v) for v in (*biases, slope)):
-        raise UserError(f"bias, output_bias and slope must be finite, got {biases[0]}, {biases[1]} and {slope}")
-    *_, nodes, outputs = sizes
-    place = torch.arange(1, nodes + 1, dtype=torch.float64).unsqueeze(1)
+    bias, output_bias = biases[0], biases[0] if biases[1] is None else biases[1]
+    if not all(math.isfinite(v) for v in (bias, output_bias, shape.slope)):
+        raise UserError(f"bias, output_bias and slope must be finite, got {bias}, {output_bias} and {shape.slope}")
+    *below, (outputs, features) = shape.weights
+    place = torch.arange(1, shape.sizes[-2] + 1, dtype=torch.float64)
+    place = place.repeat_interleave(features // shape.sizes[-2]).unsqueeze(1)
     hidden, fan_outs = cache(hidden), cache(fan_outs)  # a seed may come once a polarity
     weights = [
-        torch.stack([hidden(seed, i, rows, width) for seed in names])
-        for i, (width, rows) in enumerate(pairwise(sizes[:-1]))
+        torch.stack([hidden(seed, i, rows, math.prod(width)) for seed in names]).unflatten(2, width)
+        for i, (rows, *width) in enumerate(below)
     ]
-    top = [fan_outs(seed, nodes, outputs) / place**p for seed, p in zip(names, powers, strict=True)]
+    top = [fan_outs(seed, features, outputs) / place**p for seed, p in zip(names, powers, strict=True)]
     weights.append(torch.stack([fan.T for fan in top]))
+
+    def drawn(seed: int, layer: int, nodes: int) -> Tensor:
+        last = layer == len(below)
+        if bias_spread is None or (last and biases[1] is not None):
+            return torch.full((nodes,), output_bias if last else bias, dtype=torch.float64)
+        return bias_spread * (2.0 * uniform(seed, Stream.TEACHER, (layer << 32) + _BIASES, nodes) - 1.0)
+
     layers = [
-        Layer(w.to(dtype).contiguous(), torch.full(w.shape[:2], biases[w is weights[-1]], dtype=dtype)) for w in weights
+        Layer(w.to(dtype).contiguous(), torch.stack([drawn(seed, i, w.shape[1]) for seed in names]).to(dtype))
+        for i, w in enumerate(weights)
     ]
-    return Population(tuple(layers), torch.tensor(names, dtype=torch.int64), float(slope))
+    return Population(tuple(layers), torch.tensor(names, dtype=torch.int64), float(shape.slope), image=shape.image)
 
 
 def _checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -199,7 +236,7 @@ def _drawn(
 
 
 def _distinct_rows(
-    seed: int, layer: int, rows: int, width: int, values: Float[Tensor, "choice"]
+    seed: int, layer: int, rows: int, width: int, values: Float[Tensor, "choice"], which: str = ""
 ) -> Float[Tensor, "rows width"]:
     """The first rows of an endless sequence of draws that are neither zero nor on the line of an earlier one."""
     kept = values.new_empty(0, width)
@@ -208,10 +245,11 @@ def _distinct_rows(
         candidates = torch.cat((kept, _drawn(seed, Stream.TEACHER, steps, width, values)))
         kept = _no_two_on_a_line(candidates)[:rows]
         if len(kept) == rows:
-            return _unit(kept)
+            return kept
     raise UserError(
-        f"hidden layer {layer + 1} asks for {rows} nodes of {width} weights from {values.tolist()}, no two on a line, "
-        f"but {_TRIES * rows} draws gave {len(kept)}: ask for fewer nodes, or give more inputs or more choices"
+        f"{which or f'hidden layer {layer + 1}'} asks for {rows} nodes of {width} weights from {values.tolist()}, no "
+        f"two on a line, but {_TRIES * rows} draws gave {len(kept)}: ask for fewer nodes, or give more inputs or more "
+        "choices"
     )
 
 

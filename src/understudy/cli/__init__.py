@@ -196,7 +196,7 @@ def _run(words: list[str]) -> int:
     kind, rest = _study(words)
     options: Any = parsed(_run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
     if options.plan:
-        show_plan(options.study, options.json)
+        show_plan(options.study, options.out, options.json)
         return 0
     from understudy.report.terminal import Watch
     from understudy.studies.perform import perform

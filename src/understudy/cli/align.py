@@ -67,7 +67,7 @@ def align_command(words: list[str]) -> int:
             (options.student, options.student_network, "--student-network"),
         )
     )
-    layers = align(teacher, student, _inputs(options, teacher.sizes[0]))
+    layers = align(teacher, student, _inputs(options, teacher.inputs))
     if options.figure is not None:
         _draw(options.figure, layers)
     if options.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.cli.options import emit
@@ -12,12 +13,12 @@ if TYPE_CHECKING:
 _GIGA = 1e9
 
 
-def show_plan(study: Study, as_json: bool) -> None:
+def show_plan(study: Study, out: Path, as_json: bool) -> None:
     """Groups, pieces, memory and about how long; nothing is trained or written."""
     from understudy.report.terminal import duration, output, plain_table
     from understudy.studies.perform import plan
 
-    experiment, labels, ahead = plan(study)
+    experiment, labels, ahead = plan(study, out)
     looks = experiment.epochs + 1
     seconds = ahead.seconds(experiment.epochs, looks)
     if as_json:

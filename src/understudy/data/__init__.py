@@ -8,5 +8,6 @@ from understudy.data.cifar import Cifar10 as Cifar10
 from understudy.data.sources import File as File
 from understudy.data.sources import Fixed as Fixed
 from understudy.data.sources import Gaussian as Gaussian
+from understudy.data.sources import Labelled as Labelled
 from understudy.data.sources import Source as Source
 from understudy.data.sources import Uniform as Uniform

@@ -93,7 +93,7 @@ class TeacherAware:
 
     @property
     def dim(self) -> int:
-        return self.teacher.sizes[0]
+        return self.teacher.inputs
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"

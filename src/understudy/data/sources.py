@@ -48,6 +48,18 @@ class Source(Protocol):
     ) -> Float[Tensor, "evaluation dim"]: ...
 
 
+@runtime_checkable
+class Labelled(Protocol):
+    """A source whose samples belong to classes, numbered from 0."""
+
+    @property
+    def classes(self) -> int: ...
+
+    def training_labels(self, seed: int, epoch: int = 1) -> Int[Tensor, "train"]: ...
+
+    def evaluation_labels(self, seed: int) -> Int[Tensor, "evaluation"]: ...
+
+
 @dataclass(frozen=True)
 class _Drawn:
     """Independent inputs of mean 0 and standard deviation `std` (1.5 makes the figures of S0 and S1)."""

@@ -37,10 +37,10 @@ from understudy.measures.observers import SideObservers as SideObservers
 from understudy.measures.observers import observers_in_band as observers_in_band
 from understudy.measures.observers import observers_on_both_sides as observers_on_both_sides
 from understudy.measures.pair import Pair as Pair
-from understudy.measures.rank import rank_of as rank_of
 from understudy.measures.registry import Measure as Measure
 from understudy.measures.registry import measure as measure
 from understudy.measures.registry import registered as registered
 from understudy.measures.timing import final_winner_rank as final_winner_rank
 from understudy.measures.timing import first_recovery as first_recovery
 from understudy.measures.timing import mean_rank as mean_rank
+from understudy.measures.timing import ranks as ranks

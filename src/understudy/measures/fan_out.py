@@ -8,9 +8,13 @@ from understudy.nets import Population
 
 
 def fan_out(population: Population, layer: int = 0) -> Float[Tensor, "net node"]:
-    """‖v_k‖ of every node of a hidden layer, 0 the lowest (S0 sec 7 and fig 5; a teacher node's strength, eqn 10)."""
+    """‖v_k‖ of every node of a hidden layer, 0 the lowest (S0 sec 7 and fig 5; a teacher node's strength, eqn 10).
+
+    Of a channel, all weights that leave it: whole kernels, or those of every place of its feature map.
+    """
     _refuse_output(population, layer)
-    norm: Tensor = torch.linalg.vector_norm(population.layers[layer + 1].weight, dim=1)
+    above, nodes = population.layers[layer + 1].weight, population.sizes[layer + 1]
+    norm: Tensor = torch.linalg.vector_norm(above.flatten(2).unflatten(2, (nodes, -1)), dim=(1, 3))
     return norm
 
 
@@ -20,7 +24,7 @@ def contribution(population: Population, layer: int = 0) -> Float[Tensor, "net n
     Multiplying w_k and b_k by c > 0 and dividing v_k by c changes neither the function nor this number.
     """
     _refuse_output(population, layer)
-    length: Tensor = torch.linalg.vector_norm(population.layers[layer].weight, dim=2)
+    length: Tensor = torch.linalg.vector_norm(population.layers[layer].weight.flatten(2), dim=2)
     return fan_out(population, layer) * length
 
 

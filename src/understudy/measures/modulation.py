@@ -22,7 +22,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy.measures.pair import Pair
-from understudy.nets import Layer, Population, activate, gate
+from understudy.nets import Layer, Population, gate, incoming, normalised, outgoing, slope_of
 
 _OF_V = {"energy", "beta_star", "beta"}
 # Numbers that one piece of work holds at a time.
@@ -111,6 +111,8 @@ def per_sample(
 ) -> tuple[SampleModulation, ...]:
     """V, A and B themselves at every hidden layer, the lowest first: for tiny networks, since B takes samples × n²."""
     _refuse(teacher, student, x)
+    if teacher.norms or student.norms:
+        raise UserError("V, A and B sample by sample are not defined here with BatchNorm: give networks without it")
     ours, theirs = _with_constant(student, x), _with_constant(teacher, x)
     return tuple(
         SampleModulation(s.v, t.v, s.v.mT @ t.v, s.v.mT @ s.v, s.gate, s.f, t.f)
@@ -164,10 +166,8 @@ def diagonal_mass(
 
 def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
     for population in (teacher, student):
-        if getattr(population, "image", None) is not None:
+        if population.image is not None:
             raise UserError("modulation of convolutional networks is not defined here: give fully connected networks")
-        if getattr(population, "norms", ()):
-            raise UserError("modulation of networks with BatchNorm is not defined here: give networks without it")
     Pair(teacher, student, x)
     if len(teacher.layers) != len(student.layers) or teacher.sizes[-1] != student.sizes[-1]:
         raise UserError(
@@ -188,13 +188,18 @@ class _Look(NamedTuple):
 
 
 def _gates(population: Population, x: Float[Tensor, "..."]) -> _Look:
-    """What every hidden layer gives and lets through: f' is read before the activation, for it is 1 at 0 (S0 sec 3)."""
-    h = x if x.ndim == 3 else x.expand(len(population), *x.shape)
-    hidden, gates = [], []
-    for weight, bias in population.layers[:-1]:
-        before = torch.bmm(h, weight.mT) if bias is None else torch.baddbmm(bias.unsqueeze(1), h, weight.mT)
-        gates.append(gate(before, population.slope).to(before.dtype))
-        h = activate(before, population.slope)
+    """What every hidden layer gives and lets through: f' is read before the activation, for it is 1 at 0 (S0 sec 3).
+
+    Outside training BatchNorm is an affine map of each node, whose slope is part of f'.
+    """
+    h, hidden, gates = x, [], []
+    for i in range(len(population.layers) - 1):
+        before = incoming(population, i, h)
+        h, _ = outgoing(population, i, before)
+        if population.norms and population.norm_first:
+            before, _ = normalised(before, population.norms[i], training=False)
+        through = gate(before, population.slope).to(before.dtype)
+        gates.append(through * slope_of(population.norms[i]).unsqueeze(1) if population.norms else through)
         hidden.append(h)
     return _Look(tuple(hidden), tuple(gates))
 

@@ -32,9 +32,9 @@ class Pair:
                 f"{len(teacher)} teachers and {len(student)} students do not pair one to one: repeat the teachers with "
                 "teacher[indices], one for each student"
             )
-        if teacher.sizes[0] != student.sizes[0] or self.x.shape[-1] != teacher.sizes[0]:
+        if teacher.inputs != student.inputs or self.x.shape[-1] != teacher.inputs:
             raise UserError(
-                f"the teacher reads {teacher.sizes[0]} inputs, the student {student.sizes[0]}, the data has "
+                f"the teacher reads {teacher.inputs} inputs, the student {student.inputs}, the data has "
                 f"{self.x.shape[-1]}: the three must be equal, choose networks and data of one input size"
             )
         hidden = min(len(teacher.layers), len(student.layers)) - 1

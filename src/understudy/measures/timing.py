@@ -22,6 +22,11 @@ def first_recovery(
     return torch.where(best > threshold, when, torch.inf).amin(1)
 
 
+def ranks(rho: Float[Tensor, "*batch student"]) -> Int[Tensor, "*batch student"]:
+    """The place of every student among all by correlation, from 0; of equal ones the lower index comes first."""
+    return rho.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+
+
 def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[Tensor, "net epoch teacher"]:
     """The rank that each teacher node's final best student had at every epoch: 0 is first, 1 is last (S2 sec 5.1).
 
@@ -30,10 +35,8 @@ def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[
     """
     nets, epochs, teachers, students = rho.shape
     winner: Int[Tensor, "net 1 teacher 1"] = best_students(rho[:, -1]).partner.view(nets, 1, teachers, 1)
-    score = rho.gather(3, winner.expand(nets, epochs, teachers, 1))
-    earlier = torch.arange(students, device=rho.device) < winner
-    ahead = (rho > score) | ((rho == score) & earlier)
-    return ahead.sum(3).to(rho.dtype) / max(students - 1, 1)
+    rank = ranks(rho).gather(3, winner.expand(nets, epochs, teachers, 1)).squeeze(3)
+    return rank.to(rho.dtype) / max(students - 1, 1)
 
 
 def mean_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[Tensor, "net epoch"]:

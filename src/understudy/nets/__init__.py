@@ -2,10 +2,21 @@
 
 from understudy.nets.activation import activate as activate
 from understudy.nets.activation import gate as gate
+from understudy.nets.files import bn_biases as bn_biases
 from understudy.nets.files import load as load
 from understudy.nets.files import save as save
+from understudy.nets.norm import EPS as EPS
+from understudy.nets.norm import MOMENTUM as MOMENTUM
+from understudy.nets.norm import Norm as Norm
+from understudy.nets.norm import Statistics as Statistics
+from understudy.nets.norm import fresh_norm as fresh_norm
+from understudy.nets.norm import normalised as normalised
+from understudy.nets.norm import slope_of as slope_of
 from understudy.nets.population import Activations as Activations
 from understudy.nets.population import Layer as Layer
 from understudy.nets.population import Population as Population
 from understudy.nets.population import Shape as Shape
+from understudy.nets.population import incoming as incoming
+from understudy.nets.population import outgoing as outgoing
 from understudy.nets.population import stack as stack
+from understudy.nets.population import training_pass as training_pass

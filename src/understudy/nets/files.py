@@ -1,66 +1,52 @@
-"""Networks on disk: populations as safetensors, and fully connected networks that others saved.
+"""Networks on disk: populations as safetensors, and networks that others saved.
 
 What others saved is read as numbers only: safetensors, and `torch.save` files under `weights_only`, so that no code in
-a file is ever run. Whatever is not a stack of fully connected layers is refused in words.
+a file is ever run.
 """
 
-import itertools
 import json
 import math
 import os
 import pickle
-import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import safetensors
 import safetensors.torch
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.nets.norm import Norm
+from understudy.nets.order import arranged, natural
 from understudy.nets.population import Layer, Population
+from understudy.nets.state_dicts import (
+    SAVE_STATE,
+    Contents,
+    image_of,
+    named,
+    norm_stems,
+    read_norm,
+    stacked,
+    tensor_name,
+    word,
+)
 
 _FORMAT, _VERSION = "understudy", 1
-_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _STATE_KEYS = ("state_dict", "model_state_dict", "model", "model_state", "network", "net", "weights", "params")
 _WRAPPERS = ("module.", "_orig_mod.")  # what DataParallel and torch.compile put before every name
-_SAVE_STATE = "save the state dict: torch.save(model.state_dict(), path)"
 _ALLOWED = "safetensors or a state dict from torch.save"
-
-
-class _Contents(NamedTuple):
-    """The tensors of a file in its order, and what the file says about them."""
-
-    tensors: dict[str, Tensor]
-    slope: float | None = None
-    ours: bool = False  # only our own files may stack networks: elsewhere a 3-D weight is a convolution
-    in_order: bool = True  # safetensors are sorted by name, which says nothing about the order of layers
-
-
-class _Named(NamedTuple):
-    """A layer under the name that the file gives it."""
-
-    name: str
-    weight: Tensor
-    bias: Tensor | None
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Nodes in, nodes out."""
-        return self.weight.shape[-1], self.weight.shape[-2]
-
-    def __str__(self) -> str:
-        return f"'{_member(self.name, 'weight')}' {_size(self.weight)}"
 
 
 def save(population: Population, path: str | os.PathLike[str], *, which: int | None = None) -> None:
     """Write a population, or its network `which` alone, as safetensors.
 
-    Tensors are `layers.{i}.weight` [E, out, in], `layers.{i}.bias` [E, out] and `seeds` [E]; a network alone has no
-    axis E, so that other programs find plain matrices. The file appears whole or not at all.
+    Tensors are `layers.{i}.weight` [E, out, in] or [E, out, in, 3, 3], `layers.{i}.bias` [E, out], `seeds` [E], and
+    where there is BatchNorm `norms.{i}.mean`, `.variance`, `.scale` and `.shift` [E, out]; a network alone has no axis
+    E, so that other programs find plain matrices. The file appears whole or not at all.
     """
     if not len(population):
         raise UserError(f"{path}: the population holds 0 networks, so there is nothing to save; save 1 or more.")
@@ -72,37 +58,93 @@ def save(population: Population, path: str | os.PathLike[str], *, which: int | N
             )
         population = population[which]
     tensors = {"seeds": population.seeds}
-    for i, (weight, bias) in enumerate(population.layers):
-        tensors[f"layers.{i}.weight"] = weight if which is None else weight[0]
-        if bias is not None:
-            tensors[f"layers.{i}.bias"] = bias if which is None else bias[0]
+    parts: dict[str, Layer | Norm] = {f"layers.{i}": layer for i, layer in enumerate(population.layers)}
+    parts |= {f"norms.{i}": norm for i, norm in enumerate(population.norms)}
+    for stem, part in parts.items():
+        held = {f"{stem}.{name}": tensor for name, tensor in part._asdict().items() if tensor is not None}
+        tensors |= {name: tensor if which is None else tensor[0] for name, tensor in held.items()}
+    said: dict[str, Any] = {"version": _VERSION, "slope": float(population.slope)}
+    said |= {"image": population.image} if population.image else {}
+    said |= {"norm": population.shape.norm} if population.norms else {}
     # One entry: safetensors writes several in no fixed order, and the same networks must give the same bytes.
-    metadata = {_FORMAT: json.dumps({"version": _VERSION, "slope": float(population.slope)})}
+    metadata = {_FORMAT: json.dumps(said)}
     # Copies, because layers may be views of one buffer and safetensors refuses tensors that share memory.
-    copies = {name: _own(tensor.detach().cpu()) for name, tensor in tensors.items()}
+    copies = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
+    }
     _write_whole(Path(path), safetensors.torch.save(copies, metadata))
 
 
-def load(path: str | os.PathLike[str], *, slope: float | None = None) -> Population:
-    """Read a population from our own safetensors, or one network from a file of 2-D `*.weight` and `*.bias` tensors.
+def load(
+    path: str | os.PathLike[str],
+    *,
+    slope: float | None = None,
+    image: tuple[int, int] | None = None,
+    norm_first: bool | None = None,
+) -> Population:
+    """Read a population from our own safetensors, or one network from another program's file of named tensors.
 
     Such a file is plain safetensors, or holds a state dict written by `torch.save`, possibly in a checkpoint under a
-    usual key such as `model_state_dict`; the prefix of DataParallel is dropped. Layers follow the numbers in their
-    names where all names differ in their numbers alone, else the order of the state dict; safetensors do not keep that
-    order, so there the sizes must leave only one. Where some layers have a bias and others have none, the missing ones
-    become zeros.
+    usual key such as `model_state_dict`; the prefix of DataParallel is dropped. It holds a stack of `nn.Linear`, or of
+    `nn.Conv2d` with 3×3 kernels, no padding and stride 1, and one `nn.Linear` after them; a BatchNorm follows each
+    hidden layer or none. Layers follow the numbers in their names where all names differ in their numbers alone, else
+    the order of the state dict; safetensors do not keep that order, so there the sizes must leave only one. Where some
+    layers have a bias, or some BatchNorms a scale and a shift, and others have none, the missing ones become zeros, and
+    scales ones.
 
-    `slope` is that of the activation below zero: by default the file's own, else 0 (ReLU). float16 and bfloat16 become
-    float32, and layers of different precision the widest among them. A file without seeds numbers its networks from 0.
+    Three things a state dict does not say. `slope` is that of the activation below zero: by default the file's own,
+    else 0 (ReLU). `image` is the height and width of the inputs of convolutions: by default the file's own, else the
+    square that fits the last layer; paddings, strides and pooling cannot be seen in a file, so give it where you know
+    it, and a network that does not shrink by two pixels a convolution is refused. `norm_first` says that BatchNorm
+    stands before the activation: by default the file's own, else after it, as in the papers.
+
+    float16 and bfloat16 become float32, and layers of different precision the widest among them. A file without seeds
+    numbers its networks from 0.
     """
     file = existing_file(path, f"{_ALLOWED} is needed")
     if slope is not None and not math.isfinite(slope):
         raise UserError(f"{file}: the slope {slope} was given, but a finite number is needed, such as 0 for ReLU.")
     contents = _read(file)
     seeds = contents.tensors.pop("seeds", None) if contents.ours else None
-    layers = _chained(file, _ordered(file, _named_layers(file, contents), contents.in_order))
-    stacked = tuple(_stacked(layers))
-    return Population(stacked, _seeds(file, seeds, len(stacked[0].weight)), _first(slope, contents.slope, 0.0))
+    found = arranged(file, named(file, contents), contents.in_order)
+    size = image_of(file, found[0], image or contents.image)
+    layers, norms = stacked(*found)
+    return Population(
+        layers,
+        _seeds(file, seeds, len(layers[0].weight)),
+        next(value for value in (slope, contents.slope, 0.0) if value is not None),
+        norms,
+        bool(norms) and bool(contents.norm_first if norm_first is None else norm_first),
+        size,
+    )
+
+
+def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*net node"]]]:
+    """The shift of every BatchNorm of a network file, under its name there: whatever else the network is made of.
+
+    From below zero it keeps most samples from passing a ReLU that follows (S2 sec 4.1, figs 6 and 18). They come in the
+    order of a state dict; safetensors do not keep that, so there by name, with numbers as numbers. A BatchNorm without
+    an affine part has none.
+    """
+    file = existing_file(path, f"{_ALLOWED} is needed")
+    contents = _read(file)
+    stems, (*_, shift) = norm_stems(contents), contents.norm_names
+    if not stems:
+        raise UserError(
+            f"{file}: no BatchNorm was found among its {len(contents.tensors)} tensors, but at least one "
+            f"'*.{contents.norm_names[0]}' is needed; choose a network with BatchNorm, saved with its running "
+            "statistics."
+        )
+    if not contents.in_order:
+        stems.sort(key=natural)
+    shifts = {tensor_name(stem, shift): read_norm(file, stem, contents).norm.shift for stem in stems}
+    found = [(name, tensor) for name, tensor in shifts.items() if tensor is not None]
+    if not found:
+        raise UserError(
+            f"{file}: none of its {len(stems)} BatchNorms has a shift, as none has an affine part; choose a network "
+            "that has."
+        )
+    return found
 
 
 def existing_file(path: str | os.PathLike[str], needed: str) -> Path:
@@ -142,7 +184,7 @@ def _write_whole(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _read(file: Path) -> _Contents:
+def _read(file: Path) -> Contents:
     """Tell the formats apart by their first bytes, not by the ending of the name."""
     with open(file, "rb") as source:
         start = source.read(9)
@@ -150,14 +192,14 @@ def _read(file: Path) -> _Contents:
     if file.suffix == ".safetensors" or (start[4:8] == bytes(4) and start[8:] == b"{"):
         return _read_safetensors(file)
     if start.startswith(b"PK\x03\x04") or (start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")):
-        return _Contents(_state_dict(file, _read_torch(file)))
+        return Contents(_state_dict(file, _read_torch(file)))
     raise UserError(
         f"{file}: the file starts with {start!r}, so it is neither safetensors nor written by torch.save, or is cut "
-        f"short; copy it again, or {_SAVE_STATE}."
+        f"short; copy it again, or {SAVE_STATE}."
     )
 
 
-def _read_safetensors(file: Path) -> _Contents:
+def _read_safetensors(file: Path) -> Contents:
     try:
         with safetensors.safe_open(file, framework="pt") as source:
             metadata = source.metadata() or {}
@@ -166,8 +208,7 @@ def _read_safetensors(file: Path) -> _Contents:
         raise UserError(
             f"{file}: the safetensors file is cut short or damaged ({_brief(error)}); save or download it again."
         ) from error
-    said = _said(file, metadata.get(_FORMAT))
-    return _Contents(tensors, said.get("slope"), _FORMAT in metadata, in_order=False)
+    return Contents(tensors, in_order=False, ours=_FORMAT in metadata, **_said(file, metadata.get(_FORMAT)))
 
 
 def _said(file: Path, text: str | None) -> dict[str, Any]:
@@ -176,7 +217,13 @@ def _said(file: Path, text: str | None) -> dict[str, Any]:
         return {}
     try:
         said = json.loads(text)
-        version, slope = said["version"], float(said["slope"])
+        version, slope, image, norm = said["version"], float(said["slope"]), said.get("image"), said.get("norm")
+        if image is not None:
+            height, width = image = tuple(image)
+            if not all(isinstance(side, int) and side > 0 for side in (height, width)):
+                raise ValueError(image)
+        if norm not in (None, "before", "after"):
+            raise ValueError(norm)
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: the metadata {text!r} is damaged; save the networks again.") from error
     if version != _VERSION:
@@ -188,7 +235,7 @@ def _said(file: Path, text: str | None) -> dict[str, Any]:
         raise UserError(
             f"{file}: the metadata gives the slope {slope}, but a finite number is needed; save the networks again."
         )
-    return {"slope": slope}
+    return {"slope": slope, "image": image, "norm_first": norm == "before"}
 
 
 def _read_torch(file: Path) -> Any:
@@ -198,14 +245,13 @@ def _read_torch(file: Path) -> Any:
             return torch.load(file, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"{file}: the file holds Python code or objects that are not tensors, and none of it was run; "
-            f"{_SAVE_STATE}."
+            f"{file}: the file holds Python code or objects that are not tensors, and none of it was run; {SAVE_STATE}."
         ) from error
     except Exception as error:  # whatever the decoder makes of arbitrary bytes
         if "TorchScript" in str(error):
-            raise UserError(f"{file}: this is a TorchScript archive, which holds a program; {_SAVE_STATE}.") from error
+            raise UserError(f"{file}: this is a TorchScript archive, which holds a program; {SAVE_STATE}.") from error
         raise UserError(
-            f"{file}: the file is cut short, damaged or not written by torch.save; copy it again, or {_SAVE_STATE}."
+            f"{file}: the file is cut short, damaged or not written by torch.save; copy it again, or {SAVE_STATE}."
         ) from error
 
 
@@ -214,15 +260,13 @@ def _state_dict(file: Path, found: Any) -> dict[str, Tensor]:
     if isinstance(found, Mapping):
         found = next((found[key] for key in _STATE_KEYS if isinstance(found.get(key), Mapping)), found)
     if not isinstance(found, Mapping):
-        raise UserError(
-            f"{file}: the file holds one {type(found).__name__}, but a state dict is needed; {_SAVE_STATE}."
-        )
+        raise UserError(f"{file}: the file holds one {type(found).__name__}, but a state dict is needed; {SAVE_STATE}.")
     state = dict(found)
     for name, tensor in state.items():
         if not isinstance(name, str) or not isinstance(tensor, Tensor):
             raise UserError(
                 f"{file}: entry {name!r} has type {type(tensor).__name__}, but a state dict of named tensors is "
-                f"needed, alone or under one of the keys {', '.join(_STATE_KEYS)}; {_SAVE_STATE}."
+                f"needed, alone or under one of the keys {', '.join(_STATE_KEYS)}; {SAVE_STATE}."
             )
     for prefix in _WRAPPERS:
         if all(name.startswith(prefix) for name in state):
@@ -230,158 +274,15 @@ def _state_dict(file: Path, found: Any) -> dict[str, Tensor]:
     return state
 
 
-def _named_layers(file: Path, contents: _Contents) -> list[_Named]:
-    """The layers in the order of the file, each tensor checked by itself and against its bias."""
-    tensors = contents.tensors
-    for name in tensors:
-        if name.rpartition(".")[2] not in ("weight", "bias"):
-            raise UserError(
-                f"{file}: the tensor '{name}' {_size(tensors[name])} belongs to no fully connected layer, of which "
-                "only '*.weight' and '*.bias' are read; remove it or fold it into the layers beside it."
-            )
-    stems = [name.rpartition(".")[0] for name in tensors if name.rpartition(".")[2] == "weight"]
-    if not stems:
-        raise UserError(
-            f"{file}: no weights were found among its {len(tensors)} tensors, but at least one '*.weight' is needed; "
-            f"{_SAVE_STATE}."
-        )
-    for name in tensors:
-        if name.rpartition(".")[0] not in stems:
-            raise UserError(f"{file}: the bias '{name}' has no weight beside it; remove it, or save its layer whole.")
-    allowed = (2, 3) if contents.ours else (2,)
-    return [_named(file, stem, tensors, allowed) for stem in stems]
-
-
-def _named(file: Path, stem: str, tensors: Mapping[str, Tensor], allowed: tuple[int, ...]) -> _Named:
-    name = _member(stem, "weight")
-    weight, bias = tensors[name], tensors.get(_member(stem, "bias"))
-    if weight.ndim not in allowed or not weight.numel():
-        raise UserError(
-            f"{file}: the weight '{name}' has shape {_size(weight)}, but a fully connected layer is a 2-D matrix "
-            "(out, in) of at least one number; networks with convolutions or other layers cannot be read, so rewrite "
-            "it as fully connected layers."
-        )
-    if bias is not None and bias.shape != weight.shape[:-1]:
-        raise UserError(
-            f"{file}: the bias '{_member(stem, 'bias')}' has shape {_size(bias)}, but the weight '{name}' "
-            f"{_size(weight)} needs {_size(weight[..., 0])}; save the layer again."
-        )
-    bias = None if bias is None else _numbers(file, _member(stem, "bias"), bias)
-    return _Named(stem, _numbers(file, name, weight), bias)
-
-
-def _numbers(file: Path, name: str, tensor: Tensor) -> Tensor:
-    """Finite numbers of float32 or float64 in memory of their own."""
-    if tensor.dtype not in _FLOATS or tensor.layout != torch.strided or tensor.is_meta:
-        given, remedy = (
-            (_word(tensor.dtype), "float") if tensor.dtype not in _FLOATS else ("sparse or absent", "to_dense")
-        )
-        raise UserError(
-            f"{file}: the tensor '{name}' holds {given} numbers, but {', '.join(map(_word, _FLOATS))} are read; "
-            f"convert it, for example with tensor.{remedy}(), and save again."
-        )
-    wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
-    bad = wide.numel() - int(torch.isfinite(wide).sum())
-    if bad:
-        raise UserError(
-            f"{file}: the tensor '{name}' holds {bad} of {wide.numel()} numbers that are NaN or infinite, but all must "
-            "be finite; save the network from before it diverged."
-        )
-    return _own(wide)
-
-
-def _ordered(file: Path, layers: list[_Named], in_order: bool) -> list[_Named]:
-    """By the numbers in the names where these alone differ, else as the file or the sizes have it."""
-    families: dict[str, list[_Named]] = {}
-    for layer in layers:
-        families.setdefault(re.sub(r"\d+", "#", layer.name), []).append(layer)
-    for family in families.values():
-        family.sort(key=lambda layer: [int(number) for number in re.findall(r"\d+", layer.name)])
-    if len(families) == 1:
-        return next(iter(families.values()))
-    if in_order:
-        return layers
-    orders = _chains(list(families.values()), [])
-    if len(orders) > 1:
-        raise UserError(
-            f"{file}: the layers {', '.join(map(str, layers))} fit together in more than one order; number them in "
-            "their names from the inputs to the outputs, as in 'layers.0.weight', 'layers.1.weight'."
-        )
-    return orders[0] if orders else layers
-
-
-def _chains(families: Sequence[Sequence[_Named]], before: list[_Named]) -> list[list[_Named]]:
-    """The orders whose sizes fit, each family in its own order; two are enough to know that there are several."""
-    if not any(families):
-        return [before]
-    found: list[list[_Named]] = []
-    for i, family in enumerate(families):
-        if family and (not before or before[-1].sizes[1] == family[0].sizes[0]):
-            rest = [*families[:i], family[1:], *families[i + 1 :]]
-            found += _chains(rest, [*before, family[0]])
-        if len(found) > 1:
-            break
-    return found
-
-
-def _chained(file: Path, layers: list[_Named]) -> list[_Named]:
-    for lower, upper in itertools.pairwise(layers):
-        if lower.weight.shape[:-2] != upper.weight.shape[:-2]:
-            raise UserError(
-                f"{file}: {lower} and {upper} hold different numbers of networks; save the population again."
-            )
-        if lower.sizes[1] != upper.sizes[0]:
-            raise UserError(
-                f"{file}: the layers {lower} and {upper} do not follow each other: the first gives {lower.sizes[1]} "
-                f"nodes and the second takes {upper.sizes[0]}, but the two must be equal; save one plain stack of "
-                "layers, in order."
-            )
-    return layers
-
-
-def _stacked(layers: list[_Named]) -> list[Layer]:
-    """Layers with an axis of networks, of one precision, and all with a bias if any has one."""
-    biases = [layer.bias for layer in layers if layer.bias is not None]
-    double = any(tensor.dtype == torch.float64 for tensor in (*biases, *(layer.weight for layer in layers)))
-    dtype = torch.float64 if double else torch.float32
-    stacked = []
-    for _, weight, bias in layers:
-        if bias is None and biases:
-            bias = torch.zeros(weight.shape[:-1])
-        weight = weight if weight.ndim == 3 else weight.unsqueeze(0)
-        stacked.append(Layer(weight.to(dtype), None if bias is None else bias.to(dtype).reshape(weight.shape[:2])))
-    return stacked
-
-
 def _seeds(file: Path, seeds: Tensor | None, nets: int) -> Tensor:
     if seeds is None:
         return torch.arange(nets)
     if seeds.dtype != torch.int64 or seeds.shape != (nets,):
         raise UserError(
-            f"{file}: the tensor 'seeds' is {_word(seeds.dtype)} {_size(seeds)}, but int64 ({nets},) is needed, one "
-            "for each network; save the population again."
+            f"{file}: the tensor 'seeds' is {word(seeds.dtype)} {tuple(seeds.shape)}, but int64 ({nets},) is needed, "
+            "one for each network; save the population again."
         )
     return seeds.clone()
-
-
-def _own(tensor: Tensor) -> Tensor:
-    return tensor.clone(memory_format=torch.contiguous_format)
-
-
-def _first(*values: float | None) -> float:
-    return next(value for value in values if value is not None)
-
-
-def _member(stem: str, kind: str) -> str:
-    return f"{stem}.{kind}" if stem else kind
-
-
-def _size(tensor: Tensor) -> str:
-    return str(tuple(tensor.shape))
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _brief(error: Exception) -> str:

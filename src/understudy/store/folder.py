@@ -29,6 +29,7 @@ _FILES = (
     "networks.parquet",
     "metrics.parquet",
     "nodes.parquet",
+    "ranks.parquet",
     "weights.safetensors",
     "claims.json",
     "figures",
@@ -51,10 +52,15 @@ class RunFolder:
         self._lock = path / ".lock"
 
     @classmethod
+    def of(cls, out: Path, config: Config) -> RunFolder:
+        """The folder of a configuration, which need not be there."""
+        return cls(out / config["study"] / name(config))
+
+    @classmethod
     @contextmanager
     def open(cls, out: Path, config: Config, need: Callable[[], int]) -> Iterator[RunFolder]:
         """Make or take up the folder of a configuration whose files will take about `need()` bytes."""
-        folder = cls(out / config["study"] / name(config))
+        folder = cls.of(out, config)
         with disk_errors(folder.path):
             folder._claim(config, need)
             if folder.finished and not folder._leftovers():

@@ -1,47 +1,78 @@
-"""Weights of all networks of a run in one safetensors file: `{who}.{group}.layers.{i}.weight`, `…bias`, `…seeds`."""
+"""Weights of all networks of a run in one safetensors file: `{who}.{group}.layers.{i}.weight`, `…bias`, `…seeds`, and
+`{who}.{group}.norms.{i}.mean`, … where they have BatchNorm."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets import Layer, Population
+from understudy.nets import Layer, Norm, Population
 from understudy.store.files import whole
+
+_PARTS: dict[str, type[Layer] | type[Norm]] = {"layers": Layer, "norms": Norm}
 
 
 def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> None:
     tensors: dict[str, Tensor] = {}
     slopes: dict[str, float] = {}
+    kinds: dict[str, dict[str, Any]] = {}
     for who, groups in weights.items():
         for g, population in enumerate(groups):
-            slopes[f"{who}.{g}"] = population.slope
-            tensors[f"{who}.{g}.seeds"] = population.seeds.cpu().clone()
-            for i, (weight, bias) in enumerate(population.layers):
-                tensors[f"{who}.{g}.layers.{i}.weight"] = weight.detach().cpu().clone().contiguous()
-                if bias is not None:
-                    tensors[f"{who}.{g}.layers.{i}.bias"] = bias.detach().cpu().clone().contiguous()
+            stem = f"{who}.{g}"
+            slopes[stem] = population.slope
+            if not population.shape.dense:
+                kinds[stem] = {"image": population.image, "norm_first": population.norm_first}
+            tensors[f"{stem}.seeds"] = population.seeds.cpu().clone()
+            for kind in _PARTS:
+                for i, part in enumerate(getattr(population, kind)):
+                    named = {f"{stem}.{kind}.{i}.{name}": tensor for name, tensor in part._asdict().items()}
+                    tensors |= {
+                        name: tensor.detach().cpu().clone().contiguous()
+                        for name, tensor in named.items()
+                        if tensor is not None
+                    }
+    # One entry: safetensors puts several in any order, and the same weights are to be the same bytes.
+    said = {"slopes": slopes, "kinds": kinds} if kinds else slopes
     with whole(path) as temporary:
-        # One entry: safetensors puts several in any order, and the same weights are to be the same bytes.
-        save_file(tensors, temporary, metadata={"slopes": json.dumps(slopes)})
+        save_file(tensors, temporary, metadata={"slopes": json.dumps(said)})
 
 
 def read_weights(path: Path, who: str) -> list[Population]:
     populations: list[Population] = []
     with safe_open(path, "pt") as file:
-        names, slopes = set(file.keys()), json.loads((file.metadata() or {}).get("slopes", "{}"))
+        names, said = set(file.keys()), json.loads((file.metadata() or {}).get("slopes", "{}"))
+        slopes, kinds = (said["slopes"], said["kinds"]) if "kinds" in said else (said, {})
         while (stem := f"{who}.{len(populations)}") + ".seeds" in names:
-            layers: list[Layer] = []
-            while (weight := f"{stem}.layers.{len(layers)}.weight") in names:
-                bias = weight.removesuffix("weight") + "bias"
-                layers.append(Layer(file.get_tensor(weight), file.get_tensor(bias) if bias in names else None))
-            populations.append(Population(tuple(layers), file.get_tensor(f"{stem}.seeds"), slopes.get(stem, 0.0)))
+            layers, norms = (_read(file, names, f"{stem}.{kind}", make) for kind, make in _PARTS.items())
+            kind = kinds.get(stem, {})
+            image = kind.get("image")
+            populations.append(
+                Population(
+                    tuple(layers),
+                    file.get_tensor(f"{stem}.seeds"),
+                    slopes.get(stem, 0.0),
+                    tuple(norms),
+                    kind.get("norm_first", False),
+                    None if image is None else (image[0], image[1]),
+                )
+            )
         if not populations:
             kept = sorted({name.rsplit(".layers", 1)[0].rsplit(".", 1)[0] for name in names if ".layers." in name})
             raise UserError(f"{path}: has no weights of {who}; it holds those of {', '.join(kept)}")
     return populations
+
+
+def _read(file: Any, names: set[str], stem: str, make: type[Any]) -> list[Any]:
+    """The layers, or the norms, under a name."""
+    parts: list[Any] = []
+    while f"{stem}.{len(parts)}.{make._fields[0]}" in names:
+        of = [f"{stem}.{len(parts)}.{field}" for field in make._fields]
+        parts.append(make._make(file.get_tensor(name) if name in names else None for name in of))
+    return parts

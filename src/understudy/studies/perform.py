@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from understudy._errors import UserError
 from understudy.report.progress import Progress, Standing, Watcher
 from understudy.store import Run
 from understudy.store.environment import environment
@@ -22,6 +23,7 @@ from understudy.store.keeper import Keeper
 from understudy.store.tables import write_table
 from understudy.store.weights import read_weights, write_weights
 from understudy.studies.ctrl_c import CtrlC
+from understudy.studies.ranks import add_mean_ranks
 from understudy.studies.study import Experiment, Study
 from understudy.studies.tell import tell
 
@@ -37,7 +39,7 @@ _MOMENT = 2.0
 def perform(study: Study, out: Path, watcher: Watcher) -> Run:
     """Run a study in its folder under `out`, from wherever it stopped; a finished one is only read."""
     study = study.resolved()
-    experiment = cache(partial(_experiment, study))
+    experiment = cache(lambda: _experiment(study, [_first(study, need, out, watcher) for need in study.needs()]))
     with RunFolder.open(out, study.config(), lambda: _need(experiment())) as folder:
         if not folder.finished:
             made_with = environment(study.device)
@@ -49,19 +51,30 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
         return Run(folder.path)
 
 
-def plan(study: Study) -> tuple[Experiment, list[str], Plan]:
+def _first(study: Study, need: Study, out: Path, watcher: Watcher) -> Run:
+    watcher.say(f"{study.name} starts from {need.command()}")
+    return perform(need, out, watcher)
+
+
+def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan]:
     """How a study would be carried out here, with what sets each group apart; nothing is trained or written."""
     study = study.resolved()
-    experiment = _experiment(study)
+    runs = []
+    for need in study.needs():
+        folder = RunFolder.of(out, need.resolved().config())
+        if not folder.finished:
+            raise UserError(f"{study.name} starts from another run, which is not in {out}; first {need.command()}")
+        runs.append(Run(folder.path))
+    experiment = _experiment(study, runs)
     return experiment, _group_labels(experiment), _training(study, experiment).plan
 
 
-def _experiment(study: Study) -> Experiment:
+def _experiment(study: Study, runs: Sequence[Run]) -> Experiment:
     """Made by one thread: networks are too small to share out, and threads that wait for each other are slow."""
     from understudy.training.workers import one_thread_each
 
     with one_thread_each():
-        return study.experiment()
+        return study.after(*runs)
 
 
 def _need(experiment: Experiment) -> int:
@@ -82,9 +95,10 @@ def _training(study: Study, experiment: Experiment) -> Training:
         experiment.groups,
         experiment.optimiser,
         steps=experiment.steps,
-        objective=experiment.objective,
         device=study.device,
         pairs=experiment.pairs,
+        ranks=experiment.ranks,
+        tf32=study.dtype == "tf32",
     )
 
 
@@ -99,7 +113,8 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
     watcher.start(folder.path, training.epoch, experiment.epochs)
     first = training.epoch
     unsaid: list[Callable[[], Progress]] = []
-    with Keeper(folder, _TABLES, training.epoch if before else None) as keeper, CtrlC() as ctrl_c:
+    tables = (*_TABLES, "ranks") if experiment.ranks else _TABLES
+    with Keeper(folder, tables, training.epoch if before else None) as keeper, CtrlC() as ctrl_c:
         while before is None or training.epoch < experiment.epochs:
             start = time.monotonic()
             if before is None:
@@ -193,5 +208,7 @@ def _finish(
         weights[f"epoch.{epoch}"] = read_weights(folder.progress / f"weights-{epoch:06}.safetensors", f"epoch.{epoch}")
     write_weights(folder.path / "weights.safetensors", weights | _named(training))
     write_json(folder.path / "environment.json", made_with)
+    if experiment.ranks:
+        add_mean_ranks(folder.path)
     tell(study, Run(folder.path))
     folder.finish()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from understudy.report.story import Story
     from understudy.store import Claim, Run
-    from understudy.training import Group, Objective, Optimiser
+    from understudy.training import Group, Optimiser
 
 FORMAT = 2
 """Goes up whenever the same options would give another result, so that old runs keep their own folders."""
@@ -28,8 +28,9 @@ class Experiment:
     optimiser: Optimiser
     epochs: int
     steps: int
-    objective: Objective | None = None
     pairs: bool = False
+    ranks: frozenset[int] = frozenset()
+    """Epochs at which the rank of the final winners is wanted (`mean_rank` among the metrics)."""
     keep: frozenset[int] = frozenset()
     """Epochs whose weights are kept, beside the first and the last."""
 
@@ -46,8 +47,8 @@ class Study:
 
     seeds: int = 32
     """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
-    dtype: Literal["float32", "float64"] = "float32"
-    """Numbers to train with."""
+    dtype: Literal["float32", "tf32", "float64"] = "float32"
+    """Numbers to train with; tf32 is float32 whose products a card may round to 11 bits, which is faster."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train: auto takes a CUDA card where there is one."""
 
@@ -62,6 +63,14 @@ class Study:
 
     def check(self) -> None:
         """Refuse options that cannot be, before anything is written."""
+
+    def needs(self) -> tuple[Study, ...]:
+        """Studies whose runs this one starts from: they are made first, or taken from where they lie."""
+        return ()
+
+    def after(self, *runs: Run) -> Experiment:
+        """What to train, given the runs that it needs."""
+        return self.experiment()
 
     def experiment(self) -> Experiment:
         raise AssertionError(f"{type(self).__name__} trains nothing")
@@ -106,7 +115,7 @@ class Study:
     def torch_dtype(self) -> torch.dtype:
         import torch
 
-        return {"float32": torch.float32, "float64": torch.float64}[self.dtype]
+        return torch.float64 if self.dtype == "float64" else torch.float32
 
     def command(self) -> str:
         """What to type to make the same run again."""

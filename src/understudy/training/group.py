@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.data import Source
+from understudy.data import Labelled, Source
 from understudy.nets import Population
+from understudy.training.objectives import Objective, SquaredError
 from understudy.training.packing import Packing, State
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Students of one shape, each with the teacher at the same place, and where their inputs come from."""
+    """Students of one shape, each with the teacher at the same place, where their inputs come from, and their task."""
 
     students: Population
     teacher: Population
     data: Source
+    objective: Objective = field(default_factory=SquaredError)
+    labelled: bool = False
+    """Whether students learn the labels of the data instead of their teacher, which they are then only compared with:
+    as they were before training, if there is no other."""
 
     def __post_init__(self) -> None:
-        ours, theirs = self.students.sizes, self.teacher.sizes
-        if len(self.students) != len(self.teacher):
-            raise UserError(f"{len(self.students)} students were given {len(self.teacher)} teachers; give one each")
-        for name, mine, other in (("inputs", ours[0], theirs[0]), ("outputs", ours[-1], theirs[-1])):
+        ours, theirs = self.students, self.teacher
+        if len(ours) != len(theirs):
+            raise UserError(f"{len(ours)} students were given {len(theirs)} teachers; give one each")
+        for name, mine, other in (
+            ("inputs", ours.inputs, theirs.inputs),
+            ("outputs", ours.sizes[-1], theirs.sizes[-1]),
+        ):
             if mine != other:
                 raise UserError(f"students have {mine} {name} and their teachers {other}; they must be equal")
-        if len(ours) != len(theirs):
+        if ours.shape.maps != theirs.shape.maps:
             raise UserError(
-                f"students have {len(ours) - 1} layers and their teachers {len(theirs) - 1}; make them equal"
+                f"students have {_depth(ours)} and their teachers {_depth(theirs)}; make them equal: each layer is "
+                "compared with one"
             )
-        if self.data.dim != ours[0]:
-            raise UserError(f"the data has {self.data.dim} inputs and the networks {ours[0]}; they must be equal")
+        if len(ours.layers) != len(theirs.layers):
+            raise UserError(
+                f"students have {len(ours.layers)} layers and their teachers {len(theirs.layers)}; make them equal"
+            )
+        if self.data.dim != ours.inputs:
+            raise UserError(f"the data has {self.data.dim} inputs and the networks {ours.inputs}; they must be equal")
+        if self.labelled and not isinstance(self.data, Labelled):
+            raise UserError(f"{type(self.data).__name__} has no labels to learn; give data with labels, or a teacher")
+        if isinstance(self.data, Labelled) and self.data.classes != ours.sizes[-1]:
+            raise UserError(
+                f"the data has {self.data.classes} classes and the networks {ours.sizes[-1]} outputs; make them equal"
+            )
+
+
+def _depth(networks: Population) -> str:
+    return f"{len(networks.shape.maps)} convolutions" if networks.image else f"{len(networks.layers)} linear layers"
 
 
 class Members:
@@ -44,7 +67,7 @@ class Members:
         students = group.students.to(device)
         self.teacher = group.teacher.to(device, dtype=group.students.dtype)
         self.teacher_id = id(group.teacher)
-        self.data = group.data
+        self.data, self.objective, self.labelled = group.data, group.objective, group.labelled
         self.engine, self.quick = "batched", False
         """Which engine takes its steps, and whether the quick way to look at it will do."""
         self.first = first
@@ -52,8 +75,8 @@ class Members:
         self.packing = Packing(students.shape)
         like = students.layers[0].weight
         kept = tuple(self.packing.empty(len(students), like) for _ in range(slots))
-        self.state = State(self.packing.blocks(students), kept)
-        self.students = self.packing.population(self.state.blocks, students.seeds)
+        self.state = State(self.packing.blocks(students), kept, self.packing.running(students))
+        self.students = self.packing.population(self.state.blocks, students.seeds, self.state.running)
         """As they are at any time: the state itself, seen as networks."""
         self.seeds: list[int] = group.students.seeds.tolist()
         self.like = _first_alike(group.teacher, group.students.seeds)
@@ -65,7 +88,8 @@ class Members:
 
 def _first_alike(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
     """By seed and the bytes of all parameters."""
-    numbers = torch.cat([p.flatten(1) for layer in teacher.layers for p in layer if p is not None], dim=1)
+    parts = [part for parts in (*teacher.layers, *teacher.norms) for part in parts if part is not None]
+    numbers = torch.cat([part.flatten(1) for part in parts], dim=1)
     rows = numbers.cpu().contiguous().view(torch.uint8).numpy()
     first: dict[tuple[int, bytes], int] = {}
     return [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.data import Source
+from understudy.data import Labelled, Source
 from understudy.nets import Population
 from understudy.training.engines import ENGINES, choose, cpu_looking, looking, resident
 from understudy.training.group import Group, Members, Part
@@ -29,46 +29,11 @@ from understudy.training.plan import (
     refuse_too_many,
     splits,
 )
-from understudy.training.probe import Look, looked, loss, quick_look, read
+from understudy.training.probe import looked, loss, quick_look, read
 from understudy.training.problem import Problem
-from understudy.training.records import METRICS, NODES, joined, metric_rows, node_rows
+from understudy.training.records import METRICS, NODES, Records, joined, made_rows
 from understudy.training.samples import Samples
-from understudy.training.workers import Lanes, brought, sent, side_by_side
-
-
-class Records:
-    """The rows that one look at all networks adds to the two tables: made when they are first asked for.
-
-    That is best done by another thread than the one that trains, which can go on meanwhile.
-    """
-
-    def __init__(
-        self, rows: Sequence[Callable[[], tuple[pa.Table, pa.Table]]], alive: Callable[[], Bool[Tensor, "all"]]
-    ) -> None:
-        self._rows, self._alive = tuple(rows), alive
-
-    def tables(self) -> dict[str, pa.Table]:
-        return {"metrics": self.metrics, "nodes": self.nodes}
-
-    @property
-    def metrics(self) -> pa.Table:
-        return self._made[0]
-
-    @property
-    def nodes(self) -> pa.Table:
-        return self._made[1]
-
-    @property
-    def alive(self) -> Bool[Tensor, "all"]:
-        """Which networks had not diverged."""
-        return self._alive()
-
-    @cached_property
-    def _made(self) -> tuple[pa.Table, pa.Table]:
-        made = [rows() for rows in self._rows]
-        self._rows = ()  # and what they were made of
-        return joined([metrics for metrics, _ in made], METRICS), joined([nodes for _, nodes in made], NODES)
-
+from understudy.training.workers import Lanes, brought, products, sent, side_by_side
 
 Job = tuple[Part, Int[Tensor, "piece"]]
 """A piece of the work of an epoch: some networks of a part, by their place in it."""
@@ -84,18 +49,23 @@ class Training:
         optimiser: Optimiser,
         *,
         steps: int,
-        objective: Objective | None = None,
         stops: Sequence[int] | None = None,
         engine: str | None = None,
         device: torch.device | str = "cpu",
         pairs: bool = False,
+        ranks: Collection[int] = (),
+        tf32: bool = False,
         memory: int | None = None,
     ) -> None:
-        """`engine`: none takes the fastest that suits. `memory`: bytes that may be used; none takes what is free."""
+        """`engine`: none takes the fastest that suits. `memory`: bytes that may be used; none takes what is free.
+
+        `ranks`: epochs at which every student's place is recorded. `tf32`: whether a card may round the factors of
+        float32 products to 11 bits, as its fastest multipliers do.
+        """
         if steps < 1:
             raise UserError(f"steps: {steps} was given; an epoch has 1 step or more")
         self.device = torch.device(device)
-        self.optimiser, self.objective, self.steps, self.pairs = optimiser, objective or SquaredError(), steps, pairs
+        self.optimiser, self.steps, self.pairs, self.ranks, self.tf32 = optimiser, steps, pairs, ranks, tf32
         self.epoch = 0
         count = sum(len(g.students) for g in groups)
         self.stops = torch.full((count,), torch.iinfo(torch.int64).max) if stops is None else torch.tensor(stops)
@@ -105,21 +75,25 @@ class Training:
         for group in groups:
             if optimiser.batch is not None and group.data.train < optimiser.batch:
                 raise UserError(f"{group.data.train} training samples are fewer than a batch of {optimiser.batch}")
+            if group.students.norms and optimiser.batch == 1:
+                raise UserError("batch: 1 was given; BatchNorm needs batches of 2 samples or more")
         free = available(self.device) if memory is None else memory
         refuse_too_many(groups, optimiser, free)
         firsts = [sum(len(g.students) for g in groups[:i]) for i in range(len(groups))]
         self.members = [Members(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
         for member in self.members:
             like = member.state.blocks[0]
-            member.engine = engine or choose(member.packing, self.objective, optimiser, like)
-            on_card = looking.suits(member.students, member.teacher.sizes[1], self.objective)
-            member.quick = on_card or cpu_looking.suits(member.students, self.objective)
+            member.engine = engine or choose(member.packing, member.objective, optimiser, like)
+            on_card = looking.suits(member.students, member.teacher.sizes[1], member.objective)
+            alike = member.teacher.shape.dense and not isinstance(member.data, Labelled)
+            on_card = alike and on_card
+            member.quick = on_card or (alike and cpu_looking.suits(member.students, member.objective))
             if member.engine == "resident":
                 resident.prepare(member.packing, optimiser, like)
             if on_card:
                 looking.prepare(member.students, member.teacher.sizes[1])
         self.plan: Plan = planned(self.members, optimiser, steps, self.device, free)
-        self.samples = Samples(self.objective, self.device)
+        self.samples = Samples(self.device)
         # Where the networks are: to ask which of them go on would be to wait for the card.
         self._marks = torch.full((count,), -1, device=self.device)
         self._losses = torch.full((count,), torch.nan, dtype=torch.float64, device=self.device)
@@ -159,6 +133,8 @@ class Training:
         """Of the steps, and of the looks where it is another."""
         numbers = ", ".join(sorted({str(m.students.dtype).removeprefix("torch.") for m in self.members}))
         split = self.device.type == "cuda" and any(m.quick and m.students.dtype == torch.float32 for m in self.members)
+        if self.tf32 and self.device.type == "cuda" and numbers == "float32":
+            return "float32, products in TF32 (11 bits)"
         return numbers + (", looked at in 3xTF32 (about 21 bits)" if split else "")
 
     def populations(self) -> list[Population]:
@@ -168,6 +144,10 @@ class Training:
 
     def advance(self) -> None:
         """One epoch of every network that has neither diverged nor come to its stop."""
+        with products(self.tf32):
+            self._advance()
+
+    def _advance(self) -> None:
         self.epoch += 1
         # Of a card, as of the epoch before the last: it has always been given an epoch to do. Who has diverged since
         # takes his steps in vain.
@@ -206,7 +186,7 @@ class Training:
         member, where, inside = part.member, sent(part.which[piece], self.device), sent(piece, self.device)
         problem = Problem(
             member.packing,
-            self.objective,
+            member.objective,
             self.optimiser,
             self.samples.inputs(part, self.epoch),
             self.samples.targets(part, self.epoch),
@@ -242,7 +222,11 @@ class Training:
 
     def probe(self) -> Records:
         """Look at every network that still goes, or has just come to its stop."""
-        rows: list[tuple[int, Callable[[], tuple[pa.Table, pa.Table]]]] = []
+        with products(self.tf32):
+            return self._probe()
+
+    def _probe(self) -> Records:
+        rows: list[tuple[int, Callable[[], dict[str, pa.Table]]]] = []
         for wave in self.plan.waves:
             if self.epoch == 0:
                 self._first_loss(wave)
@@ -251,13 +235,14 @@ class Training:
                 if part.member.quick:
                     self.samples.answers(part)
                 self.samples.evaluation(part)
+                self.samples.labels(part)
                 jobs += self._jobs(part, looked_at(part.member, self.device))
             rows += self._abreast(self._look, jobs)
             self._leave()
         rows.sort(key=lambda row: row[0])
         return Records([make for _, make in rows], self._ask())
 
-    def _look(self, job: Job) -> tuple[int, Callable[[], tuple[pa.Table, pa.Table]]]:
+    def _look(self, job: Job) -> tuple[int, Callable[[], dict[str, pa.Table]]]:
         """The first network of a piece, and what makes the rows of all."""
         part, piece = job
         member, where, inside = part.member, sent(part.which[piece], self.device), sent(piece, self.device)
@@ -266,12 +251,15 @@ class Training:
         if member.quick:
             look = quick_look(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
         else:
-            look = looked(read(student, teacher, x[sets], self.objective))
+            labels = self.samples.labels(part)
+            here = None if labels is None else labels[sets]
+            look = looked(read(student, teacher, x[sets], member.objective, here, member.labelled))
         ids = where + member.first
         self._mark(ids, ~look.loss.isfinite(), torch.full_like(ids, self.epoch * self.steps))
         known = brought((self._marks[ids] < 0, self._losses[ids]), self.device)
         networks = member.ids[part.which[piece]]
-        return int(networks[0]), partial(_rows, networks, self.epoch, known, look, self.pairs)
+        ranked = self.epoch in self.ranks
+        return int(networks[0]), partial(made_rows, networks, self.epoch, known, look, self.pairs, ranked)
 
     def _first_loss(self, wave: Sequence[Part]) -> None:
         """Before the first step the training loss is that over the whole training set."""
@@ -279,14 +267,15 @@ class Training:
             (part, piece) for part in wave for piece in splits(part.which, plainly_at_once(part.member, self.device))
         ]
         for part in wave:
-            self.samples.inputs(part, epoch=1)
+            self.samples.targets(part, epoch=1)
 
         def measure(job: tuple[Part, Int[Tensor, "some"]]) -> Tensor:
             part, piece = job
             member, where = part.member, piece.to(self.device)
             inside = torch.searchsorted(part.which, piece).to(self.device)
             x = self.samples.inputs(part, epoch=1)[part.set_of[inside]]
-            return loss(member.students[where], member.teacher[where], x, self.objective)
+            wanted = self.samples.targets(part, epoch=1)[part.teacher_of[inside]]
+            return loss(member.students[where], x, wanted, member.objective)
 
         for (part, piece), each in zip(jobs, side_by_side(measure, jobs, self.device), strict=True):
             self._losses[part.member.ids[piece].to(self.device)] = each
@@ -314,20 +303,6 @@ class Training:
 
 def _widest_first(parts: Sequence[Part]) -> list[Part]:
     return sorted(parts, key=lambda part: -part.member.packing.numbers)
-
-
-def _rows(
-    networks: Int[Tensor, "some"],
-    epoch: int,
-    known: Callable[[], tuple[Bool[Tensor, "some"], Float[Tensor, "some"]]],
-    look: Look,
-    pairs: bool,
-) -> tuple[pa.Table, pa.Table]:
-    """Of the networks that are alive."""
-    alive, train_loss = known()
-    which = torch.nonzero(alive).flatten()
-    reading, networks = look.reading().pick(which), networks[which]
-    return metric_rows(networks, epoch, train_loss[which], reading), node_rows(networks, epoch, reading, pairs)
 
 
 def _means(losses: Float[Tensor, "net step"]) -> Float[Tensor, "net"]:
@@ -363,12 +338,11 @@ def train(
 ) -> Trained:
     """Train students (one population, or one a shape) against their teacher, looking at them after every epoch."""
     several = [students] if isinstance(students, Population) else list(students)
-    groups = [Group(population, teacher, data) for population in several]
+    groups = [Group(population, teacher, data, objective or SquaredError()) for population in several]
     training = Training(
         groups,
         optimiser,
         steps=steps,
-        objective=objective,
         stops=stops,
         device=device,
         pairs=pairs,

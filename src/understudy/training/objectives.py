@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -72,7 +72,7 @@ class CrossEntropy:
     def target(self, teacher: Float[Tensor, "*batch out"]) -> Float[Tensor, "*batch out"]:
         if self.soft:
             return teacher.softmax(-1)
-        return torch.zeros_like(teacher).scatter_(-1, teacher.argmax(-1, keepdim=True), 1.0)
+        return one_hot(teacher.argmax(-1), teacher.shape[-1], teacher.dtype)
 
     def losses(
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
@@ -88,3 +88,9 @@ class CrossEntropy:
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "..."]:
         return self.losses(output, target)
+
+
+def one_hot(labels: Int[Tensor, "*batch"], classes: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:
+    """1 at the label, 0 elsewhere."""
+    zeros = torch.zeros(*labels.shape, classes, dtype=dtype, device=labels.device)
+    return zeros.scatter_(-1, labels.unsqueeze(-1), 1.0)

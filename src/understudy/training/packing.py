@@ -1,4 +1,4 @@
-"""Parameters as blocks, one a weight matrix or bias: what optimisers, engines and checkpoints work on."""
+"""Parameters as blocks, one a weight, bias, scale or shift: what optimisers, engines and checkpoints work on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy.nets import Layer, Population, Shape
+from understudy.nets import Layer, Norm, Population, Shape
 
 ALIGN = 16
 """Every matrix of every network starts on a multiple of this many numbers.
@@ -28,68 +28,108 @@ def padded(count: int) -> int:
 
 @dataclass(frozen=True)
 class Packing:
-    """The blocks of networks of one shape: weight, bias, weight, bias, … each network's numbers followed by zeros."""
+    """The blocks of networks of one shape: weight, bias, weight, bias, … then scale, shift, … of BatchNorm.
+
+    Each network's numbers are followed by zeros.
+    """
 
     shape: Shape
 
     @cached_property
     def sizes(self) -> tuple[tuple[int, ...], ...]:
-        pairs = zip(self.shape.sizes, self.shape.sizes[1:], strict=False)
-        both = [((out, into), (out,)) for into, out in pairs]
-        return tuple(size for pair in both for size in (pair if self.shape.bias else pair[:1]))
+        """Of the parameters."""
+        pairs = [(size, size[:1]) for size in self.shape.weights]
+        layers = tuple(size for pair in pairs for size in (pair if self.shape.bias else pair[:1]))
+        return layers + (self.buffers if self.shape.affine else ())
+
+    @cached_property
+    def buffers(self) -> tuple[tuple[int, ...], ...]:
+        """Of the running statistics, mean, variance, mean, variance, … which no optimiser touches."""
+        return tuple((nodes,) for nodes in self.shape.sizes[1:-1] for _ in range(2)) if self.shape.norm else ()
 
     @property
     def numbers(self) -> int:
-        """How many numbers a network takes."""
+        """How many numbers the parameters of a network take."""
         return sum(padded(math.prod(size)) for size in self.sizes)
 
     def empty(self, nets: int, like: Tensor) -> tuple[Block, ...]:
-        return tuple(like.new_zeros(nets, padded(math.prod(size))) for size in self.sizes)
+        return _empty(self.sizes, nets, like)
 
     def layers(self, blocks: tuple[Block, ...]) -> tuple[Layer, ...]:
         """Views of the blocks: what is written to them is written to the blocks."""
-        views = [block[:, : math.prod(size)].unflatten(1, size) for block, size in zip(blocks, self.sizes, strict=True)]
+        views = _views(blocks, self.sizes)
         if not self.shape.bias:
-            return tuple(Layer(weight, None) for weight in views)
+            return tuple(Layer(weight, None) for weight in views[: len(self.shape.weights)])
+        views = views[: 2 * len(self.shape.weights)]
         return tuple(Layer(weight, bias) for weight, bias in zip(views[0::2], views[1::2], strict=True))
 
-    def population(self, blocks: tuple[Block, ...], seeds: Int[Tensor, "net"]) -> Population:
-        return Population(self.layers(blocks), seeds, self.shape.slope)
+    def norms(self, blocks: tuple[Block, ...], running: tuple[Block, ...]) -> tuple[Norm, ...]:
+        """Views too, of running statistics and of the parameters beside them."""
+        held = _views(running, self.buffers)
+        affine = _views(blocks, self.sizes)[-len(held) :] if held and self.shape.affine else [None] * len(held)
+        return tuple(map(Norm, held[0::2], held[1::2], affine[0::2], affine[1::2]))
+
+    def population(
+        self, blocks: tuple[Block, ...], seeds: Int[Tensor, "net"], running: tuple[Block, ...] = ()
+    ) -> Population:
+        norms = self.norms(blocks, running)
+        return Population(
+            self.layers(blocks), seeds, self.shape.slope, norms, self.shape.norm == "before", self.shape.image
+        )
 
     def blocks(self, population: Population) -> tuple[Block, ...]:
         """A copy of the population's parameters."""
-        blocks = self.empty(len(population), population.layers[0].weight)
-        for into, layer in zip(self.layers(blocks), population.layers, strict=True):
-            into.weight.copy_(layer.weight)
-            if into.bias is not None and layer.bias is not None:
-                into.bias.copy_(layer.bias)
-        return blocks
+        return self._copied(population)[0]
+
+    def running(self, population: Population) -> tuple[Block, ...]:
+        """A copy of the population's running statistics."""
+        return self._copied(population)[1]
+
+    def _copied(self, population: Population) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+        nets, like = len(population), population.layers[0].weight
+        blocks, running = self.empty(nets, like), _empty(self.buffers, nets, like)
+        into = (*self.layers(blocks), *self.norms(blocks, running))
+        for views, tensors in zip(into, (*population.layers, *population.norms), strict=True):
+            for view, tensor in zip(views, tensors, strict=True):
+                if view is not None and tensor is not None:
+                    view.copy_(tensor)
+        return blocks, running
+
+
+def _empty(sizes: tuple[tuple[int, ...], ...], nets: int, like: Tensor) -> tuple[Block, ...]:
+    return tuple(like.new_zeros(nets, padded(math.prod(size))) for size in sizes)
+
+
+def _views(blocks: tuple[Block, ...], sizes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+    return [block[:, : math.prod(size)].unflatten(1, size) for block, size in zip(blocks, sizes, strict=True)]
 
 
 @dataclass(eq=False)
 class State:
-    """What training changes: the parameters, and what the optimiser keeps of each."""
+    """What training changes: the parameters, what the optimiser keeps of each, and running statistics."""
 
     blocks: tuple[Block, ...]
     slots: tuple[tuple[Block, ...], ...]
+    running: tuple[Block, ...] = ()
 
     def __len__(self) -> int:
         return len(self.blocks[0])
 
     def pick(self, which: Int[Tensor, "some"]) -> State:
         """A copy of some of the networks."""
-        return State(tuple(b[which] for b in self.blocks), tuple(tuple(b[which] for b in slot) for slot in self.slots))
+        blocks, running, *slots = (tuple(b[which] for b in part) for part in (self.blocks, self.running, *self.slots))
+        return State(blocks, tuple(slots), running)
 
     def put(self, which: Int[Tensor, "some"], state: State, only: Bool[Tensor, "some"] | None = None) -> None:
         """Write back what `pick` took out; `only` those, where it says so."""
-        for mine, other in zip((self.blocks, *self.slots), (state.blocks, *state.slots), strict=True):
-            for block, new in zip(mine, other, strict=True):
-                block[which] = new if only is None else torch.where(only.unsqueeze(1), new, block[which])
+        for block, new in zip(self.tensors().values(), state.tensors().values(), strict=True):
+            block[which] = new if only is None else torch.where(only.unsqueeze(1), new, block[which])
 
     def tensors(self) -> dict[str, Tensor]:
         """All of it by name, for a checkpoint."""
         named = {f"block.{i}": b for i, b in enumerate(self.blocks)}
-        return named | {f"slot.{s}.{i}": b for s, slot in enumerate(self.slots) for i, b in enumerate(slot)}
+        named |= {f"slot.{s}.{i}": b for s, slot in enumerate(self.slots) for i, b in enumerate(slot)}
+        return named | {f"running.{i}": b for i, b in enumerate(self.running)}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
         for name, block in self.tensors().items():

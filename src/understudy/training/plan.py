@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -24,9 +23,11 @@ _CARD_SHARE, _CPU_SHARE = 0.8, 0.7
 """Of the memory that is free, what a plan takes."""
 _LOOK = 8 << 30
 """Activations of the networks that are looked at at once on a card, at most."""
+_PASS = 1 << 30
+"""Numbers that the nodes of all networks give in one pass on a card: of more, samples are cut (see `probe.cut`)."""
 _GRID = 65_535
 """Networks that one look on a card can take."""
-_RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "looking": 0.6}
+_RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "autograd": 0.1, "looking": 0.6}
 """About which share of a large product's rate each kind of work reaches: see docs/performance.md."""
 
 
@@ -106,6 +107,8 @@ def at_once(member: Members, optimiser: Optimiser, device: torch.device) -> int:
     each = _state(member, optimiser) // count
     if device.type != "cpu":
         return max(2, min(count, (1 << 30) // each))
+    if member.engine == "autograd":
+        return 1
     if member.engine == "compiled":
         pieces = max(2, -(-count // (64 * cores()))) * cores()  # as many for every core, and none too large
         return -(-count // pieces)
@@ -154,15 +157,16 @@ def _working(wave: Sequence[Part], optimiser: Optimiser, steps: int, device: tor
     trained, looked = [0], [0]
     for part in wave:
         member, count = part.member, len(part)
-        size, sizes = member.state.blocks[0].element_size(), member.students.sizes
+        size, shape = member.state.blocks[0].element_size(), member.students.shape
         each = steps * size  # losses
-        if member.engine == "batched":
+        if member.engine in ("batched", "autograd"):
             # The order of all batches; inputs, targets and outputs of ten steps; what lies between the layers; and
             # where a step is more than its gradient, what the optimiser works out on the way.
             batch = optimiser.batch or member.data.train
             each += steps * 48 * (optimiser.batch or 0)
-            each += batch * (10 * (sizes[0] + 2 * sizes[-1]) + 3 * sum(sizes[1:])) * size
-            each += 0 if optimiser.plain else 5 * member.packing.numbers * size
+            between = (3 if member.engine == "batched" else 8) * shape.activations
+            each += batch * (10 * (shape.inputs + 2 * shape.sizes[-1]) + between) * size
+            each += 0 if optimiser.plain and member.engine == "batched" else 5 * member.packing.numbers * size
         # On a card all pieces are launched at once.
         together = min(count, at_once(member, optimiser, device)) if device.type == "cpu" else count
         trained.append(each * together)
@@ -173,9 +177,11 @@ def _working(wave: Sequence[Part], optimiser: Optimiser, steps: int, device: tor
 
 
 def _look(member: Members) -> int:
-    """Bytes of one network on all samples at once; the first look also sees those of the training."""
-    nodes = member.students.sizes[0] + 3 * sum(member.students.sizes[1:]) + 3 * sum(member.teacher.sizes[1:])
-    return max(member.data.evaluation, member.data.train) * nodes * member.state.blocks[0].element_size()
+    """Bytes of one network on all samples of a pass; the first look also sees those of the training."""
+    numbers = 3 * (member.students.shape.activations + member.teacher.shape.activations)
+    samples = max(member.data.evaluation, member.data.train)
+    together = samples * member.students.inputs + min(samples * numbers, 3 * _PASS)
+    return together * member.state.blocks[0].element_size()
 
 
 def _cut(members: Sequence[Members], waves: int, device: torch.device) -> tuple[tuple[Part, ...], ...]:
@@ -195,8 +201,8 @@ def _data(wave: Sequence[Part]) -> dict[str, int]:
     for part in wave:
         member = part.member
         key = (id(member.data), member.students.dtype)
-        size, (into, *_, out) = member.state.blocks[0].element_size(), member.students.sizes
-        sets, asked = (key, *part.sets), (key, member.teacher_id, *part.teachers)
+        size, into, out = member.state.blocks[0].element_size(), member.students.inputs, member.students.sizes[-1]
+        sets, asked = (key, *part.sets), (key, member.teacher_id, member.objective, member.labelled, *part.teachers)
         named["inputs"][sets] = len(part.sets) * member.data.train * into * size
         named["evaluation"][sets] = len(part.sets) * member.data.evaluation * into * size
         named["targets"][asked] = len(part.teachers) * member.data.train * out * size
@@ -206,9 +212,10 @@ def _data(wave: Sequence[Part]) -> dict[str, int]:
 
 
 def _row(member: Members, optimiser: Optimiser, steps: int, device: torch.device) -> Row:
-    products = [into * out for into, out in pairwise(member.students.sizes)]
-    batch = optimiser.batch or member.data.train
-    matched = sum(m * n for m, n in zip(member.teacher.sizes[1:-1], member.students.sizes[1:-1], strict=True))
+    shape, theirs, batch = member.students.shape, member.teacher.shape, optimiser.batch or member.data.train
+    products, nodes = shape.products, zip(theirs.sizes[1:-1], shape.sizes[1:-1], shape.positions, strict=True)
+    matched = sum(m * n * positions for m, n, positions in nodes)
+    seen = sum(products) + matched + (0 if member.quick else sum(theirs.products))
     piece, count = at_once(member, optimiser, device), len(member)
     return Row(
         count,
@@ -217,7 +224,7 @@ def _row(member: Members, optimiser: Optimiser, steps: int, device: torch.device
         piece,
         -(-count // piece),
         work=2.0 * count * steps * batch * (3 * sum(products) - products[0]),
-        looking=2.0 * count * member.data.evaluation * (sum(products) + matched),
+        looking=2.0 * count * member.data.evaluation * seen,
     )
 
 

@@ -17,13 +17,14 @@ from understudy.measures import (
     fan_out,
     matched_alignment,
     mean_best_correlation,
+    modulated_fan_out,
     recovered_share,
 )
 from understudy.measures.correlation import Side
-from understudy.nets import Population
+from understudy.nets import Layer, Population
 from understudy.training.answers import Answers
 from understudy.training.engines import cpu_looking, looking
-from understudy.training.objectives import Objective
+from understudy.training.objectives import Objective, one_hot
 from understudy.training.workers import brought, each
 
 
@@ -51,6 +52,9 @@ class Reading(NamedTuple):
 
     eval_loss: Float[Tensor, "net"]
     layers: tuple[LayerReading, ...]
+    accuracy: Float[Tensor, "net"] | None = None
+    """Share of the samples whose label is the largest output, where there are labels."""
+    teacher_accuracy: Float[Tensor, "net"] | None = None
 
     def pick(self, which: Int[Tensor, "some"]) -> Reading:
         """The reading of some of the networks."""
@@ -58,31 +62,71 @@ class Reading(NamedTuple):
         return picked
 
 
-def cut(x: Float[Tensor, "net sample in"]) -> tuple[Float[Tensor, "net some in"], ...]:
+_CPU_SAMPLES, _CPU_NUMBERS, _CARD_NUMBERS = 1_000, 1 << 24, 1 << 30
+"""Of one pass: samples at most, and numbers in all layers together."""
+_MODULATED = 1_000
+"""Samples over which the modulation of a node is averaged: each takes a pass back from every output."""
+
+
+def cut(x: Float[Tensor, "net sample in"], *networks: Population) -> tuple[Float[Tensor, "net some in"], ...]:
     """Samples in passes: activations stay in cache on a processor, and make large products on a card."""
-    return x.split(1_000 if x.device.type == "cpu" else 1_000_000, dim=1)
+    each = sum(network.shape.activations for network in networks)
+    if x.device.type == "cpu":
+        return x.split(max(1, min(_CPU_SAMPLES, _CPU_NUMBERS // each)), dim=1)
+    return x.split(max(1, _CARD_NUMBERS // (each * len(x))), dim=1)
 
 
 def loss(
-    student: Population, teacher: Population, x: Float[Tensor, "net sample in"], objective: Objective
+    student: Population,
+    x: Float[Tensor, "net sample in"],
+    target: Float[Tensor, "net sample out"],
+    objective: Objective,
 ) -> Float[Tensor, "net"]:
     """The reported loss over all samples."""
-    parts = [objective.reported(student(part), objective.target(teacher(part))) for part in cut(x)]
+    passes = cut(x, student)
+    targets = target.split([some.shape[1] for some in passes], dim=1)
+    parts = [objective.reported(student(some), wanted) for some, wanted in zip(passes, targets, strict=True)]
     return torch.cat(parts, dim=1).double().mean(1)
 
 
-def read(student: Population, teacher: Population, x: Float[Tensor, "net sample in"], objective: Objective) -> Reading:
-    """Losses and matching of student and teacher networks, paired one to one, of equal depth."""
-    depth = len(student.layers) - 1
+def read(
+    student: Population,
+    teacher: Population,
+    x: Float[Tensor, "net sample in"],
+    objective: Objective,
+    labels: Int[Tensor, "net sample"] | None = None,
+    labelled: bool = False,
+) -> Reading:
+    """Losses and matching of student and teacher networks, paired one to one, of equal depth.
+
+    The loss is that against the labels where students learn those.
+    """
+    depth, passes = len(student.layers) - 1, cut(x, student, teacher)
     correlations = [Correlation() for _ in range(depth)]
-    losses = []
-    for part in cut(x):
+    losses, right = [], []
+    start = 0
+    for part in passes:
         ours, theirs = student.activations(part), teacher.activations(part)
-        losses.append(objective.reported(ours.output, objective.target(theirs.output)))
+        wanted = theirs.output
+        if labels is not None:
+            here = labels[:, start : start + part.shape[1]]
+            right.append(torch.stack([output.argmax(-1) == here for output in (ours.output, theirs.output)]))
+            wanted = one_hot(here, wanted.shape[-1], wanted.dtype) if labelled else wanted
+        losses.append(objective.reported(ours.output, objective.target(wanted)))
         for correlation, t, s in zip(correlations, theirs.hidden, ours.hidden, strict=True):
             correlation.update(t, s)
-    layers = tuple(_layer(student, teacher, i, correlations[i].result()) for i in range(depth))
-    return Reading(torch.cat(losses, dim=1).double().mean(1), layers)
+        start += part.shape[1]
+    fans = _fan_outs(student, x)
+    layers = tuple(_layer(student, teacher, i, correlations[i].result(), fans[i]) for i in range(depth))
+    accuracies = torch.cat(right, dim=2).double().mean(2) if right else (None, None)
+    return Reading(torch.cat(losses, dim=1).double().mean(1), layers, *accuracies)
+
+
+def _fan_outs(student: Population, x: Float[Tensor, "net sample in"]) -> tuple[Float[Tensor, "net node"], ...]:
+    """√E β_kk, which is what a node's output weights are in the highest layer; of channels the outgoing weights."""
+    if student.image or len(student.layers) == 2:
+        return tuple(fan_out(student, layer) for layer in range(len(student.layers) - 1))
+    return modulated_fan_out(student, x[:, :_MODULATED])
 
 
 class Look(NamedTuple):
@@ -106,7 +150,7 @@ def quick_look(
     correlation = Correlation()
     teachers = Side(answers.mean[0][teacher_of], answers.square[0][teacher_of])
     correlation.add(x.shape[1], teachers, Side(found.mean, found.square), found.cross, student.dtype)
-    return looked(Reading(found.loss, (_layer(student, teacher, 0, correlation.result()),)))
+    return looked(Reading(found.loss, (_layer(student, teacher, 0, correlation.result(), fan_out(student, 0)),)))
 
 
 def looked(reading: Reading) -> Look:
@@ -114,9 +158,12 @@ def looked(reading: Reading) -> Look:
 
 
 def _layer(
-    student: Population, teacher: Population, layer: int, rho: Float[Tensor, "net teacher student"]
+    student: Population,
+    teacher: Population,
+    layer: int,
+    rho: Float[Tensor, "net teacher student"],
+    fans: Float[Tensor, "net student"],
 ) -> LayerReading:
-    fans = fan_out(student, layer)
     by_teacher, by_student = best_students(rho), best_teachers(rho)
     return LayerReading(
         mean_best_correlation(rho).double(),
@@ -130,8 +177,8 @@ def _layer(
 def _matched(
     nodes: Population, partners: Population, layer: int, match: Match, fans: Float[Tensor, "net node"]
 ) -> Matched:
-    ours, theirs = nodes.layers[layer], partners.layers[layer]
     if layer == 0:
+        ours, theirs = (Layer(net.layers[0].weight.flatten(2), net.layers[0].bias) for net in (nodes, partners))
         sin, gap = matched_alignment(ours, theirs, match.partner)
     else:
         # Above the first layer nodes live in different spaces, and have no angle.

@@ -5,18 +5,31 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional
 
-from understudy.nets import Layer, Population, activate
+from understudy.nets import EPS, MOMENTUM, Layer, Norm, Population, activate
 from understudy.training.batches import batch_indices
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import SGD, Adam, Optimiser, rates
 
+Parts = list[tuple[Tensor | None, ...]]
+"""Weights and biases of each layer, or what each BatchNorm holds, of one network."""
 
-def _forward(layers: list[tuple[Tensor, Tensor | None]], slope: float, x: Float[Tensor, "sample in"]) -> Tensor:
+
+def _forward(student: Population, layers: Parts, norms: Parts, x: Float[Tensor, "sample in"]) -> Tensor:
+    """In training: running statistics move."""
+    x = x.unflatten(1, (student.sizes[0], *student.image)) if student.image else x
     for i, (weight, bias) in enumerate(layers):
-        x = x @ weight.T if bias is None else x @ weight.T + bias
-        x = activate(x, slope) if i < len(layers) - 1 else x
-    return x
+        assert weight is not None
+        x = functional.conv2d(x, weight, bias) if weight.ndim == 4 else functional.linear(x.flatten(1), weight, bias)
+        if i == len(layers) - 1:
+            return x
+        x = x if student.norm_first else activate(x, student.slope)
+        if norms:
+            mean, variance, scale, shift = norms[i]
+            x = functional.batch_norm(x, mean, variance, scale, shift, True, MOMENTUM, EPS)
+        x = activate(x, student.slope) if student.norm_first else x
+    raise AssertionError("a network has a layer")
 
 
 def _torch_optimiser(optimiser: Optimiser, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
@@ -40,8 +53,12 @@ def reference(
     """Train the one network of a population; returns it, and the reported loss of every step's batch."""
     student = student.to(dtype=torch.float64)
     inputs, target = inputs.double(), target.double()
-    layers = [(w[0].clone(), None if b is None else b[0].clone()) for w, b in student.layers]
-    parameters = [p.requires_grad_() for layer in layers for p in layer if p is not None]
+    layers, norms = (
+        [tuple(None if t is None else t[0].clone() for t in part) for part in parts]
+        for parts in (student.layers, student.norms)
+    )
+    learned = [*(t for part in layers for t in part), *(t for part in norms for t in part[2:])]
+    parameters = [t.requires_grad_() for t in learned if t is not None]
     way = _torch_optimiser(optimiser, parameters, lr=float(rates(optimiser, 1, 1)))
     reported = []
     for step in range(epochs * steps):
@@ -49,10 +66,20 @@ def reference(
         rows: Tensor | slice = slice(None)
         if optimiser.batch is not None:
             rows = batch_indices(student.seeds, step, 1, optimiser.batch, len(inputs))[0, 0]
-        output = _forward(layers, student.slope, inputs[rows])
+        output = _forward(student, layers, norms, inputs[rows])
         way.zero_grad()
         objective.losses(output, target[rows]).mean().backward()
         reported.append(objective.reported(output.detach(), target[rows]).mean())
         way.step()
-    ended = tuple(Layer(w.detach()[None], None if b is None else b.detach()[None]) for w, b in layers)
-    return Population(ended, student.seeds, student.slope), torch.stack(reported)
+    ended, held = (
+        [tuple(None if t is None else t.detach()[None] for t in part) for part in parts] for parts in (layers, norms)
+    )
+    network = Population(
+        tuple(map(Layer._make, ended)),
+        student.seeds,
+        student.slope,
+        tuple(map(Norm._make, held)),
+        student.norm_first,
+        student.image,
+    )
+    return network, torch.stack(reported)

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from understudy.data import Labelled
 from understudy.training.answers import Answers, answered, joined
 from understudy.training.group import Part
-from understudy.training.objectives import Objective
+from understudy.training.objectives import one_hot
 from understudy.training.probe import cut
 from understudy.training.workers import side_by_side
 
@@ -31,8 +32,8 @@ def roomy(like: Tensor, count: int) -> Float[Tensor, "item ..."]:
 class Samples:
     """Inputs a set for each seed, targets a set for each teacher and seed; parts of one source share what they can."""
 
-    def __init__(self, objective: Objective, device: torch.device) -> None:
-        self.objective, self.device = objective, device
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self._kept: dict[tuple[object, ...], tuple[int, Tensor]] = {}
         self._answers: dict[tuple[object, ...], Answers] = {}
 
@@ -54,10 +55,15 @@ class Samples:
         place = {seed: i for i, seed in enumerate(part.sets)}
 
         def answer(network: int) -> Tensor:
-            x = inputs[place[member.seeds[network]]].unsqueeze(0)
-            return torch.cat([self.objective.target(member.teacher[network](some)) for some in cut(x)], dim=1)[0]
+            seed, objective = member.seeds[network], member.objective
+            if member.labelled:
+                assert isinstance(member.data, Labelled)
+                labels = member.data.training_labels(seed, epoch).to(self.device)
+                return objective.target(one_hot(labels, member.data.classes, inputs.dtype))
+            teacher, x = member.teacher[network], inputs[place[seed]].unsqueeze(0)
+            return torch.cat([objective.target(teacher(some)) for some in cut(x, teacher)], dim=1)[0]
 
-        key = ("targets", id(member.data), member.teacher_id, inputs.dtype)
+        key = ("targets", id(member.data), member.teacher_id, inputs.dtype, member.objective, member.labelled)
         seeds = [member.seeds[network] for network in part.teachers]
         return self._once((*key, *part.teachers, *seeds), epoch if member.data.fresh else 0, answer, part.teachers)
 
@@ -70,16 +76,25 @@ class Samples:
             part.sets,
         )
 
+    def labels(self, part: Part) -> Int[Tensor, "set sample"] | None:
+        """Of the evaluation sets, where the data has any."""
+        data = part.member.data
+        if not isinstance(data, Labelled):
+            return None
+        return self._once(
+            ("labels", id(data), *part.sets), 0, lambda seed: data.evaluation_labels(seed).to(self.device), part.sets
+        )
+
     def answers(self, part: Part) -> Answers:
         """What teachers do on the evaluation sets of their networks."""
         member, x = part.member, self.evaluation(part)
         seeds = [member.seeds[network] for network in part.teachers]
-        key = (id(member.data), member.teacher_id, x.dtype, *part.teachers, *seeds)
+        key = (id(member.data), member.teacher_id, x.dtype, member.objective, *part.teachers, *seeds)
         if key not in self._answers:
             place = {seed: i for i, seed in enumerate(part.sets)}
 
             def answer(network: int) -> Answers:
-                return answered(member.teacher[network], x[place[member.seeds[network]]].unsqueeze(0), self.objective)
+                return answered(member.teacher[network], x[place[member.seeds[network]]].unsqueeze(0), member.objective)
 
             self._answers[key] = joined(side_by_side(answer, part.teachers, self.device))
         return self._answers[key]

@@ -31,6 +31,18 @@ def one_thread_each() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+@contextmanager
+def products(tf32: bool) -> Iterator[None]:
+    """Whether a card may multiply float32 numbers as TF32, in matrix products and convolutions alike."""
+    matrices, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matrices.allow_tf32, convolutions.allow_tf32
+    matrices.allow_tf32 = convolutions.allow_tf32 = tf32
+    try:
+        yield
+    finally:
+        matrices.allow_tf32, convolutions.allow_tf32 = before
+
+
 def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
     """work(item) for every item, in order of the items; on a card one after the other, since it is shared."""
     if device.type != "cpu":
@@ -97,8 +109,8 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same tuple of tensors and tuples, every tensor changed."""
-    if isinstance(value, Tensor):
-        return change(value)
+    """The same tuple of tensors and tuples, every tensor changed; nothing stays nothing."""
+    if value is None or isinstance(value, Tensor):
+        return None if value is None else change(value)
     parts = (each(part, change) for part in value)
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

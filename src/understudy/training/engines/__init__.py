@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.training.engines import compiled, resident
-from understudy.training.engines.batched import batched
+from understudy.training.engines import autograd, batched, compiled, resident
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing, State
@@ -30,7 +29,8 @@ class Engine:
 ENGINES: dict[str, Engine] = {
     "compiled": Engine(compiled.compiled, compiled.suits),
     "resident": Engine(resident.resident, resident.suits),
-    "batched": Engine(batched, lambda packing, objective, optimiser, like: True),
+    "batched": Engine(batched.batched, batched.suits),
+    "autograd": Engine(autograd.autograd, autograd.suits),
 }
 """The fastest first."""
 

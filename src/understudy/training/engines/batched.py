@@ -7,12 +7,16 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.nets import Layer, activate, gate
-from understudy.training.batches import batch_indices
-from understudy.training.packing import ALIGN, State, padded
+from understudy.training.engines.chunks import CHUNK, drawn, gathered, in_chunks
+from understudy.training.objectives import Objective
+from understudy.training.optimisers import Optimiser
+from understudy.training.packing import ALIGN, Packing, State, padded
 from understudy.training.problem import Problem
 
-_CHUNK = 10
-"""Steps whose samples are gathered at once: enough to hide the call, few enough to stay in cache."""
+
+def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
+    """Fully connected networks without BatchNorm."""
+    return packing.shape.dense
 
 
 def batched(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
@@ -24,57 +28,14 @@ def batched(problem: Problem, state: State, first: int, count: int) -> Float[Ten
         losses = batched(problem.pick(twice), pair, first, count)[:1]
         state.put(twice[:1], pair.pick(twice[:1]))
         return losses
-    batch, samples = problem.optimiser.batch, problem.inputs.shape[1]
-    if batch is None:
-        every = torch.arange(samples, device=problem.seeds.device).expand(len(problem), count, samples)
-        return _take(problem, state, first, every, chunk=1)
-    return _take(problem, state, first, batch_indices(problem.seeds, first, count, batch, samples), _CHUNK)
-
-
-def _take(
-    problem: Problem, state: State, first: int, indices: Int[Tensor, "net step batch"], chunk: int
-) -> Float[Tensor, "net step"]:
-    nets, count, batch = indices.shape
-    losses = problem.inputs.new_empty(nets, count)
-    work = Workspace(problem, min(chunk, count), batch)
-    graph = None
-    for start in range(0, count, chunk):
-        stop = min(start + chunk, count)
-        if problem.inputs.is_cuda and start == chunk and stop < count:
-            graph = Graph(work, problem, state, first + start, chunk)
-        if graph is not None and stop - start == chunk:
-            graph.replay(indices[:, start:stop])
-        else:
-            work.take(problem, state, first + start, indices[:, start:stop])
-        losses[:, start:stop] = work.reported(problem, stop - start).T
-    return losses
+    indices = drawn(problem, first, count)
+    chunk = CHUNK if problem.optimiser.batch else 1
+    return in_chunks(Workspace(problem, min(chunk, count), indices.shape[2]), problem, state, first, indices, chunk)
 
 
 def _matrices(nets: int, rows: int, columns: int, like: Tensor) -> Float[Tensor, "net row column"]:
     """Room for a matrix a network, each on an aligned address."""
     return like.new_zeros(nets, padded(rows * columns))[:, : rows * columns].unflatten(1, (rows, columns))
-
-
-class Graph:
-    """The kernels of some steps on a card, recorded once: launching them one by one would take longer than they do."""
-
-    def __init__(self, work: Workspace, problem: Problem, state: State, first: int, steps: int) -> None:
-        like = problem.seeds
-        self.indices = like.new_empty(len(problem), steps, work.batch)
-        self.first = torch.full((), first, dtype=torch.float64, device=like.device)
-        self.graph, beside, here = torch.cuda.CUDAGraph(), torch.cuda.Stream(), torch.cuda.current_stream()
-        beside.wait_stream(here)
-        with torch.cuda.stream(beside):
-            # Other threads may use the card meanwhile.
-            self.graph.capture_begin(capture_error_mode="thread_local")
-            work.take(problem, state, self.first, self.indices)
-            self.first.add_(steps)
-            self.graph.capture_end()
-        here.wait_stream(beside)
-
-    def replay(self, indices: Int[Tensor, "net step batch"]) -> None:
-        self.indices.copy_(indices)
-        self.graph.replay()
 
 
 class Workspace:
@@ -100,15 +61,10 @@ class Workspace:
 
     def gather(self, problem: Problem, indices: Int[Tensor, "net step batch"]) -> None:
         nets, steps, batch = indices.shape
-        samples = problem.inputs.shape[1]
         rows = indices.new_zeros(steps, nets, self.stride)
         rows[:, :, :batch] = indices.transpose(0, 1)
-        for source, which, into in (
-            (problem.inputs, problem.set_of, self.inputs),
-            (problem.targets, problem.teacher_of, self.targets),
-        ):
-            where = rows + (which * samples).view(nets, 1)
-            torch.index_select(source.flatten(0, 1), 0, where.flatten(), out=into[:steps].flatten(0, 2))
+        gathered(problem.inputs, problem.set_of, rows, self.inputs[:steps])
+        gathered(problem.targets, problem.teacher_of, rows, self.targets[:steps])
 
     def take(self, problem: Problem, state: State, first: int | Tensor, indices: Int[Tensor, "net step batch"]) -> None:
         """Some steps for every network, each with its own samples."""

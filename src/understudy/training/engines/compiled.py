@@ -14,7 +14,7 @@ from understudy.training.problem import Problem
 
 def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     """Two-layer networks on a processor, squared error, plain SGD in batches."""
-    if len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
+    if not packing.shape.dense or len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
         return False
     known = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
     return known and optimiser.plain and optimiser.batch is not None

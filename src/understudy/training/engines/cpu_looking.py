@@ -14,7 +14,7 @@ from understudy.training.objectives import Objective, SquaredError
 def suits(student: Population, objective: Objective) -> bool:
     """Whether `moments` can look at these students."""
     known = student.device.type == "cpu" and student.dtype in (torch.float32, torch.float64)
-    return known and len(student.sizes) == 3 and isinstance(objective, SquaredError)
+    return known and student.shape.dense and len(student.sizes) == 3 and isinstance(objective, SquaredError)
 
 
 def moments(

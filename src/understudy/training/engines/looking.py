@@ -18,7 +18,7 @@ _BLOCKS = 2_000
 
 def suits(student: Population, nodes: int, objective: Objective) -> bool:
     """Whether the kernel can look at these students, of teachers with so many nodes."""
-    if len(student.sizes) != 3 or not isinstance(objective, SquaredError):
+    if not student.shape.dense or len(student.sizes) != 3 or not isinstance(objective, SquaredError):
         return False
     return _bytes(student, nodes, 2) <= card.room(student.layers[0].weight)
 

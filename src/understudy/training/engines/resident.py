@@ -22,9 +22,11 @@ _LONGEST = 5_000
 def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     """Two-layer networks that fit the shared memory of a multiprocessor, squared error, plain SGD in batches."""
     batch = optimiser.batch
-    if len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError) or not optimiser.plain:
+    if not packing.shape.dense or len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
         return False
-    return batch is not None and batch <= _LARGEST_BATCH and _bytes(packing, batch, like) <= card.room(like)
+    if batch is None or batch > _LARGEST_BATCH:
+        return False
+    return optimiser.plain and _bytes(packing, batch, like) <= card.room(like)
 
 
 def resident(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:

@@ -1,0 +1,70 @@
+"""Networks of every kind, convolutions and BatchNorm among them: autograd finds the way back."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from understudy.nets import MOMENTUM, training_pass
+from understudy.training.engines.chunks import CHUNK, drawn, gathered, in_chunks
+from understudy.training.objectives import Objective
+from understudy.training.optimisers import Optimiser
+from understudy.training.packing import Packing, State
+from understudy.training.problem import Problem
+
+
+def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
+    return True
+
+
+def autograd(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
+    """Engine (see `Engine`): on a card all networks at once; on a processor one by one, so that company changes no
+    rounding."""
+    if problem.inputs.device.type == "cpu" and len(problem) > 1:
+        losses = []
+        for each in torch.arange(len(problem)).unsqueeze(1):
+            alone = state.pick(each)
+            losses.append(autograd(problem.pick(each), alone, first, count))
+            state.put(each, alone)
+        return torch.cat(losses)
+    indices = drawn(problem, first, count)
+    chunk = CHUNK if problem.optimiser.batch else 1
+    return in_chunks(_Work(problem, state, min(chunk, count), indices.shape[2]), problem, state, first, indices, chunk)
+
+
+class _Work:
+    """The samples of a step, the losses of some, and the parameters as what gradients are of."""
+
+    def __init__(self, problem: Problem, state: State, chunk: int, batch: int) -> None:
+        nets, shape, like = len(problem), problem.packing.shape, problem.inputs
+        # Of one step: were there several in a row, BLAS would find each at another alignment.
+        self.inputs = like.new_empty(1, nets, batch, shape.inputs)
+        self.targets = like.new_empty(1, nets, batch, shape.sizes[-1])
+        self.losses = like.new_empty(chunk, nets)
+        self.rate = problem.rate.to(like.dtype).view(nets, 1)
+        # Not copies: a step changes what the next one starts from.
+        self.leaves = tuple(block.detach().requires_grad_() for block in state.blocks)
+
+    def take(self, problem: Problem, state: State, first: int | Tensor, indices: Int[Tensor, "net step batch"]) -> None:
+        for slot, rows in enumerate(indices.transpose(0, 1).split(1)):
+            gathered(problem.inputs, problem.set_of, rows, self.inputs)
+            gathered(problem.targets, problem.teacher_of, rows, self.targets)
+            self.losses[slot] = self._step(problem, state, first + slot)
+
+    def _step(self, problem: Problem, state: State, number: int | Tensor) -> Float[Tensor, "net"]:
+        with torch.enable_grad():
+            students = problem.packing.population(self.leaves, problem.seeds, state.running)
+            activations, statistics = training_pass(students, self.inputs[0])
+            # The sum over networks: each gets the gradient of its own mean.
+            loss = problem.objective.losses(activations.output, self.targets[0]).mean(1).sum()
+            gradients = torch.autograd.grad(loss, self.leaves)
+        for i, (block, gradient) in enumerate(zip(state.blocks, gradients, strict=True)):
+            problem.optimiser.update(block, gradient, tuple(kept[i] for kept in state.slots), self.rate, number)
+        for running, found in zip(students.norms, statistics, strict=True):
+            running.mean.lerp_(found.mean, MOMENTUM)
+            running.variance.lerp_(found.variance, MOMENTUM)
+        return problem.objective.reported(activations.output.detach(), self.targets[0]).mean(1)
+
+    def reported(self, problem: Problem, steps: int) -> Float[Tensor, "step net"]:
+        return self.losses[:steps]
