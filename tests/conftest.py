@@ -14,7 +14,7 @@ from commands import TINY, understudy
 DEEP = os.environ.get("UNDERSTUDY_PROFILE") == "deep"
 if DEEP:
     # Before the first import of a room: the hook works on what is imported after it.
-    rooms = ("_assumptions", "_random", "data", "measures", "nets", "students", "teachers", "training")
+    rooms = ("_assumptions", "_pruning", "_random", "data", "measures", "nets", "students", "teachers", "training")
     install_import_hook([f"understudy.{room}" for room in rooms], "shapes.checked")
 
 from understudy.training.workers import one_thread_each  # noqa: E402

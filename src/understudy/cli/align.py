@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Align:
     """Which student node matches which teacher node, layer by layer, in two network files of equal input size.
 
-    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save.
+    Files: safetensors, or state dicts of nn.Linear or 3×3 nn.Conv2d stacks written by torch.save.
     """
 
     teacher: Path
