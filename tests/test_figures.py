@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from PIL import Image
 
+from curve_figures import layer_curves
+from layer_figures import layer_specialization, matrix_images
 from understudy.report import figures, style
 
 MULTIPLES = np.array([1, 2, 5, 10])
@@ -180,6 +182,9 @@ EXAMPLES = {
     figures.CorrelationMatrix: correlation_matrix,
     figures.RecoveryTime: recovery_time,
     figures.Dots: dots,
+    figures.LayerCurves: layer_curves,
+    figures.LayerSpecialization: layer_specialization,
+    figures.MatrixImages: matrix_images,
 }
 ALL = [pytest.param(example, id=kind.__name__) for kind, example in EXAMPLES.items()]
 

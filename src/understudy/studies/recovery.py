@@ -21,13 +21,13 @@ def recovery_rates(sweep: Sweep, epoch: int) -> np.ndarray:
         return np.nanmean(np.where(np.isnan(best), np.nan, best > THRESHOLD), axis=2)
 
 
-def first_epochs(run: Run) -> np.ndarray:
-    """[network, teacher]: first epoch at which the node is recovered, infinite if it never is."""
+def first_epochs(run: Run, layer: int = 0) -> np.ndarray:
+    """[network, teacher]: first epoch at which the node of a layer is recovered, infinite if it never is."""
     import torch
 
     from understudy.measures import first_recovery
 
-    best = torch.tensor(run.matched("teacher", "correlation"))
+    best = torch.tensor(run.matched("teacher", "correlation", layer))
     return first_recovery(best, torch.from_numpy(run.epochs).double()).numpy()
 
 

@@ -67,22 +67,35 @@ def _time(seconds: float) -> str:
 
 def who_learned_whom(run: Run) -> pa.Table:
     """A row for every teacher node of every network as training ended, with its best student and since when."""
+    layers = sorted(set(run.metrics["layer"].unique().to_pylist()) - {-1})
+    rows = pa.concat_tables([_of_layer(run, layer, layer == layers[-1]) for layer in layers])
+    return rows.sort_by([(name, "ascending") for name in ("network", "layer", "teacher")])
+
+
+def _of_layer(run: Run, layer: int, top: bool) -> pa.Table:
+    """The nodes of one layer; only those of the highest have a strength, and only those of the lowest an angle."""
     from understudy.studies.recovery import first_epochs, strengths
 
     epoch = int(run.epochs[-1])
-    strength, first = strengths(run), first_epochs(run)
-    columns = {c: run.matched("teacher", c, epoch=epoch) for c in ("student", "correlation", "sin_angle", "bias_gap")}
+    columns = {
+        name: run.matched("teacher", name, layer, epoch) for name in ("student", "correlation", "sin_angle", "bias_gap")
+    }
     network, teacher = np.nonzero(~np.isnan(columns["correlation"]))
-    since = first[network, teacher]
+    strength = strengths(run)[network, teacher] if top else np.full(len(network), np.nan)
+    since = first_epochs(run, layer)[network, teacher]
+
+    def numbers(values: np.ndarray) -> pa.Array:
+        return pa.array(values.astype(np.float32), from_pandas=True)  # what is not there is null
+
     return pa.table(
         {"network": network.astype(np.int32)}
         | {name: run.networks[name].take(pa.array(network)) for name in run.swept}
         | {
-            "layer": np.zeros(len(network), np.int16),
+            "layer": np.full(len(network), layer, np.int16),
             "teacher": teacher.astype(np.int32),
-            "strength": strength[network, teacher].astype(np.float32),
+            "strength": numbers(strength),
             "student": columns["student"][network, teacher].astype(np.int32),
-            **{c: columns[c][network, teacher].astype(np.float32) for c in ("correlation", "sin_angle", "bias_gap")},
+            **{c: numbers(columns[c][network, teacher]) for c in ("correlation", "sin_angle", "bias_gap")},
             "recovered_at": pa.array([None if np.isinf(s) else int(s) for s in since], pa.int32()),
         }
     )

@@ -133,6 +133,12 @@ function networksOf(trace) {
   return rows?.length && rows[0]?.length ? Array.from(rows, (row) => Number(row[0])) : null;
 }
 
+// An image of one network names it once: its columns are the teacher nodes, or blocks of them.
+function whose({ customdata, data, x }) {
+  if (customdata || data?.type !== "heatmap") return customdata;
+  return [data.meta?.network ?? -1, /^\d+$/.test(x) ? x : -1];
+}
+
 const where = (trace) => ({ xaxis: trace.xaxis ?? "x", yaxis: trace.yaxis ?? "y" });
 const pick = (values, at) => at.map((i) => values[i]);
 const quiet = { hoverinfo: "skip", showlegend: false, meta: { overlay: true } };
@@ -236,7 +242,7 @@ function makeFigure(element) {
 
   function listen(Plotly) {
     plot.on("plotly_click", ({ points }) => {
-      const data = points.find((point) => Number(point.customdata?.[0]) >= 0)?.customdata;
+      const data = points.map(whose).find((row) => Number(row?.[0]) >= 0);
       if (data) mark.set({ network: Number(data[0]), teacher: Number(data[1] ?? -1) }, element);
     });
     plot.on("plotly_animated", () => { if (mark.current) update(); });

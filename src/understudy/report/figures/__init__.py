@@ -5,7 +5,11 @@ from understudy.report.figures.correlation_matrix import CorrelationMatrix as Co
 from understudy.report.figures.dots import Dots as Dots
 from understudy.report.figures.focus_shift import FocusShift as FocusShift
 from understudy.report.figures.hyperplanes import Hyperplanes as Hyperplanes
+from understudy.report.figures.layer_curves import LayerCurves as LayerCurves
+from understudy.report.figures.layer_specialization import LayerSpecialization as LayerSpecialization
 from understudy.report.figures.loss_curves import LossCurves as LossCurves
+from understudy.report.figures.matrix_images import MatrixImages as MatrixImages
+from understudy.report.figures.matrix_images import OrderedMatrix as OrderedMatrix
 from understudy.report.figures.recovery_rate import RecoveryRate as RecoveryRate
 from understudy.report.figures.recovery_time import RecoveryTime as RecoveryTime
 from understudy.report.figures.sample_curves import SampleCurves as SampleCurves
@@ -23,5 +27,8 @@ KINDS = (
     CorrelationMatrix,
     RecoveryTime,
     Dots,
+    LayerCurves,
+    LayerSpecialization,
+    MatrixImages,
 )
 """Every kind: what is listed here is held to the contract that the tests state."""

@@ -5,13 +5,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import matplotlib
 import numpy as np
+from matplotlib.colors import to_hex
 
 from understudy.report.style import HAIRLINE
 
 JSON = dict[str, Any]
 
-_CODES = {"f4": "<f4", "i2": "<i2", "i4": "<i4", "u1": "|u1"}
+_CODES = {"f4": "<f4", "i1": "|i1", "i2": "<i2", "i4": "<i4", "u1": "|u1"}
 _SMALL = 48
 
 
@@ -166,9 +168,25 @@ def layout(
     if note:
         small = {"size": 11}
         made["annotations"].append(
-            text(None, note, 1, 0, xanchor="right", yanchor="top", yshift=-25, font=small, opacity=0.7)
+            text(None, note, 1, 0, xanchor="right", yanchor="top", yshift=-25, font=small, opacity=0.7, align="right")
         )
     return made
+
+
+def diverging(name: str, most: float = 1) -> JSON:
+    """The colours of an image of numbers around zero, from red at −`most` to blue, and the bar that explains them."""
+    colours = matplotlib.colormaps["RdBu"]
+    return {
+        "cmin": -most,
+        "cmax": most,
+        "colorscale": [[i / 10, to_hex(colours(i / 10))] for i in range(11)],
+        "colorbar": {
+            "title": title(name),
+            "thickness": 10,
+            "outlinewidth": 0,
+            "tickvals": [-most, 0, most],
+        },
+    }
 
 
 def slider(names: Sequence[str], prefix: str, *, y: float = 0.0, top: int = 44) -> list[JSON]:

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-import matplotlib
 import numpy as np
 from jaxtyping import Int, Num
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from understudy.report import style
@@ -100,18 +98,7 @@ class CorrelationMatrix:
             legend=False,
         )
         layout["margin"]["r"] = 80
-        colours = matplotlib.colormaps["RdBu"]
-        layout["coloraxis"] = {
-            "cmin": -1,
-            "cmax": 1,
-            "colorscale": [[i / 10, to_hex(colours(i / 10))] for i in range(11)],
-            "colorbar": {
-                "title": pages.title("correlation"),
-                "thickness": 10,
-                "outlinewidth": 0,
-                "tickvals": [-1, 0, 1],
-            },
-        }
+        layout["coloraxis"] = pages.diverging("correlation")
         return {"data": data, "layout": layout}
 
     def _layers(self) -> list[tuple[str, np.ndarray]]:

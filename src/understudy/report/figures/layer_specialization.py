@@ -1,0 +1,189 @@
+"""The L in every hidden layer of deep networks: the lower layers come first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int, Num
+from matplotlib.figure import Figure
+
+from understudy.report import style
+from understudy.report.figures import _pages as pages
+from understudy.report.figures import _student_nodes as nodes
+from understudy.report.figures._shapes import agree
+from understudy.report.story import counted
+
+_MOST_EPOCHS = 12
+_MOST_POINTS = 1_500
+"""A panel of the page, at each epoch."""
+_MANY = 2_000
+_COLUMNS = 5
+_ROOM = 1.15
+"""The end of an axis against the largest fan-out: the mean correlation is written above the dots."""
+_HIGHEST = 8.3
+"""What a page of paper has for the panels, in inches."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayerSpecialization:
+    """√E β_kk against best correlation of every student node, layer by layer, a colour a seed.
+
+    Seed 1 figures 4 and 12. √E β_kk is in plain units, as there, and each layer has a range of its own. On paper one
+    group is drawn as there, rows being layers with the highest on top and columns being moments; of several groups, a
+    row each, the last epoch. On the page layers stand side by side, and there is a slider.
+    """
+
+    groups: tuple[str, ...]
+    """What the groups of networks are called, e.g. `10×`."""
+    epochs: Num[np.ndarray, "time"]
+    cells: nodes.Cells
+    """By group, then by layer, the lowest first."""
+    rho_mean: Num[np.ndarray, "group layer time"]
+    """The mean over teacher nodes of the best correlation, written into the panels."""
+    moments: tuple[int, ...] | None = None
+    """Which times the paper's panels show, as indices; left out, a few, closer together where learning is fast."""
+
+    def __post_init__(self) -> None:
+        shape = (len(self.groups), np.shape(self.rho_mean)[1], len(self.epochs))
+        agree(self, {"rho_mean": shape})
+        nodes.refuse(self, self.cells, shape[:2], shape[2])
+
+    def _moments(self) -> list[int]:
+        if self.moments is not None:
+            return [m % len(self.epochs) for m in self.moments]
+        return _early(self.epochs, _COLUMNS)
+
+    def paper(self) -> Figure:
+        groups, layers, _ = self.rho_mean.shape
+        moments = self._moments()
+        if groups == 1:
+            grid = [[(0, layer, t) for t in moments] for layer in reversed(range(layers))]
+            rows, columns = self._layers()[::-1], [f"epoch {self.epochs[t]:g}" for t in moments]
+        else:
+            grid = [[(group, layer, -1) for layer in range(layers)] for group in range(groups)]
+            rows, columns = list(self.groups), self._layers()
+        seeds = nodes.seeds_of(self.cells)
+        drawn = [self.cells[group][layer].seed.size for row in grid for group, layer, _ in row]
+        height = min(1.3 if len(columns) < 4 else 1.1, _HIGHEST / len(rows))
+        with style.paper():
+            figure, axes = style.panels(len(rows), len(columns), height=height, sharey="row" if groups == 1 else "col")
+            for i, ax in enumerate(axes):
+                row, column = divmod(i, len(columns))
+                group, layer, time = grid[row][column]
+                nodes.dots(
+                    ax, self.cells[group][layer], time, seeds, many=sum(drawn) > _MANY, opacity=_opacity(drawn, 12)
+                )
+                ax.annotate(
+                    _rho(self.rho_mean[group, layer, time], r"$\bar{\rho}$"),
+                    (0, 1),
+                    xycoords="axes fraction",
+                    xytext=(3, -1),
+                    textcoords="offset points",
+                    fontsize=style.SMALL,
+                    color=style.SOFT,
+                    va="top",
+                )
+                times = moments if groups == 1 else [-1]
+                ax.set_ylim(0, _ROOM * nodes.top((of[layer] for of in self.cells), times) or 1.0)
+                ax.locator_params(axis="y", nbins=3)
+                if row == 0:
+                    ax.set_title(columns[column])
+                if column == 0:
+                    ax.set_ylabel(rows[row])
+            figure.supylabel(r"$\sqrt{E\,\beta_{kk}}$", fontsize=style.NORMAL)
+            figure.supxlabel("max correlation among teachers", fontsize=style.NORMAL)
+            when = "" if groups == 1 else f"epoch {self.epochs[-1]:g}, "
+            between = "; " if len(columns) > 1 else "\n"
+            mean = r"$\bar{\rho}$: mean best correlation of the teacher nodes"
+            style.key(figure, [], f"{when}{_n(seeds)}{between}{mean}")
+            return style.finish(figure)
+
+    def page(self) -> pages.JSON:
+        groups, layers, _ = self.rho_mean.shape
+        times = _early(self.epochs, _MOST_EPOCHS)
+        flat = [cell for row in self.cells for cell in row]
+        most = min(_MOST_POINTS, nodes.capacity(len(times)) // len(flat))
+        kept = [nodes.shuffled(cell.seed.size)[:most] for cell in flat]
+        panels = [(g, layer) for g in range(groups) for layer in range(layers)]
+        names = [(f"{self.groups[g]}, " if groups > 1 else "") + self._layers()[layer] for g, layer in panels]
+        moving = len(times) > 1
+        layout = pages.layout(
+            names,
+            layers,
+            x={"range": [0, 1.02], "dtick": 0.25, "tickformat": "~g"},
+            y={"nticks": 5},
+            x_title="max correlation among teachers",
+            y_title="√E β<sub>kk</sub>",
+            note=f"{_n(nodes.seeds_of(self.cells))}{self._left_out(most)}",
+            x_left=True,
+            row_height=230,
+            column_width=220,
+            shared=False,
+            legend=False,
+            below=80 if moving else 0,
+        )
+        for upper in range(len(flat) - layers):
+            layout["xaxis" + pages.axes_of(upper)[0][1:]]["showticklabels"] = False
+        nodes.level(layout, (range(layer, len(flat), layers) for layer in range(layers)), self.cells, _ROOM)
+        words = [f"√E β<sub>kk</sub> %{{y:.3g}}<extra>{name}</extra>" for name in names]
+        opacity = _opacity([len(some) for some in kept], 20)
+        page = nodes.film(self.cells, kept, times, self.epochs, words, layout, opacity)
+        self._write_means(page, panels, times)
+        return page
+
+    def _write_means(self, page: pages.JSON, panels: Sequence[tuple[int, int]], times: Sequence[int]) -> None:
+        """The mean best correlation in a corner of each panel, changing with the slider."""
+        for i, (group, layer) in enumerate(panels):
+            xaxis, yaxis = pages.axes_of(i)
+            words = [{"text": [_rho(self.rho_mean[group, layer, t], "ρ̄")]} for t in times]
+            page["data"].append(
+                {
+                    "type": "scatter",
+                    "mode": "text",
+                    "x": [0.02],
+                    "y": [page["layout"]["yaxis" + yaxis[1:]]["range"][1]],
+                    "textposition": "bottom right",
+                    "textfont": {"size": 12, "color": "black"},
+                    "hoverinfo": "skip",
+                    "showlegend": False,
+                    "xaxis": xaxis,
+                    "yaxis": yaxis,
+                    **words[-1],
+                }
+            )
+            for frame, said in zip(page.get("frames", ()), words, strict=False):
+                frame["data"].append(said)
+                frame["traces"].append(len(page["data"]) - 1)
+
+    def _layers(self) -> list[str]:
+        return [f"layer {layer + 1}" for layer in range(self.rho_mean.shape[1])]
+
+    def _left_out(self, most: int) -> str:
+        sizes = [cell.seed.size for row in self.cells for cell in row]
+        if max(sizes) <= most:
+            return ""
+        low, high = f"{min(sizes):,}", f"{max(sizes):,}"
+        of = high if low == high else f"{low} to {high}"
+        return f"<br>at most {most:,} of the {of} nodes of a panel, drawn at random"
+
+
+def _early(epochs: Num[np.ndarray, "time"], most: int) -> list[int]:
+    """At most `most` of the moments, with the first and the last, closer together at the beginning."""
+    if len(epochs) <= most:
+        return list(range(len(epochs)))
+    known = np.log(np.maximum(epochs, epochs[epochs > 0].min()))
+    wanted = np.linspace(known[0], known[-1], most - 1)
+    return sorted({0, *(np.abs(known[1:, None] - wanted).argmin(axis=0) + 1).tolist()})
+
+
+def _opacity(drawn: Sequence[int], ink: float) -> float:
+    """The more dots a panel has, the fainter each."""
+    return float(np.clip(ink / np.sqrt(max(drawn)), 0.25, 0.75).round(2))
+
+
+def _rho(value: float, symbol: str) -> str:
+    return f"{symbol} = {value:.3f}" if np.isfinite(value) else ""
+
+
+def _n(seeds: Int[np.ndarray, "seed"]) -> str:
+    return f"n = {counted(len(seeds), 'seed')}" + (" (a colour each)" if len(seeds) > 1 else "")

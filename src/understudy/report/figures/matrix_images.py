@@ -1,0 +1,217 @@
+"""H* and β* as images: what is learned becomes a diagonal."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int, Num
+from matplotlib.figure import Figure
+
+from understudy.report import style
+from understudy.report.figures import _pages as pages
+from understudy.report.figures._shapes import agree
+from understudy.report.story import counted
+
+_MOST_CELLS = 600_000
+"""Of all images of a page together, a byte each."""
+_PRINTED = 400
+"""More rows or columns than these no panel for paper can show."""
+_HIGHEST = 8.3
+"""What a page of paper has for the panels, in inches."""
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedMatrix:
+    """A matrix whose rows are in the order of the teacher nodes that the students match."""
+
+    values: Num[np.ndarray, "student teacher"]
+    """Row j is the student matched to teacher node j; those that match none follow."""
+    student: Int[np.ndarray, "student"]
+    """Which student each row is."""
+    diagonal: float
+    """The share of all squared entries that lies where students meet their teacher nodes: `diagonal_mass`."""
+
+    def __post_init__(self) -> None:
+        students, teachers = np.shape(self.values)
+        agree(self, {"student": (students,)})
+        if students < teachers:
+            raise ValueError(
+                f"OrderedMatrix.values has {students} students for {teachers} teacher nodes: "
+                "give a row for each teacher node, and the students that match none after them."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class MatrixImages:
+    """Reordered matrices of one network as images, a row of panels a layer: teacher nodes across, students down.
+
+    Seed 2 figure 11. The colour is an entry's size against the largest of its own matrix. Where there are more rows or
+    columns than can be shown, a block of entries is shown by the largest of them, so that no diagonal is lost.
+    """
+
+    columns: tuple[str, ...]
+    """What the panels of a row are, e.g. `H* before`, `H* after`."""
+    cells: tuple[tuple[OrderedMatrix, ...], ...]
+    """By layer, the lowest first, then by column."""
+    network: int = -1
+    unmatched: bool = False
+    """Also show the students that match no teacher node."""
+
+    def __post_init__(self) -> None:
+        if any(len(row) != len(self.columns) for row in self.cells):
+            raise ValueError(f"each row of MatrixImages.cells must be {len(self.columns)} matrices: give one a column.")
+        if any(len({np.shape(cell.values) for cell in row}) > 1 for row in self.cells):
+            raise ValueError("the matrices of a layer must have one shape: give MatrixImages a row of cells a layer.")
+
+    def paper(self) -> Figure:
+        rows, columns = len(self.cells), len(self.columns)
+        width = style.NARROW if columns < 3 else style.WIDE
+        square = (width - 0.9) / columns
+        height = min(square * (1.6 if self.unmatched else 1) + 0.3, _HIGHEST / rows)
+        with style.paper():
+            figure, axes = style.panels(rows, columns, height=height, width=width, sharex=False, sharey=False)
+            for i, ax in enumerate(axes):
+                row, column = divmod(i, columns)
+                matrix = self.cells[row][column]
+                high, teachers = len(self._shown(matrix)), matrix.values.shape[1]
+                image = ax.imshow(
+                    _blocks(self._shown(matrix), _PRINTED),
+                    cmap="RdBu",
+                    vmin=-1,
+                    vmax=1,
+                    aspect="auto",
+                    interpolation="nearest",
+                    extent=(-0.5, teachers - 0.5, high - 0.5, -0.5),
+                )
+                if high > teachers:
+                    ax.axhline(teachers - 0.5, color=style.INK, linewidth=0.5)
+                head = f"{self.columns[column]}\n" if row == 0 else ""
+                ax.set_title(f"{head}diagonal {_percent(matrix.diagonal)}", linespacing=1.25)
+                ax.set_xticks(sorted({0, teachers - 1}))
+                ax.set_yticks([])
+                for side in ax.spines.values():
+                    side.set(visible=True, color=style.CONTEXT, linewidth=0.4)
+                if column == 0:
+                    ax.set_ylabel(f"layer {row + 1}\n{self._students(row)}", linespacing=1.25, fontsize=style.SMALL)
+            figure.supxlabel("teacher node", fontsize=style.NORMAL)
+            shrink = min(1.0, 1.6 / (rows * height))
+            bar = figure.colorbar(image, ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, aspect=18, shrink=shrink)
+            bar.outline.set_visible(False)
+            bar.set_label("share of the largest entry", size=style.NORMAL)
+            style.key(figure, [], ("; " if width == style.WIDE else "\n").join(self._notes(_PRINTED)))
+            return style.finish(figure)
+
+    def page(self) -> pages.JSON:
+        columns = len(self.columns)
+        flat = [
+            (row, name, matrix)
+            for row, of in enumerate(self.cells)
+            for name, matrix in zip(self.columns, of, strict=True)
+        ]
+        most = math.isqrt(_MOST_CELLS // len(flat))
+        layout = pages.layout(
+            [f"{name}, diagonal {_percent(matrix.diagonal)}" for _, name, matrix in flat],
+            columns,
+            x={"type": "category", "ticks": "", "mirror": True},
+            y={"type": "category", "showticklabels": False, "ticks": "", "mirror": True, "autorange": "reversed"},
+            x_title="teacher node",
+            y_title="",
+            note="<br>".join(self._notes(most)),
+            x_left=True,
+            row_height=330 if self.unmatched else 206,
+            column_width=185 if columns > 2 else 240,
+            shared=False,
+            legend=False,
+            below=16 * (len(self._notes(most)) - 1),
+        )
+        layout["margin"]["r"] = 84
+        layout["coloraxis"] = pages.diverging("% of the largest entry", 100)
+        layout["coloraxis"]["colorbar"] |= {"lenmode": "pixels", "len": 200, "y": 1, "yanchor": "top"}
+        layout["coloraxis"]["colorbar"]["title"]["side"] = "right"
+        layout["shapes"] = []
+        data: list[pages.JSON] = []
+        for i, (row, name, matrix) in enumerate(flat):
+            xaxis, yaxis = pages.axes_of(i)
+            teachers, shown = matrix.values.shape[1], self._shown(matrix)
+            percent = np.round(100 * _blocks(shown, most))
+            x, y = _names(np.arange(teachers), most), _names(matrix.student[: len(shown)], most)
+            data.append(
+                {
+                    "type": "heatmap",
+                    "z": pages.typed(percent, "i1" if np.isfinite(percent).all() else "f4"),
+                    "x": x,
+                    "y": y,
+                    "coloraxis": "coloraxis",
+                    "meta": {"network": self.network},
+                    "hovertemplate": f"layer {row + 1}, {name}<br>student node %{{y}}, <b>teacher node %{{x}}</b><br>"
+                    f"%{{z}}% of the largest entry, {self._largest(matrix):.3g}<extra></extra>",
+                    "xaxis": xaxis,
+                    "yaxis": yaxis,
+                }
+            )
+            ends = {"tickvals": [x[0], x[-1]], "ticktext": ["0", str(teachers - 1)], "tickangle": 0}
+            layout["xaxis" + xaxis[1:]].update(ends)
+            if i % columns == 0:
+                layout["yaxis" + yaxis[1:]]["title"] = pages.title(f"layer {row + 1}<br>{self._students(row)}")
+            if len(shown) > teachers:
+                at = len(_starts(len(shown), most)) * teachers / len(shown) - 0.5
+                line = {"color": style.HAIRLINE, "width": 1}
+                across = {
+                    "type": "line",
+                    "xref": f"{xaxis} domain",
+                    "yref": yaxis,
+                    "x0": 0,
+                    "x1": 1,
+                    "y0": at,
+                    "y1": at,
+                }
+                layout["shapes"].append(across | {"line": line})
+        return {"data": data, "layout": layout}
+
+    def _rows(self, matrix: OrderedMatrix) -> Num[np.ndarray, "row teacher"]:
+        return np.asarray(matrix.values, dtype=float)[: None if self.unmatched else matrix.values.shape[1]]
+
+    def _largest(self, matrix: OrderedMatrix) -> float:
+        """In absolute value, of the entries that are shown."""
+        rows = self._rows(matrix)
+        return float(np.abs(rows[np.isfinite(rows)]).max(initial=0.0))
+
+    def _shown(self, matrix: OrderedMatrix) -> Num[np.ndarray, "row teacher"]:
+        return self._rows(matrix) / (self._largest(matrix) or 1.0)
+
+    def _notes(self, most: int) -> list[str]:
+        """What stands beside the images, where at most so many rows and columns can be shown."""
+        notes = ["students in the order of the teacher nodes they match", "diagonal: its share of all squared entries"]
+        if any(max(self._rows(row[0]).shape) > most for row in self.cells):
+            notes.append("neighbouring entries shown by the largest")
+        return notes
+
+    def _students(self, layer: int) -> str:
+        matrix = self.cells[layer][0]
+        shown, students = len(self._rows(matrix)), len(matrix.values)
+        return counted(students, "student") if shown == students else f"{shown:,} of {counted(students, 'student')}"
+
+
+def _starts(count: int, most: int) -> Int[np.ndarray, "block"]:
+    """Where even blocks begin, at most `most` of them."""
+    return np.arange(min(count, most)) * count // min(count, most)
+
+
+def _blocks(values: Num[np.ndarray, "row column"], most: int) -> Num[np.ndarray, "block across"]:
+    """At most `most` rows and columns: a block is its largest entry, with its sign."""
+    for axis in (0, 1):
+        starts = _starts(values.shape[axis], most)
+        high, low = (extreme.reduceat(values, starts, axis=axis) for extreme in (np.fmax, np.fmin))
+        values = np.where(high >= -low, high, low)
+    return values
+
+
+def _names(nodes: Int[np.ndarray, "node"], most: int) -> list[str]:
+    """What the rows or columns of an image are called: a node each, or the nodes of a block."""
+    blocks = np.split(nodes, _starts(len(nodes), most)[1:])
+    return [", ".join(map(str, b)) if len(b) < 4 else f"{b[0]} … {b[-1]} ({len(b)})" for b in blocks]
+
+
+def _percent(share: float) -> str:
+    """`0.4%`, `12%`."""
+    return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"

@@ -1,0 +1,257 @@
+"""The deep study in words and figures."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from understudy.measures import THRESHOLD
+from understudy.report import style
+from understudy.report.figures import Dots, LayerCurves, LayerSpecialization, StudentNodes
+from understudy.report.figures.layer_curves import layer_colours
+from understudy.report.story import Figure, Number, Story, counted
+from understudy.store import Run
+from understudy.studies.deep_claims import CLOSE, PAPERS_MULTIPLE, at, by_layer, epoch_words, first_passed, multiples
+
+if TYPE_CHECKING:
+    from understudy.studies.deep import Deep, DeepTeachers
+
+LOSSES = {"evaluation": "eval_loss", "training": "train_loss"}
+"""Lines of a figure of losses, with the metric of each."""
+LOSS_COLOURS = (style.BLUE, style.CONTEXT)
+_SLIDER = (0, 1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 200, 500, 1000)
+"""Epochs between the first and the last at which the page shows the L."""
+
+
+def story(study: Deep, run: Run) -> Story:
+    axis, network = multiples(study, run)
+    there = (network >= 0).any(axis=1)
+    if not there.any():
+        return Story(all_diverged(study, run), (Number(f"{run.networks.num_rows:,}", "networks, all diverged"),), ())
+    axis, network = axis[there], network[there]
+    rho = at(network, by_layer(study, run))
+    shown = int(np.flatnonzero(axis == PAPERS_MULTIPLE)[0]) if PAPERS_MULTIPLE in axis else len(axis) - 1
+    first = first_passed(rho[shown], run.epochs)[network[shown] >= 0]
+    figures = (
+        _curves(study, run, axis, network, rho, first),
+        _epochs(study, network[shown][network[shown] >= 0], first, f"{axis[shown]:g}×"),
+        _specialization(study, run, axis, network, rho),
+        _distance(study, run, axis, network, rho),
+        _losses(study, run, axis, network),
+    )
+    headline = _headline(study, run, axis[shown], first, rho[shown])
+    return Story(headline, _numbers(run, axis[shown], network[shown], first, rho[shown]), figures)
+
+
+def all_diverged(study: DeepTeachers, run: Run) -> str:
+    first, total = run.networks["diverged_at"].drop_null().to_numpy().min(), run.networks.num_rows
+    return f"All {total:,} networks diverged, the first at step {first:,}: choose a smaller --lr than {study.lr:g}."
+
+
+def some_diverged(run: Run) -> str:
+    lost, total = len(run.networks["diverged_at"].drop_null()), run.networks.num_rows
+    return f" {lost:,} of {total:,} networks diverged." if lost else ""
+
+
+def layer_names(study: DeepTeachers) -> tuple[str, ...]:
+    return tuple(f"layer {i + 1}" for i in range(len(study.teacher_layers)))
+
+
+def over_seeds(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Median and quartiles over the networks that are left; NaN where none is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a setting in which every network diverged
+        low, middle, high = np.nanpercentile(values, (25, 50, 75), axis=axis)
+    return middle, low, high
+
+
+def followed(
+    study: DeepTeachers,
+    run: Run,
+    titles: tuple[str, ...],
+    labels: tuple[str, ...],
+    network: np.ndarray,
+    values: np.ndarray,
+    **more: Any,
+) -> LayerCurves:
+    """Curves over epochs of networks [panel, seed], from values [panel, seed, line, epoch]."""
+    return LayerCurves(
+        titles,
+        labels,
+        run.epochs,
+        *over_seeds(values, axis=1),
+        seeds=study.seeds,
+        network=np.broadcast_to(network[..., None], (*network.shape, len(run.epochs))),
+        network_values=values,
+        **more,
+    )
+
+
+def _titles(axis: np.ndarray) -> tuple[str, ...]:
+    return tuple(f"{k:g}×" for k in axis)
+
+
+def _order(first: np.ndarray) -> str:
+    """Says that lower layers come first, where it came out so."""
+    middle = np.median(first, axis=0)
+    steps = np.diff(middle[np.isfinite(middle)])
+    return f": the lower a layer, the earlier it passes {THRESHOLD}" if len(steps) and (steps > 0).all() else ""
+
+
+def _curves(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray, first: np.ndarray) -> Figure:
+    return Figure(
+        "layer-curves",
+        "Which layer learns first",
+        f"How well a layer's teacher nodes are matched, each by its best student, over training{_order(first)}.",
+        "S1 fig 4",
+        followed(
+            study,
+            run,
+            _titles(axis),
+            layer_names(study),
+            network,
+            rho,
+            name="mean best correlation",
+            limits=(0.0, 1.02),
+            bound=THRESHOLD,
+            bound_words=f"{THRESHOLD}",
+        ),
+    )
+
+
+def _epochs(study: Deep, networks: np.ndarray, first: np.ndarray, multiple: str) -> Figure:
+    never = np.isinf(first).sum(axis=0)
+    missing = ", ".join(f"layer {i + 1} in {counted(int(n), 'network')}" for i, n in enumerate(never.tolist()) if n)
+    return Figure(
+        "layer-epochs",
+        "When each layer passes the mark",
+        f"Epoch at which a layer's mean best correlation first exceeds {THRESHOLD}, a point a network ({multiple})"
+        + (f"; never: {missing}." if missing else "."),
+        "S1 fig 4, over seeds",
+        Dots(
+            layer_names(study),
+            np.where(np.isinf(first), np.nan, first).T,
+            np.broadcast_to(networks, first.T.shape),
+            f"epoch above {THRESHOLD}",
+            "hidden layer, the lowest first",
+            colours=tuple(layer_colours(first.shape[1])),
+        ),
+    )
+
+
+def _specialization(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray) -> Figure:
+    epochs = np.array(sorted({e for e in _SLIDER if e < study.epochs} | {study.epochs}))
+    seeds = run.column("seed")
+
+    def cell(networks: np.ndarray, multiple: float, layer: int) -> StudentNodes:
+        students = round(multiple * study.teacher_layers[layer])
+        correlation, fan, teacher = (
+            np.stack([run.matched("student", name, layer, int(e))[networks, :students].ravel() for e in epochs])
+            for name in ("correlation", "fanout", "teacher")
+        )
+        return StudentNodes(
+            correlation,
+            fan,
+            teacher.astype(int),
+            np.repeat(networks, students),
+            np.tile(np.arange(students), len(networks)),
+            np.repeat(seeds[networks], students),
+        )
+
+    layers = range(len(study.teacher_layers))
+    middle, _, _ = over_seeds(rho[..., np.searchsorted(run.epochs, epochs)], axis=1)
+    return Figure(
+        "layer-specialization",
+        "Students that match nobody fall silent, layer by layer",
+        "Every student node: how well it matches its best teacher node, and how much it moves the output (√E β_kk: "
+        "in the top layer its fan-out norm). What is not specialised (left) counts for little (bottom): the L.",
+        "S1 figs 4, 12",
+        LayerSpecialization(
+            _titles(axis),
+            epochs,
+            tuple(tuple(cell(each[each >= 0], k, i) for i in layers) for k, each in zip(axis, network, strict=True)),
+            middle,
+        ),
+    )
+
+
+def _distance(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray) -> Figure:
+    return Figure(
+        "layer-distance",
+        "How close every layer comes",
+        "What is missing to a perfect match, 1 − mean best correlation, over training, on a logarithmic axis: "
+        f"dashed is a correlation of {CLOSE}.",
+        "S1 fig 12",
+        followed(
+            study,
+            run,
+            _titles(axis),
+            layer_names(study),
+            network,
+            1 - rho,
+            name="1 − mean best correlation",
+            log_y=True,
+            bound=1 - CLOSE,
+            bound_words=f"{CLOSE}",
+        ),
+    )
+
+
+def _losses(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray) -> Figure:
+    each = at(network, np.stack([run.series(metric) for metric in LOSSES.values()], axis=1))
+    return Figure(
+        "losses",
+        "What that does to the loss",
+        "Squared error averaged over outputs: on the evaluation inputs after each epoch, and over its steps on inputs "
+        "drawn anew.",
+        "",
+        followed(
+            study,
+            run,
+            _titles(axis),
+            tuple(LOSSES),
+            network,
+            each,
+            name="MSE loss",
+            log_y=True,
+            colours=LOSS_COLOURS,
+        ),
+    )
+
+
+def _headline(study: Deep, run: Run, multiple: float, first: np.ndarray, rho: np.ndarray) -> str:
+    middle = np.median(first, axis=0)
+    passed, never = np.flatnonzero(np.isfinite(middle)), np.flatnonzero(np.isinf(middle))
+    students = "as many nodes as the teacher" if multiple == 1 else f"{multiple:g} times the teacher's nodes"
+    parts = [f"at {_several('epoch', middle[passed])} in {_several('layer', passed + 1)}"] if len(passed) else []
+    parts += [f"never in {_several('layer', never + 1)}"] if len(never) else []
+    end = _list([f"{m:.3f}" for m in over_seeds(rho[..., -1], axis=0)[0]])
+    return (
+        f"With {students} the mean best correlation passed {THRESHOLD} {', and '.join(parts)}; after {study.epochs} "
+        f"epochs it is {end}, from the lowest layer up (median of {counted(study.seeds, 'seed')}).{some_diverged(run)}"
+    )
+
+
+def _several(thing: str, which: np.ndarray) -> str:
+    return f"{thing}{'s' * (len(which) > 1)} {_list([f'{w:g}' for w in which])}"
+
+
+def _list(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + words[-1:])
+
+
+def _numbers(run: Run, multiple: float, network: np.ndarray, first: np.ndarray, rho: np.ndarray) -> tuple[Number, ...]:
+    middle = np.median(first, axis=0)
+    order = " · ".join(epoch_words(m) for m in middle)
+    end = over_seeds(rho[..., -1], axis=0)[0]
+    loss = np.median(run.series("eval_loss")[network[network >= 0], -1])
+    worst = int(end.argmin())
+    return (
+        Number(f"{run.networks.num_rows:,}", "networks"),
+        Number(order, f"epochs at which layers 1 to {len(middle)} pass {THRESHOLD} at {multiple:g}×"),
+        Number(f"{end[worst]:.3f}", f"mean best correlation at the end in layer {worst + 1}, the least matched"),
+        Number(f"{loss:.1e}", f"median evaluation loss at {multiple:g}×"),
+    )
