@@ -1,5 +1,7 @@
 """On a CUDA card: looking in one pass is looking plainly, and a whole training agrees with the processor's."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -91,6 +93,22 @@ def test_what_diverges_on_a_card_is_marked_and_stays_out_of_the_tables():
     for one, other in zip(here.students, there.students, strict=True):
         for mine, its in zip(one.layers, other.layers, strict=True):
             torch.testing.assert_close(its.weight.cpu(), mine.weight, rtol=1e-3, atol=1e-4)
+
+
+@needs_card
+def test_many_groups_are_recorded_on_a_card_while_another_thread_reads_what_they_found():
+    # Streams are handed out in turn from a few: after some epochs those that record would be those that work.
+    teacher = teachers.regular((8, 6, 5, 4), seeds=range(1, 4))
+    data = Gaussian(dim=8, train=200, evaluation=300)
+    groups = [Group(starts.like_linear(teacher, multiple=1 + k), teacher, data) for k in range(12)]
+    training = Training(groups, SGD(0.02, batch=8), steps=60, device="cuda")
+    with ThreadPoolExecutor(1) as reader:
+        rows = [reader.submit(training.probe().tables)]
+        for _ in range(40):
+            training.advance()
+            rows.append(reader.submit(training.probe().tables))
+        tables = [each.result()["metrics"] for each in rows]
+    assert {table.num_rows for table in tables} == {36 * 6} and training.alive.all()
 
 
 @needs_card

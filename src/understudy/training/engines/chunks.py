@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -61,7 +62,7 @@ class _Graph:
     ) -> None:
         self.indices, steps = torch.empty_like(indices), indices.shape[1]
         self.first = torch.full((), first, dtype=torch.float64, device=indices.device)
-        self.graph, beside, here = torch.cuda.CUDAGraph(), torch.cuda.Stream(), torch.cuda.current_stream()
+        self.graph, beside, here = torch.cuda.CUDAGraph(), _recorder(indices.device), torch.cuda.current_stream()
         beside.wait_stream(here)
         with torch.cuda.stream(beside):
             # Other threads may use the card meanwhile.
@@ -74,6 +75,13 @@ class _Graph:
     def replay(self, indices: Int[Tensor, "net step batch"]) -> None:
         self.indices.copy_(indices)
         self.graph.replay()
+
+
+@cache
+def _recorder(device: torch.device) -> torch.cuda.Stream:
+    """Where steps are recorded, and nothing else goes. Streams come from a few that torch hands out in turn: one of
+    another priority is never one that somebody works on, whose doings would be recorded too."""
+    return torch.cuda.Stream(device, priority=-1)
 
 
 def gathered(
