@@ -10,6 +10,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 from commands import TINY, understudy
+from images import write_cifar
 
 DEEP = os.environ.get("UNDERSTUDY_PROFILE") == "deep"
 if DEEP:
@@ -42,6 +43,12 @@ def one_thread():
     """Torch as it is where the loop calls an engine."""
     with one_thread_each():
         yield
+
+
+@pytest.fixture(scope="session")
+def cifar(tmp_path_factory):
+    """A folder with CIFAR-10's files, whose images are ours."""
+    return write_cifar(tmp_path_factory.mktemp("cifar"))
 
 
 @pytest.fixture(scope="session")

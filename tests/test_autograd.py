@@ -18,7 +18,7 @@ from understudy.training import SGD, CrossEntropy, Group, SquaredError, Training
 from understudy.training.engines import ENGINES, choose
 from understudy.training.optimisers import rates
 from understudy.training.packing import Packing
-from understudy.training.probe import read
+from understudy.training.probe import PASS, read
 from understudy.training.reference import reference
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -151,7 +151,7 @@ def test_samples_of_convolutions_are_cut_into_passes(monkeypatch):
     student, teacher = made(KINDS["conv"], 2), made(KINDS["conv"], 2, seed=3)
     x = gaussians(3, 2, 50, student.inputs)
     whole = read(student, teacher, x, CrossEntropy())
-    monkeypatch.setattr("understudy.training.probe._CPU_NUMBERS", 5 * 2 * student.shape.activations)
+    monkeypatch.setitem(PASS, "cpu", 5 * 2 * student.shape.activations)
     cut = read(student, teacher, x, CrossEntropy())
     torch.testing.assert_close(whole.eval_loss, cut.eval_loss, atol=1e-12, rtol=0)
     for one, other in zip(whole.layers, cut.layers, strict=True):

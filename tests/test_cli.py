@@ -65,12 +65,16 @@ def test_version(tmp_path):
     assert re.fullmatch(r"understudy \d+\.\d+\.\d+\n", understudy("--version", cwd=tmp_path).stdout)
 
 
+QUOTES = "''"
+"""How help shows words of which there are none."""
+
+
 @pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
 def test_help_of_a_study_shows_every_option_with_its_default(study, tmp_path):
     shown = flat(understudy("run", study.name, "--help", cwd=tmp_path).stdout)
     for name, value in study().options().items():
-        default = " ".join(map(str, value)) if isinstance(value, tuple) else value
-        assert re.search(rf"--{name.replace('_', '-')} .{{2,}} \(default: {re.escape(str(default))}\)", shown), name
+        default = str(" ".join(map(str, value)) if isinstance(value, tuple) else value) or QUOTES
+        assert re.search(rf"--{name.replace('_', '-')} .{{2,}} \(default: {re.escape(default)}\)", shown), name
     for name in ("--out", "--quick", "--json"):
         assert name in shown
 

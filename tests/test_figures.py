@@ -171,6 +171,12 @@ def dots(panels=3, seeds=12, seed=0, **_):
     return figures.Dots(labels, values, network, "students that shifted", "over-realization", bound=1.0)
 
 
+def signed_histograms(panels=4, seed=0, **_):
+    rng = np.random.default_rng(seed)
+    layers = tuple(rng.normal(0.2 - 0.15 * i, 0.3, 64 * (i + 1)) for i in range(panels))
+    return figures.SignedHistograms(tuple(f"layer {i + 1}" for i in range(panels)), layers, "BatchNorm shift")
+
+
 EXAMPLES = {
     figures.RecoveryRate: recovery_rate,
     figures.BestCorrelation: best_correlation,
@@ -185,6 +191,7 @@ EXAMPLES = {
     figures.LayerCurves: layer_curves,
     figures.LayerSpecialization: layer_specialization,
     figures.MatrixImages: matrix_images,
+    figures.SignedHistograms: signed_histograms,
 }
 ALL = [pytest.param(example, id=kind.__name__) for kind, example in EXAMPLES.items()]
 

@@ -14,6 +14,7 @@ from understudy.cli.options import parsed
 from understudy.store import Run
 from understudy.store.config import from_toml, name, to_toml
 from understudy.studies import STUDIES, Study, record
+from understudy.studies.on_cifar import OnCifar
 from understudy.studies.perform import perform
 
 TINY: dict[str, dict[str, object]] = {
@@ -54,7 +55,7 @@ class Silent:
         self.epochs: list[int] = []
 
     def start(self, folder: Path, epoch: int, epochs: int) -> None:
-        self.of = epochs
+        self.of, self.epochs = epochs, []  # a run that is needed comes first
 
     def epoch(self, progress) -> None:
         self.epochs.append(progress.epoch)
@@ -77,7 +78,8 @@ def test_it_says_what_it_is_and_what_it_decides(study):
     assert study.summary
     assert study.figures
     known = {row.id for row in record.rows()}
-    assert study.decides.split()
+    needed = {type(need) for other in STUDIES.values() for need in other().needs()}
+    assert study.decides.split() or study in needed
     assert set(study.decides.split()) <= known
 
 
@@ -146,7 +148,9 @@ def test_auto_means_a_device_that_is_here(study):
 
 
 @every_study
-def test_a_tiny_one_runs_from_training_to_report(study, tmp_path):
+def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monkeypatch):
+    if issubclass(study, OnCifar):
+        monkeypatch.setenv("UNDERSTUDY_DATA", str(request.getfixturevalue("cifar")))
     made, watcher = tiny(study), Silent()
     run = perform(made, tmp_path, watcher)
     assert watcher.epochs == list(range(watcher.of + 1))
@@ -160,9 +164,10 @@ def test_a_tiny_one_runs_from_training_to_report(study, tmp_path):
     assert all(f"figures/{path.name}" in page for path in drawn)
     assert {path.suffix for path in drawn} >= {".pdf", ".svg"}
     assert {"network", "seed", "diverged_at"} <= set(run.networks.column_names)
-    assert {"train_loss", "eval_loss", "rho_mean", "recovered"} <= set(run.metrics["metric"].to_pylist())
     assert not list(run.folder.glob(".*"))
-    assert Run(run.folder).weights("teacher")
+    if study.trains:
+        assert {"train_loss", "eval_loss", "rho_mean", "recovered"} <= set(run.metrics["metric"].to_pylist())
+        assert Run(run.folder).weights("teacher")
 
 
 def test_numbers_of_many_digits_survive_the_command():

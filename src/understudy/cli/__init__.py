@@ -219,7 +219,8 @@ def _show(run: Run, as_json: bool) -> None:
         )
         return
     console = output()
-    console.print(summary_table(summary(run)))
+    if settings := summary(run):
+        console.print(summary_table(settings))
     console.print(f"{headline}\n", soft_wrap=True)
     if run.claims:
         console.print(claims_table(run.claims))

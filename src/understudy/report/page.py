@@ -71,6 +71,7 @@ def page(
         "files": "\n".join(f"<li>{_link(name, name)}</li>" for name in files),
         "table": _inline(_columns(shown)),
         "table_note": _table_note(shown, table),
+        "no_table": "" if table.num_columns else " hidden",
         "css": _asset("page.css"),
         "script": "\n".join(_asset(name) for name in _SCRIPTS),
         "plotly": _packed_plotly(),

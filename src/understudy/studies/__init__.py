@@ -1,14 +1,35 @@
 """One file a family of figures: what to train, what to measure, which figures to draw, which claims follow."""
 
+from understudy.studies.bn_bias import BatchNormBias as BatchNormBias
+from understudy.studies.cifar import Cifar as Cifar
+from understudy.studies.cifar_luck import CifarLuck as CifarLuck
+from understudy.studies.cifar_teacher import CifarTeacher as CifarTeacher
 from understudy.studies.deep import Deep as Deep
 from understudy.studies.deep_samples import DeepSamples as DeepSamples
 from understudy.studies.focus_shift import FocusShifting as FocusShifting
+from understudy.studies.gaus import Gaus as Gaus
 from understudy.studies.hyperplanes import MovingHyperplanes as MovingHyperplanes
+from understudy.studies.lottery import LotteryTickets as LotteryTickets
+from understudy.studies.over_parameterization import OverParameterization as OverParameterization
 from understudy.studies.study import Study as Study
 from understudy.studies.teacher_aware import TeacherAwareData as TeacherAwareData
 from understudy.studies.two_layer import TwoLayer as TwoLayer
 
-_ALL: tuple[type[Study], ...] = (TwoLayer, FocusShifting, MovingHyperplanes, TeacherAwareData, Deep, DeepSamples)
+_ALL: tuple[type[Study], ...] = (
+    TwoLayer,
+    FocusShifting,
+    MovingHyperplanes,
+    TeacherAwareData,
+    Deep,
+    DeepSamples,
+    Gaus,
+    OverParameterization,
+    LotteryTickets,
+    CifarTeacher,
+    Cifar,
+    CifarLuck,
+    BatchNormBias,
+)
 
 STUDIES: dict[str, type[Study]] = {study.name: study for study in _ALL}
 """Every study by the name that the command line knows."""

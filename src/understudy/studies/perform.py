@@ -39,7 +39,10 @@ _MOMENT = 2.0
 def perform(study: Study, out: Path, watcher: Watcher) -> Run:
     """Run a study in its folder under `out`, from wherever it stopped; a finished one is only read."""
     study = study.resolved()
-    experiment = cache(lambda: _experiment(study, [_first(study, need, out, watcher) for need in study.needs()]))
+    runs = cache(lambda: [_first(study, need, out, watcher) for need in study.needs()])
+    if not study.trains:
+        return _look(study, cache(lambda: study.tables(*runs())), out, watcher)
+    experiment = cache(lambda: _experiment(study, runs()))
     with RunFolder.open(out, study.config(), lambda: _need(experiment())) as folder:
         if not folder.finished:
             made_with = environment(study.device)
@@ -51,6 +54,20 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
         return Run(folder.path)
 
 
+def _look(study: Study, tables: Callable[[], dict[str, pa.Table]], out: Path, watcher: Watcher) -> Run:
+    """A study that trains nothing: what it finds is written and told."""
+    with RunFolder.open(out, study.config(), lambda: 20_000_000 + sum(t.nbytes for t in tables().values())) as folder:
+        if not folder.finished:
+            watcher.say(f"{study.command()}: in {folder.path}")
+            for name, table in tables().items():
+                write_table(folder.path / f"{name}.parquet", table)
+            write_weights(folder.path / "weights.safetensors", {})
+            write_json(folder.path / "environment.json", environment(study.device) | {"seconds": 0.0})
+            tell(study, Run(folder.path))
+            folder.finish()
+        return Run(folder.path)
+
+
 def _first(study: Study, need: Study, out: Path, watcher: Watcher) -> Run:
     watcher.say(f"{study.name} starts from {need.command()}")
     return perform(need, out, watcher)
@@ -59,6 +76,9 @@ def _first(study: Study, need: Study, out: Path, watcher: Watcher) -> Run:
 def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan]:
     """How a study would be carried out here, with what sets each group apart; nothing is trained or written."""
     study = study.resolved()
+    if not study.trains:
+        first = "; ".join(f"{need.command()} --plan" for need in study.needs())
+        raise UserError(f"--plan: {study.name} trains nothing itself" + (f"; see {first}" if first else ""))
     runs = []
     for need in study.needs():
         folder = RunFolder.of(out, need.resolved().config())
@@ -155,7 +175,10 @@ def _progress(experiment: Experiment, records: Records, epoch: int, left: float)
     values = {name: np.full(len(alive), np.nan) for name in ("eval_loss", "recovered")}
     for name, into in values.items():
         rows = metrics.filter(pc.field("metric") == name)
-        into[rows["network"].to_numpy()] = rows["value"].to_numpy()
+        network = rows["network"].to_numpy()
+        layers = np.bincount(network, minlength=len(alive))
+        sums = np.bincount(network, rows["value"].to_numpy(), len(alive))
+        into[layers > 0] = sums[layers > 0] / layers[layers > 0]  # over all layers alike
 
     def standing(label: str, which: slice) -> Standing:
         loss, recovered = (v[which][~np.isnan(v[which])] for v in values.values())

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from understudy._errors import UserError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import torch
 
     from understudy.report.story import Story
@@ -44,6 +46,8 @@ class Study:
     figures: ClassVar[str]
     decides: ClassVar[str]
     """The ids of the claims that its runs decide."""
+    trains: ClassVar[bool] = True
+    """Whether it trains networks of its own; one that only looks at others has `tables` instead of `experiment`."""
 
     seeds: int = 32
     """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
@@ -74,6 +78,10 @@ class Study:
 
     def experiment(self) -> Experiment:
         raise AssertionError(f"{type(self).__name__} trains nothing")
+
+    def tables(self, *runs: Run) -> dict[str, pa.Table]:
+        """`networks`, `metrics` and `nodes` of a study that trains nothing, given the runs that it needs."""
+        raise AssertionError(f"{type(self).__name__} finds nothing without training")
 
     def story(self, run: Run) -> Story:
         raise AssertionError(f"{type(self).__name__} has no story")
@@ -131,7 +139,7 @@ class Study:
 
 def _word(value: Any) -> str:
     """As a person types it, and read back as the same value."""
-    short = f"{value:g}" if isinstance(value, float) else str(value)
+    short = f"{value:g}" if isinstance(value, float) else shlex.quote(str(value))
     return short if not isinstance(value, float) or float(short) == value else repr(value)
 
 

@@ -23,13 +23,17 @@ class Setting(NamedTuple):
 
 
 def summary(run: Run) -> list[Setting]:
-    """The settings in the order they were trained."""
+    """The settings in the order they were trained; none where nothing was."""
+    if "eval_loss" not in run.metrics["metric"].unique().to_pylist():
+        return []
     names = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
     swept = [name for name in run.swept if name in names] or names[:1]
     rows = run.networks.to_pylist()
     layers = sorted(set(run.metrics["layer"].unique().to_pylist()) - {-1})
     loss = run.series("eval_loss")[:, -1]
-    recovered = np.mean([run.series("recovered", layer)[:, -1] for layer in layers], axis=0)
+    each = np.stack([run.series("recovered", layer)[:, -1] for layer in layers])
+    # Networks of one run may have more layers than others.
+    recovered = np.nansum(each, axis=0) / np.maximum(np.isfinite(each).sum(axis=0), 1)
     settings: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row in rows:
         settings[tuple(row[name] for name in swept)].append(row["network"])

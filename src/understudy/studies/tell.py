@@ -30,8 +30,8 @@ def tell(study: Study, run: Run) -> None:
         write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
         content = page(
             title=f"{study.name} — {study.summary}",
-            story=Story(story.headline, story.numbers + _numbers(run, claims), story.figures),
-            table=who_learned_whom(run),
+            story=Story(story.headline, story.numbers + _numbers(study, run, claims), story.figures),
+            table=who_learned_whom(run) if study.trains else pa.table({}),
             claims=claims,
             settings=study.options(),
             environment=run.environment,
@@ -54,9 +54,10 @@ def _put(folder: Path, figures: dict[str, bytes]) -> None:
             (Path(elsewhere) / name).replace(folder / "figures" / name)
 
 
-def _numbers(run: Run, claims: list[Claim]) -> tuple[Number, ...]:
+def _numbers(study: Study, run: Run, claims: list[Claim]) -> tuple[Number, ...]:
+    trained = [Number(_time(run.environment["seconds"]), "to train")] if study.trains else []
     held = Number(f"{sum(c.holds for c in claims)} of {len(claims)}", "claims hold")
-    return (Number(_time(run.environment["seconds"]), "to train"), *([held] if claims else []))
+    return (*trained, *([held] if claims else []))
 
 
 def _time(seconds: float) -> str:

@@ -15,6 +15,7 @@ from understudy._errors import UserError
 from understudy.training.group import Group, Members, Part
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing
+from understudy.training.probe import PASS
 from understudy.training.workers import cores
 
 _CACHE = 1 << 21
@@ -23,8 +24,6 @@ _CARD_SHARE, _CPU_SHARE = 0.8, 0.7
 """Of the memory that is free, what a plan takes."""
 _LOOK = 8 << 30
 """Activations of the networks that are looked at at once on a card, at most."""
-_PASS = 1 << 30
-"""Numbers that the nodes of all networks give in one pass on a card: of more, samples are cut (see `probe.cut`)."""
 _GRID = 65_535
 """Networks that one look on a card can take."""
 _RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "autograd": 0.1, "looking": 0.6}
@@ -180,8 +179,9 @@ def _look(member: Members) -> int:
     """Bytes of one network on all samples of a pass; the first look also sees those of the training."""
     numbers = 3 * (member.students.shape.activations + member.teacher.shape.activations)
     samples = max(member.data.evaluation, member.data.train)
-    together = samples * member.students.inputs + min(samples * numbers, 3 * _PASS)
-    return together * member.state.blocks[0].element_size()
+    like = member.state.blocks[0]
+    together = samples * member.students.inputs + min(samples * numbers, 3 * PASS[like.device.type])
+    return together * like.element_size()
 
 
 def _cut(members: Sequence[Members], waves: int, device: torch.device) -> tuple[tuple[Part, ...], ...]:

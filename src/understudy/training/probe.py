@@ -62,8 +62,9 @@ class Reading(NamedTuple):
         return picked
 
 
-_CPU_SAMPLES, _CPU_NUMBERS, _CARD_NUMBERS = 1_000, 1 << 24, 1 << 30
-"""Of one pass: samples at most, and numbers in all layers together."""
+_CPU_SAMPLES = 1_000
+PASS = {"cpu": 1 << 24, "cuda": 1 << 30}
+"""Numbers of one pass, of all layers together: of more, samples are cut."""
 _MODULATED = 1_000
 """Samples over which the modulation of a node is averaged: each takes a pass back from every output."""
 
@@ -72,8 +73,8 @@ def cut(x: Float[Tensor, "net sample in"], *networks: Population) -> tuple[Float
     """Samples in passes: activations stay in cache on a processor, and make large products on a card."""
     each = sum(network.shape.activations for network in networks)
     if x.device.type == "cpu":
-        return x.split(max(1, min(_CPU_SAMPLES, _CPU_NUMBERS // each)), dim=1)
-    return x.split(max(1, _CARD_NUMBERS // (each * len(x))), dim=1)
+        return x.split(max(1, min(_CPU_SAMPLES, PASS["cpu"] // each)), dim=1)
+    return x.split(max(1, PASS["cuda"] // (each * len(x))), dim=1)
 
 
 def loss(

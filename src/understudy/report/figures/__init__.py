@@ -13,6 +13,7 @@ from understudy.report.figures.matrix_images import OrderedMatrix as OrderedMatr
 from understudy.report.figures.recovery_rate import RecoveryRate as RecoveryRate
 from understudy.report.figures.recovery_time import RecoveryTime as RecoveryTime
 from understudy.report.figures.sample_curves import SampleCurves as SampleCurves
+from understudy.report.figures.signed_histograms import SignedHistograms as SignedHistograms
 from understudy.report.figures.specialization import Specialization as Specialization
 from understudy.report.figures.specialization import StudentNodes as StudentNodes
 
@@ -30,5 +31,6 @@ KINDS = (
     LayerCurves,
     LayerSpecialization,
     MatrixImages,
+    SignedHistograms,
 )
 """Every kind: what is listed here is held to the contract that the tests state."""

@@ -1,0 +1,123 @@
+"""How many of a layer's numbers lie below zero, and how far from it."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from understudy.report import style
+from understudy.report.figures import _pages as pages
+from understudy.report.figures._shapes import agree
+
+_BARS = 24
+_MOST_COLUMNS = 5
+_SIGNS = (("negative", style.BLUE), ("positive", style.ORANGE))
+
+
+@dataclass(frozen=True, eq=False)
+class SignedHistograms:
+    """A panel a layer: how its numbers are spread, those below zero in one colour and the others in another.
+
+    BatchNorm shifts (seed 2 figures 6 and 18). Panels have scales of their own; over each stands the share below zero.
+    """
+
+    titles: tuple[str, ...]
+    """One a panel."""
+    values: tuple[Float[np.ndarray, "number"], ...]
+    """One row a panel, of whatever length; what is not finite is left out."""
+    name: str
+    """What the numbers are: the x axis."""
+    things: str = "nodes"
+    """What has one of them each."""
+
+    def __post_init__(self) -> None:
+        agree(self, {"titles": (len(self.values),)})
+
+    def _grid(self) -> tuple[int, int]:
+        return style.grid(len(self.titles), 4 if len(self.titles) < 9 else _MOST_COLUMNS)
+
+    def _numbers(self, panel: int) -> Float[np.ndarray, "number"]:
+        flat = np.asarray(self.values[panel], dtype=float).ravel()
+        return flat[np.isfinite(flat)]
+
+    def _bars(self, panel: int) -> tuple[np.ndarray, np.ndarray]:
+        """Edges, of which one is zero, and counts; zero itself counts as positive."""
+        numbers = self._numbers(panel)
+        low, high = min(numbers.min(initial=0.0), 0.0), max(numbers.max(initial=0.0), 0.0)
+        width = (high - low) / _BARS or 1.0
+        first, last = int(np.floor(low / width)), int(np.floor(high / width)) + 1
+        edges = width * np.arange(first, last + 1)
+        counts, _ = np.histogram(numbers, edges)
+        return edges, counts
+
+    def _heading(self, panel: int) -> str:
+        numbers = self._numbers(panel)
+        return f"{(numbers < 0).mean():.0%} negative" if len(numbers) else "none"
+
+    def paper(self) -> Figure:
+        rows, columns = self._grid()
+        with style.paper():
+            figure, axes = style.panels(rows, columns, height=1.3, count=len(self.titles), sharex=False, sharey=False)
+            for p, ax in enumerate(axes):
+                edges, counts = self._bars(p)
+                for (_, colour), here in zip(_SIGNS, (edges[:-1] < 0, edges[:-1] >= 0), strict=True):
+                    share = counts[here] / max(1, counts.sum())
+                    ax.bar(edges[:-1][here], share, np.diff(edges)[here], align="edge", color=colour, linewidth=0)
+                ax.axvline(0, color=style.SOFT, linewidth=0.6)
+                ax.set_title(f"{self.titles[p]}: {self._heading(p)}", fontsize=style.SMALL)
+                ax.xaxis.set_major_locator(MaxNLocator(3))
+                ax.yaxis.set_major_locator(MaxNLocator(3))
+                ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+                ax.tick_params(labelbottom=True)
+            figure.supxlabel(self.name, fontsize=style.NORMAL)
+            figure.supylabel(f"share of {self.things}", fontsize=style.NORMAL)
+            entries: style.Key = tuple((name, {"color": colour, "linewidth": 5}) for name, colour in _SIGNS)
+            style.key(figure, entries, self._counted())
+            return style.finish(figure)
+
+    def _counted(self) -> str:
+        return f"n = {sum(len(self._numbers(p)) for p in range(len(self.titles))):,} {self.things}"
+
+    def page(self) -> pages.JSON:
+        _, columns = self._grid()
+        data: list[pages.JSON] = []
+        for p in range(len(self.titles)):
+            xaxis, yaxis = pages.axes_of(p)
+            edges, counts = self._bars(p)
+            for name, colour in _SIGNS:
+                here = edges[:-1] < 0 if name == "negative" else edges[:-1] >= 0
+                spans = [(a, b) for (a, b), one in zip(pairwise(edges.tolist()), here, strict=True) if one]
+                data.append(
+                    {
+                        "type": "bar",
+                        "name": name,
+                        "legendgroup": name,
+                        "showlegend": p == 0,
+                        "x": pages.numbers([(a + b) / 2 for a, b in spans]),
+                        "y": pages.numbers(counts[here] / max(1, counts.sum())),
+                        "width": float(edges[1] - edges[0]),
+                        "marker": {"color": colour, "line": {"width": 0}},
+                        "text": [f"{a:.3g} to {b:.3g}: {n}" for (a, b), n in zip(spans, counts[here], strict=True)],
+                        "textposition": "none",
+                        "hovertemplate": f"<b>{self.titles[p]}</b><br>%{{text}} {self.things}<extra></extra>",
+                        "xaxis": xaxis,
+                        "yaxis": yaxis,
+                    }
+                )
+        layout = pages.layout(
+            [f"{title}: {self._heading(p)}" for p, title in enumerate(self.titles)],
+            columns,
+            x={"nticks": 5, "zeroline": True, "zerolinecolor": style.HAIRLINE, "zerolinewidth": 1},
+            y={"tickformat": ".0%", "nticks": 4, "rangemode": "tozero"},
+            x_title=self.name,
+            y_title=f"share of {self.things}",
+            note=self._counted(),
+            row_height=170,
+            column_width=200,
+            shared=False,
+            x_left=True,
+        )
+        return {"data": data, "layout": layout | {"barmode": "overlay", "bargap": 0}}

@@ -1,0 +1,129 @@
+"""Wide students of trained teachers on CIFAR-10 in words and figures."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from understudy.report import style
+from understudy.report.story import Figure, Number, Story, counted
+from understudy.store import Run
+from understudy.studies.cifar_luck_claims import KINDS, Cells
+from understudy.studies.deep_story import some_diverged
+from understudy.studies.on_cifar_story import all_diverged, curves, layer_names, losses, percent
+
+if TYPE_CHECKING:
+    from understudy.studies.cifar_luck import CifarLuck
+
+
+def story(study: CifarLuck, run: Run) -> Story:
+    cells = Cells.of(study, run)
+    if (cells.network < 0).all():
+        return all_diverged(run, "--lr", study.lr)
+    ranked = np.isfinite(cells.rank).any(axis=(0, 1, 2))
+    layers, columns = layer_names(study.depth), len(study.norm)
+    figures = (
+        Figure(
+            "layer-curves",
+            "How well every layer is matched",
+            "How well a layer's teacher nodes are matched, each by its best student, over training.",
+            "S2 fig 9",
+            curves(
+                cells.titles,
+                cells.network,
+                run.epochs,
+                cells.rho,
+                study.seeds,
+                labels=layers,
+                name="mean best correlation",
+                limits=(0.0, 1.02),
+                columns=columns,
+            ),
+        ),
+        Figure(
+            "mean-rank",
+            "How early the winners lead",
+            "The students that match the teacher's nodes best in the end, and where they stood among all students "
+            "before: 0 is first, one half is what chance gives.",
+            "S2 fig 9",
+            curves(
+                cells.titles,
+                cells.network,
+                run.epochs[ranked],
+                cells.rank[..., ranked],
+                study.seeds,
+                labels=layers,
+                name="mean rank of the final winners",
+                columns=columns,
+            ),
+        ),
+        Figure(
+            "accuracy",
+            "And how well the labels are known",
+            "Share of evaluation images whose label is the largest output. Students never see a label: they learn the "
+            "outputs of their teacher (grey).",
+            "S2 sec 5.2",
+            curves(
+                cells.titles,
+                cells.network,
+                run.epochs,
+                np.stack([cells.accuracy, cells.teacher], axis=2),
+                study.seeds,
+                labels=("student", "teacher"),
+                name="evaluation accuracy",
+                colours=(style.BLUE, style.CONTEXT),
+                columns=columns,
+            ),
+        ),
+        Figure(
+            "losses",
+            "What that does to the loss",
+            "Squared error against the teacher, averaged over outputs: on the evaluation images after each epoch, and "
+            "over its steps on training images.",
+            "S2 fig 19",
+            losses(run, cells.titles, cells.network, study.seeds, "MSE loss"),
+        ),
+    )
+    return Story(_headline(study, run, cells), _numbers(run, cells), figures)
+
+
+def _ahead(cells: Cells) -> np.ndarray:
+    """[setting]: accuracy of students beyond their teacher's as training ended, mean over seeds that are left."""
+    last = (cells.accuracy - cells.teacher)[..., -1]
+    return np.array([np.nanmean(row) if np.isfinite(row).any() else np.nan for row in last])
+
+
+def _headline(study: CifarLuck, run: Run, cells: Cells) -> str:
+    ahead, there = _ahead(cells), (cells.network >= 0).any(axis=1)
+    parts = [
+        f"{100 * points:+.1f} ({title})".replace("-", "−")
+        for title, points in zip(cells.titles, ahead, strict=True)
+        if np.isfinite(points)
+    ]
+    grown = int((np.diff(_middle(cells.rho)[there][:, [0, -1]], axis=1) > 0).sum())
+    rank = _middle(cells.rank)[there].mean(axis=0)
+    return (
+        f"Students of {study.over_realization:g} times the teacher's nodes end {', '.join(parts)} points of accuracy "
+        f"from their teacher; mean best correlations grow in {grown} of {counted(len(parts), 'setting')}, and the "
+        f"final winners' mean rank goes from {rank[0]:.2f} to {rank[1]:.2f} in the first epoch (mean of "
+        f"{counted(study.seeds, 'seed')}).{some_diverged(run)}"
+    )
+
+
+def _middle(values: np.ndarray) -> np.ndarray:
+    """[setting, epoch]: mean over the networks and layers that there are."""
+    found = np.isfinite(values)
+    return np.where(found, values, 0).sum(axis=(1, 2)) / np.maximum(found.sum(axis=(1, 2)), 1)
+
+
+def _numbers(run: Run, cells: Cells) -> tuple[Number, ...]:
+    numbers = [Number(f"{run.networks.num_rows:,}", "networks")]
+    for i, (kind, norm) in enumerate(cells.settings):
+        if (cells.network[i] >= 0).any() and norm == cells.settings[0][1]:
+            numbers.append(
+                Number(percent(float(np.nanmean(cells.teacher[i]))), f"accuracy of the {KINDS[kind]} teacher")
+            )
+    best = int(np.nanargmax(_ahead(cells)))
+    numbers.append(Number(f"{100 * _ahead(cells)[best]:+.1f}", f"points of accuracy beyond it, {cells.titles[best]}"))
+    return tuple(numbers)
