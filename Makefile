@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+CORES := --numprocesses auto --maxprocesses 8 --dist loadfile
 
 .PHONY: demo test deep lint format clean
 
@@ -25,10 +26,10 @@ lint: $(READY)
 	$(BIN)/mypy
 
 test: lint
-	$(BIN)/pytest -m "not deep"
+	$(BIN)/pytest -m "not deep" $(CORES)
 
 deep: lint
-	UNDERSTUDY_PROFILE=deep $(BIN)/pytest
+	UNDERSTUDY_PROFILE=deep $(BIN)/pytest $(CORES)
 
 format: $(READY)
 	$(BIN)/ruff check --fix src tests
