@@ -175,8 +175,9 @@ LABELS = Sorted(gaussians(1, 400, 6), gaussians(2, 300, 6))
 LEARNERS = made(Shape((6, 8, 8, 2), 0.0, norm="before"), 3)
 
 
-def test_labels_are_learned_and_accuracy_is_told():
-    group = Group(LEARNERS, LEARNERS, LABELS, CrossEntropy(), labelled=True)
+@pytest.mark.parametrize("soft", [False, True])
+def test_labels_are_learned_and_accuracy_is_told(soft):
+    group = Group(LEARNERS, LEARNERS, LABELS, CrossEntropy(soft), labelled=True)
     training = Training([group], SGD(0.1, batch=16), steps=100)
     tables = [training.probe().metrics]
     for _ in range(3):
@@ -234,7 +235,7 @@ def test_the_fan_out_of_a_channel_is_the_norm_of_all_weights_that_leave_it():
             made(Shape((84, 4, 3, 5)), 1),
             Gaussian(84),
             {},
-            "2 convolutions and their teachers 3",
+            "2 convolutions of images of 7 × 6 and their teachers 3 linear",
         ),
         (made(KINDS["conv"], 1), made(KINDS["conv"], 1), Gaussian(83), {}, "data has 83 inputs and the networks 84"),
         (LEARNERS, LEARNERS, Gaussian(6), {"labelled": True}, "Gaussian has no labels"),

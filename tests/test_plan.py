@@ -148,3 +148,12 @@ def test_a_study_that_cannot_fit_is_refused_before_its_networks_are_made(tmp_pat
     said = understudy("run", "two-layer", "--seeds", "10000000", "--plan", cwd=tmp_path, status=2).stderr
     assert said.startswith("understudy: memory: 720,000,000 networks need ") and "train fewer networks" in said
     assert not list(tmp_path.iterdir())
+
+
+def test_answers_of_one_teacher_to_other_seeds_are_counted_as_often_as_they_are_kept():
+    teacher = teachers.regular((6, 3, 2), seeds=[1, 2, 3])
+    groups = [Group(starts.gaussian(teacher, seeds=seeds), teacher, DATA) for seeds in ([1, 2, 3], [7, 8, 9])]
+    training = Training(groups, SGD(0.05, batch=8), steps=1)
+    training.probe()
+    kept = [tensor for key, (_, tensor) in training.samples._kept.items() if key[0] == "targets"]
+    assert training.plan.memory["targets"] == sum(t.numel() * t.element_size() for t in kept) and len(kept) == 2

@@ -81,6 +81,13 @@ def test_adding_them_again_changes_nothing(tmp_path):
     assert (tmp_path / "metrics.parquet").read_bytes() == once
 
 
+def test_a_run_of_which_no_network_was_left_has_none(tmp_path):
+    pq.write_table(METRICS.empty_table(), tmp_path / "metrics.parquet")
+    pq.write_table(RANKS.empty_table(), tmp_path / "ranks.parquet")
+    add_mean_ranks(tmp_path)
+    assert not (tmp_path / "ranks.parquet").exists() and not pq.read_table(tmp_path / "metrics.parquet").num_rows
+
+
 @dataclasses.dataclass(frozen=True)
 class Later(TwoLayer):
     """Goes on with the students of a smaller study."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial
@@ -99,13 +100,15 @@ def _experiment(study: Study, runs: Sequence[Run]) -> Experiment:
 
 def _need(experiment: Experiment) -> int:
     """Bytes on disk, about: 20 a row of nodes, twice while tables are joined, and the weights as often as kept."""
-    rows, weights = 0, 0
+    rows, weights, ranks = 0, 0, 0
     for group in experiment.groups:
         for m, n in zip(group.teacher.sizes[1:-1], group.students.sizes[1:-1], strict=True):
             rows += len(group.students) * (m + n + (m * n if experiment.pairs else 0))
-        each = sum(out * (into + 1) for into, out in pairwise(group.students.sizes))
+            ranks += len(group.students) * 2 * m * n * len(experiment.ranks)
+        each = sum(math.prod(size) + size[0] for size in group.students.shape.weights)
         weights += each * len(group.students) * group.students.layers[0].weight.element_size()
-    return 2 * 20 * rows * (experiment.epochs + 1) + weights * (6 + len(experiment.keep)) + 20_000_000
+    kept = 6 + len(experiment.keep) + experiment.optimiser.slots
+    return 2 * 20 * rows * (experiment.epochs + 1) + weights * kept + 2 * ranks + 20_000_000
 
 
 def _training(study: Study, experiment: Experiment) -> Training:

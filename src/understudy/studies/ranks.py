@@ -24,6 +24,9 @@ def add_mean_ranks(folder: Path) -> None:
     if not table.is_file():
         return
     metrics, ranks = pq.read_table(folder / "metrics.parquet"), pq.read_table(table)
+    if not ranks.num_rows:  # no network was left by then
+        table.unlink()
+        return
     rows = pa.table(_mean_ranks(ranks), schema=metrics.schema.remove_metadata())
     others = metrics.filter(pc.not_equal(metrics["metric"].cast(pa.string()), _NAME))
     both = pa.concat_tables([_plain(others), _plain(rows)]).sort_by([("epoch", "ascending")])

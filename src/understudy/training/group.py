@@ -57,7 +57,9 @@ class Group:
 
 
 def _depth(networks: Population) -> str:
-    return f"{len(networks.shape.maps)} convolutions" if networks.image else f"{len(networks.layers)} linear layers"
+    if not networks.image:
+        return f"{len(networks.layers)} linear layers"
+    return f"{len(networks.shape.maps)} convolutions of images of {networks.image[0]} × {networks.image[1]}"
 
 
 class Members:

@@ -159,12 +159,14 @@ def _working(wave: Sequence[Part], optimiser: Optimiser, steps: int, device: tor
         size, shape = member.state.blocks[0].element_size(), member.students.shape
         each = steps * size  # losses
         if member.engine in ("batched", "autograd"):
-            # The order of all batches; inputs, targets and outputs of ten steps; what lies between the layers; and
+            # The order of all batches; inputs, targets and outputs of some steps; what lies between the layers; and
             # where a step is more than its gradient, what the optimiser works out on the way.
             batch = optimiser.batch or member.data.train
             each += steps * 48 * (optimiser.batch or 0)
-            between = (3 if member.engine == "batched" else 8) * shape.activations
-            each += batch * (10 * (shape.inputs + 2 * shape.sizes[-1]) + between) * size
+            # What autograd keeps for the way back a card holds twice: as first taken, and as recorded.
+            kept = 3 if member.engine == "batched" else 8 if device.type == "cpu" else 16
+            held = 10 if optimiser.batch and member.engine == "batched" else 1
+            each += batch * (held * (shape.inputs + 2 * shape.sizes[-1]) + kept * shape.activations) * size
             each += 0 if optimiser.plain and member.engine == "batched" else 5 * member.packing.numbers * size
         # On a card all pieces are launched at once.
         together = min(count, at_once(member, optimiser, device)) if device.type == "cpu" else count
@@ -202,7 +204,8 @@ def _data(wave: Sequence[Part]) -> dict[str, int]:
         member = part.member
         key = (id(member.data), member.students.dtype)
         size, into, out = member.state.blocks[0].element_size(), member.students.inputs, member.students.sizes[-1]
-        sets, asked = (key, *part.sets), (key, member.teacher_id, member.objective, member.labelled, *part.teachers)
+        sets, seeds = (key, *part.sets), [member.seeds[network] for network in part.teachers]
+        asked = (key, member.teacher_id, member.objective, member.labelled, *part.teachers, *seeds)
         named["inputs"][sets] = len(part.sets) * member.data.train * into * size
         named["evaluation"][sets] = len(part.sets) * member.data.evaluation * into * size
         named["targets"][asked] = len(part.teachers) * member.data.train * out * size

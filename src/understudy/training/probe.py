@@ -108,12 +108,12 @@ def read(
     start = 0
     for part in passes:
         ours, theirs = student.activations(part), teacher.activations(part)
-        wanted = theirs.output
+        wanted = objective.target(theirs.output)
         if labels is not None:
             here = labels[:, start : start + part.shape[1]]
             right.append(torch.stack([output.argmax(-1) == here for output in (ours.output, theirs.output)]))
             wanted = one_hot(here, wanted.shape[-1], wanted.dtype) if labelled else wanted
-        losses.append(objective.reported(ours.output, objective.target(wanted)))
+        losses.append(objective.reported(ours.output, wanted))
         for correlation, t, s in zip(correlations, theirs.hidden, ours.hidden, strict=True):
             correlation.update(t, s)
         start += part.shape[1]

@@ -59,7 +59,7 @@ class Samples:
             if member.labelled:
                 assert isinstance(member.data, Labelled)
                 labels = member.data.training_labels(seed, epoch).to(self.device)
-                return objective.target(one_hot(labels, member.data.classes, inputs.dtype))
+                return one_hot(labels, member.data.classes, inputs.dtype)
             teacher, x = member.teacher[network], inputs[place[seed]].unsqueeze(0)
             return torch.cat([objective.target(teacher(some)) for some in cut(x, teacher)], dim=1)[0]
 

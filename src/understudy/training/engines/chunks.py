@@ -62,7 +62,12 @@ class _Graph:
     ) -> None:
         self.indices, steps = torch.empty_like(indices), indices.shape[1]
         self.first = torch.full((), first, dtype=torch.float64, device=indices.device)
-        self.graph, beside, here = torch.cuda.CUDAGraph(), _recorder(indices.device), torch.cuda.current_stream()
+        here = torch.cuda.current_stream()
+        self.graph, beside = torch.cuda.CUDAGraph(), _recorder(indices.device, here.cuda_stream)
+        # What graphs that are gone have held is given back only when asked for, and not while one is recorded.
+        free, total = torch.cuda.mem_get_info(indices.device)
+        if free < total // 4:
+            torch.cuda.empty_cache()
         beside.wait_stream(here)
         with torch.cuda.stream(beside):
             # Other threads may use the card meanwhile.
@@ -78,9 +83,10 @@ class _Graph:
 
 
 @cache
-def _recorder(device: torch.device) -> torch.cuda.Stream:
-    """Where steps are recorded, and nothing else goes. Streams come from a few that torch hands out in turn: one of
-    another priority is never one that somebody works on, whose doings would be recorded too."""
+def _recorder(device: torch.device, lane: int) -> torch.cuda.Stream:
+    """Where the steps of a lane are recorded, and nothing else goes. Streams come from a few that torch hands out in
+    turn: one of another priority is never one that somebody works on, whose doings would be recorded too. One for each
+    lane: what is recorded on one stream shares room for its products, and lanes go side by side."""
     return torch.cuda.Stream(device, priority=-1)
 
 
