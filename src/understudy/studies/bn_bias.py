@@ -30,7 +30,7 @@ class BatchNormBias(OnCifar):
     """
 
     name: ClassVar[str] = "bn-bias"
-    summary: ClassVar[str] = "most shifts that BatchNorm learns before a ReLU are negative, in the upper layers"
+    summary: ClassVar[str] = "the signs of the shifts that BatchNorm learns before a ReLU, layer by layer"
     figures: ClassVar[str] = "S2 figs 6, 18"
     decides: ClassVar[str] = "D10"
     trains: ClassVar[bool] = False

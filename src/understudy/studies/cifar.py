@@ -25,7 +25,7 @@ class Cifar(TaughtOnCifar):
     """
 
     name: ClassVar[str] = "cifar"
-    summary: ClassVar[str] = "on CIFAR-10 wider students match every layer of a pruned teacher better"
+    summary: ClassVar[str] = "how well wider and narrower students match each layer of a pruned teacher on CIFAR-10"
     figures: ClassVar[str] = "S0 fig 10"
     decides: ClassVar[str] = "D4"
 

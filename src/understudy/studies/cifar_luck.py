@@ -30,7 +30,7 @@ class CifarLuck(TaughtOnCifar):
     """
 
     name: ClassVar[str] = "cifar-luck"
-    summary: ClassVar[str] = "on CIFAR-10 the final winners lead early, and students do as well as their teacher"
+    summary: ClassVar[str] = "how early final winners lead on CIFAR-10, and how students do against their teacher"
     figures: ClassVar[str] = "S2 fig 9"
     decides: ClassVar[str] = "D6"
 
