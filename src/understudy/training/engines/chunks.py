@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +17,7 @@ CHUNK = 10
 """Steps whose samples are gathered at once: enough to hide the call, few enough to stay in cache."""
 
 
+@runtime_checkable
 class Work(Protocol):
     """What takes some steps of all networks, in buffers of its own."""
 
