@@ -242,7 +242,7 @@ def modulated(study: Gaus, run: Run, setting: Setting) -> Modulated:
 
     which = networks(run, setting)
     which = which[which >= 0]
-    group, inside = which // study.seeds, which % study.seeds
+    group, inside = which // study.seeds, (which % study.seeds).tolist()
     source = study.source(setting.kind, setting.data)
     teacher = run.weights("teacher")[group[0]][inside]
     x = torch.stack([source.evaluating(int(seed), dtype=teacher.dtype)[:_MODULATED] for seed in teacher.seeds])

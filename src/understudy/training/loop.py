@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import torch
@@ -37,7 +37,6 @@ from understudy.training.workers import Lanes, brought, products, sent, side_by_
 
 Job = tuple[Part, Int[Tensor, "piece"]]
 """A piece of the work of an epoch: some networks of a part, by their place in it."""
-Result = TypeVar("Result")
 
 
 class Training:
@@ -169,7 +168,7 @@ class Training:
         inside = torch.nonzero(self._going[part.member.ids[part.which]]).flatten()
         return [(part, piece) for piece in splits(inside, size)]
 
-    def _abreast(self, work: Callable[[Job], Result], jobs: Sequence[Job]) -> list[Result]:
+    def _abreast(self, work: Callable[[Job], Any], jobs: Sequence[Job]) -> list[Any]:
         """Each job beside those of other groups."""
         if self.device.type == "cpu":
             return side_by_side(work, jobs, self.device)

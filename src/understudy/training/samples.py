@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from understudy.data import Labelled
@@ -18,7 +18,7 @@ from understudy.training.probe import cut
 from understudy.training.workers import side_by_side
 
 
-def roomy(like: Tensor, count: int) -> Float[Tensor, "item ..."]:
+def roomy(like: Tensor, count: int) -> Shaped[Tensor, "item ..."]:
     """Room for so many tensors of one kind. On a processor in large pages: rows are read at random, and a core knows
     the places of few small ones."""
     if like.device.type != "cpu" or not hasattr(mmap, "MADV_HUGEPAGE") or not like.numel():
@@ -101,7 +101,7 @@ class Samples:
 
     def _once(
         self, key: tuple[object, ...], version: int, make: Callable[[int], Tensor], items: Sequence[int]
-    ) -> Float[Tensor, "item ..."]:
+    ) -> Shaped[Tensor, "item ..."]:
         """make(item) stacked over the items, made once a version."""
         if key not in self._kept or self._kept[key][0] != version:
             self._kept.pop(key, None)
