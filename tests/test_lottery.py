@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import understudy as us
 from understudy._errors import UserError
+from understudy.nets import with_nodes
 from understudy.report.terminal import Watch
 from understudy.studies import LotteryTickets, TwoLayer
-from understudy.studies.lottery import TICKETS, kept, redrawn, winners
+from understudy.studies.lottery import TICKETS, redrawn, winners
 from understudy.studies.lottery_claims import cells, claims
 from understudy.studies.lottery_story import Pairs, story, won_again
 from understudy.studies.perform import perform
@@ -57,7 +58,9 @@ def test_a_student_wins_one_teacher_node_alone():
 def test_what_is_kept_and_what_is_dropped_add_up_to_the_network(which, count):
     students = with_copies(0.3)
     x = SOURCE.evaluating(1, dtype=torch.float64)[:20]
-    some, others = (kept(students, torch.tensor([part, part])) for part in (which[:count], which[count:]))
+    some, others = (
+        with_nodes(students, [torch.tensor([part, part], dtype=torch.long)]) for part in (which[:count], which[count:])
+    )
     bias = students.layers[1].bias.unsqueeze(1)
     together = some.activations(x).output + (others.activations(x).output - bias if count < 6 else 0)
     assert torch.allclose(together, students.activations(x).output, rtol=0, atol=1e-12)
@@ -68,7 +71,7 @@ def test_what_is_kept_and_what_is_dropped_add_up_to_the_network(which, count):
 
 def test_each_network_keeps_its_own():
     students = us.students.gaussian(TEACHER, multiple=2)
-    some = kept(students, torch.tensor([[0, 5], [3, 1]]))
+    some = with_nodes(students, [torch.tensor([[0, 5], [3, 1]])])
     for net, nodes in enumerate(([0, 5], [3, 1])):
         assert torch.equal(some.layers[0].weight[net], students.layers[0].weight[net, nodes])
         assert torch.equal(some.layers[1].weight[net], students.layers[1].weight[net][:, nodes])
@@ -118,7 +121,7 @@ def test_tickets_begin_as_the_needed_run_began_and_full_ones_end_as_it_ended(run
         for layer in range(2):
             assert torch.equal(full.layers[layer].weight, first.layers[layer].weight)
             assert torch.equal(again.layers[layer].weight, last.layers[layer].weight)
-            assert torch.equal(reset.layers[layer].weight, kept(first, won).layers[layer].weight)
+            assert torch.equal(reset.layers[layer].weight, with_nodes(first, [won]).layers[layer].weight)
 
 
 def test_a_run_is_told_in_figures_of_every_network(run):

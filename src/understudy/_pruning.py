@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets import Layer, Norm, Population
+from understudy.nets import Population, outgoing_weights, with_nodes
 
 
 class Pruned(NamedTuple):
@@ -30,24 +28,11 @@ def pruned(network: Population, keep: Sequence[float] | float) -> Pruned:
     stay. All networks come to the same sizes, each by its own strengths.
     """
     counts = _counts(network.sizes[1:-1], keep)
-    kept = [
+    kept = tuple(
         strength.sort(dim=1, descending=True, stable=True).indices[:, :count].sort(dim=1).values
         for strength, count in zip(_strengths(network), counts, strict=True)
-    ]
-    nets = torch.arange(len(network), device=network.device).unsqueeze(1)
-    layers = []
-    for i, (weight, bias) in enumerate(network.layers):
-        if i:
-            some = _by_channel(network, i)[nets, :, kept[i - 1]].transpose(1, 2)
-            weight = some.flatten(2) if weight.ndim == 3 else some
-        if i < len(counts):
-            weight, bias = weight[nets, kept[i]], None if bias is None else bias[nets, kept[i]]
-        layers.append(Layer(weight, bias))
-    norms = [
-        Norm._make(None if part is None else part[nets, stay] for part in norm)
-        for norm, stay in zip(network.norms, kept, strict=False)
-    ]
-    return Pruned(replace(network, layers=tuple(layers), norms=tuple(norms)), tuple(kept))
+    )
+    return Pruned(with_nodes(network, kept), kept)
 
 
 def _counts(hidden: Sequence[int], keep: Sequence[float] | float) -> list[int]:
@@ -63,11 +48,5 @@ def _counts(hidden: Sequence[int], keep: Sequence[float] | float) -> list[int]:
 
 
 def _strengths(network: Population) -> list[Float[Tensor, "net node"]]:
-    above = [_by_channel(network, i) for i in range(1, len(network.layers))]
+    above = [outgoing_weights(network, layer) for layer in range(len(network.layers) - 1)]
     return [weight.double().abs().flatten(3).mean((1, 3)) for weight in above]
-
-
-def _by_channel(network: Population, i: int) -> Float[Tensor, "net out node ..."]:
-    """A layer's weight by the node below; what goes by position or place in a kernel follows."""
-    weight, below = network.layers[i].weight, network.sizes[i]
-    return weight.unflatten(2, (below, -1)) if weight.ndim == 3 else weight

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.nets import Population
+from understudy.nets import Population, outgoing_weights
 
 
 def fan_out(population: Population, layer: int = 0) -> Float[Tensor, "net node"]:
@@ -13,8 +13,7 @@ def fan_out(population: Population, layer: int = 0) -> Float[Tensor, "net node"]
     Of a channel, all weights that leave it: whole kernels, or those of every place of its feature map.
     """
     _refuse_output(population, layer)
-    above, nodes = population.layers[layer + 1].weight, population.sizes[layer + 1]
-    norm: Tensor = torch.linalg.vector_norm(above.flatten(2).unflatten(2, (nodes, -1)), dim=(1, 3))
+    norm: Tensor = torch.linalg.vector_norm(outgoing_weights(population, layer).flatten(3), dim=(1, 3))
     return norm
 
 

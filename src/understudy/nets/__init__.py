@@ -5,6 +5,8 @@ from understudy.nets.activation import gate as gate
 from understudy.nets.files import bn_biases as bn_biases
 from understudy.nets.files import load as load
 from understudy.nets.files import save as save
+from understudy.nets.nodes import outgoing_weights as outgoing_weights
+from understudy.nets.nodes import with_nodes as with_nodes
 from understudy.nets.norm import EPS as EPS
 from understudy.nets.norm import MOMENTUM as MOMENTUM
 from understudy.nets.norm import Norm as Norm

@@ -61,7 +61,7 @@ class LotteryTickets(OverRealized):
         groups = []
         for multiple, first, last in zip(self.multiple, begun, ended, strict=True):
             students = {
-                "reset": kept(first, winners(teacher, last, source)),
+                "reset": us.nets.with_nodes(first, [winners(teacher, last, source)]),
                 "redrawn": redrawn(teacher, first),
                 "full": first,
             }
@@ -100,16 +100,6 @@ def winners(teacher: Population, students: Population, source: Source) -> Int[Te
         return us.measures.reordered(rho.mT, rho).order[:, : teacher.sizes[1]]
 
     return torch.cat([won(net, seed) for net, seed in enumerate(students.seeds.tolist())])
-
-
-def kept(students: Population, which: Int[Tensor, "net kept"]) -> Population:
-    """The same two-layer networks without their other hidden nodes."""
-    below, above = students.layers
-    rows, columns = (which.unsqueeze(axis) for axis in (2, 1))
-    weight = below.weight.gather(1, rows.expand(-1, -1, below.weight.shape[2]))
-    bias = None if below.bias is None else below.bias.gather(1, which)
-    outgoing = above.weight.gather(2, columns.expand(-1, above.weight.shape[1], -1))
-    return replace(students, layers=(us.nets.Layer(weight, bias), us.nets.Layer(outgoing, above.bias)))
 
 
 def redrawn(teacher: Population, students: Population) -> Population:
