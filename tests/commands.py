@@ -85,3 +85,17 @@ def _timeless(name: str, data: bytes) -> bytes:
         data, found = re.subn(rb"(<dt>(?:to train|seconds)</dt><dd>)[^<]*(</dd>)", rb"\1\2", data)
         assert found == 2
     return data
+
+
+class Said:
+    """A watcher that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.words: list[str] = []
+
+    def start(self, folder: Path, epoch: int, epochs: int) -> None: ...
+
+    def epoch(self, progress: object) -> None: ...
+
+    def say(self, what: str) -> None:
+        self.words.append(what)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import understudy as us
-from commands import flat, understudy
+from commands import Said, flat, understudy
 from kinds import KINDS, made
 from understudy._errors import UserError
 from understudy.report.figures import SignedHistograms
@@ -29,18 +29,6 @@ SMALL = BatchNormBias(
     batch=20,
     epochs=2,
 )
-
-
-class Said:
-    def __init__(self):
-        self.words = []
-
-    def start(self, folder, epoch, epochs): ...
-
-    def epoch(self, progress): ...
-
-    def say(self, what):
-        self.words.append(what)
 
 
 def network_file(path, *shifts):

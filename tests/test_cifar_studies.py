@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import understudy as us
-from commands import flat, understudy
+from commands import Said, flat, understudy
 from understudy._errors import UserError
 from understudy.studies import Cifar, CifarLuck, CifarTeacher
 from understudy.studies.cifar_teacher import ended
@@ -46,20 +46,6 @@ LUCK = CifarLuck(
     cnn_lr=0.001,
     cnn_norm_lr=0.001,
 )
-
-
-class Said:
-    """Keeps what it is told."""
-
-    def __init__(self):
-        self.words = []
-
-    def start(self, folder, epoch, epochs): ...
-
-    def epoch(self, progress): ...
-
-    def say(self, what):
-        self.words.append(what)
 
 
 def at(study, folder):

@@ -24,7 +24,7 @@ class DeepSamples(DeepTeachers):
     """How many samples each layer of a deep student needs, when it learns outputs and when it learns answers."""
 
     name: ClassVar[str] = "deep-samples"
-    summary: ClassVar[str] = "with more samples every layer matches its teacher better, the lowest best of all"
+    summary: ClassVar[str] = "how well every layer matches its teacher with few and many samples"
     figures: ClassVar[str] = "S0 fig 6"
     decides: ClassVar[str] = "D3"
 
