@@ -36,9 +36,7 @@ class Gaus(Study):
     """
 
     name: ClassVar[str] = "gaus"
-    summary: ClassVar[str] = (
-        "how early students that win are ahead, and what BatchNorm, teacher size and data change"
-    )
+    summary: ClassVar[str] = "how early students that win are ahead, and what BatchNorm, teacher size and data change"
     figures: ClassVar[str] = "S2 figs 8, 10, 11"
     decides: ClassVar[str] = "D5 D7 D8"
 
