@@ -174,7 +174,7 @@ def test_it_is_told_though_nothing_was_trained(trained):
 
 
 def test_a_finished_one_is_only_read(trained, cifar, monkeypatch):
-    monkeypatch.setattr(BatchNormBias, "tables", None)
+    monkeypatch.setattr(BatchNormBias, "pieces", None)
     again = perform(dataclasses.replace(SMALL, data=str(cifar)), trained.folder.parents[1], Said())
     assert again.folder == trained.folder
 

@@ -53,6 +53,7 @@ class Silent:
 
     def __init__(self) -> None:
         self.epochs: list[int] = []
+        self.of = -1
 
     def start(self, folder: Path, epoch: int, epochs: int) -> None:
         self.of, self.epochs = epochs, []  # a run that is needed comes first

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -17,8 +18,11 @@ from understudy.studies.on_cifar import OnCifar, check_layers
 from understudy.studies.study import Study
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from understudy.report.story import Story
     from understudy.store import Claim, Run
+    from understudy.studies.study import Tables
 
 
 @dataclass(frozen=True)
@@ -66,13 +70,16 @@ class BatchNormBias(OnCifar):
         shared = {name: value for name, value in self.options().items() if name != "network"}
         return (CifarTeacher(**shared, norm="before"),)
 
-    def tables(self, *runs: Run) -> dict[str, pa.Table]:
-        """The shift of every node of every layer among the nodes, and the share below zero among the metrics."""
+    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
         if runs:
             norms = ended(runs[0]).norms
             found = [(f"layer {i + 1}", norm.shift) for i, norm in enumerate(norms) if norm.shift is not None]
         else:
             found = _file(self.network)
+        return {"networks": lambda: self._tables(found)}
+
+    def _tables(self, found: list[tuple[str, Tensor]]) -> Tables:
+        """The shift of every node of every layer among the nodes, and the share below zero among the metrics."""
         # Files of one network have no axis of networks.
         shifts = [(name, np.atleast_2d(shift.double().numpy())) for name, shift in found]
         networks = len(shifts[0][1])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from understudy._errors import UserError
 from understudy.report.progress import Progress, Standing, Watcher
@@ -32,7 +33,11 @@ if TYPE_CHECKING:
     from understudy.training import Records, Training
     from understudy.training.plan import Plan
 
+Pieces = Mapping[str, Callable[[], dict[str, pa.Table]]]
+
 _TABLES = ("metrics", "nodes")
+_FOUND = ("networks", "metrics", "nodes")
+"""Written in this order, so that a piece whose last table is there is whole."""
 _MOMENT = 2.0
 """Seconds: an epoch that takes no longer is ended before Ctrl-C is heeded."""
 
@@ -42,7 +47,7 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
     study = study.resolved()
     runs = cache(lambda: [_first(study, need, out, watcher) for need in study.needs()])
     if not study.trains:
-        return _look(study, cache(lambda: study.tables(*runs())), out, watcher)
+        return _look(study, cache(lambda: study.pieces(*runs())), out, watcher)
     experiment = cache(lambda: _experiment(study, runs()))
     with RunFolder.open(out, study.config(), lambda: _need(experiment())) as folder:
         if not folder.finished:
@@ -55,15 +60,25 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
         return Run(folder.path)
 
 
-def _look(study: Study, tables: Callable[[], dict[str, pa.Table]], out: Path, watcher: Watcher) -> Run:
-    """A study that trains nothing: what it finds is written and told."""
-    with RunFolder.open(out, study.config(), lambda: 20_000_000 + sum(t.nbytes for t in tables().values())) as folder:
+def _look(study: Study, pieces: Callable[[], Pieces], out: Path, watcher: Watcher) -> Run:
+    """A study that trains nothing: what it finds, piece by piece, is written and told."""
+    with RunFolder.open(out, study.config(), lambda: 20_000_000 * (1 + len(pieces()))) as folder:
         if not folder.finished:
             watcher.say(f"{study.command()}: in {folder.path}")
-            for name, table in tables().items():
-                write_table(folder.path / f"{name}.parquet", table)
+            clock, made = time.monotonic(), pieces()
+            for done, (name, make) in enumerate(made.items(), 1):
+                last = folder.progress / f"{_FOUND[-1]}-{done:06}.parquet"
+                if not last.is_file():
+                    found = make()
+                    for table in _FOUND:
+                        write_table(folder.progress / f"{table}-{done:06}.parquet", found[table])
+                watcher.say(f"{done} of {len(made)}: {name}")
+            for table in _FOUND:
+                parts = [pq.read_table(part) for part in sorted(folder.progress.glob(f"{table}-*.parquet"))]
+                write_table(folder.path / f"{table}.parquet", pa.concat_tables(parts, promote_options="default"))
+            seconds = round(time.monotonic() - clock, 1)
             write_weights(folder.path / "weights.safetensors", {})
-            write_json(folder.path / "environment.json", environment(study.device) | {"seconds": 0.0})
+            write_json(folder.path / "environment.json", environment(study.device) | {"seconds": seconds})
             tell(study, Run(folder.path))
             folder.finish()
         return Run(folder.path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -12,6 +13,8 @@ from understudy._errors import UserError
 if TYPE_CHECKING:
     import pyarrow as pa
     import torch
+
+    Tables = dict[str, pa.Table]
 
     from understudy.report.story import Story
     from understudy.store import Claim, Run
@@ -47,7 +50,7 @@ class Study:
     decides: ClassVar[str]
     """The ids of the claims that its runs decide."""
     trains: ClassVar[bool] = True
-    """Whether it trains networks of its own; one that only looks at others has `tables` instead of `experiment`."""
+    """Whether it trains students by the loop; one that does not has `pieces` instead of `experiment`."""
 
     seeds: int = 32
     """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
@@ -79,8 +82,12 @@ class Study:
     def experiment(self) -> Experiment:
         raise AssertionError(f"{type(self).__name__} trains nothing")
 
-    def tables(self, *runs: Run) -> dict[str, pa.Table]:
-        """`networks`, `metrics` and `nodes` of a study that trains nothing, given the runs that it needs."""
+    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
+        """What a study that trains nothing finds, given the runs that it needs: by name, what makes each piece.
+
+        A piece gives its own rows of `networks`, `metrics` and `nodes`. Pieces are kept as they come: a run that was
+        stopped goes on with the piece it was at.
+        """
         raise AssertionError(f"{type(self).__name__} finds nothing without training")
 
     def story(self, run: Run) -> Story:

@@ -1,0 +1,149 @@
+"""What a result of the literature is here: its hypotheses on given networks one by one, its conclusion, and the facts.
+
+A result is registered by name with its citation and its statement in words; called on a teacher, a student and inputs,
+it returns findings: one for the pair, or one for each node that it speaks of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy.nets import Population
+
+Subject = Literal["identity", "data", "teacher node", "student node", "dynamics"]
+Networks = Literal["any", "two layers", "deep", "BatchNorm"]
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One thing that a result needs, as it is found."""
+
+    name: str
+    value: str
+    requirement: str
+    holds: bool
+    change: str = ""
+    """What would have to change, where it does not hold."""
+    factor: float = 1.0
+    """How many times too large or too small the value is; 1 where that has no meaning."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.value}, needs {self.requirement}"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A result on given networks: what it needs, what it then says, and what is so."""
+
+    result: str
+    about: str
+    """The node or the pair it speaks of, such as `teacher node 3`."""
+    hypotheses: tuple[Hypothesis, ...]
+    conclusion: str
+    """What follows where all hypotheses hold; what would follow elsewhere."""
+    measured: str
+    agrees: bool | None = None
+    """Whether what was measured is as the conclusion says; none where nothing was measured."""
+    eps: float | None = None
+    """The ε of a guaranteed alignment."""
+
+    @property
+    def applies(self) -> bool:
+        return all(hypothesis.holds for hypothesis in self.hypotheses)
+
+    @property
+    def failing(self) -> tuple[Hypothesis, ...]:
+        return tuple(hypothesis for hypothesis in self.hypotheses if not hypothesis.holds)
+
+    @property
+    def contradicted(self) -> bool:
+        """All hypotheses hold, and yet what was measured is not as the result says."""
+        return self.applies and self.agrees is False
+
+
+Check = Callable[[Population, Population, Float[Tensor, "sample in"]], Sequence[Finding]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A theorem, lemma or corollary: called on one teacher, one student and inputs, in float64."""
+
+    name: str
+    """Such as `S0 theorem 3`."""
+    title: str
+    statement: str
+    """In words."""
+    subject: Subject
+    networks: Networks
+    check: Check
+    slopes: Literal["any", "ReLU or leaky", "ReLU"]
+    """The activations that it is stated for."""
+
+    def fits(self, teacher: Population, student: Population) -> str:
+        """Why it says nothing of such networks; empty where it does."""
+        slopes = (teacher.slope, student.slope)
+        if self.slopes == "ReLU" and any(slopes):
+            return f"it is stated for ReLU, slope 0, and the slopes below zero are {slopes[0]:g} and {slopes[1]:g}"
+        if self.slopes == "ReLU or leaky" and not all(0 <= slope < 1 for slope in slopes):
+            return (
+                "it is stated for ReLU and leaky ReLU, slopes from 0 up to 1, and the slopes below zero are "
+                f"{slopes[0]:g} and {slopes[1]:g}"
+            )
+        if self.slopes == "ReLU or leaky" and slopes[0] != slopes[1]:
+            return f"it is stated for one activation, and the slopes below zero are {slopes[0]:g} and {slopes[1]:g}"
+        if teacher.image is not None or student.image is not None:
+            return "it is stated for fully connected networks, and these are convolutional"
+        normed = bool(teacher.norms or student.norms)
+        if self.networks == "BatchNorm":
+            return "" if student.norms else "it is stated for students with BatchNorm, and this one has none"
+        if normed:
+            return "it is stated for networks without BatchNorm"
+        depths = len(teacher.layers), len(student.layers)
+        if depths[0] != depths[1]:
+            return f"it is stated for networks of equal depth, and these have {depths[0]} and {depths[1]} layers"
+        if self.networks == "two layers" and depths[0] != 2:
+            return f"it is stated for two layers, and these have {depths[0]}"
+        if self.networks == "deep" and depths[0] < 3:
+            return "it is stated for more than two layers"
+        return ""
+
+    def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> tuple[Finding, ...]:
+        ours, theirs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64)
+        if why := self.fits(teacher, student):
+            raise UserError(f"{self.name} says nothing here: {why}")
+        return tuple(self.check(theirs, ours, x.to(student.device, torch.float64)))
+
+
+_RESULTS: dict[str, Result] = {}
+
+
+def result(
+    name: str,
+    title: str,
+    statement: str,
+    *,
+    subject: Subject,
+    networks: Networks = "any",
+    slopes: Literal["any", "ReLU or leaky", "ReLU"] = "ReLU or leaky",
+) -> Callable[[Check], Check]:
+    """Registers a function of (teacher, student, inputs) as a result of the literature, and gives it back unchanged."""
+
+    def register(check: Check) -> Check:
+        if name in _RESULTS:
+            raise ValueError(f"two results are called {name}: rename one")
+        _RESULTS[name] = Result(name, title, statement, subject, networks, check, slopes)
+        return check
+
+    return register
+
+
+def results() -> tuple[Result, ...]:
+    """All results, by paper, then by the order of their registration."""
+    return tuple(sorted(_RESULTS.values(), key=lambda r: r.name.split()[0]))
