@@ -15,7 +15,7 @@ class Pruned(NamedTuple):
     """Networks of the nodes that were kept, and which these were."""
 
     network: Population
-    kept: tuple[Int[Tensor, "net kept"], ...]
+    kept: tuple[Int[Tensor, "net _"], ...]
     """A hidden layer each, in rising order."""
 
 

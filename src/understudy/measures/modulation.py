@@ -79,7 +79,7 @@ def modulation(
 
 def modulated_fan_out(
     student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
-) -> tuple[Float[Tensor, "net node"], ...]:
+) -> tuple[Float[Tensor, "net _"], ...]:
     """√E[β_kk] at every hidden layer, the lowest first: the y axis of S1 fig 4. At the highest it is `fan_out`."""
     _refuse(student, student, x)
     return tuple(averages["energy"].sqrt() for averages in _averages({"": student}, x, {"energy"}))

@@ -20,7 +20,7 @@ def outgoing_weights(network: Population, layer: int) -> Float[Tensor, "net out 
     return weight.unflatten(2, (nodes, -1)) if weight.ndim == 3 else weight
 
 
-def with_nodes(network: Population, kept: Sequence[Int[Tensor, "net kept"]]) -> Population:
+def with_nodes(network: Population, kept: Sequence[Int[Tensor, "net _"]]) -> Population:
     """Every network with only those nodes of its hidden layers, or channels, in that order; a tensor each layer.
 
     The others go with all their weights.

@@ -35,7 +35,7 @@ from understudy.training.records import METRICS, NODES, Records, joined, made_ro
 from understudy.training.samples import Samples
 from understudy.training.workers import Lanes, brought, products, sent, side_by_side
 
-Job = tuple[Part, Int[Tensor, "piece"]]
+Job = tuple[Part, Int[Tensor, "_"]]
 """A piece of the work of an epoch: some networks of a part, by their place in it."""
 
 

@@ -244,6 +244,6 @@ def _product_rate(device: torch.device) -> float:
     return 2.0 * size**3 / spent
 
 
-def splits(which: Int[Tensor, "some"], size: int) -> tuple[Int[Tensor, "piece"], ...]:
+def splits(which: Int[Tensor, "some"], size: int) -> tuple[Int[Tensor, "_"], ...]:
     """Cut into pieces of nearly one size, none larger than `size`."""
     return which.tensor_split(-(-len(which) // size)) if len(which) else ()

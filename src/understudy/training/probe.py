@@ -69,7 +69,7 @@ _MODULATED = 1_000
 """Samples over which the modulation of a node is averaged: each takes a pass back from every output."""
 
 
-def cut(x: Float[Tensor, "net sample in"], *networks: Population) -> tuple[Float[Tensor, "net some in"], ...]:
+def cut(x: Float[Tensor, "net sample in"], *networks: Population) -> tuple[Float[Tensor, "net _ in"], ...]:
     """Samples in passes: activations stay in cache on a processor, and make large products on a card."""
     each = sum(network.shape.activations for network in networks)
     if x.device.type == "cpu":
@@ -123,7 +123,7 @@ def read(
     return Reading(torch.cat(losses, dim=1).double().mean(1), layers, *accuracies)
 
 
-def _fan_outs(student: Population, x: Float[Tensor, "net sample in"]) -> tuple[Float[Tensor, "net node"], ...]:
+def _fan_outs(student: Population, x: Float[Tensor, "net sample in"]) -> tuple[Float[Tensor, "net _"], ...]:
     """√E β_kk, which is what a node's output weights are in the highest layer; of channels the outgoing weights."""
     if student.image or len(student.layers) == 2:
         return tuple(fan_out(student, layer) for layer in range(len(student.layers) - 1))
