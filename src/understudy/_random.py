@@ -27,6 +27,7 @@ class Stream(enum.IntEnum):
     EVALUATION = 5
     BATCH = 6
     AUGMENTATION = 7
+    DIRECTIONS = 8
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -95,6 +95,12 @@ class Scene:
         """The largest gradient of each student over the samples at which it is active."""
         return torch.where(self.active, self.gradients.most, 0.0).amax(0)
 
+    @cached_property
+    def excess(self) -> Float[Tensor, "student"]:
+        """The same in units of its rounding error: where it is a few, the gradient is zero to machine precision."""
+        times = self.gradients.value.abs() / self.gradients.unsure.clamp_min(5e-324)
+        return torch.where(self.active, times, 0.0).amax(0)
+
     def one(self, j: int) -> Planes:
         """The boundary of the j-th teacher node that has one."""
         return self.theirs.some(torch.tensor([j]))

@@ -22,8 +22,7 @@ from understudy.theory.isolation import ROUNDING, Apart, Isolation, Planes, apar
 from understudy.theory.result import Finding, Hypothesis, result
 from understudy.theory.scene import Scene, joined
 
-_WIDER, _WIDTHS = 1.6, 7
-_OBSERVERS = 3
+_OBSERVERS, _WIDTHS = 3, 7
 _CLOSEST = 1_000
 """Samples by which the α of observers is judged before any is tried."""
 
@@ -75,13 +74,17 @@ def trials(sight: Scene, j: int, aware: bool, induced: Induced | None = None) ->
         enough = len(near) >= least
         narrow = float(near.kthvalue(least if enough else max(1, len(near) // 10)).values)
         small = 5 * float(sight.flattest[k]) / (coefficient * sight.kinked * (step - 1))
-        ranked.append((not enough, max(narrow, small, finest), -len(near), k))
-    for _, width, _, k in sorted(ranked)[:_OBSERVERS]:
-        for i in range(_WIDTHS):
-            trial = _tried(sight, j, k, width * (1 + 1e-9) * _WIDER**i, away, aware, induced)
+        ranked.append((not enough, max(narrow, small, finest), max(narrow, finest), k))
+    for _, _, width, k in sorted(ranked)[:_OBSERVERS]:
+        e = width * (1 + 1e-9)
+        for _ in range(_WIDTHS):
+            trial = _tried(sight, j, k, e, away, aware, induced)
             yield trial
-            if trial.guarantee.m1 * trial.e >= 1:
+            # A wider band lets the gradient be larger, but promises less.
+            flat = trial.hypotheses[1]
+            if flat.holds or not e * flat.factor * trial.guarantee.m1 < 1:
                 break
+            e *= max(flat.factor, 1.01)
 
 
 def reach(one: Planes, aware: bool) -> tuple[float, float]:

@@ -1,0 +1,244 @@
+"""All results of the literature on one teacher, one student and data: what `understudy check` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy._assumptions import Assumptions, assumptions
+from understudy._errors import UserError
+from understudy.nets import Population
+from understudy.theory.conditions import WIDTHS, Conditions, conditions
+from understudy.theory.result import Finding, results
+from understudy.theory.scene import Scene
+
+
+class Nearest(NamedTuple):
+    """The student whose boundary is in fact nearest to a teacher node's, in either orientation."""
+
+    student: int
+    sin: float
+    gap: float
+
+
+@dataclass(frozen=True)
+class NodeCheck:
+    """A teacher node of the lowest layer: what the theorems guarantee, and what is so."""
+
+    node: int
+    findings: tuple[Finding, ...]
+    nearest: Nearest | None
+    crossed: bool
+
+    @property
+    def certificate(self) -> Finding | None:
+        """The finding with the smallest guaranteed ε; none where no theorem applies."""
+        sure = [f for f in self.findings if f.applies and f.eps is not None]
+        return min(sure, key=lambda f: f.eps or 0.0) if sure else None
+
+    @property
+    def verdict(self) -> str:
+        if sure := self.certificate:
+            return f"certified at ε = {sure.eps:.3g} by {sure.result}"
+        if not self.crossed:
+            return "not certified: the data never crosses its boundary; add samples on its other side, or move its bias"
+        nearest = min(self.findings, key=_lacking, default=None)
+        if nearest is None:
+            return "not certified: no theorem is stated for such networks"
+        worst = max(nearest.failing, key=lambda h: h.factor)
+        by = f" by {worst.factor:.3g}×" if 1 < worst.factor < math.inf else ""
+        return f"not certified: {worst.name} fails{by} ({worst.value}; {nearest.result} needs {worst.requirement})"
+
+
+def _lacking(finding: Finding) -> float:
+    return max((h.factor for h in finding.failing), default=0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """What every result says of one pair of networks on data."""
+
+    teacher_sizes: tuple[int, ...]
+    student_sizes: tuple[int, ...]
+    slope: float
+    samples: int
+    identities: tuple[Finding, ...]
+    conditions: Conditions
+    assumptions: Assumptions
+    nodes: tuple[NodeCheck, ...]
+    students: tuple[Finding, ...]
+    dynamics: tuple[Finding, ...]
+    silent: tuple[tuple[str, str], ...]
+    """Results that say nothing of such networks, each with the reason."""
+
+    @property
+    def certified(self) -> int:
+        return sum(node.certificate is not None for node in self.nodes)
+
+    @property
+    def contradicted(self) -> tuple[Finding, ...]:
+        """Findings whose hypotheses hold and whose conclusion does not: there should be none."""
+        every = (*self.identities, *self.students, *self.dynamics, *(f for n in self.nodes for f in n.findings))
+        return tuple(finding for finding in every if finding.contradicted)
+
+    @property
+    def headline(self) -> str:
+        eps = [node.certificate.eps or 0.0 for node in self.nodes if node.certificate]
+        sure = f", at ε up to {max(eps):.3g}" if eps else ""
+        return f"{self.certified} of {len(self.nodes)} teacher nodes are certified to have a student{sure}."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for a program."""
+        found = self.conditions
+        return {
+            "headline": self.headline,
+            "teacher": list(self.teacher_sizes),
+            "student": list(self.student_sizes),
+            "slope": self.slope,
+            "samples": self.samples,
+            "identities": [_plain(f) for f in self.identities],
+            "data": {
+                "eta": {"own": found.eta_own._asdict(), "random": found.eta_random._asdict()},
+                "mu": {
+                    "own": found.mu_own._asdict(),
+                    "random": found.mu_random._asdict(),
+                    "bound": _number(found.mu_bound),
+                },
+                "widths": list(WIDTHS),
+                "bands": found.bands.tolist(),
+                "tau": found.tau.tolist(),
+                "augmented_along_teacher": found.aware.tolist(),
+                "augmented_along_axes": found.agnostic,
+            },
+            "teacher_assumptions": {
+                "holds": self.assumptions.holds,
+                "failures": self.assumptions.failures,
+                "closest": [layer.closest for layer in self.assumptions.layers],
+                "eps0": [_number(layer.eps0) for layer in self.assumptions.layers],
+            },
+            "teacher_nodes": [
+                {
+                    "node": node.node,
+                    "certified": node.certificate is not None,
+                    "eps": node.certificate.eps if node.certificate else None,
+                    "verdict": node.verdict,
+                    "crossed": node.crossed,
+                    "nearest": node.nearest._asdict() if node.nearest else None,
+                    "findings": [_plain(f) for f in node.findings],
+                }
+                for node in self.nodes
+            ],
+            "student_nodes": [_plain(f) for f in self.students],
+            "dynamics": [_plain(f) for f in self.dynamics],
+            "silent": [{"result": name, "why": why} for name, why in self.silent],
+        }
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    return {
+        "result": finding.result,
+        "about": finding.about,
+        "applies": bool(finding.applies),
+        "hypotheses": [
+            {
+                "name": h.name,
+                "value": h.value,
+                "requirement": h.requirement,
+                "holds": bool(h.holds),
+                "change": "" if h.holds else h.change,
+                "factor": _number(h.factor),
+            }
+            for h in finding.hypotheses
+        ],
+        "conclusion": finding.conclusion,
+        "measured": finding.measured,
+        "agrees": None if finding.agrees is None else bool(finding.agrees),
+        "eps": finding.eps,
+    }
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Check:
+    """Every result that is stated for such networks, on one teacher, one student and data, in float64."""
+    _refuse(teacher, student, x)
+    theirs, ours, x = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double()
+    sight = Scene(theirs, ours, x)
+    if not sight.active.any():
+        raise UserError("no node of the student's lowest layer is active on any sample: give another student or data")
+    found: dict[str, list[Finding]] = {
+        "identity": [],
+        "data": [],
+        "teacher node": [],
+        "student node": [],
+        "dynamics": [],
+    }
+    silent = []
+    for result in results():
+        if why := result.fits(theirs, ours):
+            silent.append((result.name, why))
+        else:
+            found[result.subject] += result(theirs, ours, x)
+    seen = conditions(sight)
+    return Check(
+        teacher.sizes,
+        student.sizes,
+        student.slope,
+        len(x),
+        tuple(found["identity"]),
+        seen,
+        assumptions(theirs, x)[0],
+        _nodes(sight, seen, found["teacher node"]),
+        tuple(found["student node"]),
+        tuple(found["dynamics"]),
+        tuple(silent),
+    )
+
+
+def _nodes(sight: Scene, seen: Conditions, findings: Sequence[Finding]) -> tuple[NodeCheck, ...]:
+    nodes = []
+    for j, node in enumerate(sight.nodes.tolist()):
+        far = sight.nearest(j)
+        k = int(far.eps.argmin()) if len(far.eps) else -1
+        nearest = Nearest(int(sight.students[k]), float(far.sin[k]), float(far.gap[k])) if k >= 0 else None
+        own = tuple(f for f in findings if f.about == f"teacher node {node}")
+        nodes.append(NodeCheck(node, own, nearest, bool(seen.crossed[j])))
+    return tuple(nodes)
+
+
+def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
+    for network, name in ((teacher, "teacher"), (student, "student")):
+        if len(network) != 1:
+            raise UserError(f"the {name} is {len(network)} networks: choose one, as networks[0]")
+        if network.image is not None or network.norms:
+            raise UserError(
+                f"the {name} has {'convolutions' if network.image is not None else 'BatchNorm'}, and no theorem on "
+                "alignment is stated for that; S2 theorem 3, on BatchNorm, is `understudy run batchnorm-energy`"
+            )
+        for layer in network.layers:
+            if not all(part is None or bool(part.isfinite().all()) for part in layer):
+                raise UserError(f"the {name} has weights that are not finite: give one that has not diverged")
+    if teacher.inputs != student.inputs:
+        raise UserError(
+            f"the teacher takes {teacher.inputs} inputs and the student {student.inputs}: "
+            "give networks of one input size"
+        )
+    if teacher.sizes[-1] != student.sizes[-1]:
+        raise UserError(
+            f"the teacher has {teacher.sizes[-1]} outputs and the student {student.sizes[-1]}: "
+            "the theorems need both equal"
+        )
+    if x.ndim != 2 or not len(x):
+        raise UserError(f"no data: give inputs as [sample, {teacher.inputs}], got {list(x.shape)}")
+    if x.shape[1] != teacher.inputs:
+        raise UserError(f"the networks take {teacher.inputs} inputs, and the data has {x.shape[1]} a sample")
+    if not bool(x.isfinite().all()):
+        raise UserError("the data has numbers that are not finite: leave these samples out")
