@@ -80,11 +80,11 @@ def trials(sight: Scene, j: int, aware: bool, induced: Induced | None = None) ->
         for _ in range(_WIDTHS):
             trial = _tried(sight, j, k, e, away, aware, induced)
             yield trial
-            # A wider band lets the gradient be larger, but promises less.
-            flat = trial.hypotheses[1]
-            if flat.holds or not e * flat.factor * trial.guarantee.m1 < 1:
+            # A wider band holds more samples and lets the gradient be larger, but promises less.
+            wider = max((1.01 * h.factor for h in trial.hypotheses[:2] if not h.holds), default=0.0)
+            if not wider or not e * wider * trial.guarantee.m1 < 1:
                 break
-            e *= max(flat.factor, 1.01)
+            e *= wider
 
 
 def reach(one: Planes, aware: bool) -> tuple[float, float]:
