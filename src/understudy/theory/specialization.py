@@ -68,7 +68,7 @@ def trials(sight: Scene, j: int, aware: bool, induced: Induced | None = None) ->
     closest = sight.x[away.argsort()[:_CLOSEST]]
     ranked = []
     for k in sight.students.tolist():
-        near, coefficient = away[sight.active[:, k]], float(sight.alpha(k, j, closest).abs().median())
+        near, coefficient = away[sight.active[:, k]], float(sight.alpha(k, j, closest).abs().mean())
         if not (len(near) and coefficient > 0):
             continue
         enough = len(near) >= least
