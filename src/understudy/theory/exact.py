@@ -149,6 +149,7 @@ _ZERO_GRADIENT = (
     networks="two layers",
 )
 def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+    """Every teacher node, at samples and at a point of its boundary."""
     sight = Scene(teacher, student, x)
     return [exactly(sight, j, "S0 theorem 1", False) for j in range(len(sight.theirs))]
 
@@ -162,5 +163,6 @@ def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample
     networks="deep",
 )
 def theorem_4_deep(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+    """The same in deep networks, inside one linear region."""
     sight = Scene(teacher, student, x)
     return [exactly(sight, j, "S1 theorem 4", True) for j in range(len(sight.theirs))]

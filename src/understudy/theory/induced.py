@@ -92,6 +92,7 @@ def _patterns(network: Population, inside: Float[Tensor, "sample in"]) -> Bool[T
     networks="deep",
 )
 def theorem_5(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+    """Every teacher node of the lowest layer, with all boundaries around its band counted."""
     sight = Scene(teacher, student, x)
     return [_finding(sight, j) for j in range(len(sight.theirs))]
 

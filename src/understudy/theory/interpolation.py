@@ -40,6 +40,7 @@ def largest_of_batches(
     slopes="any",
 )
 def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+    """The worst batch of 16 against the worst sample."""
     batch = BATCH
     enough = Hypothesis(
         "samples", f"{len(x):,}", f"more than the batch of {batch}", len(x) > batch, "more samples than a batch holds"

@@ -53,6 +53,7 @@ def _log_volume(dim: int) -> float:
     networks="two layers",
 )
 def theorem_5(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+    """Every teacher node: what would follow if the gradient were as small everywhere as at the samples."""
     sight = Scene(teacher, student, x)
     return [_finding(sight, j) for j in range(len(sight.theirs))]
 

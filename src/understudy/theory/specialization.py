@@ -260,6 +260,7 @@ _SMALL = (
     networks="two layers",
 )
 def theorem_3(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+    """Every teacher node, with points moved along the axis that is nearest to its weight."""
     return specialization(Scene(teacher, student, x), False, "S0 theorem 3")
 
 
@@ -272,4 +273,5 @@ def theorem_3(teacher: Population, student: Population, x: Float[Tensor, "sample
     networks="two layers",
 )
 def theorem_4(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+    """Every teacher node, with points moved along its own weight."""
     return specialization(Scene(teacher, student, x), True, "S0 theorem 4")
