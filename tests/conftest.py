@@ -15,8 +15,8 @@ from images import write_cifar
 DEEP = os.environ.get("UNDERSTUDY_PROFILE") == "deep"
 if DEEP:
     # Before the first import of a room: the hook works on what is imported after it.
-    rooms = ("_assumptions", "_pruning", "_random", "data", "measures", "nets", "students", "teachers", "training")
-    install_import_hook([f"understudy.{room}" for room in rooms], "shapes.checked")
+    tensors = ("_assumptions", "_pruning", "_random", "data", "measures", "nets", "students", "teachers", "theory")
+    install_import_hook([f"understudy.{room}" for room in (*tensors, "training")], "shapes.checked")
 
 from understudy.training.workers import one_thread_each  # noqa: E402
 

@@ -226,7 +226,10 @@ def _spherical(x: Tensor, *layers: tuple[Tensor, Tensor | None]) -> list[Hypothe
     eigenvalues = eigenvalues / eigenvalues.mean()
     mean = float(samples * dim * u.mean(0).square().sum())
     uneven = float(samples * dim * (dim + 2) / 2 * (covariance - torch.eye(dim, dtype=x.dtype) / dim).square().sum())
-    chances = stats.chi2.sf(mean, dim), stats.chi2.sf(uneven, (dim + 2) * (dim - 1) / 2) if dim > 1 else 1.0
+    chances = (
+        float(stats.chi2.sf(mean, dim)),
+        float(stats.chi2.sf(uneven, (dim + 2) * (dim - 1) / 2)) if dim > 1 else 1.0,
+    )
     nodes = torch.cat([weight[0][weight[0].norm(dim=1) > 0] for weight, _ in layers])
     axes = torch.cat([torch.eye(dim, dtype=x.dtype), nodes / nodes.norm(dim=1, keepdim=True)])
     seen = u @ axes.T
