@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -65,23 +66,30 @@ def _look(study: Study, pieces: Callable[[], Pieces], out: Path, watcher: Watche
     with RunFolder.open(out, study.config(), lambda: 20_000_000 * (1 + len(pieces()))) as folder:
         if not folder.finished:
             watcher.say(f"{study.command()}: in {folder.path}")
-            clock, made = time.monotonic(), pieces()
+            made, worked = pieces(), folder.progress / "seconds.json"
             for done, (name, make) in enumerate(made.items(), 1):
                 last = folder.progress / f"{_FOUND[-1]}-{done:06}.parquet"
                 if not last.is_file():
+                    clock = time.monotonic()
                     found = make()
+                    write_json(worked, _seconds(worked) + time.monotonic() - clock)
                     for table in _FOUND:
                         write_table(folder.progress / f"{table}-{done:06}.parquet", found[table])
                 watcher.say(f"{done} of {len(made)}: {name}")
             for table in _FOUND:
                 parts = [pq.read_table(part) for part in sorted(folder.progress.glob(f"{table}-*.parquet"))]
                 write_table(folder.path / f"{table}.parquet", pa.concat_tables(parts, promote_options="default"))
-            seconds = round(time.monotonic() - clock, 1)
             write_weights(folder.path / "weights.safetensors", {})
-            write_json(folder.path / "environment.json", environment(study.device) | {"seconds": seconds})
+            made_with = environment(study.device) | {"seconds": round(_seconds(worked), 1)}
+            write_json(folder.path / "environment.json", made_with)
             tell(study, Run(folder.path))
             folder.finish()
         return Run(folder.path)
+
+
+def _seconds(path: Path) -> float:
+    """Worked so far, before a stop too."""
+    return float(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0.0
 
 
 def _first(study: Study, need: Study, out: Path, watcher: Watcher) -> Run:
