@@ -165,3 +165,53 @@ def test_a_wider_students_first_filters_are_a_narrower_ones():
 def test_a_norm_that_is_none_is_refused(start):
     with pytest.raises(UserError, match="norm must be one of same, before, after, None, got under"):
         start(TEACHER, norm="under")
+
+
+def test_students_near_a_teacher_have_unit_columns_and_angles_that_fall_with_nearness():
+    teacher = teachers.separated((4, 3, 5), seeds=[1, 2], dtype=torch.float64)
+    found = []
+    for p in (0.0, 1.0, 10.0, 1e6):
+        student = students.near(teacher, multiple=2, weights=p, fan_out=p)
+        v, c = student.layers[1]
+        assert student.sizes == (4, 6, 5)
+        wide, theirs = (
+            torch.cat((net.layers[0].weight, net.layers[0].bias.unsqueeze(2)), 2) for net in (student, teacher)
+        )
+        assert (wide.norm(dim=2) - 1).abs().max() < 1e-12
+        assert (v.norm(dim=2) - 1).abs().max() < 1e-12
+        assert not c.any()
+        cosine = torch.cosine_similarity(wide[:, :3], theirs, dim=2)
+        found.append((cosine.mean().item(), wide[:, 3:]))
+    assert found[0][0] < found[1][0] < found[2][0] < 1
+    assert found[3][0] == pytest.approx(1, abs=1e-9)
+    for _, others in found:
+        assert torch.equal(others, found[0][1])
+
+
+def test_a_student_near_a_teacher_by_hand():
+    """[w, b] = p [w*, b*] + unit noise, then scaled to length 1; so the weights into each output."""
+    teacher = teachers.separated((2, 1, 1), seeds=[5], dtype=torch.float64)
+    student = students.near(teacher, multiple=2, weights=3.0, fan_out=0.0)
+    noise = torch.cat([normal(5, Stream.STUDENT, 0, 2), normal(5, Stream.STUDENT, (1 << 32) - 1, 1)])
+    weight, bias = teacher.layers[0]
+    wanted = 3.0 * torch.cat((weight[0, 0], bias[0])) + noise / noise.norm()
+    wanted = wanted / wanted.norm()
+    assert torch.allclose(student.layers[0].weight[0, 0], wanted[:2])
+    assert torch.allclose(student.layers[0].bias[0, 0], wanted[2])
+    drawn = normal(5, Stream.STUDENT, 1 << 32, 2)
+    assert torch.allclose(student.layers[1].weight[0, 0], drawn / drawn.norm())
+
+
+def test_a_wider_student_near_a_teacher_begins_with_a_narrower_one():
+    teacher = teachers.separated((4, 3, 5), seeds=[1], dtype=torch.float64)
+    narrow, wide = (students.near(teacher, multiple=k, weights=2.0, fan_out=1.0) for k in (2, 5))
+    assert torch.equal(wide.layers[0].weight[:, :6], narrow.layers[0].weight)
+    assert torch.equal(wide.layers[0].bias[:, :6], narrow.layers[0].bias)
+
+
+def test_nearness_that_cannot_be_is_refused():
+    teacher = teachers.separated((4, 3, 5), seeds=[1])
+    with pytest.raises(UserError, match="weights must be a finite number of at least 0, got -1"):
+        students.near(teacher, weights=-1.0, fan_out=0.0)
+    with pytest.raises(UserError, match="near needs teachers of two fully connected layers"):
+        students.near(TEACHER, weights=1.0, fan_out=0.0)

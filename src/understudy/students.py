@@ -88,6 +88,36 @@ def like_linear(
     return _assembled(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
 
 
+def near(
+    teacher: Population, *, multiple: float = 1, weights: float, fan_out: float, seeds: Iterable[int] | None = None
+) -> Population:
+    """Two-layer students whose first nodes start near the teacher's, the others anywhere: S2 sec 4.2, fig 7.
+
+    The first m of n nodes have [w, b] = p_W [w*, b*] + noise and the fan-out p_V v* + noise, the others noise alone.
+    The noise has unit [w, b] of each node and unit weights into each output, and so have the students in the end. p_W
+    is `weights`, p_V `fan_out`: 0 is no nearness, 10 very near. Output biases, where the teacher has any, start at 0.
+    """
+    if len(teacher.layers) != 2 or teacher.image is not None or teacher.norms:
+        raise UserError("near needs teachers of two fully connected layers without BatchNorm")
+    for name, value in (("weights", weights), ("fan_out", fan_out)):
+        if not (math.isfinite(value) and value >= 0):
+            raise UserError(f"{name} must be a finite number of at least 0, got {value}")
+    noise = gaussian(teacher, multiple=multiple, scale=1.0, seeds=seeds)
+    ((w, b), (v, c)), ((their_w, their_b), (their_v, _)) = noise.layers, teacher.layers
+    m = teacher.sizes[1]
+    if b is not None and their_b is not None:
+        # A bias is drawn as one more weight; scale 1 of `gaussian` leaves it at 0.
+        extra = [normal(int(seed), Stream.STUDENT, (1 << 32) - 1, w.shape[1]) for seed in noise.seeds]
+        w = torch.cat((w, torch.stack(extra).to(w).unsqueeze(2)), dim=2)
+        their_w = torch.cat((their_w, their_b.unsqueeze(2)), dim=2)
+    w, v = (each / each.norm(dim=2, keepdim=True) for each in (w, v))
+    w[:, :m] += weights * their_w
+    v[:, :, :m] += fan_out * their_v
+    w, v = (each / each.norm(dim=2, keepdim=True) for each in (w, v))
+    hidden = Layer(w, None) if b is None else Layer(w[:, :, :-1], w[:, :, -1])
+    return replace(noise, layers=(hidden, Layer(v, c)))
+
+
 def _shape(teacher: Population, multiple: float, slope: float | None, norm: BatchNorm, affine: bool | None) -> Shape:
     """The teacher's but for what is asked for."""
     theirs, where = teacher.shape, ("same", "before", "after", None)
