@@ -1,0 +1,90 @@
+"""The command `understudy prune`: a student without the nodes that learned nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from understudy._errors import UserError
+from understudy.cli.given import Given, check_ending, read_network, read_samples, read_teacher, write_networks
+from understudy.cli.options import emit, parsed
+
+if TYPE_CHECKING:
+    from understudy.theory.pruning import Pruning, PruningLosses
+
+_MOST = 20
+"""Nodes that are named one by one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prune(Given):
+    """A student network without the nodes that learned none of the teacher's, and what that costs.
+
+    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save.
+    """
+
+    student: Path
+    """The student's file."""
+    by: Literal["correlation", "theorem", "modulation"] = "correlation"
+    """What decides: the best correlation with a teacher node; S0 theorem 2, for two layers; or what the layers above
+    make of a node (S2 sec 3.3)."""
+    below: float | None = None
+    """Nodes under this go. correlation: best correlation (0.8 if left out); theorem: share of the strongest fan-out
+    (0.05); modulation: share of its layer that all who go may hold together (0.01)."""
+    refit: bool = False
+    """Fit the output weights and biases again by least squares, and save these."""
+    student_network: int = 0
+    """Which network of the student's file, where it holds several."""
+    save: Path | None = None
+    """Write the smaller student to this file (.safetensors)."""
+
+
+def prune_command(words: list[str]) -> int:
+    """`understudy prune`."""
+    options = parsed(Prune, words, "understudy prune")
+    check_ending("--save", options.save, (".safetensors",))
+    if options.below is not None and not 0 <= options.below <= 1:
+        raise UserError(f"--below: {options.below} was given; allowed is a number from 0 to 1")
+    from understudy.theory.pruning import pruned_students, pruning_losses, refitted
+
+    teacher = read_teacher(options)
+    student = read_network(options.student, options.leaky, options.student_network, "--student-network")
+    samples = read_samples(options, student.inputs)
+    pruning = pruned_students(teacher, student, samples.given, options.below, options.by)
+    fitted = refitted(teacher, pruning.network, samples.given)
+    losses = {where: pruning_losses(teacher, student, pruning, fitted, x) for where, x in samples._asdict().items()}
+    if options.save is not None:
+        write_networks(fitted if options.refit else pruning.network, options.save)
+    if options.json:
+        emit(
+            {
+                "sizes": {"before": student.sizes, "after": pruning.network.sizes},
+                "losses": {where: found._asdict() for where, found in losses.items()},
+                "kept": [nodes.tolist() for nodes in pruning.kept],
+                "dropped": [dropped._asdict() for dropped in pruning.dropped],
+                "saved": None if options.save is None else str(options.save),
+            }
+        )
+        return 0
+    _show(options, student.sizes, pruning, losses)
+    return 0
+
+
+def _show(options: Prune, before: tuple[int, ...], pruning: Pruning, losses: dict[str, PruningLosses]) -> None:
+    from understudy.report.terminal import output, plain_table
+
+    console, after = output(), pruning.network.sizes
+    sizes = " became ".join("-".join(map(str, each)) for each in (before, after))
+    console.print(f"{sizes}: {sum(before) - sum(after)} of {sum(before[1:-1])} nodes went")
+    for dropped in pruning.dropped[:_MOST]:
+        console.print(f"  layer {dropped.layer + 1}, node {dropped.node}: {dropped.why}")
+    if len(pruning.dropped) > _MOST:
+        console.print(f"  and {len(pruning.dropped) - _MOST} more")
+    table = plain_table("loss / output variance", "on the inputs given", "on others")
+    given, held_out = losses.values()
+    for name in given._fields:
+        table.add_row(name, f"{getattr(given, name):.2e}", f"{getattr(held_out, name):.2e}")
+    console.print(table)
+    if options.save is not None:
+        print(f"saved {'with output weights fitted again' if options.refit else 'as pruned'}: {options.save}")
