@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from understudy.nets import Population as Population
     from understudy.nets import load as load
     from understudy.nets import save as save
+    from understudy.studies.checking import check as check
     from understudy.training import GD as GD
     from understudy.training import SGD as SGD
     from understudy.training import Adam as Adam
@@ -35,12 +36,14 @@ _ROOMS = (
     "students",
     "studies",
     "teachers",
+    "theory",
     "training",
 )
 _NAMES = {
     "Population": "nets",
     "load": "nets",
     "save": "nets",
+    "check": "studies.checking",
     "train": "training",
     "SGD": "training",
     "GD": "training",

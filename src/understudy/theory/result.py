@@ -6,6 +6,7 @@ it returns findings: one for the pair, or one for each node that it speaks of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,11 @@ Subject = Literal["identity", "data", "teacher node", "student node", "dynamics"
 Networks = Literal["any", "two layers", "deep", "BatchNorm"]
 
 
+def times(factor: float) -> str:
+    """Three digits of a factor, such as `1,920×`."""
+    return f"{float(f'{factor:.3g}'):,.0f}×" if 100 <= factor < 1e7 else f"{factor:.3g}×"
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One thing that a result needs, as it is found."""
@@ -33,6 +39,11 @@ class Hypothesis:
     """What would have to change, where it does not hold."""
     factor: float = 1.0
     """How many times too large or too small the value is; 1 where that has no meaning."""
+
+    @property
+    def by(self) -> str:
+        """By how much it fails, such as ` by 12×`; empty where that has no meaning."""
+        return f" by {times(self.factor)}" if 1 < self.factor < math.inf else ""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}, needs {self.requirement}"
@@ -53,6 +64,10 @@ class Finding:
     """Whether what was measured is as the conclusion says; none where nothing was measured."""
     eps: float | None = None
     """The ε of a guaranteed alignment."""
+    amount: float | None = None
+    """What was measured, where it is one number that the result bounds."""
+    limit: float | None = None
+    """What that number cannot exceed."""
 
     @property
     def applies(self) -> bool:

@@ -319,6 +319,8 @@ class Trained(NamedTuple):
     students: Population | list[Population]
     teacher: Population
     diverged_at: Int[Tensor, "net"]
+    data: Source
+    """What they were trained on."""
 
 
 def train(
@@ -358,4 +360,5 @@ def train(
         ends[0] if isinstance(students, Population) else ends,
         teacher,
         training.diverged_at.cpu(),
+        data,
     )

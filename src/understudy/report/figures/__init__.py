@@ -7,6 +7,9 @@ from understudy.report.figures.focus_shift import FocusShift as FocusShift
 from understudy.report.figures.hyperplanes import Hyperplanes as Hyperplanes
 from understudy.report.figures.layer_curves import LayerCurves as LayerCurves
 from understudy.report.figures.layer_specialization import LayerSpecialization as LayerSpecialization
+from understudy.report.figures.lines import Lines as Lines
+from understudy.report.figures.lines import Panel as Panel
+from understudy.report.figures.lines import Series as Series
 from understudy.report.figures.loss_curves import LossCurves as LossCurves
 from understudy.report.figures.matrix_images import MatrixImages as MatrixImages
 from understudy.report.figures.matrix_images import OrderedMatrix as OrderedMatrix
@@ -32,5 +35,6 @@ KINDS = (
     LayerSpecialization,
     MatrixImages,
     SignedHistograms,
+    Lines,
 )
 """Every kind: what is listed here is held to the contract that the tests state."""
