@@ -82,7 +82,7 @@ def trials(sight: Scene, j: int, aware: bool, induced: Induced | None = None) ->
             yield trial
             # A wider band holds more samples and lets the gradient be larger, but promises less.
             wider = max((1.01 * h.factor for h in trial.hypotheses[:2] if not h.holds), default=0.0)
-            if not wider or not e * wider * trial.guarantee.m1 < 1:
+            if not wider or not wider * trial.hypotheses[2].factor < 1:
                 break
             e *= wider
 
@@ -121,7 +121,8 @@ def _tried(
     points = moved(one, inside, e, aware)
     most = float(sight.gradient(points).most[:, k].max()) if len(inside) else 0.0
     rival, name = _rival(sight, j, above)
-    hypotheses = judged(found, len(inside), e, most, coefficient, step, rival, name, k)
+    spread = float(away.square().mean().sqrt())
+    hypotheses = judged(found, len(inside), e, most, coefficient, step, rival, name, k, spread)
     return Trial(k, e, len(inside), int(band.sum()), len(others) + 1, found, rival, hypotheses)
 
 
@@ -147,8 +148,13 @@ def judged(
     rival: Apart,
     rival_name: str,
     observer: int,
+    spread: float,
 ) -> tuple[Hypothesis, ...]:
-    """What Theorems 3 to 5 need, for one band and one observer."""
+    """What Theorems 3 to 5 need, for one band and one observer.
+
+    A bound on the gap of biases that is as large as the distance of samples from the boundary, root mean square, holds
+    of nearly every parallel boundary that the data crosses: it says nothing, and no certificate comes of it.
+    """
     bound = kink(coefficient, step * e, e)
     sin, gap = found.m1 * e, found.m2 * e
     finite = all(map(math.isfinite, (found.m1, found.m2, most, bound)))
@@ -174,10 +180,10 @@ def judged(
         Hypothesis(
             "a guarantee that says something",
             f"sin θ ≤ M1 e = {sin:.3g}, |b − b'| ≤ M2 e = {gap:.3g} (η = {found.eta:.3g}, μ = {found.mu:.3g})",
-            "M1 e below 1",
-            finite and sin < 1,
+            f"M1 e below 1, M2 e below the samples' distance from the boundary, {spread:.3g}",
+            finite and sin < 1 and gap < spread,
             "more samples near this boundary, so that a narrower band holds enough of them",
-            sin if finite else math.inf,
+            max(sin, gap / spread) if finite and spread > 0 else math.inf,
         ),
         Hypothesis(
             "no other boundary as near",
