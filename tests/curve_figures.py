@@ -1,8 +1,8 @@
-"""Curves of layers to draw: over epochs, and against the number of samples."""
+"""Curves to draw: of layers over epochs and against the number of samples, and lines over any two quantities."""
 
 import numpy as np
 
-from understudy.report.figures import LayerCurves
+from understudy.report.figures import LayerCurves, Lines, Panel, Series
 
 LAYERS = ("layer 1", "layer 2", "layer 3", "layer 4")
 
@@ -57,3 +57,21 @@ def sample_losses(seeds=3, seed=0):
         network=network,
         network_values=own,
     )
+
+
+def lines(panels=3, times=41, seed=0, **_):
+    """A line with its spread, a dashed one and points with bars; every second panel has logarithmic axes."""
+    rng = np.random.default_rng(seed)
+    x = np.linspace(0.1, 10, times)
+    made = []
+    for p in range(panels):
+        y = np.exp(-x / (p + 1)) + 0.01
+        own = y * np.exp(0.1 * rng.standard_normal(times))
+        series = (
+            Series("closed form", x, y, dashed=True),
+            Series("mean", x, own, 0.9 * own, 1.1 * own),
+            Series("Monte Carlo", x[::4], own[::4], 0.8 * own[::4], 1.2 * own[::4], points=True),
+        )
+        log = bool(p % 2)
+        made.append(Panel(f"d = {p + 1}", "angle", "length", series, log, log, bound=0.5, slope=-1.0 if log else None))
+    return Lines(tuple(made), note="n = 8 seeds")

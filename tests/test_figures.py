@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from PIL import Image
 
-from curve_figures import layer_curves
+from curve_figures import layer_curves, lines
 from layer_figures import layer_specialization, matrix_images
 from understudy.report import figures, style
 
@@ -192,6 +192,7 @@ EXAMPLES = {
     figures.LayerSpecialization: layer_specialization,
     figures.MatrixImages: matrix_images,
     figures.SignedHistograms: signed_histograms,
+    figures.Lines: lines,
 }
 ALL = [pytest.param(example, id=kind.__name__) for kind, example in EXAMPLES.items()]
 

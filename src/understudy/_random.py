@@ -28,6 +28,7 @@ class Stream(enum.IntEnum):
     BATCH = 6
     AUGMENTATION = 7
     DIRECTIONS = 8
+    TRIPLES = 9
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

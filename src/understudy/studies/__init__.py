@@ -1,16 +1,23 @@
 """One file a family of figures: what to train, what to measure, which figures to draw, which claims follow."""
 
+from understudy.studies.batchnorm_energy import BatchNormEnergy as BatchNormEnergy
 from understudy.studies.bn_bias import BatchNormBias as BatchNormBias
+from understudy.studies.certificates import Certificates as Certificates
 from understudy.studies.cifar import Cifar as Cifar
 from understudy.studies.cifar_luck import CifarLuck as CifarLuck
 from understudy.studies.cifar_teacher import CifarTeacher as CifarTeacher
 from understudy.studies.deep import Deep as Deep
 from understudy.studies.deep_samples import DeepSamples as DeepSamples
+from understudy.studies.dynamics import NodeDynamics as NodeDynamics
 from understudy.studies.focus_shift import FocusShifting as FocusShifting
 from understudy.studies.gaus import Gaus as Gaus
 from understudy.studies.hyperplanes import MovingHyperplanes as MovingHyperplanes
 from understudy.studies.lottery import LotteryTickets as LotteryTickets
+from understudy.studies.lucky_init import LuckyInit as LuckyInit
+from understudy.studies.matrix_dynamics import MatrixDynamics as MatrixDynamics
 from understudy.studies.over_parameterization import OverParameterization as OverParameterization
+from understudy.studies.prune_and_connect import PruneAndConnect as PruneAndConnect
+from understudy.studies.prune_and_connect_students import SecondDraw as SecondDraw
 from understudy.studies.study import Study as Study
 from understudy.studies.teacher_aware import TeacherAwareData as TeacherAwareData
 from understudy.studies.two_layer import TwoLayer as TwoLayer
@@ -29,6 +36,13 @@ _ALL: tuple[type[Study], ...] = (
     Cifar,
     CifarLuck,
     BatchNormBias,
+    MatrixDynamics,
+    BatchNormEnergy,
+    LuckyInit,
+    NodeDynamics,
+    PruneAndConnect,
+    SecondDraw,
+    Certificates,
 )
 
 STUDIES: dict[str, type[Study]] = {study.name: study for study in _ALL}
