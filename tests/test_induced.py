@@ -5,9 +5,9 @@ import torch
 
 from pairs import gaussian, network, random_network
 from understudy.nets import activate
+from understudy.theory.boundaries import apart, planes
 from understudy.theory.exact import theorem_4_deep
 from understudy.theory.induced import MOST, induced, theorem_5
-from understudy.theory.isolation import apart, planes
 from understudy.theory.scene import Scene
 
 # One node above two: its boundary bends where it meets theirs.

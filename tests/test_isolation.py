@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairs import gaussian
-from understudy.theory.isolation import Planes, across, apart, isolation, kink, needed, planes, scatter
+from understudy.theory.boundaries import Planes, apart, planes
+from understudy.theory.isolation import across, isolation, kink, needed, scatter
 
 
 def plane(normal: list[float], offset: float) -> Planes:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pairs import copied, gaussian, network, random_network
 from understudy.theory import results
-from understudy.theory.isolation import apart, planes
+from understudy.theory.boundaries import apart, planes
 from understudy.theory.scene import Scene
 from understudy.theory.specialization import moved, reach, theorem_3, theorem_4
 

@@ -55,20 +55,7 @@ class Certificates(Study):
     """Numbers to compute with."""
     triples: int = 1_200
     """Triples of a teacher, a student and data, numbered from 0; kinds come in turn."""
-    samples: tuple[int, ...] = (
-        1_000,
-        3_000,
-        5_000,
-        7_000,
-        10_000,
-        15_000,
-        20_000,
-        25_000,
-        30_000,
-        40_000,
-        50_000,
-        100_000,
-    )
+    samples: tuple[int, ...] = (1_000, 3_000, 5_000, 7_000, 10_000, 15_000, 20_000, 30_000, 40_000, 50_000, 100_000)
     """Samples N(0, I) in the plane with which the setting is certified: two teacher nodes, students of `multiple`."""
     multiple: float = 2.0
     """How many times as many nodes as the teacher the students have, in the setting and in training."""

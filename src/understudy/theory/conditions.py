@@ -9,7 +9,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
-from understudy.theory.isolation import Planes, scatter
+from understudy.theory.boundaries import Planes
+from understudy.theory.isolation import scatter
 from understudy.theory.scene import Scene, joined
 
 WIDTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)

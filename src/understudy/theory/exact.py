@@ -16,8 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.nets import Population
+from understudy.theory.boundaries import Planes, apart
 from understudy.theory.induced import MOST, TooMany, induced
-from understudy.theory.isolation import Planes, apart, kink
+from understudy.theory.isolation import kink
 from understudy.theory.result import Finding, Hypothesis, result
 from understudy.theory.scene import Scene, joined
 from understudy.theory.specialization import measured_nearest

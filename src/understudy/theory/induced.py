@@ -16,7 +16,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy.nets import Population, activate, incoming
-from understudy.theory.isolation import Planes, planes
+from understudy.theory.boundaries import Planes, planes
 from understudy.theory.result import Finding, Hypothesis, result
 from understudy.theory.scene import Scene, joined
 from understudy.theory.specialization import measured_nearest, node_finding, trials

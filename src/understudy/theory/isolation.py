@@ -17,62 +17,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.measures.alignment import regular
-from understudy.nets import Layer
+from understudy.theory.boundaries import Planes, apart
 
 _PARALLEL = 1e-10
 """Below this sine two boundaries count as parallel: rounding leaves no direction between them."""
 ROUNDING = 2.0**-52
 
 
-class Planes(NamedTuple):
-    """Boundaries {x : normal · x + offset = 0} with normals of length 1."""
-
-    normal: Float[Tensor, "plane in"]
-    offset: Float[Tensor, "plane"]
-
-    def __len__(self) -> int:
-        return len(self.offset)
-
-    def some(self, which: Tensor) -> Planes:
-        return Planes(self.normal[which], self.offset[which])
-
-    def distances(self, x: Float[Tensor, "sample in"]) -> Float[Tensor, "sample plane"]:
-        """Signed: of which side, and how far."""
-        return torch.addmm(self.offset, x, self.normal.T)
-
-
-def planes(weight: Float[Tensor, "node in"], bias: Float[Tensor, "node"] | None) -> tuple[Planes, Tensor]:
-    """The boundaries of the nodes that have one, and which nodes these are: w̃ = 0 has none."""
-    made = regular(Layer(weight.unsqueeze(0), None if bias is None else bias.unsqueeze(0)))
-    which = (made.directed[0] & made.bias[0].isfinite()).nonzero().flatten()
-    return Planes(made.weight[0][which], made.bias[0][which]), which
-
-
-class Apart(NamedTuple):
-    """How far one boundary is from each of several, in either orientation."""
-
-    sin: Float[Tensor, "plane"]
-    gap: Float[Tensor, "plane"]
-
-    @property
-    def eps(self) -> Float[Tensor, "plane"]:
-        """The smallest ε at which they are ε-aligned."""
-        return torch.maximum(self.sin, self.gap)
-
-
 def _turned(one: Planes, others: Planes) -> Planes:
     """The others, turned so that no normal points away from that of the one."""
     side = torch.where(others.normal @ one.normal[0] < 0, -1.0, 1.0).to(one.normal.dtype)
     return Planes(others.normal * side.unsqueeze(1), others.offset * side)
-
-
-def apart(one: Planes, others: Planes) -> Apart:
-    """sin θ and |b − s b'|: Definition 3 for boundaries, whichever way their normals point."""
-    turned = _turned(one, others)
-    near = torch.linalg.vector_norm(turned.normal - one.normal, dim=1)
-    far = torch.linalg.vector_norm(turned.normal + one.normal, dim=1)
-    return Apart((0.5 * near * far).clamp_max(1.0), (turned.offset - one.offset).abs())
 
 
 class Isolation(NamedTuple):

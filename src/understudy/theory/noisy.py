@@ -17,7 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.theory.isolation import Planes, apart
+from understudy.theory.boundaries import Planes, apart
 from understudy.theory.result import Finding, Hypothesis, result
 from understudy.theory.scene import Scene
 from understudy.theory.specialization import measured_nearest

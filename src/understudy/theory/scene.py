@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy.nets import Population, activate, gate
-from understudy.theory.isolation import ROUNDING, Apart, Planes, apart, planes
+from understudy.theory.boundaries import Apart, Planes, apart, planes
+from understudy.theory.isolation import ROUNDING
 
 
 class Gradient(NamedTuple):

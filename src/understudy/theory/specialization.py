@@ -18,11 +18,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.theory.isolation import ROUNDING, Apart, Isolation, Planes, apart, isolation, kink, needed
+from understudy.theory.boundaries import Apart, Planes, apart
+from understudy.theory.isolation import ROUNDING, Isolation, isolation, kink, needed
 from understudy.theory.result import Finding, Hypothesis, result
 from understudy.theory.scene import Scene, joined
 
 _OBSERVERS, _WIDTHS = 3, 7
+_HOPE = 8.0
+"""A guarantee that would be this many times too weak in a wider band is still tried: η falls where samples are many."""
 _CLOSEST = 1_000
 """Samples by which the α of observers is judged before any is tried."""
 
@@ -82,7 +85,7 @@ def trials(sight: Scene, j: int, aware: bool, induced: Induced | None = None) ->
             yield trial
             # A wider band holds more samples and lets the gradient be larger, but promises less.
             wider = max((1.01 * h.factor for h in trial.hypotheses[:2] if not h.holds), default=0.0)
-            if not wider or not wider * trial.hypotheses[2].factor < 1:
+            if not wider or not wider * trial.hypotheses[2].factor < _HOPE:
                 break
             e *= wider
 
@@ -273,8 +276,8 @@ def theorem_3(teacher: Population, student: Population, x: Float[Tensor, "sample
 @result(
     "S0 theorem 4",
     "Specialization from finitely many samples, augmented along the teacher's weights",
-    _SMALL + " The augmentation moves samples along the teacher's own weights, which takes fewer samples and lets the "
-    "gradient be √d times larger.",
+    _SMALL + " The augmentation moves samples along the teacher's own weights, which for the same ε takes fewer "
+    "samples and lets the gradient be larger, by √d in the paper's count.",
     subject="teacher node",
     networks="two layers",
 )
