@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairs import copied, gaussian, network, random_network
-from understudy.theory import results
+from understudy.theory import results, specialization
 from understudy.theory.boundaries import apart, planes
+from understudy.theory.exact import theorem_1
+from understudy.theory.isolation import needed
 from understudy.theory.scene import Scene
 from understudy.theory.specialization import moved, reach, theorem_3, theorem_4
 
@@ -19,8 +21,8 @@ both = pytest.mark.parametrize("theorem", [theorem_3, theorem_4])
 
 @both
 def test_the_smallest_documented_setting_certifies_every_teacher_node(theorem):
-    """Two dimensions, two teacher nodes, four students equal up to 1e−8, 30,000 samples."""
-    findings = theorem(TEACHER, copied(TEACHER, 2, 1e-8), gaussian(1, 30_000, 2))
+    """Two dimensions, two teacher nodes, four students equal up to 1e−8, 60,000 samples."""
+    findings = theorem(TEACHER, copied(TEACHER, 2, 1e-8), gaussian(1, 60_000, 2))
     assert len(findings) == 2
     for found in findings:
         assert found.applies
@@ -172,12 +174,80 @@ def test_scales_of_weights_change_no_verdict(theorem, scale):
 
 
 @both
+@pytest.mark.parametrize("scale", [1e160, 1e-170])
+def test_a_student_of_enormous_or_tiny_weights_still_has_its_boundary(theorem, scale):
+    """[w̃, b] times c and v over c: the same function; squares of such weights would overflow or vanish."""
+    teacher = network(([[1.0, 0.0]], [0.1]), ([[1.0]], [0.0]))
+    student = network(
+        ([[scale, 0.0], [0.3, 1.0], [0.3, 1.0]], [0.1 * scale, 0.2, 0.2]), ([[1 / scale, 1.0, -1.0]], [0.0])
+    )
+    for found in (
+        *theorem(teacher, student, gaussian(1, 40_000, 2)),
+        *theorem_1(teacher, student, gaussian(1, 400, 2)),
+    ):
+        assert not found.contradicted
+        assert "student node 0 is nearest: sin θ = 0" in found.measured
+
+
+@both
 @pytest.mark.parametrize("scale", [1e160, 1e-160])
 def test_numbers_that_overflow_or_vanish_certify_nothing_false(theorem, scale):
     (w, b), (v, c) = ((layer.weight[0], layer.bias[0]) for layer in TEACHER.layers)
     student = copied(network((w, b), (scale * v, scale * c)), 2, 1e-3)
     for found in theorem(network((w, b), (scale * v, scale * c)), student, gaussian(1, 5_000, 2)):
         assert not found.contradicted
+
+
+def _without(monkeypatch, name: str) -> None:
+    """The theorems with one hypothesis left out."""
+    real = specialization.judged
+    monkeypatch.setattr(specialization, "judged", lambda *a: tuple(h for h in real(*a) if not h.name.startswith(name)))
+
+
+def _contradicted(teacher, student, x) -> bool:
+    return any(found.contradicted for found in theorem_4(teacher, student, x))
+
+
+def test_without_the_test_of_other_boundaries_nodes_that_cancel_would_be_certified(monkeypatch):
+    """Two teacher nodes on one boundary give nothing together, and no student is there."""
+    teacher = network(([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [0.1, 0.1, 0.0]), ([[1.0, -1.0, 1.0]], [0.0]))
+    student = network(([[0.0, 1.0], [0.3, 1.0]], [0.0, 9.0]), ([[1.0, 1e-12]], [0.0]))
+    x = gaussian(1, 60_000, 2)
+    assert not _contradicted(teacher, student, x)
+    _without(monkeypatch, "no other boundary")
+    assert _contradicted(teacher, student, x)
+
+
+def test_without_augmented_points_data_on_one_side_would_certify(monkeypatch):
+    """The data touches the boundary from above, where the student is linear and right."""
+    teacher = network(([[1.0, 0.0], [0.0, 1.0]], [0.0, 9.0]), ([[1.0, 1.0]], [0.0]))
+    student = network(([[1.0, 0.0], [0.0, 1.0]], [30.0, 9.0]), ([[1.0, 1.0]], [-30.0]))
+    x = gaussian(1, 60_000, 2)
+    x[:, 0] = x[:, 0].abs()
+    assert not _contradicted(teacher, student, x)
+    monkeypatch.setattr(specialization, "moved", lambda one, inside, e, aware: inside)
+    assert _contradicted(teacher, student, x)
+
+
+def test_without_the_bound_on_the_gradient_any_student_would_be_certified(monkeypatch):
+    teacher, student = (
+        network(([[1.0, 0.0]], [0.1]), ([[1.0]], [0.0])),
+        network(([[0.0, 1.0]], [2.0]), ([[1.0]], [0.0])),
+    )
+    x = gaussian(1, 60_000, 2)
+    assert not _contradicted(teacher, student, x)
+    _without(monkeypatch, "gradient")
+    assert _contradicted(teacher, student, x)
+
+
+def test_without_enough_samples_nothing_isolates_a_boundary(monkeypatch):
+    """A few samples on a line: another boundary passes near all of them and is not aligned."""
+    x = torch.stack((0.001 * gaussian(1, 6), 0.001 * gaussian(2, 6)), 1)
+    x = torch.cat((x, torch.tensor([[5.0, 5.0], [-5.0, 5.0], [5.0, -5.0]], dtype=torch.float64)))
+    teacher = network(([[1.0, 0.0], [0.0, 1.0]], [0.0, 50.0]), ([[1.0, 1.0]], [0.0]))
+    for found in theorem_4(teacher, random_network(3, 2, 3, 1), x):
+        assert not found.applies
+    assert needed(2.0, 5, 2) > len(x)
 
 
 def test_a_student_whose_fan_outs_are_at_right_angles_observes_nothing():

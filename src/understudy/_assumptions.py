@@ -148,7 +148,9 @@ def _assumptions(network: Population, x: Float[Tensor, "sample in"], eps: float)
 def _layer_assumptions(
     weight: Float[Tensor, "node in"], bias: Float[Tensor, "node"], z: Float[Tensor, "sample node"], eps: float
 ) -> LayerAssumptions:
-    sin, gap = _sines(weight), (bias.unsqueeze(1) - bias).abs()
+    # [w̃, b] and [−w̃, −b] are one boundary: of weights that point away from each other one is turned.
+    side = torch.where(weight @ weight.T < 0, -1.0, 1.0).to(bias.dtype)
+    sin, gap = _sines(weight), (bias.unsqueeze(1) - side * bias).abs()
     apart = torch.maximum(sin, gap)
     apart.fill_diagonal_(math.inf)
     j, k = divmod(int(apart.argmin()), len(bias))

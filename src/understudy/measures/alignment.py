@@ -29,11 +29,14 @@ def regular(layer: Layer) -> Regular:
     """Each node's [w̃, b] over ‖w̃‖, in float64 (S0 Definition 1); an absent bias is 0."""
     weight = layer.weight.double()
     bias = weight.new_zeros(weight.shape[:2]) if layer.bias is None else layer.bias.double()
-    length = torch.linalg.vector_norm(weight, dim=2)
-    directed = (length > 0) & length.isfinite()
+    # By the largest entry first: squares of very large or small weights would overflow or vanish.
+    largest = weight.abs().amax(2, keepdim=True)
+    directed = ((largest > 0) & largest.isfinite()).squeeze(2)
+    scaled = weight / torch.where(directed.unsqueeze(2), largest, 1.0)
+    length = torch.linalg.vector_norm(scaled, dim=2, keepdim=True)
     return Regular(
-        torch.where(directed.unsqueeze(2), weight / length.unsqueeze(2), 0.0),
-        torch.where(directed & bias.isfinite(), bias / length, torch.inf),
+        torch.where(directed.unsqueeze(2), scaled / length, 0.0),
+        torch.where(directed & bias.isfinite(), bias / largest.squeeze(2) / length.squeeze(2), torch.inf),
         directed,
     )
 

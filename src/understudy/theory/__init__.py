@@ -17,6 +17,6 @@ from understudy.theory.result import Result as Result
 from understudy.theory.result import result as result
 from understudy.theory.result import results as results
 from understudy.theory.separation import matrix_gradient as matrix_gradient
-from understudy.theory.specialization import specialization as specialization
+from understudy.theory.specialization import theorem_3 as theorem_3
 from understudy.theory.spherical import spherical_pull as spherical_pull
 from understudy.theory.top_down import lucky_students as lucky_students

@@ -23,6 +23,9 @@ _EXTREME = 1e60
 """What may still be multiplied a few times in float64."""
 _CLOSEST = 200
 """Samples nearest to a boundary by which its observers are judged."""
+SAYING, RIVALS = "a guarantee that says something", "no other boundary as near"
+"""Hypotheses on what follows from samples and gradient: a guarantee that says nothing has every boundary as a rival."""
+_FOLLOWING = {SAYING: -1, RIVALS: -2}
 
 
 class Nearest(NamedTuple):
@@ -68,7 +71,7 @@ class NodeCheck:
     @property
     def certificate(self) -> Finding | None:
         """The finding with the smallest guaranteed ε; none where no theorem applies."""
-        sure = [f for f in self.findings if f.applies and f.eps is not None]
+        sure = [f for f in self.findings if f.applies and f.eps is not None and not f.contradicted]
         return min(sure, key=lambda f: f.eps or 0.0) if sure else None
 
     @property
@@ -77,6 +80,8 @@ class NodeCheck:
             return f"certified at ε = {sure.eps:.3g} by {sure.result}"
         if not self.crossed:
             return "not certified: the data never crosses its boundary; add samples on its other side, or move its bias"
+        if against := [f.result for f in self.findings if f.contradicted]:
+            return f"not certified: what was measured is against {', '.join(against)}"
         if (closest := self.closest) is None:
             return "not certified: no theorem is stated for such networks"
         worst, name = closest
@@ -84,16 +89,38 @@ class NodeCheck:
 
     @property
     def closest(self) -> tuple[Hypothesis, str] | None:
-        """What fails most of the theorem that lacks least, and that theorem's name; none where one applies."""
-        if self.certificate or not self.findings:
+        """What fails most of the theorem that lacks least, and that theorem's name; none where one applies.
+
+        Samples and gradient before what follows from them.
+        """
+        if (nearest := self._nearest) is None:
             return None
-        nearest = min(self.findings, key=_lacking)
-        return max(nearest.failing, key=lambda h: h.factor), nearest.result
+        return max(_causes(nearest), key=lambda h: (_FOLLOWING.get(h.name, 0), h.factor)), nearest.result
+
+    @property
+    def samples(self) -> float | None:
+        """About how many samples the theorem that is told of would take; of the others the fewest, where it is mute."""
+        told = self.certificate or self._nearest
+        if told and told.samples is not None:
+            return told.samples
+        return min((f.samples for f in self.findings if f.samples is not None), default=None)
+
+    @property
+    def _nearest(self) -> Finding | None:
+        """The theorem that lacks least, where none certifies."""
+        lacking = [] if self.certificate else [f for f in self.findings if f.failing]
+        return min(lacking, key=_lacking, default=None)
+
+
+def _causes(finding: Finding) -> list[Hypothesis]:
+    """What fails, without rivals of a guarantee that says nothing."""
+    vacuous = any(h.name == SAYING for h in finding.failing)
+    return [h for h in finding.failing if not (vacuous and h.name == RIVALS)]
 
 
 def _lacking(finding: Finding) -> float:
     """How far it is from applying; endlessly, where that cannot be said in factors."""
-    return max((h.factor if h.factor > 1 else math.inf for h in finding.failing), default=0.0)
+    return max((h.factor if h.factor > 1 else math.inf for h in _causes(finding)), default=0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +129,9 @@ class Check:
 
     teacher_sizes: tuple[int, ...]
     student_sizes: tuple[int, ...]
+    teacher_slope: float
     slope: float
+    """Of the student."""
     samples: int
     identities: tuple[Finding, ...]
     conditions: Conditions
@@ -114,6 +143,8 @@ class Check:
     dynamics: tuple[Finding, ...]
     silent: tuple[tuple[str, str], ...]
     """Results that say nothing of such networks, each with the reason."""
+    inputs: str = "as given"
+    """What the samples are, in words."""
 
     @property
     def certified(self) -> int:
@@ -142,8 +173,10 @@ class Check:
             "headline": self.headline,
             "teacher": list(self.teacher_sizes),
             "student": list(self.student_sizes),
+            "teacher_slope": self.teacher_slope,
             "slope": self.slope,
             "samples": self.samples,
+            "inputs": self.inputs,
             "identities": [_plain(f) for f in self.identities],
             "data": {
                 "eta": {"own": found.eta_own._asdict(), "random": found.eta_random._asdict()},
@@ -171,6 +204,7 @@ class Check:
                     "eps": node.certificate.eps if node.certificate else None,
                     "verdict": node.verdict,
                     "crossed": node.crossed,
+                    "samples_needed": node.samples,
                     "nearest": node.nearest._asdict() if node.nearest else None,
                     "observer": node.observer._asdict() if node.observer else None,
                     "findings": [_plain(f) for f in node.findings],
@@ -206,6 +240,7 @@ def _plain(finding: Finding) -> dict[str, Any]:
         "eps": finding.eps,
         "amount": finding.amount,
         "limit": finding.limit,
+        "samples": finding.samples,
     }
 
 
@@ -246,6 +281,7 @@ def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"
     return Check(
         teacher.sizes,
         student.sizes,
+        teacher.slope,
         student.slope,
         len(x),
         tuple(found["identity"]),
@@ -325,9 +361,13 @@ def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
 def _refuse_extremes(sight: Scene) -> None:
     """What overflows or vanishes when it is multiplied or squared in float64 would be told as a contradiction."""
     for network, name in ((sight.teacher, "teacher"), (sight.student, "student")):
-        lengths = network.layers[0].weight[0].abs().amax(1)
-        if bool(((lengths > 0) & (lengths < 1 / _EXTREME)).any()):
-            raise UserError(f"the {name} has nodes with weights below {1 / _EXTREME:g}: scale them and the inputs")
+        for layer in network.layers:
+            largest = layer.weight[0].abs().amax(1)
+            if bool(((largest > 0) & ((largest < 1 / _EXTREME) | (largest > _EXTREME))).any()):
+                raise UserError(
+                    f"the {name} has nodes with weights below {1 / _EXTREME:g} or beyond {_EXTREME:g}, of which "
+                    "products would vanish or overflow: scale them back, w by c and its fan-out by 1/c"
+                )
     if not bool((sight.gradients.most <= _EXTREME).all()):
         raise UserError(
             f"gradients on this data are beyond {_EXTREME:g}, and what follows from them would overflow: "

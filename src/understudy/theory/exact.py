@@ -45,7 +45,7 @@ class _Spot(NamedTuple):
 def exactly(sight: Scene, j: int, name: str, deep: bool) -> Finding:
     """The j-th teacher node with a boundary: observed, gradient zero, hence a student on the same boundary."""
     about, one = f"teacher node {int(sight.nodes[j])}", sight.one(j)
-    conclusion = "a student's boundary is the same"
+    conclusion = "a student has the same boundary, in one orientation or the other"
     measured, near = measured_nearest(sight, j), sight.nearest(j)
     agrees = bool((near.eps <= SAME).any())
     best: tuple[int, tuple[Hypothesis, ...]] | None = None

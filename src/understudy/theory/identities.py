@@ -8,9 +8,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.measures.modulation import SampleModulation, per_sample
+from understudy.measures.modulation import per_sample
 from understudy.nets import Population, activate, incoming
 from understudy.theory.result import Finding, Hypothesis, result
+from understudy.theory.scene import gates
 
 EQUAL = 1e-10
 """Relative difference within which two ways of computing a gradient agree in float64."""
@@ -39,10 +40,6 @@ def backpropagated(
         return tuple(-g[0] for g in torch.autograd.grad(loss, before))
 
 
-def _layers(teacher: Population, student: Population, x: Tensor) -> tuple[SampleModulation, ...]:
-    return per_sample(teacher, student, x)
-
-
 @result(
     "S0 lemma 1",
     "Recursive gradient rule",
@@ -55,7 +52,7 @@ def lemma_1(teacher: Population, student: Population, x: Float[Tensor, "sample i
     """The rule against automatic differentiation, layer by layer."""
     some = looked_at(student, x)
     findings = []
-    pairs = zip(_layers(teacher, student, some), backpropagated(teacher, student, some), strict=True)
+    pairs = zip(per_sample(teacher, student, some), backpropagated(teacher, student, some), strict=True)
     for layer, (found, expected) in enumerate(pairs):
         # Near a solution A f* and B f cancel, and what is left of them is known no better than they are.
         terms = found.a @ found.f_star.unsqueeze(3), found.b @ found.f.unsqueeze(3)
@@ -89,15 +86,15 @@ def corollary_2(teacher: Population, student: Population, x: Float[Tensor, "samp
     """
     some = looked_at(student, x)[:256]
     end = some.roll(1, 0)
-    here = [_gates(network, some) for network in (teacher, student)]
+    here = [gates(network, some) for network in (teacher, student)]
     for _ in range(200):
-        same = torch.stack([(a == _gates(n, end)).all(1) for a, n in zip(here, (teacher, student), strict=True)]).all(0)
+        same = torch.stack([(a == gates(n, end)).all(1) for a, n in zip(here, (teacher, student), strict=True)]).all(0)
         if same.all():
             break
         end = torch.where(same.unsqueeze(1), end, (some + end) / 2)
     segments = int((same & (end != some).any(1)).sum())
     findings = []
-    pairs = zip(_layers(teacher, student, some[same]), _layers(teacher, student, end[same]), strict=True)
+    pairs = zip(per_sample(teacher, student, some[same]), per_sample(teacher, student, end[same]), strict=True)
     for layer, (one, other) in enumerate(pairs):
         parts = ((one.a, other.a), (one.b, other.b))
         difference = max((float((a - b).abs().max()) for a, b in parts if a.numel()), default=0.0)
@@ -112,12 +109,3 @@ def corollary_2(teacher: Population, student: Population, x: Float[Tensor, "samp
             )
         )
     return findings
-
-
-def _gates(network: Population, x: Float[Tensor, "sample in"]) -> Tensor:
-    h, gates = x, []
-    for i in range(len(network.layers) - 1):
-        before = incoming(network, i, h)
-        gates.append(before[0] >= 0)
-        h = activate(before, network.slope)
-    return torch.cat(gates, 1)

@@ -15,10 +15,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets import Population, activate, incoming
+from understudy.nets import Population
 from understudy.theory.boundaries import Planes, planes
 from understudy.theory.result import Finding, Hypothesis, result
-from understudy.theory.scene import Scene, joined
+from understudy.theory.scene import Scene, gates, joined
 from understudy.theory.specialization import measured_nearest, node_finding, trials
 
 MOST = 20_000
@@ -39,7 +39,7 @@ def _planes(network: Population, inside: Float[Tensor, "sample in"], either: int
     """Planes of the nodes of higher layers under the gates of the samples, a node of the lowest on and off."""
     lowest = network.layers[0].weight[0]
     found = [Planes(lowest.new_zeros(0, lowest.shape[1]), lowest.new_zeros(0))]
-    patterns = _patterns(network, inside)
+    patterns = gates(network, inside).unique(dim=0)
     if either is not None and len(patterns):
         on, off = patterns.clone(), patterns.clone()
         on[:, either], off[:, either] = True, False
@@ -60,8 +60,8 @@ def _planes(network: Population, inside: Float[Tensor, "sample in"], either: int
             _, first = _first_of_each(patterns[:, :start])
             some = affine[first].flatten(0, 1)
             found.append(planes(some[:, :-1], some[:, -1])[0])
-        gates = torch.where(patterns[:, start : start + sizes[i]], 1.0, network.slope).to(affine.dtype)
-        affine = affine * gates.unsqueeze(2)
+        through = torch.where(patterns[:, start : start + sizes[i]], 1.0, network.slope).to(affine.dtype)
+        affine = affine * through.unsqueeze(2)
         start += sizes[i]
     return joined(*found)
 
@@ -70,16 +70,6 @@ def _first_of_each(rows: Bool[Tensor, "row gate"]) -> tuple[Tensor, Tensor]:
     distinct, which = rows.unique(dim=0, return_inverse=True)
     first = torch.full((len(distinct),), len(rows)).scatter_reduce(0, which, torch.arange(len(rows)), "amin")
     return distinct, first
-
-
-def _patterns(network: Population, inside: Float[Tensor, "sample in"]) -> Bool[Tensor, "pattern gate"]:
-    """The gates of all hidden layers, the lowest first, a row for every way in which samples set them."""
-    h, gates = inside, []
-    for i in range(len(network.layers) - 1):
-        before = incoming(network, i, h)
-        gates.append(before[0] >= 0)
-        h = activate(before, network.slope)
-    return torch.cat(gates, 1).unique(dim=0)
 
 
 @result(
@@ -105,5 +95,5 @@ def _finding(sight: Scene, j: int) -> Finding:
             "boundaries that can be counted", str(error), f"at most {MOST:,}", False, "smaller or shallower networks"
         )
         about = f"teacher node {int(sight.nodes[j])}"
-        conclusion = "a student is aligned with it"
+        conclusion = "a student has nearly its boundary"
         return Finding("S0 theorem 5", about, (counted,), conclusion, measured_nearest(sight, j))

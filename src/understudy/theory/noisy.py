@@ -20,7 +20,7 @@ from understudy.nets import Population
 from understudy.theory.boundaries import Planes, apart
 from understudy.theory.result import Finding, Hypothesis, result
 from understudy.theory.scene import Scene
-from understudy.theory.specialization import measured_nearest
+from understudy.theory.specialization import measured_nearest, up
 
 
 class Recovery(NamedTuple):
@@ -90,7 +90,7 @@ def _finding(sight: Scene, j: int) -> Finding:
         ),
     )
     within = bool(((near.sin <= best.sin) & (near.gap <= best.gap)).any())
-    conclusion = f"a student is aligned with it: sin θ ≤ {best.sin:.3g}, |b − b'| ≤ {best.gap:.3g}"
+    conclusion = f"a student has nearly its boundary: sin θ ≤ {up(best.sin)}, bias gap ≤ {up(best.gap)}"
     return Finding("S1 theorem 5", about, hypotheses, conclusion, measured_nearest(sight, j), within)
 
 

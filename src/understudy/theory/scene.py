@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy.nets import Population, activate, gate
+from understudy.nets import Population, activate, gate, incoming
 from understudy.theory.boundaries import Apart, Planes, apart, planes
 from understudy.theory.isolation import ROUNDING
 
@@ -130,6 +130,16 @@ class Scene:
             g, largest = (g @ weight[0]) * gates, largest @ weight[0].abs()
         terms = sum(self.teacher.sizes) + sum(self.student.sizes) + sum(self.student.sizes[1:])
         return Gradient(g, 2 * terms * ROUNDING * largest)
+
+
+def gates(network: Population, points: Float[Tensor, "point in"]) -> Bool[Tensor, "point gate"]:
+    """Which nodes of all hidden layers are on, the lowest first."""
+    h, on = points, []
+    for i in range(len(network.layers) - 1):
+        before = incoming(network, i, h)
+        on.append(before[0] >= 0)
+        h = activate(before, network.slope)
+    return torch.cat(on, 1)
 
 
 def joined(*several: Planes) -> Planes:

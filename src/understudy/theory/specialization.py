@@ -161,8 +161,7 @@ def judged(
     bound = kink(coefficient, step * e, e)
     sin, gap = found.m1 * e, found.m2 * e
     finite = all(map(math.isfinite, (found.m1, found.m2, most, bound)))
-    as_near = bool(((rival.sin <= sin) & (rival.gap <= gap)).any())
-    nearest = float(rival.eps.min())
+    nearest, eps = float(rival.eps.min()), max(sin, gap)
     return (
         Hypothesis(
             "samples of the band that an observer sees",
@@ -182,7 +181,7 @@ def judged(
         ),
         Hypothesis(
             "a guarantee that says something",
-            f"sin θ ≤ M1 e = {sin:.3g}, |b − b'| ≤ M2 e = {gap:.3g} (η = {found.eta:.3g}, μ = {found.mu:.3g})",
+            f"sin θ ≤ M1 e = {up(sin)}, bias gap ≤ M2 e = {up(gap)} (η = {found.eta:.3g}, μ = {found.mu:.3g})",
             f"M1 e below 1, M2 e below the samples' distance from the boundary, {spread:.3g}",
             finite and sin < 1 and gap < spread,
             "more samples near this boundary, so that a narrower band holds enough of them",
@@ -191,10 +190,10 @@ def judged(
         Hypothesis(
             "no other boundary as near",
             f"{rival_name} at ε = {nearest:.3g}" if rival_name else "no other node",
-            f"not aligned by ({sin:.3g}, {gap:.3g})",
-            not as_near,
+            f"further than the guaranteed ε = {up(eps)}",
+            eps < nearest,
             "more samples, or a teacher whose nodes are further apart",
-            max(max(sin, gap) / nearest, 1.0 + 1e-6) if nearest > 0 else math.inf,
+            max(eps / nearest, 1.0) if nearest > 0 else math.inf,
         ),
     )
 
@@ -202,6 +201,14 @@ def judged(
 def specialization(sight: Scene, aware: bool, name: str) -> list[Finding]:
     """One finding for each teacher node: the best guarantee that holds, or the trial that lacks least."""
     return [node_finding(sight, j, trials(sight, j, aware), name) for j in range(len(sight.theirs))]
+
+
+def up(value: float) -> str:
+    """Three digits, rounded up: what is printed as a bound is one."""
+    if not (math.isfinite(value) and value > 0):
+        return f"{value:.3g}"
+    digit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    return f"{math.ceil(value / digit * (1 - 1e-12)) * digit:.3g}"
 
 
 def measured_nearest(sight: Scene, j: int) -> str:
@@ -212,7 +219,7 @@ def measured_nearest(sight: Scene, j: int) -> str:
     k = int(near.eps.argmin())
     return (
         f"student node {int(sight.students[k])} is nearest: sin θ = {float(near.sin[k]):.3g}, "
-        f"|b − b'| = {float(near.gap[k]):.3g}"
+        f"bias gap {float(near.gap[k]):.3g}"
     )
 
 
@@ -228,14 +235,14 @@ def node_finding(sight: Scene, j: int, tried: Iterator[Trial], name: str) -> Fin
             "students whose active side holds samples, and a node with some fan-out",
             math.inf,
         )
-        return Finding(name, about, (lacking,), "a student is aligned with it", measured, None)
+        return Finding(name, about, (lacking,), "a student has nearly its boundary", measured, None)
     holding = [trial for trial in all_tried if trial.holds]
     trial = min(holding, key=lambda t: t.eps) if holding else min(all_tried, key=lambda t: t.lacking)
     sin, gap = trial.guarantee.m1 * trial.e, trial.guarantee.m2 * trial.e
     within = bool(((near.sin <= sin) & (near.gap <= gap)).any())
     share = trial.seen / trial.band if trial.band else 0.0
     conclusion = (
-        f"a student is aligned with it: sin θ ≤ {sin:.3g}, |b − b'| ≤ {gap:.3g} "
+        f"a student has nearly its boundary, in one orientation or the other: sin θ ≤ {up(sin)}, bias gap ≤ {up(gap)} "
         f"(observer {trial.observer} sees κ = {share:.2g} of the band; {trial.boundaries:,} boundaries, "
         f"γ = {trial.guarantee.gamma:.3g}, "
         f"M1 = {trial.guarantee.m1:.3g}, M2 = {trial.guarantee.m2:.3g}); {_samples(sight, trial)}"
