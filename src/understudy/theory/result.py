@@ -68,6 +68,8 @@ class Finding:
     """What was measured, where it is one number that the result bounds."""
     limit: float | None = None
     """What that number cannot exceed."""
+    samples: float | None = None
+    """About how many samples a guarantee that says something would take, where that can be told."""
 
     @property
     def applies(self) -> bool:

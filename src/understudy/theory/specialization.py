@@ -241,24 +241,30 @@ def node_finding(sight: Scene, j: int, tried: Iterator[Trial], name: str) -> Fin
     sin, gap = trial.guarantee.m1 * trial.e, trial.guarantee.m2 * trial.e
     within = bool(((near.sin <= sin) & (near.gap <= gap)).any())
     share = trial.seen / trial.band if trial.band else 0.0
+    aim, samples = _samples(sight, trial)
+    would = (
+        f"ε = {aim:.2g} would take about {samples:.2g} such samples" if samples else "how many it takes is not known"
+    )
     conclusion = (
         f"a student has nearly its boundary, in one orientation or the other: sin θ ≤ {up(sin)}, bias gap ≤ {up(gap)} "
         f"(observer {trial.observer} sees κ = {share:.2g} of the band; {trial.boundaries:,} boundaries, "
         f"γ = {trial.guarantee.gamma:.3g}, "
-        f"M1 = {trial.guarantee.m1:.3g}, M2 = {trial.guarantee.m2:.3g}); {_samples(sight, trial)}"
+        f"M1 = {trial.guarantee.m1:.3g}, M2 = {trial.guarantee.m2:.3g}); {would}"
     )
-    return Finding(name, about, trial.hypotheses, conclusion, measured, within, trial.eps if trial.holds else None)
+    eps = trial.eps if trial.holds else None
+    return Finding(name, about, trial.hypotheses, conclusion, measured, within, eps, samples=samples)
 
 
-def _samples(sight: Scene, trial: Trial) -> str:
-    """Samples that this guarantee would take: the band holds a share of them that falls with its width."""
+def _samples(sight: Scene, trial: Trial) -> tuple[float, float | None]:
+    """An ε that would tell this boundary from others, and about how many such samples it would take.
+
+    The band holds a share of the samples that falls with its width.
+    """
     aim = min(1.0, float(trial.rival.eps.min())) / 2
     most = max(trial.guarantee.m1, trial.guarantee.m2)
     if not (trial.seen and math.isfinite(most) and aim > 0):
-        return "how many samples it would take cannot be told from these"
-    width = aim / most
-    count = len(sight.x) * trial.guarantee.needed / trial.seen * max(trial.e / width, 1e-12)
-    return f"ε = {aim:.2g} would take about {count:.2g} such samples"
+        return aim, None
+    return aim, len(sight.x) * trial.guarantee.needed / trial.seen * trial.e * most / aim
 
 
 _SMALL = (
