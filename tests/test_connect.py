@@ -5,7 +5,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import understudy as us
@@ -85,6 +85,47 @@ def test_without_an_idle_node_it_says_that_one_is_needed():
     of = teacher(nodes=4)
     with pytest.raises(UserError, match="all 4 nodes hold a teacher node, and one must be free"):
         joined(solution(of, 0, 1, False), solution(of, 0, 2, False), of, inputs())
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_whatever_the_layouts_an_idle_node_is_enough(data):
+    """The path only ever stands for teacher nodes of a or b, and for all that both learned."""
+    nodes, known = data.draw(st.integers(1, 6), label="nodes"), 5
+    angles = 2 * torch.pi * torch.arange(known) / known
+    units = torch.stack((angles.cos(), angles.sin()), 1).double()
+    of = network(units, torch.full((known,), 0.1), 1 + torch.arange(known)[:, None], torch.zeros(1))
+
+    def student(name: str, most: int):
+        places = st.lists(st.integers(0, nodes - 1), min_size=1, max_size=min(most, known), unique=True)
+        where = data.draw(places, label=name)
+        holds = dict(zip(data.draw(st.permutations(range(known)), label=name), where, strict=False))
+        # Idle ones are never active, and give nothing on in the end.
+        first, biases, fan_out = torch.ones(nodes, 2).double(), torch.full((nodes,), -50.0), torch.zeros(nodes, 1)
+        for j, k in holds.items():
+            first[k], biases[k], fan_out[k] = 2 * units[j], 0.2, (1 + j) / 2
+        return holds, network(first, biases, fan_out, torch.zeros(1))
+
+    (held, a), (home, b) = student("a", nodes), student("b", nodes)
+    x = inputs(100, 2)
+    if len(held) == nodes and set(held) <= set(home):
+        with pytest.raises(UserError, match=f"all {nodes} nodes hold a teacher node"):
+            joined(a, b, of, x, 0.999)
+        return
+    path = joined(a, b, of, x, 0.999)
+    check_moves(path)
+    assert torch.equal(path.points[len(path.points) - 1].layers[1].weight, b.layers[1].weight)
+    for i in range(len(path.points)):
+        (weight, bias), (out, _) = ((layer.weight[0], layer.bias[0]) for layer in path.points[i].layers)
+        live = out[0] != 0
+        assert (bias[live] > 0).all()
+        stands_for = (weight[live] @ units.T).argmax(1).tolist()
+        assert len(set(stands_for)) == len(stands_for)
+        assert set(held) & set(home) <= set(stands_for) <= set(held) | set(home)
+        exact = sum((1 + j) * (x @ units[j] + 0.1).clamp_min(0) for j in stands_for)
+        torch.testing.assert_close(path.points[i](x)[0, :, 0], exact + torch.zeros(len(x)).double())
+    along, points = losses_along(path, of, x, 3), unexplained(of, path.points, x)
+    assert float(along.max()) <= float(points.max()) * (1 + 1e-9) + 1e-20
 
 
 def test_teacher_nodes_that_only_one_student_learned_come_and_go():
@@ -220,6 +261,17 @@ def test_the_command_says_it_in_words(told):
     status, out, _ = told(*FILES)
     assert status == 0
     assert "Largest on the path" in out and "times as much." in out and "weights of idle nodes" in out
+    assert "The students themselves" not in out
+
+
+def test_untrained_students_are_called_by_their_name(told, taught, tmp_path):
+    of, _, _ = taught
+    for name, seed in (("a", 1), ("b", 2)):
+        us.save(us.students.gaussian(of, multiple=5, scale=0.05, seeds=[seed]), tmp_path / f"{name}.safetensors")
+    status, out, _ = told(*FILES, "--below", "0.3")
+    assert status == 0
+    assert "times as much" not in out and "the path is hardly lower" in out
+    assert "The students themselves leave " in out and "there is no low loss to keep" in out
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,10 @@ from understudy.theory import results
 from understudy.theory.prunable import (
     _unexplained,
     co_linear,
+    finding,
     group_sums,
     on_one_ray,
+    prunable,
     residuals,
     unaligned_share,
 )
@@ -106,6 +108,32 @@ def test_opposite_students_at_zero_gradient_need_not_cancel_by_themselves():
     (together,) = COROLLARY(of, student, x)
     assert [h.name for h in together.failing] == ["no two opposite"]
     assert not together.contradicted
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3], ids=["relu", "leaky"])
+def test_what_a_group_gives_on_is_measured_on_the_samples_and_within_its_limit(slope):
+    of, x = teacher(outputs=2, slope=slope), inputs(600)
+    # Two on one ray, one opposite to them, and one with a large bias.
+    first = [[1.0, 1.0, 0.0, 0.0], [2.0, 2.0, 0.0, 0.0], [-1.0, -1.0, 0.0, 0.0], [0.0, 1.0, 0.0, -1.0]]
+    fan_out = [[0.1, 0.2], [0.2, -0.1], [0.3, 0.1], [0.01, 0.02]]
+    student = with_more(solution(of, idle=0), first, [0.1, 0.2, -0.1, 1.0], fan_out)
+    found = residuals(of, student, x)
+    hidden = student.activations(x).hidden[0][0]
+    for nodes in ([6, 7, 8], [9]):
+        part = hidden[:, nodes] @ student.layers[1].weight[0, :, nodes].T
+        for k in nodes:
+            assert float(found.given[k]) == pytest.approx(float(part.square().sum(1).mean().sqrt()))
+            assert float(found.given[k]) <= float(found.most[k])
+    units = [finding(k, found, 2) for k in (6, 9)]
+    assert [each.amount for each in units] == pytest.approx([float(found.given[k]) / found.strongest for k in (6, 9)])
+    assert all(each.applies for each in units)
+    assert prunable(units[1]) and not prunable(units[0]) and not prunable(units[1], 0.0)
+
+
+def test_what_the_theorem_says_nothing_of_is_not_prunable():
+    of = teacher(outputs=2)
+    (few,) = THEOREM(of, with_more(solution(of, idle=0), [[1.0, 1, 0, 0]], [90.0], [[0.0, 0.0]]), inputs())
+    assert few.amount == 0 and not few.applies and not prunable(few)
 
 
 @settings(max_examples=8)

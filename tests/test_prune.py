@@ -17,6 +17,7 @@ from taught import inputs, network, solution, teacher, trained
 from understudy import cli
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
+from understudy.theory.prunable import ALIGNED, residuals
 from understudy.theory.pruning import pruned_students, pruning_losses, refitted
 from understudy.theory.unexplained import output_variance, unexplained
 
@@ -53,7 +54,8 @@ def test_a_network_of_two_nodes_by_hand(by):
     assert [(d.layer, d.node) for d in pruned.dropped] == [(0, 1)]
     assert pruned.kept[0].tolist() == [0]
     assert [layer.weight.tolist() for layer in pruned.network.layers] == [[[[4, 0]]], [[[0.5]]]]
-    expected = {"theorem": 0.1 / 2, "modulation": 0.01 / 0.26}
+    rms = x.clamp_min(0).square().mean(0).sqrt()
+    expected = {"theorem": 0.1 / 2 * float(rms[1] / rms[0]), "modulation": 0.01 / 0.26}
     if by in expected:
         assert float(pruned.scores[0][1]) == pytest.approx(expected[by])
         assert pruned_students(of, student, x, 0.9 * expected[by], by).dropped == ()
@@ -102,7 +104,8 @@ def test_modulation_takes_the_weakest_and_no_more_than_its_share(seed, below):
 def test_everything_above_the_level_stays_and_what_is_kept_is_unchanged(taught):
     of, (student,), data = taught
     x = data.evaluating(1)
-    pruned = pruned_students(of, student, x)
+    pruned = pruned_students(of, student, x, 0.8)
+    assert pruned.by == "correlation"
     assert torch.equal(pruned.scores[0] >= 0.8, torch.zeros(20).bool().index_fill(0, pruned.kept[0], True))
     assert torch.equal(pruned.network.layers[0].weight, student.layers[0].weight[:, pruned.kept[0]])
     assert torch.equal(pruned.network.layers[1].weight, student.layers[1].weight[:, :, pruned.kept[0]])
@@ -162,7 +165,7 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_place_by_place():
         ({"below": 1.5}, "from 0 to 1"),
         ({"below": 1.0, "by": "modulation"}, "all 3 nodes of hidden layer 1 would go"),
         ({"student": population((4, 3, 3, 2), 1)}, "2 hidden layers and the teacher 1"),
-        ({"student": population((4, 3, 3, 2), 1), "by": "theorem"}, "two layers"),
+        ({"student": population((4, 3, 3, 2), 1), "by": "theorem"}, "equal depth, and these have 2 and 3"),
     ],
 )
 def test_what_cannot_be_pruned_is_refused_in_words(change, words):
@@ -171,10 +174,74 @@ def test_what_cannot_be_pruned_is_refused_in_words(change, words):
         pruned_students(**(plain | change))
 
 
-def test_a_student_without_a_living_node_is_refused():
+@pytest.mark.parametrize("by", [None, "correlation", "theorem", "modulation"])
+def test_a_student_without_a_living_node_is_refused(by):
     dead = network(torch.zeros(3, 4), -torch.ones(3), torch.ones(3, 2), torch.zeros(2))
-    with pytest.raises(UserError, match="all 3 nodes of hidden layer 1 would go: best correlation reaches 0 at most"):
-        pruned_students(teacher(), dead, inputs())
+    with pytest.raises(
+        UserError, match="no node of hidden layer 1 is active: each of the 3 gives the same on all 1,000"
+    ):
+        pruned_students(teacher(), dead, inputs(), None, by)
+
+
+def test_a_student_of_which_nothing_is_given_on_is_refused_without_false_advice():
+    silent = network(torch.eye(4)[:3], torch.zeros(3), torch.zeros(3, 2), torch.zeros(2))
+    with pytest.raises(UserError, match=r"reaches 0 at most, and 0\.01 was given; the student has learned nothing"):
+        pruned_students(teacher(), silent, inputs(), None, "modulation")
+
+
+def test_the_rule_is_the_theorem_for_two_layers_and_modulation_for_others_unless_a_level_is_given():
+    of, deep = teacher(), population((4, 5, 5, 2), 1)
+    assert pruned_students(of, solution(of), inputs()).by == "theorem"
+    assert pruned_students(of, solution(of), inputs(), 0.9).by == "correlation"
+    assert pruned_students(deep, deep, inputs()).by == "modulation"
+    assert pruned_students(of, deep, inputs()).by == "modulation"
+
+
+def with_a_node(of: Population, weight: list[float], bias: float, fan_out: list[float], idle: int = 3) -> Population:
+    """An exact student with one more node, at its end."""
+    (first, biases), (out, output) = ((layer.weight[0], layer.bias[0]) for layer in solution(of, idle).layers)
+    more = [torch.tensor(part).double() for part in ([weight], [bias], [fan_out])]
+    return network(torch.cat((first, more[0])), torch.cat((biases, more[1])), torch.cat((out.T, more[2])), output)
+
+
+def test_a_small_fan_out_of_a_large_activation_stays():
+    """Its share of the fan-outs is small; what it adds to the output is not."""
+    of, x = teacher(inputs=2, outputs=1), 1.5 * inputs(5_000, 2)
+    large = with_a_node(of, [0.6, 0.8], 200.0, [0.01])
+    pruned = pruned_students(of, large, x, None, "theorem")
+    last = large.sizes[1] - 1
+    assert last in pruned.kept[0].tolist()
+    assert float(unexplained(of, pruned.network, x)) <= 1.001 * float(unexplained(of, large, x))
+    assert any("S0 theorem 2 says nothing of them" in note and "observers" in note for note in pruned.notes)
+
+
+def test_nodes_of_which_the_hypotheses_fail_stay_though_they_give_on_little():
+    of = teacher(outputs=2)
+    student = solution(of, idle=2)
+    flat = student.layers[1].weight.clone()
+    flat[:, 1] = flat[:, 0]
+    student = replace(student, layers=(student.layers[0], Layer(flat, student.layers[1].bias)))
+    pruned = pruned_students(of, student, inputs(), None, "theorem")
+    assert pruned.dropped == ()
+    (note,) = pruned.notes
+    assert note.startswith("2 without a teacher node's boundary stay") and "independent fan-outs" in note
+
+
+@given(st.integers(0, 300), st.floats(-4, 0.5), st.floats(-2, 2))
+def test_what_goes_by_the_theorem_adds_no_more_than_its_share(seed, log_size, bias):
+    """Each group's share of the strongest bounds what the outputs change by."""
+    of, x = teacher(seed=seed), inputs(400)
+    student = with_a_node(of, [0.5, -1.0, 0.3, 0.8], bias, [10**log_size, -(10**log_size)])
+    pruned = pruned_students(of, student, x, None, "theorem")
+    whole = residuals(of, student, x)
+    change = (student(x) - pruned.network(x)).square().sum(2).mean().sqrt()
+    assert float(change) <= len(pruned.dropped) * 0.05 * whole.strongest * (1 + 1e-9)
+    last = student.sizes[1] - 1
+    if float(whole.nearest[last]) > ALIGNED:
+        hidden = student.activations(x).hidden[0][0, :, last]
+        alone = float(hidden.square().mean().sqrt() * student.layers[1].weight[0, :, last].norm())
+        assert float(whole.given[last]) == pytest.approx(alone)
+        assert last in pruned.kept[0].tolist() or alone <= 0.05 * whole.strongest * (1 + 1e-9)
 
 
 @pytest.fixture
@@ -213,9 +280,15 @@ def test_the_command_writes_what_the_function_gives(files, taught, capsys, monke
 def test_the_command_as_a_person_sees_it(files):
     words = ("prune", "student.safetensors", "--teacher", "teacher.safetensors", "--samples", 500, "--below", 0.95)
     shown = understudy(*words, "--save", "small.safetensors", cwd=files).stdout
-    assert "10-20-6 became 10-" in shown and "best correlation 0." in shown
+    assert "10-20-6 became 10-" in shown and "nodes went by correlation" in shown and "best correlation 0." in shown
     assert "refitted" in shown and "saved as pruned: small.safetensors" in shown
     assert us.load(files / "small.safetensors").sizes[1] < 20
+
+
+def test_the_command_without_a_level_goes_by_the_theorem_and_says_why_others_stay(files):
+    shown = understudy("prune", "student.safetensors", "--teacher", "teacher.safetensors", cwd=files).stdout
+    assert "nodes went by theorem" in shown and "share of what the strongest group gives on 0.0" in shown
+    assert "without a teacher node's boundary stay" in shown
 
 
 def test_every_fifth_sample_of_a_file_is_held_out(files, taught, capsys, monkeypatch):

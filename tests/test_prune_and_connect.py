@@ -113,10 +113,36 @@ def test_pairs_of_which_one_diverged_are_left_out(made):
     lost = replace(SMALL, seeds=1)
     tables = lost._pair(0, {"multiple": 4.0, "polarity": 1.0, "seed": 1}, None, [])
     assert tables["networks"]["diverged_at"].to_pylist() == [6, 6]
+    assert tables["networks"]["left_out"].to_pylist() == ["one of the two diverged"] * 2
     assert tables["metrics"].num_rows == tables["nodes"].num_rows == 0
     assert {name: table.schema for name, table in tables.items()} == {
         name: getattr(made, name).schema for name in ("networks", "metrics", "nodes")
     }
+
+
+def test_pairs_that_are_left_out_count_as_failing_and_are_told(monkeypatch):
+    few, none = cell()._replace(left_out=("too dull",)), np.zeros((2, 0))
+    empty = Cell(
+        1.0, 10.0, none, np.zeros((3, 2, 0)), none, (), (), ("too dull", "too dull", "one of the two diverged")
+    )
+    monkeypatch.setattr("understudy.studies.prune_and_connect_claims.cells", lambda study, run: [few, empty])
+    decided = claims(PruneAndConnect(), None)
+    assert not any(claim.holds for claim in decided)
+    assert [claim.n for claim in decided] == [6, 6, 6, 6, 3, 3]
+    for claim in decided:
+        told = "3 of 3 pairs" if "10×" in claim.part else "1 of 3 pairs"
+        assert f"{told} left out, which counts as failing: too dull" in claim.measured
+        assert ("median" in claim.measured) == ("10×" not in claim.part)
+
+
+def test_why_a_pair_was_left_out_stands_in_the_table(made):
+    assert made.networks["left_out"].to_pylist() == [None] * 4
+    run = perform(replace(SMALL, below=1.0), made.folder.parents[1], Said())
+    reasons = run.networks["left_out"].to_pylist()
+    assert len(reasons) == 4 and all("no node of the first network correlates" in why for why in reasons)
+    (found,) = cells(replace(SMALL, below=1.0), run)
+    assert found.path == () and found.left_out == (reasons[0], reasons[2])
+    assert (run.folder / "headline.txt").read_text(encoding="utf-8").startswith("No two students learned enough")
 
 
 @pytest.mark.parametrize(

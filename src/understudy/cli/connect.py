@@ -13,6 +13,11 @@ from understudy.cli.options import emit, parsed
 if TYPE_CHECKING:
     from torch import Tensor
 
+_NOTHING = 0.1
+"""Of the output variance: a student that leaves more has hardly learned the teacher."""
+_MUCH = 2.0
+"""Times as high on the line as on the path, from which a number says something."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Connect(Given):
@@ -81,8 +86,14 @@ def connect_command(words: list[str]) -> int:
     for i, (move, losses) in enumerate(zip(path.moves, along, strict=True), 1):
         table.add_row(str(i), "weights of idle nodes" if move == "weights" else move, f"{float(losses.max()):.2e}")
     output().print(table)
-    times = "" if ratio is None else f": {ratio:,.0f} times as much"
+    times = "" if ratio is None else f": {ratio:,.0f} times as much" if ratio >= _MUCH else ": the path is hardly lower"
     print(f"Largest on the path {highest:.2e}, on the straight line {of_line:.2e}{times}.")
+    ends = float(along[0, 0]), float(along[-1, -1])
+    if max(ends) > _NOTHING:
+        print(
+            f"The students themselves leave {ends[0]:.2g} and {ends[1]:.2g} of the output variance: where the teacher "
+            "is not learned there is no low loss to keep; give trained ones."
+        )
     if options.save is not None:
         print(f"{len(path.points)} way points: {options.save}")
     if options.figure is not None:

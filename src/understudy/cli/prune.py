@@ -26,12 +26,13 @@ class Prune(Given):
 
     student: Path
     """The student's file."""
-    by: Literal["correlation", "theorem", "modulation"] = "correlation"
-    """What decides: the best correlation with a teacher node; S0 theorem 2, for two layers; or what the layers above
-    make of a node (S2 sec 3.3)."""
+    by: Literal["theorem", "modulation", "correlation"] | None = None
+    """What decides: S0 theorem 2, for two layers; what the layers above make of a node (S2 sec 3.3); or the best
+    correlation with a teacher node. If left out, the theorem for two layers and modulation for others; with --below,
+    correlation."""
     below: float | None = None
-    """Nodes under this go. correlation: best correlation (0.8 if left out); theorem: share of the strongest fan-out
-    (0.05); modulation: share of its layer that all who go may hold together (0.01)."""
+    """Nodes under this go. theorem: share of what the strongest group gives on over the inputs (0.05 if left out);
+    modulation: share of its layer that all who go may hold together (0.01); correlation: best correlation (0.8)."""
     refit: bool = False
     """Fit the output weights and biases again by least squares, and save these."""
     student_network: int = 0
@@ -61,8 +62,10 @@ def prune_command(words: list[str]) -> int:
             {
                 "sizes": {"before": student.sizes, "after": pruning.network.sizes},
                 "losses": {where: found._asdict() for where, found in losses.items()},
+                "by": pruning.by,
                 "kept": [nodes.tolist() for nodes in pruning.kept],
                 "dropped": [dropped._asdict() for dropped in pruning.dropped],
+                "notes": pruning.notes,
                 "saved": None if options.save is None else str(options.save),
             }
         )
@@ -76,11 +79,13 @@ def _show(options: Prune, before: tuple[int, ...], pruning: Pruning, losses: dic
 
     console, after = output(), pruning.network.sizes
     sizes = " became ".join("-".join(map(str, each)) for each in (before, after))
-    console.print(f"{sizes}: {sum(before) - sum(after)} of {sum(before[1:-1])} nodes went")
+    console.print(f"{sizes}: {sum(before) - sum(after)} of {sum(before[1:-1])} nodes went by {pruning.by}")
     for dropped in pruning.dropped[:_MOST]:
         console.print(f"  layer {dropped.layer + 1}, node {dropped.node}: {dropped.why}")
     if len(pruning.dropped) > _MOST:
         console.print(f"  and {len(pruning.dropped) - _MOST} more")
+    for note in pruning.notes:
+        console.print(f"  {note}")
     table = plain_table("loss / output variance", "on the inputs given", "on others")
     given, held_out = losses.values()
     for name in given._fields:

@@ -86,14 +86,16 @@ class PruneAndConnect(OverRealized):
 
     def _pair(self, first: int, set_apart: dict[str, Any], teacher: Population, students: list[Population]) -> Tables:
         """Networks `first` and the next: each pruned, and the path between them under the first."""
+        found = self._look(teacher, students)
         ids = range(first, first + len(DRAWS))
         networks = pa.table(
             {"network": pa.array(ids, pa.int32())}
             | {name: [value] * len(DRAWS) for name, value in set_apart.items()}
             | {"draw": list(DRAWS), "diverged_at": pa.array([None if students else self.epochs] * 2, pa.int64())}
+            | {"left_out": pa.array([found if isinstance(found, str) else None] * 2, pa.string())}
         )
         rows, nodes = [], [_nodes(first, self.epochs, np.zeros(0), np.zeros(0), np.zeros(0, bool))]
-        if found := self._look(teacher, students):
+        if not isinstance(found, str):
             for network, pruned in zip(ids, found.pruned, strict=True):
                 rows += [(network, self.epochs, name, value) for name, value in pruned.metrics.items()]
                 nodes.append(_nodes(network, self.epochs, pruned.correlation, pruned.contribution, pruned.kept))
@@ -103,15 +105,17 @@ class PruneAndConnect(OverRealized):
         columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
         return {"networks": networks, "metrics": _metrics(*columns), "nodes": pa.concat_tables(nodes)}
 
-    def _look(self, teacher: Population, students: list[Population]) -> Pair | None:
-        """Nothing of a pair of which one diverged, or learned too little to be pruned and joined."""
+    def _look(self, teacher: Population, students: list[Population]) -> Pair | str:
+        """Why a pair is left out: one diverged, or learned too little to be pruned and joined."""
         from understudy.theory.pairs import look
 
+        if not students:
+            return "one of the two diverged"
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
         try:
-            return look(teacher, (students[0], students[1]), source, self.below, self.points) if students else None
-        except UserError:
-            return None
+            return look(teacher, (students[0], students[1]), source, self.below, self.points)
+        except UserError as error:
+            return str(error)
 
     def story(self, run: Run) -> Story:
         from understudy.studies.prune_and_connect_story import story

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,7 +24,9 @@ _LOSS = "loss / output variance"
 
 
 def story(study: PruneAndConnect, run: Run) -> Story:
-    found = cells(study, run)
+    every = cells(study, run)
+    found = [cell for cell in every if cell.path]
+    out = Counter(why for cell in every for why in cell.left_out)
     if not found:
         words = f"No two students learned enough to be joined: try more --epochs, or a --below under {study.below:g}"
         return Story(f"{words}.{some_diverged(run)}", (Number(f"{run.networks.num_rows:,}", "networks"),), ())
@@ -59,7 +62,7 @@ def story(study: PruneAndConnect, run: Run) -> Story:
             Lines(tuple(_costs(cell, found) for cell in found), note=f"n = {counted(found[0].cost.size, 'student')}"),
         ),
     )
-    return Story(_headline(study, run, found), _numbers(study, run, found), figures)
+    return Story(_headline(study, run, found, out), _numbers(study, run, found), figures)
 
 
 def _title(cell: Cell, of: list[Cell]) -> str:
@@ -99,13 +102,13 @@ def _columns(values: list[np.ndarray], network: list[np.ndarray]) -> tuple[np.nd
     return laid, whose
 
 
-def _headline(study: PruneAndConnect, run: Run, found: list[Cell]) -> str:
+def _headline(study: PruneAndConnect, run: Run, found: list[Cell], out: Counter[str]) -> str:
     """Of the widest students."""
     cell, pairs = found[-1], run.networks.num_rows // 2
     path, line = np.median(cell.largest, axis=1)
     before, after, refitted = np.median(cell.losses, axis=(1, 2))
-    left = pairs - sum(len(each.path) for each in found)
-    lost = f" {left:,} of {counted(pairs, 'pair')} diverged or learned too little to be joined." if left else ""
+    why = "".join(f": {words}" for words, _ in out.most_common(1))
+    lost = f" {out.total():,} of {counted(pairs, 'pair')} are left out{why}." if out else ""
     return (
         f"At {_title(cell, found)} the median loss is {before:.1e} of the output variance, {after:.1e} without nodes "
         f"below {study.below:g} and {refitted:.1e} refitted, and at most {path:.1e} on the path to another solution "

@@ -141,15 +141,26 @@ def _steps(start: Population, end: Population, ours: _Gathered, theirs: _Gathere
     fan_out = ours.fan_out.clone()
     while any(place.get(j) != k or j not in carried for j, k in home.items()):
         idle = sorted(set(range(len(fan_out))) - set(place.values()))
-        going = {j: k for j, k in home.items() if k in idle and place.get(j) != k}
+        waiting = {j for j in place if j in home and (place[j] != home[j] or j not in carried)}
+        homely = {j: k for j, k in home.items() if k in idle and place.get(j) != k}
+        # Who takes a place and leaves none waits where it would take the last: the others need one to move.
+        new = {k for j, k in homely.items() if j not in place}
+        going = homely if not waiting or set(idle) - new else {j: k for j, k in homely.items() if j in place}
         spare = [k for k in idle if k not in going.values()]
         blocked = [j for j in home if j in place and j not in going and j not in carried]
         going |= dict(zip(blocked, spare, strict=False))
-        if not going:
+        unlearned = [j for j in place if j not in home]  # by b: they go, too
+        if not going and not unlearned:
             raise UserError(
                 f"all {len(fan_out)} nodes hold a teacher node, and one must be free to move them: the path of S0 "
                 "app E needs an unspecialised node, or two that learned the same; give wider students"
             )
+        if not going:
+            for j in unlearned:
+                fan_out[place.pop(j)] = 0.0
+            now = _with_fan_outs(now, fan_out, start)
+            yield now, "fan-outs"
+            continue
         weight, bias = now.layers[0].weight.clone(), None if now.layers[0].bias is None else now.layers[0].bias.clone()
         for j, k in going.items():
             weight[0, k] = to_weight[0, home[j]]
@@ -157,8 +168,7 @@ def _steps(start: Population, end: Population, ours: _Gathered, theirs: _Gathere
                 bias[0, k] = to_bias[0, home[j]]
         now = replace(now, layers=(Layer(weight, bias), now.layers[1]))
         yield now, "weights"
-        # What b did not learn goes too.
-        for j in [j for j in place if j in going or j not in home]:
+        for j in [*unlearned, *(j for j in place if j in going)]:
             fan_out[place.pop(j)] = 0.0
         for j, k in going.items():
             fan_out[k] = theirs.fan_out[home[j]]

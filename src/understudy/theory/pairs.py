@@ -60,7 +60,7 @@ def _pruned(
     others: Float[torch.Tensor, "sample in"],
     below: float,
 ) -> PrunedStudent:
-    pruning = pruned_students(teacher, student, given, below)
+    pruning = pruned_students(teacher, student, given, below, "correlation")
     losses = pruning_losses(teacher, student, pruning, refitted(teacher, pruning.network, given), others)
     kept = torch.zeros(student.sizes[1], dtype=torch.bool)
     kept[pruning.kept[0].cpu()] = True

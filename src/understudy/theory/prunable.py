@@ -33,6 +33,8 @@ CO_LINEAR = 1e-9
 """ε under which two nodes have one boundary."""
 RANK = 1e-9
 """Of the largest singular value, what a smallest one must exceed: fan-outs are independent."""
+PRUNABLE = 0.05
+"""Of what the strongest aligned group gives on over the samples: what a group may give on that nobody misses."""
 _SAMPLES = 3
 """Samples a column that are enough to tell columns apart; the bound holds for any number."""
 _OBSERVERS = 50
@@ -88,6 +90,17 @@ class Residuals(NamedTuple):
     observers at which there is one; 0 where these are fewer than C."""
     bound: Float[Tensor, "node"]
     """Of an unaligned node: what `size` cannot exceed; infinite where nothing follows."""
+    given: Float[Tensor, "node"]
+    """Root mean square over the samples of what its group adds to the output: on one ray, `size` times that of σ(u)."""
+    strongest: float
+    """The largest of these over aligned groups; over all where no aligned group gives anything on."""
+    most: Float[Tensor, "node"]
+    """What `given` cannot exceed, by `bound`."""
+
+    @property
+    def unaligned(self) -> list[int]:
+        """The nodes whose boundary is no teacher node's."""
+        return (~(self.nearest <= ALIGNED)).nonzero().flatten().tolist()
 
 
 def residuals(
@@ -116,6 +129,8 @@ def residuals(
             # A larger limit is one too, and none may be 0.
             most = torch.maximum(most, _ROUNDING**2 * strength.max()).unsqueeze(1)
             bound[k] = math.sqrt(len(most)) / torch.linalg.svdvals(stacked / most)[-1]
+    given, least = _given_on(student, groups, x)
+    strongest = given[nearest <= aligned].max() if len(ours) else given.new_zeros(())
     return Residuals(
         nearest,
         size,
@@ -124,7 +139,41 @@ def residuals(
         smallest,
         left,
         bound,
+        given,
+        float(strongest if strongest > 0 else given.max()),
+        # Infinity times the 0 of a node that is never active would be no number.
+        torch.where(bound < math.inf, bound * _rms(activate(_signed(below, x), student.slope)), math.inf) + least,
     )
+
+
+def _given_on(
+    student: Population, groups: Bool[Tensor, "net node node"], x: Float[Tensor, "sample in"]
+) -> tuple[Float[Tensor, "node"], Float[Tensor, "node"]]:
+    """Rms of what each node's group adds to the output, and of the linear part that Theorem 2 does not bound.
+
+    With fan-outs S on the node's own ray and S' on the opposite one this is S σ(u) + S' σ(−u), and as σ(−u) is
+    σ(u) − (1 + slope) u, it is also (S + S') σ(u) − (1 + slope) S' u.
+    """
+    u = _signed(student.layers[0], x)
+    ahead = group_sums(student, on_one_ray(student.layers[0]) & groups)[0]
+    behind = group_sums(student, groups)[0] - ahead
+    # Sums of both orders of addition differ by rounding where nobody is opposite.
+    behind = torch.where((groups & ~on_one_ray(student.layers[0]))[0].any(1, keepdim=True), behind, 0.0)
+    one, other = activate(u, student.slope), activate(-u, student.slope)
+    both = (ahead * behind).sum(1) * (one * other).mean(0)
+    alone = [torch.linalg.vector_norm(s, dim=1) * _rms(f) for s, f in ((ahead, one), (behind, other))]
+    given = (alone[0].square() + 2 * both + alone[1].square()).clamp_min(0.0).sqrt()
+    return given, (1 + student.slope) * torch.linalg.vector_norm(behind, dim=1) * _rms(u)
+
+
+def _signed(layer: Layer, x: Float[Tensor, "sample in"]) -> Float[Tensor, "sample node"]:
+    """Signed distances to the boundaries of a layer's nodes; 0 to that of a node which has none."""
+    units = regular(layer)
+    return x @ units.weight[0].T + units.bias[0].nan_to_num(posinf=0.0)
+
+
+def _rms(values: Float[Tensor, "sample node"]) -> Float[Tensor, "node"]:
+    return values.square().mean(0).sqrt()
 
 
 def _independence(
@@ -182,12 +231,22 @@ def _parts(layer: Layer) -> tuple[Tensor, Tensor]:
 def theorem_2(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
     """A finding for each student whose boundary is no teacher node's."""
     found, outputs = residuals(teacher, student, x), student.sizes[-1]
-    return [_finding(k, found, outputs) for k in range(student.sizes[1]) if not found.nearest[k] <= ALIGNED]
+    return [finding(k, found, outputs) for k in found.unaligned]
 
 
-def _finding(k: int, found: Residuals, outputs: int) -> Finding:
+def prunable(found: Finding, most: float = PRUNABLE) -> bool:
+    """Whether a finding of Theorem 2 lets its student go: it applies, and the group gives on so little on the samples.
+
+    `amount` is what was measured of it; `limit` is what the theorem proves, often far more.
+    """
+    return found.applies and found.amount is not None and found.amount <= most
+
+
+def finding(k: int, found: Residuals, outputs: int) -> Finding:
+    """Theorem 2 on one unaligned student, with amounts as shares of what the strongest aligned group gives on."""
     observers, smallest, apart = int(found.observers[k]), float(found.smallest[k]), float(found.apart[k])
     size, bound, largest = float(found.size[k]), float(found.bound[k]), found.largest
+    given, most, strongest = float(found.given[k]), float(found.most[k]), found.strongest
     hypotheses = (
         Hypothesis(
             "observers",
@@ -216,13 +275,15 @@ def _finding(k: int, found: Residuals, outputs: int) -> Finding:
         "S0 theorem 2",
         f"student node {k}",
         hypotheses,
-        f"its group's fan-outs add up to at most {bound / largest:.2g} of the largest aligned group's"
-        if math.isfinite(bound) and largest > 0
+        f"its group gives on at most {most / strongest:.2g} of what the strongest aligned one does"
+        if math.isfinite(most) and strongest > 0
         else "at zero gradient its group's fan-outs would add up to nothing",
-        f"{size / largest:.2g} of the largest aligned group's" if largest > 0 else "no node gives anything on",
+        f"{given / strongest:.2g} of what the strongest aligned one does"
+        if strongest > 0
+        else "no node gives anything on",
         size <= bound * (1 + _ROUNDING) + _ROUNDING * largest if math.isfinite(bound) else None,
-        amount=size / largest if largest > 0 else 0.0,
-        limit=bound / largest if largest > 0 else math.inf,
+        amount=given / strongest if strongest > 0 else 0.0,
+        limit=most / strongest if strongest > 0 else math.inf,
     )
 
 
@@ -252,9 +313,7 @@ def corollary_1(teacher: Population, student: Population, x: Float[Tensor, "samp
     opposite = int((alone & (groups & ~rays).any(1)).sum())
     bounded = int((found.bound[alone] < math.inf).sum())
     first = groups.double().argmax(1) == torch.arange(len(groups), device=x.device)
-    units = regular(student.layers[0])
-    given = activate(x @ units.weight[0].T + units.bias[0].nan_to_num(posinf=0.0), student.slope)
-    rms = given.square().mean(0).sqrt()
+    rms = _rms(activate(_signed(student.layers[0], x), student.slope))
     variance = float(output_variance(teacher, x))
     limit = float((found.bound * rms)[alone & first].sum()) ** 2 / variance if variance > 0 else math.nan
     share, count = float(unaligned_share(teacher, student, x)), int(alone.sum())

@@ -13,12 +13,12 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.measures import correlation, modulated_fan_out
 from understudy.nets import Layer, Population, with_nodes
-from understudy.theory.boundaries import hyperplane_eps
-from understudy.theory.prunable import ALIGNED, co_linear, group_sums, on_one_ray
+from understudy.theory.prunable import PRUNABLE, finding, prunable, residuals
+from understudy.theory.result import results
 from understudy.theory.unexplained import check_pair, unexplained
 
 Rule = Literal["theorem", "correlation", "modulation"]
-BELOW: dict[Rule, float] = {"theorem": 0.05, "correlation": 0.8, "modulation": 0.01}
+BELOW: dict[Rule, float] = {"theorem": PRUNABLE, "correlation": 0.8, "modulation": 0.01}
 """What each rule goes by where nothing else is said."""
 
 
@@ -39,6 +39,9 @@ class Pruning:
     dropped: tuple[Dropped, ...]
     scores: tuple[Float[Tensor, "node"], ...]
     """Of every node the number that decided."""
+    by: Rule
+    notes: tuple[str, ...] = ()
+    """What kept nodes that the rule might have let go."""
 
 
 class _Verdict(NamedTuple):
@@ -47,6 +50,7 @@ class _Verdict(NamedTuple):
     goes: Bool[Tensor, "node"]
     score: Float[Tensor, "node"]
     words: str
+    notes: tuple[str, ...] = ()
 
 
 @torch.no_grad()
@@ -55,33 +59,47 @@ def pruned_students(
     student: Population,
     x: Float[Tensor, "sample in"],
     below: float | None = None,
-    by: Rule = "correlation",
+    by: Rule | None = None,
 ) -> Pruning:
     """One student without the nodes that a rule lets go, with all their weights; what is left is not changed.
 
-    - `theorem` (S0 Theorem 2, two layers): nodes that share no teacher node's boundary and whose group of co-linear
-      nodes gives on less than `below` of what the strongest aligned group does. Opposite nodes stay: they can make up
-      a linear function together.
+    - `theorem` (S0 Theorem 2, two layers): nodes that share no teacher node's boundary, of which the theorem's
+      hypotheses hold, and whose group of co-linear nodes adds no more than `below` of what the strongest aligned group
+      does to the output, as root mean squares over x. A group goes or stays as a whole.
     - `correlation`: nodes whose best correlation with a teacher node of the same layer is under `below`.
     - `modulation` (S2 sec 3.3, any depth): the weakest nodes of each layer by E β_kk, as many as hold no more than
       `below` of the layer's total together.
+
+    Where no rule is named a level means a correlation; without one it is `theorem` for networks it is stated for, and
+    `modulation` for others.
     """
     if len(student) != 1 or len(teacher) != 1:
         raise UserError(f"{len(student)} students and {len(teacher)} teachers were given; give one of each")
-    if by not in BELOW:
+    if by is not None and by not in BELOW:
         raise UserError(f"by must be one of {', '.join(BELOW)}, got {by}")
-    level = BELOW[by] if below is None else float(below)
-    if not 0 <= level <= 1:
+    if below is not None and not 0 <= below <= 1:
         raise UserError(f"below must be a number from 0 to 1, got {below}")
     check_pair(teacher, student, x)
+    if by is None:
+        by = (
+            "correlation"
+            if below is not None
+            else "modulation"
+            if _theorem_says_nothing(teacher, student)
+            else "theorem"
+        )
+    level = BELOW[by] if below is None else float(below)
     ours, theirs, inputs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64), x.double()
     rules = {"theorem": _by_theorem, "correlation": _by_correlation, "modulation": _by_modulation}
+    _check_alive(ours, inputs)
     verdicts = rules[by](theirs, ours, inputs, level)
     for layer, verdict in enumerate(verdicts, 1):
         if bool(verdict.goes.all()):
+            highest = float(verdict.score.max())
             raise UserError(
                 f"all {len(verdict.goes)} nodes of hidden layer {layer} would go: {verdict.words} reaches "
-                f"{float(verdict.score.max()):.3g} at most, and {level:g} was given; give less than that"
+                f"{highest:.3g} at most, and {level:g} was given; "
+                + ("give less than that" if highest > 0 else "the student has learned nothing that could be kept")
             )
     kept = tuple((~verdict.goes).nonzero().flatten() for verdict in verdicts)
     dropped = tuple(
@@ -90,24 +108,45 @@ def pruned_students(
         for node in verdict.goes.nonzero().flatten()
     )
     scores = tuple(verdict.score for verdict in verdicts)
-    return Pruning(with_nodes(student, [nodes.unsqueeze(0) for nodes in kept]), kept, dropped, scores)
+    notes = tuple(note for verdict in verdicts for note in verdict.notes)
+    return Pruning(with_nodes(student, [nodes.unsqueeze(0) for nodes in kept]), kept, dropped, scores, by, notes)
+
+
+def _check_alive(student: Population, x: Tensor) -> None:
+    """Refuse a student with a hidden layer that the inputs do not reach."""
+    for layer, hidden in enumerate(student.activations(x).hidden, 1):
+        if bool((hidden == hidden[:, :1]).all()):
+            raise UserError(
+                f"no node of hidden layer {layer} is active: each of the {hidden.shape[2]} gives the same on all "
+                f"{len(x):,} inputs, so that none has learned anything; give a trained student, or inputs of its scale"
+            )
+
+
+def _theorem_says_nothing(teacher: Population, student: Population) -> str:
+    """Why; empty where it is stated for such networks."""
+    (theorem,) = (each for each in results() if each.name == "S0 theorem 2")
+    return theorem.fits(teacher, student)
 
 
 def _by_theorem(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Verdict]:
-    if len(student.layers) != 2 or len(teacher.layers) != 2 or student.norms or student.image is not None:
-        raise UserError(
-            "S0 theorem 2 is of fully connected networks of two layers without BatchNorm; prune others by correlation "
-            "or modulation"
+    if why := _theorem_says_nothing(teacher, student):
+        raise UserError(f"S0 theorem 2 says nothing here: {why}; prune by correlation or modulation")
+    whole, outputs = residuals(teacher, student, x), student.sizes[-1]
+    found = {k: finding(k, whole, outputs) for k in whole.unaligned}
+    score, goes = torch.ones_like(whole.given), torch.zeros_like(whole.given, dtype=torch.bool)
+    for k, each in found.items():
+        score[k], goes[k] = each.amount or 0.0, prunable(each, below)
+    notes = []
+    if strong := [k for k, each in found.items() if each.applies and not goes[k]]:
+        notes.append(
+            f"{len(strong)} without a teacher node's boundary stay: they give on more than {below:g} of the strongest"
         )
-    first = student.layers[0]
-    groups = co_linear(first)
-    opposite = (groups & ~on_one_ray(first))[0].any(1)
-    alone = ~(hyperplane_eps(first, teacher.layers[0])[0] <= ALIGNED).any(1)
-    size = torch.linalg.vector_norm(group_sums(student, groups)[0], dim=1)
-    strongest = size[~alone].max() if bool((~alone).any()) else size.max()
-    share = size / strongest.clamp_min(torch.finfo(size.dtype).tiny)
-    goes = alone & ~opposite & (share <= below)
-    return [_Verdict(goes, torch.where(alone, share, 1.0), "its group's share of the strongest fan-out")]
+    if silent := [k for k, each in found.items() if not each.applies]:
+        notes.append(
+            f"{len(silent)} without a teacher node's boundary stay: S0 theorem 2 says nothing of them, as of node "
+            f"{silent[0]}: {found[silent[0]].failing[0]}"
+        )
+    return [_Verdict(goes, score, "share of what the strongest group gives on", tuple(notes))]
 
 
 def _by_correlation(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Verdict]:
