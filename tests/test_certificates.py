@@ -199,22 +199,23 @@ def test_a_small_run_as_if_it_had_the_settings(run, monkeypatch):
     assert max(rule.values) == np.nanmax(rule_errors(run)) < 1e-12
     assert constant.measured == "0 of 12 layers of 8 networks"
     assert triples.measured.startswith("0 of ")
-    assert [beside.where for beside in triples.beside] == list(KINDS)
+    assert [beside.where for beside in triples.beside] == [*KINDS, "the part setting", "the part training"]
     assert every.measured == "S0 theorem 3: from 50,000 samples; S0 theorem 4: from 50,000 samples"
 
 
-def test_one_contradicted_certificate_is_enough_to_fail(run, monkeypatch):
+@pytest.mark.parametrize("where", ["triples", "training"])
+def test_one_contradicted_certificate_is_enough_to_fail(run, monkeypatch, where):
     monkeypatch.setattr("understudy.studies.certificates_claims.ENOUGH", 5)
-    found = said(run, "triples")
+    found = said(run, where)
     wrong = found.contradicted.copy()
     wrong[int(np.flatnonzero(found.certified)[0])] = True
     monkeypatch.setattr(
         "understudy.studies.certificates_claims.said",
-        lambda of, name: found._replace(contradicted=wrong) if name == "triples" else said(of, name),
+        lambda of, name: found._replace(contradicted=wrong) if name == where else said(of, name),
     )
     triples, every = claims(SMALL, run)
     assert not triples.holds
-    assert triples.measured.startswith("1 of ")
+    assert ("1 of " if where == "triples" else "elsewhere 1 of ") in triples.measured
     assert sum(not beside.holds for beside in triples.beside) == 1
     assert every.holds
 

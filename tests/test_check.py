@@ -22,7 +22,7 @@ from understudy._errors import UserError
 from understudy.nets import Population
 from understudy.nets.population import stack
 from understudy.report.check_page import check_page
-from understudy.report.check_terminal import students_in_words
+from understudy.report.check_terminal import networks_in_words, students_in_words
 from understudy.studies.checking import MOST, Checks
 from understudy.theory.catalogue import as_markdown
 from understudy.theory.result import Finding, times
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 ROOT = Path(__file__).parents[1]
 TEACHER = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.0]))
 STUDENT = copied(TEACHER, 2, 1e-9, seed=1)
-SAMPLES = 20_000
+SAMPLES = 40_000
 
 
 def several(count: int, dim: int = 3) -> tuple[Population, Population]:
@@ -128,6 +128,47 @@ def test_the_text_has_every_part(certified):
     assert max(map(len, text.splitlines())) <= 120
 
 
+def test_both_activations_are_named_where_they_differ(certified):
+    assert networks_in_words(certified[0]) == "teacher 2-2-2, student 2-4-2, ReLU"
+    student = replace(random_network(2, 2, 4, 2), slope=-1.0)
+    found = us.check(TEACHER, student, gaussian(1, 100, 2))[0]
+    assert networks_in_words(found) == "teacher 2-2-2, ReLU, student 2-4-2, |·|"
+    assert (found.as_dict()["teacher_slope"], found.as_dict()["slope"]) == (0.0, -1.0)
+
+
+def test_how_many_samples_are_needed_is_told(certified):
+    found = certified[0]
+    finding = replace(found.nodes[0].certificate, samples=123_456.0)
+    nodes = (replace(found.nodes[0], findings=(finding,)), *found.nodes[1:])
+    checked = (Checked(0, replace(found, nodes=nodes)),)
+    assert re.search(r"0 +✓ ε = \S+ by S0 theorem \d +1\.2e\+05 ", str(Checks(checked, 1)))
+    assert "about 1.2e+05 such samples needed" in check_page(checked, 1, "").decode()
+    assert checked[0].check.as_dict()["teacher_nodes"][0]["samples_needed"] == 123_456.0
+
+
+def test_the_samples_are_named_everywhere(certified, tmp_path):
+    words = "40,000, training inputs: gaussian, std 1.5, seed 1"
+    assert f"samples: {words}\n" in str(certified)
+    page = check_page(certified.networks, 1, "").decode()
+    assert page.count(words) == 2
+    assert certified[0].as_dict()["inputs"] == words.removeprefix("40,000, ")
+    given = us.check(TEACHER, STUDENT, gaussian(1, 100, 2))
+    assert "samples: 100, as given\n" in str(given)
+    np.save(tmp_path / "x.npy", gaussian(1, 100, 2).numpy())
+    file = us.data.File(tmp_path / "x.npy", train=80, evaluation=20)
+    assert us.check(TEACHER, STUDENT, file, samples=50)[0].inputs == (
+        "the first of 80 training inputs: file x.npy, seed 1"
+    )
+
+
+def test_of_several_networks_the_first_ones_samples_are_named():
+    teachers, students = several(3)
+    text = str(us.check(teachers, students, us.data.Uniform(3, 2.0, train=50, fresh=True)))
+    words = "samples: 50 a network, training inputs: uniform, std 2, those of epoch 1, seed 1, and 2 others\n"
+    assert words in text
+    assert "samples: 20 a network, as given\n" in str(us.check(teachers, students, gaussian(1, 20, 3)))
+
+
 def test_a_boundary_that_nothing_crosses_is_told_with_what_to_change():
     teacher = network(([[1.0, 0.0], [0.6, 0.8]], [50.0, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.0]))
     checks = us.check(teacher, copied(teacher, 2, 1e-3), gaussian(1, 500, 2))
@@ -138,7 +179,7 @@ def test_a_boundary_that_nothing_crosses_is_told_with_what_to_change():
     assert checks.as_dict()["summary"]["failing"][-1]["factor"] is None
 
 
-def test_prunable_students_are_named_by_what_theorem_2_bounds(certified):
+def test_prunable_students_are_named_by_what_they_give_on(certified):
     found = certified[0]
 
     def about(k: int, limit: float) -> Finding:
@@ -146,7 +187,7 @@ def test_prunable_students_are_named_by_what_theorem_2_bounds(certified):
 
     words = students_in_words(replace(found, students=(about(2, 0.01), about(3, 0.5))))
     assert any(line.startswith("of the others 1 are prunable") and line.endswith(": node 2") for line in words)
-    assert any("1 it bounds by 0.5 to 0.5 times the strongest" in line for line in words)
+    assert any("1 give on 0.25 to 0.25 of the strongest" in line for line in words)
 
 
 @pytest.mark.parametrize(("factor", "shown"), [(1.234, "1.23×"), (99.4, "99.4×"), (1923.0, "1,920×"), (1e9, "1e+09×")])
@@ -225,7 +266,8 @@ def test_what_us_train_gives_is_checked_on_its_own_data():
     found = us.check(run, samples=200)
     assert [each.network for each in found.networks] == [0, 1, 2, 3]
     ours = us.check(teachers[1], run.students[1][1], data.training(2)[:200])
-    assert found[3].as_dict() == ours[0].as_dict()
+    assert found[3].as_dict() == ours[0].as_dict() | {"inputs": found[3].inputs}
+    assert found[3].inputs == "the first of 300 training inputs: gaussian, std 1.5, seed 2"
     assert found[3].samples == 200
     with pytest.raises(UserError, match="a run has its own students and inputs"):
         us.check(run, students, data)
@@ -249,7 +291,8 @@ def test_a_run_is_checked_with_its_last_students_and_training_inputs(tiny, said)
     assert len(found) == found.of == 4
     teacher, students = run.weights("teacher")[1], run.weights("epoch.3")[1]
     x = us.data.Gaussian(6, 1.5, train=64, evaluation=64).training(int(students.seeds[1]))
-    assert found[3].as_dict() == us.check(teacher[1], students[1], x)[0].as_dict()
+    assert found[3].as_dict() == us.check(teacher[1], students[1], x, inputs=found[3].inputs)[0].as_dict()
+    assert found[3].inputs == f"two-layer's training inputs: gaussian, std 1.5, seed {int(students.seeds[1])}"
     assert us.check(str(tiny[1]), networks=3)[0].as_dict() == found[3].as_dict()
     told = json.loads(said(tiny[1], "--json"))
     assert told == found.as_dict()
@@ -303,6 +346,8 @@ def test_the_command_on_files_prints_json_and_writes_a_page(files):
     assert [node["certified"] for node in told["teacher_nodes"]] == [True, True]
     assert told["headline"] in done.stdout
     assert told["samples"] == SAMPLES
+    assert told["inputs"] == "drawn: gaussian, std 1.5, seed 1"
+    assert f"samples: 40,000, {told['inputs']}\n" in done.stdout
     page = (files / "page.html").read_text(encoding="utf-8")
     tags = _Tags()
     tags.feed(page)
@@ -310,8 +355,9 @@ def test_the_command_on_files_prints_json_and_writes_a_page(files):
     assert tags.fetched == []
     assert "http" not in page
     assert page.count('<details class="row node sure">') == 2
+    assert "Samples: 40,000, drawn: gaussian, std 1.5, seed 1" in page
     assert tags.rows > 10
-    assert "understudy check teacher.safetensors student.safetensors --samples 20000 --html page.html" in page
+    assert "understudy check teacher.safetensors student.safetensors --samples 40000 --html page.html" in page
 
 
 def test_several_networks_in_files(files, said):
@@ -336,6 +382,7 @@ def test_inputs_come_from_a_file_whole(files, said):
     np.save(files / "x.npy", np.random.default_rng(0).normal(size=(77, 2)))
     told = json.loads(said("teacher.safetensors", "student.safetensors", "--data", "x.npy", "--json"))
     assert told["samples"] == 77
+    assert told["inputs"] == "of x.npy"
 
 
 def test_the_slope_can_be_given(files, said):

@@ -58,6 +58,34 @@ def test_a_sample_needs_both_neighbours_at_one_distance():
     assert neighboured(x, along).nonzero().flatten().tolist() == [0]
 
 
+def test_on_a_long_line_every_augmented_sample_is_found_and_hardly_any_other():
+    x, along = gaussian(1, 3_000, 1), torch.ones(1, dtype=torch.float64)
+    found = neighboured(torch.cat((x, x + 0.01, x - 0.01)), along)
+    assert bool(found[:3_000].all())
+    assert float(found[3_000:].double().mean()) < 0.01
+    assert float(neighboured(x, along).double().mean()) < 0.01
+
+
+def test_a_long_line_is_looked_at_as_pair_by_pair(monkeypatch):
+    """Whole numbers with gaps and repeats, in pieces of any size."""
+    values = torch.randint(0, 400, (90,), generator=torch.Generator().manual_seed(1)).double()
+    there = set(values.tolist())
+    expected = [any(v + s in there and v - s in there for s in range(1, 400)) for v in values.tolist()]
+    assert 0 < sum(expected) < 90
+    for at_once in (1, 100, 1 << 20):
+        monkeypatch.setattr("understudy.theory.conditions._AT_ONCE", at_once)
+        assert neighboured(values.unsqueeze(1), torch.ones(1, dtype=torch.float64)).tolist() == expected
+
+
+def test_in_one_dimension_every_teacher_node_has_the_same_direction():
+    teacher = network(([[1.0], [-1.0]], [0.1, 0.2]), ([[1.0, -0.5]], [0.0]))
+    x = gaussian(1, 1_000, 1)
+    found = conditions(Scene(teacher, teacher, torch.cat((x, x + 0.3, x - 0.3))))
+    assert found.aware.shape == (2,)
+    assert float(found.aware.min()) > 0.25
+    assert found.agnostic == pytest.approx(1 / 3, abs=0.01)
+
+
 def test_noisy_recovery_by_hand():
     """In the plane: V_0 = 1 and V_1(r) = 2r, so M = 5/(r − q)."""
     found = recovery(eps=0.001, alpha=0.5, radius=1.01, dim=2, count=4, largest=3.0)

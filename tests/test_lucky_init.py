@@ -76,15 +76,22 @@ def test_where_nothing_is_in_force_nothing_holds(made, monkeypatch):
     assert "of 0 network-steps" in claim.measured
 
 
-@pytest.mark.parametrize(("off", "holds"), [(0.0, True), (0.049, True), (0.051, False)])
-def test_norms_are_held_against_the_values_that_count(made, monkeypatch, off, holds):
+@pytest.mark.parametrize(
+    ("off", "times", "holds"),
+    [(0.0, 1.0, True), (0.049, 1.0, True), (0.051, 1.0, False), (0.0, 1.24, True), (0.0, 1.26, False)],
+)
+def test_norms_are_held_against_the_values_that_count(made, monkeypatch, off, times, holds):
     _, run = made
     monkeypatch.setattr(lucky_init_claims, "AT", 20)
     ended = [of_figure(run, name, 1, "rescaled", 2.0, (1.0, 1.0))[:, -1].mean() for name in ("v_u", "v_r")]
-    claim = lucky_init_claims._norms(run, (1.0, 1.0), ended[0], ended[1] + off)
+    claim = lucky_init_claims._norms(run, (1.0, 1.0), float(ended[0] - off), float(ended[1] * times))
     assert claim.holds == holds
     assert claim.n == 2
-    assert lucky_init_claims._norms(run, (1.0, 1.0), ended[0] - off, ended[1]).holds == holds
+
+
+@pytest.mark.parametrize(("value", "slack"), [(0.001, 0.0005), (0.09, 0.018), (0.37, 0.074)])
+def test_small_norms_are_held_to_a_share_of_them_or_to_their_last_digit(value, slack):
+    assert lucky_init_claims.slack(value) == pytest.approx(slack)
 
 
 def test_every_part_of_the_claims_can_be_told(made):

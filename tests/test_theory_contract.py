@@ -13,6 +13,8 @@ from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.theory import Finding, Result, check, results
 from understudy.theory.catalogue import MEASURED
+from understudy.theory.check import RIVALS, SAYING, NodeCheck
+from understudy.theory.result import Hypothesis
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_result = pytest.mark.parametrize("result", results(), ids=[result.name for result in results()])
@@ -142,7 +144,7 @@ def test_constants_that_overflow_certify_nothing(result):
         for network in pair(result)
     )
     assert all(finding.eps is None for finding in result(teacher, student, data()))
-    with pytest.raises(UserError, match="beyond 1e\\+60, and what follows from them would overflow: scale"):
+    with pytest.raises(UserError, match=r"beyond 1e\+60, .* overflow: scale"):
         check(teacher, student, data())
 
 
@@ -157,6 +159,49 @@ def test_of_absolute_values_the_identities_remain():
     assert silent["S0 theorem 4"].endswith("slopes from 0 up to 1, and the slopes below zero are -1 and -1")
     assert found.certified == 0
     assert {node.verdict for node in found.nodes} == {"not certified: no theorem is stated for such networks"}
+
+
+def lacking(*names: str) -> NodeCheck:
+    """A node of which one theorem fails in these, the later the further."""
+    failing = tuple(Hypothesis(name, "much", "little", False, "more", 10.0 ** (i + 1)) for i, name in enumerate(names))
+    finding = Finding("S0 theorem 4", "teacher node 0", failing, "", "", False, samples=7e5)
+    return NodeCheck(0, (finding,), None, None, True)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("samples", "gradient", SAYING, RIVALS), "gradient fails by 100×"),
+        (("gradient", RIVALS), "gradient fails by 10×"),
+        ((SAYING, RIVALS), f"{SAYING} fails by 10×"),
+        ((RIVALS,), f"{RIVALS} fails by 10×"),
+    ],
+)
+def test_samples_and_gradient_are_told_before_what_follows_from_them(names, told):
+    assert lacking(*names).verdict.startswith(f"not certified: {told} ")
+
+
+def test_the_theorem_that_lacks_least_is_judged_without_rivals_of_nothing():
+    near, far = lacking("gradient", SAYING, RIVALS).findings[0], lacking("samples", "gradient", SAYING).findings[0]
+    node = NodeCheck(0, (replace(far, result="S0 theorem 3", samples=None), near), None, None, True)
+    assert node.closest is not None
+    assert node.closest[1] == "S0 theorem 4"
+    assert node.samples == 7e5
+
+
+def test_an_untrained_student_lacks_a_gradient_or_samples():
+    found = check(random_network(1, 3, 2, 2), random_network(2, 3, 8, 2), data())
+    names = {h.name for node in found.nodes for finding in node.findings for h in finding.hypotheses}
+    assert {SAYING, RIVALS} <= names
+    assert all(node.closest and node.closest[0].name not in (SAYING, RIVALS) for node in found.nodes)
+
+
+def test_a_contradicted_certificate_certifies_nothing_and_is_told():
+    against = Finding("S0 theorem 4", "teacher node 0", (), "", "", False, eps=0.1)
+    node = NodeCheck(0, (against,), None, None, True)
+    assert node.certificate is None
+    assert node.closest is None
+    assert node.verdict == "not certified: what was measured is against S0 theorem 4"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy._errors import UserError
-from understudy.cli.given import OnInputs, check_ending, read_inputs, read_network, read_networks
+from understudy.cli.given import OnInputs, check_ending, inputs_in_words, read_inputs, read_network, read_networks
 from understudy.cli.options import emit, parsed
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ def _of_files(options: Check) -> Checks:
     if options.student_network is not None and options.teacher_network is None and len(teacher) > 1:
         # The student was chosen by its place, and its teacher is the one at the same.
         teacher = read_network(options.what[0], options.leaky, options.student_network, "--student-network")
-    return check(teacher, student, read_inputs(options, student.inputs), networks=options.network or None)
+    x = read_inputs(options, student.inputs)
+    return check(teacher, student, x, networks=options.network or None, inputs=inputs_in_words(options))
 
 
 def _write(found: Checks, path: Path, command: str) -> None:

@@ -91,6 +91,13 @@ def read_inputs(options: OnInputs, dim: int) -> Tensor:
     return _source(options, dim).evaluating(options.seed)
 
 
+def inputs_in_words(options: OnInputs) -> str:
+    """Which file they are of, or how they were drawn."""
+    if options.data is not None:
+        return f"of {options.data}"
+    return f"drawn: {options.inputs}, std {options.input_std:g}, seed {options.seed}"
+
+
 def read_samples(options: Given, dim: int) -> Samples:
     """From the file, or drawn."""
     import torch

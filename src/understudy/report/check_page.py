@@ -10,6 +10,7 @@ from string import Template
 from understudy.report.check_terminal import (
     augmentation_in_words,
     in_words,
+    inputs_in_words,
     networks_in_words,
     students_in_words,
     teacher_in_words,
@@ -39,6 +40,7 @@ def check_page(networks: Sequence[Checked], of: int, command: str) -> bytes:
     texts = {
         "title": escape(networks_in_words(one) if alone else f"{len(networks)} networks"),
         "headline": escape(headline),
+        "inputs": escape(inputs_in_words([each.check for each in networks if each.check])),
         "numbers": "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for value, name in numbers),
         "lacking": _lacking(total.failing, total.nodes),
         "body": body,
@@ -102,6 +104,7 @@ def _node(node: NodeCheck) -> str:
     short, by = verdict(node)
     near, seen = node.nearest, node.observer
     facts = [
+        "" if node.samples is None else f"about {node.samples:.2g} such samples needed",
         f"nearest: student {near.student}, sin θ {near.sin:.2g}, |b − b'| {near.gap:.2g}" if near else "",
         f"seen by student {seen.student}, κ {seen.kappa:.2g}, α {seen.alpha:.3g}" if seen else "seen by nobody",
     ]
@@ -182,6 +185,7 @@ def _data(check: Check) -> str:
     found = check.conditions
     least = int(found.tau.argmin()) if len(found.tau) else -1
     facts = [
+        ("samples", inputs_in_words([check])),
         ("η, own boundaries", f"{found.eta_own.value:.3g}, at {found.eta_own.where}"),
         ("η, random planes", f"{found.eta_random.value:.3g}, at {found.eta_random.where}"),
         ("μ, own boundaries", f"{found.mu_own.value:.3g}, at {found.mu_own.where}"),
@@ -190,7 +194,7 @@ def _data(check: Check) -> str:
         ("augmentation", augmentation_in_words(check)),
     ]
     if least >= 0:
-        facts.insert(5, ("τ, least", f"{float(found.tau[least]):.3g}, at teacher node {int(found.nodes[least])}"))
+        facts.insert(6, ("τ, least", f"{float(found.tau[least]):.3g}, at teacher node {int(found.nodes[least])}"))
     head = "".join(f"<th>{width:g}</th>" for width in WIDTHS)
     rows = "".join(
         f"<tr><th>node {int(node)}</th>{''.join(f'<td>{int(count):,}</td>' for count in counts)}</tr>"

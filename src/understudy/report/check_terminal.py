@@ -14,14 +14,12 @@ from rich.text import Text
 from understudy.report.terminal import plain_table
 from understudy.theory.check import Check, NodeCheck
 from understudy.theory.conditions import WIDTHS
-from understudy.theory.prunable import ALIGNED
+from understudy.theory.prunable import ALIGNED, PRUNABLE, prunable
 from understudy.theory.result import Finding, times
 from understudy.theory.summary import Checked, Failing, failing, summary
 
 MOST_NETWORKS, MOST_NODES, MOST_STUDENTS = 20, 40, 12
 """Lines that a terminal still shows."""
-PRUNABLE = 0.05
-"""Of the strongest group's fan-out: what a student that S0 theorem 2 bounds by less gives on, nobody misses."""
 
 
 def as_text(networks: Sequence[Checked], of: int) -> str:
@@ -41,6 +39,7 @@ def print_checks(console: Console, networks: Sequence[Checked], of: int) -> None
     console.print(Text(total.headline, style="bold"), soft_wrap=True)
     if len(networks) < of:
         console.print(f"{len(networks)} of {of:,} networks were looked at; --network names which")
+    console.print(f"samples: {inputs_in_words([each.check for each in networks if each.check])}", soft_wrap=True)
     _contradicted(console, total.contradicted)
     table = _table("network", "certified", "ε", "aligned students", "what most nodes lack")
     for each in networks[:MOST_NETWORKS]:
@@ -68,7 +67,8 @@ def _line(each: Checked) -> tuple[Text | str, ...]:
 def print_check(console: Console, check: Check) -> None:
     """All that was found of one pair of networks."""
     console.print(Text(check.headline, style="bold"), soft_wrap=True)
-    console.print(f"{networks_in_words(check)}, {check.samples:,} samples")
+    console.print(networks_in_words(check))
+    console.print(f"samples: {inputs_in_words([check])}", soft_wrap=True)
     _contradicted(console, len(check.contradicted))
     if check.identities:
         _heading(console, "Identities", "hold at every sample, whatever the weights")
@@ -77,7 +77,11 @@ def print_check(console: Console, check: Check) -> None:
     _data(console, check)
     _heading(console, "The teacher", "")
     _lines(console, teacher_in_words(check))
-    _heading(console, "Teacher nodes", "what is guaranteed, who sees it best, and the student that is in fact nearest")
+    _heading(
+        console,
+        "Teacher nodes",
+        "what is guaranteed, about how many samples are needed, who sees it best, who is nearest",
+    )
     _nodes(console, check.nodes)
     _lacking(console, failing(check.nodes), len(check.nodes))
     _heading(console, "Students", "")
@@ -95,10 +99,20 @@ def print_check(console: Console, check: Check) -> None:
 
 
 def networks_in_words(check: Check) -> str:
-    """Sizes and activation."""
-    shapes = ", student ".join("-".join(map(str, sizes)) for sizes in (check.teacher_sizes, check.student_sizes))
-    slope = {0.0: "ReLU", -1.0: "|·|"}.get(check.slope, f"leaky ReLU of slope {check.slope:g}")
-    return f"teacher {shapes}, {slope}"
+    """Sizes and activations, once where both are the same."""
+    teacher, student = ("-".join(map(str, sizes)) for sizes in (check.teacher_sizes, check.student_sizes))
+    theirs, ours = (
+        {0.0: "ReLU", -1.0: "|·|"}.get(slope, f"leaky ReLU of slope {slope:g}")
+        for slope in (check.teacher_slope, check.slope)
+    )
+    return f"teacher {teacher}{f', {theirs}' * (theirs != ours)}, student {student}, {ours}"
+
+
+def inputs_in_words(checks: Sequence[Check]) -> str:
+    """How many samples, and what they are; of several networks the first one's."""
+    first, kinds = checks[0], {(check.samples, check.inputs) for check in checks}
+    more = f", and {len(kinds) - 1} other{'s' * (len(kinds) > 2)}" if len(kinds) > 1 else ""
+    return f"{first.samples:,}{' a network' * (len(checks) > 1)}, {first.inputs}{more}"
 
 
 def teacher_in_words(check: Check) -> list[str]:
@@ -134,15 +148,15 @@ def students_in_words(check: Check) -> list[str]:
         lines.append(f"  and {len(aligned) - MOST_STUDENTS} more")
     groups = _theorem_2(check)
     if groups:
-        prunable, weak, unknown = groups
+        small, strong, unknown = groups
         lines.append(
-            f"of the others {len(prunable)} are prunable: S0 theorem 2 shows that they give on under {PRUNABLE:.0%} of "
-            "the strongest" + _named(prunable)
+            f"of the others {len(small)} are prunable: S0 theorem 2 applies, and on the data they give on under "
+            f"{PRUNABLE:.0%} of the strongest" + _named(small)
         )
-        if weak:
+        if strong:
             lines.append(
-                f"  {len(weak)} it bounds by {min(f.limit or 0 for f in weak):.2g} to "
-                f"{max(f.limit or 0 for f in weak):.2g} times the strongest, which is not enough"
+                f"  {len(strong)} give on {min(f.amount or 0 for f in strong):.2g} to "
+                f"{max(f.amount or 0 for f in strong):.2g} of the strongest, which is not little"
             )
         if unknown:
             first = unknown[0].failing[0]
@@ -151,10 +165,10 @@ def students_in_words(check: Check) -> list[str]:
 
 
 def _theorem_2(check: Check) -> tuple[list[Finding], list[Finding], list[Finding]] | None:
-    """Students that it shows to be prunable, that it bounds by too much, and that it says nothing of."""
+    """Students that are prunable by it, that give on too much, and that it says nothing of."""
     of = [f for f in check.students if f.result == "S0 theorem 2"]
-    sure = [f for f in of if f.applies and f.limit is not None and math.isfinite(f.limit)]
-    small = [f for f in sure if (f.limit or 0) < PRUNABLE]
+    sure = [f for f in of if f.applies]
+    small = [f for f in sure if prunable(f)]
     return (small, [f for f in sure if f not in small], [f for f in of if f not in sure]) if of else None
 
 
@@ -223,12 +237,13 @@ def augmentation_in_words(check: Check) -> str:
 
 
 def _nodes(console: Console, nodes: Sequence[NodeCheck]) -> None:
-    table = _table("  node", "verdict", "by", "seen by", "κ", "α", "nearest", "sin θ", "|b − b'|")
+    table = _table("  node", "verdict", "by", "needed", "seen by", "κ", "α", "nearest", "sin θ", "|b − b'|")
     for node in nodes[:MOST_NODES]:
         seen, near = node.observer, node.nearest
         table.add_row(
             f"  {node.node}",
             *verdict(node),
+            "–" if node.samples is None else f"{node.samples:.2g}",
             *((str(seen.student), f"{seen.kappa:.2g}", f"{seen.alpha:.3g}") if seen else ("nobody", "", "")),
             *((str(near.student), f"{near.sin:.2g}", f"{near.gap:.2g}") if near else ("none", "", "")),
         )
@@ -243,6 +258,8 @@ def verdict(node: NodeCheck) -> tuple[Text, str]:
         return Text(f"✓ ε = {sure.eps:.3g} by {sure.result}", style="green"), ""
     if not node.crossed:
         return Text("✗ the data never crosses its boundary"), ""
+    if any(finding.contradicted for finding in node.findings):
+        return Text("✗ measured against a theorem", style="bold red"), ""
     if (lacking := node.closest) is None:
         return Text("– no theorem for such networks", style="dim"), ""
     return Text(f"✗ {lacking[0].name}"), lacking[0].by.removeprefix(" by ")

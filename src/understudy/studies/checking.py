@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,6 +76,8 @@ class _Pair(NamedTuple):
     teacher: Callable[[], Population]
     student: Callable[[], Population]
     inputs: Callable[[], Tensor]
+    said: str
+    """What these inputs are."""
     why: str = ""
 
 
@@ -85,12 +88,14 @@ def check(
     *,
     networks: int | Sequence[int] | None = None,
     samples: int = 10_000,
+    inputs: str = "as given",
 ) -> Checks:
     """Every theorem on a teacher, a student and data; or on what `us.train` gave, or a run or its folder.
 
     Several students have each the teacher at the same place, or all the only one. Inputs are given as they are, or by
     their source. Of a run or what was trained, the last students are looked at, on up to `samples` of the inputs that
     each was trained on. `networks` names those to look at, counted from 0; left out, they are all, or 20 of more.
+    `inputs` says in words what a tensor of inputs is; of a source or a run that is known.
     """
     from understudy.nets import Population
 
@@ -100,7 +105,7 @@ def check(
         if student is None or x is None:
             raise UserError("a teacher alone was given: give a student and inputs beside it, or a run")
         several = [student] if isinstance(student, Population) else list(student)
-        pairs = [pair for each in several for pair in _matched(teacher, each, x, samples)]
+        pairs = [pair for each in several for pair in _matched(teacher, each, x, samples, inputs)]
     elif student is not None or x is not None:
         raise UserError("a run has its own students and inputs: give it alone, or a teacher, a student and inputs")
     elif isinstance(teacher, tuple):
@@ -132,7 +137,7 @@ def _look(number: int, pair: _Pair) -> Checked:
         return Checked(number, None, pair.why)
     try:
         teacher, student = (make().to("cpu") for make in (pair.teacher, pair.student))
-        return Checked(number, check_one(teacher, student, pair.inputs().cpu()))
+        return Checked(number, replace(check_one(teacher, student, pair.inputs().cpu()), inputs=pair.said))
     except UserError as error:
         return Checked(number, None, str(error))
 
@@ -150,13 +155,15 @@ def _chosen(networks: int | Sequence[int] | None, count: int) -> list[int]:
     return list(dict.fromkeys(chosen))
 
 
-def _matched(teacher: Population, student: Population, x: Tensor | Source, samples: int) -> list[_Pair]:
+def _matched(
+    teacher: Population, student: Population, x: Tensor | Source, samples: int, said: str = "as given"
+) -> list[_Pair]:
     if len(teacher) not in (1, len(student)):
         raise UserError(
             f"{len(student)} students were given {len(teacher)} teachers: give one each, or one for all of them"
         )
     return [
-        _Pair(_one(teacher, i if len(teacher) > 1 else 0), _one(student, i), _inputs(x, student, i, samples))
+        _Pair(_one(teacher, i if len(teacher) > 1 else 0), _one(student, i), *_inputs(x, student, i, samples, said))
         for i in range(len(student))
     ]
 
@@ -165,13 +172,25 @@ def _one(networks: Population, i: int) -> Callable[[], Population]:
     return lambda: networks[i]
 
 
-def _inputs(x: Tensor | Source, student: Population, i: int, samples: int) -> Callable[[], Tensor]:
-    """Those given, or up to `samples` of those that a source trains this network on."""
+def _inputs(
+    x: Tensor | Source, student: Population, i: int, samples: int, said: str
+) -> tuple[Callable[[], Tensor], str]:
+    """Those given, or up to `samples` of those that a source trains this network on; and what they are."""
     from torch import Tensor
 
     if isinstance(x, Tensor):
-        return lambda: x if x.ndim < 3 else x[i]
-    return lambda: x.training(int(student.seeds[i]))[:samples]
+        return lambda: x if x.ndim < 3 else x[i], said
+    seed = int(student.seeds[i])
+    some = f"the first of {x.train:,} " if x.train > samples else ""
+    return lambda: x.training(seed)[:samples], f"{some}training inputs: {_in_words(x)}, seed {seed}"
+
+
+def _in_words(source: Source) -> str:
+    """What a source draws from: its kind, and its file or width where it has one."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(source).__name__).lower()
+    path, std = getattr(source, "path", None), getattr(source, "std", None)
+    of = f" {Path(path).name}" if path is not None else "" if std is None else f", std {std:g}"
+    return f"{name}{of}{', those of epoch 1' * source.fresh}"
 
 
 def _trained(run: Trained, samples: int) -> list[_Pair]:
@@ -191,6 +210,7 @@ def _of_run(run: Run | Path | str, samples: int) -> list[_Pair]:
     ends = run.weights(f"epoch.{experiment.epochs}")
     groups = zip(run.weights("teacher"), ends, experiment.groups, strict=True)
     pairs = [pair for teacher, end, group in groups for pair in _matched(teacher, end, group.data, samples)]
+    pairs = [pair._replace(said=f"{run.config['study']}'s {pair.said}") for pair in pairs]
     return _without_diverged(pairs, [-1 if at != at else int(at) for at in run.column("diverged_at")])
 
 

@@ -16,6 +16,8 @@ from understudy.theory.scene import Scene, joined
 WIDTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """The ε at which bands are counted."""
 RANDOM = 256
+_AT_ONCE = 1 << 16
+"""Pairs of points that are looked at together."""
 
 
 class Attained(NamedTuple):
@@ -59,13 +61,14 @@ def conditions(sight: Scene, seed: int = 1) -> Conditions:
     widths = x.new_tensor(WIDTHS)
     bands = (away.abs().unsqueeze(2) <= widths).sum(0)
     inside = away.abs() <= WIDTHS[-1]
-    moved = [neighboured(x, normal_) for normal_ in sight.theirs.normal]
     axes = torch.eye(dim, dtype=x.dtype)
     along_axes = torch.ones(len(x), dtype=torch.bool)
     for axis in axes:
         along_axes &= neighboured(x, axis)
         if not along_axes.any():
             break
+    # On a line every direction is the axis.
+    moved = [along_axes if dim == 1 else neighboured(x, normal_) for normal_ in sight.theirs.normal]
     return Conditions(
         _most(scatter(own.distances(x), dim), names),
         _most(scatter(random.distances(x), dim), drawn),
@@ -126,12 +129,24 @@ def neighboured(x: Float[Tensor, "sample in"], along: Float[Tensor, "in"]) -> Bo
 
 
 def _symmetric(positions: Float[Tensor, "point"], scale: float) -> Bool[Tensor, "point"]:
-    """Of sorted positions on a line, which have two others at equal distances on either side."""
-    some = positions[: 1 << 11]
-    gaps = some.unsqueeze(1) - some
-    mirrored = 2 * some.unsqueeze(1) - some
-    near = torch.searchsorted(some.contiguous(), mirrored).clamp_max(len(some) - 1)
-    below = (near - 1).clamp_min(0)
-    off = torch.minimum((some[near] - mirrored).abs(), (some[below] - mirrored).abs())
-    has = ((off <= 1e-9 * scale) & (gaps.abs() > 1e-9 * scale)).any(1)
-    return torch.cat((has, has.new_zeros(len(positions) - len(some))))
+    """Of positions on a line, which have two others at equal distances on either side.
+
+    Equal up to rounding; on long lines nearly to the last bit, since with many pairs others come close by chance.
+    """
+    places, back = torch.unique(positions, return_inverse=True)
+    count = len(places)
+    slack = scale * min(1e-9, max(1e-3 / count**2, 1e-14))
+    has = torch.zeros(count, dtype=torch.bool)
+    start = 0
+    while start < count:
+        # One of the two is on the side that has fewer points.
+        left = 2 * start < count
+        stop = start + max(1, _AT_ONCE // (count - start if not left else count // 2 + 1))
+        stop = min(stop, (count + 1) // 2 if left else count)
+        some, others = places[start:stop].unsqueeze(1), places[:stop] if left else places[start:]
+        mirrored = 2 * some - others
+        near = torch.searchsorted(places, mirrored).clamp_max(count - 1)
+        off = torch.minimum((places[near] - mirrored).abs(), (places[(near - 1).clamp_min(0)] - mirrored).abs())
+        has[start:stop] = ((off <= slack) & ((some - others).abs() > slack)).any(1)
+        start = stop
+    return has[back]

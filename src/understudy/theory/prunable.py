@@ -128,7 +128,9 @@ def residuals(
             most = gradient[of] / apart[of, k]
             # A larger limit is one too, and none may be 0.
             most = torch.maximum(most, _ROUNDING**2 * strength.max()).unsqueeze(1)
-            bound[k] = math.sqrt(len(most)) / torch.linalg.svdvals(stacked / most)[-1]
+            shares = stacked / most
+            if bool(shares.isfinite().all()):
+                bound[k] = math.sqrt(len(most)) / torch.linalg.svdvals(shares)[-1]
     given, least = _given_on(student, groups, x)
     strongest = given[nearest <= aligned].max() if len(ours) else given.new_zeros(())
     return Residuals(
