@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
@@ -124,6 +124,8 @@ def test_the_lipschitz_constants_are_enough_for_lemmas_2_to_4_and_none_smaller_i
     eps_d, eps_l = small_overlap(refs, gaussian)
     cross, own = gaussian(now, refs), gaussian(now, now)
     moved = (now - refs).norm(dim=1)
+    # Of opposite nodes the overlap is lost to rounding, and with it every ratio to it.
+    assume(min(float(cross.d.min()), float(own.d.min()), float(cross.l.min())) > 1e-9)
     for j in range(3):
         assert abs(cross.l[j, j] - own.l[j, j]) <= k.c_0 * cross.l[j, j] * moved[j] ** 2 * (1 + 1e-9) + 1e-14
         for i in range(3):

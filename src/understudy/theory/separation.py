@@ -270,7 +270,7 @@ def path(
     batches: Iterable[Float[Tensor, "net sample in"]],
     lr: float,
     along: Velocity,
-    x: Float[Tensor, "net sample in"],
+    x: Float[Tensor, "net evaluation in"],
     every: int,
     few: int,
 ) -> Iterator[Look]:

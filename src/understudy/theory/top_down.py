@@ -232,7 +232,7 @@ def _around(
 
 def _fixed_point(
     around: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]], like: Tensor
-) -> tuple[Tensor, Tensor, Tensor, Bool[Tensor, "net"]]:
+) -> tuple[Tensor, Tensor, Tensor, Bool[Tensor, "..."]]:
     """Around from no drift until it stays; it only rises, so that the first that stays is the least."""
     drift = torch.zeros_like(like)
     first, second, after = around(drift)
