@@ -100,7 +100,6 @@ class BatchNormEnergy(Study):
         import torch
 
         from understudy.theory import batchnorm_energy, gradient_flow
-        from understudy.training.workers import one_thread_each
 
         teacher = us.teachers.separated(self._sizes, seeds=seeds, bias_spread=0.5, dtype=torch.float64)
         teacher = teacher.to(self.device)
@@ -109,8 +108,7 @@ class BatchNormEnergy(Study):
         every = max(1, round(self.time / (lr * self.looks)))
         source = us.data.Gaussian(self.dim, 1.0, train=_BLOCK * self.batch, evaluation=1, fresh=True)
         batches = gradient_flow.batches(source, seeds, self.batch, every * self.looks, self.device)
-        with one_thread_each():
-            found = list(batchnorm_energy.drifts(teacher, student, batches, lr, every))
+        found = list(batchnorm_energy.drifts(teacher, student, batches, lr, every))
         networks = {
             "network": numbers,
             "seed": seeds,

@@ -130,7 +130,7 @@ class Certificates(Study):
 
         def add(name: str, networks: int, make: Callable[[int], Tables]) -> None:
             nonlocal number
-            made[name] = partial(_alone, make, number)
+            made[name] = partial(make, number)
             number += networks
 
         for start in range(0, self.triples, _TRIPLES):
@@ -225,14 +225,6 @@ class Certificates(Study):
         from understudy.studies.certificates_claims import claims
 
         return claims(self, run)
-
-
-def _alone(make: Callable[[int], Tables], first: int) -> Tables:
-    """Made by one thread: tensors are small, and sums come out the same whatever the cores."""
-    from understudy.training.workers import one_thread_each
-
-    with one_thread_each():
-        return make(first)
 
 
 def _blocks(count: int) -> list[range]:

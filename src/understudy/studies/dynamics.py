@@ -102,7 +102,7 @@ class NodeDynamics(Study):
 
         def add(name: str, networks: int, make: Callable[[int], Tables]) -> None:
             nonlocal number
-            found[name] = partial(_alone, make, number)
+            found[name] = partial(make, number)
             number += networks
 
         for dim in self.dim:
@@ -179,14 +179,6 @@ class NodeDynamics(Study):
         from understudy.studies.dynamics_claims import claims
 
         return claims(self, run)
-
-
-def _alone(make: Callable[[int], Tables], first: int) -> Tables:
-    """Made by one thread: tensors are too small to share out, and sums come out the same whatever the cores."""
-    from understudy.training.workers import one_thread_each
-
-    with one_thread_each():
-        return make(first)
 
 
 def _tables(

@@ -145,10 +145,10 @@ class LuckyInit(Study):
             for first in range(1, self.seeds + 1, together):
                 seeds = list(range(first, min(first + together, self.seeds + 1)))
                 name = f"{multiple:g}×, seeds {seeds[0]} to {seeds[-1]}"
-                made[name] = partial(_alone, partial(self._simulated, multiple, seeds, count))
+                made[name] = partial(self._simulated, multiple, seeds, count)
                 count += each * len(seeds)
         for setting in SETTINGS:
-            made[str(setting)] = partial(_alone, partial(self._bounded, setting, count))
+            made[str(setting)] = partial(self._bounded, setting, count)
             count += self.seeds
         return made
 
@@ -218,14 +218,6 @@ class LuckyInit(Study):
 
 _STARTS = ("threshold", "cosine", "angle", "missed", "fan_out")
 _KINDS = {"multiple": pa.float64(), "p_w": pa.float64(), "p_v": pa.float64()}
-
-
-def _alone(piece: Callable[[], Tables]) -> Tables:
-    """Tensors are small here: torch's threads would only wait for each other, and for those of the simulation."""
-    from understudy.training.workers import one_thread_each
-
-    with one_thread_each():
-        return piece()
 
 
 def _rows(numbers: np.ndarray, step: int, layer: int, metric: str, value: Any) -> dict[str, Any]:

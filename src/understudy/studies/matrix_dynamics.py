@@ -104,10 +104,7 @@ class MatrixDynamics(Study):
         return made
 
     def _piece(self, hidden: str, way: str, seeds: list[int], numbers: np.ndarray) -> Tables:
-        from understudy.training.workers import one_thread_each
-
-        with one_thread_each():
-            looks = list(self._looks(hidden, way, seeds))
+        looks = list(self._looks(hidden, way, seeds))
         return _tables(looks, hidden, way, seeds, numbers)
 
     def _looks(self, hidden: str, way: str, seeds: list[int]) -> Iterator[Look]:

@@ -62,7 +62,12 @@ def perform(study: Study, out: Path, watcher: Watcher) -> Run:
 
 
 def _look(study: Study, pieces: Callable[[], Pieces], out: Path, watcher: Watcher) -> Run:
-    """A study that trains nothing: what it finds, piece by piece, is written and told."""
+    """A study that trains nothing: what it finds, piece by piece, is written and told.
+
+    Made by one thread, as experiments are: tensors are small, and sums come out the same whatever the cores.
+    """
+    from understudy.training.workers import one_thread_each
+
     with RunFolder.open(out, study.config(), lambda: 20_000_000 * (1 + len(pieces()))) as folder:
         if not folder.finished:
             watcher.say(f"{study.command()}: in {folder.path}")
@@ -71,7 +76,8 @@ def _look(study: Study, pieces: Callable[[], Pieces], out: Path, watcher: Watche
                 last = folder.progress / f"{_FOUND[-1]}-{done:06}.parquet"
                 if not last.is_file():
                     clock = time.monotonic()
-                    found = make()
+                    with one_thread_each():
+                        found = make()
                     write_json(worked, _seconds(worked) + time.monotonic() - clock)
                     for table in _FOUND:
                         write_table(folder.progress / f"{table}-{done:06}.parquet", found[table])
