@@ -148,5 +148,5 @@ def _numbers(study: LuckyInit, run: Run) -> tuple[Number, ...]:
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
         Number(f"{forced:,}", "network-steps on which a theorem is in force"),
-        Number(f"{broken:,}", "of them break its bound"),
+        Number(f"{broken:,}", "of them break its bound, constants corrected"),
     )
