@@ -29,6 +29,7 @@ class Stream(enum.IntEnum):
     AUGMENTATION = 7
     DIRECTIONS = 8
     TRIPLES = 9
+    SPAN = 10
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -7,6 +7,7 @@ from understudy.theory.exact import exactly as exactly
 from understudy.theory.identities import lemma_1 as lemma_1
 from understudy.theory.induced import TooMany as TooMany
 from understudy.theory.interpolation import largest_of_batches as largest_of_batches
+from understudy.theory.local_convergence import closed_form as closed_form
 from understudy.theory.noisy import recovery as recovery
 from understudy.theory.norm_growth import norm_ratios as norm_ratios
 from understudy.theory.overlap import near_students as near_students

@@ -35,6 +35,15 @@ MEASURED = {
     "next step of the projected dynamics",
     "S2 theorem 5": "the constants of eqns 41 to 54 with the terms that they lack, and angles and fan-outs after the "
     "next step of the expected dynamics",
+    "S4 theorem 2": "the exact loss, and the largest angle of a student with its teacher node",
+    "S4 theorem 3": "‖∇L‖ / L times √(r w_max) beside what the proof's constants give, the inner product of lemma 7, "
+    "and how far the loss is above the proof's threshold",
+    "S4 theorem 4": "what one step of gradient descent on the exact loss takes off it, beside what the theorem says",
+    "S4 lemma 8": "the angle within which students of each teacher node are sure to have half of its length, by the "
+    "bounds of lemmas 9 and C.4, and the angle within which they do",
+    "S4 lemma 9": "√Σ‖v‖² of the averages beside the bound with all constants: lemmas C.3, C.4, 11 and λ_min(M)",
+    "S4 lemma 10": "λ_min(M) in closed form beside Δ³/r³, and ‖R₁‖² beside what it gives",
+    "S4 lemma C.4": "Σ‖w‖²δ² beside the bound with all constants, at the best degree of the proof's test function",
 }
 """What `check` measures for each result."""
 
@@ -42,6 +51,7 @@ _KINDS = ("lemma", "theorem", "corollary")
 _NETWORKS = {
     "any": "fully connected, any depth",
     "two layers": "two layers",
+    "one output": "two layers, one output, no biases, output weights from 0",
     "deep": "three layers or more",
     "BatchNorm": "students with BatchNorm",
 }
@@ -65,7 +75,9 @@ def as_markdown() -> str:
         "float64. Where a proof has a gap or a constant is not as printed, the result's file in `theory/` says so.",
         "",
         "S0 is *Student Specialization in Deep Rectified Networks* (ICML 2020), S1 its earlier version,",
-        "S2 *Luck Matters*. This page is written by `theory/catalogue.py`.",
+        "S2 *Luck Matters*, S4 *A Local Convergence Theory for Mildly Over-Parameterized Two-Layer Neural Network*, of",
+        "students f(x) = Σ ‖w‖ |wᵀx| and a teacher Σ |w\\*ᵀx| on standard normal inputs, in closed form: a network",
+        "Σ a |uᵀx| is one, with w = u √(a/‖u‖), or w\\* = a u. This page is written by `theory/catalogue.py`.",
     ]
     for subject, title in _SUBJECTS.items():
         of = sorted((r for r in results() if r.subject == subject), key=_place)
@@ -75,9 +87,11 @@ def as_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _place(result: Result) -> tuple[str, int, int]:
+def _place(result: Result) -> tuple[str, int, str, int]:
+    """By paper and kind, those of an appendix, such as C.4, last."""
     paper, kind, number = result.name.split()
-    return paper, _KINDS.index(kind), int(number)
+    appendix, _, counted = number.rpartition(".")
+    return paper, _KINDS.index(kind), appendix, int(counted)
 
 
 def _entry(result: Result) -> list[str]:

@@ -19,7 +19,8 @@ from understudy._errors import UserError
 from understudy.nets import Population
 
 Subject = Literal["identity", "data", "teacher node", "student node", "dynamics"]
-Networks = Literal["any", "two layers", "deep", "BatchNorm"]
+Networks = Literal["any", "two layers", "one output", "deep", "BatchNorm"]
+Slopes = Literal["any", "ReLU or leaky", "ReLU", "|·|"]
 
 
 def times(factor: float) -> str:
@@ -100,7 +101,7 @@ class Result:
     subject: Subject
     networks: Networks
     check: Check
-    slopes: Literal["any", "ReLU or leaky", "ReLU"]
+    slopes: Slopes
     """The activations that it is stated for."""
 
     def fits(self, teacher: Population, student: Population) -> str:
@@ -108,6 +109,8 @@ class Result:
         slopes = (teacher.slope, student.slope)
         if self.slopes == "ReLU" and any(slopes):
             return f"it is stated for ReLU, slope 0, and the slopes below zero are {slopes[0]:g} and {slopes[1]:g}"
+        if self.slopes == "|·|" and slopes != (-1.0, -1.0):
+            return f"it is stated for |·|, slope −1, and the slopes below zero are {slopes[0]:g} and {slopes[1]:g}"
         if self.slopes == "ReLU or leaky" and not all(0 <= slope < 1 for slope in slopes):
             return (
                 "it is stated for ReLU and leaky ReLU, slopes from 0 up to 1, and the slopes below zero are "
@@ -125,17 +128,30 @@ class Result:
         depths = len(teacher.layers), len(student.layers)
         if depths[0] != depths[1]:
             return f"it is stated for networks of equal depth, and these have {depths[0]} and {depths[1]} layers"
-        if self.networks == "two layers" and depths[0] != 2:
+        if self.networks in ("two layers", "one output") and depths[0] != 2:
             return f"it is stated for two layers, and these have {depths[0]}"
         if self.networks == "deep" and depths[0] < 3:
             return "it is stated for more than two layers"
-        return ""
+        return "" if self.networks != "one output" else _more_than_lengths(teacher, student)
 
     def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> tuple[Finding, ...]:
         ours, theirs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64)
         if why := self.fits(teacher, student):
             raise UserError(f"{self.name} says nothing here: {why}")
         return tuple(self.check(theirs, ours, x.to(student.device, torch.float64)))
+
+
+def _more_than_lengths(*networks: Population) -> str:
+    """Why two layers are not Σ a|uᵀx|, a ≥ 0, which is a sum of nodes with lengths alone."""
+    for network, name in zip(networks, ("teacher", "student"), strict=True):
+        top = network.layers[1].weight
+        if top.shape[1] != 1:
+            return f"it is stated for one output, and the {name} has {top.shape[1]}"
+        if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
+            return f"it is stated for networks without biases, and the {name} has some"
+        if bool((top < 0).any()):
+            return f"it is stated for output weights from 0, and the {name} has {float(top.min()):.3g}"
+    return ""
 
 
 _RESULTS: dict[str, Result] = {}
@@ -148,7 +164,7 @@ def result(
     *,
     subject: Subject,
     networks: Networks = "any",
-    slopes: Literal["any", "ReLU or leaky", "ReLU"] = "ReLU or leaky",
+    slopes: Slopes = "ReLU or leaky",
 ) -> Callable[[Check], Check]:
     """Registers a function of (teacher, student, inputs) as a result of the literature, and gives it back unchanged."""
 

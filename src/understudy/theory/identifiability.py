@@ -1,0 +1,145 @@
+"""Which networks have the same output: S4 claim 1 and appendix A, and arrangements for lemma 10.
+
+ReLU(z) = ½ z + ½ |z|: on symmetric inputs a ReLU network is a line and a network of |·|, which do not mix. Students
+without loss therefore lie on the lines of teacher nodes (theorem 2, for the part of |·|), but may point either way
+along them as long as Σ ‖w_j‖ w_j = Σ w*_i. Once the line is fitted by itself, ways no longer count.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy._random import Stream, normal
+from understudy.theory import gaussian, starts
+from understudy.theory._gaussian_pairs import angles, units
+from understudy.theory.descent import descend
+
+_DRAWS = 2_000
+_LENGTHS = 0.5, 2.0
+"""Of the last node of teachers that sum to zero, the others being of length 1."""
+
+_OFF, _SMALL = 0.3, 0.1
+"""Radians, and the scale of weights, at which students begin."""
+Begun = Literal["opposite", "anywhere"]
+
+
+class Reduced(NamedTuple):
+    """A ReLU teacher as a line and a teacher of |·|: Σ ReLU(w*_iᵀx) = βᵀx + Σ |v_iᵀx|."""
+
+    linear: Float[Tensor, "*net in"]
+    teachers: Float[Tensor, "*net teacher in"]
+
+
+class Apart(NamedTuple):
+    """Of every student the angle with the nearest teacher node: as a direction in [0, π], as a line in [0, π/2]."""
+
+    direction: Float[Tensor, "*net student"]
+    line: Float[Tensor, "*net student"]
+
+
+def zero_sum(count: int, size: int, seeds: Sequence[int], separation: float = 0.5) -> Float[Tensor, "net teacher in"]:
+    """Random teachers whose nodes sum to zero (S4 A.2), at angles of `separation` or more, up to sign."""
+    if count < 3 or size < 2:
+        raise UserError(
+            f"{count} nodes of {size} inputs that sum to zero were asked for; allowed are 3 nodes or more of 2 inputs "
+            "or more, since two such nodes are opposite"
+        )
+    return torch.stack([_zero_sum(count, size, seed, separation) for seed in seeds])
+
+
+def _zero_sum(count: int, size: int, seed: int, separation: float) -> Float[Tensor, "teacher in"]:
+    for draw in range(_DRAWS):
+        nodes, _ = units(normal(seed, Stream.TEACHER, draw, (count - 1) * size).view(-1, size))
+        nodes = torch.cat([nodes, -nodes.sum(0, keepdim=True)])
+        if _LENGTHS[0] <= nodes[-1].norm() <= _LENGTHS[1] and separated(nodes) >= separation:
+            return nodes
+    raise UserError(
+        f"no {count} nodes of {size} inputs that sum to zero at angles of {separation:g} or more were found in "
+        f"{_DRAWS:,} draws: ask for less separation, fewer nodes or more inputs"
+    )
+
+
+def separated(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net"]:
+    """Δ of S4 assumption 1: the least angle between two nodes, up to sign."""
+    directions, _ = units(teachers)
+    apart = angles(directions, directions).folded
+    own = torch.eye(teachers.shape[-2], dtype=torch.bool, device=teachers.device)
+    return apart.masked_fill(own, math.inf).amin((-2, -1))
+
+
+def opposite(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net teacher in"]:
+    """The students of S4 A.2, ‖w_i‖ w_i = −w*_i: without loss for ReLU if the teacher's nodes sum to zero.
+
+    f − f* is −Σ w*_iᵀx; the proof prints 2 Σ w*_iᵀx, which is zero as well.
+    """
+    directions, lengths = units(teachers)
+    return -lengths.sqrt().unsqueeze(-1) * directions
+
+
+def reduced(teachers: Float[Tensor, "*net teacher in"]) -> Reduced:
+    """A ReLU teacher whose best linear fit is taken off: β = E[x f*] = ½ Σ w*_i (S4 A.1), and |·| of w*_i/2 is left."""
+    return Reduced(teachers.sum(-2) / 2, teachers / 2)
+
+
+def linear_term(
+    students: Float[Tensor, "*net student in"], teachers: Float[Tensor, "*net teacher in"]
+) -> Float[Tensor, "*net in"]:
+    """The best β of S4 eq. 6 for given ReLU students: ½ Σ w*_i − ½ Σ ‖w_j‖ w_j, which leaves ¼ of the loss of |·|."""
+    return (teachers.sum(-2) - (students.norm(dim=-1, keepdim=True) * students).sum(-2)) / 2
+
+
+def apart(students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"]) -> Apart:
+    """How far students are from teacher nodes: for ReLU the way along a line counts, for |·| it does not."""
+    pairs = angles(units(students)[0], units(teachers)[0])
+    return Apart(pairs.angle.amin(-1), pairs.folded.amin(-1))
+
+
+def beginning(
+    teachers: Float[Tensor, "net teacher in"], students: int, begun: Begun, seeds: Sequence[int]
+) -> Float[Tensor, "net student in"]:
+    """Students 0.3 rad off the `opposite` of teacher nodes, any way, or small and pointing anywhere."""
+    if begun == "opposite":
+        return starts.near(-teachers, students, _OFF, seeds).students
+    return starts.scaled(teachers, students, _SMALL, seeds).students
+
+
+def descend_relu(
+    students: Float[Tensor, "net student in"],
+    teachers: Float[Tensor, "net teacher in"],
+    rate: float,
+    looks: Sequence[int],
+) -> tuple[Float[Tensor, "look net student in"], Float[Tensor, "look net"]]:
+    """Gradient descent on the exact loss of ReLU networks (S4 eq. 5): students and losses at the steps in `looks`."""
+    now, kept = students, []
+    for step in range(looks[-1] + 1):
+        kept += [now] * (step in looks)
+        if step < looks[-1]:
+            now = now - rate * gaussian.loss_and_gradient(now, teachers, 0.0)[1]
+    path = torch.stack(kept)
+    return path, gaussian.loss(path, teachers, 0.0)
+
+
+def descend_reduced(
+    students: Float[Tensor, "net student in"],
+    teachers: Float[Tensor, "net teacher in"],
+    rate: float,
+    looks: Sequence[int],
+) -> tuple[Float[Tensor, "look net student in"], Float[Tensor, "look net"]]:
+    """The same after the linear term is fitted: |·| students, begun at half of the output, of what is left of teachers.
+
+    The rate is twice what is given, since with half of the output the loss bends half as much.
+    """
+    left = reduced(teachers).teachers
+    path = descend(students / math.sqrt(2), left, 2 * rate, looks[-1], looks)
+    return path, gaussian.loss(path, left)
+
+
+def fan(count: int, spacing: float) -> Float[Tensor, "node 2"]:
+    """Unit vectors in the plane, each at an angle of `spacing` from the one before."""
+    angle = spacing * torch.arange(count, dtype=torch.float64)
+    return torch.stack([angle.cos(), angle.sin()], 1)
