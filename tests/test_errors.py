@@ -132,7 +132,7 @@ def test_an_option_without_its_value_is_named(refused):
 def test_an_unknown_command_is_named_with_the_nearest_that_there_is(refused):
     assert refused("clams") == (
         "understudy: clams: no such command; did you mean claims? "
-        "commands are list, run, report, claims, align, check, prune, connect, bench\n"
+        "commands are list, run, report, claims, align, check, prune, connect, start, bench\n"
     )
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 
 from curve_figures import layer_curves, lines
 from layer_figures import layer_specialization, matrix_images
+from plane_figures import trajectories
 from understudy.report import figures, style
 
 MULTIPLES = np.array([1, 2, 5, 10])
@@ -193,6 +194,7 @@ EXAMPLES = {
     figures.MatrixImages: matrix_images,
     figures.SignedHistograms: signed_histograms,
     figures.Lines: lines,
+    figures.Trajectories: trajectories,
 }
 ALL = [pytest.param(example, id=kind.__name__) for kind, example in EXAMPLES.items()]
 

@@ -95,6 +95,30 @@ TINY: dict[str, dict[str, object]] = {
         "more": (1_000, 20_000),
         "depths": (2, 3),
     },
+    "identifiability": {
+        "seeds": 1,
+        "samples": 1_000,
+        "digits": 1,
+        "separation": (0.1, 1.0),
+        "fan": (2,),
+        "descents": 1,
+        "teacher_nodes": (3,),
+        "dim": (2,),
+        "multiple": (1,),
+        "steps": 20,
+    },
+    "initialisation": {
+        "seeds": 1,
+        "teacher_nodes": (2,),
+        "dim": (3,),
+        "students": (2, 5),
+        "samples": (100, 1_000),
+        "span_samples": 1_000,
+        "descents": 1,
+        "descent_dim": (3,),
+        "descent_students": 3,
+        "steps": 20,
+    },
 }
 """Options that make a study as small as it can be; a study that is not here is made from its quick form."""
 SMALL = {"seeds": 1, "epochs": 3, "steps": 20, "train": 64, "evaluation": 64}

@@ -26,12 +26,20 @@ def pair(result: Result, slope: float = 0.0) -> tuple[Population, Population]:
     if result.networks == "two layers":
         teacher = random_network(1, 3, 2, 2, slope=slope)
         return teacher, copied(teacher, 2, 1e-3)
+    if result.networks == "one output":
+        return bare(random_network(1, 3, 2, 1, slope=-1.0)), bare(random_network(2, 3, 4, 1, slope=-1.0))
     if result.networks == "deep":
         return random_network(1, 3, 2, 2, 2, slope=slope), random_network(2, 3, 4, 3, 2, slope=slope)
     teacher = random_network(1, 3, 2, 2, slope=slope)
     if result.networks == "BatchNorm":
         return teacher, us.students.like_linear(teacher, multiple=2, norm="before")
     return teacher, random_network(2, 3, 4, 2, slope=slope)
+
+
+def bare(network: Population) -> Population:
+    """With biases of zero, and output weights from 0."""
+    lower, upper = network.layers
+    return replace(network, layers=(Layer(lower.weight, 0 * lower.bias), Layer(upper.weight.abs(), 0 * upper.bias)))
 
 
 def data(samples: int = 400) -> Tensor:
@@ -53,15 +61,21 @@ def told(finding: Finding) -> tuple[object, ...]:
 def test_there_are_results_of_every_kind():
     assert len(results()) >= 17
     assert {"identity", "teacher node", "student node", "dynamics"} <= {result.subject for result in results()}
-    assert {result.networks for result in results()} == {"any", "two layers", "deep", "BatchNorm"}
+    assert {result.networks for result in results()} == {
+        "any",
+        "two layers",
+        "one output",
+        "deep",
+        "BatchNorm",
+    }
 
 
 @every_result
 def test_it_has_a_name_a_title_and_a_statement(result):
     paper, kind, number = result.name.split()
-    assert paper in ("S0", "S1", "S2")
+    assert paper in ("S0", "S1", "S2", "S4")
     assert kind in ("theorem", "lemma", "corollary")
-    assert number.isdecimal()
+    assert number.removeprefix("C.").isdecimal()
     assert result.title
     assert len(result.statement.split()) > 8
     assert len(MEASURED[result.name].split()) > 5
@@ -106,6 +120,7 @@ def test_it_says_why_other_networks_are_none_of_its_business(result):
     others = {
         "any": normed,
         "two layers": deeper,
+        "one output": random_network(1, 3, 2, 1, slope=-1.0),
         "deep": random_network(1, 3, 2, 2),
         "BatchNorm": random_network(2, 3, 4, 2),
     }
@@ -155,7 +170,7 @@ def test_of_absolute_values_the_identities_remain():
     assert not found.students
     assert not found.dynamics
     silent = dict(found.silent)
-    assert set(silent) == {result.name for result in results() if result.slopes != "any"}
+    assert set(silent) == {result.name for result in results() if result.slopes not in ("any", "|·|")}
     assert silent["S0 theorem 4"].endswith("slopes from 0 up to 1, and the slopes below zero are -1 and -1")
     assert found.certified == 0
     assert {node.verdict for node in found.nodes} == {"not certified: no theorem is stated for such networks"}

@@ -83,6 +83,13 @@ def flatness(measured: Measured, least: int, most: int) -> Goal:
     return Goal(f"dearest network-step of {least:,} to {most:,} networks", "times", measured, 1.3, most=True)
 
 
+def exact_step(measured: Measured, sizes: tuple[int, int, int], device: str) -> Goal:
+    """Asked of processors."""
+    m, r, d = sizes
+    what = f"a step on the exact loss, m = {m:,}, r = {r}, d = {d}, over its matrix products alone"
+    return Goal(what, "times", measured, 2.0 if device == "cpu" else None, most=True)
+
+
 def sweep(measured: Measured | None, device: str) -> Goal:
     """Asked of a card."""
     must, aim = (60.0, 15.0) if device == "cuda" else (None, None)

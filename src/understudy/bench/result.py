@@ -8,6 +8,7 @@ from typing import Any
 
 from understudy.bench import goals
 from understudy.bench.clock import Company, Measured
+from understudy.bench.exact import ExactStep, exact_step
 from understudy.bench.populations import Cost, costs
 from understudy.bench.probing import Probing, probing
 from understudy.bench.rates import Rates, rates
@@ -26,6 +27,7 @@ class Bench:
     rates: dict[int, Rates]
     probing: Probing
     costs: list[Cost]
+    exact: ExactStep
     environment: dict[str, Any]
     others: float | None
     """What other programs took of the cores meanwhile."""
@@ -63,6 +65,7 @@ class Bench:
             *(goals.against_plain_loop(n, r.against_plain, self.device) for n, r in self.rates.items()),
             goals.probe_share(self.probing.share),
             goals.flatness(Measured((self.flatness,)), min(networks), max(networks)),
+            goals.exact_step(self.exact.ratio, self.sizes.exact, self.device),
             goals.sweep(swept, self.device),
         ]
 
@@ -88,6 +91,7 @@ class Bench:
             "cost_by_population": {str(networks): cost.median for networks, cost in self.cost.items()},
             "flatness": self.flatness,
             "peak_memory_by_population": {str(cost.networks): cost.peak_bytes for cost in self.costs},
+            "exact_step": self.exact.ratio.median,
             "sweep": None if self.swept is None else asdict(self.swept),
             "goals": [goal.as_dict() for goal in self.goals()],
             "headline": self.headline(),
@@ -98,6 +102,7 @@ class Bench:
                 "probe_share": self.probing.share.spread,
                 "probe_share_by_n": _by(self.rates, lambda r: r.looking.share.spread),
                 "cost_by_population": {str(networks): cost.spread for networks, cost in self.cost.items()},
+                "exact_step": self.exact.ratio.spread,
             },
             "peak_flops": self.peak,
             "precision": "float32",
@@ -110,6 +115,7 @@ class Bench:
                 "rates": _by(self.rates, asdict),
                 "probing": asdict(self.probing),
                 "populations": [asdict(cost) for cost in self.costs],
+                "exact_step": asdict(self.exact),
             },
         }
 
@@ -124,4 +130,5 @@ def measure(device: str, tell: Tell, sizes: Sizes | None = None) -> Bench:
     made = environment(device)
     company = Company()
     steps, looks, populations = rates(sizes, device, tell), probing(sizes, device, tell), costs(sizes, device, tell)
-    return Bench(device, sizes, steps, looks, populations, made, company.share())
+    exact = exact_step(sizes, device, tell)
+    return Bench(device, sizes, steps, looks, populations, exact, made, company.share())

@@ -45,6 +45,8 @@ class Sizes:
     population_repetitions: int = 3
     population_seconds: float = 1.5
     """About how long an epoch of a population may take; a large one has fewer steps, but no fewer than 300."""
+    exact: tuple[int, int, int] = (1_000, 20, 50)
+    """Students, teacher neurons and inputs of a step on the exact loss."""
 
     @classmethod
     def of(cls, device: str) -> Sizes:
@@ -61,7 +63,7 @@ class Sizes:
     @property
     def calls(self) -> int:
         """How often progress is told."""
-        return self.repetitions * (len(self.multiples) + 1) + self.population_repetitions * len(self.populations)
+        return self.repetitions * (len(self.multiples) + 2) + self.population_repetitions * len(self.populations)
 
     def teacher(self, seeds: int) -> us.Population:
         """One a seed and polarity, those of a seed side by side."""

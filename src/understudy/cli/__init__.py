@@ -17,6 +17,7 @@ from understudy.cli.connect import connect_command
 from understudy.cli.options import emit, parsed
 from understudy.cli.plan import show_plan
 from understudy.cli.prune import prune_command
+from understudy.cli.start import start_command
 
 if TYPE_CHECKING:
     from understudy.store import Run
@@ -33,6 +34,7 @@ understudy: a laboratory for teacher-student learning
   understudy check TEACHER STUDENT      what the theorems say of two network files; `check RUN` of a run's networks
   understudy prune STUDENT              a student without the nodes that learned nothing, and what that costs
   understudy connect A B                a path of low loss between two students of one teacher
+  understudy start TEACHER              a student to start from, for a teacher of |·| neurons, and descent from there
   understudy bench                      how fast this machine trains, against what it can do
 
   understudy COMMAND --help             the options of a command; `understudy run STUDY --help` those of a study
@@ -107,6 +109,7 @@ def _dispatch(words: list[str]) -> int:
         "check": check_command,
         "prune": prune_command,
         "connect": connect_command,
+        "start": start_command,
         "bench": bench_command,
     }
     if not words or words[0] in ("-h", "--help", "help"):

@@ -12,15 +12,20 @@ from understudy.studies.dynamics import NodeDynamics as NodeDynamics
 from understudy.studies.focus_shift import FocusShifting as FocusShifting
 from understudy.studies.gaus import Gaus as Gaus
 from understudy.studies.hyperplanes import MovingHyperplanes as MovingHyperplanes
+from understudy.studies.identifiability import Identifiability as Identifiability
+from understudy.studies.initialisation import Initialisation as Initialisation
+from understudy.studies.local_rate import LocalRate as LocalRate
 from understudy.studies.lottery import LotteryTickets as LotteryTickets
 from understudy.studies.lucky_init import LuckyInit as LuckyInit
 from understudy.studies.matrix_dynamics import MatrixDynamics as MatrixDynamics
 from understudy.studies.over_parameterization import OverParameterization as OverParameterization
 from understudy.studies.prune_and_connect import PruneAndConnect as PruneAndConnect
 from understudy.studies.prune_and_connect_students import SecondDraw as SecondDraw
+from understudy.studies.regimes import Regimes as Regimes
 from understudy.studies.study import Study as Study
 from understudy.studies.teacher_aware import TeacherAwareData as TeacherAwareData
 from understudy.studies.two_layer import TwoLayer as TwoLayer
+from understudy.studies.warm_up import WarmUp as WarmUp
 
 _ALL: tuple[type[Study], ...] = (
     TwoLayer,
@@ -43,6 +48,11 @@ _ALL: tuple[type[Study], ...] = (
     PruneAndConnect,
     SecondDraw,
     Certificates,
+    LocalRate,
+    Regimes,
+    WarmUp,
+    Identifiability,
+    Initialisation,
 )
 
 STUDIES: dict[str, type[Study]] = {study.name: study for study in _ALL}

@@ -19,6 +19,8 @@ from understudy.report.figures.sample_curves import SampleCurves as SampleCurves
 from understudy.report.figures.signed_histograms import SignedHistograms as SignedHistograms
 from understudy.report.figures.specialization import Specialization as Specialization
 from understudy.report.figures.specialization import StudentNodes as StudentNodes
+from understudy.report.figures.trajectories import Plane as Plane
+from understudy.report.figures.trajectories import Trajectories as Trajectories
 
 KINDS = (
     RecoveryRate,
@@ -36,5 +38,6 @@ KINDS = (
     MatrixImages,
     SignedHistograms,
     Lines,
+    Trajectories,
 )
 """Every kind: what is listed here is held to the contract that the tests state."""

@@ -1,0 +1,246 @@
+"""Nodes of two inputs as points of the plane, and the ways they took."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Num
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from understudy.report import style
+from understudy.report.figures import _pages as pages
+from understudy.report.figures._shapes import agree
+
+_MOST_FRAMES = 90
+_MOST_POINTS = 20_000
+"""Of a trace on the page: with many nodes fewer moments are shown."""
+_ROOM = 1.12
+"""Half a panel's side over the largest coordinate in it."""
+_TEACHER, _END = style.BLUE, style.VERMILLION
+
+
+@dataclass(frozen=True, eq=False)
+class Plane:
+    """One network: its nodes' weights at every time, and the teacher's."""
+
+    title: str
+    teacher_weights: Num[np.ndarray, "teacher 2"]
+    student_weights: Num[np.ndarray, "time student 2"]
+    network: int = -1
+
+    def __post_init__(self) -> None:
+        agree(self, {"teacher_weights": (len(self.teacher_weights), 2)})
+        agree(self, {"student_weights": (*np.shape(self.student_weights)[:2], 2)})
+
+    @property
+    def half(self) -> float:
+        """Half the side of the square that holds all of it."""
+        every = np.abs(self.student_weights)
+        every = every[np.isfinite(every)]
+        return _ROOM * (float(every.max(initial=0.0)) or 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """Panels of the plane as in S4 figure 1: teacher nodes as lines, students' ways, and points where they are.
+
+    On paper the last time; on the page any of them, by a slider and a button that plays them.
+    """
+
+    planes: tuple[Plane, ...]
+    times: Num[np.ndarray, "time"]
+    time_name: str = "step"
+    note: str = ""
+    strokes: bool = False
+    """Whether nodes are joined to the origin, as vectors are drawn."""
+
+    def __post_init__(self) -> None:
+        for plane in self.planes:
+            if len(plane.student_weights) != len(self.times):
+                raise ValueError(
+                    f"Plane {plane.title!r} has {len(plane.student_weights)} times where Trajectories.times has "
+                    f"{len(self.times)}: give each plane its weights at all of them"
+                )
+
+    def paper(self) -> Figure:
+        rows, columns = style.grid(len(self.planes), 3)
+        with style.paper():
+            width = style.NARROW if columns == 1 else style.WIDE
+            height = min(width / columns, 2.6)
+            count = len(self.planes)
+            figure, axes = style.panels(
+                rows, columns, height=height, width=width, count=count, sharex=False, sharey=False
+            )
+            for i, (plane, ax) in enumerate(zip(self.planes, axes, strict=True)):
+                self._draw(ax, plane)
+                ax.set(title=plane.title, xlabel="$w_1$")
+                if i % columns == 0:
+                    ax.set_ylabel("$w_2$")
+            entries: list[tuple[str, dict[str, Any]]] = [
+                ("teacher", {"color": _TEACHER}),
+                ("way of a student", {"color": style.INK, "linewidth": 0.7}),
+                ("student" if self.strokes else "its end", {"color": _END, "linestyle": "none", "marker": "o"}),
+            ]
+            style.key(figure, entries, self.note)
+            return style.finish(figure)
+
+    def _draw(self, ax: Axes, plane: Plane) -> None:
+        half = plane.half
+        for weight in plane.teacher_weights:
+            ax.plot(*_across(weight, half).T, color=_TEACHER, linewidth=1.3, zorder=1)
+        for k in range(plane.student_weights.shape[1]):
+            ax.plot(*plane.student_weights[:, k].T, color=style.INK, linewidth=0.7, zorder=2)
+        if self.strokes:
+            ax.plot(*_from_origin(plane.student_weights[-1]).T, color=_END, linewidth=1.1, zorder=3)
+        ends = plane.student_weights[-1]
+        ax.plot(*ends.T, color=_END, linestyle="none", marker="o", markersize=3, markeredgewidth=0, zorder=4)
+        tick = float(f"{half / _ROOM * 0.75:.1g}")
+        words = [style.signed(value) for value in (-tick, 0, tick)]
+        ax.set(xlim=(-half, half), ylim=(-half, half), aspect="equal")
+        ax.set_xticks([-tick, 0, tick], words)
+        ax.set_yticks([-tick, 0, tick], words)
+
+    def page(self) -> pages.JSON:
+        columns = style.grid(len(self.planes), 3)[1]
+        times = self._shown()
+        names = [_time(value) for value in self.times[times]]
+        still: list[pages.JSON] = []
+        moving: list[pages.JSON] = []
+        for p, plane in enumerate(self.planes):
+            xaxis, yaxis = pages.axes_of(p)
+            at = {"xaxis": xaxis, "yaxis": yaxis}
+            still += [trace | at for trace in self._still(plane, times, first=p == 0)]
+            moving += [trace | at for trace in self._moving(plane, first=p == 0)]
+        layout = self._layout(columns, len(times) > 1)
+        page: pages.JSON = {"data": still + moving, "layout": layout}
+        if len(times) > 1:
+            layout["sliders"] = pages.slider(names, f"{self.time_name} ")
+            layout["sliders"][0] |= {"x": _LEFT, "len": 1 - _LEFT}
+            layout["updatemenus"] = [_PLAY]
+            traces = list(range(len(still), len(still) + len(moving)))
+            page["frames"] = [
+                {"name": name, "traces": traces, "data": [d for plane in self.planes for d in self._moved(plane, t)]}
+                for name, t in zip(names, times.tolist(), strict=True)
+            ]
+        return page
+
+    def _shown(self) -> np.ndarray:
+        """Which times the page has, the first and the last among them."""
+        students = max(1, *(plane.student_weights.shape[1] for plane in self.planes))
+        most = max(2, min(_MOST_FRAMES, _MOST_POINTS // students - 1))
+        return np.unique(np.linspace(0, len(self.times) - 1, most).round().astype(int))
+
+    def _still(self, plane: Plane, times: np.ndarray, first: bool) -> list[pages.JSON]:
+        traces = []
+        for j, weight in enumerate(plane.teacher_weights):
+            along = np.linspace(-1, 1, 9)[:, None] * _across(weight, plane.half)[1]  # hover answers at points
+            line = {"color": _TEACHER, "width": 2}
+            traces.append(
+                _lines(along, "teacher", line, first and j == 0)
+                | {
+                    "customdata": pages.identity(plane.network, np.full(len(along), j), -1),
+                    "hovertemplate": f"<b>teacher node {j}</b>, {plane.title}<extra></extra>",
+                }
+            )
+        ways = np.concatenate([plane.student_weights[times], np.full((1, *plane.student_weights.shape[1:]), np.nan)])
+        line = {"color": style.HAIRLINE, "width": 1.2}
+        way = _lines(ways.swapaxes(0, 1).reshape(-1, 2), "way of a student", line, first)
+        return [*traces, way | {"hoverinfo": "skip"}]
+
+    def _moving(self, plane: Plane, first: bool) -> list[pages.JSON]:
+        """What a frame moves, where it is at the last time."""
+        students = plane.student_weights.shape[1]
+        looks = [
+            {
+                "mode": "markers",
+                "name": "student",
+                "marker": {"color": _END, "size": 7},
+                "showlegend": first,
+                "customdata": pages.identity(plane.network, -1, np.arange(students)),
+                "hovertemplate": f"<b>student node %{{customdata[2]}}</b>, {plane.title}"
+                "<br>w = (%{x:.4~g}, %{y:.4~g})<extra></extra>",
+            }
+        ]
+        if self.strokes:
+            line = {"color": _END, "width": 2}
+            looks.insert(0, {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False})
+        places = self._moved(plane, len(self.times) - 1)
+        return [{"type": "scatter", **look, **place} for look, place in zip(looks, places, strict=True)]
+
+    def _moved(self, plane: Plane, t: int) -> list[pages.JSON]:
+        now = plane.student_weights[t]
+        places = [_from_origin(now), now] if self.strokes else [now]
+        return [{"x": pages.numbers(place[:, 0]), "y": pages.numbers(place[:, 1])} for place in places]
+
+    def _layout(self, columns: int, moves: bool) -> pages.JSON:
+        layout = pages.layout(
+            [plane.title for plane in self.planes],
+            columns,
+            x={"constrain": "domain"},
+            y={"constrain": "domain"},
+            x_title="",
+            y_title="",
+            note=self.note,
+            row_height=330,
+            column_width=230,
+            shared=False,
+            below=100 if moves else 0,
+        )
+        for p, plane in enumerate(self.planes):
+            xaxis, yaxis = pages.axes_of(p)
+            square = {"range": [-plane.half, plane.half]}
+            layout["xaxis" + xaxis[1:]] |= square | {"title": pages.title("w₁")}
+            layout["yaxis" + yaxis[1:]] |= square | {"scaleanchor": xaxis}
+            if p % columns == 0:
+                layout["yaxis" + yaxis[1:]]["title"] = pages.title("w₂")
+        return layout
+
+
+_LEFT = 0.14
+"""Where the slider begins: what is left of it is the buttons'."""
+_STILL = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
+_PLAYING = {"fromcurrent": True, "frame": {"duration": 120, "redraw": True}, "transition": {"duration": 0}}
+_PLAY: pages.JSON = {
+    "type": "buttons",
+    "direction": "left",
+    "showactive": False,
+    "x": 0,
+    "y": 0,
+    "xanchor": "left",
+    "yanchor": "top",
+    "pad": {"t": 62},
+    "buttons": [
+        {"label": "▶", "method": "animate", "args": [None, _PLAYING]},
+        {"label": "❚❚", "method": "animate", "args": [[None], _STILL]},
+    ],
+}
+
+
+def _across(weight: np.ndarray, half: float) -> np.ndarray:
+    """Both ends of the line through the origin and `weight` in the square."""
+    longest = float(np.abs(weight).max())
+    tip = np.asarray(weight, dtype=float) * (half / longest if longest > 0 else 0.0)
+    return np.stack([-tip, tip])
+
+
+def _from_origin(ends: np.ndarray) -> np.ndarray:
+    """A stroke from the origin to each, with gaps between them."""
+    return np.stack([np.zeros_like(ends), ends, np.full_like(ends, np.nan)], axis=1).reshape(-1, 2)
+
+
+def _lines(points: np.ndarray, name: str, line: pages.JSON, named: bool) -> pages.JSON:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": name,
+        "legendgroup": name,
+        "showlegend": named,
+        "x": pages.numbers(points[:, 0]),
+        "y": pages.numbers(points[:, 1]),
+        "line": line,
+    }
+
+
+def _time(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else style.signed(float(f"{value:.3g}"))

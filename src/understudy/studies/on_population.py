@@ -1,0 +1,216 @@
+"""What studies of S4 share: descent on exact losses, looked at as its lemmas do, and a teacher of one's own."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from understudy._errors import UserError
+from understudy.studies.study import Study
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor
+
+    from understudy.store import Run
+    from understudy.studies.study import Tables
+
+_PAIRS = 16_000
+"""Pairs of student nodes that are looked at in one go: what they take stays in the cache."""
+
+
+class Part(NamedTuple):
+    """A piece of work: its name, how many networks it has, and what makes its tables, given its first number."""
+
+    name: str
+    networks: int
+    make: Callable[[int], Tables]
+
+
+@dataclass(frozen=True)
+class OnPopulation(Study):
+    """Options and pieces of studies on standard normal inputs, whose losses are expectations and not of samples."""
+
+    trains: ClassVar[bool] = False
+
+    seeds: int = 10
+    """How many seeds, counted from 1: each is a teacher and its students' first weights."""
+    dtype: Literal["float32", "tf32", "float64"] = "float64"
+    """Numbers to compute with: float64 is the only one here."""
+
+    def check(self) -> None:
+        if self.dtype != "float64":
+            raise UserError(f"--dtype: {self.dtype} was given; theory is computed in float64 alone")
+
+    def parts(self) -> Iterable[Part]:
+        """What is to be done, each part with networks of its own; at most half a minute each."""
+        raise AssertionError(f"{type(self).__name__} has no parts")
+
+    def cautions(self) -> tuple[str, ...]:
+        """What a user should know of the options, which do not stop the study: said as it starts, and in its story."""
+        return ()
+
+    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
+        for caution in self.cautions():
+            print(f"warning: {caution}", file=sys.stderr)
+        made: dict[str, Callable[[], Tables]] = {}
+        first = 0
+        for part in self.parts():
+            made[part.name] = partial(part.make, first)
+            first += part.networks
+        return made
+
+
+@dataclass(frozen=True)
+class OnOwnTeacher(OnPopulation):
+    """One that takes a teacher of the user's."""
+
+    teacher: str = ""
+    """File of a teacher of one's own: two layers, |·| nodes (slope −1), one output, no biases, output weights above 0;
+    left out, teachers are drawn."""
+
+    def config(self) -> dict[str, Any]:
+        """Of a file also what is in it: another under the same name is another run."""
+        plain = super().config()
+        if not self.teacher:
+            return plain
+        read_teacher(self.teacher)  # refuses what cannot be, before anything is written
+        return plain | {"contents": {"teacher": hashlib.sha256(Path(self.teacher).read_bytes()).hexdigest()}}
+
+
+def read_teacher(file: str) -> Float[Tensor, "1 teacher in"]:
+    """The nodes w* of f*(x) = Σ |w*ᵀx| of a network file, or words on why it has none."""
+    from understudy.nets import load
+    from understudy.theory.starts import teacher_nodes
+
+    network = load(file)
+    if len(network) != 1:
+        raise UserError(
+            f"--teacher: {file} holds {len(network)} networks; allowed is one, such as network 0 by "
+            "us.save(us.load(FILE), 'one.safetensors', which=0)"
+        )
+    try:
+        return teacher_nodes(network.to("cpu"))
+    except UserError as error:
+        said = " (a file that does not say its slope is one of ReLU: us.save(us.load(FILE, slope=-1), …))"
+        raise UserError(f"--teacher: {file}: {error}{said if network.slope != -1 else ''}") from error
+
+
+def above_bound(rate: float, bound: float) -> str:
+    """The words of a caution for a learning rate above the bound of S4 theorem 4."""
+    return (
+        f"--rate: {rate:g} is above {bound:.2g}, up to which descent near the teacher is sure to lower the loss (S4 "
+        "theorem 4, the constant ours); it goes on, and may not converge"
+    )
+
+
+def log_looks(steps: int, count: int = 60) -> tuple[int, ...]:
+    """Steps to look at: 0, then about evenly on a logarithmic axis, the last among them."""
+    return (0, *np.unique(np.geomspace(1, max(1, steps), max(2, count)).round().astype(int)).tolist())
+
+
+def measured(path: Float[Tensor, "look net student in"], teachers: Float[Tensor, "#net teacher in"]) -> dict[str, Any]:
+    """[look, net] of all that is one number a network: the loss, its gradient, both sides of every lemma.
+
+    Names are those of `LocalGeometry`, `lemma 8 left` and `lemma 8 right` and so on of `sides`, and over nodes
+    `largest_angle`, `least_mass` (within δ_max of a teacher node, over its length) and `least_count`. Of a network that
+    is not finite all is NaN.
+    """
+    import torch
+
+    looks, nets, students = path.shape[:3]
+    their = teachers.expand(nets, *teachers.shape[1:])
+    there = path.flatten(2).isfinite().all(-1)
+    values: dict[str, np.ndarray] = {}
+    where = there.nonzero()
+    for some in where.split(max(1, _PAIRS // students**2)):
+        look, net = some.unbind(-1)
+        for name, value in _look(path[look, net], their[net]).items():
+            into = values.setdefault(name, np.full((looks, nets), np.nan))
+            into[look.numpy(), net.numpy()] = value.to(torch.float64).numpy()
+    return values
+
+
+def _look(students: Tensor, teachers: Tensor) -> dict[str, Tensor]:
+    from understudy.theory.local_geometry import local_geometry, sides
+
+    found = local_geometry(students, teachers)
+    values = {name: value for name, value in found._asdict().items() if value.shape == students.shape[:1]}
+    values |= {
+        "largest_angle": found.angles.amax(-1),
+        "least_mass": (found.mass / teachers.norm(dim=-1)).amin(-1),
+        "least_count": found.counts.amin(-1),
+    }
+    for name, both in sides(found, teachers).items():
+        values |= {f"{name} left": both.left, f"{name} right": both.right}
+    return values
+
+
+def neurons(
+    first: int,
+    looks: Sequence[int],
+    path: Float[Tensor, "look net student in"],
+    teachers: Float[Tensor, "#net teacher in"],
+) -> dict[str, np.ndarray]:
+    """Rows of `nodes`: of every student node at every look its nearest teacher node, the angle to it and its length."""
+    from understudy.theory.gaussian import residual
+
+    found = residual(path, teachers)
+    look, net, student = (axis.ravel() for axis in np.indices(path.shape[:3]))
+    return {
+        "network": (first + net).astype(np.int32),
+        "epoch": np.asarray(looks, np.int32)[look],
+        "layer": np.zeros(len(net), np.int16),
+        "student": student.astype(np.int32),
+        "teacher": found.assignment.numpy().ravel().astype(np.int32),
+        "angle": found.angles.numpy().ravel(),
+        "norm": path.norm(dim=-1).numpy().ravel(),
+    }
+
+
+def tables(
+    first: int,
+    seeds: Sequence[int],
+    parameters: Mapping[str, Any],
+    looks: Sequence[int],
+    values: Mapping[str, np.ndarray],
+    nodes: Mapping[str, np.ndarray] | None = None,
+) -> Tables:
+    """A piece's rows: of parameters one a network, or one for all; values are [look, net].
+
+    What is NaN is left out, but for the `loss`, so that every look is there. A network diverged at the first look at
+    which its loss is not finite.
+    """
+    count = len(seeds)
+    network = np.arange(first, first + count, dtype=np.int32)
+    rows = []
+    for name, value in values.items():
+        look, net = np.nonzero(~np.isnan(value) | (name == "loss"))
+        rows.append(
+            {
+                "network": network[net],
+                "epoch": np.asarray(looks, np.int32)[look],
+                "layer": np.full(len(net), -1, np.int16),
+                "metric": [name] * len(net),
+                "value": np.asarray(value, np.float64)[look, net],
+            }
+        )
+    lost = ~np.isfinite(values["loss"]) if "loss" in values else np.zeros((1, count), bool)
+    diverged = [looks[int(np.argmax(column))] if column.any() else None for column in lost.T]
+    none = {"network": np.zeros(0, np.int32), "epoch": np.zeros(0, np.int32), "layer": np.zeros(0, np.int16)}
+    columns = {k: v if isinstance(v, list | np.ndarray) else [v] * count for k, v in parameters.items()}
+    return {
+        "networks": pa.table(
+            {"network": network, "seed": list(seeds), **columns, "diverged_at": pa.array(diverged, pa.int64())}
+        ),
+        "metrics": pa.concat_tables(map(pa.table, rows)),
+        "nodes": pa.table(dict(nodes or none)),
+    }
