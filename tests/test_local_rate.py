@@ -187,7 +187,7 @@ def _with(run, tmp_path, metric, where, by):
 @pytest.mark.parametrize(
     ("metric", "where", "by", "failing"),
     [
-        ("loss", {"r": 3, "multiple": 2, "w_max": 1.0}, lambda v: v**0.3, ("Z2", "")),
+        ("loss", {"r": 3, "multiple": 2, "w_max": 1.0}, lambda v: np.abs(v) ** 0.3, ("Z2", "")),
         ("ratio", {"r": 3, "multiple": 2}, lambda v: v / 1e4, ("Z3", "")),
         ("squared_ratio", {"r": 1, "multiple": 1}, lambda v: v / 3, ("Z4", "as many students")),
         ("squared_ratio", {"r": 1, "multiple": 2}, lambda v: 0 * v + 1, ("Z4", "over-parameterised")),

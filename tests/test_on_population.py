@@ -20,14 +20,15 @@ from understudy.studies.on_population import (
     OnPopulation,
     Part,
     above_bound,
+    geometry,
     log_looks,
     measured,
     neurons,
     read_teacher,
     tables,
 )
-from understudy.theory.gaussian import loss
-from understudy.theory.local_geometry import local_geometry, sides
+from understudy.theory.gaussian import loss, loss_and_gradient
+from understudy.theory.local_geometry import local_geometry, sides, smoothness_sides
 from understudy.theory.starts import near, random_teachers
 
 TEACHERS = random_teachers(2, 3, (1, 2), 0.3)
@@ -49,7 +50,7 @@ def test_looks_begin_before_the_first_step_and_end_with_the_last(steps, count):
 
 def test_all_that_is_measured_is_that_of_every_look_by_itself():
     path = _path()
-    values = measured(path, TEACHERS)
+    values = measured(path, TEACHERS, 0.05).values
     for look in range(3):
         found = local_geometry(path[look], TEACHERS)
         for name in ("loss", "gradient_norm", "ratio", "squared_ratio", "within", "linear", "bent", "descent"):
@@ -58,23 +59,50 @@ def test_all_that_is_measured_is_that_of_every_look_by_itself():
         for name, both in sides(found, TEACHERS).items():
             assert values[f"{name} left"][look] == pytest.approx(both.left.numpy(), rel=1e-9), name
             assert values[f"{name} right"][look] == pytest.approx(both.right.numpy(), rel=1e-9), name
+        step = -0.05 * loss_and_gradient(path[look], TEACHERS)[1]
+        both = smoothness_sides(path[look], TEACHERS, step)
+        assert values["lemma 12 left"][look] == pytest.approx(both.left.numpy(), rel=1e-6)
+        assert values["lemma 12 right"][look] == pytest.approx(both.right.numpy(), rel=1e-9)
     assert values["loss"] == pytest.approx(loss(path, TEACHERS).numpy(), rel=1e-12)
 
 
 def test_how_much_is_looked_at_in_one_go_changes_nothing(monkeypatch):
-    whole = measured(_path(), TEACHERS)
+    whole = measured(_path(), TEACHERS, 0.05)
     monkeypatch.setattr(on_population, "_PAIRS", 1)
-    for name, value in measured(_path(), TEACHERS).items():
-        assert value == pytest.approx(whole[name], rel=1e-12), name
+    for parts, found in zip(whole, measured(_path(), TEACHERS, 0.05), strict=True):
+        assert list(parts) == list(found)
+        for name, value in found.items():
+            assert value == pytest.approx(parts[name], rel=1e-9, abs=1e-15), name
 
 
 def test_a_network_that_is_not_finite_is_left_out_and_the_others_are_not():
-    whole, path = measured(_path(), TEACHERS), _path()
+    whole, path = measured(_path(), TEACHERS, 0.05), _path()
     path[1:, 0, 2, 0] = torch.nan
-    for name, value in measured(path, TEACHERS).items():
+    found = measured(path, TEACHERS, 0.05)
+    for name, value in (found.values | found.nodes).items():
+        expected = (whole.values | whole.nodes)[name]
         assert np.isnan(value[1:, 0]).all()
-        assert value[:, 1] == pytest.approx(whole[name][:, 1], rel=1e-12)
-        assert value[0] == pytest.approx(whole[name][0], rel=1e-12)
+        assert value[:, 1] == pytest.approx(expected[:, 1], rel=1e-9, abs=1e-15)
+        assert value[0] == pytest.approx(expected[0], rel=1e-9, abs=1e-15)
+    rows = pa.table(geometry(0, (0, 1, 2), found))
+    assert {(r["network"], r["epoch"]) for r in rows.to_pylist()} == {(0, 0), (1, 0), (1, 1), (1, 2)}
+
+
+def test_nodes_say_what_students_a_teacher_node_has_and_what_they_are_on_average():
+    teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
+    students = torch.tensor([[[1.0, 0.0], [0.0, -1.0]]], dtype=torch.float64)
+    rows = pa.table(geometry(7, (50,), measured(students.unsqueeze(0), teachers, 0.05))).to_pylist()
+    assert [(row["role"], row["student"], row["teacher"]) for row in rows] == [
+        ("student", 0, 0), ("student", 1, 1), ("teacher", None, 0), ("teacher", None, 1),
+    ]  # fmt: skip
+    assert {(row["network"], row["epoch"]) for row in rows} == {(7, 50)}
+    assert [row["norm"] for row in rows[:2]] == [1, 1]
+    assert [row["angle"] for row in rows[:2]] == pytest.approx([0, 0], abs=1e-12)
+    assert [(row["count"], row["mass"]) for row in rows[2:]] == [(1, 1.0), (1, 1.0)]
+    assert rows[2]["average"] == pytest.approx([1, 0])
+    assert rows[2]["gap"] == pytest.approx([0, 0], abs=1e-12)
+    assert np.abs(rows[3]["average"]) == pytest.approx([0, 1])
+    assert np.abs(rows[3]["gap"]) == pytest.approx([0, 1])
 
 
 def test_nodes_say_whose_a_student_is_how_near_and_how_long():

@@ -65,7 +65,7 @@ class Identifiability(OnPopulation):
     rate: float = 0.05
     """Learning rate of gradient descent on the exact loss; with the linear term fitted first, what is left is half as
     large, and the rate twice this."""
-    steps: int = 20_000
+    steps: int = 40_000
     """Steps of gradient descent."""
 
     @classmethod

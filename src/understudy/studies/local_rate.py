@@ -14,9 +14,9 @@ from understudy.studies.on_population import (
     OnOwnTeacher,
     Part,
     above_bound,
+    geometry,
     log_looks,
     measured,
-    neurons,
     read_teacher,
     tables,
 )
@@ -200,9 +200,8 @@ class LocalRate(OnOwnTeacher):
         students = near(teachers, multiple * setting.r, self.angle, self._seeds).students
         path = descend(students, teachers, self.rate, self.steps, self.looks)
         swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
-        ends = [0, len(self.looks) - 1]
-        nodes = neurons(first, [self.looks[i] for i in ends], path[ends], teachers)
-        return tables(first, self._seeds, swept, self.looks, measured(path, teachers), nodes)
+        found = measured(path, teachers, self.rate)
+        return tables(first, self._seeds, swept, self.looks, found.values, geometry(first, self.looks, found))
 
     def _batch(self, batch: int, seeds: range, first: int) -> Tables:
         from understudy.theory.descent import descend

@@ -87,21 +87,22 @@ class OnOwnTeacher(OnPopulation):
 
 
 def read_teacher(file: str) -> Float[Tensor, "1 teacher in"]:
-    """The nodes w* of f*(x) = Σ |w*ᵀx| of a network file, or words on why it has none."""
+    """The nodes w* of f*(x) = Σ |w*ᵀx| of a network file."""
     from understudy.nets import load
     from understudy.theory.starts import teacher_nodes
 
     network = load(file)
     if len(network) != 1:
+        raise UserError(f"--teacher: {file} holds {len(network)} networks; allowed is one: us.save(…, which=)")
+    if network.slope != -1:
         raise UserError(
-            f"--teacher: {file} holds {len(network)} networks; allowed is one, such as network 0 by "
-            "us.save(us.load(FILE), 'one.safetensors', which=0)"
+            f"--teacher: the nodes of {file} have slope {network.slope:g} below zero; allowed is −1, which is |·| "
+            "(of a file that does not say: us.save(us.load(FILE, slope=-1), 'teacher.safetensors'))"
         )
     try:
-        return teacher_nodes(network.to("cpu"))
+        return teacher_nodes(network)
     except UserError as error:
-        said = " (a file that does not say its slope is one of ReLU: us.save(us.load(FILE, slope=-1), …))"
-        raise UserError(f"--teacher: {file}: {error}{said if network.slope != -1 else ''}") from error
+        raise UserError(f"--teacher: {file}: {error}") from None
 
 
 def above_bound(rate: float, bound: float) -> str:
@@ -117,41 +118,80 @@ def log_looks(steps: int, count: int = 60) -> tuple[int, ...]:
     return (0, *np.unique(np.geomspace(1, max(1, steps), max(2, count)).round().astype(int)).tolist())
 
 
-def measured(path: Float[Tensor, "look net student in"], teachers: Float[Tensor, "#net teacher in"]) -> dict[str, Any]:
-    """[look, net] of all that is one number a network: the loss, its gradient, both sides of every lemma.
+class Measured(NamedTuple):
+    """What a path looks like from where S4's proofs stand. Of a network that is not finite all is NaN."""
 
-    Names are those of `LocalGeometry`, `lemma 8 left` and `lemma 8 right` and so on of `sides`, and over nodes
-    `largest_angle`, `least_mass` (within δ_max of a teacher node, over its length) and `least_count`. Of a network that
-    is not finite all is NaN.
-    """
-    import torch
+    values: dict[str, np.ndarray]
+    """[look, net] of all that is one number a network: names are those of `LocalGeometry`, `lemma 8 left` and `lemma 8
+    right` and so on of `sides`, and over nodes `largest_angle`, `least_mass` (within δ_max of a teacher node, over its
+    length) and `least_count`."""
+    nodes: dict[str, np.ndarray]
+    """[look, net, student] of `assignment`, `angles`, `squares`; [look, net, teacher] of `counts`, `mass`, and with an
+    axis of inputs more of `averages` and `gaps`."""
 
+
+def measured(
+    path: Float[Tensor, "look net student in"], teachers: Float[Tensor, "#net teacher in"], rate: float
+) -> Measured:
+    """All that `local_geometry` and `sides` have of every network at every look; lemma 12 is of a step of this rate."""
     looks, nets, students = path.shape[:3]
     their = teachers.expand(nets, *teachers.shape[1:])
-    there = path.flatten(2).isfinite().all(-1)
-    values: dict[str, np.ndarray] = {}
-    where = there.nonzero()
-    for some in where.split(max(1, _PAIRS // students**2)):
+    found = Measured({}, {})
+    for some in path.flatten(2).isfinite().all(-1).nonzero().split(max(1, _PAIRS // students**2)):
         look, net = some.unbind(-1)
-        for name, value in _look(path[look, net], their[net]).items():
-            into = values.setdefault(name, np.full((looks, nets), np.nan))
-            into[look.numpy(), net.numpy()] = value.to(torch.float64).numpy()
-    return values
+        for name, value in _look(path[look, net], their[net], rate).items():
+            into = (found.values if value.ndim == 1 else found.nodes).setdefault(
+                name, np.full((looks, nets, *value.shape[1:]), np.nan)
+            )
+            into[look.numpy(), net.numpy()] = value.double().numpy()
+    return found
 
 
-def _look(students: Tensor, teachers: Tensor) -> dict[str, Tensor]:
-    from understudy.theory.local_geometry import local_geometry, sides
+def _look(students: Tensor, teachers: Tensor, rate: float) -> dict[str, Tensor]:
+    from understudy.theory.gaussian import loss_and_gradient
+    from understudy.theory.local_geometry import local_geometry, sides, smoothness_sides
 
     found = local_geometry(students, teachers)
-    values = {name: value for name, value in found._asdict().items() if value.shape == students.shape[:1]}
-    values |= {
+    values = found._asdict() | {
         "largest_angle": found.angles.amax(-1),
         "least_mass": (found.mass / teachers.norm(dim=-1)).amin(-1),
         "least_count": found.counts.amin(-1),
     }
-    for name, both in sides(found, teachers).items():
+    step = -rate * loss_and_gradient(students, teachers)[1]
+    every = sides(found, teachers) | {"lemma 12": smoothness_sides(students, teachers, step)}
+    for name, both in every.items():
         values |= {f"{name} left": both.left, f"{name} right": both.right}
     return values
+
+
+def geometry(first: int, looks: Sequence[int], found: Measured) -> dict[str, Any]:
+    """Rows of `nodes`: of every student at every look its teacher node, angle and length; of every teacher node how
+    many students and what mass are within δ_max, the average ŵ and the gap v = ŵ − w*."""
+    of = found.nodes
+    rows: dict[str, list[pa.Array]] = {}
+    for role, like in (("student", of["angles"]), ("teacher", of["mass"])):
+        there = np.nonzero(~np.isnan(like))
+        look, net, node = there
+        none = pa.nulls(len(node), pa.float64())
+        student = role == "student"
+        columns = {
+            "network": pa.array((first + net).astype(np.int32)),
+            "epoch": pa.array(np.asarray(looks, np.int32)[look]),
+            "layer": pa.array(np.zeros(len(node), np.int16)),
+            "role": pa.array([role] * len(node)),
+            "student": pa.array(node.astype(np.int32)) if student else pa.nulls(len(node), pa.int32()),
+            "teacher": pa.array((of["assignment"][there] if student else node).astype(np.int32)),
+            "angle": pa.array(of["angles"][there]) if student else none,
+            "norm": pa.array(np.sqrt(of["squares"][there])) if student else none,
+            "count": none.cast(pa.int32()) if student else pa.array(of["counts"][there].astype(np.int32)),
+            "mass": none if student else pa.array(of["mass"][there]),
+        }
+        for name in ("average", "gap"):
+            vectors = pa.nulls(len(node), pa.list_(pa.float64())) if student else pa.array(list(of[f"{name}s"][there]))
+            columns[name] = vectors
+        for name, column in columns.items():
+            rows.setdefault(name, []).append(column)
+    return {name: pa.concat_arrays(parts) for name, parts in rows.items()}
 
 
 def neurons(
@@ -182,7 +222,7 @@ def tables(
     parameters: Mapping[str, Any],
     looks: Sequence[int],
     values: Mapping[str, np.ndarray],
-    nodes: Mapping[str, np.ndarray] | None = None,
+    nodes: Mapping[str, Any] | None = None,
 ) -> Tables:
     """A piece's rows: of parameters one a network, or one for all; values are [look, net].
 

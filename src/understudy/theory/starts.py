@@ -17,6 +17,7 @@ from understudy._random import Stream, normal, uniform
 from understudy.nets import Layer, Population
 from understudy.theory._gaussian_pairs import angles, same_inputs, units
 from understudy.theory.gaussian import kernel
+from understudy.theory.local_setting import as_teachers
 
 _PARALLEL = 1e-6
 """Angle, up to sign, within which two teacher neurons count as parallel: numbers of float32 are no closer."""
@@ -74,17 +75,16 @@ def teacher_nodes(network: Population) -> Float[Tensor, "net teacher in"]:
         raise UserError(f"the teacher is {sizes}; allowed are two fully connected layers, one output, no BatchNorm")
     if network.slope != -1:
         raise UserError(f"the teacher's activation has slope {network.slope:g} below zero; allowed is −1, which is |·|")
-    lower, upper = network.layers
     if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
         raise UserError("the teacher has biases; allowed is one without, or whose biases are all 0")
-    outputs = upper.weight.double()[:, 0]
+    outputs = network.layers[1].weight[:, 0]
     if (outputs < 0).any():
         net, node = (outputs < 0).nonzero()[0].tolist()
         raise UserError(
             f"the output weight of teacher neuron {node} is {float(outputs[net, node]):.3g}; allowed are numbers above "
             "0: S4 is of sums of |·|, not of differences"
         )
-    nodes = outputs.unsqueeze(-1) * lower.weight.double()
+    nodes = as_teachers(network)
     check_teachers(nodes)
     return nodes
 
