@@ -259,3 +259,19 @@ def test_lines_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match=r"--separation: 6 lines in 2 dimensions cannot all be 0\.6 apart"):
         perform(LocalRate(r=(6,), d=(2,), separation=(0.6,)), tmp_path, Said())
     assert not list(tmp_path.iterdir())
+
+
+def test_flow_is_what_descent_is_in_the_limit_of_small_rates():
+    small = {"seeds": 2, "r": (2,), "d": (3,), "multiple": (2,), "steps": 200, "batch": (1,), "batch_steps": 1}
+    same = {"separation": (0.5,), "w_min": (1.0,), "w_max": (1.0,)}
+    ends = {}
+    for by, rate, steps in (("flow", 0.05, 200), ("descent", 0.05, 200), ("descent", 0.005, 2_000)):
+        study = LocalRate(**(small | same | {"by": by, "rate": rate, "steps": steps}))
+        made = [make() for name, make in study.pieces().items() if "mini" not in name]
+        rows = pa.concat_tables([part["metrics"] for part in made]).to_pylist()
+        last = sorted((r["network"], r["value"]) for r in rows if r["metric"] == "loss" and r["epoch"] == steps)
+        ends[by, rate] = np.array([value for _, value in last])
+        assert len(last) == 2
+    flowed, coarse, fine = ends.values()
+    assert flowed == pytest.approx(fine, rel=5e-3)
+    assert np.abs(fine / flowed - 1).max() < np.abs(coarse / flowed - 1).max() / 5

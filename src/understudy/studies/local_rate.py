@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from understudy._errors import UserError
 from understudy.studies.on_population import (
@@ -82,6 +82,9 @@ class LocalRate(OnOwnTeacher):
     """Greatest lengths, one for each of --w-min."""
     angle: float = 0.3
     """Angle of every student neuron with its teacher neuron at the start, in radians."""
+    by: Literal["descent", "flow"] = "descent"
+    """Gradient descent, or gradient flow by an adaptive integrator: after the time that as many steps of --rate have.
+    Mini-batches descend in either case."""
     rate: float = 0.05
     """Learning rate η; above the bound of theorem 4 there is a warning."""
     steps: int = 10_000
@@ -180,11 +183,14 @@ class LocalRate(OnOwnTeacher):
         return (above_bound(self.rate, bound),) if self.rate > bound else ()
 
     def parts(self) -> Iterator[Part]:
+        together = 1 if self.by == "flow" else self.seeds
         for setting in self.settings():
             for multiple in self.multiple:
-                yield Part(
-                    f"{setting}: m = {multiple * setting.r}", self.seeds, partial(self._exact, setting, multiple)
-                )
+                for first in range(0, self.seeds, together):
+                    seeds = self._seeds[first : first + together]
+                    which = f", seed {seeds[0]}" if self.by == "flow" else ""
+                    name = f"{setting}: m = {multiple * setting.r}{which}"
+                    yield Part(name, len(seeds), partial(self._exact, setting, multiple, seeds))
         for batch in (0, *self.batch):
             block = max(1, int(_WORK / self.batch_steps / (1 + batch / _SAMPLES)))
             for first in range(0, self.seeds, block):
@@ -192,16 +198,19 @@ class LocalRate(OnOwnTeacher):
                 name = f"mini-batches of {batch}" if batch else "without mini-batches"
                 yield Part(f"{name}, seeds {seeds[0]} to {seeds[-1]}", len(seeds), partial(self._batch, batch, seeds))
 
-    def _exact(self, setting: Setting, multiple: int, first: int) -> Tables:
-        from understudy.theory.descent import descend
+    def _exact(self, setting: Setting, multiple: int, seeds: range, first: int) -> Tables:
+        from understudy.theory.descent import descend, flow
         from understudy.theory.starts import near
 
-        teachers = self.teachers(setting)
-        students = near(teachers, multiple * setting.r, self.angle, self._seeds).students
-        path = descend(students, teachers, self.rate, self.steps, self.looks)
+        teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
+        students = near(teachers, multiple * setting.r, self.angle, seeds).students
+        if self.by == "flow":
+            path = flow(students, teachers, [self.rate * look for look in self.looks])
+        else:
+            path = descend(students, teachers, self.rate, self.steps, self.looks)
         swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
         found = measured(path, teachers, self.rate)
-        return tables(first, self._seeds, swept, self.looks, found.values, geometry(first, self.looks, found))
+        return tables(first, seeds, swept, self.looks, found.values, geometry(first, self.looks, found))
 
     def _batch(self, batch: int, seeds: range, first: int) -> Tables:
         from understudy.theory.descent import descend

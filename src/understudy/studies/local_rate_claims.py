@@ -150,7 +150,7 @@ def lemma(run: Run, name: str, constant: float = 1.0) -> Lemma:
 
 def claims(study: LocalRate, run: Run) -> list[Claim]:
     """Decided where the run has the claims' settings, on drawn teachers."""
-    if study.teacher or study.rate != 0.05 or study.seeds < SEEDS or study.steps < TO:
+    if study.teacher or study.by != "descent" or study.rate != 0.05 or study.seeds < SEEDS or study.steps < TO:
         return []
     found: list[Claim] = []
     wide = set(study.multiple) >= set(MULTIPLES)

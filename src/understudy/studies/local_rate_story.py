@@ -51,8 +51,8 @@ def story(study: LocalRate, run: Run) -> Story:
         Figure(
             "loss",
             "The loss falls faster than 1/t, however many students there are",
-            f"Gradient descent on the exact loss, every student begun {study.angle:g} rad from its teacher neuron. As "
-            "many students as teacher neurons converge linearly; more by a power law, steeper than the dotted 1/t.",
+            f"Gradient {study.by} on the exact loss, every student begun {study.angle:g} rad from its teacher neuron. "
+            "As many students as teacher neurons converge linearly; more by a power law, steeper than the dotted 1/t.",
             "S4 theorem 4",
             _losses(study, run, shown),
         ),
@@ -123,7 +123,7 @@ def _fell(study: LocalRate, run: Run) -> str:
     more = [m for m in study.multiple if m > 1] or list(study.multiple)
     steps = f"between steps {start:,} and {end:,}"
     if start not in study.looks or end not in study.looks:
-        return f"Descent of {study.steps:,} steps near {counted(r, 'teacher neuron')} in {d} dimensions"
+        return f"{study.by.capitalize()} of {study.steps:,} steps near {counted(r, 'teacher neuron')} in {d} dimensions"
     found = [slopes(run, exact(run, r=r, d=d, w_min=least, w_max=most, multiple=m), start, end) for m in more]
     each = ", ".join(
         f"{style.signed(round(float(np.median(f)), 2))} for {m}×" for f, m in zip(found, more, strict=True)
