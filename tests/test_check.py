@@ -307,7 +307,7 @@ def test_runs_that_cannot_be_checked_are_refused(tiny, said, tmp_path):
     shutil.copytree(tiny[1], tmp_path / "run")
     config = tmp_path / "run" / "config.toml"
     config.write_text(config.read_text().replace('"two-layer"', '"dynamics"'))
-    assert "run: dynamics trains no students" in said("run", status=2)
+    assert "run: dynamics trains no students on samples" in said("run", status=2)
     config.write_text(config.read_text().replace('"dynamics"', '"of-tomorrow"'))
     assert "run: is of study of-tomorrow, which this understudy does not have" in said("run", status=2)
 

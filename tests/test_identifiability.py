@@ -24,6 +24,7 @@ from understudy.theory import gaussian
 from understudy.theory import gaussian_trials as trials
 from understudy.theory import identifiability as theory
 from understudy.theory.descent import descend
+from understudy.theory.local_geometry import separation
 
 F = torch.float64
 seeds = st.integers(1, 10**6)
@@ -154,11 +155,11 @@ def test_students_that_match_nobody_by_hand():
 def test_opposites_have_no_loss_whatever_the_teacher_that_sums_to_zero(seed, nodes, dim):
     teachers = theory.zero_sum(nodes, dim, [seed], 0.2)
     torch.testing.assert_close(teachers.sum(1), torch.zeros(1, dim, dtype=F))
-    assert theory.separated(teachers) >= 0.2
+    assert separation(teachers) >= 0.2
     students = theory.opposite(teachers)
     assert gaussian.loss(students, teachers, 0.0) < 1e-28
     assert gaussian.loss_and_gradient(students, teachers, 0.0)[1].abs().max() < 1e-14
-    assert (theory.apart(students, teachers).direction >= theory.separated(teachers) - 1e-12).all()
+    assert (theory.apart(students, teachers).direction >= separation(teachers) - 1e-12).all()
     # Were the sum not zero, the loss would be that of a line: ½ ‖Σ w*‖², since f − f* = −Σ w*ᵀx.
     more = torch.cat([teachers[:, :-1], 1.5 * teachers[:, -1:]], 1)
     wanted = more.sum(1).square().sum() / 2
@@ -176,19 +177,6 @@ def test_a_relu_teacher_is_a_line_and_a_teacher_of_absolute_values(seed):
 
 def _generator(seed):
     return torch.Generator().manual_seed(seed)
-
-
-@given(seeds)
-def test_the_best_linear_term_leaves_a_quarter_of_the_loss_of_absolute_values(seed):
-    """½ E (βᵀx + f − f*)² = ½ ‖β + ½(Σ‖w‖w − Σw*)‖² + ¼ L: least at β, by S4 A.1, where ¼ L is left."""
-    students, teachers = (part[0] for part in trials.problem(5, 3, 4, [seed]))
-    beta = theory.linear_term(students, teachers)
-    x = torch.randn(20_000, 4, dtype=F, generator=_generator(seed))
-    gap = (x @ students.T).clamp_min(0) @ students.norm(dim=1) - (x @ teachers.T).clamp_min(0).sum(1)
-    squares = (gap + x @ beta).square() / 2
-    wanted = gaussian.loss(students, teachers) / 4
-    assert abs(squares.mean() - wanted) < 5 * squares.std() / len(x) ** 0.5
-    assert ((gap + x @ beta).unsqueeze(1) * x).mean(0).abs().max() < 0.1 * gap.std()
 
 
 def test_descent_with_relu_keeps_to_the_wrong_way_and_without_the_line_it_does_not_matter():
@@ -217,10 +205,10 @@ def test_a_fan_has_its_spacing_and_two_nodes_the_closed_form():
     """λ_min = 2/π (Δ − sin Δ), about Δ³/3π."""
     for spacing in (0.01, 0.3, 1.5):
         pair = theory.fan(2, spacing)
-        assert theory.separated(pair).item() == pytest.approx(spacing, rel=1e-12)
+        assert separation(pair).item() == pytest.approx(spacing, rel=1e-12)
         least = gaussian.least_eigenvalue(pair).item()
         assert least == pytest.approx(2 / math.pi * (spacing - math.sin(spacing)), rel=1e-8)
-    assert theory.separated(theory.fan(6, math.pi / 6)).item() == pytest.approx(math.pi / 6, rel=1e-12)
+    assert separation(theory.fan(6, math.pi / 6)).item() == pytest.approx(math.pi / 6, rel=1e-12)
 
 
 def test_what_cannot_sum_to_zero_is_refused():
@@ -250,6 +238,18 @@ FULL = {"seeds": 100, "samples": 50_000, "digits": 60, "descents": 20, "steps": 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return perform(SMALL, tmp_path_factory.mktemp("identifiability"), Said())
+
+
+def _with(run, folder, metric, which, by):
+    """The same run with other values of one metric, of some networks."""
+    for path in run.folder.iterdir():
+        if path.is_file():
+            (folder / path.name).write_bytes(path.read_bytes())
+    made, rows = Run(folder), run.metrics
+    value, name, network = (rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "network"))
+    wrong = np.where((name == metric) & np.isin(network, which), by(value), value)
+    made.__dict__["metrics"] = rows.set_column(rows.column_names.index("value"), "value", pa.array(wrong))
+    return made
 
 
 def _as_if(**options):
@@ -330,15 +330,51 @@ def test_the_claims_are_those_of_the_catalogue(run):
     ],
 )
 def test_values_outside_the_bounds_decide_against_a_claim(run, tmp_path, metric, where, by, failing):
-    for path in run.folder.iterdir():
-        if path.is_file():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    made, rows = Run(tmp_path), run.metrics
-    value, name, network = (rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "network"))
-    wrong = np.where((name == metric) & np.isin(network, part(run, where)), by(value), value)
-    made.__dict__["metrics"] = rows.set_column(rows.column_names.index("value"), "value", pa.array(wrong))
+    made = _with(run, tmp_path, metric, part(run, where), by)
     against = [(claim.id, claim.part) for claim in claims(_as_if(), made) if not claim.holds]
     assert against == [failing]
+
+
+@pytest.mark.parametrize(("angle", "holds"), [(0.011, True), (0.009, False)])
+def test_a_relu_student_that_descent_brings_to_a_teacher_node_decides_against_claim_1(run, tmp_path, angle, holds):
+    one = part(run, "descent", start="opposite", linear=False)[:1]
+    found = claims(_as_if(), _with(run, tmp_path, "nearest", one, lambda v: 0 * v + angle))
+    assert {(claim.id, claim.part): claim.holds for claim in found}["Z11", "ReLU"] is holds
+
+
+def test_claim_1_is_decided_at_its_own_rate(run):
+    assert "Z11" not in {claim.id for claim in claims(_as_if(rate=0.01), run)}
+
+
+def test_a_rate_above_the_bound_is_warned_of_and_what_diverges_is_counted(tmp_path, capsys):
+    assert Identifiability().cautions() == Identifiability.quick().cautions() == ()
+    study = Identifiability(**(SMALL.options() | {"rate": 5.0, "steps": 50}))
+    run = perform(study, tmp_path, Said())
+    assert "warning: --rate: 5 is above 0." in capsys.readouterr().err
+    story = study.story(run)
+    assert story.headline.startswith(
+        "All 2 networks of ReLU students begun near the opposite of teacher nodes diverged;"
+    )
+    assert "8 of 8 descents diverged." in story.headline
+    assert "Warning: --rate: 5 is above" in story.headline
+    assert "nan" not in story.headline and "–" not in story.headline
+    assert "Without loss" not in story.figures[1].title
+    for figure in story.figures:
+        figure.kind.paper()
+        figure.kind.page()
+
+
+def test_where_some_diverge_the_others_are_told_of(run, tmp_path):
+    one = part(run, "descent", start="opposite", linear=False)[:1]
+    headline = SMALL.story(_with(run, tmp_path, "loss", one, lambda v: v * np.nan)).headline
+    assert headline.startswith("ReLU students reach a loss of ")
+    assert " 1 of 8 descents diverged." in headline
+
+
+def test_teachers_that_cannot_be_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match="--teacher-nodes 20 with --dim 2: no 20 nodes of 2 inputs that sum to zero"):
+        perform(Identifiability(**(SMALL.options() | {"teacher_nodes": (20,), "dim": (2,)})), tmp_path, Said())
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

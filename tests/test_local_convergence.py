@@ -16,7 +16,7 @@ from understudy.nets import Layer, Population, save
 from understudy.theory import check, closed_form, results
 from understudy.theory.descent import descend
 from understudy.theory.local_geometry import LocalGeometry
-from understudy.theory.local_setting import as_students, as_teachers, moments
+from understudy.theory.local_setting import Setting, as_students, as_teachers, moments
 from understudy.theory.starts import near, random_teachers, student_network
 
 F = torch.float64
@@ -95,6 +95,33 @@ def test_moments_by_hand():
     """±1 in one dimension: width 1, no mean, variance 1, and a fourth moment of 1 where 3 ± √96/√N is expected."""
     found = moments(torch.tensor([[1.0], [-1.0]] * 50, dtype=F))
     assert found == pytest.approx((1.0, 0.0, 0.0, 2 * math.sqrt(100 / 96)))
+
+
+def test_fourth_moments_of_two_inputs_by_hand():
+    """One of two is ±√2 and the other 0: z⁴ is 2 for 3 ± √96/√N on average, z²z'² 0 for 1 ± √8/√N, which is more."""
+    root = math.sqrt(2)
+    found = moments(torch.tensor([[root, 0.0], [-root, 0.0], [0.0, root], [0.0, -root]] * 25, dtype=F))
+    assert found == pytest.approx((1.0, 0.0, 0.0, math.sqrt(100 / 8)))
+
+
+def test_one_input_of_twenty_that_is_not_normal_is_found():
+    """±1 for a normal of the same width: 2 √(N/96) off by itself, and only 0.1 √(20 N/96) among all."""
+    x = normal(1, 5_000, 20)
+    x[:, 7] = x[:, 7].sign()
+    found = moments(x)
+    assert found.fourth == pytest.approx(2 * math.sqrt(5_000 / 96), rel=0.05)
+    assert not found.normal
+    assert max(found.mean, found.covariance) < 5
+
+
+def test_kappa_by_hand():
+    """Lengths 1 and 3 of teacher nodes, students along them with ‖w‖² = 1.2 and 3: R = 0.2 |x₁|, L = 0.02."""
+    teacher = _network(torch.tensor([[1.0, 0.0], [0.0, 3.0]], dtype=F), torch.ones(2, dtype=F))
+    student = _network(torch.tensor([[1.2, 0.0], [0.0, 3.0]], dtype=F), torch.ones(2, dtype=F))
+    found = Setting(teacher, student, normal(1, 50, 2))
+    assert found.loss == pytest.approx(0.02)
+    mass = 4 + math.sqrt(math.pi * 0.02)
+    assert found.kappa == pytest.approx(1 / math.sqrt(2 * mass + 4 * 4))
 
 
 def test_the_closed_form_is_what_samples_give():

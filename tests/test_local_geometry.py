@@ -146,6 +146,30 @@ def test_one_student_along_its_teacher_node_by_hand():
     assert float(found.least_eigenvalue) == pytest.approx(1.0)
 
 
+def test_right_sides_by_hand():
+    """Lengths 1 and 3 at a right angle; students along them with ‖w‖² = 1.2 and 3: R = 0.2 |x₁|, L = 0.02."""
+    teachers = _rows([1.0, 0.0], [0.0, 3.0])[None]
+    students = _rows([math.sqrt(1.2), 0.0], [0.0, -math.sqrt(3)])[None]
+    found = local_geometry(students, teachers)
+    assert float(found.loss) == pytest.approx(0.02)
+    both = {name: (float(side.left), float(side.right)) for name, side in sides(found, teachers).items()}
+    assert both["lemma 9"] == pytest.approx((0.2, 2**2.75 * 3**0.25 * (math.pi / 2) ** -1.5 * 0.02**0.375))
+    assert both["lemma 8"] == pytest.approx((0.0, 2 * 3 * 0.02 ** (1 / 3)), abs=1e-7)
+    assert both["lemma 10"] == pytest.approx(((math.pi / 4) ** 3 * 0.04, 0.04))
+    assert both["lemma 11"] == pytest.approx((0.0, 2**2.5 * 3**0.5 * 0.02**0.75), abs=1e-12)
+    assert both["lemma 13"][1] == pytest.approx(216)
+    assert both["lemma C.3"] == pytest.approx((4.2, 6))
+    assert both["lemma C.4"] == pytest.approx((0.0, 0.02**0.5), abs=1e-12)
+
+
+def test_an_angle_may_be_given_as_a_number_or_one_a_network():
+    students, teachers = _claim_2(0.1)
+    for within, inside in ((0.05, 0), (0.2, 2), (torch.tensor([0.2]), 2)):
+        found = local_geometry(students, teachers, within)
+        assert (found.within.dtype, found.within.device) == (found.loss.dtype, found.loss.device)
+        assert found.counts.tolist() == [[inside]]
+
+
 def test_what_simulation_says():
     """R is R₁ + R₂ at every input; their squares, and the mean that lemma 7 is about, within 5 standard errors."""
     students, teachers = (part[0] for part in _drawn(3, 1, 3, 7, 4, 1))

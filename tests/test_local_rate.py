@@ -1,6 +1,8 @@
 """The study of descent near teachers: what it finds, and what it takes to decide its claims."""
 
+import dataclasses
 import math
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +20,7 @@ from understudy.studies import STUDIES
 from understudy.studies.local_rate import LocalRate, Setting
 from understudy.studies.local_rate_claims import (
     LEMMAS,
+    RIGHT,
     at,
     batched,
     below,
@@ -30,6 +33,7 @@ from understudy.studies.local_rate_claims import (
     lojasiewicz,
     slopes,
 )
+from understudy.studies.local_rate_story import _losses
 from understudy.studies.perform import perform
 from understudy.theory.gaussian import loss_and_gradient
 from understudy.theory.starts import near
@@ -51,6 +55,7 @@ def decided(monkeypatch, run):
     """The claims of the small run, as if it were large enough."""
     monkeypatch.setattr("understudy.studies.local_rate_claims.MULTIPLES", SMALL.multiple)
     monkeypatch.setattr("understudy.studies.local_rate_claims.SEEDS", SMALL.seeds)
+    monkeypatch.setattr("understudy.studies.local_rate_claims.BATCH_STEPS", SMALL.batch_steps)
     return lambda on=run: {(claim.id, claim.part): claim for claim in claims(SMALL, on)}
 
 
@@ -116,7 +121,6 @@ def test_the_threshold_is_that_of_lemma_8(run):
     clear = there & (np.abs(within[networks] / delta[networks] - 1) > 1e-6)
     assert (where[networks] == ((within <= delta) & (loss > 1e-20))[networks])[clear].all()
     assert where[networks].any(1).all()
-    assert not where[batched(run, 1)].any()
 
 
 def test_the_gradient_is_large_and_pl_fails_for_two_students_of_one_teacher(run):
@@ -150,7 +154,10 @@ def test_mini_batches_are_the_same_however_the_work_is_cut(monkeypatch):
 
     one, whole = found(1), found(10**9)
     assert one["network"].to_pylist() == whole["network"].to_pylist()
-    assert one["value"].to_pylist() == whole["value"].to_pylist()
+    loss = pc.equal(one["metric"], "loss")
+    assert one.filter(loss)["value"].to_pylist() == whole.filter(loss)["value"].to_pylist()
+    # What is measured besides sums over whole looks, of one network or of several.
+    assert one["value"].to_pylist() == pytest.approx(whole["value"].to_pylist(), rel=1e-6, abs=1e-12)
 
 
 def test_the_story_has_its_figures_and_numbers(run):
@@ -206,7 +213,114 @@ def test_values_outside_the_bounds_decide_against_a_claim(run, decided, tmp_path
 def test_an_end_loss_that_is_another_decides_against_z10(run, decided, tmp_path):
     wrong = decided(_with(run, tmp_path, "loss", batched(run, 64), lambda v: 9 * v))
     assert not wrong["Z10", "end loss"].holds
-    assert not wrong["Z10", "distance by batch"].holds
+    assert not wrong["Z10", "floor"].beside[0].holds
+
+
+def test_without_a_floor_that_it_falls_is_not_held(run, decided):
+    claim = decided()["Z10", "floor"]
+    assert not claim.holds
+    assert claim.measured.startswith("no floor: ")
+    assert max(claim.values) < claim.low
+    (distance,) = claim.beside
+    assert distance.holds
+    assert distance.where.startswith("how far the end loss is from that of descent on the exact loss")
+
+
+@pytest.mark.parametrize(("floors", "holds"), [((1e-2, 1e-4), True), ((1e-4, 1e-2), False)])
+def test_floors_that_fall_with_the_batch_hold(run, decided, tmp_path, floors, holds):
+    made = run
+    for batch, floor in zip(SMALL.batch, floors, strict=True):
+        made = _with(made, tmp_path, "loss", batched(run, batch), lambda v, floor=floor: 0 * v + floor)
+    claim = decided(made)["Z10", "floor"]
+    assert claim.holds is holds
+    assert claim.measured.startswith("a floor at 2 of 2 batches; ")
+
+
+def test_a_loss_that_rises_is_no_floor(run, decided, tmp_path):
+    flat = _with(run, tmp_path, "loss", batched(run, 64), lambda v: 0 * v + 1e-9)
+    claim = decided(_with(flat, tmp_path, "loss", batched(run, 1), lambda v: 1 / v))["Z10", "floor"]
+    assert not claim.holds
+    assert claim.measured.startswith("a floor at 1 of 2 batches; ")
+
+
+def test_claims_are_decided_at_their_own_angle_and_length(run, decided, monkeypatch):
+    every = decided()
+    for option in ({"angle": 0.2}, {"rate": 0.04}, {"by": "flow"}):
+        assert claims(dataclasses.replace(SMALL, **option), run) == []
+    monkeypatch.setattr("understudy.studies.local_rate_claims.BATCH_STEPS", SMALL.batch_steps + 1)
+    assert set(decided()) == {key for key in every if key[0] != "Z10"}
+    assert LocalRate().batch_steps == 2_000
+
+
+def test_an_end_loss_of_rounding_is_told_where_it_is(run, decided, tmp_path):
+    some = exact(run, r=3, multiple=1, w_max=1.0)
+    assert "the end loss rounding in 2 of 2 runs" in decided()["Z2", ""].measured.split(";")[0]
+    one = decided(_with(run, tmp_path, "loss", some[:1], lambda v: 0 * v + 1e-3))["Z2", ""].measured
+    assert "the end loss rounding in 1 of 2 runs" in one.split(";")[0]
+    left = decided(_with(run, tmp_path, "loss", some, lambda v: 0 * v + 1e-3))["Z2", ""].measured
+    assert "rounding" not in left.split(";")[0]
+
+
+@pytest.mark.parametrize("name", list(LEMMAS))
+def test_the_statement_of_a_lemma_has_its_right_side(run, decided, name):
+    """Its words, read as a formula, are what was computed."""
+    statement = decided()["Z8", name].statement
+    assert f"at most C {RIGHT[name]}, along" in statement
+    assert "less 0.05, a slack of ours" in statement
+    columns = {"r": "r", "w_max": "longest", "w_min": "shortest", "Δ": "delta"}
+    networks, value = exact(run), 1.0
+    for factor in RIGHT[name].split():
+        base, _, power = factor.partition("^")
+        of = run.series("loss") if base == "L" else run.column(columns[base])[:, None]
+        value = value * of[networks] ** float(Fraction(power.strip("()").replace("−", "-") or 1))
+    wanted = run.series(f"{name} right")[networks]
+    there = np.isfinite(wanted)
+    assert np.broadcast_to(value, wanted.shape)[there] == pytest.approx(wanted[there], rel=1e-9)
+
+
+def test_titles_say_what_the_losses_do(run, tmp_path):
+    def told(by, where):
+        story = SMALL.story(_with(run, tmp_path, "loss", where, by))
+        return story.headline, story.figures[0].title
+
+    shown = exact(run, r=3, w_max=1.0)
+    assert SMALL.story(run).figures[0].title == "The loss falls faster than 1/t, however many students there are"
+    headline, title = told(lambda v: 1 / v, shown)
+    assert headline.startswith("Between steps 1,000 and 3,000 the loss rises with a log-log slope of ")
+    assert title == "The loss does not fall in 4 of 4 runs"
+    headline, title = told(lambda v: np.abs(v) ** 0.3, exact(run, r=3, multiple=2, w_max=1.0))
+    assert "the loss falls with" in headline
+    assert title == "The loss falls, but not faster than 1/t in 2 of 4 runs"
+
+
+def test_figures_without_a_look_below_the_threshold_are_left_out(run, tmp_path):
+    def story(where):
+        found = SMALL.story(_with(run, tmp_path, "lemma 8 right", where, lambda v: v + 100))
+        for figure in found.figures:
+            figure.kind.paper()
+            figure.kind.page()
+        return found
+
+    nowhere = story(range(run.networks.num_rows))
+    assert [figure.name for figure in nowhere.figures] == ["loss", "batches"]
+    assert "no look was below the threshold" in nowhere.headline
+    one = {figure.name: figure.kind for figure in story(exact(run, r=3)).figures}
+    assert [panel.title for panel in one["ratio"].panels] == [panel.title for panel in one["pl"].panels] == ["r = 1"]
+
+
+def test_titles_claim_only_what_was_seen(run, tmp_path):
+    def titles(metric, by, where):
+        found = SMALL.story(_with(run, tmp_path, metric, where, by))
+        return {figure.name: figure.title for figure in found.figures}
+
+    assert titles("ratio", lambda v: v, [])["ratio"] == "The gradient is no smaller than the loss allows"
+    assert titles("ratio", lambda v: v / 1e4, exact(run, r=3))["ratio"] == "The gradient beside the loss"
+    assert "fails" in titles("ratio", lambda v: v, [])["pl"]
+    assert "fails" not in titles("squared_ratio", lambda v: 0 * v + 1, exact(run, r=3, multiple=2))["pl"]
+    alike = titles("loss", lambda v: 0 * v + 1, [*batched(run, 0), *batched(run, 1)])["batches"]
+    assert alike.startswith("Small mini-batches do as well")
+    apart = titles("loss", lambda v: 9 * v, batched(run, 1))["batches"]
+    assert apart == "Mini-batches beside the exact loss"
 
 
 def test_a_rate_above_the_bound_is_warned_of_and_goes_on(tmp_path, capsys):
@@ -231,6 +345,14 @@ def test_a_teacher_of_ones_own_is_studied_from_every_seed(tmp_path):
     first = made[1]["metrics"].filter((pc.field("metric") == "loss") & (pc.field("epoch") == 0))
     assert len(set(first["value"].to_pylist())) == 3
     assert claims(study, None) == []
+
+
+def test_the_angle_of_a_teacher_of_ones_own_is_no_bound(run):
+    own = dataclasses.replace(SMALL, teacher="mine.safetensors")
+    setting = next(s for s in SMALL.settings() if s.r == 3)
+    (drawn,), (mine,) = (_losses(study, run, [setting]).panels for study in (SMALL, own))
+    assert "Δ ≥ 0.5" in drawn.title
+    assert "Δ = 0.5" in mine.title
 
 
 @pytest.mark.parametrize(

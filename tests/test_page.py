@@ -547,6 +547,23 @@ def test_a_page_without_figures_rows_or_claims(browser: Any, tmp_path: Path) -> 
     assert page.complaints() == []
 
 
+@pytest.mark.parametrize(
+    ("points", "rows", "said"),
+    [
+        (True, True, "Click a point, or a row of the table, to mark"),
+        (True, False, "Click a point to mark"),
+        (False, True, "Click a row of the table to mark"),
+        (False, False, None),
+    ],
+)
+def test_only_what_is_there_is_to_be_clicked_on(points: bool, rows: bool, said: str | None) -> None:
+    trace: dict[str, Any] = {"type": "scatter", "x": [1], "y": [1]} | ({"customdata": [[0, -1, -1]]} if points else {})
+    story = Story("Points.", (), (Figure("f", "F", "", "", Given({"data": [trace], "layout": {}})),))
+    made = page_module.page(**inputs(story=story, table=who_learned_whom() if rows else pa.table({}), files=[]))
+    found = re.findall(r'<p class="lead screen">(.*?) its network in every figure', made.decode())
+    assert found == ([] if said is None else [said])
+
+
 def test_the_same_inputs_give_the_same_bytes(written: Path, tmp_path: Path) -> None:
     write_page(tmp_path / "report.html", **inputs())
     assert (tmp_path / "report.html").read_bytes() == written.read_bytes()

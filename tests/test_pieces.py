@@ -8,9 +8,12 @@ from typing import ClassVar, Self
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 
+from understudy._errors import UserError
 from understudy.report.figures.lines import Lines, Panel, Series
 from understudy.report.story import Figure, Story
+from understudy.studies.on_population import ends
 from understudy.studies.perform import perform
 from understudy.studies.study import Study
 
@@ -110,3 +113,37 @@ def test_a_finished_run_is_only_read(tmp_path):
     perform(Counting(), tmp_path, Said())
     perform(Counting(), tmp_path, Said())
     assert MADE == ["one", "two", "three"]
+
+
+@dataclass(frozen=True)
+class Keeping(Counting):
+    """Pieces of which the first and the last have networks to keep."""
+
+    name: ClassVar[str] = "keeping"
+
+    def _piece(self, i, name):
+        found = super()._piece(i, name)
+        sizes = {"one": (2, 3), "three": (4, 5)}.get(name)
+        if sizes:
+            teachers = torch.full((1, sizes[0], 2), 1.0 + i, dtype=torch.float64)
+            path = torch.full((2, 1, sizes[1], 2), 10.0 + i, dtype=torch.float64)
+            found["weights"] = ends(path, teachers, [i + 1])
+        return found
+
+
+def test_weights_of_pieces_are_kept_a_group_each_over_a_stop_too(tmp_path, monkeypatch):
+    STOP_AT.append("two")
+    with pytest.raises(KeyboardInterrupt):
+        perform(Keeping(seeds=1), tmp_path, Said())
+    STOP_AT.clear()
+    run = perform(Keeping(seeds=1), tmp_path, Said())
+    teachers, students = run.weights("teacher"), run.weights("end")
+    assert [len(group.layers[0].weight[0]) for group in teachers] == [2, 4]
+    assert [len(group.layers[0].weight[0]) for group in students] == [3, 5]
+    assert [group.seeds.tolist() for group in students] == [[1], [3]]
+    assert students[1].slope == -1
+    assert students[1].layers[0].weight.unique().tolist() == [12.0]
+    assert students[1].layers[1].weight.numpy() == pytest.approx(12 * np.sqrt(2))
+    assert teachers[1].layers[1].weight.unique().tolist() == [1.0]
+    with pytest.raises(UserError, match=r"no weights of epoch\.0; it holds those of end, start, teacher"):
+        run.weights("epoch.0")

@@ -158,6 +158,26 @@ def test_students_that_carry_mass_decide_and_the_others_are_counted():
     assert light_words(made([ends[:2]])) == "none carries less"
 
 
+def test_every_seed_has_to_match():
+    """Of two, one is as near as can be and the other is not."""
+    places, angles = np.ones((2, 1, 2, 2)), np.array([[[0.0, 0.001]], [[0.0, 0.02]]])
+    both = Regime(MEAN_FIELD, np.array([0, 1]), np.ones((2, 1)), places, angles)
+    assert both.ends == pytest.approx([0.001, 0.02])
+    assert not _matched(both).holds
+    assert _matched(both._replace(angles=angles / 10)).holds
+    still, turned = [[[1, 0]], [[1, 0.01]]], [[[1, 0]], [[0, 1]]]
+    one_turned = Regime(LAZY, np.array([0, 1]), np.ones((2, 2)), np.array([still, turned], float), np.zeros((2, 2, 1)))
+    assert not _lazy(one_turned, one_turned).holds
+
+
+@pytest.mark.parametrize(("share", "carries"), [(0.02, True), (0.011, True), (0.009, False)])
+def test_a_hundredth_of_the_mass_counts(share, carries):
+    light = made([[[1, 0], [0, (share / (1 - share)) ** 0.5]]], [[0.0, 0.5]])
+    assert light.shares[0, 0, 1] == pytest.approx(share)
+    assert light.heavy.tolist() == [[True, carries]]
+    assert _matched(light).holds is not carries
+
+
 def test_a_network_that_diverged_fails():
     gone = made([[[1, 0], [0, 1]], [[np.nan] * 2] * 2], [[0, 0], [np.nan, np.nan]])
     assert not _matched(gone).holds

@@ -175,6 +175,16 @@ def test_weights_that_grow_beyond_numbers_are_told_and_nothing_is_written(start,
     assert [path.name for path in tmp_path.iterdir()] == ["teacher.safetensors"]
 
 
+def test_long_students_are_given_a_rate_that_works(start):
+    words = ("--by", "large", "--scale", 100, "--descend", 300)
+    status, _, err = start(*words, "--rate", 0.05)
+    assert status == 2
+    rate = err.strip().rsplit("such as ", 1)[1]
+    status, out, err = start(*words, "--rate", rate)
+    assert (status, err) == (0, "")
+    assert "The loss fell from" in out
+
+
 def test_one_input_is_one_line(start):
     us.save(_network(U[:1, :1], A[:1]), "line.safetensors")
     status, out, _ = start(teacher="line.safetensors")

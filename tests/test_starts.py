@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from understudy._errors import UserError
+from understudy._random import Stream, normal
 from understudy.theory import gaussian
 from understudy.theory._gaussian_pairs import angles, units
+from understudy.theory.descent import descend
 from understudy.theory.starts import (
+    begin,
     check_teachers,
     estimated_span,
     in_subspace,
@@ -23,6 +26,7 @@ from understudy.theory.starts import (
     scaled,
     scattered,
     subspace_angle,
+    tempered,
 )
 
 F = torch.float64
@@ -32,6 +36,11 @@ seeds = st.integers(0, 10**6)
 
 def _tensor(*rows):
     return torch.tensor([rows], dtype=F)
+
+
+def _directions(students, size, seed):
+    """Those of algorithm 1, which are others for every number of students."""
+    return units(normal(seed, Stream.STUDENT, students, students * size).view(students, size))[0]
 
 
 def _apart(vectors):
@@ -77,8 +86,7 @@ def test_lengths_are_those_of_least_squares(seed, r, more, d):
     """Karush, Kuhn and Tucker: no length below zero, no slope below zero, and one of both zero."""
     teachers = random_teachers(min(r, d) if d == 1 else r, d, [seed])
     start = scattered(teachers, r + more, [seed])
-    drawn = scaled(teachers, r + more, 1.0, [seed]).students
-    directions, _ = units(drawn)
+    directions = _directions(r + more, d, seed).unsqueeze(0)
     z = start.students.norm(dim=-1).square()[0]
     torch.testing.assert_close(z.sqrt().unsqueeze(-1) * directions[0], start.students[0])
     slope = gaussian.kernel(directions, directions)[0] @ z - gaussian.kernel(directions, teachers)[0].sum(-1)
@@ -114,7 +122,7 @@ def test_least_squares_on_samples_come_to_the_exact_ones():
     teachers = random_teachers(3, 4, [1], separation=0.5)
     start = scattered(teachers, 12, [1])
     z = start.students.norm(dim=-1).square()[0].numpy()
-    directions = units(scaled(teachers, 12, 1.0, [1]).students)[0][0].numpy()
+    directions = _directions(12, 4, 1).numpy()
     gaps = []
     for samples in (1_000, 100_000):
         each = []
@@ -130,6 +138,7 @@ def test_directions_that_repeat_are_told_and_fitted_all_the_same():
     """With one input all directions are one line: the Gram matrix has rank 1."""
     start = scattered(_tensor([3.0]), 5, [1])
     assert float(start.students.square().sum()) == pytest.approx(3)
+    assert start.singular == (4,)
     assert start.said[0] == (
         "the Gram matrix of the 5 directions is singular: 4 of its dimensions say nothing, and were left out of the "
         "least squares"
@@ -162,7 +171,7 @@ def test_hundreds_of_students_are_fitted():
     start = scattered(teachers, 600, [1])
     assert "is singular" in start.said[0]
     assert float(gaussian.loss(start.students, teachers)) < 1e-6
-    directions, _ = units(scaled(teachers, 600, 1.0, [1]).students[0])
+    directions = _directions(600, 2, 1)
     z = start.students[0].square().sum(-1)
     slope = gaussian.kernel(directions, directions) @ z - gaussian.kernel(directions, teachers[0]).sum(-1)
     assert float(slope.min()) > -1e-9
@@ -313,3 +322,37 @@ def test_random_teachers_are_separated(seed, case):
 def test_what_cannot_start_is_said(call, words):
     with pytest.raises(UserError, match=words):
         call()
+
+
+# Starts by name.
+
+
+def test_starts_by_name_are_those_of_theory():
+    teachers = random_teachers(2, 4, [1, 2], 0.5)
+    assert torch.equal(begin("scattered", teachers, 9, [1, 2], 1, 1.0).students, scattered(teachers, 9, [1, 2])[0])
+    found = begin("subspace", teachers, 9, [1, 2], 5_000, 1.0).students
+    assert torch.equal(found, in_subspace(teachers, 9, 5_000, [1, 2])[0])
+
+
+def test_normal_starts_have_the_mass_that_is_asked_for():
+    """Σ ‖w‖² = mass Σ ‖w*‖, on average."""
+    teachers = 3 * random_teachers(2, 4, range(10), 0.5)
+    for by, mass in (("small", 0.01), ("large", 20.0)):
+        found = begin(by, teachers, 150, range(10), 1, mass).students
+        assert found.square().sum((1, 2)).mean().item() == pytest.approx(mass * 6, rel=0.05)
+
+
+def test_rates_are_smaller_by_as_much_as_there_is_too_much_mass():
+    teachers = torch.eye(2, dtype=F).unsqueeze(0)
+    students = torch.tensor([[[2.0, 0.0], [0.0, 2.0]], [[0.1, 0.0], [0.0, 0.1]], [[1.0, 0.0], [0.0, 1.0]]], dtype=F)
+    # Σ ‖w‖² is 8, 0.02 and 2; Σ ‖w*‖ is 2.
+    assert tempered(0.1, students, teachers.expand(3, 2, 2)).tolist() == pytest.approx([0.025, 0.1, 0.1])
+
+
+def test_large_starts_go_down_at_the_smaller_rate_and_diverge_at_the_given_one():
+    teachers = random_teachers(2, 4, [1, 2], 0.5)
+    large = begin("large", teachers, 6, [1, 2], 1, 30.0).students
+    path = descend(large, teachers, tempered(0.1, large, teachers), 100, [0, 100])
+    first, last = gaussian.loss(path, teachers)
+    assert (last < first / 100).all()
+    assert descend(large, teachers, 0.1, 100, [100]).isnan().all()

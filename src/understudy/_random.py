@@ -30,6 +30,8 @@ class Stream(enum.IntEnum):
     DIRECTIONS = 8
     TRIPLES = 9
     SPAN = 10
+    TRANSFER = 11
+    TRANSFER_ACROSS = 12
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -202,17 +202,18 @@ def _descend(options: Start, students: Tensor, teachers: Tensor, nothing: float)
     from understudy.studies.on_population import above_bound, log_looks
     from understudy.theory.descent import descend, rate_bound
     from understudy.theory.gaussian import loss
+    from understudy.theory.starts import tempered
 
     steps, bound = options.descend or 0, float(rate_bound(teachers))
-    longer = float(students.square().sum() / teachers.norm(dim=-1).sum())
-    rate = bound / max(1.0, longer) if options.rate is None else options.rate
+    sure = float(tempered(bound, students, teachers))
+    rate = sure if options.rate is None else options.rate
     if rate > bound:
         print(f"warning: {above_bound(rate, bound)}", file=sys.stderr)
     third = -(-steps // 3)
     looks = sorted({*log_looks(steps), third})
     path = descend(students, teachers, rate, steps, looks, batch=options.batch, seeds=[options.seed])
     lost = path.isnan().flatten(1).any(1)
-    smaller = bound if bound < rate else rate / 10
+    smaller = sure if sure < rate else rate / 10
     if lost.any():
         at = int(lost.nonzero()[0])
         raise UserError(

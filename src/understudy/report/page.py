@@ -71,6 +71,7 @@ def page(
         "files": "\n".join(f"<li>{_link(name, name)}</li>" for name in files),
         "table": _inline(_columns(shown)),
         "table_note": _table_note(shown, table),
+        "lead": _lead(any(panel.marks for panel in panels), bool(table.num_columns)),
         "no_table": "" if table.num_columns else " hidden",
         "css": _asset("page.css"),
         "script": "\n".join(_asset(name) for name in _SCRIPTS),
@@ -98,6 +99,8 @@ class _Panel:
     height: int
     minimum_width: int
     note: str = ""
+    marks: bool = False
+    """A click on a point marks its network."""
 
     @classmethod
     def of(cls, figure: Figure, drawn: Mapping[str, Any]) -> _Panel:
@@ -110,6 +113,7 @@ class _Panel:
             curves=_inline(drawn["networks"]) if drawn.get("networks") else "",
             height=int(layout.get("height") or _DEFAULT_HEIGHT),
             minimum_width=int(meta.get("minWidth", 0)) if isinstance(meta, Mapping) else 0,
+            marks=any(map(_names_networks, drawn.get("data", ()))),
         )
 
     def without_curves(self) -> _Panel:
@@ -148,6 +152,20 @@ def _thinned(table: pa.Table) -> pa.Table:
     kept = max(1, int(len(networks) * _MOST_ROWS / table.num_rows))
     chosen = networks[np.linspace(0, len(networks) - 1, kept).round().astype(int)]
     return table.filter(pc.is_in(table["network"], pa.array(chosen, table["network"].type))).slice(0, _MOST_ROWS)
+
+
+def _names_networks(trace: Mapping[str, Any]) -> bool:
+    """Each point its own, or an image the one it is of."""
+    meta = trace.get("meta")
+    return "customdata" in trace or (isinstance(meta, Mapping) and "network" in meta)
+
+
+def _lead(points: bool, rows: bool) -> str:
+    """What a click does, of what there is to click on."""
+    if not points and not rows:
+        return ""
+    what = "a point, or a row of the table," if points and rows else "a point" if points else "a row of the table"
+    return f'<p class="lead screen">Click {what} to mark its network in every figure. Escape clears.</p>'
 
 
 def _table_note(shown: pa.Table, table: pa.Table) -> str:

@@ -161,7 +161,8 @@ class Run:
         return self._stored("nodes").read(columns, role="pair")
 
     def weights(self, who: str) -> list[Population]:
-        """The populations, a group each, of `teacher` or of the students at `epoch.N` (first, last and kept ones)."""
+        """The populations, a group each, of `teacher` or of the students at `epoch.N` (first, last and kept ones); of
+        studies on exact losses `teacher`, `start` and `end`."""
         from understudy.store.weights import read_weights
 
         return read_weights(self.folder / "weights.safetensors", who)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,20 @@ def read_weights(path: Path, who: str) -> list[Population]:
                 )
             )
         if not populations:
-            kept = sorted({name.rsplit(".layers", 1)[0].rsplit(".", 1)[0] for name in names if ".layers." in name})
-            raise UserError(f"{path}: has no weights of {who}; it holds those of {', '.join(kept)}")
+            raise UserError(
+                f"{path}: has no weights of {who}; it holds those of {', '.join(_whose(names)) or 'nobody'}"
+            )
     return populations
+
+
+def kept_weights(path: Path) -> list[str]:
+    """Whose weights a file holds."""
+    with safe_open(path, "pt") as file:
+        return _whose(file.keys())
+
+
+def _whose(names: Iterable[str]) -> list[str]:
+    return sorted({name.rsplit(".layers", 1)[0].rsplit(".", 1)[0] for name in names if ".layers." in name})
 
 
 def _read(file: Any, names: set[str], stem: str, make: type[Any]) -> list[Any]:

@@ -223,7 +223,10 @@ def _experiment(run: Run) -> Any:
     if kind is None:
         raise UserError(f"{run.folder}: is of study {run.config.get('study')}, which this understudy does not have")
     if not kind.trains:
-        raise UserError(f"{run.folder}: {kind.name} trains no students; give the run of a study that does")
+        raise UserError(
+            f"{run.folder}: {kind.name} trains no students on samples; give the run of a study that does, or two files "
+            "(of networks that a run kept: us.save(population, FILE, which=0))"
+        )
     study = kind.from_config(run.config)
     needed = []
     for need in study.needs():

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from understudy._errors import UserError
-from understudy.studies.on_population import OnPopulation, Part, log_looks, tables
+from understudy.studies.on_population import OnPopulation, Part, above_bound, log_looks, tables
 from understudy.studies.study import check
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from understudy.report.story import Story
     from understudy.store import Claim, Run
     from understudy.studies.study import Tables
@@ -100,6 +103,24 @@ class Identifiability(OnPopulation):
             given = " ".join(map(str, self.fan))
             raise UserError(f"--fan: {given} was given; 2 has to be among them")
 
+    def cautions(self) -> tuple[str, ...]:
+        from understudy.theory.descent import rate_bound
+
+        # Also of ReLU, whose Hessian where the loss is zero has a smaller largest eigenvalue: with S = Σ ‖w*‖, no more
+        # than S and a quarter of that of |·|, which is 8 S/π or more.
+        seeds = range(1, self.descents + 1)
+        sizes = product(self.teacher_nodes, self.dim)
+        bound = min(float(rate_bound(self._zero_sum(nodes, dim, seeds)).min()) for nodes, dim in sizes)
+        return (above_bound(self.rate, bound),) if self.rate > bound else ()
+
+    def _zero_sum(self, nodes: int, dim: int, seeds: Sequence[int]) -> Tensor:
+        from understudy.theory.identifiability import zero_sum
+
+        try:
+            return zero_sum(nodes, dim, seeds)
+        except UserError as error:
+            raise UserError(f"--teacher-nodes {nodes} with --dim {dim}: {error}") from error
+
     def looks(self) -> tuple[int, ...]:
         return log_looks(self.steps)
 
@@ -157,10 +178,11 @@ class Identifiability(OnPopulation):
         import torch
 
         from understudy.theory.gaussian import least_eigenvalue
-        from understudy.theory.identifiability import fan, separated
+        from understudy.theory.identifiability import fan
+        from understudy.theory.local_geometry import separation
 
         teachers = torch.stack([fan(nodes, spacing) for spacing in spacings])
-        values = {"least_eigenvalue": least_eigenvalue(teachers), "separated": separated(teachers)}
+        values = {"least_eigenvalue": least_eigenvalue(teachers), "separated": separation(teachers)}
         parameters = {"part": "lemma 10", "arranged": "fan", "teacher_nodes": nodes, "dim": 2}
         found = {name: value.numpy()[None] for name, value in values.items()}
         return tables(first, [1] * len(spacings), parameters, (0,), found)
@@ -169,7 +191,7 @@ class Identifiability(OnPopulation):
         import torch
 
         from understudy.theory.gaussian import least_eigenvalue
-        from understudy.theory.identifiability import separated
+        from understudy.theory.local_geometry import separation
         from understudy.theory.starts import random_teachers
 
         seeds = range(1, 11)
@@ -177,7 +199,7 @@ class Identifiability(OnPopulation):
         for dim in (3, 5, 10):
             teachers = random_teachers(nodes, dim, seeds)
             least.append(least_eigenvalue(teachers))
-            apart.append(separated(teachers))
+            apart.append(separation(teachers))
             dims += [dim] * len(seeds)
         values = {"least_eigenvalue": torch.cat(least).numpy()[None], "separated": torch.cat(apart).numpy()[None]}
         parameters = {"part": "lemma 10", "arranged": "random", "teacher_nodes": nodes, "dim": dims}
@@ -193,13 +215,14 @@ class Identifiability(OnPopulation):
 
     def _opposite(self, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
         from understudy.theory import gaussian, identifiability
+        from understudy.theory.local_geometry import separation
 
-        teachers = identifiability.zero_sum(nodes, dim, seeds)
+        teachers = self._zero_sum(nodes, dim, seeds)
         students = identifiability.opposite(teachers)
         values = {
             "loss": gaussian.loss(students, teachers, 0.0).numpy()[None],
             "nearest": identifiability.apart(students, teachers).direction.amin(-1).numpy()[None],
-            "separated": identifiability.separated(teachers).numpy()[None],
+            "separated": separation(teachers).numpy()[None],
         }
         return tables(first, seeds, {"part": "claim 1", "teacher_nodes": nodes, "dim": dim}, (0,), values)
 
@@ -209,7 +232,7 @@ class Identifiability(OnPopulation):
         from understudy.theory import identifiability as relu
 
         looks = self.looks()
-        teachers = relu.zero_sum(nodes, dim, seeds)
+        teachers = self._zero_sum(nodes, dim, seeds)
         students = relu.beginning(teachers, multiple * nodes, start, seeds)
         way = relu.descend_reduced if linear else relu.descend_relu
         path, loss = way(students, teachers, self.rate, looks)

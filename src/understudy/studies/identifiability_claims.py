@@ -100,7 +100,13 @@ def claims(study: Identifiability, run: Run) -> list[Claim]:
         found.append(_digits(run))
     if max(study.separation) / min(study.separation) >= 100 and len(study.fan) > 2:
         found.append(_lemma_10(study, run))
-    if study.descents >= 20 and study.steps >= 20_000 and min(len(study.teacher_nodes), len(study.dim)) > 1:
+    as_set = study.rate == type(study)().rate
+    if (
+        as_set
+        and study.descents >= 20
+        and study.steps >= 20_000
+        and min(map(len, (study.teacher_nodes, study.dim))) > 1
+    ):
         found += [_claim_1(run), _reduction(study, run)]
     return [*found, _hermite(run)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +16,7 @@ from understudy.studies.dynamics_claims import part
 from understudy.studies.identifiability import FAR, MATCHED, SIZES
 from understudy.studies.identifiability_claims import (
     ACCURATE,
+    CONVERGED,
     ERRORS,
     decay,
     eigenvalues,
@@ -32,12 +34,19 @@ _FLOOR = 1e-17
 """What is exactly right has no place on a logarithmic axis: it is drawn here."""
 _NOTHING = {"loss": 1e-12, "nearest": 1e-6, "farthest_line": 1e-6}
 """What is below this is drawn as this."""
+_LOST = 1e6
+"""What is above is not drawn: what diverges goes up to any number."""
 _WAYS = {False: "ReLU", True: "linear term first"}
 _FANS = 3
 """Numbers of nodes that have a line of their own."""
 
 
 def story(study: Identifiability, run: Run) -> Story:
+    stray = ended(run, "nearest", start="opposite", linear=False)
+    lost = ended(run, "loss", start="opposite", linear=False)
+    every_loss = ended(run, "loss")
+    left, gone = np.isfinite(lost), int((~np.isfinite(every_loss)).sum())
+    unmatched = bool((lost <= CONVERGED).all() and (stray > MATCHED).all())
     figures = (
         Figure(
             "accuracy",
@@ -49,10 +58,10 @@ def story(study: Identifiability, run: Run) -> Story:
         ),
         Figure(
             "relu",
-            "Without loss, and matching nobody",
-            "ReLU students that begin near the opposite of every teacher node come to a loss of zero there. Left: the "
-            "loss. Right: the ReLU student nearest to the direction of any teacher node, which stays away; and, with "
-            "the linear term fitted first, the student farthest from the line of one, which comes. Median and range.",
+            "Without loss, and matching nobody" if unmatched else "ReLU students from the opposite of teacher nodes",
+            "ReLU students that begin near the opposite of every teacher node. Left: the loss. Right: the ReLU student "
+            "nearest to the direction of any teacher node; and, with the linear term fitted first, the student "
+            f"farthest from the line of one. Median and range{', what diverged left out' if gone else ''}.",
             "S4 claim 1, app A",
             _relu(study, run),
         ),
@@ -81,16 +90,20 @@ def story(study: Identifiability, run: Run) -> Story:
         ),
     )
     farthest = ended(run, "farthest_line", start="opposite", linear=True)
-    stray = ended(run, "nearest", start="opposite", linear=False)
-    lost = ended(run, "loss", start="opposite", linear=False)
     low, low_book = (lowest_right(run, name) for name in ("off", "textbook_off"))
     every = sampled(run)
     steep = slope(*eigenvalues(run, arranged="fan", teacher_nodes=2)[:2])
+    reached = f"All {len(lost)} networks of ReLU students begun near the opposite of teacher nodes diverged"
+    if left.any():
+        worst, nearest = float(lost[left].max()), float(stray[left].min())
+        reached = f"ReLU students reach a loss of {style.number(worst)} with none nearer than {nearest:.2f} rad to a "
+        reached += "teacher node"
+    diverged = f" {gone} of {len(every_loss)} descents diverged." if gone else ""
+    said = "".join(f" Warning: {caution}." for caution in study.cautions())
     return Story(
-        f"ReLU students reach a loss of {style.number(float(lost.max()))} with none nearer than {stray.min():.2f} rad "
-        f"to a teacher node; with the linear term fitted first, {int((farthest < MATCHED).sum())} of {len(farthest)} "
-        f"networks match within {MATCHED:g} rad. Losses are right to 1% down to {style.number(low)}, by the textbook's "
-        f"form to {style.number(low_book)}.",
+        f"{reached}; with the linear term fitted first, {int((farthest < MATCHED).sum())} of {len(farthest)} "
+        f"networks match within {MATCHED:g} rad.{diverged} Losses are right to 1% down to {style.number(low)}, by the "
+        f"textbook's form to {style.number(low_book)}.{said}",
         (
             Number(style.number(low), "least loss right to 1%"),
             Number(f"{np.abs(every.off).max():.2f}", f"standard errors, the largest of {len(every.off):,}"),
@@ -133,7 +146,10 @@ def _relu(study: Identifiability, run: Run) -> Lines:
 
     def line(name: str, linear: bool) -> Series:
         values = run.series(name)[part(run, "descent", start="opposite", linear=linear)][:, at]
-        low, middle, high = (np.maximum(of(values, axis=0), _NOTHING[name]) for of in (np.min, np.median, np.max))
+        values = np.where(values < _LOST, np.maximum(values, _NOTHING[name]), np.nan)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a step by which every network has diverged
+            low, middle, high = (of(values, axis=0) for of in (np.nanmin, np.nanmedian, np.nanmax))
         return Series(_WAYS[linear], steps, middle, low, high)
 
     losses = tuple(line("loss", linear) for linear in _WAYS)

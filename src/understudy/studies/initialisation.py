@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+import numpy as np
+
 from understudy._errors import UserError
-from understudy.studies.on_population import OnOwnTeacher, Part, above_bound, log_looks, read_teacher, tables
+from understudy.studies.on_population import (
+    OnOwnTeacher,
+    Part,
+    above_bound,
+    ends,
+    geometry,
+    log_looks,
+    measured,
+    read_teacher,
+    tables,
+)
 from understudy.studies.study import check
 
 if TYPE_CHECKING:
@@ -17,7 +30,7 @@ if TYPE_CHECKING:
     from understudy.report.story import Story
     from understudy.store import Claim, Run
     from understudy.studies.study import Tables
-    from understudy.theory.initialisation import By
+    from understudy.theory.starts import By, Start
 
 ALGORITHMS: tuple[By, ...] = ("scattered", "subspace")
 BESIDE: tuple[By, ...] = ("small", "large")
@@ -88,7 +101,7 @@ class Initialisation(OnOwnTeacher):
             check(self, field, least=1)
         for field in ("separation", "small", "large", "rate"):
             check(self, field, above=0)
-        if self.separation > 1.57:
+        if self.separation > math.pi / 2:
             raise UserError(f"--separation: {self.separation:g} was given; allowed is a number above 0 and up to π/2")
         if not self.teacher:
             self._enough(max(self.teacher_nodes))
@@ -158,14 +171,11 @@ class Initialisation(OnOwnTeacher):
 
     def _start(self, by: By, nodes: int, dim: int, students: int, seeds: Sequence[int], first: int) -> Tables:
         from understudy.theory import gaussian
-        from understudy.theory.initialisation import begin
+        from understudy.theory.starts import begin
 
         teachers = self.teachers(nodes, dim, seeds)
-        begun = begin(by, teachers, students, seeds, self.span_samples, 1.0).students
-        values = {
-            "loss": gaussian.loss(begun, teachers).numpy()[None],
-            "awake": (begun != 0).any(-1).sum(-1).double().numpy()[None],
-        }
+        begun = begin(by, teachers, students, seeds, self.span_samples, 1.0)
+        values = {"loss": gaussian.loss(begun.students, teachers).numpy()[None], **_said(begun, 1)}
         parameters = {"part": "start", "by": by, "students": students}
         return tables(first, seeds, parameters | {"teacher_nodes": nodes, "dim": dim}, (0,), values)
 
@@ -178,17 +188,20 @@ class Initialisation(OnOwnTeacher):
         return tables(first, seeds, parameters, (0,), {"angle": angle.numpy()[None]})
 
     def _descent(self, by: By, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.theory import gaussian
         from understudy.theory.descent import descend
-        from understudy.theory.initialisation import begin, tempered
+        from understudy.theory.starts import begin, tempered
 
-        teachers = self.teachers(nodes, dim, seeds)
+        teachers, looks = self.teachers(nodes, dim, seeds), self.looks()
         mass = self.large if by == "large" else self.small
-        begun = begin(by, teachers, self.descent_students, seeds, self.span_samples, mass).students
-        path = descend(begun, teachers, tempered(self.rate, begun, teachers), self.steps, self.looks())
-        values = {"loss": gaussian.loss(path, teachers).numpy()}
+        begun = begin(by, teachers, self.descent_students, seeds, self.span_samples, mass)
+        rates = tempered(self.rate, begun.students, teachers)
+        path = descend(begun.students, teachers, rates, self.steps, looks)
+        found = measured(path, teachers, rates)
         parameters = {"part": "descent", "by": by, "students": self.descent_students}
-        return tables(first, seeds, parameters | {"teacher_nodes": nodes, "dim": dim}, self.looks(), values)
+        parameters |= {"teacher_nodes": nodes, "dim": dim}
+        values = found.values | _said(begun, len(looks))
+        kept = ends(path, teachers, seeds)
+        return tables(first, seeds, parameters, looks, values, geometry(first, looks, found), kept)
 
     def story(self, run: Run) -> Story:
         from understudy.studies.initialisation_story import story
@@ -199,3 +212,14 @@ class Initialisation(OnOwnTeacher):
         from understudy.studies.initialisation_claims import claims
 
         return claims(self, run)
+
+
+def _said(begun: Start, looks: int) -> dict[str, np.ndarray]:
+    """What least squares did, a network, at the first of the looks: dimensions it left out, students of length 0."""
+    if not begun.singular:
+        return {}
+    counts = {"singular": begun.singular, "idle": (begun.students == 0).all(-1).sum(-1).tolist()}
+    found = {name: np.full((looks, len(count)), np.nan) for name, count in counts.items()}
+    for name, count in counts.items():
+        found[name][0] = count
+    return found

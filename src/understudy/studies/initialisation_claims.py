@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,10 +11,7 @@ from understudy.report.style import number, signed
 from understudy.store import Claim, Run
 from understudy.store.claims import Beside
 from understudy.studies.dynamics_claims import part
-from understudy.studies.initialisation import ALGORITHMS, BESIDE, REACHED
-
-if TYPE_CHECKING:
-    from understudy.studies.initialisation import Initialisation
+from understudy.studies.initialisation import ALGORITHMS, BESIDE, REACHED, Initialisation
 
 SLOPE, WITHIN = -0.5, 0.1
 """Of log of the median angle against log N, and how far it may be from that."""
@@ -84,13 +82,22 @@ def claims(study: Initialisation, run: Run) -> list[Claim]:
     if study.teacher:
         return []  # of one teacher nothing follows for others
     found: list[Claim] = []
-    if study.seeds >= 20 and max(study.students) >= 10 * min(study.students):
+    shown = study.span_samples >= Initialisation.span_samples
+    if study.seeds >= 20 and shown and _far_apart(study.students):
         found.append(_falls(study, run))
-    if study.seeds >= 20 and max(study.samples) >= 100 * min(study.samples) and min(study.samples) >= 10_000:
+    wide = max(study.samples) >= 100 * min(study.samples) and min(study.samples) >= 10_000
+    if study.seeds >= 20 and wide and slopes(study, run):
         found.append(_span(study, run))
-    if study.descents >= 10:
+    long = study.steps >= Initialisation.steps and study.rate == Initialisation.rate
+    if study.descents >= 10 and shown and long and study.descent_students >= Initialisation.descent_students:
         found.append(_descent(study, run))
     return found
+
+
+def _far_apart(students: tuple[int, ...]) -> bool:
+    """Ten times as many in all, and twice as many or more from one to the next: less is within what chance does."""
+    each = sorted(students)
+    return each[-1] >= 10 * each[0] and all(more >= 2 * less for less, more in pairwise(each))
 
 
 def _falls(study: Initialisation, run: Run) -> Claim:

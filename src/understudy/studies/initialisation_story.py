@@ -29,7 +29,7 @@ def story(study: Initialisation, run: Run) -> Story:
             "Lengths fitted, the loss of random directions falls with their number",
             "The loss that students start at: directions from the whole space (algorithm 1), or from the span of the "
             "teacher as samples show it (algorithm 2), where the number of inputs no longer counts. Median and "
-            "quartiles.",
+            f"quartiles.{_said(study, run, 'start')}",
             "S4 algorithms 1, 2",
             _losses(study, run),
         ),
@@ -38,6 +38,7 @@ def story(study: Initialisation, run: Run) -> Story:
             "Descent from these starts",
             "The loss of gradient descent, from the two and, beside them, from normal weights of small and of large "
             "scale; dashed 1e−6. Median and quartiles; large starts have a smaller rate."
+            + _said(study, run, "descent")
             + "".join(f" Mind {caution}." for caution in study.cautions()),
             "S4 theorem 5",
             _descents(study, run),
@@ -75,6 +76,31 @@ def story(study: Initialisation, run: Run) -> Story:
         tuple(numbers),
         tuple(figures),
     )
+
+
+def _said(study: Initialisation, run: Run, of: str) -> str:
+    """What had to be done for these starts, in sentences."""
+    from understudy.theory.starts import span_notes
+
+    words = []
+    singular, idle = (run.series(name)[part(run, of), 0] for name in ("singular", "idle"))
+    fitted = np.isfinite(singular)
+    students = run.column("students")[part(run, of)].astype(float)
+    if count := int((singular > 0).sum()):
+        words.append(
+            f"The Gram matrix of the directions is singular in {count:,} of {fitted.sum():,} starts, by up to "
+            f"{counted(int(np.nanmax(singular)), 'dimension')}, left out of the least squares."
+        )
+    if np.nansum(idle):
+        share = idle / students
+        words.append(
+            f"Least squares gives {np.nanmedian(share):.0%} of the students length 0 (median; at most "
+            f"{np.nanmax(share):.0%}), and their gradient is 0 too."
+        )
+    sizes = study.settings(study.dim if of == "start" else study.descent_dim)
+    notes = [note for size in sizes for note in span_notes(*size, study.span_samples)]
+    words += [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(notes)]
+    return "".join(f" {word}" for word in words)
 
 
 def _quartiles(label: str, x: np.ndarray, values: np.ndarray, colour: str | None = None) -> Series:

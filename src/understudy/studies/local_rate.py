@@ -14,6 +14,7 @@ from understudy.studies.on_population import (
     OnOwnTeacher,
     Part,
     above_bound,
+    ends,
     geometry,
     log_looks,
     measured,
@@ -46,7 +47,7 @@ class Setting(NamedTuple):
     w_max: float
 
     def __str__(self) -> str:
-        apart = f", Δ ≥ {self.separation:g}" if self.r > 1 else ""
+        apart = f", Δ ≥ {self.separation:.4g}" if self.r > 1 else ""
         lengths = f"{self.w_min:g}" if self.w_min == self.w_max else f"{self.w_min:g} to {self.w_max:g}"
         return f"r = {self.r}, d = {self.d}{apart}, lengths {lengths}"
 
@@ -210,11 +211,11 @@ class LocalRate(OnOwnTeacher):
             path = descend(students, teachers, self.rate, self.steps, self.looks)
         swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
         found = measured(path, teachers, self.rate)
-        return tables(first, seeds, swept, self.looks, found.values, geometry(first, self.looks, found))
+        nodes, weights = geometry(first, self.looks, found), ends(path, teachers, seeds)
+        return tables(first, seeds, swept, self.looks, found.values, nodes, weights)
 
     def _batch(self, batch: int, seeds: range, first: int) -> Tables:
         from understudy.theory.descent import descend
-        from understudy.theory.gaussian import loss_and_gradient
         from understudy.theory.starts import near
 
         setting = self.batched()
@@ -224,7 +225,9 @@ class LocalRate(OnOwnTeacher):
         path = descend(students, teachers, self.rate, self.batch_steps, self.batch_looks, **drawn)
         swept = {"part": "batch", "multiple": self.batch_multiple, "batch": batch}
         swept |= setting._asdict() | _described(teachers)
-        return tables(first, seeds, swept, self.batch_looks, {"loss": loss_and_gradient(path, teachers)[0].numpy()})
+        found = measured(path, teachers, self.rate)
+        nodes, weights = geometry(first, self.batch_looks, found), ends(path, teachers, seeds)
+        return tables(first, seeds, swept, self.batch_looks, found.values, nodes, weights)
 
     def story(self, run: Run) -> Story:
         from understudy.studies.local_rate_story import story

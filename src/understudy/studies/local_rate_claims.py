@@ -25,6 +25,14 @@ FALLS = 0.1
 """Power of the loss above which ‖∇L‖²/L counts as falling with it."""
 LEMMAS = {"lemma 8": 1 / 3, "lemma 9": 3 / 8, "lemma 11": 3 / 4, "lemma C.3": 0.0, "lemma C.4": 1 / 2}
 """The power of the loss that each proves."""
+RIGHT = {
+    "lemma 8": "r w_max w_min^(−5/3) L^(1/3)",
+    "lemma 9": "r^(11/4) w_max^(1/4) Δ^(−3/2) L^(3/8)",
+    "lemma 11": "r^(5/2) w_max^(1/2) L^(3/4)",
+    "lemma C.3": "r w_max",
+    "lemma C.4": "L^(1/2)",
+}
+"""What C multiplies, as `local_geometry.sides` has it."""
 NEAR = 4.0
 """Of lemma 8, with which the threshold is looked at besides: some students near one teacher neuron need 3.57."""
 BELOW, LARGEST = 0.05, 4.0
@@ -33,8 +41,10 @@ FACTOR = 1.2
 """Within which the end loss of the largest mini-batches is that of the exact loss."""
 ROUNDING = 1e-20
 """Losses below this are not looked at: what is measured of them is rounding."""
-MULTIPLES, SEEDS = (1, 2, 5, 20), 10
-"""m / r that claims whatever m are decided on, and how many teachers of every kind, at least."""
+FLAT = 0.1
+"""Log-log slope of the loss over the last two thirds of the steps, either way, up to which a median is a floor."""
+MULTIPLES, SEEDS, BATCH_STEPS = (1, 2, 5, 20), 10, 2_000
+"""m / r that claims whatever m are decided on; at least, how many teachers of every kind, and steps by mini-batches."""
 _FEW, _SPAN = 5, 10.0
 """Looks, and how far their losses have to be apart, for an exponent to be fitted."""
 
@@ -150,7 +160,10 @@ def lemma(run: Run, name: str, constant: float = 1.0) -> Lemma:
 
 def claims(study: LocalRate, run: Run) -> list[Claim]:
     """Decided where the run has the claims' settings, on drawn teachers."""
-    if study.teacher or study.by != "descent" or study.rate != 0.05 or study.seeds < SEEDS or study.steps < TO:
+    plain = type(study)()
+    if any(getattr(study, name) != getattr(plain, name) for name in ("teacher", "by", "rate", "angle")):
+        return []
+    if study.seeds < SEEDS or study.steps < TO:
         return []
     found: list[Claim] = []
     wide = set(study.multiple) >= set(MULTIPLES)
@@ -161,7 +174,8 @@ def claims(study: LocalRate, run: Run) -> list[Claim]:
         found += [_lemma(run, name) for name in LEMMAS]
     if 1 in study.r and {1, 2} <= set(study.multiple) and max(study.d) > 2:
         found += _pl(run)
-    if study.batch_multiple > 1 and max(study.batch) >= 64 * min(study.batch):
+    long = study.batch_steps >= BATCH_STEPS
+    if long and study.batch_multiple > 1 and max(study.batch) >= 64 * min(study.batch):
         found += _batches(study, run)
     return found
 
@@ -173,9 +187,10 @@ def _rate(study: LocalRate, run: Run) -> Claim:
         early, late = slopes(run, networks, FROM, TO), slopes(run, networks, FROM, study.steps)
         values += [*early, *late]
         scaled = run.series("loss")[networks] * (study.rate * run.epochs / CLAIMED[0])
-        linear = ", linear convergence to rounding" if multiple == 1 else ""
+        gone = int((at(run, "loss", networks, study.steps) <= ROUNDING).sum())
+        rounding = f", the end loss rounding in {gone} of {len(networks)} runs" if gone else ""
         words.append(
-            f"{label(multiple)} {_span(early)} and to the end {_span(late)}{linear}, L η t / (r w_max) at most "
+            f"{label(multiple)} {_span(early)} and to the end {_span(late)}{rounding}, L η t / (r w_max) at most "
             f"{np.nanmax(scaled):.2g}"
         )
     return Claim(
@@ -265,11 +280,10 @@ def _falling(run: Run, steep: np.ndarray, networks: np.ndarray) -> _Falling:
 
 def _lemma(run: Run, name: str) -> Claim:
     found, proved, lower = lemma(run, name), LEMMAS[name], lemma(run, name, NEAR)
-    power = f"L^{proved:.3g}" if proved else "a constant"
     return Claim(
         "Z8",
-        f"{name}, its left side at most C times {power}, along every run below the threshold: fitted exponent at least "
-        f"the proved one, up to {BELOW:g}, and C at most {LARGEST:g}",
+        f"{name}, its left side at most C {RIGHT[name]}, along every run below the threshold: fitted exponent of L at "
+        f"least the proved one less {BELOW:g}, a slack of ours, and C at most {LARGEST:g}, ours too",
         f"exponent {proved:.3g}",
         str(found),
         len(found.fitted),
@@ -293,12 +307,12 @@ def _batches(study: LocalRate, run: Run) -> list[Claim]:
     most = {batch: float(np.exp(np.abs(np.log(share)).max())) for batch, share in shares.items()}
     away = np.array([np.median(np.abs(share - 1)) for share in shares.values()])
     falls = float(np.polyfit(np.log(sorted(study.batch)), np.log(away), 1)[0])
-    going = np.concatenate([
-        slopes(run, batched(run, batch), study.batch_steps // 3, study.batch_steps) for batch in study.batch
-    ])  # fmt: skip
+    going = [slopes(run, batched(run, batch), study.batch_steps // 3, study.batch_steps) for batch in shares]
+    flat = [bool(abs(np.median(each)) <= FLAT) for each in going]
     large = max(study.batch)
     enough = next((batch for batch in most if all(most[b] <= FACTOR for b in most if b >= batch)), None)
     setting = f"m = {study.batch_multiple}r, {study.batch_steps:,} steps"
+    ends = [np.median(at(run, "loss", batched(run, batch), study.batch_steps)) for batch in shares]
     medians = ", ".join(f"{np.median(share):.2f} at {batch}" for batch, share in shares.items())
     return [
         Claim(
@@ -317,19 +331,34 @@ def _batches(study: LocalRate, run: Run) -> list[Claim]:
         ),
         Claim(
             "Z10",
-            f"{setting} by fresh mini-batches: how far the end loss is from that of descent on the exact loss falls "
-            "with the batch",
+            f"{setting} by fresh mini-batches: the loss comes to a floor at every batch, a median log-log slope "
+            f"within ±{FLAT:g} over the last two thirds of the steps, and the end loss falls with the batch",
             "the floor falls with the batch",
-            f"end loss over the exact one {medians} (medians); distance falls as the batch to the power "
-            f"{signed(round(falls, 2))}. "
-            "No floor was seen: labels have no noise, so that of the gradient goes with the loss, and over the last "
-            f"two thirds of the steps every loss falls with a slope of {_span(going)}",
+            _floors(flat, np.concatenate(going)),
             study.seeds * len(shares),
-            bool(falls < 0 and away[-1] < away[0]),
-            "distance by batch",
-            tuple(away.tolist()),
+            all(flat) and bool((np.diff(ends) < 0).all()),
+            "floor",
+            tuple(float(np.median(each)) for each in going),
+            -FLAT,
+            FLAT,
+            (
+                Beside(
+                    "how far the end loss is from that of descent on the exact loss",
+                    f"end loss over the exact one {medians} (medians); the distance goes as the batch to the power "
+                    f"{signed(round(falls, 2))}",
+                    bool(falls < 0 and away[-1] < away[0]),
+                ),
+            ),
         ),
     ]
+
+
+def _floors(flat: list[bool], going: np.ndarray) -> str:
+    """Whether the loss stops at a level, and how it goes on where it does not."""
+    slope = f"slopes of the loss over the last two thirds of the steps are {_span(going)}"
+    if any(flat):
+        return f"a floor at {sum(flat)} of {len(flat)} batches; {slope}"
+    return f"no floor: labels have no noise, so that of the gradient goes with the loss; {slope}"
 
 
 def _span(values: np.ndarray) -> str:

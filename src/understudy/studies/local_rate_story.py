@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,12 +15,16 @@ from understudy.store import Run
 from understudy.studies.local_rate import FROM, TO
 from understudy.studies.local_rate_claims import (
     CONSTANT,
+    FACTOR,
+    FALLS,
     LEMMAS,
+    SLOPE,
     at,
     batched,
     below,
     end_shares,
     exact,
+    exponents,
     label,
     lojasiewicz,
     slopes,
@@ -47,34 +51,37 @@ def story(study: LocalRate, run: Run) -> Story:
     settings = study.settings()
     shown = [s for s in settings if (s.r, s.d, s.w_min, s.w_max) == _kind(study.batched())]
     runs = len(exact(run))
+    ratios = lojasiewicz(run)
+    seen = ratios[exact(run)]
+    least = float(np.nanmin(seen)) if np.isfinite(seen).any() else np.nan
     figures = (
         Figure(
             "loss",
-            "The loss falls faster than 1/t, however many students there are",
+            _loss_title(study, run, shown),
             f"Gradient {study.by} on the exact loss, every student begun {study.angle:g} rad from its teacher neuron. "
-            "As many students as teacher neurons converge linearly; more by a power law, steeper than the dotted 1/t.",
+            "Dotted is 1/t: a loss that converges linearly bends down from it, a power law is a line.",
             "S4 theorem 4",
             _losses(study, run, shown),
         ),
         Figure(
             "ratio",
-            "The gradient is no smaller than the loss allows",
+            "The gradient is no smaller than the loss allows" if least >= CONSTANT else "The gradient beside the loss",
             "‖∇L‖/L times √(r w_max), the least over all runs at a loss, below the threshold of lemma 8. Theorem 3: it "
             "stays above one constant.",
             "S4 theorem 3",
-            _by_r(study, run, lojasiewicz(run), "‖∇L‖/L · √(r w_max)", np.min, bound=CONSTANT),
+            _by_r(study, run, ratios, "‖∇L‖/L · √(r w_max)", np.min, bound=CONSTANT),
         ),
         Figure(
             "pl",
-            "With more students than teacher neurons the PL inequality fails",
-            "‖∇L‖²/L over the length of the shortest teacher neuron, the least over all runs at a loss: a constant for "
-            "as many students, and to 0 with the loss for more.",
+            _pl_title(study, run),
+            "‖∇L‖²/L over the length of the shortest teacher neuron, the least over all runs at a loss. Where the PL "
+            "inequality holds it stays above a constant; where it fails it goes to 0 with the loss.",
             "S4 sec 4",
             _by_r(study, run, _steep(run), "‖∇L‖²/L / w_min", np.min, slope=0.333),
         ),
         Figure(
             "lemmas",
-            "What the proofs bound goes to zero with the loss",
+            "What the proofs bound, by the loss",
             "The left side of each lemma, in units of what its right side has beside the loss, the largest over all "
             "runs at a loss. Dashed is the right side with constant 1: lines that fall as steeply are within it.",
             "S4 lemmas 8, 9, 11, C.3, C.4",
@@ -82,15 +89,13 @@ def story(study: LocalRate, run: Run) -> Story:
         ),
         Figure(
             "batches",
-            "Small mini-batches do as well, for labels have no noise",
-            f"{study.batch_multiple} times as many students, {study.batch_steps:,} steps, fresh samples in each. Left: "
-            "the loss on the way. Middle: the end loss, dashed that of the exact loss. Right: how far they are apart.",
+            _batch_title(study, run),
+            f"{study.batch_multiple} times as many students, {study.batch_steps:,} steps, fresh samples in each: the "
+            "loss on the way; the end loss, dashed that of the exact loss; how far they are apart.",
             "S4 theorem 6",
             _batches(study, run),
         ),
     )
-    ratios = lojasiewicz(run)
-    least = float(np.nanmin(ratios)) if np.isfinite(ratios).any() else np.nan
     steep = f"below the threshold, ‖∇L‖ is at least {least:.2f} L / √(r w_max)"
     steep = steep if least == least else "no look was below the threshold of lemma 8"
     large = max(study.batch)
@@ -108,7 +113,7 @@ def story(study: LocalRate, run: Run) -> Story:
                 style.number(float(_spread(at(run, "loss", exact(run), study.steps), (0.5,))[0])), "median end loss"
             ),
         ),
-        figures,
+        tuple(figure for figure in figures if isinstance(figure.kind, Lines) and figure.kind.panels),
     )
 
 
@@ -116,19 +121,60 @@ def _kind(setting: Setting) -> tuple[int, int, float, float]:
     return setting.r, setting.d, setting.w_min, setting.w_max
 
 
+def _between(study: LocalRate) -> tuple[int, int] | None:
+    """Steps between which slopes are taken: those of the claims, or the last two thirds; None if not looked at."""
+    ends = (FROM, TO) if study.steps >= TO else (max(1, study.steps // 3), study.steps)
+    return ends if set(ends) <= set(study.looks) and ends[0] < ends[1] else None
+
+
 def _fell(study: LocalRate, run: Run) -> str:
     """How steeply, over the kind of teacher that is shown first."""
     r, d, least, most = _kind(study.batched())
-    start, end = (FROM, TO) if study.steps >= TO else (max(1, study.steps // 3), study.steps)
     more = [m for m in study.multiple if m > 1] or list(study.multiple)
-    steps = f"between steps {start:,} and {end:,}"
-    if start not in study.looks or end not in study.looks:
-        return f"{study.by.capitalize()} of {study.steps:,} steps near {counted(r, 'teacher neuron')} in {d} dimensions"
-    found = [slopes(run, exact(run, r=r, d=d, w_min=least, w_max=most, multiple=m), start, end) for m in more]
-    each = ", ".join(
-        f"{style.signed(round(float(np.median(f)), 2))} for {m}×" for f, m in zip(found, more, strict=True)
-    )
-    return f"{steps[0].upper()}{steps[1:]} the loss falls with a log-log slope of {each}"
+    between = _between(study)
+    plain = f"{study.by.capitalize()} of {study.steps:,} steps near {counted(r, 'teacher neuron')} in {d} dimensions"
+    if between is None:
+        return plain
+    found = [slopes(run, exact(run, r=r, d=d, w_min=least, w_max=most, multiple=m), *between) for m in more]
+    middle = {m: float(_spread(each, (0.5,))[0]) for m, each in zip(more, found, strict=True)}
+    middle = {m: slope for m, slope in middle.items() if np.isfinite(slope)}
+    if not middle:
+        return plain
+    goes = "falls" if max(middle.values()) < 0 else "rises" if min(middle.values()) > 0 else "goes"
+    each = ", ".join(f"{style.signed(round(slope, 2))} for {m}×" for m, slope in middle.items())
+    return f"Between steps {between[0]:,} and {between[1]:,} the loss {goes} with a log-log slope of {each}"
+
+
+def _loss_title(study: LocalRate, run: Run, settings: list[Setting]) -> str:
+    """By what all runs that are drawn do, those that diverged among them."""
+    between = _between(study)
+    if between is None:
+        return "The loss on the way"
+    networks = np.concatenate([exact(run, **setting._asdict()) for setting in settings])
+    found = np.nan_to_num(slopes(run, networks, *between), nan=np.inf)
+    rising, slow = int((found >= 0).sum()), int((found >= SLOPE).sum())
+    if rising:
+        return f"The loss does not fall in {rising:,} of {counted(len(found), 'run')}"
+    if slow:
+        return f"The loss falls, but not faster than 1/t in {slow:,} of {counted(len(found), 'run')}"
+    return "The loss falls faster than 1/t" + (", however many students there are" if len(study.multiple) > 1 else "")
+
+
+def _pl_title(study: LocalRate, run: Run) -> str:
+    """That PL fails where, in every run with more students that has enough looks, ‖∇L‖²/L falls with the loss."""
+    d = _widest(study)
+    more = [exponents(run, "squared_ratio", exact(run, multiple=m, d=d)) for m in study.multiple if m > 1]
+    found = np.concatenate([np.zeros(0), *more])
+    found = found[np.isfinite(found)]
+    if len(found) and (found > FALLS).all():
+        return "With more students than teacher neurons the PL inequality fails"
+    return "Whether the PL inequality holds"
+
+
+def _batch_title(study: LocalRate, run: Run) -> str:
+    (share,) = _spread(end_shares(study, run, min(study.batch)), (0.5,))
+    alike = 1 / FACTOR <= share <= FACTOR
+    return "Small mini-batches do as well, for labels have no noise" if alike else "Mini-batches beside the exact loss"
 
 
 def _colours(study: LocalRate) -> dict[int, str]:
@@ -146,8 +192,15 @@ def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Lines:
             loss = run.series("loss")[networks][:, place]
             middle, low, high = (_drawn(q) for q in _spread(loss, (0.5, 0.25, 0.75)))
             lines.append(Series(label(multiple), steps, middle, low, high, colour=colours[multiple]))
-        panels.append(Panel(str(setting), "step t", "loss", tuple(lines), log_x=True, log_y=True, slope=-1.0))
-    return Lines(tuple(panels), note=f"median and quartiles, n = {counted(study.seeds, 'seed')}")
+        # A teacher of one's own has its angle, those that are drawn have at least theirs.
+        title = str(setting).replace("Δ ≥", "Δ =") if study.teacher else str(setting)
+        panels.append(Panel(title, "step t", "loss", tuple(lines), log_x=True, log_y=True, slope=-1.0))
+    return Lines(_filled(panels), note=f"median and quartiles, n = {counted(study.seeds, 'seed')}")
+
+
+def _filled(panels: Iterable[Panel]) -> tuple[Panel, ...]:
+    """Those that have something to show."""
+    return tuple(panel for panel in panels if any(np.isfinite(series.y).any() for series in panel.series))
 
 
 def _drawn(values: np.ndarray) -> np.ndarray:
@@ -209,9 +262,8 @@ def _by_r(
     panels = []
     for r in dict.fromkeys(setting.r for setting in study.settings()):
         lines = _envelopes(study, run, values, how, r=r)
-        sloping = slope if lines else None
-        title = f"r = {r}" if lines else f"r = {r}: no look below the threshold"
-        panels.append(Panel(title, "loss", what, lines, True, True, bound, f"{CONSTANT:g}", sloping))
+        if lines:
+            panels.append(Panel(f"r = {r}", "loss", what, lines, True, True, bound, f"{CONSTANT:g}", slope))
     return Lines(tuple(panels), note=_noted(study, run))
 
 
@@ -223,9 +275,10 @@ def _lemmas(study: LocalRate, run: Run) -> Lines:
         with np.errstate(invalid="ignore", divide="ignore"):
             scaled = run.series(f"{name} left") / run.series(f"{name} right") * loss**power
         lines = _envelopes(study, run, scaled, np.max)
-        if lines:
-            ends = np.array([min(s.x.min() for s in lines), max(s.x.max() for s in lines)])
-            lines = (*lines, Series("proved, C = 1", ends, ends**power, dashed=True, colour=style.SOFT))
+        if not lines:
+            continue
+        ends = np.array([min(s.x.min() for s in lines), max(s.x.max() for s in lines)])
+        lines = (*lines, Series("proved, C = 1", ends, ends**power, dashed=True, colour=style.SOFT))
         panels.append(Panel(f"{name}: {title}", "loss", f"{side}, scaled", lines, log_x=True, log_y=power > 0))
     return Lines(tuple(panels), note=_noted(study, run), columns=3)
 
@@ -247,11 +300,9 @@ def _batches(study: LocalRate, run: Run) -> Lines:
     colour = style.CATEGORIES[0]
     end = Series("median", sizes, middle, low, high, colour=colour)
     distance = Series("median", sizes, half, nearest, furthest, colour=colour)
-    return Lines(
-        (
-            Panel("on the way", "step t", "loss", tuple(ways), log_x=True, log_y=True),
-            Panel("at the end", "samples in a batch", "loss", (end,), True, True, bound, "exact loss"),
-            Panel("how far apart", "samples in a batch", "|L / L exact − 1|", (distance,), True, True, slope=-0.5),
-        ),
-        note=f"n = {study.seeds}",
+    panels = (
+        Panel("on the way", "step t", "loss", tuple(ways), log_x=True, log_y=True),
+        Panel("at the end", "samples in a batch", "loss", (end,), True, True, bound, "exact loss"),
+        Panel("how far apart", "samples in a batch", "|L / L exact − 1|", (distance,), True, True, slope=-0.5),
     )
+    return Lines(_filled(panels), note=f"n = {study.seeds}")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
+    from understudy.nets import Population
     from understudy.store import Run
     from understudy.studies.study import Tables
 
@@ -131,15 +132,20 @@ class Measured(NamedTuple):
 
 
 def measured(
-    path: Float[Tensor, "look net student in"], teachers: Float[Tensor, "#net teacher in"], rate: float
+    path: Float[Tensor, "look net student in"],
+    teachers: Float[Tensor, "#net teacher in"],
+    rate: float | Float[Tensor, "net"],
 ) -> Measured:
     """All that `local_geometry` and `sides` have of every network at every look; lemma 12 is of a step of this rate."""
+    import torch
+
     looks, nets, students = path.shape[:3]
     their = teachers.expand(nets, *teachers.shape[1:])
+    rates = torch.as_tensor(rate, dtype=path.dtype).expand(nets)
     found = Measured({}, {})
     for some in path.flatten(2).isfinite().all(-1).nonzero().split(max(1, _PAIRS // students**2)):
         look, net = some.unbind(-1)
-        for name, value in _look(path[look, net], their[net], rate).items():
+        for name, value in _look(path[look, net], their[net], rates[net]).items():
             into = (found.values if value.ndim == 1 else found.nodes).setdefault(
                 name, np.full((looks, nets, *value.shape[1:]), np.nan)
             )
@@ -147,7 +153,7 @@ def measured(
     return found
 
 
-def _look(students: Tensor, teachers: Tensor, rate: float) -> dict[str, Tensor]:
+def _look(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]:
     from understudy.theory.gaussian import loss_and_gradient
     from understudy.theory.local_geometry import local_geometry, sides, smoothness_sides
 
@@ -157,7 +163,7 @@ def _look(students: Tensor, teachers: Tensor, rate: float) -> dict[str, Tensor]:
         "least_mass": (found.mass / teachers.norm(dim=-1)).amin(-1),
         "least_count": found.counts.amin(-1),
     }
-    step = -rate * loss_and_gradient(students, teachers)[1]
+    step = -rate[:, None, None] * loss_and_gradient(students, teachers)[1]
     every = sides(found, teachers) | {"lemma 12": smoothness_sides(students, teachers, step)}
     for name, both in every.items():
         values |= {f"{name} left": both.left, f"{name} right": both.right}
@@ -223,6 +229,7 @@ def tables(
     looks: Sequence[int],
     values: Mapping[str, np.ndarray],
     nodes: Mapping[str, Any] | None = None,
+    weights: dict[str, Population] | None = None,
 ) -> Tables:
     """A piece's rows: of parameters one a network, or one for all; values are [look, net].
 
@@ -239,7 +246,7 @@ def tables(
                 "network": network[net],
                 "epoch": np.asarray(looks, np.int32)[look],
                 "layer": np.full(len(net), -1, np.int16),
-                "metric": [name] * len(net),
+                "metric": pa.array([name] * len(net), pa.string()),
                 "value": np.asarray(value, np.float64)[look, net],
             }
         )
@@ -253,4 +260,19 @@ def tables(
         ),
         "metrics": pa.concat_tables(map(pa.table, rows)),
         "nodes": pa.table(dict(nodes or none)),
+        "weights": weights or {},
+    }
+
+
+def ends(
+    path: Float[Tensor, "look net student in"], teachers: Float[Tensor, "#net teacher in"], seeds: Sequence[int]
+) -> dict[str, Population]:
+    """What a piece keeps of its networks: the teachers, and the students as they started and ended."""
+    from understudy.theory.starts import student_network, teacher_network
+
+    every = teachers.expand(path.shape[1], *teachers.shape[1:])
+    return {
+        "teacher": teacher_network(every, seeds),
+        "start": student_network(path[0], seeds),
+        "end": student_network(path[-1], seeds),
     }

@@ -24,17 +24,18 @@ from understudy.store.files import write_json
 from understudy.store.folder import RunFolder
 from understudy.store.keeper import Keeper
 from understudy.store.tables import write_table
-from understudy.store.weights import read_weights, write_weights
+from understudy.store.weights import kept_weights, read_weights, write_weights
 from understudy.studies.ctrl_c import CtrlC
 from understudy.studies.ranks import add_mean_ranks
 from understudy.studies.study import Experiment, Study
 from understudy.studies.tell import tell
 
 if TYPE_CHECKING:
+    from understudy.nets import Population
     from understudy.training import Records, Training
     from understudy.training.plan import Plan
 
-Pieces = Mapping[str, Callable[[], dict[str, pa.Table]]]
+Pieces = Mapping[str, Callable[[], dict[str, Any]]]
 
 _TABLES = ("metrics", "nodes")
 _FOUND = ("networks", "metrics", "nodes")
@@ -79,18 +80,28 @@ def _look(study: Study, pieces: Callable[[], Pieces], out: Path, watcher: Watche
                     with one_thread_each():
                         found = make()
                     write_json(worked, _seconds(worked) + time.monotonic() - clock)
+                    if weights := found.get("weights"):
+                        kept = {who: [population] for who, population in weights.items()}
+                        write_weights(folder.progress / f"weights-{done:06}.safetensors", kept)
                     for table in _FOUND:
                         write_table(folder.progress / f"{table}-{done:06}.parquet", found[table])
                 watcher.say(f"{done} of {len(made)}: {name}")
             for table in _FOUND:
                 parts = [pq.read_table(part) for part in sorted(folder.progress.glob(f"{table}-*.parquet"))]
                 write_table(folder.path / f"{table}.parquet", pa.concat_tables(parts, promote_options="default"))
-            write_weights(folder.path / "weights.safetensors", {})
+            write_weights(folder.path / "weights.safetensors", _joined(folder.progress))
             made_with = environment(study.device) | {"seconds": round(_seconds(worked), 1)}
             write_json(folder.path / "environment.json", made_with)
             tell(study, Run(folder.path))
             folder.finish()
         return Run(folder.path)
+
+
+def _joined(progress: Path) -> dict[str, list[Population]]:
+    """The weights of all pieces that have any, a group each."""
+    parts = sorted(progress.glob("weights-*.safetensors"))
+    whose = kept_weights(parts[0]) if parts else ()
+    return {who: [group for part in parts for group in read_weights(part, who)] for who in whose}
 
 
 def _seconds(path: Path) -> float:

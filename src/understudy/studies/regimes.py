@@ -11,7 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from understudy._errors import UserError
-from understudy.studies.on_population import OnPopulation, Part, above_bound, log_looks, neurons, tables
+from understudy.studies.on_population import (
+    OnPopulation,
+    Part,
+    above_bound,
+    ends,
+    log_looks,
+    measured,
+    neurons,
+    tables,
+)
 from understudy.studies.study import check
 
 if TYPE_CHECKING:
@@ -114,14 +123,15 @@ class Regimes(OnPopulation):
     def problem(self, regime: str, seeds: Sequence[int]) -> Problem:
         import torch
 
+        from understudy.theory.starts import tempered
+
         teachers = self._teachers(seeds)
         students = self._start(regime, teachers, seeds)
         target = teachers
         if regime == LAZY:
             # ‖w‖|wᵀx| is |(‖w‖w)ᵀx|: the start as nodes of a teacher, whose output comes on top of the other's.
             target = torch.cat([teachers, students.norm(dim=-1, keepdim=True) * students], 1)
-        masses = students.square().sum((-2, -1)) / teachers.norm(dim=-1).sum(-1)
-        return Problem(students, target, teachers, self.rate / masses.clamp_min(1.0))
+        return Problem(students, target, teachers, tempered(self.rate, students, teachers))
 
     def _teachers(self, seeds: Sequence[int]) -> Tensor:
         from understudy.theory.starts import random_teachers
@@ -143,16 +153,14 @@ class Regimes(OnPopulation):
         return torch.stack([rings[j // self.teacher_nodes][:, j] for j in range(self.students)], 1)
 
     def _part(self, regime: str, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.theory import gaussian
         from understudy.theory.descent import descend
 
         looks = log_looks(self.steps, self.looks - 1)
         made = self.problem(regime, seeds)
         path = descend(made.students, made.target, made.rates, self.steps, looks)
-        loss = gaussian.loss(path.nan_to_num(), made.target).where(path.isfinite().all(-1).all(-1), np.nan)
-        found = tables(first, seeds, {"regime": regime}, looks, {"loss": loss.numpy()})
+        found = measured(path, made.target, made.rates)
+        there = np.repeat(~np.isnan(found.values["loss"]), self.students)  # nodes have rows where metrics have
         students = neurons(first, looks, path, made.teachers) | _places("student", path.numpy())
-        there = np.repeat(~np.isnan(loss.numpy()), self.students)  # nodes have rows where metrics have
         students = {name: column[there] for name, column in students.items()}
         net, node = (axis.ravel() for axis in np.indices(made.teachers.shape[:2]))
         teachers = {
@@ -163,7 +171,8 @@ class Regimes(OnPopulation):
             **_places("teacher", made.teachers.numpy()),
         }
         both = pa.concat_tables([pa.table(students), pa.table(teachers)], promote_options="default")
-        return found | {"nodes": both}
+        rows = {name: both[name] for name in both.column_names}
+        return tables(first, seeds, {"regime": regime}, looks, found.values, rows, ends(path, made.teachers, seeds))
 
     def story(self, run: Run) -> Story:
         from understudy.studies.regimes_story import story

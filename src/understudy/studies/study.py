@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from understudy._errors import UserError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     import torch
 
-    Tables = dict[str, pa.Table]
+    Tables = dict[str, Any]
 
     from understudy.report.story import Story
     from understudy.store import Claim, Run
@@ -85,7 +84,8 @@ class Study:
     def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
         """What a study that trains nothing finds, given the runs that it needs: by name, what makes each piece.
 
-        A piece gives its own rows of `networks`, `metrics` and `nodes`. Pieces are kept as they come: a run that was
+        A piece gives its own rows of `networks`, `metrics` and `nodes`, and where it has networks to keep `weights`,
+        populations by name, the same names in every piece that has any. Pieces are kept as they come: a run that was
         stopped goes on with the piece it was at.
         """
         raise AssertionError(f"{type(self).__name__} finds nothing without training")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.theory import gaussian, starts
+from understudy.theory import gaussian, local_geometry, starts
 from understudy.theory._gaussian_pairs import angles, units
 from understudy.theory.descent import descend
 
@@ -56,20 +56,12 @@ def _zero_sum(count: int, size: int, seed: int, separation: float) -> Float[Tens
     for draw in range(_DRAWS):
         nodes, _ = units(normal(seed, Stream.TEACHER, draw, (count - 1) * size).view(-1, size))
         nodes = torch.cat([nodes, -nodes.sum(0, keepdim=True)])
-        if _LENGTHS[0] <= nodes[-1].norm() <= _LENGTHS[1] and separated(nodes) >= separation:
+        if _LENGTHS[0] <= nodes[-1].norm() <= _LENGTHS[1] and local_geometry.separation(nodes) >= separation:
             return nodes
     raise UserError(
         f"no {count} nodes of {size} inputs that sum to zero at angles of {separation:g} or more were found in "
-        f"{_DRAWS:,} draws: ask for less separation, fewer nodes or more inputs"
+        f"{_DRAWS:,} draws: ask for fewer nodes or more inputs"
     )
-
-
-def separated(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net"]:
-    """Δ of S4 assumption 1: the least angle between two nodes, up to sign."""
-    directions, _ = units(teachers)
-    apart = angles(directions, directions).folded
-    own = torch.eye(teachers.shape[-2], dtype=torch.bool, device=teachers.device)
-    return apart.masked_fill(own, math.inf).amin((-2, -1))
 
 
 def opposite(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net teacher in"]:
@@ -84,13 +76,6 @@ def opposite(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net 
 def reduced(teachers: Float[Tensor, "*net teacher in"]) -> Reduced:
     """A ReLU teacher whose best linear fit is taken off: β = E[x f*] = ½ Σ w*_i (S4 A.1), and |·| of w*_i/2 is left."""
     return Reduced(teachers.sum(-2) / 2, teachers / 2)
-
-
-def linear_term(
-    students: Float[Tensor, "*net student in"], teachers: Float[Tensor, "*net teacher in"]
-) -> Float[Tensor, "*net in"]:
-    """The best β of S4 eq. 6 for given ReLU students: ½ Σ w*_i − ½ Σ ‖w_j‖ w_j, which leaves ¼ of the loss of |·|."""
-    return (teachers.sum(-2) - (students.norm(dim=-1, keepdim=True) * students).sum(-2)) / 2
 
 
 def apart(students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"]) -> Apart:

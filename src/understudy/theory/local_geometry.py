@@ -89,7 +89,7 @@ def local_geometry(
     parts = gaussian.residual(students, teachers)
     directions, lengths = units(students)
     squares, norm = lengths.square(), gradient.flatten(-2).norm(dim=-1)
-    delta = NEAR * _near(loss, teachers) if within is None else torch.as_tensor(within, dtype=loss.dtype).expand(nets)
+    delta = NEAR * _near(loss, teachers) if within is None else torch.as_tensor(within).to(loss).expand(nets)
     inside = (parts.angles <= delta.unsqueeze(-1)) & (lengths > 0)
     mass, counts = (_by_teacher(part, parts.assignment, teachers) for part in (squares * inside, inside.to(loss.dtype)))
     goals = torch.gather(teachers, -2, parts.assignment.unsqueeze(-1).expand_as(students))

@@ -5,7 +5,7 @@ Students are f(x) = Σ ‖w_i‖ |w_iᵀx|, teachers f*(x) = Σ |w*_iᵀx|, as i
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -28,12 +28,18 @@ _POOL, _POOLS = 512, 8
 _PUSHES = 500
 """How often lines that are too close are pushed apart."""
 
+By = Literal["scattered", "subspace", "small", "large"]
+"""Starts by name: algorithms 1 and 2, and all weights at one scale."""
+
 
 class Start(NamedTuple):
     """Students, and what had to be done that a user should know."""
 
     students: Float[Tensor, "net student in"]
     said: tuple[str, ...] = ()
+    singular: tuple[int, ...] = ()
+    """Of each network, how many dimensions of the Gram matrix of its directions were left out of the least squares; of
+    lengths that are not fitted nothing."""
 
 
 def check_teachers(teachers: Float[Tensor, "net teacher in"], students: int | None = None) -> None:
@@ -89,6 +95,12 @@ def teacher_nodes(network: Population) -> Float[Tensor, "net teacher in"]:
     return nodes
 
 
+def teacher_network(teachers: Float[Tensor, "net teacher in"], seeds: Sequence[int]) -> Population:
+    """Teachers as networks of two layers, whose output weights are 1."""
+    outputs = torch.ones_like(teachers[..., 0]).unsqueeze(-2)
+    return Population((Layer(teachers.clone(), None), Layer(outputs, None)), torch.tensor(list(seeds)), -1.0)
+
+
 def student_network(students: Float[Tensor, "net student in"], seeds: Sequence[int]) -> Population:
     """Students as networks of two layers, whose output weights are the lengths of the neurons."""
     lengths = torch.linalg.vector_norm(students, dim=-1).unsqueeze(-2)
@@ -121,25 +133,55 @@ def scaled(teachers: Float[Tensor, "#net teacher in"], students: int, scale: flo
     return Start(scale * _normals(seeds, students, every.shape[-1]).to(every))
 
 
+def begin(
+    by: By, teachers: Float[Tensor, "net teacher in"], students: int, seeds: Sequence[int], samples: int, mass: float
+) -> Start:
+    """Students by algorithm 1, by algorithm 2 with `samples`, or normal with about Σ ‖w‖² = `mass` Σ ‖w*‖."""
+    if by == "scattered":
+        return scattered(teachers, students, seeds)
+    if by == "subspace":
+        return in_subspace(teachers, students, samples, seeds)
+    unit = scaled(teachers, students, 1.0, seeds)
+    wanted = mass * teachers.norm(dim=-1).sum(-1) / (students * teachers.shape[-1])
+    return unit._replace(students=wanted.sqrt()[:, None, None] * unit.students)
+
+
+def tempered(
+    rate: float, students: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]
+) -> Float[Tensor, "net"]:
+    """The rate, made smaller where students have more mass than a solution, as many times as they do.
+
+    The Hessian grows with Σ ‖w‖², which is Σ ‖w*‖ in solutions: a rate that is right there diverges from large starts.
+    """
+    more = students.square().sum((-2, -1)) / teachers.norm(dim=-1).sum(-1)
+    return rate / more.clamp_min(1.0)
+
+
 def scattered(teachers: Float[Tensor, "#net teacher in"], students: int, seeds: Sequence[int]) -> Start:
-    """Algorithm 1: random directions, and the lengths with which they are nearest to the teacher."""
+    """Algorithm 1: random directions, others for every number of them, with lengths that bring them nearest to the
+    teacher."""
     every = _each(teachers, seeds, students)
-    return _fitted(_normals(seeds, students, every.shape[-1]).to(every), every)
+    return _fitted(_normals(seeds, students, every.shape[-1], students).to(every), every)
 
 
 def in_subspace(teachers: Float[Tensor, "#net teacher in"], students: int, samples: int, seeds: Sequence[int]) -> Start:
     """Algorithm 2: random directions in the span that samples of the teacher show, with lengths as in algorithm 1."""
     every = _each(teachers, seeds, students)
     basis = estimated_span(every, samples, seeds)
-    within = _normals(seeds, students, basis.shape[-1]).to(every)
+    within = _normals(seeds, students, basis.shape[-1], students).to(every)
     start = _fitted(within @ basis.mT, every)
     count, size = every.shape[-2:]
+    return start._replace(said=(*span_notes(count, size, samples), *start.said))
+
+
+def span_notes(count: int, size: int, samples: int) -> tuple[str, ...]:
+    """What a user should know of the span that samples show of so many neurons in so many dimensions."""
     said = []
     if samples < size:
         said.append(f"{samples:,} samples in {size} dimensions are too few to show the span: it is mostly chance")
     if count >= size:
         said.append(f"{count} neurons in {size} dimensions: the subspace is all of the space")
-    return start._replace(said=(*said, *start.said))
+    return tuple(said)
 
 
 def estimated_span(
@@ -227,8 +269,8 @@ def _each(
     return teachers.expand(len(seeds), *teachers.shape[1:])
 
 
-def _normals(seeds: Sequence[int], rows: int, columns: int) -> Float[Tensor, "net row column"]:
-    return torch.stack([normal(seed, Stream.STUDENT, 0, rows * columns).view(rows, columns) for seed in seeds])
+def _normals(seeds: Sequence[int], rows: int, columns: int, draw: int = 0) -> Float[Tensor, "net row column"]:
+    return torch.stack([normal(seed, Stream.STUDENT, draw, rows * columns).view(rows, columns) for seed in seeds])
 
 
 def _fitted(drawn: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]) -> Start:
@@ -255,7 +297,8 @@ def _fitted(drawn: Float[Tensor, "net student in"], teachers: Float[Tensor, "net
             f"least squares gives {some}{idle:,} of the {total:,} students length 0; their gradient is 0 too, so they "
             "stay"
         )
-    return Start(torch.stack(squares).sqrt().unsqueeze(-1) * directions, tuple(said))
+    singular = tuple(left for left, _ in notes)
+    return Start(torch.stack(squares).sqrt().unsqueeze(-1) * directions, tuple(said), singular)
 
 
 def least_squares(gram: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, int]:
