@@ -15,6 +15,9 @@ from understudy.training.workers import cores
 _ANGLE = 0.03
 """Students so near their teacher neurons take the longest: what each bends away is counted too."""
 
+_STEPS = 10
+"""That are timed together: what a path has at its end is no part of a step."""
+
 
 @dataclass(frozen=True)
 class ExactStep:
@@ -43,7 +46,7 @@ def exact_step(sizes: Sizes, device: str, tell: Tell) -> ExactStep:
         torch.mm(pairs, neurons, out=pulls)
 
     def step() -> None:
-        descend(students, teachers, rate, 1, [1])
+        descend(students, teachers, rate, _STEPS, [_STEPS])
 
     timed, before = [], torch.get_num_threads()
     torch.set_num_threads(cores())
@@ -52,7 +55,7 @@ def exact_step(sizes: Sizes, device: str, tell: Tell) -> ExactStep:
         products()
         for repetition in range(1, sizes.repetitions + 1):
             alone = lasting(products, device, sizes.least)
-            timed.append((lasting(step, device, sizes.least), alone))
+            timed.append((lasting(step, device, sizes.least) / _STEPS, alone))
             tell(f"a step on the exact loss, {repetition} of {sizes.repetitions}")
     finally:
         torch.set_num_threads(before)

@@ -50,11 +50,19 @@ def descend(
                 gradient = loss_and_gradient(now, teachers)[1]
             else:
                 gradient = sampled_gradient(now, teachers, batch, seeds, first + step)
-            now, step = now - rates * gradient, step + 1
+            now, step = _moved(now, rates, gradient), step + 1
         kept.append(now)
     found = torch.stack(kept) if kept else students.new_empty(0, *students.shape)
     # What is not finite stays so, entry by entry: one such entry says that its network has gone.
     return torch.where(found.isfinite().all(-1).all(-1)[..., None, None], found, torch.nan)
+
+
+def _moved(now: Tensor, rates: Tensor, gradient: Tensor) -> Tensor:
+    """now − rates · gradient. By numpy on a processor: torch would share this little out over threads, and wait for
+    them while those of the gradient still hold the cores."""
+    if now.device.type != "cpu":
+        return now - rates * gradient
+    return torch.from_numpy(now.numpy() - rates.numpy() * gradient.numpy())
 
 
 def sampled_gradient(

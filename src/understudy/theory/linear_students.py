@@ -1,0 +1,188 @@
+"""Linear students of any depth (S3 sec 5.2): populations of slope 1 and one output, how they start, move and end."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy._random import Stream
+from understudy.nets import Layer, Population
+from understudy.theory._transfer_draws import normals
+from understudy.theory.distillation import Conditions, allowed_error, gain, gradient, solution, span
+
+_RELATIVE, _ABSOLUTE = 1e-10, 1e-10
+"""Errors that a step of gradient flow may make, the second in parts of where it starts."""
+
+
+def balanced(
+    x: Float[Tensor, "net sample in"],
+    teacher: Float[Tensor, "*#net in"],
+    depth: int,
+    scale: float,
+    seeds: Sequence[int],
+    width: int = 1,
+) -> Population:
+    """Students of `depth` layers with ‖w(0)‖ = scale in a random direction, balanced as in eq. 5.13.
+
+    W_L is one row, so that balance makes all layers of rank one: W_l = scale^(1/L) u_l u_{l−1}ᵀ, with unit vectors. The
+    sign is the one of lower loss, as 5.12 asks. Thesis says that w or −w always meets 5.12; for w across ∇ℓ1(0) neither
+    does, as ℓ1 is convex, and near that only ever smaller scales do: see `conditions`.
+    """
+    if depth < 1 or width < 1:
+        raise UserError(f"{depth} layers of {width} nodes were asked for; allowed is 1 or more of both")
+    if not math.isfinite(scale) or scale < 0 or (scale == 0 and depth > 1):
+        raise UserError(
+            f"scale {scale} was given; allowed is a finite number above 0: only a student of one layer may start at 0"
+        )
+    if len(seeds) != len(x):
+        raise UserError(f"{len(seeds)} seeds were given for {len(x)} sets of inputs: give each its own")
+    sizes = [x.shape[-1], *[width] * (depth - 1)]
+    ends = [normals(seeds, Stream.STUDENT, i, size).to(x) for i, size in enumerate(sizes)]
+    ends = [end / torch.linalg.vector_norm(end, dim=-1, keepdim=True) for end in ends]
+    down = gradient(torch.zeros_like(ends[0]), x, teacher)
+    ends[0] = torch.where((ends[0] * down).sum(-1, keepdim=True) > 0, -ends[0], ends[0])
+    ends.append(torch.ones(len(x), 1).to(x))
+    each = scale ** (1 / depth)
+    layers = tuple(Layer(each * out.unsqueeze(-1) * into.unsqueeze(-2), None) for into, out in pairwise(ends))
+    return Population(layers, torch.tensor(list(seeds)), 1.0)
+
+
+def end_to_end(students: Population) -> Float[Tensor, "net in"]:
+    """w of wᵀ = W_L ⋯ W_1."""
+    _check_linear(students)
+    first, *others = students.layers
+    product = first.weight
+    for layer in others:
+        product = layer.weight @ product
+    return product.squeeze(-2)
+
+
+def conditions(
+    students: Population, x: Float[Tensor, "net sample in"], teacher: Float[Tensor, "*#net in"]
+) -> Conditions:
+    """Conditions 5.11 to 5.13 of theorem 5.2 at these students, as numbers."""
+    w = end_to_end(students)
+    start, reached = (torch.linalg.vector_norm(v, dim=-1) for v in (w, solution(x, teacher)))
+    imbalance = torch.zeros_like(start)
+    for low, high in pairwise(layer.weight for layer in students.layers):
+        wanted = low @ low.mT
+        off = torch.linalg.matrix_norm(high.mT @ high - wanted) / torch.linalg.matrix_norm(wanted)
+        imbalance = torch.maximum(imbalance, off)
+    return Conditions(
+        start, reached, allowed_error(start, reached, len(students.layers)), gain(w, x, teacher), imbalance
+    )
+
+
+def rate_bound(x: Float[Tensor, "*net sample in"]) -> Float[Tensor, "*net"]:
+    """4n/λ_max(XXᵀ), one over the largest curvature of ℓ1: at L = 1 the loss falls in every step of a lower rate.
+
+    Eq. D.8 leaves the 1/n of the Hessian out, and with it that of µ in theorem D.3.
+    """
+    return 4 * x.shape[-2] / torch.linalg.matrix_norm(x, ord=2).square()
+
+
+def descend(
+    students: Population,
+    x: Float[Tensor, "net sample in"],
+    teacher: Float[Tensor, "*#net in"],
+    rate: float | Float[Tensor, "net"],
+    looks: Sequence[int],
+) -> tuple[Population, ...]:
+    """The students after as many steps W_l ← W_l − η ∂ℓ/∂W_l on all inputs as each of `looks` says."""
+    _check_linear(students)
+    rates = torch.as_tensor(rate).to(x).reshape(-1, 1, 1)
+    if not bool((rates > 0).all()) or not bool(rates.isfinite().all()):
+        raise UserError(f"rate {rate} was given; allowed is a finite number above 0")
+    if list(looks) != sorted(looks) or any(look < 0 for look in looks):
+        raise UserError(f"looks must be in order and from 0 on, got {list(looks)}")
+    now, step, kept = [layer.weight for layer in students.layers], 0, []
+    for look in looks:
+        while step < look:
+            now = [w - rates * pull for w, pull in zip(now, _pulls(now, x, teacher), strict=True)]
+            step += 1
+        kept.append(replace(students, layers=tuple(Layer(w, None) for w in now)))
+    return tuple(kept)
+
+
+def _pulls(weights: list[Tensor], x: Tensor, teacher: Tensor) -> list[Tensor]:
+    """∂ℓ/∂W_l = (W_L ⋯ W_{l+1})ᵀ ∇ℓ1ᵀ (W_{l−1} ⋯ W_1)ᵀ."""
+    before: list[Tensor | None] = [None]
+    for w in weights:
+        before.append(w if before[-1] is None else w @ before[-1])
+    whole = before.pop()
+    assert whole is not None
+    back = gradient(whole.squeeze(-2), x, teacher).unsqueeze(-2)
+    found: list[Tensor] = []
+    after: Tensor | None = None
+    for w, below in zip(reversed(weights), reversed(before), strict=True):
+        pull = back if below is None else back @ below.mT
+        found.append(pull if after is None else after.mT @ pull)
+        after = w if after is None else after @ w
+    return found[::-1]
+
+
+def flow(
+    start: Float[Tensor, "net in"],
+    x: Float[Tensor, "net sample in"],
+    teacher: Float[Tensor, "*#net in"],
+    times: Sequence[float],
+    depth: int = 1,
+) -> Float[Tensor, "look net in"]:
+    """w at each of `times` along gradient flow of balanced layers from w(0) = `start` (lemma D.2), by LSODA.
+
+    It stays in the span of the inputs and of its start, and is followed in coordinates of that; `limit` is its end.
+    """
+    from scipy.integrate import solve_ivp
+
+    until = np.asarray(times, dtype=float)
+    if not np.isfinite(until).all() or (until < 0).any() or (np.diff(until) < 0).any():
+        raise UserError(f"times must be finite, from 0 on and in order, got {list(times)}")
+    if depth < 1:
+        raise UserError(f"{depth} layers were asked for; allowed is 1 or more")
+    basis = span(x)
+    across = start - (basis @ (basis.mT @ start.unsqueeze(-1))).squeeze(-1)
+    length = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
+    # What is left of a start within the span is rounding, and has no direction.
+    real = length > 1e-12 * torch.linalg.vector_norm(start, dim=-1, keepdim=True)
+    aside = torch.where(real, across / length.clamp_min(torch.finfo(x.dtype).tiny), 0.0)
+    basis = torch.cat((basis, aside.unsqueeze(-1)), dim=-1)
+    # The last coordinate is across the inputs, whatever rounding says.
+    seen = (x @ basis).cpu().numpy() * np.append(np.ones(basis.shape[-1] - 1), 0.0)
+    begun = (basis.mT @ start.unsqueeze(-1)).squeeze(-1).cpu().numpy()
+    labels = (x @ teacher.to(x).expand(len(x), -1).unsqueeze(-1)).squeeze(-1).sigmoid().cpu().numpy()
+    sizes = torch.linalg.vector_norm(solution(x, teacher), dim=-1).cpu().numpy()
+    found = np.full((len(until), *begun.shape), np.nan)
+    for i, (rows, y, at) in enumerate(zip(seen, labels, begun, strict=True)):
+
+        def downhill(_: float, w: np.ndarray, rows: np.ndarray = rows, y: np.ndarray = y) -> np.ndarray:
+            slope = rows.T @ (1 / (1 + np.exp(-(rows @ w))) - y) / len(y)
+            if depth == 1:
+                return -slope
+            square = w @ w
+            return -(square ** (1 - 1 / depth)) * (slope + (depth - 1) * (w @ slope) / max(square, 1e-300) * w)
+
+        found[until == 0, i] = at
+        ahead = until[until > 0]
+        if not len(ahead):
+            continue
+        small = _ABSOLUTE * (np.linalg.norm(at) or sizes[i] or 1.0)
+        solved = solve_ivp(downhill, (0, ahead[-1]), at, "LSODA", ahead, rtol=_RELATIVE, atol=small)
+        found[len(until) - len(ahead) :, i][: len(solved.t)] = solved.y.T
+    return torch.einsum("nik,tnk->tni", basis, torch.from_numpy(found).to(x))
+
+
+def _check_linear(students: Population) -> None:
+    bent = students.slope != 1 and len(students.layers) > 1
+    if students.image or students.norms or students.sizes[-1] != 1 or bent:
+        raise UserError(
+            f"students {'-'.join(map(str, students.sizes))} of slope {students.slope:g} were given; allowed are fully "
+            "connected ones of slope 1, one output and no BatchNorm"
+        )
+    if any(layer.bias is not None and bool(layer.bias.any()) for layer in students.layers):
+        raise UserError("the students have biases; allowed are students without")

@@ -1,0 +1,182 @@
+"""Sectors of neurons of two-layer ReLU networks, and the two that training ends in (S3 sec 3.3, lemmas 3.1 to 3.3).
+
+Examples x_i have classes y_i of −1 and 1, networks Σ a_j ρ(w_j·x). With the logistic loss ℓ_i'(0) = −y_i/2.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy.data.orthogonal import two_classes
+
+_SETTLED = 1e-10
+"""Relative distance from g(w) = Cw at which a search has come to its end."""
+_STEPS = 200
+
+
+def sectors(w: Float[Tensor, "*#net node in"], x: Float[Tensor, "*#net sample in"]) -> Int[Tensor, "*net node sample"]:
+    """σ of definition 3.1: the signs of w_j·x_i, one row a neuron."""
+    return (w @ x.mT).sign().to(torch.int8)
+
+
+def potential(
+    w: Float[Tensor, "*#net node in"], x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"]
+) -> Float[Tensor, "*net node"]:
+    """G of eq. 3.12, ½ Σ y_i ρ(w·x_i), of vectors of any length: it grows with the length."""
+    return ((w @ x.mT).relu() @ y.unsqueeze(-1).to(w)).squeeze(-1) / 2
+
+
+def slope(
+    w: Float[Tensor, "*#net node in"], x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"]
+) -> Float[Tensor, "*net node in"]:
+    """The gradient of G, g of eq. B.1 where no w·x_i is zero."""
+    return ((w @ x.mT > 0) * y.unsqueeze(-2)).to(w) @ x / 2
+
+
+def extremal_sectors(
+    x: Float[Tensor, "*net sample in"], y: Float[Tensor, "*net sample"], *, tolerance: float = 0.0
+) -> Int[Tensor, "*net 2 sample"]:
+    """σ+ and σ− of lemma 3.2 (eqs. 3.13 and 3.14), of orthogonally separable examples.
+
+    `tolerance`: cosines up to this count as 0.
+    """
+    signs = two_classes(y)
+    unit = torch.nn.functional.normalize(x, dim=-1)
+    opposite = signs.unsqueeze(-1) != signs.unsqueeze(-2)
+    against = ((unit @ unit.mT < -tolerance) & opposite).any(-1)
+    other = -against.to(torch.int8)
+    one = torch.ones_like(other)
+    return torch.stack((torch.where(signs > 0, one, other), torch.where(signs < 0, one, other)), dim=-2)
+
+
+def extremal_directions(
+    x: Float[Tensor, "*net sample in"], y: Float[Tensor, "*net sample"]
+) -> Float[Tensor, "*net 2 in"]:
+    """The strict maximum of G on the sphere, and its strict minimum, of orthogonally separable examples.
+
+    Lemmas B.1 and 3.2 leave one place for each: the mean of its class, at length 1. Of all sums over subsets of the
+    class that of all examples is the longest, so that nothing is beyond it.
+    """
+    signs = two_classes(y).to(x)
+    sums = torch.stack([(signs == sign).to(x).unsqueeze(-2) @ x for sign in (1, -1)], dim=-3).squeeze(-2)
+    return torch.nn.functional.normalize(sums, dim=-1)
+
+
+class Search(NamedTuple):
+    """Where ascents of G ended, or descents."""
+
+    directions: Float[Tensor, "start in"]
+    settled: Bool[Tensor, "start"]
+    """Whether g(w) = Cw with C > 0 there (lemma B.1); not so on a kink, or for those that no example moves."""
+    off: Bool[Tensor, "start"]
+    """Those that are active for no example: G is 0 around them."""
+
+
+def search(
+    starts: Float[Tensor, "start in"], x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"], *, down: bool = False
+) -> Search:
+    """Climb G on the sphere from many starts, or go down.
+
+    What climbs is G(w) − ½‖w‖², whose local maxima point where those of G on the sphere do, along its gradient. On a
+    line it is quadratic between the places where an example goes on or off, so that the first maximum is found exactly.
+    Of orthogonally separable examples every w·x_i then moves one way only, and no kink holds an ascent; of others one
+    may, and is not settled.
+    """
+    signs = two_classes(y).to(starts) * (-1 if down else 1)
+    w = torch.nn.functional.normalize(starts, dim=-1)
+    for _ in range(_STEPS):
+        way = slope(w, x, signs) - w
+        moving = (way + w).any(-1) & (way.norm(dim=-1) > _SETTLED * w.norm(dim=-1))
+        if not moving.any():
+            break
+        w = torch.where(moving.unsqueeze(-1), w + _first_maximum(w, way, x, signs).unsqueeze(-1) * way, w)
+    pull = slope(w, x, signs)
+    off = ~(w @ x.T > 0).any(-1)
+    settled = ((pull - w).norm(dim=-1) <= _SETTLED * w.norm(dim=-1)) & ~off
+    return Search(torch.nn.functional.normalize(w, dim=-1), settled, off)
+
+
+def _first_maximum(
+    w: Float[Tensor, "start in"], way: Float[Tensor, "start in"], x: Tensor, y: Tensor
+) -> Float[Tensor, "start"]:
+    """How far along the way G(w) − ½‖w‖² first stops growing; with 1 if no example goes on or off before."""
+    at, by = w @ x.T, way @ x.T
+    when = torch.where(at * by < 0, -at / by, torch.where((at == 0) & (by > 0), 0.0, torch.inf))
+    when, order = when.sort(dim=-1)
+    # Whether an example goes on or off, the slope of ½ y ρ along the way changes by ½ y |x·way|.
+    turns = torch.where(when.isfinite(), (y * by.abs() / 2).gather(-1, order), 0.0)
+    square = way.square().sum(-1, keepdim=True)
+    zero = torch.zeros_like(square)
+    tops = 1 + torch.cat((zero, turns.cumsum(-1)), -1) / square.clamp_min(torch.finfo(w.dtype).tiny)
+    begins, ends = torch.cat((zero, when), -1), torch.cat((when, zero + torch.inf), -1)
+    first = (tops <= ends).int().argmax(-1, keepdim=True)
+    return torch.maximum(begins.gather(-1, first), tops.gather(-1, first)).squeeze(-1)
+
+
+def within(
+    signs: Int[Tensor, "*#net node sample"], a: Float[Tensor, "*#net node"], extremal: Int[Tensor, "*#net 2 sample"]
+) -> Bool[Tensor, "*net node"]:
+    """Which neurons are in the extremal sector of the sign of their output weight.
+
+    Where that has a 0, an example at right angles to all of the other class, "not active" is enough: a neuron that
+    began below 0 there never moves along it. Almost no drawn set has such an example.
+    """
+    own = torch.where((a > 0).unsqueeze(-1), extremal[..., :1, :], extremal[..., 1:, :])
+    fits = torch.where(own == 0, signs <= 0, signs == own)
+    return fits.all(-1) & (a != 0)
+
+
+class Absorption(NamedTuple):
+    """What lemma 3.3 says, of neurons over recorded looks."""
+
+    entered: Int[Tensor, "net node"]
+    """The look at which a neuron is first in its extremal sector; −1: never."""
+    left: Int[Tensor, "net node"]
+    """The first look after that at which it is not; −1: it stayed, or never entered."""
+    off: Bool[Tensor, "net node"]
+    """Active for no example at the last look: it no longer moves."""
+    turned: Bool[Tensor, "net node"]
+    """Whether its output weight ever changed its sign; in gradient flow from a balanced start none does (lemma B.4)."""
+
+    @property
+    def absorbed(self) -> Bool[Tensor, "net node"]:
+        """Who entered and never left."""
+        return (self.entered >= 0) & (self.left < 0)
+
+    @property
+    def undecided(self) -> Bool[Tensor, "net node"]:
+        """Who is neither off nor in its extremal sector for good."""
+        return ~self.absorbed & ~self.off
+
+
+def absorption(
+    w: Float[Tensor, "look net node in"],
+    a: Float[Tensor, "look net node"],
+    x: Float[Tensor, "net sample in"],
+    y: Float[Tensor, "net sample"],
+) -> Absorption:
+    """When each neuron entered the extremal sector of its sign, and whether it ever left.
+
+    Lemma 3.3 is of gradient flow. Steps of any size and batch keep a neuron there just as well: all that is active is
+    its class, every example of which moves w·x_i away from 0, and makes |a| larger.
+    """
+    if not len(w) or len(w) != len(a):
+        raise UserError(f"{len(w)} looks at neurons and {len(a)} at output weights were given; allowed is 1 or more")
+    extremal = extremal_sectors(x, y)
+    # Look by look: signs of all looks at once would be larger than the record itself.
+    inside = torch.stack([within(sectors(now, x), out, extremal) for now, out in zip(w, a, strict=True)])
+    after = inside.cummax(0).values
+    gone = after & ~inside
+    return Absorption(
+        _first(inside),
+        _first(gone),
+        ~(sectors(w[-1], x) > 0).any(-1),
+        (a.sign() != a[:1].sign()).any(0),
+    )
+
+
+def _first(which: Bool[Tensor, "look net node"]) -> Int[Tensor, "net node"]:
+    return torch.where(which.any(0), which.int().argmax(0), -1)
