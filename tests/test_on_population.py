@@ -90,17 +90,17 @@ def test_a_network_that_is_not_finite_is_left_out_and_the_others_are_not():
 
 def test_nodes_say_what_students_a_teacher_node_has_and_what_they_are_on_average():
     teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
-    students = torch.tensor([[[1.0, 0.0], [0.0, -1.0]]], dtype=torch.float64)
+    students = torch.tensor([[[0.5, 0.0], [0.0, -1.0]]], dtype=torch.float64)
     rows = pa.table(geometry(7, (50,), measured(students.unsqueeze(0), teachers, 0.05))).to_pylist()
     assert [(row["role"], row["student"], row["teacher"]) for row in rows] == [
         ("student", 0, 0), ("student", 1, 1), ("teacher", None, 0), ("teacher", None, 1),
     ]  # fmt: skip
     assert {(row["network"], row["epoch"]) for row in rows} == {(7, 50)}
-    assert [row["norm"] for row in rows[:2]] == [1, 1]
+    assert [row["norm"] for row in rows[:2]] == [0.5, 1]
     assert [row["angle"] for row in rows[:2]] == pytest.approx([0, 0], abs=1e-12)
-    assert [(row["count"], row["mass"]) for row in rows[2:]] == [(1, 1.0), (1, 1.0)]
-    assert rows[2]["average"] == pytest.approx([1, 0])
-    assert rows[2]["gap"] == pytest.approx([0, 0], abs=1e-12)
+    assert [(row["count"], row["mass"]) for row in rows[2:]] == [(1, 0.25), (1, 1.0)]
+    assert rows[2]["average"] == pytest.approx([0.25, 0])
+    assert rows[2]["gap"] == pytest.approx([-0.75, 0])
     assert np.abs(rows[3]["average"]) == pytest.approx([0, 1])
     assert np.abs(rows[3]["gap"]) == pytest.approx([0, 1])
 
