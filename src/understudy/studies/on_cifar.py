@@ -27,7 +27,7 @@ Norm = Literal["after", "before", "none"]
 
 @dataclass(frozen=True)
 class OnCifar(Study):
-    """Networks that see the images of CIFAR-10, all descending by SGD with momentum."""
+    """Networks that see the images of CIFAR-10."""
 
     classes: ClassVar[int] = 10
 
@@ -46,6 +46,9 @@ class OnCifar(Study):
     """Training images as they are, or cropped and mirrored anew every epoch."""
     batch: int = 128
     """Images a step, drawn with replacement; an epoch has as many steps as make one of every training image."""
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    """How teachers and students descend: SGD with momentum 0.9, or Adam, whose steps do not grow with the number of
+    features that enter the top layer."""
     epochs: int = 40
     """Epochs; networks are looked at after each."""
     lr: float = 0.01
@@ -93,7 +96,9 @@ class OnCifar(Study):
         return Experiment(
             groups=each,
             parameters=tuple({**one, "seed": seed} for one in apart for seed in self.seed_names),
-            optimiser=us.SGD(lr=lr, batch=self.batch, momentum=MOMENTUM, schedule=one_cycle(epochs)),
+            optimiser=us.Adam(lr=lr, batch=self.batch, schedule=one_cycle(epochs))
+            if self.optimiser == "adam"
+            else us.SGD(lr=lr, batch=self.batch, momentum=MOMENTUM, schedule=one_cycle(epochs)),
             epochs=epochs,
             steps=self.steps,
             ranks=frozenset(ranks),
@@ -115,12 +120,13 @@ class TaughtOnCifar(OnCifar):
         check(self, "teacher_lr", above=0)
 
     def rate(self, lr: float) -> float:
-        """Of ½‖f*−f‖², whose gradient is C/2 times that of the squared error averaged over outputs."""
-        return lr * 2 / self.classes
+        """Of ½‖f*−f‖², whose gradient is C/2 times that of the squared error averaged over outputs; to Adam's steps the
+        scale of a loss is nothing."""
+        return lr if self.optimiser == "adam" else lr * 2 / self.classes
 
     def of_the_teacher(self) -> dict[str, Any]:
         """The options that a teacher's own study shares with this one."""
-        shared = ("seeds", "dtype", "device", "data", "train", "evaluation", "images", "batch")
+        shared = ("seeds", "dtype", "device", "data", "train", "evaluation", "images", "batch", "optimiser")
         given = {name: getattr(self, name) for name in shared}
         return given | {"epochs": self.teacher_epochs, "lr": self.teacher_lr}
 
