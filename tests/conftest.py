@@ -10,7 +10,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 from commands import TINY, understudy
-from images import write_cifar
+from images import write_cifar, write_mnist
 
 DEEP = os.environ.get("UNDERSTUDY_PROFILE") == "deep"
 if DEEP:
@@ -49,6 +49,12 @@ def one_thread():
 def cifar(tmp_path_factory):
     """A folder with CIFAR-10's files, whose images are ours."""
     return write_cifar(tmp_path_factory.mktemp("cifar"))
+
+
+@pytest.fixture(scope="session")
+def mnist(tmp_path_factory):
+    """The same of MNIST."""
+    return write_mnist(tmp_path_factory.mktemp("mnist"))
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ KINDS = {
     "conv-before": Shape((3, 4, 3, 2, 5), 0.1, image=(8, 8), norm="before"),
     "conv-before-plain": Shape((2, 3, 4), 0.0, image=(5, 4), norm="before", affine=False),
     "conv-after": Shape((2, 5, 3, 4), 0.0, image=(6, 7), norm="after"),
+    "conv-strided": Shape((2, 4, 3, 6, 5), 0.1, image=(7, 6), convolutions=((3, 1, 1), (5, 2, 2))),
+    "conv-strided-after": Shape((1, 3, 4, 5, 2), 0.2, image=(6, 5), norm="after", convolutions=((2, 2, 1),)),
 }
 
 
@@ -47,7 +49,8 @@ def made(shape: Shape, nets: int, *, seed: int = 1, dtype: torch.dtype = torch.f
         for n in shape.sizes[1:-1]
     )
     order = shape.norm == "before"
-    return Population(layers, torch.arange(nets), shape.slope, norms if shape.norm else (), order, shape.image)
+    kept = norms if shape.norm else ()
+    return Population(layers, torch.arange(nets), shape.slope, kept, order, shape.image, shape.convolutions)
 
 
 def module(population: Population, which: int) -> nn.Sequential:
@@ -57,7 +60,7 @@ def module(population: Population, which: int) -> nn.Sequential:
     for i, (weight, bias) in enumerate(population.layers):
         out, into, *kernel = weight.shape[1:]
         options = {"bias": bias is not None, "dtype": dtype}
-        linear = nn.Conv2d(into, out, 3, **options) if kernel else nn.Linear(into, out, **options)
+        linear = nn.Conv2d(into, out, *shape.looks[i], **options) if kernel else nn.Linear(into, out, **options)
         linear.weight.data = weight[which].clone()
         if bias is not None:
             linear.bias.data = bias[which].clone()
@@ -70,7 +73,8 @@ def module(population: Population, which: int) -> nn.Sequential:
             batch_norm = make(out, affine=shape.affine, dtype=dtype)
             load_norm(batch_norm, population.norms[i], which)
             steps.insert(0 if shape.norm == "before" else 1, batch_norm)
-        parts.append(nn.Sequential(linear, *steps))
+        flat = [nn.Flatten()] if shape.image and not kernel else []
+        parts.append(nn.Sequential(*flat, linear, *steps))
     if shape.image:
         parts[0].insert(0, nn.Unflatten(1, (shape.sizes[0], *shape.image)))
     return nn.Sequential(*parts)

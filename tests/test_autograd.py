@@ -14,7 +14,7 @@ from understudy import measures
 from understudy._errors import UserError
 from understudy.data import Fixed, Gaussian
 from understudy.nets import Shape
-from understudy.training import SGD, CrossEntropy, Group, SquaredError, Training, train
+from understudy.training import SGD, Adam, CrossEntropy, Group, Logistic, SquaredError, Training, train
 from understudy.training.engines import ENGINES, choose
 from understudy.training.optimisers import rates
 from understudy.training.packing import Packing
@@ -197,6 +197,24 @@ def test_labels_are_learned_and_accuracy_is_told(soft):
     np.testing.assert_allclose(losses, expected)
 
 
+@pytest.mark.parametrize("shape", [Shape((6, 8, 1)), Shape((6, 8, 8, 1), norm="before")], ids=["fc", "normed"])
+def test_two_labels_are_learned_by_one_output(shape):
+    learners = made(shape, 3)
+    training = Training([Group(learners, learners, LABELS, Logistic(), labelled=True)], Adam(0.01, batch=16), steps=100)
+    training.probe()
+    for _ in range(3):
+        training.advance()
+        metrics = training.probe().metrics
+    output, labels = training.populations()[0](LABELS.evaluation_x)[..., 0], LABELS.evaluation_labels(0)
+    right = ((output > 0) == labels.bool()).double().mean(1)
+    wanted = labels.double().expand_as(output)
+    entropy = torch.nn.functional.binary_cross_entropy_with_logits(output, wanted, reduction="none").mean(1)
+    for name, value in (("accuracy", right), ("eval_loss", entropy)):
+        rows = metrics.filter(pc.equal(metrics["metric"].cast("string"), name))
+        np.testing.assert_allclose(rows["value"].to_numpy(), value)
+    assert (right > 0.9).all()
+
+
 def test_groups_may_have_objectives_of_their_own():
     shape = Shape((5, 6, 3))
     students, teacher = made(shape, 2), made(shape, 2, seed=4)
@@ -240,6 +258,14 @@ def test_the_fan_out_of_a_channel_is_the_norm_of_all_weights_that_leave_it():
         (made(KINDS["conv"], 1), made(KINDS["conv"], 1), Gaussian(83), {}, "data has 83 inputs and the networks 84"),
         (LEARNERS, LEARNERS, Gaussian(6), {"labelled": True}, "Gaussian has no labels"),
         (made(Shape((6, 4, 3)), 1), made(Shape((6, 4, 3)), 1), LABELS, {}, "2 classes and the networks 3 outputs"),
+        (LEARNERS, LEARNERS, LABELS, {"objective": Logistic()}, "2 outputs, and the logistic loss takes 1"),
+        (
+            made(Shape((6, 4, 1)), 1),
+            made(Shape((6, 4, 1)), 1),
+            LABELS,
+            {"objective": CrossEntropy(), "labelled": True},
+            "1 output, whose cross-entropy is 0",
+        ),
     ],
 )
 def test_groups_that_cannot_be_are_refused(students, teacher, data, options, words):

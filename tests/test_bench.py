@@ -14,7 +14,7 @@ from commands import understudy
 from understudy import bench, cli
 from understudy._errors import UserError
 from understudy.bench.clock import Measured, lasting
-from understudy.bench.exact import ExactStep
+from understudy.bench.exact import ExactStep, SmallProblems
 from understudy.bench.goals import Goal
 from understudy.bench.picture import CostByPopulation, cost_by_population
 from understudy.bench.plain import PlainLoop
@@ -46,6 +46,7 @@ SMALL = Sizes(
     population_seeds=2,
     population_repetitions=2,
     exact=(7, 2, 3),
+    small=(6, 3, 2, 3),
 )
 
 
@@ -68,6 +69,7 @@ def test_the_object_has_what_programs_read(small):
     )
     assert all(value > 1e6 for value in told["peak_memory_by_population"].values())
     assert told["exact_step"] > 0
+    assert told["small_problems"] > 1
     assert len(told["raw"]["exact_step"]["step"]["values"]) == SMALL.repetitions
     assert isinstance(told["device"], str)
     assert told["precision"] == "float32"
@@ -88,8 +90,9 @@ def test_numbers_lie_between_the_values_told_with_them(small):
         for name, value in told[key].items():
             low, high = told["spread"][key][name]
             assert low <= value <= high
-    low, high = told["spread"]["exact_step"]
-    assert low <= told["exact_step"] <= high
+    for what in ("exact_step", "small_problems"):
+        low, high = told["spread"][what]
+        assert low <= told[what] <= high
 
 
 def test_progress_is_told_as_often_as_it_is_announced(small):
@@ -166,6 +169,7 @@ def test_goals_are_asked_where_they_were_set():
         ("steps at n = 200, share of the peak", 0.6, 0.8),
         *((f"steps at n = {n}, against the plain loop", 20.0, 50.0) for n in (20, 100, 200)),
         ("a step on the exact loss, m = 1,000, r = 20, d = 50, over its matrix products alone", 2.0, None),
+        ("1,000 problems of m = 10, r = 3, d = 5 on the exact loss, batched against one by one", 10.0, 20.0),
     }
 
 
@@ -186,7 +190,8 @@ def _made():
     ]
     made = {"device": "NVIDIA H200", "processor": "a processor", "packages": {"torch": "2"}, "commit": None}
     exact = ExactStep(Measured((3e-3, 4e-3, 9e-3)), Measured((2e-3, 2e-3, 3e-3)))
-    return bench.Bench("cpu", Sizes(), rates, looking, costs, exact, made, others=0.4)
+    small = SmallProblems(Measured((2e-6, 1e-6, 4e-6)), Measured((3e-5, 3e-5, 6e-5)))
+    return bench.Bench("cpu", Sizes(), rates, looking, costs, exact, small, made, others=0.4)
 
 
 def test_ratios_are_of_what_was_timed_together():
@@ -201,6 +206,8 @@ def test_ratios_are_of_what_was_timed_together():
     assert told["flatness"] == pytest.approx(1.25)
     assert told["exact_step"] == pytest.approx(2)
     assert told["spread"]["exact_step"] == pytest.approx((1.5, 3))
+    assert told["small_problems"] == pytest.approx(15)
+    assert told["spread"]["small_problems"] == pytest.approx((15, 30))
 
 
 def test_the_picture_shows_every_machine():

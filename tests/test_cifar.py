@@ -13,9 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from images import needs
 from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data import Cifar10, Source, cifar
+from understudy.data.images import copied, order
 
 MEAN, STD = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2470, 0.2435, 0.2616])
 BATCHES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
@@ -35,7 +37,7 @@ PUBLISHED = {
 """MD5 of the author's binary files."""
 
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
-needs_data = pytest.mark.skipif(not os.environ.get("UNDERSTUDY_DATA"), reason="needs CIFAR-10 in $UNDERSTUDY_DATA")
+needs_data = needs(Cifar10, "CIFAR-10")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def records():
     found[50_000, 1:], found[50_001, 1:] = 0, 255
     yield found
     cifar._read.cache_clear()
-    cifar._copied.cache_clear()
+    copied.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +167,7 @@ class TestRead:
         source = Cifar10(request.getfixturevalue(layout))
         assert np.array_equal(source.training_labels(3), records[:50_000, 0])
         assert np.array_equal(source.evaluation_labels(3), records[50_000:, 0])
-        assert np.array_equal(cifar._kept_on(source._place, "cpu"), records[:, 1:])
+        assert np.array_equal(source._pixels("cpu"), records[:, 1:])
         x = source.evaluating(3, dtype=torch.float64)
         assert np.array_equal(stored(x), records[50_000:, 1:])
         assert np.allclose(x[:100], normalised(records[50_000:50_100, 1:]), rtol=0, atol=1e-14)
@@ -185,7 +187,7 @@ class TestRead:
         monkeypatch.setenv("UNDERSTUDY_DATA", str(binary.parent))
         monkeypatch.setenv("HOME", str(tmp_path / "nowhere"))
         ways.append(Cifar10())
-        held = {cifar._kept_on(source._place, "cpu").data_ptr() for source in ways}
+        held = {source._pixels("cpu").data_ptr() for source in ways}
         assert len(held) == 1, "the images are in memory more than once"
 
     def test_a_source_keeps_the_folder_that_it_found(self, binary, monkeypatch, tmp_path):
@@ -195,7 +197,7 @@ class TestRead:
         assert torch.equal(source.training(1), Cifar10(binary, train=5).training(1))
 
     def test_memory_is_bounded_and_rows_are_ones_own(self, binary):
-        assert cifar._read.cache_parameters()["maxsize"] == 2 and cifar._copied.cache_parameters()["maxsize"] == 4
+        assert cifar._read.cache_parameters()["maxsize"] == 2 and copied.cache_parameters()["maxsize"] == 4
         source = Cifar10(binary)
         x, y = source.evaluating(1), source.evaluation_labels(1)
         before = x[5].clone(), int(y[5])
@@ -252,7 +254,7 @@ class TestFewer:
         assert np.array_equal(stored(source.evaluating(6)), records[50_000:][evaluation, 1:])
 
     def test_are_drawn_alike(self):
-        drawn = torch.cat([cifar._order(seed, Stream.TRAIN, 5_000, 50_000) for seed in range(40)])
+        drawn = torch.cat([order(seed, Stream.TRAIN, 5_000, 50_000) for seed in range(40)])
         counts = torch.bincount(drawn, minlength=50_000).double()
         # Each image is in a draw with probability 1/10.
         spread = float(((counts - 4) ** 2 / (40 * 0.1 * 0.9)).sum())
@@ -262,7 +264,7 @@ class TestFewer:
 class TestAugmented:
     def test_against_each_image_by_hand(self, binary, records):
         x = Cifar10(binary, augment=True, train=60).training(5, 3, dtype=torch.float64)
-        there = cifar._order(5, Stream.TRAIN, 60, 50_000).tolist()
+        there = order(5, Stream.TRAIN, 60, 50_000).tolist()
         bits = words(5, Stream.AUGMENTATION, 3, 4 * 50_000).view(-1, 4).tolist()
         for row, image in zip(x.numpy(), there, strict=True):
             down, right, mirrored = (bits[image][i] * below >> 32 for i, below in enumerate((9, 9, 2)))
@@ -272,7 +274,7 @@ class TestAugmented:
     def test_a_crop_stays_in_the_padded_image_and_all_are_as_likely(self, binary, records):
         n = 4_000
         pixels = stored(Cifar10(binary, augment=True, train=n).training(2)).reshape(n, 3, 32, 32)
-        images = records[cifar._order(2, Stream.TRAIN, n, 50_000).numpy(), 1:].reshape(n, 3, 32, 32)
+        images = records[order(2, Stream.TRAIN, n, 50_000).numpy(), 1:].reshape(n, 3, 32, 32)
         around = np.pad(images, ((0, 0), (0, 0), (4, 4), (4, 4)))
         counts, matched = np.zeros((9, 9, 2)), np.zeros(n, int)
         for down, right, mirrored in np.ndindex(9, 9, 2):
@@ -309,7 +311,7 @@ class TestAugmented:
     def test_an_image_is_moved_alike_in_all_company(self, binary):
         everything = Cifar10(binary, augment=True).training(9, 4)
         some = Cifar10(binary, augment=True, train=700).training(9, 4)
-        assert torch.equal(some, everything[cifar._order(9, Stream.TRAIN, 700, 50_000)])
+        assert torch.equal(some, everything[order(9, Stream.TRAIN, 700, 50_000)])
 
     @needs_card
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -319,7 +321,7 @@ class TestAugmented:
             assert y.is_cuda and torch.equal(x, y.cpu())
             x, y = (source.evaluating(3, dtype=dtype, device=device) for device in ("cpu", torch.device("cuda", 0)))
             assert y.is_cuda and torch.equal(x, y.cpu())
-        assert cifar._kept_on(source._place, "cuda").data_ptr() == cifar._kept_on(source._place, "cuda:0").data_ptr()
+        assert source._pixels("cuda").data_ptr() == source._pixels("cuda:0").data_ptr()
 
 
 class TestRefused:

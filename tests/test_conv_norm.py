@@ -12,7 +12,18 @@ from torch import nn
 from kinds import KINDS, batch_norms, made, module, rows, same, tensors
 from problems import gaussians
 from understudy._errors import UserError
-from understudy.nets import EPS, MOMENTUM, Layer, Norm, Population, Shape, fresh_norm, stack, training_pass
+from understudy.nets import (
+    EPS,
+    MOMENTUM,
+    Convolution,
+    Layer,
+    Norm,
+    Population,
+    Shape,
+    fresh_norm,
+    stack,
+    training_pass,
+)
 from understudy.training.packing import ALIGN, Packing, State
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -180,7 +191,7 @@ def test_activations_have_a_row_for_every_sample_and_position(shape):
 def test_channels_lie_next_to_each_other_so_that_rows_and_images_are_views(kind, dtype):
     networks = made(KINDS[kind], NETS, dtype=dtype)
     for found in (networks.activations(inputs(networks)), training_pass(networks, inputs(networks))[0]):
-        for h in found.hidden:
+        for h in found.hidden[: len(networks.shape.looks)]:
             assert h.stride() == (h.shape[2], NETS * h.shape[2], 1)
 
 
@@ -227,6 +238,28 @@ class TestByHand:
         x = torch.tensor([[-3.0], [0.0], [2.0]])
         assert after(x).flatten().tolist() == [-3, -3, 1]  # 2 (relu(x) − 1) − 1
         assert before(x).flatten().tolist() == [0, 0, 1]  # relu(2 (x − 1) − 1)
+
+
+class TestStrideAndPadding:
+    def test_by_hand(self):
+        """A row of three pixels under a kernel of 2 × 2 at stride 2, with zeros around: what lies where."""
+        weight = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).view(1, 1, 1, 2, 2)
+        above = (Layer(torch.ones(1, 1, 2), None), Layer(torch.full((1, 1, 1), 10.0), None))
+        networks = Population(
+            (Layer(weight, None), *above), torch.tensor([0]), image=(1, 3), convolutions=(Convolution(2, 2, 1),)
+        )
+        found = networks.activations(torch.tensor([[1.0, -5.0, 7.0]]))
+        # Rows of zeros above and below: the kernel's lower row sees (0, 1) and (−5, 7).
+        assert found.hidden[0].flatten().tolist() == [4.0, 13.0]
+        assert found.hidden[1].flatten().tolist() == [17.0] and found.output.flatten().tolist() == [170.0]
+
+    def test_every_second_place_of_what_stride_1_gives(self):
+        networks = made(Shape((2, 3, 2), image=(7, 8), convolutions=((3, 1, 1),)), 2)
+        x = inputs(networks)
+        every = networks.activations(x).hidden[0].unflatten(1, (SAMPLES, 7, 8))
+        shape = Shape((2, 3, 2), image=(7, 8), convolutions=((3, 2, 1),))
+        other = replace(made(shape, 2), layers=(networks.layers[0], made(shape, 2).layers[1]))
+        close(other.activations(x).hidden[0].unflatten(1, (SAMPLES, 4, 4)), every[:, :, ::2, ::2])
 
 
 class TestIdentities:
@@ -302,6 +335,33 @@ class TestShape:
         assert shape.maps == ((30, 18), (28, 16), (26, 14))
         assert shape.weights == ((64, 3, 3, 3), (32, 64, 3, 3), (16, 32, 3, 3), (10, 16 * 26 * 14))
 
+    def test_of_the_network_of_s3_table_31(self):
+        looks = ((3, 1, 1), (3, 1, 1), (5, 2, 2)) * 2
+        shape = Shape((1, 32, 32, 32, 64, 64, 64, 128, 1), image=(28, 28), convolutions=looks)
+        assert shape.seen == ((28, 28),) * 3 + ((14, 14),) * 3 + ((7, 7),) and shape.inputs == 784
+        assert shape.weights[2:4] == ((32, 32, 5, 5), (64, 32, 3, 3))
+        assert shape.weights[-3:] == ((64, 64, 5, 5), (128, 3136), (1, 128))
+        assert shape.positions == (784, 784, 196, 196, 196, 49, 1)
+        assert shape.products == (225_792, 7_225_344, 5_017_600, 3_612_672, 7_225_344, 5_017_600, 401_408, 128)
+        assert shape.activations == 2 * 32 * 784 + 32 * 196 + 2 * 64 * 196 + 64 * 49 + 128 + 1
+
+    def test_one_shape_has_one_name(self):
+        usual = Shape((2, 4, 3, 5), image=(7, 6))
+        assert Shape((2, 4, 3, 5), image=(7, 6), convolutions=((3, 1, 0), (3, 1, 0))) == usual
+        other = Shape((2, 4, 3, 5), image=(7, 6), convolutions=((3, 1, 0),))
+        assert other != usual and other.weights == ((4, 2, 3, 3), (3, 4 * 5 * 4), (5, 3))
+        assert usual.looks == (Convolution(),) * 2 and Shape((4, 5, 6)).looks == ()
+
+    @given(side=st.integers(1, 12), look=st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(0, 3)))
+    def test_a_side_is_what_torch_leaves_of_it(self, side, look):
+        kernel, stride, padding = look
+        left = Convolution(*look)(side)
+        if side + 2 * padding >= kernel:
+            x = torch.zeros(1, 1, side, side)
+            assert nn.functional.conv2d(x, torch.zeros(1, 1, kernel, kernel), None, stride, padding).shape[-1] == left
+        else:
+            assert left < 1
+
     def test_of_plain_inputs(self):
         shape = Shape((20, 50, 75, 10))
         assert shape.inputs == 20 and shape.maps == () and shape.weights == ((50, 20), (75, 50), (10, 75))
@@ -316,6 +376,21 @@ class TestShape:
         [
             ({"sizes": (3, 8, 8, 10), "image": (4, 9)}, "images of 4 × 9 are too small for 2 convolutions, .*5 × 5"),
             ({"sizes": (3, 10), "image": (4, 4)}, r"sizes \(3, 10\) was asked for, .* give at least three sizes"),
+            (
+                {"sizes": (3, 8, 8, 10), "image": (9, 4), "convolutions": ((3, 2, 0), (5, 1, 1))},
+                "images of 9 × 4 are too small for convolution 2, a kernel of 5 × 5 at stride 1 with padding 1, which "
+                "sees 4 × 1",
+            ),
+            (
+                {"sizes": (3, 8, 10), "image": (9, 4), "convolutions": ((3, 1, 1),) * 2},
+                "2 convolutions were given for 1 hidden layers: give 1 to 1",
+            ),
+            ({"sizes": (3, 8, 10), "image": (9, 4), "convolutions": ()}, "0 convolutions were given for 1 hidden"),
+            ({"sizes": (3, 8, 10), "convolutions": ((3, 1, 1),)}, "without an image: give its height and width"),
+            (
+                {"sizes": (3, 8, 10), "image": (9, 4), "convolutions": ((3, 0, 1),)},
+                r"a convolution is \(kernel, stride, padding\), .* got \(3, 0, 1\)",
+            ),
             pytest.param(
                 {"sizes": (3, 4, 10), "image": (3, 32, 32)},
                 r"an image is \(height, width\), .* got \(3, 32, 32\)",

@@ -93,10 +93,24 @@ class TestOurOwn:
         with safetensors.safe_open(tmp_path / "n", "pt") as source:
             said = json.loads(source.metadata()["understudy"])
         assert said == {"version": 1, "slope": 0.0, "image": [6, 7], "norm": "after"}
+        nets.save(made(KINDS["conv-strided"], 1), tmp_path / "n")
+        with safetensors.safe_open(tmp_path / "n", "pt") as source:
+            said = json.loads(source.metadata()["understudy"])
+        assert said == {"version": 1, "slope": 0.1, "image": [7, 6], "convolutions": [[3, 1, 1], [5, 2, 2]]}
 
     @pytest.mark.parametrize(
         "said",
-        [{"image": [6]}, {"image": [6, "7"]}, {"image": 6}, {"image": [-6, 7]}, {"norm": "under"}, {"norm": True}],
+        [
+            {"image": [6]},
+            {"image": [6, "7"]},
+            {"image": 6},
+            {"image": [-6, 7]},
+            {"norm": "under"},
+            {"norm": True},
+            {"convolutions": 3},
+            {"convolutions": [[3, 1, "x"]]},
+            {"convolutions": [[3, 1, 0, 0]]},
+        ],
     )
     def test_damaged_metadata(self, tmp_path, said):
         nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
@@ -144,6 +158,8 @@ class TestStateDicts:
         options = {"image": shape.image} if shape.image else {}
         if shape.norm:
             options["norm_first"] = shape.norm == "before"
+        if shape.convolutions:
+            options["convolutions"] = shape.convolutions
         loaded = nets.load(write(plain.state_dict()), slope=shape.slope, **options)
         assert loaded.shape == shape
         assert all(torch.equal(a, b[1:]) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
@@ -270,6 +286,18 @@ class TestRefused:
         ):
             path = write(nn.Sequential(*parts).state_dict())
             refusal(path, "'0.weight'", "not convolutions and one fully connected layer", "rewrite it so")
+
+    def test_kernels_strides_and_paddings_that_do_not_fit(self, write):
+        network = nn.Sequential(nn.Conv2d(2, 3, 5), nn.Flatten(), nn.Linear(27, 4), nn.ReLU(), nn.Linear(4, 2))
+        path = write(network.state_dict())
+        assert nets.load(path, image=(6, 6), convolutions=((5, 2, 2),)).sizes == (2, 3, 4, 2)
+        refusal(path, "say the height and width of the inputs too", convolutions=((5, 2, 2),))
+        refusal(path, "leave 6 × 6 of images of 6 × 6", "9 numbers", image=(6, 6), convolutions=((5, 1, 2),))
+        refusal(path, "'0.weight' has shape (3, 2, 5, 5)", image=(6, 6), convolutions=((3, 2, 2),))
+        refusal(path, "2 convolutions of kernels 5, 5", "(4, 27)", image=(6, 6), convolutions=((5, 2, 2),) * 2)
+        refusal(path, "got (5, 0, 2)", image=(6, 6), convolutions=((5, 0, 2),))
+        refusal(path, "are too small for convolution 1", image=(2, 2), convolutions=((5, 1, 0),))
+        refusal(path, "each is (kernel, stride, padding)", image=(6, 6), convolutions=((5, 2, 2, 2),))
 
     def test_convolutions_that_do_not_chain(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(4, 3, 3), nn.Linear(12, 4))

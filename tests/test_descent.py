@@ -7,9 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fake_card import FakeCard
 from understudy._errors import UserError
+from understudy._random import Stream, normal
 from understudy.theory import gaussian
-from understudy.theory.descent import descend, flow, rate_bound, sampled_gradient
+from understudy.theory.descent import descend, flow, rate_bound, sampled_gradient, samples_of_all
 from understudy.theory.starts import near, random_teachers, scaled
 
 F = torch.float64
@@ -106,6 +108,21 @@ def test_the_larger_the_batch_the_nearer_to_the_exact_way():
         for b in (10, 1_000)
     ]
     assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.2)
+
+
+@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=3), st.integers(0, 2**40), st.integers(1, 7))
+def test_samples_drawn_for_all_at_once_are_those_of_every_seed(seeds, step, count):
+    found = samples_of_all(seeds, step, count, torch.zeros(len(seeds), 2, 3, dtype=F))
+    for seed, x in zip(seeds, found, strict=True):
+        assert torch.equal(x, normal(seed, Stream.TRAIN, step, 3 * count).view(count, 3))
+
+
+def test_mini_batches_on_a_card_take_the_way_that_they_take_on_a_processor():
+    students, teachers = _problem(seeds=(1, 2))
+    here = descend(students, teachers, 0.05, 5, [2, 5], batch=7, seeds=(3, 4), first=2)
+    with FakeCard():
+        there = descend(students.to("cuda"), teachers.to("cuda"), 0.05, 5, [2, 5], batch=7, seeds=(3, 4), first=2).cpu()
+    torch.testing.assert_close(there, here, rtol=1e-12, atol=1e-14)
 
 
 def test_a_zero_student_stays():

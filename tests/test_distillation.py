@@ -16,6 +16,7 @@ from understudy.theory.distillation import (
     gain,
     gradient,
     hard_descent,
+    hard_path,
     hard_target,
     less_biased,
     limit,
@@ -220,6 +221,8 @@ def test_descent_on_hard_labels_is_a_plain_loop_and_goes_to_the_max_margin_direc
         float(angle(hard_descent(x, teacher, 3.0, steps), hard_target(x, teacher)).max()) for steps in (1, 100, 20_000)
     ]
     assert off[0] > off[1] > off[2] and off[2] < 0.15
+    path = hard_path(x, teacher, 0.7, [1, 20, 20, 33])
+    torch.testing.assert_close(path, torch.stack([hard_descent(x, teacher, 0.7, look) for look in (1, 20, 20, 33)]))
 
 
 @pytest.mark.parametrize(
@@ -231,6 +234,8 @@ def test_descent_on_hard_labels_is_a_plain_loop_and_goes_to_the_max_margin_direc
         (lambda: less_biased(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), [1.0], [1, 2]), "2 seeds"),
         (lambda: less_biased(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), [math.inf], [1]), "finite"),
         (lambda: hard_descent(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 0.1, 0), "0 steps"),
+        (lambda: hard_path(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 0.1, [3, 2]), "in order"),
+        (lambda: hard_path(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 0.1, []), "no steps"),
         (lambda: hard_target(torch.eye(1, 2, dtype=F)[None], torch.tensor([0.0, 1.0], dtype=F)), "boundary"),
     ],
 )

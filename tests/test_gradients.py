@@ -10,9 +10,10 @@ from torch import nn
 from engines import engines, placed, suited
 from problems import OBJECTIVES, SLOPES, gaussians, optimisers, population, problem, start
 from understudy.nets import Layer, Population
-from understudy.training import SGD, CrossEntropy, SquaredError
+from understudy.training import SGD, CrossEntropy, Logistic, SquaredError
 from understudy.training.batches import batch_indices
 from understudy.training.engines import ENGINES
+from understudy.training.objectives import answered_class, of_labels, one_hot
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RATES = (1.0, 0.25, 0.5)
@@ -94,4 +95,21 @@ def test_objectives_by_hand():
     assert soft.reported(logits, soft.target(logits)).item() == pytest.approx(entropy)
     assert hard.residual(logits, hard.target(logits))[0].tolist() == pytest.approx([0.25, -0.25])
     assert soft.residual(logits, soft.target(logits))[0].tolist() == pytest.approx([0, 0], abs=1e-7)
+    logistic, outputs = Logistic(), torch.tensor([[math.log(3.0)], [-2.0], [0.0]])
+    assert logistic.target(outputs).tolist() == [[1], [-1], [-1]]
+    signs = torch.tensor([[1.0], [1.0], [-1.0]])
+    losses = logistic.losses(outputs, signs)
+    assert losses.tolist() == pytest.approx([math.log(4 / 3), math.log(1 + math.exp(2)), math.log(2)])
+    assert torch.equal(logistic.reported(outputs, signs), losses)
+    slopes = [-0.25, -1 / (1 + math.exp(-2)), 0.5]
+    assert logistic.residual(outputs, signs)[:, 0].tolist() == pytest.approx(slopes)
+    # The same as the cross-entropy of two outputs, one of them held at 0.
+    both, ours = torch.cat((torch.zeros(3, 1), outputs), 1), one_hot((signs[:, 0] > 0).long(), 2, torch.float32)
+    assert hard.losses(both, ours).tolist() == pytest.approx(losses.tolist())
+    far = logistic.losses(torch.tensor([[80.0]], dtype=torch.float64), torch.ones(1, 1))
+    assert far.item() == pytest.approx(math.exp(-80)), "a large margin is not rounded away"
+    assert of_labels(torch.tensor([0, 1]), 1, torch.float64).tolist() == [[-1], [1]]
+    assert of_labels(torch.tensor([0, 2]), 3, torch.float64).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert answered_class(outputs).tolist() == [1, 0, 0] and answered_class(both).tolist() == [1, 0, 0]
+    assert logistic.name == "logistic"
     assert [o.name for o in (squared, hard, soft)] == ["squared-error", "cross-entropy-hard", "cross-entropy-soft"]

@@ -338,7 +338,7 @@ def test_values_outside_the_bounds_decide_against_a_claim(run, tmp_path, metric,
 @pytest.mark.parametrize(("angle", "holds"), [(0.011, True), (0.009, False)])
 def test_a_relu_student_that_descent_brings_to_a_teacher_node_decides_against_claim_1(run, tmp_path, angle, holds):
     one = part(run, "descent", start="opposite", linear=False)[:1]
-    found = claims(_as_if(), _with(run, tmp_path, "nearest", one, lambda v: 0 * v + angle))
+    found = claims(_as_if(), _with(run, tmp_path, "nearest", one, lambda v: np.full_like(v, angle)))
     assert {(claim.id, claim.part): claim.holds for claim in found}["Z11", "ReLU"] is holds
 
 

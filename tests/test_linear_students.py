@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,8 +10,8 @@ from hypothesis import strategies as st
 
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
-from understudy.theory.distillation import gain, limit, loss, solution
-from understudy.theory.linear_students import balanced, conditions, descend, end_to_end, flow, rate_bound
+from understudy.theory.distillation import gain, limit, loss, solution, span
+from understudy.theory.linear_students import _Flow, balanced, conditions, descend, end_to_end, flow, rate_bound
 
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -94,6 +95,28 @@ def test_from_zero_one_layer_learns_the_projection_and_with_enough_inputs_the_te
         x, teacher = _problem(n, n, 5)
         (found,) = flow(torch.zeros(3, 5, dtype=F), x, teacher, [1e9])
         torch.testing.assert_close(found, solution(x, teacher), rtol=0, atol=1e-8)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 5), st.floats(0, 2))
+def test_the_derivative_of_flow_is_that_of_differences(seed, depth, offset):
+    rng = np.random.default_rng(seed)
+    moves = _Flow(rng.normal(size=(6, 4)), rng.random(6), depth, offset)
+    v, step = rng.normal(size=4), 1e-6
+    wanted = [(moves.velocity(0, v + step * e) - moves.velocity(0, v - step * e)) / (2 * step) for e in np.eye(4)]
+    np.testing.assert_allclose(moves.jacobian(0, v), np.stack(wanted, 1), rtol=1e-5, atol=1e-6)
+
+
+def test_flow_keeps_what_is_across_in_proportion_and_finds_directions_that_are_hardly_seen():
+    x, teacher = _problem(2, 3, 6)
+    x[:, 2] = x[:, 1] + 1e-5 * x[:, 2]
+    start = end_to_end(balanced(x, teacher, 3, 1e-3, [1, 2, 3]))
+    path = flow(start, x, teacher, [0.0, 1.0, 10.0, 1e16], 3)
+    basis = span(x)
+    across = path - torch.einsum("nik,njk,tnj->tni", basis, basis, path)
+    lengths = path.norm(dim=-1)
+    grown = across.norm(dim=-1) / across[0].norm(dim=-1)
+    torch.testing.assert_close(grown, (lengths / lengths[0]).pow(2 / 3), rtol=1e-6, atol=0)
+    torch.testing.assert_close(path[-1], limit(start, x, teacher, 3), rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])

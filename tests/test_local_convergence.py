@@ -270,6 +270,14 @@ def test_teachers_that_are_not_as_assumed(lower, upper, name):
         assert finding.eps is None
 
 
+def test_parallel_teacher_nodes_are_named():
+    lower = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-3.0, 0.0, 0.0]], dtype=F)
+    finding = _found(_network(lower, torch.ones(3, dtype=F)), _taught()[1])["S4 lemma 9"][0]
+    (angle,) = (h for h in finding.failing if h.name == "angle of teacher nodes")
+    assert angle.value == "at least 0 up to sign, of nodes 0 and 2"
+    assert angle.change == "make one of teacher nodes that are parallel: nodes 0 and 2"
+
+
 def test_the_command_tells_it(tmp_path):
     teacher, student = _taught(2, 4, 3, steps=100)
     save(teacher, tmp_path / "teacher.safetensors")

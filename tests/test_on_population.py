@@ -23,7 +23,6 @@ from understudy.studies.on_population import (
     geometry,
     log_looks,
     measured,
-    neurons,
     read_teacher,
     tables,
 )
@@ -105,17 +104,33 @@ def test_nodes_say_what_students_a_teacher_node_has_and_what_they_are_on_average
     assert np.abs(rows[3]["gap"]) == pytest.approx([0, 1])
 
 
-def test_nodes_say_whose_a_student_is_how_near_and_how_long():
+def test_nodes_say_whose_a_student_is_how_near_how_long_and_where_lemma_7_sends_it():
     teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
     angle = 0.1
-    student = torch.tensor([[math.sin(angle), -math.cos(angle)], [3.0, 0.0]], dtype=torch.float64)
-    rows = neurons(7, [0, 50], student.expand(2, 1, 2, 2), teachers)
-    assert rows["network"].tolist() == [7] * 4
-    assert rows["epoch"].tolist() == [0, 0, 50, 50]
-    assert rows["student"].tolist() == [0, 1, 0, 1]
-    assert rows["teacher"].tolist() == [1, 0, 1, 0]
-    assert rows["angle"] == pytest.approx([angle, 0, angle, 0], abs=1e-12)
-    assert rows["norm"] == pytest.approx([1, 3, 1, 3])
+    student = torch.tensor([[math.sin(angle), -math.cos(angle)], [0.9, 0.0]], dtype=torch.float64)
+    places = np.array([3.0, 4.0])
+    rows = pa.table(geometry(7, [0, 50], measured(student.expand(2, 1, 2, 2), teachers, 0.05), {"place": places}))
+    ours = [row for row in rows.to_pylist() if row["role"] == "student"]
+    assert [row["network"] for row in ours] == [7] * 4
+    assert [row["epoch"] for row in ours] == [0, 0, 50, 50]
+    assert [row["student"] for row in ours] == [0, 1, 0, 1]
+    assert [row["teacher"] for row in ours] == [1, 0, 1, 0]
+    assert [row["angle"] for row in ours] == pytest.approx([angle, 0, angle, 0], abs=1e-12)
+    assert [row["norm"] for row in ours] == pytest.approx([1, 0.9, 1, 0.9])
+    assert [row["place"] for row in ours] == [3, 4, 3, 4]
+    # (I − ½ w̄w̄ᵀ)(w − q w*), q = 1/‖w‖ for the only student of its node: for the second ½ (0.9 − 1/0.9) along it.
+    assert ours[1]["direction"] == pytest.approx([(0.9 - 1 / 0.9) / 2, 0])
+    w, goal = student[0].numpy(), np.array([0.0, -2.0])
+    assert ours[0]["direction"] == pytest.approx((np.eye(2) - np.outer(w, w) / 2) @ (w - goal))
+
+
+def test_where_a_teacher_node_has_no_student_near_it_lemma_7_has_no_direction():
+    teachers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
+    students = torch.tensor([[[1.0, 0.0], [1e-9, 0.0]]], dtype=torch.float64)
+    found = measured(students.unsqueeze(0), teachers, 0.05)
+    rows = pa.table(geometry(0, (0,), found)).to_pylist()
+    assert np.isnan(found.nodes["direction"]).all() and np.isnan(found.values["descent"]).all()
+    assert [row["direction"] for row in rows] == [None] * 4
 
 
 def test_tables_have_a_row_for_every_value_that_is_there_and_for_every_loss():
@@ -182,10 +197,9 @@ def test_a_teacher_of_ones_own_is_brought_into_the_form_of_the_paper(tmp_path):
     ("given", "words"),
     [
         ({"outputs": [1.0, -1.0]}, "output weight of teacher neuron 1 is -1; allowed are numbers above 0"),
-        ({"slope": 0.0}, r"slope 0 below zero; allowed is −1.*us\.load\(FILE, slope=-1\)"),
+        ({"slope": 0.0}, "slope 0 below zero; allowed is −1.*add --leaky -1"),
         ({"biases": [0.0, 1.0]}, "biases"),
         ({"weights": [[1.0, 0.0], [-2.0, 0.0]]}, "neurons 0 and 1 are parallel"),
-        ({"weights": [[[1.0, 0.0], [0.0, 1.0]]] * 2}, "holds 2 networks; allowed is one"),
     ],
 )
 def test_a_file_that_is_no_such_teacher_is_refused_in_words(tmp_path, given, words):
@@ -195,11 +209,37 @@ def test_a_file_that_is_no_such_teacher_is_refused_in_words(tmp_path, given, wor
     assert str(said.value).startswith("--teacher: ")
 
 
-def test_another_file_under_the_same_name_is_another_run(tmp_path):
-    @dataclass(frozen=True)
-    class Own(OnOwnTeacher):
-        name = "own"
+@dataclass(frozen=True)
+class Own(OnOwnTeacher):
+    name = "own"
 
+
+def test_a_network_of_a_file_of_several_and_one_that_does_not_say_its_slope_are_named_by_options(tmp_path):
+    several = _file(tmp_path / "two.safetensors", [[[1.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [0.0, 1.0]]], [1.0, 1.0])
+    assert Own(teacher=several, teacher_network=1).own().tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
+    assert Own(teacher=several).own().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
+    with pytest.raises(UserError, match=r"--teacher-network: 2 was given; .* holds networks 0 to 1"):
+        Own(teacher=several, teacher_network=2).config()
+    bare = tmp_path / "bare.pt"
+    torch.save({"0.weight": torch.eye(2), "2.weight": torch.ones(1, 2)}, bare)
+    with pytest.raises(UserError, match=r"slope 0 below zero; allowed is −1.*add --leaky -1"):
+        Own(teacher=str(bare)).config()
+    study = Own(teacher=str(bare), leaky=-1.0)
+    assert study.own().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
+    assert Own.from_config(study.config()) == study
+    assert "--leaky -1" in study.command()
+
+
+@pytest.mark.parametrize(("option", "given"), [("leaky", -1.0), ("teacher_network", 1)])
+def test_options_of_a_teachers_file_are_refused_without_one(option, given):
+    words = f"--{option.replace('_', '-')}: {given:g} was given; it is of a teacher's file, so name one with --teacher"
+    with pytest.raises(UserError, match=words):
+        Own(**{option: given})
+    assert option not in Own().config()["options"]
+    assert Own.from_config(Own().config()) == Own()
+
+
+def test_another_file_under_the_same_name_is_another_run(tmp_path):
     study = Own(teacher=_file(tmp_path / "t.safetensors", [[1.0, 0.0]], [1.0]))
     before = study.config()
     _file(tmp_path / "t.safetensors", [[2.0, 0.0]], [1.0])

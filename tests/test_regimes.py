@@ -14,6 +14,7 @@ from understudy.studies.perform import perform
 from understudy.studies.regimes import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES
 from understudy.studies.regimes_claims import Regime, _lazy, _matched, light_words, regimes
 from understudy.theory.gaussian import kernel, loss, residual
+from understudy.theory.local_geometry import local_geometry
 
 SHORT = Regimes(seeds=2, steps=3_000, looks=20)
 
@@ -94,13 +95,44 @@ def test_lazy_students_stay_and_the_others_turn(run):
 
 def test_tables_hold_every_way(run):
     nodes = run.nodes.to_pydict()
-    assert set(nodes["role"]) == {"student", "teacher"}
+    assert set(nodes["role"]) == {"student", "teacher", "target"}
     places = regimes(run)[MEAN_FIELD].places
     assert places.shape == (2, len(run.epochs), 20, 2)
     assert np.allclose(places[:, 0], SHORT.problem(MEAN_FIELD, [1, 2]).students.numpy())
     x = run.matched("teacher", "x", epoch=0)
     assert np.allclose(x[:2], SHORT.problem(LAZY, [1, 2]).teachers[..., 0].numpy())
     assert run.claims == []
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_what_the_proofs_speak_of_is_recorded_of_every_regime(run, regime):
+    """Of lazy students for the nodes that they learn, those of the start among them."""
+    network = int(np.flatnonzero(run.column("regime") == regime)[0])
+    metrics = {
+        m for n, m in zip(*(run.metrics[c].to_pylist() for c in ("network", "metric")), strict=True) if n == network
+    }
+    assert {"gradient_norm", "ratio", "squared_ratio", "linear", "bent", "least_eigenvalue"} <= metrics
+    assert ("descent" in metrics) == (regime != LAZY)  # some of the nodes that lazy students learn have none near
+    assert {f"lemma {lemma} left" for lemma in ("8", "9", "10", "11", "12", "13", "C.3", "C.4")} <= metrics
+    rows = [row for row in run.nodes.to_pylist() if row["network"] == network and row["epoch"] == 0]
+    made, role = SHORT.problem(regime, [1]), "target" if regime == LAZY else "teacher"
+    found = local_geometry(made.students, made.target)
+    nodes = [row for row in rows if row["role"] == role]
+    assert [row["teacher"] for row in nodes] == list(range(made.target.shape[1]))
+    for name, wanted in (
+        ("count", found.counts),
+        ("mass", found.mass),
+        ("average", found.averages),
+        ("gap", found.gaps),
+    ):
+        assert np.array([row[name] for row in nodes]) == pytest.approx(wanted[0].numpy(), abs=1e-12), name
+    ours = [row for row in rows if row["role"] == "student"]
+    whose, angle = ("target", "target_angle") if regime == LAZY else ("teacher", "angle")
+    assert [row[whose] for row in ours] == found.assignment[0].tolist()
+    assert [row[angle] for row in ours] == pytest.approx(found.angles[0].tolist(), abs=1e-12)
+    assert [row["norm"] for row in ours] == pytest.approx(made.students[0].norm(dim=-1).tolist())
+    for row, wanted in zip(ours, found.direction[0].tolist(), strict=True):
+        assert row["direction"] is None if np.isnan(wanted).any() else row["direction"] == pytest.approx(wanted)
 
 
 def test_a_rate_above_the_bound_is_warned_of_and_goes_on(capsys):

@@ -15,6 +15,7 @@ from understudy.store import Run
 from understudy.store.config import from_toml, name, to_toml
 from understudy.studies import STUDIES, Study, record
 from understudy.studies.on_cifar import OnCifar
+from understudy.studies.on_mnist import OnMnist
 from understudy.studies.perform import perform
 
 TINY: dict[str, dict[str, object]] = {
@@ -119,8 +120,49 @@ TINY: dict[str, dict[str, object]] = {
         "descent_students": 3,
         "steps": 20,
     },
+    "linear-distillation": {
+        "seeds": 20,
+        "dim": 4,
+        "inputs": (2, 5),
+        "depths": (1, 2),
+        "students": 2,
+        "learned_inputs": (2, 5),
+        "steps": 20,
+        "looks": 5,
+        "scales": (1.0,),
+    },
+    "data-geometry": {"seeds": 20, "dim": 10, "inputs": 3, "kappa": (0.5, 1.0)},
+    "optimisation-bias": {"seeds": 2, "train": 200, "inputs": 10, "deltas": (0.0, 10.0)},
+    "monotonicity": {
+        "seeds": 20,
+        "dim": 10,
+        "inputs": 3,
+        "deltas": (0.5, 1.0),
+        "steps": 20,
+        "longest": 20,
+        "looks": 3,
+    },
+    "orthogonal": {
+        "seeds": 1,
+        "dim": 3,
+        "points": 20,
+        "neurons": 6,
+        "layers": (2, 3),
+        "start": (0.05,),
+        "batch": 5,
+        "epochs": 3,
+        "flow_start": (0.1,),
+        "flow_time": 1.0,
+        "span_dim": 2,
+        "span_points": 12,
+        "span_neurons": 4,
+        "searches": 10,
+        "looks": 5,
+    },
 }
 """Options that make a study as small as it can be; a study that is not here is made from its quick form."""
+IMAGES = {OnCifar: "cifar", OnMnist: "mnist", STUDIES["optimisation-bias"]: "mnist"}
+"""Studies of images, and the fixture with the folder that these are in."""
 SMALL = {"seeds": 1, "epochs": 3, "steps": 20, "train": 64, "evaluation": 64}
 
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
@@ -228,8 +270,9 @@ def test_auto_means_a_device_that_is_here(study):
 
 @every_study
 def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monkeypatch):
-    if issubclass(study, OnCifar):
-        monkeypatch.setenv("UNDERSTUDY_DATA", str(request.getfixturevalue("cifar")))
+    for kind, images in IMAGES.items():
+        if issubclass(study, kind):
+            monkeypatch.setenv("UNDERSTUDY_DATA", str(request.getfixturevalue(images)))
     made, watcher = tiny(study), Silent()
     run = perform(made, tmp_path, watcher)
     assert watcher.epochs == list(range(watcher.of + 1))

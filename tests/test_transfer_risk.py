@@ -12,15 +12,17 @@ from understudy.theory.distillation import angle, hard_target, less_biased, solu
 from understudy.theory.transfer_risk import (
     angle_slack,
     band,
+    deep_risk_bound,
     errors,
     held_out_risk,
     large_margin_bound,
     mean_risk,
+    measured_risk,
     monotonicity,
     polynomial_bound,
     risk_bound,
 )
-from understudy.theory.transfer_tasks import AngleTask, large_margin
+from understudy.theory.transfer_tasks import AngleTask, GivenTask, large_margin
 
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -115,6 +117,35 @@ def test_theorem_d_4_grows_with_the_slack_and_is_5_3_without_one():
     p = AngleTask(100).p
     risks = [risk_bound(p, [10], 100, slack=slack).risk.item() for slack in (0.0, 1e-9, 0.1, 0.5, 1.5)]
     assert risks[1] == pytest.approx(risks[0]) and risks == sorted(risks) and risks[-1] <= 1
+
+
+def test_theorem_d_4_over_sets_counts_those_of_which_nothing_is_known_as_errors():
+    p, inf = AngleTask(100).p, math.inf
+    exact = risk_bound(p, [10], 100).risk.item()
+    assert deep_risk_bound(p, 10, 100, torch.zeros(8, dtype=F)).risk == pytest.approx(exact)
+    # One in four knows nothing: best is to give it up, at the slack of the others.
+    some = deep_risk_bound(p, 10, 100, torch.tensor([0.1, 0.1, 0.1, inf], dtype=F))
+    slack = math.asin(0.1)
+    assert some == pytest.approx((risk_bound(p, [10], 100, slack=slack).risk.item() + 0.25, slack, 0.25))
+    # A single far one costs less as an error than as a slack for all.
+    far = deep_risk_bound(p, 10, 100, torch.tensor([0.0] * 99 + [0.9], dtype=F))
+    assert far == pytest.approx((exact + 0.01, 0, 0.01))
+    assert deep_risk_bound(p, 10, 100, torch.full((3,), inf, dtype=F)).risk == 1
+    assert deep_risk_bound(p, 100, 100, torch.ones(3, dtype=F)).risk == 0
+    near = torch.full((5,), 0.01, dtype=F)
+    assert deep_risk_bound(p, 10, 100, near, printed=True).risk > deep_risk_bound(p, 10, 100, near).risk > exact
+
+
+def test_measured_risks_are_exact_of_angles_and_shares_of_held_out_inputs():
+    task = AngleTask(4)
+    w = torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [-1.0, 0, 0, 0]], dtype=F)
+    risks, mean = measured_risk(task, w)
+    assert risks.tolist() == pytest.approx([0, 0.5, 1]) and mean.mean == pytest.approx(0.5)
+    assert measured_risk(task, w[:, :2])[0].tolist() == pytest.approx([0, 0.5, 1])
+    held = torch.tensor([[1.0, 1.0], [1.0, -1.0], [2.0, 1.0], [3.0, 1.0]], dtype=F)
+    given = GivenTask(held, torch.tensor([1.0, 0.0], dtype=F), held)
+    risks, mean = measured_risk(given, torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=F))
+    assert risks.tolist() == [0, 0.25] and mean.mean == 0.125
 
 
 def test_the_band_holds_everywhere_as_often_as_asked():

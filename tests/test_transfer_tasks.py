@@ -11,7 +11,7 @@ from scipy import stats
 from understudy._errors import UserError
 from understudy.theory.distillation import angle, gradient, solution, unsigned_angle
 from understudy.theory.transfer_risk import errors
-from understudy.theory.transfer_tasks import AngleTask, GivenTask, large_margin, logistic_regression
+from understudy.theory.transfer_tasks import AngleTask, GivenTask, given_task, large_margin, logistic_regression
 
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -157,9 +157,28 @@ def test_a_regression_on_labels_of_a_linear_teacher_has_its_soft_labels_in_the_l
     assert float(gradient(w[None], x[None], teacher).norm()) < 0.015
 
 
+def test_given_inputs_are_cut_into_parts_that_share_none_and_a_teacher_has_its_own():
+    make = torch.Generator().manual_seed(4)
+    x = torch.randn(30, 2, dtype=F, generator=make)
+    labels = (x[:, 0] > 0).long()
+    task, fitted = given_task(x, labels, names=["dog", "cat"])
+    assert fitted.classes == ("dog", "cat") and fitted.right >= 0.9
+    rows = {tuple(row) for part in (task.pool, task.held_out) for row in part.tolist()}
+    own = torch.stack([row for row in x if tuple(row.tolist()) not in rows])
+    assert len(task.pool) == len(task.held_out) == len(own) == 10
+    again = logistic_regression(own, (own[:, 0] > 0).long())
+    torch.testing.assert_close(task.teacher, again.weights)
+    halves = given_task(x, teacher=torch.tensor([1.0, 2.0], dtype=F))
+    assert len(halves.task.pool) == len(halves.task.held_out) == 15 and halves.fitted is None
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [
+        (lambda: given_task(torch.eye(5)), "labels or a teacher's weights are needed"),
+        (lambda: given_task(torch.eye(5), torch.zeros(5)), "5 inputs were given; allowed is 6 or more"),
+        (lambda: given_task(torch.eye(9), torch.arange(9)), "labels of 3 classes"),
+        (lambda: given_task(torch.eye(9), torch.zeros(9).long(), names=["a"]), r"labels of 1 classes were given \(a\)"),
         (lambda: AngleTask(5, -1.0), "κ = -1.0 was given; allowed is a finite number above 0"),
         (lambda: AngleTask(5, 0.0), "on the teacher's boundary"),
         (lambda: AngleTask(1), "one has no angles"),

@@ -101,6 +101,16 @@ def test_pl_holds_for_one_student_and_fails_for_two(run):
     assert both.ratio[0] == pytest.approx(3e6, rel=1e-3)
 
 
+def test_what_the_proofs_speak_of_is_recorded_at_every_angle(run):
+    deltas = np.geomspace(1e-6, 0.3, len(run.epochs))
+    assert run.series("lemma C.4 left")[0] == pytest.approx(deltas**2, rel=1e-6)  # one student of length 1, at δ
+    assert run.series("lemma C.3 left")[1] == pytest.approx(1 / np.cos(deltas))  # two of ‖w‖² = 1 / 2 cos δ
+    rows = [row for row in run.nodes.to_pylist() if row["role"] == "teacher" and row["network"] == 1]
+    assert [row["count"] for row in rows] == [2] * len(deltas)
+    assert np.array([row["gap"] for row in rows]) == pytest.approx(0, abs=1e-15)
+    assert np.isfinite(run.series("lemma 12 left")).all() and np.isfinite(run.series("descent")).all()
+
+
 def test_a_wrong_order_does_not_hold(run):
     deltas = np.geomspace(1e-6, 0.1, 30)
     wrong = Approach(2, deltas, deltas**2.9, deltas, np.zeros((30, 2, 2)), 1)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from understudy.training import SGD as SGD
     from understudy.training import Adam as Adam
     from understudy.training import CrossEntropy as CrossEntropy
+    from understudy.training import Logistic as Logistic
     from understudy.training import SquaredError as SquaredError
     from understudy.training import train as train
 
@@ -50,6 +51,7 @@ _NAMES = {
     "Adam": "training",
     "SquaredError": "training",
     "CrossEntropy": "training",
+    "Logistic": "training",
 }
 __all__ = ["__version__", "data", "measures", "nets", "students", "teachers", *_NAMES]
 

@@ -73,7 +73,7 @@ def like_linear(
 ) -> Population:
     """Weights and biases U(±1/√fan-in), as torch's Linear and Conv2d start: the deep students of S0, S1 and S2.
 
-    The fan-in of a 3×3 convolution is nine times its channels. Options as in `gaussian`.
+    The fan-in of a convolution is its channels times the places in its kernel. Options as in `gaussian`.
     """
 
     def spread(seed: int, step: int, count: int, into: int) -> Float[Tensor, "count"]:
@@ -165,4 +165,5 @@ def _assembled(
         norms if shape.norm else (),
         shape.norm == "before",
         shape.image,
+        shape.convolutions,
     )

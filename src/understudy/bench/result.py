@@ -8,7 +8,7 @@ from typing import Any
 
 from understudy.bench import goals
 from understudy.bench.clock import Company, Measured
-from understudy.bench.exact import ExactStep, exact_step
+from understudy.bench.exact import ExactStep, SmallProblems, exact_step, small_problems
 from understudy.bench.populations import Cost, costs
 from understudy.bench.probing import Probing, probing
 from understudy.bench.rates import Rates, rates
@@ -28,6 +28,7 @@ class Bench:
     probing: Probing
     costs: list[Cost]
     exact: ExactStep
+    small: SmallProblems
     environment: dict[str, Any]
     others: float | None
     """What other programs took of the cores meanwhile."""
@@ -66,6 +67,7 @@ class Bench:
             goals.probe_share(self.probing.share),
             goals.flatness(Measured((self.flatness,)), min(networks), max(networks)),
             goals.exact_step(self.exact.ratio, self.sizes.exact, self.device),
+            goals.small_problems(self.small.gain, self.sizes.small, self.device),
             goals.sweep(swept, self.device),
         ]
 
@@ -92,6 +94,7 @@ class Bench:
             "flatness": self.flatness,
             "peak_memory_by_population": {str(cost.networks): cost.peak_bytes for cost in self.costs},
             "exact_step": self.exact.ratio.median,
+            "small_problems": self.small.gain.median,
             "sweep": None if self.swept is None else asdict(self.swept),
             "goals": [goal.as_dict() for goal in self.goals()],
             "headline": self.headline(),
@@ -103,6 +106,7 @@ class Bench:
                 "probe_share_by_n": _by(self.rates, lambda r: r.looking.share.spread),
                 "cost_by_population": {str(networks): cost.spread for networks, cost in self.cost.items()},
                 "exact_step": self.exact.ratio.spread,
+                "small_problems": self.small.gain.spread,
             },
             "peak_flops": self.peak,
             "precision": "float32",
@@ -116,6 +120,7 @@ class Bench:
                 "probing": asdict(self.probing),
                 "populations": [asdict(cost) for cost in self.costs],
                 "exact_step": asdict(self.exact),
+                "small_problems": asdict(self.small),
             },
         }
 
@@ -130,5 +135,5 @@ def measure(device: str, tell: Tell, sizes: Sizes | None = None) -> Bench:
     made = environment(device)
     company = Company()
     steps, looks, populations = rates(sizes, device, tell), probing(sizes, device, tell), costs(sizes, device, tell)
-    exact = exact_step(sizes, device, tell)
-    return Bench(device, sizes, steps, looks, populations, exact, made, company.share())
+    exact, small = exact_step(sizes, device, tell), small_problems(sizes, device, tell)
+    return Bench(device, sizes, steps, looks, populations, exact, small, made, company.share())

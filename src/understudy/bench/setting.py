@@ -47,6 +47,8 @@ class Sizes:
     """About how long an epoch of a population may take; a large one has fewer steps, but no fewer than 300."""
     exact: tuple[int, int, int] = (1_000, 20, 50)
     """Students, teacher neurons and inputs of a step on the exact loss."""
+    small: tuple[int, int, int, int] = (1_000, 10, 3, 5)
+    """How many small problems on it are done together, and the same three of each."""
 
     @classmethod
     def of(cls, device: str) -> Sizes:
@@ -63,7 +65,7 @@ class Sizes:
     @property
     def calls(self) -> int:
         """How often progress is told."""
-        return self.repetitions * (len(self.multiples) + 2) + self.population_repetitions * len(self.populations)
+        return self.repetitions * (len(self.multiples) + 3) + self.population_repetitions * len(self.populations)
 
     def teacher(self, seeds: int) -> us.Population:
         """One a seed and polarity, those of a seed side by side."""

@@ -5,6 +5,7 @@ from understudy.data.augmentation import agnostic as agnostic
 from understudy.data.augmentation import aware as aware
 from understudy.data.augmentation import teacher_aware as teacher_aware
 from understudy.data.cifar import Cifar10 as Cifar10
+from understudy.data.mnist import Mnist as Mnist
 from understudy.data.sources import File as File
 from understudy.data.sources import Fixed as Fixed
 from understudy.data.sources import Gaussian as Gaussian

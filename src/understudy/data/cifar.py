@@ -6,7 +6,6 @@ nothing is run. Normalised values, crops and flips are the same bits on every de
 
 from __future__ import annotations
 
-import os
 import pickle
 import shlex
 from dataclasses import dataclass
@@ -16,14 +15,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Int64, UInt8
+from jaxtyping import Float, Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from understudy._errors import UserError
 from understudy._random import Stream, integers, words
-from understudy.data.sources import Device, require_counts
+from understudy.data.images import AGAIN, Images, Pictures, data_folder, kept_on, order, require_at_most, require_folder
+from understudy.data.sources import Device
 from understudy.nets.files import existing_file
 
 _TRAIN, _TEST, _BATCH = 50_000, 10_000, 10_000
@@ -32,12 +32,9 @@ _DIM = 3072
 _RECORD = 1 + _DIM
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 _BORDER = 4
-_PIECE = 500
-"""Images normalised at once: their float64 copies stay small beside the result."""
 
 _BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _ADDRESS, _BYTES, _MD5 = "https://www.cs.toronto.edu/~kriz/", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"
-_AGAIN = "so it is damaged; unpack or download it again."
 
 
 class _Layout(NamedTuple):
@@ -63,15 +60,8 @@ class _Place(NamedTuple):
     layout: _Layout
 
 
-class _Images(NamedTuple):
-    """All images as stored, the training set's before the test set's."""
-
-    pixels: UInt8[Tensor, "image 3072"]
-    labels: Int64[Tensor, "image"]
-
-
 @dataclass(frozen=True)
-class Cifar10:
+class Cifar10(Pictures):
     """Images of CIFAR-10 as flat rows (channel, row, column), each channel normalised by the training set's moments.
 
     `folder` holds the published files or the folder they are unpacked in; by default $UNDERSTUDY_DATA, else
@@ -92,19 +82,12 @@ class Cifar10:
     )  # fmt: skip
 
     def __post_init__(self) -> None:
-        require_counts(train=self.train, evaluation=self.evaluation)
-        for field, given, most in (("train", self.train, _TRAIN), ("evaluation", self.evaluation, _TEST)):
-            if given > most:
-                raise UserError(f"{field} must be at most {most:,}, the images that CIFAR-10 has for it, got {given:,}")
-        _read(self._place)
+        require_at_most("CIFAR-10", train=(self.train, _TRAIN), evaluation=(self.evaluation, _TEST))
+        self._stored()
 
     @cached_property
     def _place(self) -> _Place:
-        return _find(Path(self.folder or os.environ.get("UNDERSTUDY_DATA") or "~/.cache/understudy").expanduser())
-
-    @property
-    def dim(self) -> int:
-        return _DIM
+        return _find(data_folder(self.folder))
 
     @property
     def fresh(self) -> bool:
@@ -113,34 +96,27 @@ class Cifar10:
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "train dim"]:
-        pixels, chosen = _kept_on(self._place, device), self._training_order(seed).to(device)
-        moves = _moves(seed, epoch, str(device))[chosen] if self.augment else None
-        return _normalised(pixels, chosen, moves, dtype)
+        if not self.augment:
+            return super().training(seed, epoch, dtype=dtype, device=device)
+        chosen = self._training_order(seed).to(device)
+        moves = _moves(seed, epoch, str(device))[chosen]
+        return self._normalised(chosen, dtype, device, lambda images, piece: _moved(images, moves[piece]))
 
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
-        return _normalised(_kept_on(self._place, device), self._evaluation_order(seed).to(device), None, dtype)
+    @property
+    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return _MEAN, _STD
 
-    def training_labels(self, seed: int, epoch: int = 1) -> Int[Tensor, "train"]:
-        """The class of each row of `training`, in every epoch the same."""
-        return _read(self._place).labels[self._training_order(seed)]
+    def _stored(self) -> Images:
+        return _read(self._place)
 
-    def evaluation_labels(self, seed: int) -> Int[Tensor, "evaluation"]:
-        """The class of each row of `evaluating`."""
-        return _read(self._place).labels[self._evaluation_order(seed)]
+    def _pixels(self, device: Device) -> UInt8[Tensor, "image 3072"]:
+        return kept_on(_read, self._place, device)
 
     def _training_order(self, seed: int) -> Int[Tensor, "train"]:
-        return _order(seed, Stream.TRAIN, self.train, _TRAIN)
+        return order(seed, Stream.TRAIN, self.train, _TRAIN)
 
     def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        return _TRAIN + _order(seed, Stream.EVALUATION, self.evaluation, _TEST)
-
-
-def _order(seed: int, stream: Stream, wanted: int, there: int) -> Int[Tensor, "wanted"]:
-    if wanted == there:
-        return torch.arange(there)
-    return words(seed, stream, 0, there).argsort(stable=True)[:wanted]
+        return _TRAIN + order(seed, Stream.EVALUATION, self.evaluation, _TEST)
 
 
 def _moves(seed: int, epoch: int, device: str) -> Int[Tensor, "image 3"]:
@@ -158,38 +134,8 @@ def _moved(images: UInt8[Tensor, "image 3 32 32"], moves: Int[Tensor, "image 3"]
     return torch.where(mirrored.bool().view(-1, 1, 1, 1), crops.flip(3), crops)
 
 
-def _normalised(
-    pixels: UInt8[Tensor, "image 3072"],
-    chosen: Int[Tensor, "row"],
-    moves: Int[Tensor, "row 3"] | None,
-    dtype: torch.dtype,
-) -> Float[Tensor, "row 3072"]:
-    """Rows of the images chosen. In float64, then rounded: a float32 image is the float64 one to the last bit."""
-    mean, std = (torch.tensor(each, dtype=torch.float64).view(3, 1, 1) for each in (_MEAN, _STD))
-    # In two steps: fused, a card would round once where a processor rounds twice.
-    scale, shift = (each.to(pixels.device) for each in (1.0 / (255.0 * std), mean / std))
-    rows = torch.empty(len(chosen), _DIM, dtype=dtype, device=pixels.device)
-    for start in range(0, len(chosen), _PIECE):
-        piece = slice(start, start + _PIECE)
-        images = pixels[chosen[piece]].view(-1, *_IMAGE)
-        if moves is not None:
-            images = _moved(images, moves[piece])
-        rows[piece] = images.double().mul_(scale).sub_(shift).flatten(1)
-    return rows
-
-
-def _kept_on(place: _Place, device: Device) -> UInt8[Tensor, "image 3072"]:
-    # Whichever way a device is named: "cuda" is a card of some number.
-    return _copied(place, torch.empty(0, device=device).device)
-
-
-@lru_cache(maxsize=4)
-def _copied(place: _Place, device: torch.device) -> UInt8[Tensor, "image 3072"]:
-    return _read(place).pixels.to(device)
-
-
 @lru_cache(maxsize=2)
-def _read(place: _Place) -> _Images:
+def _read(place: _Place) -> Images:
     """All images of a folder; a set that is not whole is refused."""
     pixels = np.empty((_TRAIN + _TEST, _DIM), np.uint8)
     labels = np.empty(_TRAIN + _TEST, np.int64)
@@ -202,11 +148,11 @@ def _read(place: _Place) -> _Images:
         if len(unknown):
             raise UserError(
                 f"{file}: record {unknown[0]} (counted from 0) has the label {found[unknown[0]]}, but labels go from 0 "
-                f"to {Cifar10.classes - 1}, {_AGAIN}"
+                f"to {Cifar10.classes - 1}, {AGAIN}"
             )
     _require_balance(place, "data_batch_1 to data_batch_5", labels[:_TRAIN])
     _require_balance(place, "test_batch", labels[_TRAIN:])
-    return _Images(torch.from_numpy(pixels), torch.from_numpy(labels))
+    return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
 
 
 def _require_balance(place: _Place, files: str, labels: NDArray[np.int64]) -> None:
@@ -225,7 +171,7 @@ def _read_binary(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     existing_file(file, f"a file of {expected:,} bytes is needed")
     found = file.stat().st_size
     if found != expected:
-        raise UserError(f"{file}: {expected:,} bytes are needed, but the file has {found:,}, {_AGAIN}")
+        raise UserError(f"{file}: {expected:,} bytes are needed, but the file has {found:,}, {AGAIN}")
     records = np.fromfile(file, np.uint8).reshape(_BATCH, _RECORD)
     return records[:, 0].astype(np.int64), records[:, 1:]
 
@@ -285,7 +231,7 @@ def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     except Exception as error:  # whatever the decoder makes of arbitrary bytes
         raise UserError(
             f"{file}: a pickled dict of {_BATCH:,} labels and {_BATCH:,} × {_DIM:,} pixels is needed, but the file is "
-            f"cut short or another, {_AGAIN}"
+            f"cut short or another, {AGAIN}"
         ) from error
 
 
@@ -299,13 +245,9 @@ def _array(noted: _Noted) -> NDArray[np.uint8]:
 
 def _find(root: Path) -> _Place:
     """Where the files are: in the folder named, or in that of the archive in it."""
-    if not root.exists():
-        raise UserError(f"{root}: there is no such folder; {_how_to_get(root)}")
-    if not root.is_dir():
-        what = _how_to_get(root.parent) if root.name in (_BINARY.archive, _PYTHON.archive) else "name that."
-        raise UserError(f"{root}: this is a file, but the folder of CIFAR-10's files is needed; {what}")
-    if not os.access(root, os.R_OK | os.X_OK):
-        raise UserError(f"{root}: the folder may not be read; change its permissions.")
+    named_archive = root.name in (_BINARY.archive, _PYTHON.archive)
+    instead = _how_to_get(root.parent) if named_archive else "name that."
+    require_folder(root, "CIFAR-10", _how_to_get(root), instead)
     missing: dict[_Place, list[str]] = {}
     for layout in (_BINARY, _PYTHON):
         for folder in (root / layout.folder, root):

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -37,6 +37,23 @@ def read_inputs(path: str | os.PathLike[str], *, name: str | None = None) -> Flo
         raise UserError(f"{file}: the array {name!r} was asked for, but .npy holds one without a name; leave it out.")
     found = _read_parquet(file, name) if ending == ".parquet" else _read_numpy(file, name)
     return _checked(file, found)
+
+
+def read_labels(path: str | os.PathLike[str], *, name: str = "y") -> Shaped[Tensor, "sample"]:
+    """Numbers that name classes, one a sample: the array `name` of an `.npz`."""
+    file = existing_file(path, "a file of labelled inputs (.npz) is needed")
+    if file.suffix.lower() != ".npz":
+        raise UserError(
+            f"{file}: labels are read from .npz alone, which holds inputs and labels side by side; write it with "
+            f"numpy.savez(…, x=inputs, {name}=labels)."
+        )
+    found = _read_numpy(file, name)
+    if found.dtype.kind not in _NUMERIC or found.squeeze().ndim > 1 or not np.isfinite(found).all():
+        raise UserError(
+            f"{file}: the array {name!r} holds {found.dtype} values with shape {found.shape}, but one finite number a "
+            "sample is needed; number the classes."
+        )
+    return torch.from_numpy(found.reshape(-1).astype(np.float64))
 
 
 def _read_numpy(file: Path, name: str | None) -> NDArray[Any]:

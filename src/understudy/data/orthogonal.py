@@ -119,10 +119,24 @@ class Separability(NamedTuple):
     """Pairs that break eq. 3.1."""
     pairs: int
     """All pairs, each point with itself among them."""
+    wrong_apart: int
+    """Pairs of two classes that break eq. 3.1."""
+    pairs_apart: int
+    """All pairs of two classes."""
 
     @property
     def holds(self) -> bool:
         return self.wrong == 0
+
+    @property
+    def share_apart(self) -> float:
+        """Of the pairs of two classes, those that break eq. 3.1."""
+        return self.wrong_apart / self.pairs_apart
+
+    @property
+    def share_alike(self) -> float:
+        """Of the pairs of one class."""
+        return (self.wrong - self.wrong_apart) / (self.pairs - self.pairs_apart)
 
     @property
     def violation(self) -> Pair | None:
@@ -148,11 +162,12 @@ def separability(
     y = _labelled(x, labels)
     lengths = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
     nearest: dict[bool, Pair | None] = {True: None, False: None}
-    wrong = 0
+    wrong = wrong_apart = 0
     for rows, columns, products, once in _tiles(x):
         alike = y[rows, None] == y[columns]
         above = products - tolerance * lengths[rows, None] * lengths[columns] > 0
         wrong += int((once & (alike != above)).sum())
+        wrong_apart += int((once & ~alike & above).sum())
         for same in (True, False):
             here = once & (alike == same)
             if not here.any():
@@ -166,7 +181,8 @@ def separability(
                 nearest[same] = pair
     same_pair, different = nearest[True], nearest[False]
     assert same_pair is not None and different is not None  # two classes, and every point is a pair with itself
-    return Separability(same_pair, different, wrong, len(x) * (len(x) + 1) // 2)
+    apart = int((y > 0).sum()) * int((y < 0).sum())
+    return Separability(same_pair, different, wrong, len(x) * (len(x) + 1) // 2, wrong_apart, apart)
 
 
 class Similarities(NamedTuple):
@@ -188,8 +204,8 @@ def similarities(x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"]
         seen = products[once & (rows[:, None] != columns)]
         if len(seen):
             low, high = min(low, float(seen.min())), max(high, float(seen.max()))
-    edges = torch.linspace(low, high if high > low else low + 1, bins + 1, dtype=torch.float64)
-    counts = torch.zeros(3, bins, dtype=torch.float64)
+    edges = torch.linspace(low, high if high > low else low + 1, bins + 1, dtype=torch.float64, device=x.device)
+    counts = torch.zeros(3, bins, dtype=torch.float64, device=x.device)
     for rows, columns, products, once in _tiles(x):
         apart = once & (rows[:, None] != columns)
         place = (torch.searchsorted(edges, products, right=True) - 1).clamp_(0, bins - 1)
@@ -215,7 +231,7 @@ def _tiles(
     tuple[Int[Tensor, "row"], Int[Tensor, "column"], Float[Tensor, "row column"], Bool[Tensor, "row column"]]
 ]:
     """Inner products a block at a time, with the numbers of the points, and where a pair is met for the first time."""
-    parts = torch.arange(len(x)).split(_TILE)
+    parts = torch.arange(len(x), device=x.device).split(_TILE)
     for i, rows in enumerate(parts):
         for columns in parts[i:]:
             yield rows, columns, x[rows].double() @ x[columns].double().T, rows[:, None] <= columns

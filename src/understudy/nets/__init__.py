@@ -15,6 +15,7 @@ from understudy.nets.norm import fresh_norm as fresh_norm
 from understudy.nets.norm import normalised as normalised
 from understudy.nets.norm import slope_of as slope_of
 from understudy.nets.population import Activations as Activations
+from understudy.nets.population import Convolution as Convolution
 from understudy.nets.population import Layer as Layer
 from understudy.nets.population import Population as Population
 from understudy.nets.population import Shape as Shape

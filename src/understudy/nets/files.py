@@ -9,7 +9,7 @@ import math
 import os
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.nets.norm import Norm
 from understudy.nets.order import arranged, natural
-from understudy.nets.population import Layer, Population
+from understudy.nets.population import Convolution, Layer, Population
 from understudy.nets.state_dicts import (
     SAVE_STATE,
     Contents,
@@ -44,7 +44,7 @@ _ALLOWED = "safetensors or a state dict from torch.save"
 def save(population: Population, path: str | os.PathLike[str], *, which: int | None = None) -> None:
     """Write a population, or its network `which` alone, as safetensors.
 
-    Tensors are `layers.{i}.weight` [E, out, in] or [E, out, in, 3, 3], `layers.{i}.bias` [E, out], `seeds` [E], and
+    Tensors are `layers.{i}.weight` [E, out, in] or [E, out, in, k, k], `layers.{i}.bias` [E, out], `seeds` [E], and
     where there is BatchNorm `norms.{i}.mean`, `.variance`, `.scale` and `.shift` [E, out]; a network alone has no axis
     E, so that other programs find plain matrices. The file appears whole or not at all.
     """
@@ -66,6 +66,7 @@ def save(population: Population, path: str | os.PathLike[str], *, which: int | N
     said: dict[str, Any] = {"version": _VERSION, "slope": float(population.slope)}
     said |= {"image": population.image} if population.image else {}
     said |= {"norm": population.shape.norm} if population.norms else {}
+    said |= {"convolutions": looks} if (looks := population.shape.convolutions) else {}
     # One entry: safetensors writes several in no fixed order, and the same networks must give the same bytes.
     metadata = {_FORMAT: json.dumps(said)}
     # Copies, because layers may be views of one buffer and safetensors refuses tensors that share memory.
@@ -81,21 +82,23 @@ def load(
     slope: float | None = None,
     image: tuple[int, int] | None = None,
     norm_first: bool | None = None,
+    convolutions: Sequence[Sequence[int]] | None = None,
 ) -> Population:
     """Read a population from our own safetensors, or one network from another program's file of named tensors.
 
     Such a file is plain safetensors, or holds a state dict written by `torch.save`, possibly in a checkpoint under a
     usual key such as `model_state_dict`; the prefix of DataParallel is dropped. It holds a stack of `nn.Linear`, or of
-    `nn.Conv2d` with 3×3 kernels, no padding and stride 1, and one `nn.Linear` after them; a BatchNorm follows each
-    hidden layer or none. Layers follow the numbers in their names where all names differ in their numbers alone, else
-    the order of the state dict; safetensors do not keep that order, so there the sizes must leave only one. Where some
-    layers have a bias, or some BatchNorms a scale and a shift, and others have none, the missing ones become zeros, and
-    scales ones.
+    `nn.Conv2d` with 3×3 kernels, no padding and stride 1, and one `nn.Linear` after them; where `convolutions` are
+    given, other kernels, and several `nn.Linear`. A BatchNorm follows each hidden layer or none. Layers follow the
+    numbers in their names where all names differ in their numbers alone, else the order of the state dict; safetensors
+    do not keep that order, so there the sizes must leave only one. Where some layers have a bias, or some BatchNorms a
+    scale and a shift, and others have none, the missing ones become zeros, and scales ones.
 
-    Three things a state dict does not say. `slope` is that of the activation below zero: by default the file's own,
+    Four things a state dict does not say. `slope` is that of the activation below zero: by default the file's own,
     else 0 (ReLU). `image` is the height and width of the inputs of convolutions: by default the file's own, else the
     square that fits the last layer; paddings, strides and pooling cannot be seen in a file, so give it where you know
-    it, and a network that does not shrink by two pixels a convolution is refused. `norm_first` says that BatchNorm
+    it, and a network that does not shrink by two pixels a convolution is refused. `convolutions` say how it shrinks
+    instead, each (kernel, stride, padding), from the lowest up, and need the image. `norm_first` says that BatchNorm
     stands before the activation: by default the file's own, else after it, as in the papers.
 
     float16 and bfloat16 become float32, and layers of different precision the widest among them. A file without seeds
@@ -105,9 +108,11 @@ def load(
     if slope is not None and not math.isfinite(slope):
         raise UserError(f"{file}: the slope {slope} was given, but a finite number is needed, such as 0 for ReLU.")
     contents = _read(file)
+    if convolutions is not None:
+        contents = contents._replace(convolutions=_looks(file, convolutions))
     seeds = contents.tensors.pop("seeds", None) if contents.ours else None
-    found = arranged(file, named(file, contents), contents.in_order)
-    size = image_of(file, found[0], image or contents.image)
+    found = arranged(file, named(file, contents), contents.in_order, contents.convolutions)
+    size = image_of(file, found[0], image or contents.image, contents.convolutions)
     layers, norms = stacked(*found)
     return Population(
         layers,
@@ -116,7 +121,17 @@ def load(
         norms,
         bool(norms) and bool(contents.norm_first if norm_first is None else norm_first),
         size,
+        contents.convolutions,
     )
+
+
+def _looks(file: Path, given: Sequence[Sequence[int]]) -> tuple[Convolution, ...]:
+    try:
+        return tuple(Convolution(*each) for each in given)
+    except TypeError as error:
+        raise UserError(
+            f"{file}: the convolutions {given} were given, but each is (kernel, stride, padding); give these."
+        ) from error
 
 
 def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*net node"]]]:
@@ -224,6 +239,8 @@ def _said(file: Path, text: str | None) -> dict[str, Any]:
                 raise ValueError(image)
         if norm not in (None, "before", "after"):
             raise ValueError(norm)
+        looks = said.get("convolutions")
+        looks = None if looks is None else tuple(Convolution(*(int(n) for n in each)) for each in looks)
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: the metadata {text!r} is damaged; save the networks again.") from error
     if version != _VERSION:
@@ -235,7 +252,7 @@ def _said(file: Path, text: str | None) -> dict[str, Any]:
         raise UserError(
             f"{file}: the metadata gives the slope {slope}, but a finite number is needed; save the networks again."
         )
-    return {"slope": slope, "image": image, "norm_first": norm == "before"}
+    return {"slope": slope, "image": image, "norm_first": norm == "before", "convolutions": looks}
 
 
 def _read_torch(file: Path) -> Any:

@@ -9,17 +9,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from understudy._errors import UserError
+from understudy.nets.population import Convolution
 from understudy.nets.state_dicts import Item, NamedLayer, NamedNorm
 
 _Some = TypeVar("_Some", bound=Item)
 
 
-def arranged(file: Path, items: Sequence[Item], in_order: bool) -> tuple[list[NamedLayer], list[NamedNorm]]:
-    """Layers from the inputs to the outputs, and the BatchNorms of the hidden ones, if there are any."""
+def arranged(
+    file: Path, items: Sequence[Item], in_order: bool, looks: Sequence[Convolution] | None = None
+) -> tuple[list[NamedLayer], list[NamedNorm]]:
+    """Layers from the inputs to the outputs, and the BatchNorms of the hidden ones, if there are any.
+
+    Where convolutions are said to go over maps in some way, the lowest layers must be these.
+    """
     layers = _ordered(file, [item for item in items if isinstance(item, NamedLayer)], in_order)
     norms = [item for item in items if isinstance(item, NamedNorm)]
     if not norms:
-        return _chained(file, layers), []
+        return _chained(file, layers, looks), []
     follows = _by_number(layers, items if in_order else (), norms)
     if follows is None:
         items = _ordered(file, items, in_order)
@@ -31,7 +37,7 @@ def arranged(file: Path, items: Sequence[Item], in_order: bool) -> tuple[list[Na
             f"{file}: no BatchNorm follows the hidden layers {', '.join(lacking)}, but one follows others; each hidden "
             "layer needs one, or none may have one, so add or remove them and train again."
         )
-    layers = _chained(file, layers)
+    layers = _chained(file, layers, looks)
     return layers, [_fitting(file, layer, follows[layer.name]) for layer in layers[:-1]]
 
 
@@ -108,11 +114,22 @@ def _by_place(file: Path, items: Sequence[Item], layers: Sequence[NamedLayer]) -
     return follows
 
 
-def _chained(file: Path, layers: list[NamedLayer]) -> list[NamedLayer]:
-    if any(layer.kernel for layer in layers) and (layers[-1].kernel or not all(layer.kernel for layer in layers[:-1])):
+def _chained(file: Path, layers: list[NamedLayer], looks: Sequence[Convolution] | None) -> list[NamedLayer]:
+    if looks is not None:
+        found = [layer.weight.shape[-1] if layer.kernel else 0 for layer in layers]
+        if found != [look.kernel for look in looks] + [0] * max(1, len(layers) - len(looks)):
+            raise UserError(
+                f"{file}: {len(looks)} convolutions of kernels {', '.join(str(look.kernel) for look in looks)} and "
+                f"fully connected layers after them were said to be its layers, but these are "
+                f"{', '.join(map(str, layers))}; say what the network was made with."
+            )
+    elif any(layer.kernel for layer in layers) and (
+        layers[-1].kernel or not all(layer.kernel for layer in layers[:-1])
+    ):
         raise UserError(
             f"{file}: the layers {', '.join(map(str, layers))} are not convolutions and one fully connected layer "
-            "after them, as which alone a convolutional network is read; rewrite it so."
+            "after them, as which alone a convolutional network is read; rewrite it so, or give kernels, strides and "
+            "paddings: load(path, image=…, convolutions=…)."
         )
     for lower, upper in itertools.pairwise(layers):
         if lower.networks != upper.networks:

@@ -1,8 +1,8 @@
 """What a network is: always a population, E networks of one shape in stacked tensors, of which one is E = 1.
 
-Fully connected, or convolutional as in the papers' released code: every hidden layer is a 3×3 convolution without
-padding, which takes two pixels off height and width; the last feature map, flattened channel by channel, goes into one
-linear layer. Inputs are flat in both cases.
+Fully connected, or convolutional: unless said otherwise as in the papers' released code, where every hidden layer is a
+3×3 convolution without padding, which takes two pixels off height and width. The last feature map, flattened channel by
+channel, goes into fully connected layers. Inputs are flat in both cases.
 """
 
 from __future__ import annotations
@@ -21,13 +21,23 @@ from understudy._errors import UserError
 from understudy.nets.activation import activate
 from understudy.nets.norm import Norm, Statistics, normalised
 
-_KERNEL = 3
+
+class Convolution(NamedTuple):
+    """How a layer goes over a map: the side of its square kernel, pixels a step, and zeros put around the map."""
+
+    kernel: int = 3
+    stride: int = 1
+    padding: int = 0
+
+    def __call__(self, side: int) -> int:
+        """What comes out of a side of so many pixels; below 1: nothing."""
+        return (side + 2 * self.padding - self.kernel) // self.stride + 1
 
 
 class Layer(NamedTuple):
-    """An affine map of every network, or a 3×3 convolution. BatchNorm stands beside it, not inside it."""
+    """An affine map of every network, or a convolution. BatchNorm stands beside it, not inside it."""
 
-    weight: Float[Tensor, "net out in"] | Float[Tensor, "net out in 3 3"]
+    weight: Float[Tensor, "net out in"] | Float[Tensor, "net out in kernel kernel"]
     bias: Float[Tensor, "net out"] | None
 
 
@@ -58,10 +68,15 @@ class Shape:
     """BatchNorm before or after the activation."""
     affine: bool = True
     """Whether BatchNorm has a scale and a shift."""
+    convolutions: tuple[tuple[int, int, int], ...] | None = None
+    """Of a convolutional network: (kernel, stride, padding) of its lowest hidden layers, those above being fully
+    connected. None: all hidden layers are convolutions of 3×3 without padding."""
 
     def __post_init__(self) -> None:
-        if self.image is None:
+        if self.image is None and self.convolutions is None:
             return
+        if self.image is None:
+            raise UserError(f"convolutions {self.convolutions} were given without an image: give its height and width")
         if len(self.image) != 2 or not all(isinstance(side, int) for side in self.image):
             raise UserError(f"an image is (height, width), whole numbers of pixels, got {self.image}")
         if len(self.sizes) < 3:
@@ -69,12 +84,36 @@ class Shape:
                 f"a convolutional network of sizes {self.sizes} was asked for, but it has channels of the inputs, "
                 "channels of one convolution or more, and outputs: give at least three sizes"
             )
-        if min(self.maps[-1]) < 1:
-            least = (_KERNEL - 1) * len(self.maps) + 1
+        if self.convolutions is not None:
+            self._check_convolutions(self.convolutions)
+        small = next((i for i, size in enumerate(self.maps) if min(size) < 1), None)
+        if small is not None and self.convolutions is None:
+            least = 2 * len(self.maps) + 1
             raise UserError(
                 f"images of {_by(self.image)} are too small for {len(self.maps)} convolutions, each of which takes two "
                 f"pixels off height and width: give {least} × {least} or more, or fewer layers"
             )
+        if small is not None:
+            kernel, stride, padding = self.looks[small]
+            raise UserError(
+                f"images of {_by(self.image)} are too small for convolution {small + 1}, a kernel of {kernel} × "
+                f"{kernel} at stride {stride} with padding {padding}, which sees {_by(self.seen[small])}: give larger "
+                "images, smaller kernels or more padding"
+            )
+
+    def _check_convolutions(self, given: tuple[tuple[int, int, int], ...]) -> None:
+        hidden = len(self.sizes) - 2
+        if not 1 <= len(given) <= hidden:
+            raise UserError(f"{len(given)} convolutions were given for {hidden} hidden layers: give 1 to {hidden}")
+        for each in given:
+            if len(each) != 3 or any(type(n) is not int or n < least for n, least in zip(each, (1, 1, 0), strict=True)):
+                raise UserError(
+                    "a convolution is (kernel, stride, padding), whole numbers of which the first two are 1 or more "
+                    f"and the last 0 or more, got {tuple(each)}"
+                )
+        # One name for one shape: networks that are alike compare as equal, whichever way they were described.
+        usual = len(given) == hidden and all(tuple(each) == Convolution() for each in given)
+        object.__setattr__(self, "convolutions", None if usual else tuple(Convolution(*each) for each in given))
 
     @property
     def inputs(self) -> int:
@@ -82,22 +121,33 @@ class Shape:
         return self.sizes[0] * math.prod(self.image or ())
 
     @property
-    def maps(self) -> tuple[tuple[int, int], ...]:
-        """Height and width of each hidden layer's feature map; none in a fully connected network."""
+    def looks(self) -> tuple[Convolution, ...]:
+        """How each convolution goes over its map, from the lowest up; none in a fully connected network."""
         if self.image is None:
             return ()
-        height, width = self.image
-        off = [(_KERNEL - 1) * i for i in range(1, len(self.sizes) - 1)]
-        return tuple((height - pixels, width - pixels) for pixels in off)
+        if self.convolutions is None:
+            return (Convolution(),) * (len(self.sizes) - 2)
+        return tuple(Convolution(*look) for look in self.convolutions)
+
+    @property
+    def seen(self) -> tuple[tuple[int, int], ...]:
+        """Height and width of what each convolution sees, and of the last one's map."""
+        return () if self.image is None else _seen(self.image, self.looks)
+
+    @property
+    def maps(self) -> tuple[tuple[int, int], ...]:
+        """Height and width of each convolution's feature map; none in a fully connected network."""
+        return self.seen[1:]
 
     @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
         """Of each layer's weight the shape without the axis of networks."""
-        pairs = tuple((out, into) for into, out in pairwise(self.sizes))
-        if self.image is None:
+        pairs, looks = tuple((out, into) for into, out in pairwise(self.sizes)), self.looks
+        if not looks:
             return pairs
-        *convolutions, (outputs, channels) = pairs
-        return *((*pair, _KERNEL, _KERNEL) for pair in convolutions), (outputs, channels * math.prod(self.maps[-1]))
+        filters = ((*pair, look.kernel, look.kernel) for pair, look in zip(pairs, looks, strict=False))
+        (nodes, channels), *above = pairs[len(looks) :]
+        return *filters, (nodes, channels * math.prod(self.maps[-1])), *above
 
     @property
     def dense(self) -> bool:
@@ -107,7 +157,8 @@ class Shape:
     @property
     def positions(self) -> tuple[int, ...]:
         """How often the nodes of each hidden layer look at a sample: once, or at every place of their feature map."""
-        return tuple(map(math.prod, self.maps)) or (1,) * (len(self.sizes) - 2)
+        maps = tuple(map(math.prod, self.maps))
+        return maps + (1,) * (len(self.sizes) - 2 - len(maps))
 
     @property
     def products(self) -> tuple[int, ...]:
@@ -137,12 +188,14 @@ class Population:
     """BatchNorm before the activation; else after it."""
     image: tuple[int, int] | None = None
     """Height and width of the inputs; their channels are the first of `sizes`."""
+    convolutions: tuple[tuple[int, int, int], ...] | None = None
+    """As in `Shape`."""
 
     def __post_init__(self) -> None:
         nets, shape = len(self.seeds), self.shape
         for (weight, bias), expected in zip(self.layers, shape.weights, strict=True):
             if weight.shape != (nets, *expected):
-                kind = "channels under 3 × 3 kernels" if len(expected) > 2 else "nodes"
+                kind = f"channels under {_by(expected[2:])} kernels" if len(expected) > 2 else "nodes"
                 raise ValueError(
                     f"a layer of shape {tuple(weight.shape)} does not follow {nets} networks of {expected[1]} {kind}"
                 )
@@ -182,6 +235,7 @@ class Population:
             self.image,
             None if not self.norms else "before" if self.norm_first else "after",
             not self.norms or self.norms[0].scale is not None,
+            self.convolutions,
         )
 
     @property
@@ -254,8 +308,8 @@ def incoming(population: Population, i: int, h: Tensor) -> Float[Tensor, "net ro
     weight, bias = population.layers[i]
     if weight.ndim == 5:
         return _convolved(population, i, h)
-    if population.image:  # channel by channel, position fastest
-        h = h.unflatten(1, (-1, *_seen(population, i))).permute(0, 1, 4, 2, 3).flatten(2)
+    if i and population.layers[i - 1].weight.ndim == 5:  # channel by channel, position fastest
+        h = h.unflatten(1, (-1, *population.shape.seen[i])).permute(0, 1, 4, 2, 3).flatten(2)
     elif h.ndim == 2:
         h = h.unsqueeze(0).expand(len(population), *h.shape)
     across = weight.transpose(1, 2)
@@ -277,23 +331,29 @@ def outgoing(
 def _convolved(population: Population, i: int, h: Tensor) -> Float[Tensor, "net row node"]:
     """All networks in one convolution, a group of channels each; of inputs that they share in one of all filters."""
     weight, bias = population.layers[i]
-    nets, size, shared = len(population), _seen(population, i), h.ndim == 2
+    nets, shape, shared = len(population), population.shape, h.ndim == 2
+    size, look = shape.seen[i], shape.looks[i]
     if i == 0:
         images = h.unflatten(-1, (weight.shape[2], *size))
         images = images if shared else images.transpose(0, 1).flatten(1, 2)
     else:
         images = h.unflatten(1, (-1, *size)).permute(1, 0, 4, 2, 3).flatten(1, 2)
     filters, shifts = weight.flatten(0, 1), None if bias is None else bias.flatten()
-    maps = torch.nn.functional.conv2d(images, filters, shifts, groups=1 if shared else nets)
+    maps = torch.nn.functional.conv2d(
+        images, filters, shifts, stride=look.stride, padding=look.padding, groups=1 if shared else nets
+    )
     # With the channels of a pixel next to each other rows of nodes are a view, and so are images of rows.
     maps = maps.contiguous(memory_format=torch.channels_last)
     return maps.unflatten(1, (nets, -1)).permute(1, 0, 3, 4, 2).flatten(1, 3)
 
 
-def _seen(population: Population, i: int) -> tuple[int, int]:
-    """Height and width of the images that layer i sees."""
-    height, width = population.image or (0, 0)
-    return height - (_KERNEL - 1) * i, width - (_KERNEL - 1) * i
+def _seen(image: tuple[int, int], looks: Sequence[Convolution]) -> tuple[tuple[int, int], ...]:
+    """Height and width of what each convolution sees, and of the last one's map."""
+    sizes = [image]
+    for look in looks:
+        height, width = sizes[-1]
+        sizes.append((look(height), look(width)))
+    return tuple(sizes)
 
 
 def stack(populations: Sequence[Population]) -> Population:
@@ -313,5 +373,5 @@ def stack(populations: Sequence[Population]) -> Population:
     )
 
 
-def _by(image: tuple[int, int] | None, times: str = " × ") -> str:
-    return times.join(map(str, image or ()))
+def _by(size: Sequence[int] | None, times: str = " × ") -> str:
+    return times.join(map(str, size or ()))

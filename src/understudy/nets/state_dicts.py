@@ -1,4 +1,4 @@
-"""Named tensors as a network: stacks of fully connected layers or 3×3 convolutions, with BatchNorm or without.
+"""Named tensors as a network: stacks of fully connected layers or convolutions, with BatchNorm or without.
 
 Names say which tensors belong together. Whatever is not such a stack is refused in words.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy.nets.norm import Norm
-from understudy.nets.population import Layer
+from understudy.nets.population import Convolution, Layer, Shape
 
 SAVE_STATE = "save the state dict: torch.save(model.state_dict(), path)"
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -34,6 +34,7 @@ class Contents(NamedTuple):
     norm_first: bool | None = None
     ours: bool = False  # only our own files may stack networks: elsewhere a 3-D weight is a convolution of one axis
     in_order: bool = True  # safetensors are sorted by name, which says nothing about the order of layers
+    convolutions: tuple[Convolution, ...] | None = None
 
     @property
     def norm_names(self) -> tuple[str, ...]:
@@ -124,11 +125,12 @@ def _layer(file: Path, stem: str, contents: Contents) -> NamedLayer:
     name, bias_name = tensor_name(stem, "weight"), tensor_name(stem, "bias")
     weight, bias = contents.tensors[name], contents.tensors.get(bias_name)
     allowed = (2, 3, 4, 5) if contents.ours else (2, 4)
-    if weight.ndim not in allowed or not weight.numel() or (weight.ndim > 3 and weight.shape[-2:] != (3, 3)):
+    kernels = {(look.kernel, look.kernel) for look in contents.convolutions or (Convolution(),)}
+    if weight.ndim not in allowed or not weight.numel() or (weight.ndim > 3 and weight.shape[-2:] not in kernels):
         raise UserError(
             f"{file}: the weight '{name}' has shape {_size(weight)}, but a layer is a 2-D matrix (out, in) or a 3 × 3 "
-            "convolution (out, in, 3, 3), of at least one number; other kernels and other layers cannot be read, so "
-            "rewrite the network in these."
+            "convolution (out, in, 3, 3), of at least one number; other kernels are read where strides and paddings "
+            "are given, load(path, image=…, convolutions=…), and other layers are not, so rewrite the network in these."
         )
     layer = NamedLayer(stem, weight, bias)
     nodes = (*layer.networks, layer.sizes[1])
@@ -184,9 +186,14 @@ def _numbers(file: Path, name: str, tensor: Tensor) -> Tensor:
     return wide.clone(memory_format=torch.contiguous_format)
 
 
-def image_of(file: Path, layers: Sequence[NamedLayer], given: tuple[int, int] | None) -> tuple[int, int] | None:
+def image_of(
+    file: Path,
+    layers: Sequence[NamedLayer],
+    given: tuple[int, int] | None,
+    looks: tuple[Convolution, ...] | None = None,
+) -> tuple[int, int] | None:
     """Height and width of the inputs of convolutions, from what their last feature map must be."""
-    *convolutions, last = layers
+    *convolutions, last = (layer for i, layer in enumerate(layers) if looks is None or i <= len(looks))
     if given is not None and len(given) != 2:
         raise UserError(f"{file}: the image {given} was given, but it is (height, width); give these two.")
     if not layers[0].kernel:
@@ -195,6 +202,21 @@ def image_of(file: Path, layers: Sequence[NamedLayer], given: tuple[int, int] | 
         return None
     channels, off = convolutions[-1].sizes[1], 2 * len(convolutions)
     area = last.sizes[0] // channels
+    if looks is not None:
+        if given is None:
+            raise UserError(f"{file}: say the height and width of the inputs too: load(path, image=(height, width)).")
+        sizes = (layers[0].sizes[0], *(layer.sizes[1] for layer in layers))
+        try:
+            left = Shape(sizes, image=given, convolutions=looks).maps[-1]
+        except UserError as error:
+            raise UserError(f"{file}: {error}.") from None
+        if math.prod(left) != area:
+            raise UserError(
+                f"{file}: the convolutions given leave {left[0]} × {left[1]} of images of {given[0]} × {given[1]}, but "
+                f"the layer {last} takes {area} numbers of each of {channels} channels; give the kernels, strides and "
+                "paddings that the network was made with."
+            )
+        return given
     side = math.isqrt(area)
     height, width = given or (side + off, side + off)
     if given is None and side * side != area:

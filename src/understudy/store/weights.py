@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets import Layer, Norm, Population
+from understudy.nets import Convolution, Layer, Norm, Population
 from understudy.store.files import whole
 
 _PARTS: dict[str, type[Layer] | type[Norm]] = {"layers": Layer, "norms": Norm}
@@ -29,6 +29,9 @@ def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> No
             slopes[stem] = population.slope
             if not population.shape.dense:
                 kinds[stem] = {"image": population.image, "norm_first": population.norm_first}
+                # Said only where it says something: the same networks are to be the same bytes as ever.
+                looks = population.shape.convolutions
+                kinds[stem] |= {"convolutions": looks} if looks else {}
             tensors[f"{stem}.seeds"] = population.seeds.cpu().clone()
             for kind in _PARTS:
                 for i, part in enumerate(getattr(population, kind)):
@@ -52,7 +55,7 @@ def read_weights(path: Path, who: str) -> list[Population]:
         while (stem := f"{who}.{len(populations)}") + ".seeds" in names:
             layers, norms = (_read(file, names, f"{stem}.{kind}", make) for kind, make in _PARTS.items())
             kind = kinds.get(stem, {})
-            image = kind.get("image")
+            image, looks = kind.get("image"), kind.get("convolutions")
             populations.append(
                 Population(
                     tuple(layers),
@@ -61,6 +64,7 @@ def read_weights(path: Path, who: str) -> list[Population]:
                     tuple(norms),
                     kind.get("norm_first", False),
                     None if image is None else (image[0], image[1]),
+                    None if looks is None else tuple(Convolution(*look) for look in looks),
                 )
             )
         if not populations:

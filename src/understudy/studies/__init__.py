@@ -6,6 +6,7 @@ from understudy.studies.certificates import Certificates as Certificates
 from understudy.studies.cifar import Cifar as Cifar
 from understudy.studies.cifar_luck import CifarLuck as CifarLuck
 from understudy.studies.cifar_teacher import CifarTeacher as CifarTeacher
+from understudy.studies.data_geometry import DataGeometry as DataGeometry
 from understudy.studies.deep import Deep as Deep
 from understudy.studies.deep_samples import DeepSamples as DeepSamples
 from understudy.studies.dynamics import NodeDynamics as NodeDynamics
@@ -14,10 +15,16 @@ from understudy.studies.gaus import Gaus as Gaus
 from understudy.studies.hyperplanes import MovingHyperplanes as MovingHyperplanes
 from understudy.studies.identifiability import Identifiability as Identifiability
 from understudy.studies.initialisation import Initialisation as Initialisation
+from understudy.studies.linear_distillation import LinearDistillation as LinearDistillation
 from understudy.studies.local_rate import LocalRate as LocalRate
 from understudy.studies.lottery import LotteryTickets as LotteryTickets
 from understudy.studies.lucky_init import LuckyInit as LuckyInit
 from understudy.studies.matrix_dynamics import MatrixDynamics as MatrixDynamics
+from understudy.studies.mnist_classifier import MnistClassifier as MnistClassifier
+from understudy.studies.monotonicity import Monotonicity as Monotonicity
+from understudy.studies.optimisation_bias import OptimisationBias as OptimisationBias
+from understudy.studies.orthogonal import Orthogonal as Orthogonal
+from understudy.studies.orthogonal_mnist import OrthogonalMnist as OrthogonalMnist
 from understudy.studies.over_parameterization import OverParameterization as OverParameterization
 from understudy.studies.prune_and_connect import PruneAndConnect as PruneAndConnect
 from understudy.studies.prune_and_connect_students import SecondDraw as SecondDraw
@@ -53,6 +60,13 @@ _ALL: tuple[type[Study], ...] = (
     WarmUp,
     Identifiability,
     Initialisation,
+    Orthogonal,
+    MnistClassifier,
+    OrthogonalMnist,
+    OptimisationBias,
+    LinearDistillation,
+    DataGeometry,
+    Monotonicity,
 )
 
 STUDIES: dict[str, type[Study]] = {study.name: study for study in _ALL}

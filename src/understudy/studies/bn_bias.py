@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,8 @@ class BatchNormBias(OnCifar):
     here."""
     layers: tuple[int, ...] = (64, 64, 64, 64)
     """Channels of each convolution of the networks trained here, the lowest first."""
+    optimiser: Literal["sgd", "adam"] = "sgd"
+    """How they descend: by SGD with momentum 0.9, as VGG did, or by Adam."""
     epochs: int = 30
     """Epochs in which they learn the labels."""
     lr: float = 0.002

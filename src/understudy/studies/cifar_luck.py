@@ -46,16 +46,16 @@ class CifarLuck(TaughtOnCifar):
     """Channels of each of the convolutional teacher's convolutions, the lowest first."""
     over_realization: float = 10.0
     """How many times as many nodes or channels each hidden layer of a student has."""
-    epochs: int = 10
+    epochs: int = 18
     """Epochs; networks are looked at after each."""
-    lr: float = 0.01
-    """Learning rate of fully connected students at its highest, on the squared error averaged over batch and outputs:
-    it rises for three tenths of the epochs, then falls to nothing."""
-    cnn_lr: float = 0.002
+    lr: float = 0.001
+    """Learning rate of fully connected students at its highest (SGD's is of the squared error averaged over batch and
+    outputs): it rises for three tenths of the epochs, then falls to nothing."""
+    cnn_lr: float = 0.0003
     """The same of convolutional students without BatchNorm."""
-    cnn_norm_lr: float = 0.0002
+    cnn_norm_lr: float = 0.0003
     """And of those with it, whose top layer adds up several hundred thousand features of variance 1."""
-    teacher_lr: float = 0.1
+    teacher_lr: float = 0.001
     """Learning rate of the fully connected teacher at its highest, on cross-entropy averaged over the batch."""
     cnn_teacher_lr: float = 0.002
     """The same of the convolutional teacher."""

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from understudy._errors import UserError
-from understudy.studies.on_population import OnPopulation, Part, above_bound, log_looks, tables
+from understudy.studies.on_population import (
+    Measured,
+    OnPopulation,
+    Part,
+    above_bound,
+    ends,
+    geometry,
+    log_looks,
+    measured,
+    tables,
+)
 from understudy.studies.study import check
 
 if TYPE_CHECKING:
@@ -157,21 +167,21 @@ class Identifiability(OnPopulation):
     def _sampled(self, size: tuple[int, int, int], seeds: Sequence[int], first: int) -> Tables:
         from understudy.theory import gaussian_trials as trials
 
-        students, teachers = trials.problem(*size, seeds)
+        students, teachers = map(self.moved, trials.problem(*size, seeds))
         found = trials.sampled(students, teachers, self.samples, seeds)
         values = {
-            f"{what}_{name}": getattr(found, name).numpy()[:, i][None]
+            f"{what}_{name}": getattr(found, name).cpu().numpy()[:, i][None]
             for i, what in enumerate(("loss", "slope"))
             for name in found._fields
         }
-        values["difference"] = trials.differences(students, teachers).numpy()[None]
+        values["difference"] = trials.differences(students, teachers).cpu().numpy()[None]
         return tables(first, seeds, {"part": "sampled"} | _sizes(size), (0,), values)
 
     def _digits(self, size: tuple[int, int, int], seeds: Sequence[int], first: int) -> Tables:
         from understudy.theory import gaussian_trials as trials
 
-        found = trials.accuracy(*trials.around(*size, SPAN, seeds))
-        values = {name: value.numpy()[None] for name, value in found._asdict().items()}
+        found = trials.accuracy(*map(self.moved, trials.around(*size, SPAN, seeds)))
+        values = {name: value.cpu().numpy()[None] for name, value in found._asdict().items()}
         return tables(first, seeds, {"part": "digits"} | _sizes(size), (0,), values)
 
     def _fan(self, nodes: int, spacings: tuple[float, ...], first: int) -> Tables:
@@ -181,10 +191,10 @@ class Identifiability(OnPopulation):
         from understudy.theory.identifiability import fan
         from understudy.theory.local_geometry import separation
 
-        teachers = torch.stack([fan(nodes, spacing) for spacing in spacings])
+        teachers = self.moved(torch.stack([fan(nodes, spacing) for spacing in spacings]))
         values = {"least_eigenvalue": least_eigenvalue(teachers), "separated": separation(teachers)}
         parameters = {"part": "lemma 10", "arranged": "fan", "teacher_nodes": nodes, "dim": 2}
-        found = {name: value.numpy()[None] for name, value in values.items()}
+        found = {name: value.cpu().numpy()[None] for name, value in values.items()}
         return tables(first, [1] * len(spacings), parameters, (0,), found)
 
     def _random(self, nodes: int, first: int) -> Tables:
@@ -197,11 +207,12 @@ class Identifiability(OnPopulation):
         seeds = range(1, 11)
         least, apart, dims = [], [], []
         for dim in (3, 5, 10):
-            teachers = random_teachers(nodes, dim, seeds)
+            teachers = self.moved(random_teachers(nodes, dim, seeds))
             least.append(least_eigenvalue(teachers))
             apart.append(separation(teachers))
             dims += [dim] * len(seeds)
-        values = {"least_eigenvalue": torch.cat(least).numpy()[None], "separated": torch.cat(apart).numpy()[None]}
+        found = {"least_eigenvalue": torch.cat(least), "separated": torch.cat(apart)}
+        values = {name: value.cpu().numpy()[None] for name, value in found.items()}
         parameters = {"part": "lemma 10", "arranged": "random", "teacher_nodes": nodes, "dim": dims}
         return tables(first, [*seeds] * 3, parameters, (0,), values)
 
@@ -217,34 +228,44 @@ class Identifiability(OnPopulation):
         from understudy.theory import gaussian, identifiability
         from understudy.theory.local_geometry import separation
 
-        teachers = self._zero_sum(nodes, dim, seeds)
+        teachers = self.moved(self._zero_sum(nodes, dim, seeds))
         students = identifiability.opposite(teachers)
         values = {
-            "loss": gaussian.loss(students, teachers, 0.0).numpy()[None],
-            "nearest": identifiability.apart(students, teachers).direction.amin(-1).numpy()[None],
-            "separated": separation(teachers).numpy()[None],
+            "loss": gaussian.loss(students, teachers, 0.0),
+            "nearest": identifiability.apart(students, teachers).direction.amin(-1),
+            "separated": separation(teachers),
         }
-        return tables(first, seeds, {"part": "claim 1", "teacher_nodes": nodes, "dim": dim}, (0,), values)
+        found = {name: value.cpu().numpy()[None] for name, value in values.items()}
+        return tables(first, seeds, {"part": "claim 1", "teacher_nodes": nodes, "dim": dim}, (0,), found)
 
     def _descent(
         self, nodes: int, dim: int, multiple: int, start: Begun, linear: bool, seeds: Sequence[int], first: int
     ) -> Tables:
+        """S4's quantities are of networks of |·|: of ReLU students those of the part of |·|, whose loss and gradient
+        are `absolute_loss` and so on; `loss`, `gradient_norm` and their ratios are of what is descended on."""
         from understudy.theory import identifiability as relu
 
         looks = self.looks()
         teachers = self._zero_sum(nodes, dim, seeds)
-        students = relu.beginning(teachers, multiple * nodes, start, seeds)
+        students = self.moved(relu.beginning(teachers, multiple * nodes, start, seeds))
+        teachers = self.moved(teachers)
         way = relu.descend_reduced if linear else relu.descend_relu
         path, loss = way(students, teachers, self.rate, looks)
         apart = relu.apart(path, teachers)
-        values = {
-            "loss": loss.numpy(),
-            "nearest": apart.direction.amin(-1).numpy(),
-            "farthest_line": apart.line.amax(-1).numpy(),
-            "on_a_line": (apart.line < MATCHED).double().mean(-1).numpy(),
+        of, rate = (relu.reduced(teachers).teachers, 2 * self.rate) if linear else (teachers, self.rate)
+        found = measured(path, of, rate)
+        own = {
+            "loss": loss,
+            "nearest": apart.direction.amin(-1),
+            "farthest_line": apart.line.amax(-1),
+            "on_a_line": (apart.line < MATCHED).double().mean(-1),
         }
+        if not linear:
+            own |= relu.slopes(path, teachers, loss)
+        values = (found.values if linear else _of_the_bend(found)) | {k: v.cpu().numpy() for k, v in own.items()}
         parameters = {"part": "descent", "start": start, "linear": linear} | _sizes((multiple * nodes, nodes, dim))
-        return tables(first, seeds, parameters, looks, values)
+        kept = ends(path, of, seeds, -1.0 if linear else 0.0)
+        return tables(first, seeds, parameters, looks, values, geometry(first, looks, found), kept)
 
     def story(self, run: Run) -> Story:
         from understudy.studies.identifiability_story import story
@@ -255,6 +276,12 @@ class Identifiability(OnPopulation):
         from understudy.studies.identifiability_claims import claims
 
         return claims(self, run)
+
+
+def _of_the_bend(found: Measured) -> dict[str, np.ndarray]:
+    """What is of the part of |·|, where something else is descended on, by names that say so."""
+    descended = ("loss", "gradient_norm", "ratio", "squared_ratio")
+    return {f"absolute_{k}" if k in descended else k: v for k, v in found.values.items()}
 
 
 def _sizes(size: tuple[int, int, int]) -> dict[str, int]:

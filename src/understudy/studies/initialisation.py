@@ -19,7 +19,6 @@ from understudy.studies.on_population import (
     geometry,
     log_looks,
     measured,
-    read_teacher,
     tables,
 )
 from understudy.studies.study import check
@@ -123,13 +122,13 @@ class Initialisation(OnOwnTeacher):
     def config(self) -> dict[str, Any]:
         plain = super().config()
         if self.teacher:
-            self._enough(read_teacher(self.teacher).shape[1])
+            self._enough(self.own().shape[1])
         return plain
 
     def settings(self, dims: tuple[int, ...]) -> list[tuple[int, int]]:
         """Numbers of teacher nodes and inputs: all pairs, or those of the user's own teacher."""
         if self.teacher:
-            shape = read_teacher(self.teacher).shape
+            shape = self.own().shape
             return [(shape[1], shape[2])]
         return [(nodes, dim) for nodes in self.teacher_nodes for dim in dims if nodes <= dim]
 
@@ -137,7 +136,7 @@ class Initialisation(OnOwnTeacher):
         from understudy.theory.starts import random_teachers
 
         if self.teacher:
-            return read_teacher(self.teacher).expand(len(seeds), nodes, dim)
+            return self.own().expand(len(seeds), nodes, dim)
         return random_teachers(nodes, dim, seeds, self.separation)
 
     def cautions(self) -> tuple[str, ...]:
@@ -175,17 +174,18 @@ class Initialisation(OnOwnTeacher):
 
         teachers = self.teachers(nodes, dim, seeds)
         begun = begin(by, teachers, students, seeds, self.span_samples, 1.0)
-        values = {"loss": gaussian.loss(begun.students, teachers).numpy()[None], **_said(begun, 1)}
+        loss = gaussian.loss(self.moved(begun.students), self.moved(teachers))
+        values = {"loss": loss.cpu().numpy()[None], **_said(begun, 1)}
         parameters = {"part": "start", "by": by, "students": students}
         return tables(first, seeds, parameters | {"teacher_nodes": nodes, "dim": dim}, (0,), values)
 
     def _span(self, nodes: int, dim: int, samples: int, seeds: Sequence[int], first: int) -> Tables:
         from understudy.theory.starts import estimated_span, subspace_angle
 
-        teachers = self.teachers(nodes, dim, seeds)
+        teachers = self.moved(self.teachers(nodes, dim, seeds))
         angle = subspace_angle(estimated_span(teachers, samples, seeds), teachers)
         parameters = {"part": "span", "samples": samples, "teacher_nodes": nodes, "dim": dim}
-        return tables(first, seeds, parameters, (0,), {"angle": angle.numpy()[None]})
+        return tables(first, seeds, parameters, (0,), {"angle": angle.cpu().numpy()[None]})
 
     def _descent(self, by: By, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
         from understudy.theory.descent import descend
@@ -194,8 +194,9 @@ class Initialisation(OnOwnTeacher):
         teachers, looks = self.teachers(nodes, dim, seeds), self.looks()
         mass = self.large if by == "large" else self.small
         begun = begin(by, teachers, self.descent_students, seeds, self.span_samples, mass)
-        rates = tempered(self.rate, begun.students, teachers)
-        path = descend(begun.students, teachers, rates, self.steps, looks)
+        students, teachers = self.moved(begun.students), self.moved(teachers)
+        rates = tempered(self.rate, students, teachers)
+        path = descend(students, teachers, rates, self.steps, looks)
         found = measured(path, teachers, rates)
         parameters = {"part": "descent", "by": by, "students": self.descent_students}
         parameters |= {"teacher_nodes": nodes, "dim": dim}

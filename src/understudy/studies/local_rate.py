@@ -18,7 +18,6 @@ from understudy.studies.on_population import (
     geometry,
     log_looks,
     measured,
-    read_teacher,
     tables,
 )
 from understudy.studies.study import check
@@ -149,13 +148,17 @@ class LocalRate(OnOwnTeacher):
     def settings(self) -> list[Setting]:
         """Every kind of teacher; one neuron is as far from the others as can be, so it comes once."""
         if self.teacher:
-            own = read_teacher(self.teacher)
+            own = self.own()
             found = _described(own)
             lengths = (round(found["shortest"][0], 12), round(found["longest"][0], 12))
             return [Setting(own.shape[1], own.shape[2], found["delta"][0], *lengths)]
         grid = product(self.r, self.d, self.separation, self.lengths)
         every = (Setting(r, d, apart, *pair) for r, d, apart, pair in grid)
         return list(dict.fromkeys(s._replace(separation=math.pi / 2) if s.r == 1 else s for s in every))
+
+    def named(self, setting: Setting) -> str:
+        """A kind of teacher in words: of a teacher of one's own Δ is what it has, and not what was asked for."""
+        return str(setting).replace("Δ ≥", "Δ =") if self.teacher else str(setting)
 
     def batched(self) -> Setting:
         """The kind of teacher for mini-batches: that of the claims, where it is among them."""
@@ -166,7 +169,7 @@ class LocalRate(OnOwnTeacher):
         from understudy.theory.starts import random_teachers
 
         if self.teacher:
-            return read_teacher(self.teacher).expand(self.seeds, -1, -1)
+            return self.own().expand(self.seeds, -1, -1)
         apart = setting.separation if setting.r > 1 else 0.0
         try:
             return random_teachers(setting.r, setting.d, self._seeds, apart, setting.w_min, setting.w_max)
@@ -190,7 +193,7 @@ class LocalRate(OnOwnTeacher):
                 for first in range(0, self.seeds, together):
                     seeds = self._seeds[first : first + together]
                     which = f", seed {seeds[0]}" if self.by == "flow" else ""
-                    name = f"{setting}: m = {multiple * setting.r}{which}"
+                    name = f"{self.named(setting)}: m = {multiple * setting.r}{which}"
                     yield Part(name, len(seeds), partial(self._exact, setting, multiple, seeds))
         for batch in (0, *self.batch):
             block = max(1, int(_WORK / self.batch_steps / (1 + batch / _SAMPLES)))
@@ -204,12 +207,13 @@ class LocalRate(OnOwnTeacher):
         from understudy.theory.starts import near
 
         teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
-        students = near(teachers, multiple * setting.r, self.angle, seeds).students
+        students = self.moved(near(teachers, multiple * setting.r, self.angle, seeds).students)
+        swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
+        teachers = self.moved(teachers)
         if self.by == "flow":
             path = flow(students, teachers, [self.rate * look for look in self.looks])
         else:
             path = descend(students, teachers, self.rate, self.steps, self.looks)
-        swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
         found = measured(path, teachers, self.rate)
         nodes, weights = geometry(first, self.looks, found), ends(path, teachers, seeds)
         return tables(first, seeds, swept, self.looks, found.values, nodes, weights)
@@ -220,11 +224,12 @@ class LocalRate(OnOwnTeacher):
 
         setting = self.batched()
         teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
-        students = near(teachers, self.batch_multiple * setting.r, self.angle, seeds).students
-        drawn: dict[str, Any] = {"batch": batch, "seeds": seeds} if batch else {}
-        path = descend(students, teachers, self.rate, self.batch_steps, self.batch_looks, **drawn)
+        students = self.moved(near(teachers, self.batch_multiple * setting.r, self.angle, seeds).students)
         swept = {"part": "batch", "multiple": self.batch_multiple, "batch": batch}
         swept |= setting._asdict() | _described(teachers)
+        teachers = self.moved(teachers)
+        drawn: dict[str, Any] = {"batch": batch, "seeds": seeds} if batch else {}
+        path = descend(students, teachers, self.rate, self.batch_steps, self.batch_looks, **drawn)
         found = measured(path, teachers, self.rate)
         nodes, weights = geometry(first, self.batch_looks, found), ends(path, teachers, seeds)
         return tables(first, seeds, swept, self.batch_looks, found.values, nodes, weights)

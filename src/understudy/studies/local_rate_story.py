@@ -193,7 +193,7 @@ def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Lines:
             middle, low, high = (_drawn(q) for q in _spread(loss, (0.5, 0.25, 0.75)))
             lines.append(Series(label(multiple), steps, middle, low, high, colour=colours[multiple]))
         # A teacher of one's own has its angle, those that are drawn have at least theirs.
-        title = str(setting).replace("Δ ≥", "Δ =") if study.teacher else str(setting)
+        title = study.named(setting)
         panels.append(Panel(title, "step t", "loss", tuple(lines), log_x=True, log_y=True, slope=-1.0))
     return Lines(_filled(panels), note=f"median and quartiles, n = {counted(study.seeds, 'seed')}")
 

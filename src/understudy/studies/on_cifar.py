@@ -46,9 +46,9 @@ class OnCifar(Study):
     """Training images as they are, or cropped and mirrored anew every epoch."""
     batch: int = 128
     """Images a step, drawn with replacement; an epoch has as many steps as make one of every training image."""
-    optimiser: Literal["sgd", "adam"] = "sgd"
-    """How teachers and students descend: SGD with momentum 0.9, or Adam, whose steps do not grow with the number of
-    features that enter the top layer."""
+    optimiser: Literal["sgd", "adam"] = "adam"
+    """How teachers and students descend: by Adam, whose steps do not grow with the number of features that enter the
+    top layer, or by SGD with momentum 0.9, whose rates must be smaller the more there are."""
     epochs: int = 40
     """Epochs; networks are looked at after each."""
     lr: float = 0.01
@@ -111,7 +111,7 @@ class TaughtOnCifar(OnCifar):
 
     teacher_epochs: int = 30
     """Epochs in which the teacher learns the labels."""
-    teacher_lr: float = 0.002
+    teacher_lr: float = 0.004
     """Learning rate of the teacher at its highest, on cross-entropy averaged over the batch."""
 
     def check(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from understudy._errors import UserError
-from understudy.studies.study import Study
+from understudy.studies.study import Study, check
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _PAIRS = 16_000
 """Pairs of student nodes that are looked at in one go: what they take stays in the cache."""
+_PAIRS_ON_CARD = 1 << 20
+"""And on a card, which is then busy."""
 
 
 class Part(NamedTuple):
@@ -59,6 +61,10 @@ class OnPopulation(Study):
         """What a user should know of the options, which do not stop the study: said as it starts, and in its story."""
         return ()
 
+    def moved(self, tensor: Tensor) -> Tensor:
+        """Where --device says to compute: what is drawn is drawn on the processor, the same bits for every device."""
+        return tensor.to(self.resolved().device)
+
     def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
         for caution in self.cautions():
             print(f"warning: {caution}", file=sys.stderr)
@@ -77,28 +83,55 @@ class OnOwnTeacher(OnPopulation):
     teacher: str = ""
     """File of a teacher of one's own: two layers, |·| nodes (slope −1), one output, no biases, output weights above 0;
     left out, teachers are drawn."""
+    teacher_network: int = 0
+    """Which network of the teacher's file, where it holds several."""
+    leaky: float | None = None
+    """Slope of the activation below zero, for files that do not say: -1 is |·|."""
+
+    def check(self) -> None:
+        super().check()
+        check(self, "teacher_network", least=0)
+        if self.leaky is not None:
+            check(self, "leaky")
+        for option in _OF_A_FILE:
+            given = getattr(self, option)
+            if not self.teacher and given != getattr(type(self), option):
+                raise UserError(
+                    f"--{option.replace('_', '-')}: {given:g} was given; it is of a teacher's file, so name one with "
+                    "--teacher"
+                )
 
     def config(self) -> dict[str, Any]:
-        """Of a file also what is in it: another under the same name is another run."""
+        """Of a file also what is in it: another under the same name is another run. What is of a file alone is not
+        there without one."""
         plain = super().config()
         if not self.teacher:
-            return plain
-        read_teacher(self.teacher)  # refuses what cannot be, before anything is written
+            return plain | {"options": {k: v for k, v in plain["options"].items() if k not in _OF_A_FILE}}
+        self.own()  # refuses what cannot be, before anything is written
+        plain["options"] = {k: v for k, v in plain["options"].items() if v is not None}
         return plain | {"contents": {"teacher": hashlib.sha256(Path(self.teacher).read_bytes()).hexdigest()}}
 
+    def own(self) -> Float[Tensor, "1 teacher in"]:
+        """The nodes of the user's teacher."""
+        return read_teacher(self.teacher, self.leaky, self.teacher_network)
 
-def read_teacher(file: str) -> Float[Tensor, "1 teacher in"]:
-    """The nodes w* of f*(x) = Σ |w*ᵀx| of a network file."""
+
+_OF_A_FILE = ("teacher_network", "leaky")
+
+
+def read_teacher(file: str, slope: float | None = None, which: int = 0) -> Float[Tensor, "1 teacher in"]:
+    """The nodes w* of f*(x) = Σ |w*ᵀx| of a network of a file."""
     from understudy.nets import load
     from understudy.theory.starts import teacher_nodes
 
-    network = load(file)
-    if len(network) != 1:
-        raise UserError(f"--teacher: {file} holds {len(network)} networks; allowed is one: us.save(…, which=)")
+    networks = load(file, slope=slope)
+    if not 0 <= which < len(networks):
+        raise UserError(f"--teacher-network: {which} was given; {file} holds networks 0 to {len(networks) - 1}")
+    network = networks[which]
     if network.slope != -1:
         raise UserError(
             f"--teacher: the nodes of {file} have slope {network.slope:g} below zero; allowed is −1, which is |·| "
-            "(of a file that does not say: us.save(us.load(FILE, slope=-1), 'teacher.safetensors'))"
+            "(for a file that does not say so, add --leaky -1)"
         )
     try:
         return teacher_nodes(network)
@@ -127,8 +160,8 @@ class Measured(NamedTuple):
     right` and so on of `sides`, and over nodes `largest_angle`, `least_mass` (within δ_max of a teacher node, over its
     length) and `least_count`."""
     nodes: dict[str, np.ndarray]
-    """[look, net, student] of `assignment`, `angles`, `squares`; [look, net, teacher] of `counts`, `mass`, and with an
-    axis of inputs more of `averages` and `gaps`."""
+    """[look, net, student] of `assignment`, `angles`, `squares`, and with an axis of inputs more of `direction`; [look,
+    net, teacher] of `counts`, `mass`, and with an axis of inputs more of `averages` and `gaps`."""
 
 
 def measured(
@@ -136,25 +169,30 @@ def measured(
     teachers: Float[Tensor, "#net teacher in"],
     rate: float | Float[Tensor, "net"],
 ) -> Measured:
-    """All that `local_geometry` and `sides` have of every network at every look; lemma 12 is of a step of this rate."""
+    """All that `local_geometry` and `sides` have of every network at every look; lemma 12 is of a step of this rate.
+
+    It is computed where the path is, and comes back.
+    """
     import torch
 
     looks, nets, students = path.shape[:3]
     their = teachers.expand(nets, *teachers.shape[1:])
-    rates = torch.as_tensor(rate, dtype=path.dtype).expand(nets)
+    rates = torch.as_tensor(rate, dtype=path.dtype, device=path.device).expand(nets)
+    pairs = _PAIRS if path.device.type == "cpu" else _PAIRS_ON_CARD
     found = Measured({}, {})
-    for some in path.flatten(2).isfinite().all(-1).nonzero().split(max(1, _PAIRS // students**2)):
+    for some in path.flatten(2).isfinite().all(-1).nonzero().split(max(1, pairs // students**2)):
         look, net = some.unbind(-1)
+        where = look.cpu().numpy(), net.cpu().numpy()
         for name, value in _look(path[look, net], their[net], rates[net]).items():
             into = (found.values if value.ndim == 1 else found.nodes).setdefault(
                 name, np.full((looks, nets, *value.shape[1:]), np.nan)
             )
-            into[look.numpy(), net.numpy()] = value.double().numpy()
+            into[where] = value.double().cpu().numpy()
     return found
 
 
 def _look(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]:
-    from understudy.theory.gaussian import loss_and_gradient
+    from understudy.theory.gaussian import gradient
     from understudy.theory.local_geometry import local_geometry, sides, smoothness_sides
 
     found = local_geometry(students, teachers)
@@ -163,63 +201,65 @@ def _look(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]
         "least_mass": (found.mass / teachers.norm(dim=-1)).amin(-1),
         "least_count": found.counts.amin(-1),
     }
-    step = -rate[:, None, None] * loss_and_gradient(students, teachers)[1]
+    step = -rate[:, None, None] * gradient(students, teachers)
     every = sides(found, teachers) | {"lemma 12": smoothness_sides(students, teachers, step)}
     for name, both in every.items():
         values |= {f"{name} left": both.left, f"{name} right": both.right}
     return values
 
 
-def geometry(first: int, looks: Sequence[int], found: Measured) -> dict[str, Any]:
-    """Rows of `nodes`: of every student at every look its teacher node, angle and length; of every teacher node how
-    many students and what mass are within δ_max, the average ŵ and the gap v = ŵ − w*."""
-    of = found.nodes
-    rows: dict[str, list[pa.Array]] = {}
-    for role, like in (("student", of["angles"]), ("teacher", of["mass"])):
-        there = np.nonzero(~np.isnan(like))
-        look, net, node = there
-        none = pa.nulls(len(node), pa.float64())
-        student = role == "student"
-        columns = {
-            "network": pa.array((first + net).astype(np.int32)),
-            "epoch": pa.array(np.asarray(looks, np.int32)[look]),
-            "layer": pa.array(np.zeros(len(node), np.int16)),
-            "role": pa.array([role] * len(node)),
-            "student": pa.array(node.astype(np.int32)) if student else pa.nulls(len(node), pa.int32()),
-            "teacher": pa.array((of["assignment"][there] if student else node).astype(np.int32)),
-            "angle": pa.array(of["angles"][there]) if student else none,
-            "norm": pa.array(np.sqrt(of["squares"][there])) if student else none,
-            "count": none.cast(pa.int32()) if student else pa.array(of["counts"][there].astype(np.int32)),
-            "mass": none if student else pa.array(of["mass"][there]),
-        }
-        for name in ("average", "gap"):
-            vectors = pa.nulls(len(node), pa.list_(pa.float64())) if student else pa.array(list(of[f"{name}s"][there]))
-            columns[name] = vectors
-        for name, column in columns.items():
-            rows.setdefault(name, []).append(column)
-    return {name: pa.concat_arrays(parts) for name, parts in rows.items()}
-
-
-def neurons(
+def geometry(
     first: int,
     looks: Sequence[int],
-    path: Float[Tensor, "look net student in"],
-    teachers: Float[Tensor, "#net teacher in"],
-) -> dict[str, np.ndarray]:
-    """Rows of `nodes`: of every student node at every look its nearest teacher node, the angle to it and its length."""
-    from understudy.theory.gaussian import residual
+    found: Measured,
+    students: Mapping[str, np.ndarray] | None = None,
+    teachers: Mapping[str, np.ndarray] | None = None,
+    role: str = "teacher",
+) -> dict[str, Any]:
+    """Rows of `nodes`: of every student at every look its teacher node, angle, length and part of lemma 7's direction;
+    of every teacher node how many students and what mass are within δ_max, the average ŵ and the gap v = ŵ − w*.
 
-    found = residual(path, teachers)
-    look, net, student = (axis.ravel() for axis in np.indices(path.shape[:3]))
-    return {
-        "network": (first + net).astype(np.int32),
-        "epoch": np.asarray(looks, np.int32)[look],
-        "layer": np.zeros(len(net), np.int16),
-        "student": student.astype(np.int32),
-        "teacher": found.assignment.numpy().ravel().astype(np.int32),
-        "angle": found.angles.numpy().ravel(),
-        "norm": path.norm(dim=-1).numpy().ravel(),
+    Columns of one's own, or in the place of these, are [look, net, node], or broadcast to it; `role` is that of teacher
+    nodes. The direction is null where it is not defined.
+    """
+    of = found.nodes
+    ours = {"teacher": of["assignment"].astype(np.float64), "angle": of["angles"], "norm": np.sqrt(of["squares"])}
+    theirs = {"count": of["counts"], "mass": of["mass"], "average": of["averages"], "gap": of["gaps"]}
+    both = pa.concat_tables(
+        [
+            _rows(first, looks, "student", "student", ours | {"direction": of["direction"]} | dict(students or {})),
+            _rows(first, looks, role, "teacher", theirs | dict(teachers or {})),
+        ],
+        promote_options="default",
+    )
+    return {name: both[name] for name in both.column_names}
+
+
+_WHOLE = ("teacher", "target", "count")
+
+
+def _rows(first: int, looks: Sequence[int], role: str, node: str, values: Mapping[str, np.ndarray]) -> pa.Table:
+    """A row for every node of the networks that are finite."""
+    like = values["angle" if node == "student" else "mass"]
+    there = np.nonzero(~np.isnan(like))
+    columns = {
+        "network": (first + there[1]).astype(np.int32),
+        "epoch": np.asarray(looks, np.int32)[there[0]],
+        "layer": np.zeros(len(there[0]), np.int16),
+        "role": pa.array([role] * len(there[0]), pa.string()),
+        node: there[2].astype(np.int32),
     }
+    for name, value in values.items():
+        here = np.broadcast_to(value, like.shape + value.shape[3:])[there]
+        columns[name] = _lists(here) if here.ndim > 1 else here.astype(np.int32) if name in _WHOLE else here
+    return pa.table(columns)
+
+
+def _lists(vectors: np.ndarray) -> pa.Array:
+    """A list of numbers a row; null where they are not numbers."""
+    offsets = np.arange(0, vectors.size + 1, max(1, vectors.shape[1]), dtype=np.int32)
+    missing = pa.array(np.isnan(vectors).any(-1))
+    return pa.ListArray.from_arrays(offsets, vectors.ravel(), mask=missing)
 
 
 def tables(
@@ -265,14 +305,18 @@ def tables(
 
 
 def ends(
-    path: Float[Tensor, "look net student in"], teachers: Float[Tensor, "#net teacher in"], seeds: Sequence[int]
+    path: Float[Tensor, "look net student in"],
+    teachers: Float[Tensor, "#net teacher in"],
+    seeds: Sequence[int],
+    slope: float = -1.0,
 ) -> dict[str, Population]:
     """What a piece keeps of its networks: the teachers, and the students as they started and ended."""
     from understudy.theory.starts import student_network, teacher_network
 
-    every = teachers.expand(path.shape[1], *teachers.shape[1:])
+    every = teachers.expand(path.shape[1], *teachers.shape[1:]).cpu()
+    start, end = path[0].cpu(), path[-1].cpu()
     return {
-        "teacher": teacher_network(every, seeds),
-        "start": student_network(path[0], seeds),
-        "end": student_network(path[-1], seeds),
+        "teacher": teacher_network(every, seeds, slope),
+        "start": student_network(start, seeds, slope),
+        "end": student_network(end, seeds, slope),
     }

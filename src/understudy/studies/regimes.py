@@ -16,9 +16,9 @@ from understudy.studies.on_population import (
     Part,
     above_bound,
     ends,
+    geometry,
     log_looks,
     measured,
-    neurons,
     tables,
 )
 from understudy.studies.study import check
@@ -153,25 +153,28 @@ class Regimes(OnPopulation):
         return torch.stack([rings[j // self.teacher_nodes][:, j] for j in range(self.students)], 1)
 
     def _part(self, regime: str, seeds: Sequence[int], first: int) -> Tables:
+        """Of lazy students T_i, masses and averages are of the nodes that are learned, r of the teacher and then m of
+        the start: rows of the role `target`. Their `teacher` and `angle` are with the teacher's own, as everywhere, and
+        `target` and `target_angle` with all; of the teacher's own there is only where they are. One that has
+        no student within δ_max, as is so with these, leaves lemma 7 without a direction.
+        """
         from understudy.theory.descent import descend
+        from understudy.theory.starts import nearest
 
         looks = log_looks(self.steps, self.looks - 1)
-        made = self.problem(regime, seeds)
+        made = Problem(*map(self.moved, self.problem(regime, seeds)))
         path = descend(made.students, made.target, made.rates, self.steps, looks)
         found = measured(path, made.target, made.rates)
-        there = np.repeat(~np.isnan(found.values["loss"]), self.students)  # nodes have rows where metrics have
-        students = neurons(first, looks, path, made.teachers) | _places("student", path.numpy())
-        students = {name: column[there] for name, column in students.items()}
-        net, node = (axis.ravel() for axis in np.indices(made.teachers.shape[:2]))
-        teachers = {
-            "network": (first + net).astype(np.int32),
-            "epoch": np.zeros(len(net), np.int32),
-            "layer": np.zeros(len(net), np.int16),
-            "teacher": node.astype(np.int32),
-            **_places("teacher", made.teachers.numpy()),
-        }
-        both = pa.concat_tables([pa.table(students), pa.table(teachers)], promote_options="default")
-        rows = {name: both[name] for name in both.column_names}
+        of_students, of_targets = _places(path), _places(made.target)
+        if regime != LAZY:
+            rows = geometry(first, looks, found, of_students, of_targets)
+        else:
+            learned = {"target": found.nodes["assignment"], "target_angle": found.nodes["angles"]}
+            which, angle = (part.double().cpu().numpy() for part in nearest(path, made.teachers))
+            own = {"teacher": which, "angle": np.where(np.isnan(learned["target_angle"]), np.nan, angle)}
+            rows = geometry(first, looks, found, of_students | learned | own, of_targets, "target")
+            both = pa.concat_tables([pa.table(rows), _standing(first, made.teachers)], promote_options="default")
+            rows = {name: both[name] for name in both.column_names}
         return tables(first, seeds, {"regime": regime}, looks, found.values, rows, ends(path, made.teachers, seeds))
 
     def story(self, run: Run) -> Story:
@@ -185,7 +188,15 @@ class Regimes(OnPopulation):
         return claims(self, run)
 
 
-def _places(role: str, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """Columns of nodes: whose they are, and where in the plane."""
-    x, y = weights.reshape(-1, 2).T
-    return {"role": np.full(len(x), role), "x": x, "y": y}
+def _places(nodes: Tensor) -> dict[str, np.ndarray]:
+    """Columns of nodes: where in the plane."""
+    x, y = nodes.unbind(-1)
+    return {"x": x.cpu().numpy(), "y": y.cpu().numpy()}
+
+
+def _standing(first: int, teachers: Tensor) -> pa.Table:
+    """Rows of teacher nodes that say where they are, and no more."""
+    net, node = np.indices(teachers.shape[:2])
+    columns = {"network": (first + net).astype(np.int32), "epoch": np.zeros(net.shape, np.int32)}
+    columns |= {"layer": np.zeros(net.shape, np.int16), "teacher": node.astype(np.int32), **_places(teachers)}
+    return pa.table({"role": ["teacher"] * net.size, **{name: part.ravel() for name, part in columns.items()}})

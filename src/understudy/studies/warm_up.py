@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from understudy._errors import UserError
-from understudy.studies.on_population import OnPopulation, Part, neurons, tables
+from understudy.studies.on_population import OnPopulation, Part, geometry, measured, tables
 from understudy.studies.study import check
 
 if TYPE_CHECKING:
@@ -66,20 +66,19 @@ class WarmUp(OnPopulation):
     def _part(self, count: int, first: int) -> Tables:
         import torch
 
-        from understudy.theory import gaussian
+        from understudy.theory.descent import rate_bound
 
         seeds = range(1, self.seeds + 1)
         deltas = self.deltas()
         looks = range(len(deltas))
-        students = torch.from_numpy(placed(count, deltas))
-        teacher = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
-        loss, gradient = gaussian.loss_and_gradient(students, teacher)
-        values = {"delta": deltas, "loss": loss.numpy(), "gradient_norm": gradient.flatten(1).norm(dim=-1).numpy()}
-        each = {name: np.repeat(value[:, None], len(seeds), axis=1) for name, value in values.items()}
-        path = students[:, None].expand(-1, len(seeds), -1, -1)
-        x, y = path.reshape(-1, 2).numpy().T
-        nodes = neurons(first, looks, path, teacher) | {"role": np.full(len(x), "student"), "x": x, "y": y}
-        return tables(first, seeds, {"students": count}, looks, each, nodes)
+        places = placed(count, deltas)[:, None]
+        path = self.moved(torch.from_numpy(places)).expand(-1, len(seeds), -1, -1)
+        teacher = self.moved(torch.tensor([[[1.0, 0.0]]], dtype=torch.float64))
+        # Nothing is descended here: lemma 12 is of the step that theorem 4 allows.
+        found = measured(path, teacher, float(rate_bound(teacher)))
+        values = {"delta": np.repeat(deltas[:, None], len(seeds), axis=1), **found.values}
+        nodes = geometry(first, looks, found, {"x": places[..., 0], "y": places[..., 1]})
+        return tables(first, seeds, {"students": count}, looks, values, nodes)
 
     def story(self, run: Run) -> Story:
         from understudy.studies.warm_up_story import story

@@ -2,7 +2,7 @@
 
 import math
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +17,10 @@ _NODES = 8
 """Of Gauss and Legendre, along each of two ways from a teacher node to a student."""
 _SMALL = 0.2
 """How large a student's angle may be, relative to the sine of the angle of both teacher nodes, for these to do."""
+_PAIRS = 1 << 14
+"""Pairs of students that are summed over these together: what they take stays in the cache."""
+_TINY = float(np.finfo(float).tiny)
+Pairs = TypeVar("Pairs", Tensor, np.ndarray)
 
 
 class Residual(NamedTuple):
@@ -42,7 +46,7 @@ def residual(
     """The parts for a given assignment of students to teacher nodes; the nearest, up to sign, if none is given."""
     same_inputs(students, teachers)
     nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
-    students, teachers = (part.expand(*nets, *part.shape[-2:]) for part in (students, teachers))
+    students, teachers = (part.detach().expand(*nets, *part.shape[-2:]) for part in (students, teachers))
     (theirs, _), (ours, lengths) = units(teachers), units(students)
     to_teachers = angles(ours, theirs)
     count = teachers.shape[-2]
@@ -70,9 +74,25 @@ def _products(u: Tensor, b: Tensor, delta: Tensor, assignment: Tensor) -> Tensor
     # Of the same teacher node: zero if both lie in a plane with it, on either side.
     t = delta + delta.mT - ours.angle
     own = 2 / math.pi * (ours.angle.cos() * lag(t) + ours.folded.sin() * lift(t))
+    same = assignment.unsqueeze(-1) == assignment.unsqueeze(-2)
+    found = torch.where(same, own, _outright(u, b, ours, theirs))
     small = torch.maximum(delta, delta.mT) < _SMALL * theirs.folded.sin()
-    others = torch.where(small, _along(u - b, b), _outright(u, b, ours, theirs))
-    return torch.where(assignment.unsqueeze(-1) == assignment.unsqueeze(-2), own, others).clamp_min(0)
+    return _replaced(found, (small & ~same).triu(), u - b, b).clamp_min(0)
+
+
+def _replaced(found: Tensor, small: Tensor, e: Tensor, b: Tensor) -> Tensor:
+    """With pairs, each given once, by what is right for small angles; so many at a time as stay in the cache."""
+    bb, be, ee = b @ b.mT, b @ e.mT, e @ e.mT
+    sizes = torch.diagonal(ee, dim1=-2, dim2=-1)
+    card = found.device.type != "cpu"
+    for some in small.nonzero().split(64 * _PAIRS if card else _PAIRS):
+        *net, one, other = some.unbind(-1)
+        here, there = (*net, one, other), (*net, other, one)
+        pairs = bb[here], be[here], be[there], ee[here], sizes[*net, one], sizes[*net, other]
+        # By numpy on a processor: torch would share even these few roots out over threads, and wait for them.
+        value = _along(*pairs) if card else torch.from_numpy(_along(*(part.numpy() for part in pairs)))
+        found[here], found[there] = value, value
+    return found
 
 
 def _outright(u: Tensor, b: Tensor, ours: Angles, theirs: Angles) -> Tensor:
@@ -89,34 +109,32 @@ def _outright(u: Tensor, b: Tensor, ours: Angles, theirs: Angles) -> Tensor:
     return both - one - one.mT + theirs.agree * cosine + inner / math.pi
 
 
-def _along(e: Tensor, b: Tensor) -> Tensor:
+def _along(bb: Pairs, be: Pairs, eb: Pairs, ee: Pairs, mine: Pairs, its: Pairs) -> Pairs:
     """The same by the second derivatives of |(b + s e)ᵀx|, 2 δ(·) (eᵀx)², along both ways: sums of what is positive.
 
-    The inputs with both at zero are a normal in the space perpendicular to both, where E (eᵀx)² (e'ᵀx)² is known.
+    The inputs with both at zero are a normal in the space perpendicular to both, where E (eᵀx)² (e'ᵀx)² is known. Of
+    every pair bᵀb', bᵀe', eᵀb', eᵀe', ‖e‖² and ‖e'‖² are given, e = u − b.
     """
-    bb, be, ee = b @ b.mT, b @ e.mT, e @ e.mT
-    size = torch.diagonal(ee, dim1=-2, dim2=-1)
-    mine, its = size.unsqueeze(-1), size.unsqueeze(-2)
-    total = torch.zeros_like(bb)
+    total = 0 * bb
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
     ways = list(zip(((1 + nodes) / 2).tolist(), (weights / 2).tolist(), strict=True))
     for (s, weight), (t, other) in product(ways, ways):
         # With bᵀe = −‖e‖²/2: the products of b + s e and b' + t e', and of each with e and e'.
         left, right = 1 - s * (1 - s) * mine, 1 - t * (1 - t) * its
-        across = bb + t * be + s * be.mT + s * t * ee
-        area = (left * right - across.square()).clamp_min(torch.finfo(b.dtype).tiny)
-        one, two = ((s - 0.5) * mine, be.mT + t * ee), (be + s * ee, (t - 0.5) * its)
+        across = bb + t * be + s * eb + s * t * ee
+        area = (left * right - across**2).clip(_TINY)
+        one, two = ((s - 0.5) * mine, eb + t * ee), (be + s * ee, (t - 0.5) * its)
 
         gram = (left, right, across, area)
         squares = _perpendicular(mine, one, one, gram) * _perpendicular(its, two, two, gram)
-        mixed = _perpendicular(ee, one, two, gram).square()
-        total += weight * other * (1 - s) * (1 - t) * (squares + 2 * mixed) / area.sqrt()
+        mixed = _perpendicular(ee, one, two, gram) ** 2
+        total += weight * other * (1 - s) * (1 - t) * (squares + 2 * mixed) / area**0.5
     return 2 / math.pi * total
 
 
 def _perpendicular(
-    plain: Tensor, p: tuple[Tensor, Tensor], q: tuple[Tensor, Tensor], gram: tuple[Tensor, Tensor, Tensor, Tensor]
-) -> Tensor:
+    plain: Pairs, p: tuple[Pairs, Pairs], q: tuple[Pairs, Pairs], gram: tuple[Pairs, Pairs, Pairs, Pairs]
+) -> Pairs:
     """The product of two vectors less that of their parts along two others, from their products with those."""
     left, right, across, area = gram
     return plain - (p[0] * q[0] * right + p[1] * q[1] * left - (p[0] * q[1] + p[1] * q[0]) * across) / area

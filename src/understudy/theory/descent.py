@@ -1,5 +1,6 @@
 """Gradient descent and gradient flow on the exact loss of S4, from given students (theorems 4 and 6)."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -8,9 +9,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy._random import Stream, normal
+from understudy._random import Stream, normal, words
 from understudy.theory._gaussian_pairs import same_inputs, units
-from understudy.theory.gaussian import gram_of_signs, loss_and_gradient
+from understudy.theory.gaussian import gradient as exact_gradient
+from understudy.theory.gaussian import gram_of_signs
 
 _NUMBERS = 1 << 21
 """Inputs times samples of a mini-batch that are looked at together."""
@@ -47,14 +49,23 @@ def descend(
     for look in looks:
         while step < look:
             if batch is None or seeds is None:
-                gradient = loss_and_gradient(now, teachers)[1]
+                gradient = exact_gradient(now, teachers)
             else:
                 gradient = sampled_gradient(now, teachers, batch, seeds, first + step)
             now, step = _moved(now, rates, gradient), step + 1
         kept.append(now)
-    found = torch.stack(kept) if kept else students.new_empty(0, *students.shape)
     # What is not finite stays so, entry by entry: one such entry says that its network has gone.
-    return torch.where(found.isfinite().all(-1).all(-1)[..., None, None], found, torch.nan)
+    return _known(kept) if kept else students.new_empty(0, *students.shape)
+
+
+def _known(kept: Sequence[Tensor]) -> Tensor:
+    """NaN where a network has gone. By numpy on a processor, as `_moved`."""
+    if kept[0].device.type != "cpu":
+        found = torch.stack(list(kept))
+        return torch.where(found.isfinite().all(-1).all(-1)[..., None, None], found, torch.nan)
+    every = np.stack([students.numpy() for students in kept])
+    every[~np.isfinite(every).all((-2, -1))] = np.nan
+    return torch.from_numpy(every)
 
 
 def _moved(now: Tensor, rates: Tensor, gradient: Tensor) -> Tensor:
@@ -72,15 +83,20 @@ def sampled_gradient(
     seeds: Sequence[int],
     step: int,
 ) -> Float[Tensor, "net student in"]:
-    """The gradient of ½ mean R² over `batch` standard normal samples of each network's own: ∇L in expectation."""
+    """The gradient of ½ mean R² over `batch` standard normal samples of each network's own: ∇L in expectation.
+
+    On a processor a network has the same bits in any company; a card draws and multiplies those of all together.
+    """
     rows = max(1, _NUMBERS // students.shape[-1])
     parts = -(-batch // rows)
     every = teachers.expand(len(students), *teachers.shape[1:])
     gradient = torch.zeros_like(students)
     for part in range(parts):
         count = min(rows, batch - part * rows)
+        if students.device.type != "cpu":
+            gradient += _pulls(students, every, samples_of_all(seeds, step * parts + part, count, students))
+            continue
         drawn = {seed: _samples(seed, step * parts + part, count, students) for seed in set(seeds)}
-        # One by one: a network then has the same bits in any company.
         for pulls, ours, theirs, seed in zip(gradient, students, every, seeds, strict=True):
             pulls += _pulls(ours, theirs, drawn[seed])
     directions, lengths = units(students)
@@ -90,16 +106,33 @@ def sampled_gradient(
 
 def _samples(seed: int, step: int, count: int, like: Tensor) -> Float[Tensor, "sample in"]:
     size = like.shape[-1]
-    return normal(seed, Stream.TRAIN, step, count * size, str(like.device)).view(count, size)
+    return normal(seed, Stream.TRAIN, step, count * size).view(count, size)
+
+
+def samples_of_all(
+    seeds: Sequence[int], step: int, count: int, like: Float[Tensor, "net student in"]
+) -> Float[Tensor, "net sample in"]:
+    """Those of every seed at once, where `like` is: what `normal` gives each, but for rounding."""
+    size, device = like.shape[-1], str(like.device)
+    each = 2 * (-(-count * size // 2))
+    bits = words(torch.tensor(list(seeds), device=device), Stream.TRAIN, step, each, device)
+    u = (bits.double() + 0.5) / 2.0**32
+    radius, angle = (-2.0 * u[..., 0::2].log()).sqrt(), 2.0 * math.pi * u[..., 1::2]
+    drawn = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)
+    return drawn[..., : count * size].unflatten(-1, (count, size))
 
 
 def _pulls(
-    students: Float[Tensor, "student in"], teachers: Float[Tensor, "teacher in"], x: Float[Tensor, "sample in"]
-) -> Float[Tensor, "student in"]:
+    students: Float[Tensor, "*net student in"],
+    teachers: Float[Tensor, "*net teacher in"],
+    x: Float[Tensor, "*net sample in"],
+) -> Float[Tensor, "*net student in"]:
     """Σ R x sgn(w_jᵀx) over the samples."""
-    ours = x @ students.T
-    residual = ours.abs() @ torch.linalg.vector_norm(students, dim=-1) - (x @ teachers.T).abs().sum(-1)
-    return (ours.sign() * residual.unsqueeze(-1)).T @ x
+    ours = x @ students.mT
+    outputs = torch.linalg.vector_norm(students, dim=-1)
+    own = ours.abs() @ outputs if ours.ndim == 2 else (ours.abs() @ outputs.unsqueeze(-1)).squeeze(-1)
+    residual = own - (x @ teachers.mT).abs().sum(-1)
+    return (ours.sign() * residual.unsqueeze(-1)).mT @ x
 
 
 def flow(
@@ -118,7 +151,7 @@ def flow(
     for i, (start, target) in enumerate(zip(students.detach().cpu(), every.cpu(), strict=True)):
 
         def downhill(_: float, w: np.ndarray, target: Tensor = target) -> np.ndarray:
-            return -loss_and_gradient(torch.from_numpy(w.reshape(shape)), target)[1].numpy().ravel()
+            return -exact_gradient(torch.from_numpy(w.reshape(shape)), target).numpy().ravel()
 
         found[until == 0, i] = start.numpy()
         ahead = until[until > 0]

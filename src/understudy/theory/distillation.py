@@ -114,19 +114,28 @@ def limit(
         return reached + across
     if bool((length == 0).any()):
         raise UserError(f"a student of {depth} layers that starts at 0 stays there; allowed is a start away from 0")
-    target = torch.linalg.vector_norm(reached, dim=-1).square()
-    a = across.square().sum(-1) / length.pow(2 * (depth - 1) / depth)
+    long = whole_length(reached.square().sum(-1), offset(start, across, depth), depth)
+    return reached + (long / length).pow((depth - 1) / depth).unsqueeze(-1) * across
+
+
+def offset(start: Float[Tensor, "*net in"], across: Float[Tensor, "*net in"], depth: int) -> Float[Tensor, "*net"]:
+    """a = ‖w(0) across‖²/‖w(0)‖^(2(L−1)/L), which flow keeps; 0 of a start at 0."""
+    length = torch.linalg.vector_norm(start, dim=-1).clamp_min(torch.finfo(start.dtype).tiny)
+    return (torch.linalg.vector_norm(across, dim=-1) / length).square() * length.pow(2 / depth)
+
+
+def whole_length(inside: Float[Tensor, "*#net"], a: Float[Tensor, "*#net"], depth: int) -> Float[Tensor, "*_"]:
+    """‖w‖ of a balanced student whose part in the span has this square: z^(L/2), z the root of z^(L−1) (z − a) = it."""
     # Convex and growing above a: from the right of the root, Newton's steps come down to it.
-    z = a + target.pow(1 / depth)
+    z = a + inside.pow(1 / depth)
     for _ in range(_NEWTON):
         slope = z.pow(depth - 2) * (depth * z - (depth - 1) * a)
-        step = (z.pow(depth - 1) * (z - a) - target) / slope.clamp_min(torch.finfo(z.dtype).tiny)
+        step = (z.pow(depth - 1) * (z - a) - inside) / slope.clamp_min(torch.finfo(z.dtype).tiny)
         now = torch.maximum(z - step, a)
         if bool((now >= z).all()):
             break
         z = torch.minimum(now, z)
-    growth = (z.pow(depth / 2) / length).pow((depth - 1) / depth)
-    return reached + growth.unsqueeze(-1) * across
+    return z.pow(depth / 2)
 
 
 def allowed_error(
@@ -218,17 +227,30 @@ def hard_target(x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#ne
 def hard_descent(
     x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"], rate: float, steps: int
 ) -> Float[Tensor, "*net in"]:
-    """The learner of hard labels after some steps of gradient descent from w = 0, in multipliers of the inputs."""
+    """The learner of hard labels after some steps of gradient descent from w = 0."""
+    return hard_path(x, teacher, rate, [steps])[0]
+
+
+def hard_path(
+    x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"], rate: float, looks: Sequence[int]
+) -> Float[Tensor, "look *net in"]:
+    """The same after as many steps as each of `looks` says, in multipliers of the inputs."""
     samples, _ = _counts(x)
-    if not (math.isfinite(rate) and rate > 0) or steps < 1:
-        raise UserError(f"{steps} steps at rate {rate} were asked for; allowed is 1 step or more at a rate above 0")
+    if not (math.isfinite(rate) and rate > 0) or not looks or min(looks) < 1 or list(looks) != sorted(looks):
+        raise UserError(
+            f"{', '.join(map(str, looks)) or 'no'} steps at rate {rate} were asked for; allowed is 1 step or more, in "
+            "order, at a rate above 0"
+        )
     signed = _sides(x, teacher).unsqueeze(-1) * x
     kernel = signed @ signed.mT * (rate / samples)
-    sums = torch.zeros_like(signed[..., 0])
-    for _ in range(steps):
-        # Not as matrices: theirs are too small to be worth the call.
-        sums = sums + (-(kernel * sums.unsqueeze(-2)).sum(-1)).sigmoid()
-    return (sums.unsqueeze(-2) @ signed).squeeze(-2) * (rate / samples)
+    sums, step, kept = torch.zeros_like(signed[..., 0]), 0, []
+    for look in looks:
+        while step < look:
+            # Not as matrices: theirs are too small to be worth the call.
+            sums = sums + (-(kernel * sums.unsqueeze(-2)).sum(-1)).sigmoid()
+            step += 1
+        kept.append((sums.unsqueeze(-2) @ signed).squeeze(-2) * (rate / samples))
+    return torch.stack(kept)
 
 
 def _sides(x: Tensor, teacher: Tensor) -> Tensor:

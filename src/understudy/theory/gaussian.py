@@ -117,9 +117,41 @@ def loss_and_gradient_in_tensors(
         directions, lengths = units(nodes)
         weights = torch.cat([lengths.new_full((*nets, count), -1.0), lengths[..., count:]], -1)
         value, pulls = _half_square(nodes, weights, count, slope)
-        pulls, directions = pulls[..., count:, :], directions[..., count:, :]
-        along = (pulls * directions).sum(-1, keepdim=True)
-        return value, lengths[..., count:, None] * (pulls + along * directions)
+        return value, _turned(pulls[..., count:, :], directions[..., count:, :], lengths[..., count:])
+
+
+def gradient(
+    students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
+) -> Float[Tensor, "*net student in"]:
+    """∇L alone: on a card a small part of the work, most of which is in what keeps the digits of the loss."""
+    if students.device.type == "cpu":
+        return loss_and_gradient(students, teachers, slope)[1]
+    return gradient_in_tensors(students, teachers, slope)
+
+
+def gradient_in_tensors(
+    students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
+) -> Float[Tensor, "*net student in"]:
+    """The same on any device."""
+    same_inputs(students, teachers)
+    with torch.no_grad():
+        nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
+        (ours, lengths), (theirs, norms) = units(students), units(teachers)
+        parts = (ours, lengths.unsqueeze(-1) * students, lengths.square()), (theirs, -teachers, -norms)
+        nodes, vectors = (torch.cat([p[i].expand(*nets, *p[i].shape[-2:]) for p in parts], -2) for i in (0, 1))
+        outputs = torch.cat([p[2].expand(*nets, p[2].shape[-1]) for p in parts], -1)
+        pairs = angles(ours, nodes)
+        across = (pairs.folded.sin() @ outputs.unsqueeze(-1)) * (2 / math.pi)
+        pulls = (1 - slope) ** 2 / 4 * (pairs.agree @ vectors + across * ours)
+        if slope != -1:
+            pulls = pulls + (1 + slope) ** 2 / 4 * vectors.sum(-2, keepdim=True)
+        return _turned(pulls, ours, lengths)
+
+
+def _turned(pulls: Tensor, directions: Tensor, lengths: Tensor) -> Tensor:
+    """‖w‖ (I + w̄w̄ᵀ) E[R x σ'(wᵀx)]."""
+    along = (pulls * directions).sum(-1, keepdim=True)
+    return lengths.unsqueeze(-1) * (pulls + along * directions)
 
 
 def _compiled(

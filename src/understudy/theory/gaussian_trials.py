@@ -102,17 +102,18 @@ def sampled(
     found: list[tuple[list[float], Tensor, Tensor]] = []
     for e, seed in enumerate(seeds):
         w, dim = students[e], students.shape[-1]
-        way = normal(seed, Stream.DIRECTIONS, 0, w.numel()).reshape(w.shape)
+        way = normal(seed, Stream.DIRECTIONS, 0, w.numel()).reshape(w.shape).to(w)
         way = way / way.norm()
-        x = normal(seed, Stream.EVALUATION, 0, samples * dim).reshape(samples, dim)
+        x = normal(seed, Stream.EVALUATION, 0, samples * dim, str(w.device)).reshape(samples, dim)
         z, (unit, length) = x @ w.T, units(w)
         rest = z.abs() @ length - (x @ teachers[e].T).abs().sum(1)
         moved = (z.sign() * (x @ way.T)) @ length + z.abs() @ (unit * way).sum(1)
         terms = torch.stack([rest.square() / 2, rest * moved], 1)
-        closed = [float(values[e]), float((gradients[e] * way).sum())]
-        found.append((closed, terms.mean(0), terms.std(0) / math.sqrt(samples)))
+        both = [float(values[e]), float((gradients[e] * way).sum())]
+        found.append((both, terms.mean(0), terms.std(0) / math.sqrt(samples)))
     closed_forms, means, errors = zip(*found, strict=True)
-    return Sampled(torch.tensor(closed_forms, dtype=torch.float64), torch.stack(means), torch.stack(errors))
+    closed = torch.tensor(closed_forms, dtype=torch.float64, device=students.device)
+    return Sampled(closed, torch.stack(means), torch.stack(errors))
 
 
 def differences(
@@ -121,7 +122,7 @@ def differences(
     """Largest distance of ∇L from differences of the loss over all weights, over the largest of ∇L."""
     _, gradient = gaussian.loss_and_gradient(students, teachers)
     flat = gradient.flatten(1)
-    steps = _STEP * torch.eye(flat.shape[1], dtype=torch.float64).reshape(-1, *students.shape[1:])
+    steps = _STEP * torch.eye(flat.shape[1]).to(flat).reshape(-1, *students.shape[1:])
     far_back, back, on, far_on = (
         gaussian.loss_and_gradient(students.unsqueeze(1) + k * steps, teachers.unsqueeze(1))[0] for k in (-2, -1, 1, 2)
     )
@@ -175,8 +176,8 @@ def accuracy(students: Float[Tensor, "net student in"], teachers: Float[Tensor, 
     """How far the closed forms in use, and the textbook's in the same arithmetic, are from 60 digits."""
     losses, gradients = gaussian.loss_and_gradient(students, teachers)
     exact = [in_digits(ours, theirs) for ours, theirs in zip(students, teachers, strict=True)]
-    wanted = torch.tensor([each.loss for each in exact], dtype=torch.float64)
-    slopes = torch.stack([each.gradient for each in exact])
+    wanted = torch.tensor([each.loss for each in exact], dtype=losses.dtype, device=losses.device)
+    slopes = torch.stack([each.gradient for each in exact]).to(losses)
     away = (gradients - slopes).flatten(1).norm(dim=1) / slopes.flatten(1).norm(dim=1)
     by_book = textbook(students, teachers)
     return Accuracy(wanted, (losses - wanted).abs() / wanted, away, (by_book - wanted).abs() / wanted)

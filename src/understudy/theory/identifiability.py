@@ -104,9 +104,19 @@ def descend_relu(
     for step in range(looks[-1] + 1):
         kept += [now] * (step in looks)
         if step < looks[-1]:
-            now = now - rate * gaussian.loss_and_gradient(now, teachers, 0.0)[1]
+            now = now - rate * gaussian.gradient(now, teachers, 0.0)
     path = torch.stack(kept)
     return path, gaussian.loss(path, teachers, 0.0)
+
+
+def slopes(
+    path: Float[Tensor, "look net student in"],
+    teachers: Float[Tensor, "net teacher in"],
+    loss: Float[Tensor, "look net"],
+) -> dict[str, Float[Tensor, "look net"]]:
+    """‖∇L‖, ‖∇L‖/L and ‖∇L‖²/L of ReLU students, by the names that `local_geometry` has for those of |·|."""
+    norm = gaussian.gradient(path, teachers, 0.0).flatten(-2).norm(dim=-1)
+    return {"gradient_norm": norm, "ratio": norm / loss, "squared_ratio": norm.square() / loss}
 
 
 def descend_reduced(

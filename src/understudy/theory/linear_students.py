@@ -1,9 +1,12 @@
 """Linear students of any depth (S3 sec 5.2): populations of slope 1 and one output, how they start, move and end."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,10 +17,31 @@ from understudy._errors import UserError
 from understudy._random import Stream
 from understudy.nets import Layer, Population
 from understudy.theory._transfer_draws import normals
-from understudy.theory.distillation import Conditions, allowed_error, gain, gradient, solution, span
+from understudy.theory.distillation import (
+    Conditions,
+    allowed_error,
+    gain,
+    gradient,
+    offset,
+    soft_labels,
+    solution,
+    span,
+    whole_length,
+)
 
-_RELATIVE, _ABSOLUTE = 1e-10, 1e-10
-"""Errors that a step of gradient flow may make, the second in parts of where it starts."""
+if TYPE_CHECKING:
+    from scipy.integrate import LSODA
+
+_NEWTON = 200
+"""Steps of Newton's method; it stops where nothing moves, after five or so."""
+_RELATIVE, _ABSOLUTE = 1e-10, 1e-11
+"""Errors that a step of gradient flow may make, the second in parts of ‖v‖ as it was when it last had grown by much."""
+_GROWN = 30.0
+"""Much."""
+_THERE = 1e-10
+"""In parts of ‖v‖: flow that is estimated to be as near to its end is at its end."""
+_LOOK = 8
+"""Steps after which this is looked at again."""
 
 
 def balanced(
@@ -136,10 +160,10 @@ def flow(
 ) -> Float[Tensor, "look net in"]:
     """w at each of `times` along gradient flow of balanced layers from w(0) = `start` (lemma D.2), by LSODA.
 
-    It stays in the span of the inputs and of its start, and is followed in coordinates of that; `limit` is its end.
+    Only the part v of w in the span of the inputs is followed. The part across keeps its direction and grows with
+    ‖w‖^((L−1)/L) (eqs. D.30 and D.31), so that v gives ‖w‖: followed by itself it would drift by rounding, as nothing
+    pulls it anywhere. `limit` is the end.
     """
-    from scipy.integrate import solve_ivp
-
     until = np.asarray(times, dtype=float)
     if not np.isfinite(until).all() or (until < 0).any() or (np.diff(until) < 0).any():
         raise UserError(f"times must be finite, from 0 on and in order, got {list(times)}")
@@ -147,34 +171,107 @@ def flow(
         raise UserError(f"{depth} layers were asked for; allowed is 1 or more")
     basis = span(x)
     across = start - (basis @ (basis.mT @ start.unsqueeze(-1))).squeeze(-1)
-    length = torch.linalg.vector_norm(across, dim=-1, keepdim=True)
+    length = torch.linalg.vector_norm(start, dim=-1, keepdim=True)
     # What is left of a start within the span is rounding, and has no direction.
-    real = length > 1e-12 * torch.linalg.vector_norm(start, dim=-1, keepdim=True)
-    aside = torch.where(real, across / length.clamp_min(torch.finfo(x.dtype).tiny), 0.0)
-    basis = torch.cat((basis, aside.unsqueeze(-1)), dim=-1)
-    # The last coordinate is across the inputs, whatever rounding says.
-    seen = (x @ basis).cpu().numpy() * np.append(np.ones(basis.shape[-1] - 1), 0.0)
+    across = torch.where(torch.linalg.vector_norm(across, dim=-1, keepdim=True) > 1e-12 * length, across, 0.0)
+    # In singular directions rounding is in proportion to the pull, so that slow ones are not lost in it.
+    outer, values, turned = torch.linalg.svd(x @ basis, full_matrices=False)
+    basis = basis @ turned.mT
+    seen = (outer * values.unsqueeze(-2)).cpu().numpy()
     begun = (basis.mT @ start.unsqueeze(-1)).squeeze(-1).cpu().numpy()
-    labels = (x @ teacher.to(x).expand(len(x), -1).unsqueeze(-1)).squeeze(-1).sigmoid().cpu().numpy()
+    labels = soft_labels(x, teacher).cpu().numpy()
+    ranks = (values > max(x.shape[-2:]) * torch.finfo(x.dtype).eps * values[:, :1]).sum(-1).tolist()
     sizes = torch.linalg.vector_norm(solution(x, teacher), dim=-1).cpu().numpy()
-    found = np.full((len(until), *begun.shape), np.nan)
-    for i, (rows, y, at) in enumerate(zip(seen, labels, begun, strict=True)):
+    offsets = offset(start, across, depth)
+    found = np.zeros((len(until), *begun.shape))
+    found[until == 0] = begun
+    ahead = until[until > 0]
+    for i, rank in enumerate(ranks if len(ahead) else ()):
+        moves = _Flow(seen[i][:, :rank], labels[i], depth, float(offsets[i]))
+        small = _ABSOLUTE * (float(length[i]) or sizes[i] or 1.0)
+        found[len(until) - len(ahead) :, i, :rank] = moves.followed(begun[i, :rank], ahead, small)
+    inside = torch.from_numpy(found).to(x)
+    long = whole_length(inside.square().sum(-1), offsets, depth)
+    growth = (long.unsqueeze(-1) / length.clamp_min(torch.finfo(x.dtype).tiny)).pow((depth - 1) / depth)
+    return torch.einsum("nik,tnk->tni", basis, inside) + growth * across
 
-        def downhill(_: float, w: np.ndarray, rows: np.ndarray = rows, y: np.ndarray = y) -> np.ndarray:
-            slope = rows.T @ (1 / (1 + np.exp(-(rows @ w))) - y) / len(y)
-            if depth == 1:
-                return -slope
-            square = w @ w
-            return -(square ** (1 - 1 / depth)) * (slope + (depth - 1) * (w @ slope) / max(square, 1e-300) * w)
 
-        found[until == 0, i] = at
-        ahead = until[until > 0]
-        if not len(ahead):
-            continue
-        small = _ABSOLUTE * (np.linalg.norm(at) or sizes[i] or 1.0)
-        solved = solve_ivp(downhill, (0, ahead[-1]), at, "LSODA", ahead, rtol=_RELATIVE, atol=small)
-        found[len(until) - len(ahead) :, i][: len(solved.t)] = solved.y.T
-    return torch.einsum("nik,tnk->tni", basis, torch.from_numpy(found).to(x))
+class _Flow(NamedTuple):
+    """v′ = −‖w‖^(2 − 2/L) (g + (L − 1) (vᵀg)/‖w‖² v), g the gradient of ℓ1 in coordinates of the span."""
+
+    rows: np.ndarray
+    labels: np.ndarray
+    depth: int
+    offset: float
+
+    def followed(self, start: np.ndarray, times: np.ndarray, small: float) -> np.ndarray:
+        """v at each of these times, NaN from where the solver gives up; where nothing is left to go it stays."""
+        path = np.full((len(times), len(start)), np.nan)
+        solver = self._solver(0.0, start, times[-1], small)
+        done, steps = 0, 0
+        while done < len(times) and solver.status == "running":
+            solver.step()
+            passed = int(np.searchsorted(times, solver.t, side="right"))
+            if passed > done:
+                path[done:passed] = solver.dense_output()(times[done:passed]).T
+                done = passed
+            steps += 1
+            if steps % _LOOK == 0 and solver.status == "running":
+                long = float(np.linalg.norm(solver.y))
+                if self._left(solver.y) <= _THERE * long:
+                    path[done:] = solver.y
+                    break
+                if _ABSOLUTE * long > _GROWN * small:
+                    # What is small beside w(0) is far below the digits of the w that it has grown to.
+                    small = _ABSOLUTE * long
+                    solver = self._solver(solver.t, solver.y, times[-1], small)
+        return path
+
+    def _solver(self, now: float, at: np.ndarray, until: float, small: float) -> LSODA:
+        from scipy.integrate import LSODA
+
+        return LSODA(self.velocity, now, at, until, rtol=_RELATIVE, atol=small, jac=self.jacobian)
+
+    def _left(self, v: np.ndarray) -> float:
+        """About how far the end is: the length of a step of Newton's method."""
+        return float(np.linalg.norm(np.linalg.solve(self.jacobian(0.0, v), self.velocity(0.0, v))))
+
+    def velocity(self, _: float, v: np.ndarray) -> np.ndarray:
+        slope = self.rows.T @ (_sigmoid(self.rows @ v) - self.labels) / len(self.labels)
+        if self.depth == 1:
+            return -slope
+        square, _grown = self._square(v)
+        return -(square ** (1 - 1 / self.depth)) * (slope + (self.depth - 1) * (v @ slope) / square * v)
+
+    def jacobian(self, _: float, v: np.ndarray) -> np.ndarray:
+        """With one by differences the solver loses its way where little is left to go."""
+        out = _sigmoid(self.rows @ v)
+        hessian = (self.rows * (out * (1 - out))[:, None]).T @ self.rows / len(out)
+        if self.depth == 1:
+            return -hessian
+        slope = self.rows.T @ (out - self.labels) / len(out)
+        square, grown = self._square(v)
+        power, along, more = 1 - 1 / self.depth, (v @ slope) / square, self.depth - 1
+        whole = hessian + more * (np.outer(v, slope + hessian @ v) / square + along * np.eye(len(v)))
+        stretch = power * slope + more * (power - 1) * along * v
+        return -(square**power) * (whole + np.outer(stretch, 2 * grown / square * v))
+
+    def _square(self, v: np.ndarray) -> tuple[float, float]:
+        """‖w‖², and how much faster than ‖v‖² it grows."""
+        inside, least, depth = float(v @ v), self.offset, self.depth
+        z = least + inside ** (1 / depth)
+        for _ in range(_NEWTON):
+            now = z - (z ** (depth - 1) * (z - least) - inside) / (z ** (depth - 2) * (depth * z - (depth - 1) * least))
+            if not least <= now < z:
+                break
+            z = now
+        return z**depth, depth * z / (depth * z - (depth - 1) * least)
+
+
+def _sigmoid(values: np.ndarray) -> np.ndarray:
+    from scipy.special import expit
+
+    return expit(values)
 
 
 def _check_linear(students: Population) -> None:

@@ -65,6 +65,8 @@ class LocalGeometry(NamedTuple):
     To about 1e-15 ‖g‖, as gradients are: with angles of 1e-8 and losses of 1e-24 it is rounding alone."""
     reach: Float[Tensor, "*net"]
     """‖g‖: ‖∇L‖ ≥ descent / reach whatever the loss; NaN as `descent`."""
+    direction: Float[Tensor, "*net student in"]
+    """g itself, of every student; NaN as `descent`."""
 
 
 class Sides(NamedTuple):
@@ -118,17 +120,30 @@ def local_geometry(
         gaussian.least_eigenvalue(teachers),
         torch.where(missing, undefined, (gradient * ways).sum((-2, -1))),
         torch.where(missing, undefined, ways.flatten(-2).norm(dim=-1)),
+        torch.where(missing[..., None, None], undefined, ways),
     )
 
 
 def separation(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net"]:
     """Δ of assumption 1: the smallest angle of two teacher nodes, up to sign; π/2 where there is one."""
+    if teachers.shape[-2] == 1:
+        return teachers.new_full(teachers.shape[:-2], math.pi / 2)
+    return _between(teachers)[0].amin(-1)
+
+
+def closest(teachers: Float[Tensor, "teacher in"]) -> tuple[int, int]:
+    """The two nodes of one teacher whose angle that is."""
+    angle, one, other = _between(teachers)
+    least = int(angle.argmin())
+    return int(one[least]), int(other[least])
+
+
+def _between(teachers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Angles of all pairs of teacher nodes, up to sign, and whose they are."""
     directions, _ = units(teachers)
     count = teachers.shape[-2]
-    if count == 1:
-        return teachers.new_full(teachers.shape[:-2], math.pi / 2)
     one, other = torch.triu_indices(count, count, 1, device=teachers.device)
-    return angles(directions, directions).folded[..., one, other].amin(-1)
+    return angles(directions, directions).folded[..., one, other], one, other
 
 
 def threshold(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net"]:

@@ -18,7 +18,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.theory.local_geometry import LocalGeometry, local_geometry, mass_bound, separation, threshold
+from understudy.theory.local_geometry import (
+    LocalGeometry,
+    closest,
+    local_geometry,
+    mass_bound,
+    separation,
+    threshold,
+)
 from understudy.theory.result import Hypothesis
 
 ERRORS = 5.0
@@ -150,6 +157,7 @@ class Setting:
         found, shortest = moments(self.x), int(self.lengths.argmin())
         students, count = self.students.shape[1], len(self.lengths)
         apart = float(separation(self.teachers)) if self.finite else 0.0
+        of = ", of nodes {} and {}".format(*closest(self.teachers[0])) if self.finite and count > 1 else ""
         return (
             Hypothesis(
                 "normal inputs",
@@ -168,10 +176,10 @@ class Setting:
             ),
             Hypothesis(
                 "angle of teacher nodes",
-                f"at least {apart:.3g} up to sign" if count > 1 else "only one",
+                f"at least {apart:.3g} up to sign{of}" if count > 1 else "only one",
                 "more than 0",
                 apart > 1e-12,
-                "make one of teacher nodes that are parallel",
+                f"make one of teacher nodes that are parallel{of.replace(', of', ':')}",
             ),
             Hypothesis(
                 "students",

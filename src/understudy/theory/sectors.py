@@ -10,11 +10,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._random import Stream, normal
 from understudy.data.orthogonal import two_classes
 
 _SETTLED = 1e-10
 """Relative distance from g(w) = Cw at which a search has come to its end."""
 _STEPS = 200
+_SAME = 1e-6
+"""Distance within which two ends of searches are one."""
+_TILE = 2048
+"""Examples whose products with all others are looked at together."""
 
 
 def sectors(w: Float[Tensor, "*#net node in"], x: Float[Tensor, "*#net sample in"]) -> Int[Tensor, "*net node sample"]:
@@ -45,9 +50,11 @@ def extremal_sectors(
     """
     signs = two_classes(y)
     unit = torch.nn.functional.normalize(x, dim=-1)
-    opposite = signs.unsqueeze(-1) != signs.unsqueeze(-2)
-    against = ((unit @ unit.mT < -tolerance) & opposite).any(-1)
-    other = -against.to(torch.int8)
+    against = [
+        ((some @ unit.mT < -tolerance) & (own.unsqueeze(-1) != signs.unsqueeze(-2))).any(-1)
+        for some, own in zip(unit.split(_TILE, -2), signs.split(_TILE, -1), strict=True)
+    ]
+    other = -torch.cat(against, -1).to(torch.int8)
     one = torch.ones_like(other)
     return torch.stack((torch.where(signs > 0, one, other), torch.where(signs < 0, one, other)), dim=-2)
 
@@ -99,6 +106,61 @@ def search(
     return Search(torch.nn.functional.normalize(w, dim=-1), settled, off)
 
 
+class Extremes(NamedTuple):
+    """What searches from many starts found on one side of G, beside lemma 3.2."""
+
+    directions: int
+    """How many different ones they settled at."""
+    settled: int
+    off: int
+    """Searches that end where no example is active, and G is flat."""
+    elsewhere: int
+    """Searches that end in neither way, such as on a kink."""
+    gap: float
+    """The largest distance of an end from the direction of the lemma; infinite if none settled."""
+    agree: bool
+    """Whether every end lies in the sector of eq. 3.13, or 3.14."""
+
+    @property
+    def holds(self) -> bool:
+        """One direction, as the lemma has it, and nothing else."""
+        return self.directions == 1 and self.elsewhere == 0 and self.gap <= _SAME and self.agree
+
+
+def searched(
+    x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"], count: int, seed: int
+) -> tuple[Extremes, Extremes]:
+    """Lemma 3.2 against `count` searches up, and as many down, from Gaussian directions."""
+    if count < 1:
+        raise UserError(f"{count} searches were asked for; allowed is 1 or more")
+    starts = normal(seed, Stream.DIRECTIONS, 0, count * x.shape[1]).view(count, -1).to(x)
+    lengths = torch.linalg.vector_norm(x, dim=-1)
+    found = []
+    for down, wanted, sector in zip((False, True), extremal_directions(x, y), extremal_sectors(x, y), strict=True):
+        ends = search(starts, x, y, down=down)
+        there = ends.directions[ends.settled]
+        products = there @ x.T
+        signs = torch.where(products.abs() <= _SETTLED * lengths, 0, products.sign()).to(torch.int8)
+        found.append(
+            Extremes(
+                _different(there),
+                len(there),
+                int(ends.off.sum()),
+                int((~ends.settled & ~ends.off).sum()),
+                float((there - wanted).norm(dim=-1).max()) if len(there) else float("inf"),
+                bool((signs == sector).all()),
+            )
+        )
+    return found[0], found[1]
+
+
+def _different(directions: Float[Tensor, "end in"]) -> int:
+    count = 0
+    while len(directions):
+        count, directions = count + 1, directions[(directions - directions[0]).norm(dim=-1) > _SAME]
+    return count
+
+
 def _first_maximum(
     w: Float[Tensor, "start in"], way: Float[Tensor, "start in"], x: Tensor, y: Tensor
 ) -> Float[Tensor, "start"]:
@@ -136,10 +198,17 @@ class Absorption(NamedTuple):
     """The look at which a neuron is first in its extremal sector; −1: never."""
     left: Int[Tensor, "net node"]
     """The first look after that at which it is not; −1: it stayed, or never entered."""
-    off: Bool[Tensor, "net node"]
-    """Active for no example at the last look: it no longer moves."""
     turned: Bool[Tensor, "net node"]
     """Whether its output weight ever changed its sign; in gradient flow from a balanced start none does (lemma B.4)."""
+    inside: Bool[Tensor, "look net node"]
+    """Whether it is in its extremal sector, look by look."""
+    silent: Bool[Tensor, "look net node"]
+    """Whether it is active for no example."""
+
+    @property
+    def off(self) -> Bool[Tensor, "net node"]:
+        """Active for no example at the last look: it no longer moves."""
+        return self.silent[-1]
 
     @property
     def absorbed(self) -> Bool[Tensor, "net node"]:
@@ -166,16 +235,13 @@ def absorption(
     if not len(w) or len(w) != len(a):
         raise UserError(f"{len(w)} looks at neurons and {len(a)} at output weights were given; allowed is 1 or more")
     extremal = extremal_sectors(x, y)
-    # Look by look: signs of all looks at once would be larger than the record itself.
-    inside = torch.stack([within(sectors(now, x), out, extremal) for now, out in zip(w, a, strict=True)])
-    after = inside.cummax(0).values
-    gone = after & ~inside
-    return Absorption(
-        _first(inside),
-        _first(gone),
-        ~(sectors(w[-1], x) > 0).any(-1),
-        (a.sign() != a[:1].sign()).any(0),
-    )
+    states = []
+    for now, out in zip(w, a, strict=True):  # signs of all looks at once would be larger than the record itself
+        signs = sectors(now, x)
+        states.append((within(signs, out, extremal), ~(signs > 0).any(-1)))
+    inside, silent = (torch.stack(each) for each in zip(*states, strict=True))
+    gone = inside.cummax(0).values & ~inside
+    return Absorption(_first(inside), _first(gone), (a.sign() != a[:1].sign()).any(0), inside, silent)
 
 
 def _first(which: Bool[Tensor, "look net node"]) -> Int[Tensor, "net node"]:

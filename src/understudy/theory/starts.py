@@ -95,16 +95,16 @@ def teacher_nodes(network: Population) -> Float[Tensor, "net teacher in"]:
     return nodes
 
 
-def teacher_network(teachers: Float[Tensor, "net teacher in"], seeds: Sequence[int]) -> Population:
+def teacher_network(teachers: Float[Tensor, "net teacher in"], seeds: Sequence[int], slope: float = -1.0) -> Population:
     """Teachers as networks of two layers, whose output weights are 1."""
     outputs = torch.ones_like(teachers[..., 0]).unsqueeze(-2)
-    return Population((Layer(teachers.clone(), None), Layer(outputs, None)), torch.tensor(list(seeds)), -1.0)
+    return Population((Layer(teachers.clone(), None), Layer(outputs, None)), torch.tensor(list(seeds)), slope)
 
 
-def student_network(students: Float[Tensor, "net student in"], seeds: Sequence[int]) -> Population:
+def student_network(students: Float[Tensor, "net student in"], seeds: Sequence[int], slope: float = -1.0) -> Population:
     """Students as networks of two layers, whose output weights are the lengths of the neurons."""
     lengths = torch.linalg.vector_norm(students, dim=-1).unsqueeze(-2)
-    return Population((Layer(students, None), Layer(lengths, None)), torch.tensor(list(seeds)), -1.0)
+    return Population((Layer(students, None), Layer(lengths, None)), torch.tensor(list(seeds)), slope)
 
 
 def near(teachers: Float[Tensor, "#net teacher in"], students: int, angle: float, seeds: Sequence[int]) -> Start:

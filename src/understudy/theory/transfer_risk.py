@@ -9,12 +9,15 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.theory.distillation import unsigned_angle
+from understudy.theory.distillation import angle, unsigned_angle
+from understudy.theory.transfer_tasks import AngleTask, GivenTask
 
 Alignment = Callable[[Tensor], Tensor]
 """p(θ) = P[ᾱ(w*, x) ≥ θ] (eq. 5.17), or a bound on it from above, of angles from 0 to π/2."""
 _GRID, _ZOOMS = 513, 8
 """Angles looked at together, and how often the best of them and its neighbours are looked into."""
+_CUTS = 33
+"""Values of ε/‖ŵ‖ that theorem D.4 is tried with."""
 _NUMBERS = 1 << 24
 """Students times inputs that are looked at together."""
 
@@ -99,6 +102,40 @@ def angle_slack(relative: float, *, printed: bool = False) -> float:
     return math.sqrt(2 * math.pi * relative) if printed else math.asin(relative)
 
 
+class DeepBound(NamedTuple):
+    """Theorem D.4 over sets whose students end at distances of their own from ŵ."""
+
+    risk: float
+    slack: float
+    """The angle that all but some sets' students are within of ŵ."""
+    beyond: float
+    """Those sets' share, which is added."""
+
+
+def deep_risk_bound(
+    p: Alignment, count: int, dim: int, relative: Float[Tensor, "net"], *, printed: bool = False
+) -> DeepBound:
+    """Theorem D.4 for sets of one size, given ε/‖ŵ‖ of many of them, infinite where nothing is known of the student.
+
+    The theorem takes ε/‖ŵ‖ for a constant. It is not one: ŵ may be as short as one likes. So the sets with more than
+    some value count as errors, and the best value is taken; `printed` takes lemma D.3's angle and leaves 1 − p(β) out.
+    """
+    _check_counts([count])
+    if not len(relative):
+        raise UserError("0 transfer sets were given; allowed is 1 or more")
+    if count >= dim and bool(relative.isfinite().all()):
+        return DeepBound(0.0, 0.0, 0.0)
+    best = DeepBound(1.0, 0.0, 1.0)
+    most = math.pi / 8 if printed else 1.0
+    for value in relative.double().quantile(torch.linspace(0, 1, _CUTS, dtype=torch.float64)).unique().tolist():
+        if not value < most:
+            break
+        slack, beyond = angle_slack(value, printed=printed), float((relative > value).double().mean())
+        risk = float(risk_bound(p, [count], dim, slack=slack, printed=printed).risk) + beyond
+        best = min(best, DeepBound(risk, slack, beyond))
+    return best
+
+
 def polynomial_bound(kappa: float, counts: Sequence[int]) -> Float[Tensor, "size"]:
     """Corollary 5.2, (1 + (log n)^κ)/n^κ where p(θ) ≤ (1 − 2θ/π)^κ: right as printed, at β = (π/2) n^(−1/n)."""
     if not (math.isfinite(kappa) and kappa >= 0):
@@ -170,6 +207,27 @@ def held_out_risk(wrong: Bool[Tensor, "net sample"], confidence: float = 0.95) -
     return Estimate(mean, max(0.0, mean - wide), min(1.0, mean + wide), sets)
 
 
+def measured_risk(
+    task: AngleTask | GivenTask, w: Float[Tensor, "net in"], confidence: float = 0.95
+) -> tuple[Float[Tensor, "net"], Estimate]:
+    """The transfer risk of each student, exact for an angle task and on the held-out inputs of another; and its mean.
+
+    Students of compact sets have fewer weights than there are dimensions, and the same angle with the teacher.
+    """
+    if isinstance(task, AngleTask):
+        risks = task.risk(angle(w, task.teacher[: w.shape[-1]]))
+        return risks, mean_risk(risks, confidence)
+    wrong = errors(w, task.teacher, task.held_out)
+    return wrong.double().mean(-1), held_out_risk(wrong, confidence)
+
+
+def nearer(
+    fewer: Float[Tensor, "*net in"], more: Float[Tensor, "*net in"], teacher: Float[Tensor, "in"]
+) -> Bool[Tensor, "*net"]:
+    """Where students of sets and one input more are nearer to the teacher, by ᾱ, than those of the sets (eq. 5.34)."""
+    return unsigned_angle(more, teacher.to(more)) < unsigned_angle(fewer, teacher.to(fewer))
+
+
 def monotonicity(
     fewer: Float[Tensor, "net in"],
     more: Float[Tensor, "net in"],
@@ -180,12 +238,16 @@ def monotonicity(
 
     `fewer` are its students of sets of n inputs, `more` those of the same sets and one input more.
     """
-    count = _check_estimate(fewer, confidence)
-    nearer = unsigned_angle(more, teacher.to(more)) < unsigned_angle(fewer, teacher.to(fewer))
-    share, z = float(nearer.double().mean()), _quantile(confidence)
-    middle, wide = share + z * z / (2 * count), z * math.sqrt((share * (1 - share) + z * z / (4 * count)) / count)
+    return share(nearer(fewer, more, teacher), confidence)
+
+
+def share(true: Bool[Tensor, "net"], confidence: float = 0.95) -> Estimate:
+    """The probability of what was true of some sets, with Wilson's interval."""
+    count = _check_estimate(true, confidence)
+    mean, z = float(true.double().mean()), _quantile(confidence)
+    middle, wide = mean + z * z / (2 * count), z * math.sqrt((mean * (1 - mean) + z * z / (4 * count)) / count)
     low, high = ((middle + sign * wide) / (1 + z * z / count) for sign in (-1, 1))
-    return Estimate(share, max(0.0, low), min(1.0, high), count)
+    return Estimate(mean, max(0.0, low), min(1.0, high), count)
 
 
 def _quantile(confidence: float) -> float:

@@ -187,27 +187,31 @@ class Logistic(NamedTuple):
 
 
 def logistic_regression(
-    x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"], ridge: float | None = None
+    x: Float[Tensor, "sample in"],
+    labels: Shaped[Tensor, "sample"],
+    ridge: float | None = None,
+    names: Sequence[object] | None = None,
 ) -> Logistic:
     """The w that minimises mean cross-entropy with the labels + ridge/2 ‖w‖², to the optimum by Newton's method.
 
     A ridge of 1/samples is a standard normal prior, and is taken where none is given. Without one, inputs that can be
-    separated have no optimum, and are refused.
+    separated have no optimum, and are refused. `names` are what labels 0, 1, … are called.
     """
     samples = len(x)
-    names = labels.unique().tolist()
+    found = labels.unique().tolist()
+    called = found if names is None else [names[int(label)] for label in found]
     if len(labels) != samples:
         raise UserError(f"{len(labels)} labels were given for {samples} inputs: each needs one")
-    if len(names) != 2:
-        shown = ", ".join(map(str, names[:5])) + (", …" if len(names) > 5 else "")
-        raise UserError(f"labels of {len(names)} classes were given ({shown}); allowed are two classes")
+    if len(found) != 2:
+        shown = ", ".join(map(str, called[:5])) + (", …" if len(called) > 5 else "")
+        raise UserError(f"labels of {len(found)} classes were given ({shown}); allowed are two classes")
     if not bool(x.isfinite().all()):
         raise UserError("there are inputs that are not finite numbers: leave them out")
     weight = 1 / samples if ridge is None else ridge
     if not (math.isfinite(weight) and weight >= 0):
         raise UserError(f"ridge {ridge} was given; allowed is a finite number of at least 0")
     rows = x.detach().double().cpu().numpy()
-    sides = np.where((labels == names[1]).cpu().numpy(), 1.0, -1.0)
+    sides = np.where((labels == found[1]).cpu().numpy(), 1.0, -1.0)
     w, left = _newton(rows * sides[:, None], weight)
     margins = rows @ w * sides
     if not left <= 1e-8 * max(1.0, float(np.linalg.norm(rows, axis=1).mean())) or (weight == 0 and margins.min() > 0):
@@ -216,7 +220,42 @@ def logistic_regression(
             "best: give a ridge above 0"
         )
     right = float(((rows @ w >= 0) == (sides > 0)).mean())
-    return Logistic(torch.from_numpy(w), (names[0], names[1]), right, left)
+    return Logistic(torch.from_numpy(w), (called[0], called[1]), right, left)
+
+
+class Given(NamedTuple):
+    """A user's data in independent parts."""
+
+    task: GivenTask
+    fitted: Logistic | None
+    """The regression that is the teacher, on inputs of its own; none where the user gave the weights."""
+
+
+def given_task(
+    x: Float[Tensor, "sample in"],
+    labels: Shaped[Tensor, "sample"] | None = None,
+    teacher: Float[Tensor, "in"] | None = None,
+    names: Sequence[object] | None = None,
+) -> Given:
+    """One third of the inputs, in random order, to fit a teacher to, one to draw sets from, one to measure risks on.
+
+    The theorems are of inputs that know nothing of the teacher, so that it has a part of its own; where it is given
+    there are two halves. `names` are what labels 0, 1, … are called.
+    """
+    if (labels is None) == (teacher is None):
+        raise UserError("labels or a teacher's weights are needed, and not both")
+    parts = 2 if labels is None else 3
+    if len(x) < 2 * parts:
+        raise UserError(f"{len(x)} inputs were given; allowed is {2 * parts} or more, which are cut into {parts} parts")
+    order = words(0, Stream.TRANSFER, 0, len(x)).argsort()
+    held_out, pool, *own = (x.double()[part] for part in order.chunk(parts))
+    if labels is None:
+        assert teacher is not None
+        return Given(GivenTask(pool, teacher.double(), held_out), None)
+    if len(labels) != len(x):
+        raise UserError(f"{len(labels)} labels were given for {len(x)} inputs: each needs one")
+    fitted = logistic_regression(own[0], labels[order.chunk(parts)[2]], names=names)
+    return Given(GivenTask(pool, fitted.weights, held_out), fitted)
 
 
 def _newton(signed: np.ndarray, ridge: float) -> tuple[np.ndarray, float]:

@@ -5,6 +5,7 @@ from understudy.training.loop import Trained as Trained
 from understudy.training.loop import Training as Training
 from understudy.training.loop import train as train
 from understudy.training.objectives import CrossEntropy as CrossEntropy
+from understudy.training.objectives import Logistic as Logistic
 from understudy.training.objectives import Objective as Objective
 from understudy.training.objectives import SquaredError as SquaredError
 from understudy.training.optimisers import GD as GD

@@ -11,7 +11,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data import Labelled, Source
 from understudy.nets import Population
-from understudy.training.objectives import Objective, SquaredError
+from understudy.training.objectives import CrossEntropy, Logistic, Objective, SquaredError
 from understudy.training.packing import Packing, State
 
 
@@ -50,9 +50,17 @@ class Group:
             raise UserError(f"the data has {self.data.dim} inputs and the networks {ours.inputs}; they must be equal")
         if self.labelled and not isinstance(self.data, Labelled):
             raise UserError(f"{type(self.data).__name__} has no labels to learn; give data with labels, or a teacher")
-        if isinstance(self.data, Labelled) and self.data.classes != ours.sizes[-1]:
+        classes, outputs = self.data.classes if isinstance(self.data, Labelled) else None, ours.sizes[-1]
+        if classes is not None and classes != outputs and (classes, outputs) != (2, 1):
             raise UserError(
-                f"the data has {self.data.classes} classes and the networks {ours.sizes[-1]} outputs; make them equal"
+                f"the data has {classes} classes and the networks {outputs} outputs; make them equal, or let one "
+                "output tell two classes apart"
+            )
+        if isinstance(self.objective, Logistic) and outputs != 1:
+            raise UserError(f"the networks have {outputs} outputs, and the logistic loss takes 1; choose another loss")
+        if isinstance(self.objective, CrossEntropy) and outputs == 1:
+            raise UserError(
+                "the networks have 1 output, whose cross-entropy is 0; choose another loss, as the logistic"
             )
 
 

@@ -1,4 +1,7 @@
-"""What a student is asked to do: come close to its teacher's outputs, or give its teacher's answer."""
+"""What a student is asked to do: come close to its teacher's outputs, or give its teacher's answer.
+
+A network answers with the class of its largest output; one with a single output with one of two classes, by its sign.
+"""
 
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -88,6 +91,43 @@ class CrossEntropy:
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "..."]:
         return self.losses(output, target)
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """log(1 + e^(−y f)), y = ±1 the sign of the teacher's output: two classes told apart by one output (S3 eq. 3.3)."""
+
+    name = "logistic"
+
+    def target(self, teacher: Float[Tensor, "*batch out"]) -> Float[Tensor, "*batch out"]:
+        return torch.where(teacher > 0, 1.0, -1.0).to(teacher.dtype)
+
+    def losses(
+        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
+    ) -> Float[Tensor, "*batch"]:
+        return torch.nn.functional.softplus(-target * output).sum(-1)
+
+    def residual(
+        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
+    ) -> Float[Tensor, "..."]:
+        return -target * (-target * output).sigmoid()
+
+    def reported(
+        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
+    ) -> Float[Tensor, "..."]:
+        return self.losses(output, target)
+
+
+def of_labels(labels: Int[Tensor, "*batch"], outputs: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:
+    """What a network should give for labels: 1 at the label, 0 elsewhere; of a single output −1 for 0 and 1 for 1."""
+    if outputs == 1:
+        return (2 * labels - 1).unsqueeze(-1).to(dtype)
+    return one_hot(labels, outputs, dtype)
+
+
+def answered_class(output: Float[Tensor, "*batch out"]) -> Int[Tensor, "*batch"]:
+    """Which class a network answers with."""
+    return (output[..., 0] > 0).long() if output.shape[-1] == 1 else output.argmax(-1)
 
 
 def one_hot(labels: Int[Tensor, "*batch"], classes: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:

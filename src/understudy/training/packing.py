@@ -72,10 +72,9 @@ class Packing:
     def population(
         self, blocks: tuple[Block, ...], seeds: Int[Tensor, "net"], running: tuple[Block, ...] = ()
     ) -> Population:
-        norms = self.norms(blocks, running)
-        return Population(
-            self.layers(blocks), seeds, self.shape.slope, norms, self.shape.norm == "before", self.shape.image
-        )
+        shape, norms = self.shape, self.norms(blocks, running)
+        first = shape.norm == "before"
+        return Population(self.layers(blocks), seeds, shape.slope, norms, first, shape.image, shape.convolutions)
 
     def blocks(self, population: Population) -> tuple[Block, ...]:
         """A copy of the population's parameters."""

@@ -24,7 +24,7 @@ from understudy.measures.correlation import Side
 from understudy.nets import Layer, Population
 from understudy.training.answers import Answers
 from understudy.training.engines import cpu_looking, looking
-from understudy.training.objectives import Objective, one_hot
+from understudy.training.objectives import Objective, answered_class, of_labels
 from understudy.training.workers import brought, each
 
 
@@ -53,7 +53,7 @@ class Reading(NamedTuple):
     eval_loss: Float[Tensor, "net"]
     layers: tuple[LayerReading, ...]
     accuracy: Float[Tensor, "net"] | None = None
-    """Share of the samples whose label is the largest output, where there are labels."""
+    """Share of the samples that are answered with their label, where there are labels."""
     teacher_accuracy: Float[Tensor, "net"] | None = None
 
     def pick(self, which: Int[Tensor, "some"]) -> Reading:
@@ -111,8 +111,8 @@ def read(
         wanted = objective.target(theirs.output)
         if labels is not None:
             here = labels[:, start : start + part.shape[1]]
-            right.append(torch.stack([output.argmax(-1) == here for output in (ours.output, theirs.output)]))
-            wanted = one_hot(here, wanted.shape[-1], wanted.dtype) if labelled else wanted
+            right.append(torch.stack([answered_class(output) == here for output in (ours.output, theirs.output)]))
+            wanted = of_labels(here, wanted.shape[-1], wanted.dtype) if labelled else wanted
         losses.append(objective.reported(ours.output, wanted))
         for correlation, t, s in zip(correlations, theirs.hidden, ours.hidden, strict=True):
             correlation.update(t, s)

@@ -18,10 +18,13 @@ Parts = list[tuple[Tensor | None, ...]]
 
 def _forward(student: Population, layers: Parts, norms: Parts, x: Float[Tensor, "sample in"]) -> Tensor:
     """In training: running statistics move."""
-    x = x.unflatten(1, (student.sizes[0], *student.image)) if student.image else x
+    x, looks = x.unflatten(1, (student.sizes[0], *student.image)) if student.image else x, student.shape.looks
     for i, (weight, bias) in enumerate(layers):
         assert weight is not None
-        x = functional.conv2d(x, weight, bias) if weight.ndim == 4 else functional.linear(x.flatten(1), weight, bias)
+        if i < len(looks):
+            x = functional.conv2d(x, weight, bias, looks[i].stride, looks[i].padding)
+        else:
+            x = functional.linear(x.flatten(1), weight, bias)
         if i == len(layers) - 1:
             return x
         x = x if student.norm_first else activate(x, student.slope)
@@ -81,5 +84,6 @@ def reference(
         tuple(map(Norm._make, held)),
         student.norm_first,
         student.image,
+        student.convolutions,
     )
     return network, torch.stack(reported)

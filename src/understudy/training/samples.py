@@ -13,7 +13,7 @@ from torch import Tensor
 from understudy.data import Labelled
 from understudy.training.answers import Answers, answered, joined
 from understudy.training.group import Part
-from understudy.training.objectives import one_hot
+from understudy.training.objectives import of_labels
 from understudy.training.probe import cut
 from understudy.training.workers import side_by_side
 
@@ -59,7 +59,7 @@ class Samples:
             if member.labelled:
                 assert isinstance(member.data, Labelled)
                 labels = member.data.training_labels(seed, epoch).to(self.device)
-                return one_hot(labels, member.data.classes, inputs.dtype)
+                return of_labels(labels, member.students.sizes[-1], inputs.dtype)
             teacher, x = member.teacher[network], inputs[place[seed]].unsqueeze(0)
             return torch.cat([objective.target(teacher(some)) for some in cut(x, teacher)], dim=1)[0]
 
