@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 _CARD = torch.device("cuda")
 _TO_NUMPY = {torch.Tensor.numpy, torch.Tensor.__array__}
 _INDEXING = {torch.Tensor.__getitem__, torch.Tensor.__setitem__}
-"""Places may be told from here, as of a real card."""
+"""Places on the card may be told from here, as of a real one, and not the other way round."""
 
 
 class OnCard(torch.Tensor):
@@ -43,7 +43,9 @@ class FakeCard(TorchFunctionMode):
         else:
             if kwargs.get("device") is not None:
                 card = torch.device(kwargs.pop("device")).type == "cuda"
-            elif func not in _INDEXING and there:
+            elif func in _INDEXING:
+                assert not there or isinstance(args[0], OnCard), "a tensor that is not on the card by places that are"
+            elif there:
                 stray = [tuple(part.shape) for part in here if part.ndim]
                 assert not stray, f"{func.__name__}: of tensors on the card and of {stray} that are not"
             self.calls += card

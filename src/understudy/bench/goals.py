@@ -92,8 +92,8 @@ def exact_step(measured: Measured, sizes: tuple[int, int, int], device: str) -> 
 
 def small_problems(measured: Measured, sizes: tuple[int, int, int, int], device: str) -> Goal:
     """Asked of processors. A step of one such problem is about 20 calls of Python, torch and numpy, of a microsecond or
-    more each, around some 17,000 operations (13 × 13 pairs of 100), which take two: what is batched pays for no calls,
-    so that ten times is what one core must gain, and two cores share the rest."""
+    more each, around some 17,000 operations (13 × 13 pairs of 100), which take a few: what is batched pays for no
+    calls, so that ten times is what one core must gain, and two cores share the rest."""
     count, m, r, d = sizes
     what = f"{count:,} problems of m = {m}, r = {r}, d = {d} on the exact loss, batched against one by one"
     return Goal(what, "times", measured, *((10.0, 20.0) if device == "cpu" else (None, None)))
