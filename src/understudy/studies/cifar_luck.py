@@ -48,7 +48,7 @@ class CifarLuck(TaughtOnCifar):
     """How many times as many nodes or channels each hidden layer of a student has."""
     epochs: int = 18
     """Epochs; networks are looked at after each."""
-    lr: float = 0.001
+    lr: float = 0.0003
     """Learning rate of fully connected students at its highest (SGD's is of the squared error averaged over batch and
     outputs): it rises for three tenths of the epochs, then falls to nothing."""
     cnn_lr: float = 0.0003

@@ -188,7 +188,8 @@ def half_mass(geometry: LocalGeometry, teachers: Float[Tensor, "*#net teacher in
     owners = torch.gather(geometry.assignment, -1, order).unsqueeze(-2)
     own = owners == torch.arange(teachers.shape[-2], device=teachers.device).unsqueeze(-1)
     held = (torch.gather(geometry.squares, -1, order).unsqueeze(-2) * own).cumsum(-1)
-    enough = held >= torch.linalg.vector_norm(teachers, dim=-1).unsqueeze(-1) / 2
+    # Students of equal length may hold just the half: rounding is not to decide.
+    enough = held >= (0.5 - 1e-12) * torch.linalg.vector_norm(teachers, dim=-1).unsqueeze(-1)
     return torch.where(enough, delta.unsqueeze(-2), math.inf).amin(-1)
 
 
