@@ -1,12 +1,16 @@
-"""The command line as a user has it: the console script beside this Python, in a folder of its own."""
+"""The command line as a user has it, in a folder of its own."""
 
+import io
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import warnings
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest.mock import patch
 
 SCRIPT = str(Path(sys.executable).with_name("understudy"))
 TINY = [
@@ -41,20 +45,38 @@ ENVIRONMENT = {
 }
 
 
-def understudy(*words: object, cwd: Path, status: int = 0, **more: object) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [SCRIPT, *map(str, words)],
-        cwd=cwd,
-        env=ENVIRONMENT,
-        text=True,
-        capture_output=True,
-        timeout=300,
-        check=False,
-        **more,
-    )
+def understudy(*words: object, cwd: Path, status: int = 0, process: bool = False) -> subprocess.CompletedProcess[str]:
+    """What a command prints and returns, by a call of the console script's `main`, which saves a start of Python and
+    torch each time; or by a `process` of its own."""
+    run = _by_itself if process else _here
+    done = run([SCRIPT, *map(str, words)], cwd)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == status, done.stderr
     return done
+
+
+def _by_itself(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=300, check=False)
+
+
+def _here(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+    from understudy.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        patch.dict(os.environ, ENVIRONMENT, clear=True),
+        patch.object(sys, "argv", words),
+        redirect_stdout(out),
+        redirect_stderr(err),
+        warnings.catch_warnings(),
+        chdir(cwd),
+    ):
+        warnings.simplefilter("error", RuntimeWarning)
+        try:
+            status = main()
+        except SystemExit as left:
+            status = left.code or 0
+    return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
 def may_mount() -> bool:

@@ -148,9 +148,10 @@ def test_files_that_cannot_be_are_refused_and_nothing_is_written(tmp_path, monke
 
 def test_it_needs_networks_with_batchnorm_before_the_relu():
     (need,) = BatchNormBias().needs()
-    assert need == CifarTeacher(norm="before")
+    assert need == CifarTeacher(norm="before", optimiser="sgd", lr=0.002)
     assert BatchNormBias(network="some.pt").needs() == ()
-    assert BatchNormBias(epochs=7, layers=(8, 9)).needs() == (CifarTeacher(norm="before", epochs=7, layers=(8, 9)),)
+    (small,) = BatchNormBias(epochs=7, layers=(8, 9), optimiser="adam").needs()
+    assert small == CifarTeacher(norm="before", epochs=7, layers=(8, 9), lr=0.002)
 
 
 def test_shares_are_those_of_the_networks_it_needs(trained, cifar):

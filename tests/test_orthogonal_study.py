@@ -272,7 +272,7 @@ def test_the_widest_gap_stands_beside(tmp_path):
 
 @pytest.mark.parametrize(
     "options",
-    [{"epochs": 499}, {"dim": 19}, {"rate": 0.2}, {"tilt": False}, {"neurons": 50}, {"batch": 25}, {"points": 501}],
+    [{"epochs": 499}, {"dim": 19}, {"rate": 0.2}, {"tilt": "no"}, {"neurons": 50}, {"batch": 25}, {"points": 501}],
 )
 def test_nothing_is_decided_on_other_settings(tmp_path, options):
     study, run = made_up(tmp_path, Orthogonal(**options))

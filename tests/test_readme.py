@@ -30,6 +30,7 @@ def test_the_example_runs_made_small():
     ran(small + "assert run.nodes.num_rows == 2 * 2 * (20 + 100), run.nodes.num_rows")
 
 
+@pytest.mark.deep
 def test_the_theorems_certify_what_the_example_says():
     """How many nodes, not at which ε: that is left to the last digits of a machine."""
     code = EXAMPLES[1]

@@ -85,15 +85,14 @@ class OnOwnTeacher(OnPopulation):
     left out, teachers are drawn."""
     teacher_network: int = 0
     """Which network of the teacher's file, where it holds several."""
-    leaky: float | None = None
+    leaky: float = 0.0
     """Slope of the activation below zero, for files that do not say: -1 is |·|."""
 
     def check(self) -> None:
         super().check()
         check(self, "teacher_network", least=0)
-        if self.leaky is not None:
-            check(self, "leaky")
-        for option in _OF_A_FILE:
+        check(self, "leaky")
+        for option in ("teacher_network", "leaky"):
             given = getattr(self, option)
             if not self.teacher and given != getattr(type(self), option):
                 raise UserError(
@@ -102,21 +101,16 @@ class OnOwnTeacher(OnPopulation):
                 )
 
     def config(self) -> dict[str, Any]:
-        """Of a file also what is in it: another under the same name is another run. What is of a file alone is not
-        there without one."""
+        """Of a file also what is in it: another under the same name is another run."""
         plain = super().config()
         if not self.teacher:
-            return plain | {"options": {k: v for k, v in plain["options"].items() if k not in _OF_A_FILE}}
+            return plain
         self.own()  # refuses what cannot be, before anything is written
-        plain["options"] = {k: v for k, v in plain["options"].items() if v is not None}
         return plain | {"contents": {"teacher": hashlib.sha256(Path(self.teacher).read_bytes()).hexdigest()}}
 
     def own(self) -> Float[Tensor, "1 teacher in"]:
         """The nodes of the user's teacher."""
-        return read_teacher(self.teacher, self.leaky, self.teacher_network)
-
-
-_OF_A_FILE = ("teacher_network", "leaky")
+        return read_teacher(self.teacher, self.leaky or None, self.teacher_network)
 
 
 def read_teacher(file: str, slope: float | None = None, which: int = 0) -> Float[Tensor, "1 teacher in"]:

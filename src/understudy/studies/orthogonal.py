@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -65,7 +65,7 @@ class Orthogonal(OnPopulation):
     """Inputs; with --data the file's."""
     points: int = 500
     """Points of a set, of both classes together; with --data the file's."""
-    tilt: bool = True
+    tilt: Literal["yes", "no"] = "yes"
     """Whether points have z·x ≥ 0 besides, z = (1, −1, 1, …), which keeps the classes from mirroring each other."""
     neurons: int = 100
     """Width of networks."""
@@ -163,9 +163,11 @@ class Orthogonal(OnPopulation):
             one = (x, y, max_margins(x, y))
             return Sets(*(part.expand(len(seeds), *part.shape[1:]) for part in one))
         if kind == DRAWN:
-            x, y = orthogonally_separable(self.dim, self.points, seeds, tilt=self.tilt)
+            x, y = orthogonally_separable(self.dim, self.points, seeds, tilt=self.tilt == "yes")
         else:
-            x, y = orthogonally_separable(self.span_dim, self.span_points, seeds, tilt=self.tilt, spanning=True)
+            x, y = orthogonally_separable(
+                self.span_dim, self.span_points, seeds, tilt=self.tilt == "yes", spanning=True
+            )
         return Sets(x, y, max_margins(x, y))
 
     def parts(self) -> Iterator[Part]:
