@@ -26,16 +26,6 @@ DOWNLOAD = (
     "170,052,171 bytes",
     "c32a1d4ab5d03f1284b67883e8d87530",
 )
-PUBLISHED = {
-    "data_batch_1": "5dd7e06a14cb22eb9f671a540d1b7c25",
-    "data_batch_2": "5ea93a67294ea407fff1d09f752e9692",
-    "data_batch_3": "942cd6a4bcdd0dd3c604fbe906cb4421",
-    "data_batch_4": "ae636b3ba5c66a11e91e8cb52e771fcb",
-    "data_batch_5": "53f37980c15c3d472c316c40844f3f0d",
-    "test_batch": "803d5f7f4d78ea53de84dbe85f74fb6d",
-}
-"""MD5 of the author's binary files."""
-
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 needs_data = needs(Cifar10, "CIFAR-10")
 
@@ -143,6 +133,24 @@ def cropped(image: np.ndarray, down: int, right: int, mirrored: bool) -> np.ndar
     around = np.pad(image.reshape(3, 32, 32), ((0, 0), (4, 4), (4, 4)))
     crop = around[:, down : down + 32, right : right + 32]
     return (crop[:, :, ::-1] if mirrored else crop).reshape(-1)
+
+
+def test_a_binary_file_that_is_not_the_published_one_is_refused_by_its_checksum(
+    binary, published, tmp_path, monkeypatch
+):
+    inside = tmp_path / binary.name
+    inside.mkdir()
+    for file in binary.iterdir():
+        (inside / file.name).symlink_to(file)
+    found = hashlib.md5((inside / "data_batch_1.bin").read_bytes()).hexdigest()
+    monkeypatch.setattr(cifar, "PUBLISHED", published)
+    words = (
+        f"data_batch_1.bin: the published file has the MD5 {published['data_batch_1']}, but this one has {found}, so"
+    )
+    with pytest.raises(UserError, match=words):
+        Cifar10(tmp_path)
+    monkeypatch.setattr(cifar, "PUBLISHED", {"data_batch_1": found})
+    assert Cifar10(tmp_path).train == 50_000
 
 
 class TestRead:
@@ -530,9 +538,9 @@ class TestPublished:
     def source(self):
         return Cifar10()
 
-    def test_every_byte_is_read(self, source):
+    def test_every_byte_is_read(self, source, published):
         x, y = source.training(1), source.training_labels(1)
-        for i, (name, md5) in enumerate(PUBLISHED.items()):
+        for i, (name, md5) in enumerate(published.items()):
             if name == "test_batch":
                 images, labels = source.evaluating(1), source.evaluation_labels(1)
             else:

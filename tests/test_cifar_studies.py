@@ -236,7 +236,7 @@ def test_a_small_run_is_told_and_decides_nothing(students):
     taught = 100 * run.series("teacher_accuracy")[:, -1].mean()
     assert headline.startswith(f"Students of a teacher that is right on {taught:.1f}% of 100 images are right on")
     names = {path.stem for path in (run.folder / "figures").iterdir()}
-    assert names == {"layer-curves", "layer-widths", "accuracy", "losses"}
+    assert names == {"layer-curves", "layer-widths", "layer-specialization", "mean-rank", "accuracy", "losses"}
 
 
 def test_luck_has_students_with_batchnorm_and_without_of_one_teacher(luck):
@@ -273,7 +273,9 @@ def test_networks_of_fewer_layers_stand_beside_deeper_ones(luck):
     assert all(np.isfinite(setting.recovered) for setting in summary(luck))
     assert luck.claims == []
     names = {path.stem for path in (luck.folder / "figures").iterdir()}
-    assert names == {"layer-curves", "mean-rank", "accuracy", "losses"}
+    assert names == {
+        "layer-curves", "layer-specialization-cnn", "layer-specialization-fc", "mean-rank", "accuracy", "losses",
+    }  # fmt: skip
 
 
 # D4 and D6

@@ -242,3 +242,25 @@ def test_descent_on_hard_labels_is_a_plain_loop_and_goes_to_the_max_margin_direc
 def test_what_cannot_be_is_refused_in_words(call, words):
     with pytest.raises(UserError, match=words):
         call()
+
+
+def test_one_input_more_draws_the_direction_across_anew():
+    x, teacher = _problem(5, 4, 9, nets=6)
+    seeds = list(range(6))
+    fewer, more = (less_biased(some, teacher, [1.0], seeds)[0] - solution(some, teacher) for some in (x[:, :-1], x))
+    basis = torch.linalg.svd(x, full_matrices=False).Vh
+    kept = fewer - (fewer.unsqueeze(1) @ basis.mT @ basis).squeeze(1)
+    assert (torch.nn.functional.cosine_similarity(kept, more).abs() < 0.99).all()
+
+
+def test_students_that_are_lost_have_no_angle():
+    v = torch.tensor([[1.0, 0.0]], dtype=F)
+    found = [float(angle(torch.tensor([[a, 0.0]], dtype=F), v)) for a in (math.nan, math.inf, 1e100, 0.0, -2.0)]
+    assert math.isnan(found[0]) and math.isnan(found[1])
+    assert found[2:] == pytest.approx([0.0, math.pi / 2, math.pi])
+
+
+@pytest.mark.parametrize("of", [loss, gradient])
+def test_no_inputs_have_no_loss(of):
+    with pytest.raises(UserError, match="a set of 0 inputs of 3 numbers was given; allowed is 1 or more of both"):
+        of(torch.ones(1, 3, dtype=F), torch.ones(1, 0, 3, dtype=F), torch.ones(3, dtype=F))

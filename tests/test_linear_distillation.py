@@ -185,7 +185,7 @@ def test_ones_own_data_has_a_teacher_fitted_and_its_bound(own):
     ("arrays", "words"),
     [
         ({"y": np.arange(90) % 3}, "labels of 3 classes were given (0, 1, 2); allowed are two classes"),
-        ({"y": np.zeros(90)}, "labels of 1 classes"),
+        ({"y": np.zeros(90)}, "labels of 1 class"),
         ({"y": np.zeros(9)}, "9 labels were given for 90 inputs"),
         ({}, "holds neither y nor w"),
         ({"y": np.zeros(90), "w": np.ones(3)}, "holds both y and w"),

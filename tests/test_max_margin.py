@@ -147,3 +147,8 @@ def test_what_has_no_margin_is_said():
         max_margin(torch.zeros(3, 2, dtype=F))
     with pytest.raises(UserError, match="allowed are those of two"):
         margins(torch.ones(3, 2, dtype=F), torch.ones(3, dtype=F))
+
+
+def test_an_example_just_beyond_the_margin_is_no_support():
+    found = max_margin(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5 + 1e-6], [0.5, 0.5]], dtype=F))
+    assert found.supports.tolist() == [True, True, False, True]

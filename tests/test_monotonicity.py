@@ -11,7 +11,7 @@ from made import Made
 from understudy._errors import UserError
 from understudy.studies import Monotonicity
 from understudy.studies.monotonicity import DESCENT, DISTILLATION, LIMIT, PATH
-from understudy.studies.monotonicity_claims import EARLIER, claims, correlation, learners
+from understudy.studies.monotonicity_claims import EARLIER, Correlation, claims, correlation, learners
 from understudy.studies.monotonicity_story import story
 from understudy.studies.on_transfer import Cell
 from understudy.theory import distillation
@@ -126,11 +126,14 @@ def test_what_is_not_does_not_hold(monkeypatch, changed, failing):
     assert {part for part, claim in found.items() if not claim.holds} == failing
 
 
-@pytest.mark.parametrize("options", [{"seeds": 999}, {"kappa": 2.0}, {"dim": 50}, {"inputs": 6}, {"steps": 100}])
+@pytest.mark.parametrize(
+    "options",
+    [{"seeds": 999}, {"kappa": 2.0}, {"dim": 50}, {"inputs": 6}, {"steps": 100}, {"confidence": 0.9}],
+)
 def test_other_settings_decide_nothing(monkeypatch, options):
     assert decided(monkeypatch)
     assert claims(Monotonicity(**options), None) == []
-    assert claims(Monotonicity(seeds=2_000, longest=10, looks=4, confidence=0.9), None)
+    assert claims(Monotonicity(seeds=2_000, longest=10, looks=4), None)
 
 
 def test_the_values_that_count_are_of_the_learners_there_are():
@@ -221,3 +224,14 @@ def test_learners_on_a_card_are_those_of_the_cpu():
     there, here = (learners(Made(Monotonicity(**SMALL, device=device))) for device in ("cuda", "cpu"))
     for name, cell in here.items():
         assert there[name].values["risk"] == pytest.approx(cell.values["risk"], rel=1e-6, abs=1e-9)
+
+
+def test_a_correlation_is_negative_where_its_whole_interval_is():
+    assert Correlation(-0.4, -0.6, -0.1).negative
+    assert not Correlation(-0.4, -0.9, 0.1).negative
+    assert not Correlation(0.1, -0.9, -0.1).negative
+
+
+def test_learners_of_deltas_that_are_almost_the_same_have_names_of_their_own():
+    names = Monotonicity(deltas=(0.1234567, 0.1234568, 0.5)).learners
+    assert len(set(names)) == len(names) and "δ = 0.5" in names

@@ -48,6 +48,18 @@ def test_the_sectors_of_lemma_3_2_by_hand():
     assert extremal_sectors(nearly, Y, tolerance=1e-9)[0].tolist() == [1, 1, -1, 0]
 
 
+@pytest.mark.parametrize("what", [extremal_sectors, extremal_directions])
+def test_points_that_are_not_orthogonally_separable_have_none_that_the_lemma_knows(what):
+    with pytest.raises(UserError, match="not orthogonally separable, which the theorems need: points 0 and 1"):
+        what(torch.tensor([[1.0, 0.0], [1.0, 1.0]]).double(), torch.tensor([1.0, -1.0]))
+
+
+def test_an_example_on_the_boundary_is_in_no_sector_that_has_it_on_a_side():
+    extremal = torch.tensor([[1, -1], [-1, 1]])
+    signs = torch.tensor([[1, -1], [1, 0], [0, -1], [1, 1]])
+    assert within(signs, torch.ones(4), extremal).tolist() == [True, False, False, False]
+
+
 def test_in_the_plane_the_only_strict_maximum_on_the_circle_is_the_one():
     x, y = (part[0] for part in orthogonally_separable(2, 20, [5]))
     angle = torch.arange(40_000, dtype=F) * 2 * math.pi / 40_000

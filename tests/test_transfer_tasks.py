@@ -177,8 +177,8 @@ def test_given_inputs_are_cut_into_parts_that_share_none_and_a_teacher_has_its_o
     [
         (lambda: given_task(torch.eye(5)), "labels or a teacher's weights are needed"),
         (lambda: given_task(torch.eye(5), torch.zeros(5)), "5 inputs were given; allowed is 6 or more"),
-        (lambda: given_task(torch.eye(9), torch.arange(9)), "labels of 3 classes"),
-        (lambda: given_task(torch.eye(9), torch.zeros(9).long(), names=["a"]), r"labels of 1 classes were given \(a\)"),
+        (lambda: given_task(torch.eye(9), torch.arange(9)), "labels of 9 classes"),
+        (lambda: given_task(torch.eye(9), torch.zeros(9).long(), names=["a"]), r"labels of 1 class were given \(a\)"),
         (lambda: AngleTask(5, -1.0), "κ = -1.0 was given; allowed is a finite number above 0"),
         (lambda: AngleTask(5, 0.0), "on the teacher's boundary"),
         (lambda: AngleTask(1), "one has no angles"),
@@ -190,7 +190,7 @@ def test_given_inputs_are_cut_into_parts_that_share_none_and_a_teacher_has_its_o
             lambda: logistic_regression(torch.eye(3), torch.tensor([0, 1, 2])),
             r"labels of 3 classes were given \(0, 1, 2\)",
         ),
-        (lambda: logistic_regression(torch.eye(3), torch.tensor([1, 1, 1])), "labels of 1 classes"),
+        (lambda: logistic_regression(torch.eye(3), torch.tensor([1, 1, 1])), "labels of 1 class"),
         (lambda: logistic_regression(torch.eye(3), torch.tensor([0, 1, 1]), 0.0), "give a ridge above 0"),
         (lambda: logistic_regression(torch.eye(3), torch.tensor([0, 1, 1]), -1.0), "ridge -1.0"),
         (lambda: GivenTask(torch.eye(3), torch.zeros(3), torch.eye(3)), "the teacher is zero"),
@@ -209,3 +209,30 @@ def test_labels_and_teachers_of_other_sizes_are_refused():
         logistic_regression(torch.eye(3), torch.tensor([0, 1]))
     with pytest.raises(UserError, match="3 numbers each and the teacher 2"):
         GivenTask(torch.eye(3), torch.ones(2), torch.eye(3))
+
+
+@pytest.mark.parametrize("place", range(12))
+def test_a_third_class_is_refused_wherever_it_stands(place):
+    labels = torch.arange(12) % 2
+    labels[place] = 2
+    with pytest.raises(UserError, match=r"labels of 3 classes were given \(a, b, c\); allowed are two classes"):
+        given_task(torch.randn(12, 3, dtype=torch.float64), labels=labels, names=("a", "b", "c"))
+
+
+def test_a_class_that_the_teacher_does_not_see_is_said_to_be_missing():
+    x = torch.randn(12, 3, dtype=torch.float64)
+    refused = 0
+    for place in range(12):
+        labels = torch.zeros(12)
+        labels[place] = 1
+        try:
+            given_task(x, labels=labels)
+        except UserError as error:
+            refused += 1
+            assert "has one class alone: give more inputs of the other" in str(error)
+    assert refused == 8
+
+
+def test_what_is_lost_has_no_risk():
+    found = AngleTask(5, 1.0).risk(torch.tensor([math.nan, 0.0, 0.3]))
+    assert found.isnan().tolist() == [True, False, False] and found[1] == 0 < found[2]

@@ -160,6 +160,7 @@ def _students(options: Start, teachers: Tensor) -> Started:
         raise UserError(
             f"--students: {count} was given; the teacher has {neurons} neurons, so allowed is {neurons} or more"
         )
+    _refuse_too_many(count)
     seeds = [options.seed]
     if options.by == "near":
         return starts.near(teachers, count, _angle(options, teachers.shape[2]), seeds)
@@ -168,6 +169,20 @@ def _students(options: Start, teachers: Tensor) -> Started:
     if options.by == "subspace":
         return starts.in_subspace(teachers, count, options.samples or 0, seeds)
     return starts.scaled(teachers, count, options.scale or _SCALES[options.by], seeds)
+
+
+def _refuse_too_many(students: int) -> None:
+    """Whose angles with each other do not fit into memory."""
+    from torch import device
+
+    from understudy.training.plan import available
+
+    need, free = 8 * students**2, available(device("cpu"))
+    if need > free:
+        raise UserError(
+            f"--students: {students} was given; every two of them have an angle, which takes {need / 1e9:.3g} GB, and "
+            f"{free / 1e9:.3g} GB may be used: allowed here is up to {int((free / 8) ** 0.5)}"
+        )
 
 
 def _angle(options: Start, dim: int) -> float:

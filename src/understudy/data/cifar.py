@@ -6,6 +6,7 @@ nothing is run. Normalised values, crops and flips are the same bits on every de
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 import shlex
 from dataclasses import dataclass
@@ -35,6 +36,17 @@ _BORDER = 4
 
 _BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")
 _ADDRESS, _BYTES, _MD5 = "https://www.cs.toronto.edu/~kriz/", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530"
+
+
+PUBLISHED = {
+    "data_batch_1": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch": "803d5f7f4d78ea53de84dbe85f74fb6d",
+}
+"""MD5 of the author's binary files."""
 
 
 class _Layout(NamedTuple):
@@ -173,6 +185,10 @@ def _read_binary(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     if found != expected:
         raise UserError(f"{file}: {expected:,} bytes are needed, but the file has {found:,}, {AGAIN}")
     records = np.fromfile(file, np.uint8).reshape(_BATCH, _RECORD)
+    published = PUBLISHED.get(file.stem)
+    here = hashlib.md5(records.data, usedforsecurity=False).hexdigest() if published else None
+    if here != published:
+        raise UserError(f"{file}: the published file has the MD5 {published}, but this one has {here}, {AGAIN}")
     return records[:, 0].astype(np.int64), records[:, 1:]
 
 
@@ -273,7 +289,7 @@ def _how_to_get(folder: Path) -> str:
             return f"the archive is there: {_unpack(folder, layout)}."
     return (
         f"download {_ADDRESS}{_BINARY.archive} ({_BYTES:,} bytes, MD5 {_MD5}) into the folder {folder} and "
-        f"{_unpack(folder, _BINARY)}; or name the folder that has the files, as folder or in $UNDERSTUDY_DATA."
+        f"{_unpack(folder, _BINARY)}; or name the folder that has the files, there (--data) or in $UNDERSTUDY_DATA."
     )
 
 

@@ -242,5 +242,5 @@ def _how_to_get(folder: Path, files: Sequence[_File]) -> str:
     each = ", ".join(f"{file.name}.gz (MD5 {file.md5})" for file in files)
     return (
         f"download {each} from {_ADDRESS} into the folder {folder}; they need not be unpacked; or name the folder that "
-        "has the files, as folder or in $UNDERSTUDY_DATA."
+        "has the files, there (--data) or in $UNDERSTUDY_DATA."
     )

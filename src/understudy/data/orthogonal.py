@@ -185,6 +185,16 @@ def separability(
     return Separability(same_pair, different, wrong, len(x) * (len(x) + 1) // 2, wrong_apart, apart)
 
 
+def require_separable(x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"], tolerance: float = 0.0) -> None:
+    """Refuse points that are not orthogonally separable, by the pair that is so the least."""
+    found = separability(x, labels, tolerance=tolerance)
+    if found.violation is not None:
+        raise UserError(
+            f"the points are not orthogonally separable, which the theorems need: {found.violation}; {found.wrong:,} "
+            f"of {found.pairs:,} pairs are wrong"
+        )
+
+
 class Similarities(NamedTuple):
     """How many pairs of two different points have an inner product between one edge and the next (S3 fig 3.3)."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
 from understudy.studies.cifar_teacher import CifarTeacher, ended
-from understudy.studies.on_cifar import Norm, TaughtOnCifar, check_keep, check_layers, kept_sizes
+from understudy.studies.on_cifar import Norm, TaughtOnCifar, check_keep, check_layers, kept_sizes, ranked
 from understudy.studies.separated import check_widths
 from understudy.studies.study import Experiment, Study, check
 
@@ -99,6 +99,7 @@ class Cifar(TaughtOnCifar):
             ],
             self.rate(self.lr),
             self.epochs,
+            ranks=ranked(self.epochs),
         )
 
     def story(self, run: Run) -> Story:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.studies.cifar_teacher import CifarTeacher, ended
-from understudy.studies.on_cifar import TaughtOnCifar, check_layers, check_words
+from understudy.studies.on_cifar import TaughtOnCifar, check_layers, check_words, ranked
 from understudy.studies.separated import check_widths
 from understudy.studies.study import Experiment, Study, check
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["fc", "cnn"]
 StudentNorm = Literal["none", "after"]
-_RANKED = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50, 75, 100)
-"""Epochs at which the rank of the final winners is looked up; and the last."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class CifarLuck(TaughtOnCifar):
             ],
             [self.rate(rates[kind, norm]) for kind in self.networks for norm in self.norm],
             self.epochs,
-            ranks={epoch for epoch in _RANKED if epoch < self.epochs} | {self.epochs},
+            ranks=ranked(self.epochs),
         )
 
     def story(self, run: Run) -> Story:

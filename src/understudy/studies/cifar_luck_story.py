@@ -10,11 +10,36 @@ from understudy.report import style
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.cifar_luck_claims import KINDS, Cells
-from understudy.studies.deep_story import some_diverged
+from understudy.studies.deep_story import layers_of_students, some_diverged
 from understudy.studies.on_cifar_story import all_diverged, curves, layer_names, losses, percent
 
 if TYPE_CHECKING:
     from understudy.studies.cifar_luck import CifarLuck
+
+
+def _alive(cells: Cells, kind: str) -> list[int]:
+    """Settings of a kind with a network that did not diverge."""
+    return [i for i, (k, _) in enumerate(cells.settings) if k == kind and (cells.network[i] >= 0).any()]
+
+
+def _students(study: CifarLuck, run: Run, cells: Cells, kind: str) -> Figure:
+    which, layers = _alive(cells, kind), study.layers(kind)
+    widths = tuple(round(study.over_realization * nodes) for nodes in layers)
+    moves = "how much it moves the output (√E β_kk)" if kind == "fc" else "its outgoing weights' norm"
+    return Figure(
+        f"layer-specialization-{kind}",
+        f"Every student of every layer, {KINDS[kind]}",
+        f"Every student node: how well it matches its best teacher node, and {moves}. Where students specialise, those "
+        "that match nobody (left) count for little (bottom): the L.",
+        "after S1 figs 4, 12",
+        layers_of_students(
+            run,
+            tuple(cells.titles[i] for i in which),
+            cells.network[which],
+            (widths,) * len(which),
+            cells.rho[which][:, :, : len(layers)],
+        ),
+    )
 
 
 def story(study: CifarLuck, run: Run) -> Story:
@@ -41,6 +66,7 @@ def story(study: CifarLuck, run: Run) -> Story:
                 columns=columns,
             ),
         ),
+        *(_students(study, run, cells, kind) for kind in study.networks if _alive(cells, kind)),
         Figure(
             "mean-rank",
             "How early the winners lead",

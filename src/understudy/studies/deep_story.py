@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -142,11 +143,27 @@ def _epochs(study: Deep, networks: np.ndarray, first: np.ndarray, multiple: str)
 
 
 def _specialization(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray) -> Figure:
-    epochs = np.array(sorted({e for e in _SLIDER if e < study.epochs} | {study.epochs}))
+    widths = tuple(tuple(round(k * nodes) for nodes in study.teacher_layers) for k in axis)
+    return Figure(
+        "layer-specialization",
+        "Students that match nobody fall silent, layer by layer",
+        "Every student node: how well it matches its best teacher node, and how much it moves the output (√E β_kk: "
+        "in the top layer its fan-out norm). What is not specialised (left) counts for little (bottom): the L.",
+        "S1 figs 4, 12",
+        layers_of_students(run, _titles(axis), network, widths, rho),
+    )
+
+
+def layers_of_students(
+    run: Run, titles: tuple[str, ...], network: np.ndarray, widths: Sequence[Sequence[int]], rho: np.ndarray
+) -> LayerSpecialization:
+    """The L of networks [group, seed] whose layers have so many nodes, with mean best correlations [group, seed, layer,
+    epoch]."""
+    last = int(run.epochs[-1])
+    epochs = np.array(sorted({e for e in _SLIDER if e < last} | {last}))
     seeds = run.column("seed")
 
-    def cell(networks: np.ndarray, multiple: float, layer: int) -> StudentNodes:
-        students = round(multiple * study.teacher_layers[layer])
+    def cell(networks: np.ndarray, students: int, layer: int) -> StudentNodes:
         correlation, fan, teacher = (
             np.stack([run.matched("student", name, layer, int(e))[networks, :students].ravel() for e in epochs])
             for name in ("correlation", "fanout", "teacher")
@@ -160,21 +177,12 @@ def _specialization(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray
             np.repeat(seeds[networks], students),
         )
 
-    layers = range(len(study.teacher_layers))
-    middle, _, _ = over_seeds(rho[..., np.searchsorted(run.epochs, epochs)], axis=1)
-    return Figure(
-        "layer-specialization",
-        "Students that match nobody fall silent, layer by layer",
-        "Every student node: how well it matches its best teacher node, and how much it moves the output (√E β_kk: "
-        "in the top layer its fan-out norm). What is not specialised (left) counts for little (bottom): the L.",
-        "S1 figs 4, 12",
-        LayerSpecialization(
-            _titles(axis),
-            epochs,
-            tuple(tuple(cell(each[each >= 0], k, i) for i in layers) for k, each in zip(axis, network, strict=True)),
-            middle,
-        ),
+    cells = tuple(
+        tuple(cell(each[each >= 0], students, layer) for layer, students in enumerate(nodes))
+        for each, nodes in zip(network, widths, strict=True)
     )
+    middle, _, _ = over_seeds(rho[..., np.searchsorted(run.epochs, epochs)], axis=1)
+    return LayerSpecialization(titles, epochs, cells, middle)
 
 
 def _distance(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray) -> Figure:

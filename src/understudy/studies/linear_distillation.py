@@ -102,6 +102,14 @@ class LinearDistillation(OnOwnData):
         if self.margin >= math.pi / 2:
             raise UserError(f"--margin: {self.margin:g} was given; allowed is an angle above 0 and below π/2")
 
+    def cautions(self) -> tuple[str, ...]:
+        if self.rate <= 1:
+            return ()
+        return (
+            f"--rate: {self.rate:g} is above 1, up to which a step of descent is sure to lower the loss of one layer; "
+            "it goes on, and may not converge",
+        )
+
     def config(self) -> dict[str, Any]:
         plain = super().config()
         if self.data and max(self.inputs) > (most := len(read_data(self.data).task.pool)):

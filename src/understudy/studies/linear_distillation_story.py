@@ -216,21 +216,23 @@ def _headline(
         teacher = (
             f"a logistic regression that is right on {fitted[0]:.1%} of its inputs" if len(fitted) else "the teacher"
         )
+        more = (
+            f" and {_number(last.means['risk'].mean)} after {last.parameters['inputs']:,}" if last is not first else ""
+        )
         return (
             f"Students of {teacher} decide otherwise with a probability of {_number(first.means['risk'].mean)} after "
-            f"{counted(first.parameters['inputs'], 'soft label')} and {_number(last.means['risk'].mean)} after "
-            f"{last.parameters['inputs']:,}. {words}"
+            f"{counted(first.parameters['inputs'], 'soft label')}{more}. {words}"
         )
     flows = [f for f in students if f.by == FLOW]
     exact = [f for f in flows if f.depth == 1 or f.inputs >= study.dim]
     deep = [f for f in flows if f.depth > 1 and f.inputs < study.dim]
     said = f"Gradient flow ends within {style.number(max(f.end.max() for f in exact))} of ŵ" if exact else ""
-    if deep:
+    if any(f.hold.any() for f in deep):
         held = np.concatenate([f.hold > 0 for f in deep])
         within = np.concatenate([f.end <= f.epsilon * (1 + 1e-12) for f in deep])
         part = f"within theorem 5.2's ε in {(within & held).sum()} of {held.sum()} deep students of fewer than d inputs"
         said = f"{said}, and {part}" if said else f"Gradient flow ends {part}"
-    return f"{said}. {words}"
+    return f"{said}. {words}" if said else words
 
 
 def _numbers(students: list[Followed], measured: dict[tuple[str, int], list[Cell]]) -> tuple[Number, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 from understudy._errors import UserError
 from understudy.studies.on_population import Part, log_looks, tables
 from understudy.studies.on_transfer import OnTransfer, set_tables
-from understudy.studies.study import check
+from understudy.studies.study import check, word
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -91,7 +91,7 @@ class Monotonicity(OnTransfer):
 
     @property
     def learners(self) -> tuple[str, ...]:
-        return (DISTILLATION, *(f"δ = {delta:g}" for delta in self.deltas), DESCENT, LIMIT)
+        return (DISTILLATION, *(f"δ = {word(delta)}" for delta in self.deltas), DESCENT, LIMIT)
 
     def parts(self) -> Iterator[Part]:
         yield Part("every learner", self.seeds * len(self.learners), self._learners)
@@ -127,9 +127,9 @@ class Monotonicity(OnTransfer):
         rows = {metric: value.double().numpy() for metric, value in values.items()}
         for i in range(len(looks)):
             for metric, estimate in self._means({metric: value[i] for metric, value in values.items()}).items():
-                for word in ("mean", "low", "high"):
-                    into = rows.setdefault(f"{word} {metric}", np.full((len(looks), self.seeds), np.nan))
-                    into[i, 0] = getattr(estimate, word)
+                for end in ("mean", "low", "high"):
+                    into = rows.setdefault(f"{end} {metric}", np.full((len(looks), self.seeds), np.nan))
+                    into[i, 0] = getattr(estimate, end)
         return tables(first, seeds, {"learner": PATH}, looks, rows)
 
     def _sets(self, seeds: Sequence[int]) -> Iterator[tuple[Sequence[int], tuple[Tensor, Tensor]]]:

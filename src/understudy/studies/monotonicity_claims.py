@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from understudy.studies.monotonicity import Monotonicity
 
 SETS = 1_000
-_FREE = ("seeds", "device", "confidence", "longest", "looks")
+_FREE = ("seeds", "device", "longest", "looks")
 """Options that K5 leaves open; of seeds it asks for 1,000 or more."""
 _RESAMPLED = 2_000
 _RANGE = (0.025, 0.975)

@@ -116,7 +116,9 @@ def _headline(study: Monotonicity, found: dict[str, Cell]) -> str:
     lowest, highest = f"the lowest of {len(found)} learners", "more than for any other"
     if least != DISTILLATION:
         lowest = f"where {least} has {risks[least]:.4f}"
-    if most != DISTILLATION:
+    if most == DISTILLATION and list(indices.values()).count(indices[most]) > 1:
+        highest = "as many as for another learner"
+    elif most != DISTILLATION:
         highest = f"where {most} has {indices[most]:.1%}"
     return (
         f"Distillation from {counted(study.inputs, 'input')} has an expected risk of {risks[DISTILLATION]:.4f}, "

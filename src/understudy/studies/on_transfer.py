@@ -88,9 +88,12 @@ def _beside(file: str) -> tuple[str, np.ndarray]:
             raise UserError(f"{file}: the file holds {found}; allowed is x with y, labels, or with w, a teacher")
         name = names[0]
         try:
-            held = arrays[name].ravel()
+            held = arrays[name]
         except ValueError:
             raise UserError(f"{file}: {name} holds Python objects, which are never read; store numbers") from None
+    if held.squeeze().ndim > 1:
+        raise UserError(f"{file}: {name} has shape {held.shape}, but one axis is needed, of a number each")
+    held = held.ravel()
     if held.dtype.kind not in ("biuf" if name == "w" else "biufSU") or (
         held.dtype.kind == "f" and not np.isfinite(held).all()
     ):

@@ -288,19 +288,17 @@ class Orthogonal(OnPopulation):
 def read_points(file: str) -> tuple[Float[Tensor, "sample in"], Float[Tensor, "sample"]]:
     """A user's points and their classes, −1 and 1: refused where they are not orthogonally separable."""
     from understudy.data.files import read_inputs, read_labels
-    from understudy.data.orthogonal import separability, two_classes
+    from understudy.data.orthogonal import require_separable, two_classes
 
     try:
         labels = read_labels(file)
         x = read_inputs(file, name="x").double()
         if len(x) != len(labels):
             raise UserError(f"{file}: x has {len(x)} points and y {len(labels)} labels; allowed is a label for each")
-        found = separability(x, labels)
-        if found.violation is not None:
-            raise UserError(
-                f"{file}: is not orthogonally separable, which the theorems need: {found.violation}; {found.wrong:,} "
-                f"of {found.pairs:,} pairs are wrong"
-            )
+        try:
+            require_separable(x, labels)
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from None
     except UserError as error:
         raise UserError(f"--data: {error}") from None
     return x, two_classes(labels)

@@ -88,10 +88,9 @@ class Regimes(OnPopulation):
     def check(self) -> None:
         super().check()
         check(self, "teacher_nodes", least=1)
-        for field in ("large", "small", "angle", "rate"):
+        for field in ("large", "small", "angle", "rate", "separation"):
             check(self, field, above=0)
-        for field in ("separation", "steps"):
-            check(self, field, least=0 if field == "separation" else 1)
+        check(self, "steps", least=1)
         check(self, "looks", least=2)
         if self.students < self.teacher_nodes:
             raise UserError(

@@ -139,12 +139,12 @@ class Study:
         for field in fields(self):
             value = getattr(self, field.name)
             if value != getattr(plain, field.name):
-                shown = " ".join(_word(v) for v in (value if isinstance(value, tuple) else (value,)))
+                shown = " ".join(word(v) for v in (value if isinstance(value, tuple) else (value,)))
                 words.append(f"--{field.name.replace('_', '-')} {shown}")
         return " ".join(words)
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
     """As a person types it, and read back as the same value."""
     short = f"{value:g}" if isinstance(value, float) else shlex.quote(str(value))
     return short if not isinstance(value, float) or float(short) == value else repr(value)

@@ -32,6 +32,7 @@ def loss(
     w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
 ) -> Float[Tensor, "*_"]:
     """ℓ1 of eq. 5.1: cross-entropy with the teacher's soft labels less their own entropy, so that its minimum is 0."""
+    _counts(x)
     wanted = _along(x, teacher)
     gap = _along(x, w) - wanted
     near = gap.clamp(-_SMALL_GAP, _SMALL_GAP)
@@ -46,6 +47,7 @@ def gradient(
     w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
 ) -> Float[Tensor, "*_ in"]:
     """∇ℓ1 (eq. D.4), which lies in the span of the inputs."""
+    _counts(x)
     residual = _along(x, w).sigmoid() - soft_labels(x, teacher)
     return (residual.unsqueeze(-2) @ x).squeeze(-2) / x.shape[-2]
 
@@ -171,12 +173,15 @@ class Conditions(NamedTuple):
 
 
 def angle(u: Float[Tensor, "*#net in"], v: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_"]:
-    """α(u, v) of eq. 5.28, from 0 to π, exact also near both; π/2 where a vector is zero and says nothing."""
+    """α(u, v) of eq. 5.28, from 0 to π, exact also near both; π/2 where a vector is zero and says nothing, NaN where
+    the length of one is not finite."""
     tiny = torch.finfo(u.dtype).tiny
     lengths = [torch.linalg.vector_norm(one, dim=-1, keepdim=True) for one in (u, v)]
     one, other = (w / length.clamp_min(tiny) for w, length in zip((u, v), lengths, strict=True))
     apart, together = (torch.linalg.vector_norm(w, dim=-1) for w in (one - other, one + other))
-    return torch.where((lengths[0] * lengths[1]).squeeze(-1) > 0, 2 * torch.atan2(apart, together), math.pi / 2)
+    silent = ((lengths[0] == 0) | (lengths[1] == 0)).squeeze(-1)
+    lost = ~(lengths[0].isfinite() & lengths[1].isfinite()).squeeze(-1)
+    return torch.where(silent, math.pi / 2, 2 * torch.atan2(apart, together)).masked_fill(lost, math.nan)
 
 
 def unsigned_angle(u: Float[Tensor, "*#net in"], v: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_"]:

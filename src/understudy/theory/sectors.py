@@ -11,7 +11,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.data.orthogonal import two_classes
+from understudy.data.orthogonal import require_separable, two_classes
 
 _SETTLED = 1e-10
 """Relative distance from g(w) = Cw at which a search has come to its end."""
@@ -48,6 +48,11 @@ def extremal_sectors(
 
     `tolerance`: cosines up to this count as 0.
     """
+    _require(x, y, tolerance)
+    return _sectors_of_classes(x, y, tolerance)
+
+
+def _sectors_of_classes(x: Tensor, y: Tensor, tolerance: float = 0.0) -> Tensor:
     signs = two_classes(y)
     unit = torch.nn.functional.normalize(x, dim=-1)
     against = [
@@ -67,9 +72,19 @@ def extremal_directions(
     Lemmas B.1 and 3.2 leave one place for each: the mean of its class, at length 1. Of all sums over subsets of the
     class that of all examples is the longest, so that nothing is beyond it.
     """
+    _require(x, y)
+    return _means_of_classes(x, y)
+
+
+def _means_of_classes(x: Tensor, y: Tensor) -> Tensor:
     signs = two_classes(y).to(x)
     sums = torch.stack([(signs == sign).to(x).unsqueeze(-2) @ x for sign in (1, -1)], dim=-3).squeeze(-2)
     return torch.nn.functional.normalize(sums, dim=-1)
+
+
+def _require(x: Tensor, y: Tensor, tolerance: float = 0.0) -> None:
+    for points, labels in zip(x.reshape(-1, *x.shape[-2:]), y.reshape(-1, y.shape[-1]), strict=True):
+        require_separable(points, labels, tolerance)
 
 
 class Search(NamedTuple):
@@ -136,7 +151,7 @@ def searched(
     starts = normal(seed, Stream.DIRECTIONS, 0, count * x.shape[1]).view(count, -1).to(x)
     lengths = torch.linalg.vector_norm(x, dim=-1)
     found = []
-    for down, wanted, sector in zip((False, True), extremal_directions(x, y), extremal_sectors(x, y), strict=True):
+    for down, wanted, sector in zip((False, True), _means_of_classes(x, y), _sectors_of_classes(x, y), strict=True):
         ends = search(starts, x, y, down=down)
         there = ends.directions[ends.settled]
         products = there @ x.T

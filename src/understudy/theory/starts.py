@@ -59,7 +59,7 @@ def check_teachers(teachers: Float[Tensor, "net teacher in"], students: int | No
             one, other = (apart <= _PARALLEL).nonzero()[0].tolist()
             raise UserError(
                 f"teacher neurons {one} and {other}{where} are parallel, up to sign: with |·| they are one neuron, so "
-                "put their sum in their place"
+                "put one in their place, with their lengths together"
             )
     if students is not None and students < count:
         raise UserError(f"{students} students were asked for; allowed is {count} or more, the neurons of the teacher")

@@ -105,11 +105,12 @@ class AngleTask:
         tan c = t tan φ this is ½ E p(π/2 − c), an integral over c from the margin to φ.
         """
         found = torch.empty_like(angle, dtype=torch.float64).flatten()
-        given = angle.double().flatten()
+        known = angle.double().flatten()
+        given = known.nan_to_num()
         for first in range(0, len(given), _ANGLES_AT_ONCE):
             part = slice(first, first + _ANGLES_AT_ONCE)
             found[part] = self._risk(given[part])
-        return found.view(angle.shape)
+        return found.masked_fill(known.isnan(), math.nan).view(angle.shape)
 
     def _risk(self, angle: Float[Tensor, "student"]) -> Float[Tensor, "student"]:
         phi = torch.minimum(angle, math.pi - angle).clamp(0, math.pi / 2)
@@ -202,9 +203,7 @@ def logistic_regression(
     called = found if names is None else [names[int(label)] for label in found]
     if len(labels) != samples:
         raise UserError(f"{len(labels)} labels were given for {samples} inputs: each needs one")
-    if len(found) != 2:
-        shown = ", ".join(map(str, called[:5])) + (", …" if len(called) > 5 else "")
-        raise UserError(f"labels of {len(found)} classes were given ({shown}); allowed are two classes")
+    _two_classes(called)
     if not bool(x.isfinite().all()):
         raise UserError("there are inputs that are not finite numbers: leave them out")
     weight = 1 / samples if ridge is None else ridge
@@ -254,8 +253,23 @@ def given_task(
         return Given(GivenTask(pool, teacher.double(), held_out), None)
     if len(labels) != len(x):
         raise UserError(f"{len(labels)} labels were given for {len(x)} inputs: each needs one")
-    fitted = logistic_regression(own[0], labels[order.chunk(parts)[2]], names=names)
+    found = labels.unique().tolist()
+    _two_classes(found if names is None else [names[int(label)] for label in found])
+    seen = labels[order.chunk(parts)[2]]
+    if len(seen.unique()) < 2:
+        raise UserError(
+            f"the third of the inputs that a teacher is fitted to, {len(seen)} of {len(x)}, has one class alone: give "
+            "more inputs of the other"
+        )
+    fitted = logistic_regression(own[0], seen, names=names)
     return Given(GivenTask(pool, fitted.weights, held_out), fitted)
+
+
+def _two_classes(called: Sequence[object]) -> None:
+    if len(called) != 2:
+        shown = ", ".join(map(str, called[:5])) + (", …" if len(called) > 5 else "")
+        kinds = "1 class" if len(called) == 1 else f"{len(called)} classes"
+        raise UserError(f"labels of {kinds} were given ({shown}); allowed are two classes")
 
 
 def _newton(signed: np.ndarray, ridge: float) -> tuple[np.ndarray, float]:
