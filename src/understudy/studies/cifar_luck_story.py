@@ -31,13 +31,14 @@ def _students(study: CifarLuck, run: Run, cells: Cells, kind: str) -> Figure:
         f"Every student of every layer, {KINDS[kind]}",
         f"Every student node: how well it matches its best teacher node, and {moves}. Where students specialise, those "
         "that match nobody (left) count for little (bottom): the L.",
-        "after S1 figs 4, 12",
+        "S1 figs 4, 12",
         layers_of_students(
             run,
             tuple(cells.titles[i] for i in which),
             cells.network[which],
             (widths,) * len(which),
             cells.rho[which][:, :, : len(layers)],
+            fan_out=kind == "cnn",
         ),
     )
 

@@ -59,9 +59,9 @@ def story(study: Cifar, run: Run) -> Story:
             "Every student of every layer",
             "Every student channel: how well it matches its best teacher channel, and its outgoing weights' norm. "
             "Where students specialise, those that match nobody (left) count for little (bottom): the L.",
-            "after S1 figs 4, 12",
+            "S1 figs 4, 12",
             layers_of_students(
-                run, names, network, tuple(tuple(round(k * nodes) for nodes in study.kept) for k in axis), rho
+                run, names, network, tuple(tuple(round(k * nodes) for nodes in study.kept) for k in axis), rho, True
             ),
         ),
         *_ranks(study, run, names, network),
@@ -131,7 +131,7 @@ def _ranks(study: Cifar, run: Run, names: tuple[str, ...], network: np.ndarray) 
         labels=layer_names(rank.shape[2]),
         name="mean rank of the final winners",
     )
-    return (Figure("mean-rank", "How early the winners lead", words, "after S2 fig 9", kind),)
+    return (Figure("mean-rank", "How early the winners lead", words, "S2 fig 9", kind),)
 
 
 def _ordered(rho: np.ndarray) -> str:

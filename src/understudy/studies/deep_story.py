@@ -155,7 +155,12 @@ def _specialization(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray
 
 
 def layers_of_students(
-    run: Run, titles: tuple[str, ...], network: np.ndarray, widths: Sequence[Sequence[int]], rho: np.ndarray
+    run: Run,
+    titles: tuple[str, ...],
+    network: np.ndarray,
+    widths: Sequence[Sequence[int]],
+    rho: np.ndarray,
+    fan_out: bool = False,
 ) -> LayerSpecialization:
     """The L of networks [group, seed] whose layers have so many nodes, with mean best correlations [group, seed, layer,
     epoch]."""
@@ -182,7 +187,7 @@ def layers_of_students(
         for each, nodes in zip(network, widths, strict=True)
     )
     middle, _, _ = over_seeds(rho[..., np.searchsorted(run.epochs, epochs)], axis=1)
-    return LayerSpecialization(titles, epochs, cells, middle)
+    return LayerSpecialization(titles, epochs, cells, middle, fan_out=fan_out)
 
 
 def _distance(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray) -> Figure:

@@ -43,10 +43,17 @@ class LayerSpecialization:
     moments: tuple[int, ...] | None = None
     """Which times the paper's panels show, as indices; left out, a few, closer together where learning is fast."""
 
+    fan_out: bool = False
+    """Whether nodes have the norm of their outgoing weights in place of √E β_kk, as channels of convolutions do."""
+
     def __post_init__(self) -> None:
         shape = (len(self.groups), np.shape(self.rho_mean)[1], len(self.epochs))
         agree(self, {"rho_mean": shape})
         nodes.refuse(self, self.cells, shape[:2], shape[2])
+
+    @property
+    def _height(self) -> str:
+        return "fan-out norm" if self.fan_out else "√E β<sub>kk</sub>"
 
     def _moments(self) -> list[int]:
         if self.moments is not None:
@@ -90,7 +97,8 @@ class LayerSpecialization:
                     ax.set_title(columns[column])
                 if column == 0:
                     ax.set_ylabel(rows[row])
-            figure.supylabel(r"$\sqrt{E\,\beta_{kk}}$", fontsize=style.NORMAL)
+            words = "fan-out norm" if self.fan_out else r"$\sqrt{E\,\beta_{kk}}$"
+            figure.supylabel(words, fontsize=style.NORMAL)
             figure.supxlabel("max correlation among teachers", fontsize=style.NORMAL)
             when = "" if groups == 1 else f"epoch {self.epochs[-1]:g}, "
             between = "; " if len(columns) > 1 else "\n"
@@ -113,7 +121,7 @@ class LayerSpecialization:
             x={"range": [0, 1.02], "dtick": 0.25, "tickformat": "~g"},
             y={"nticks": 5},
             x_title="max correlation among teachers",
-            y_title="√E β<sub>kk</sub>",
+            y_title=self._height,
             note=f"{_n(nodes.seeds_of(self.cells))}{self._left_out(most)}",
             x_left=True,
             row_height=230,
@@ -125,7 +133,7 @@ class LayerSpecialization:
         for upper in range(len(flat) - layers):
             layout["xaxis" + pages.axes_of(upper)[0][1:]]["showticklabels"] = False
         nodes.level(layout, (range(layer, len(flat), layers) for layer in range(layers)), self.cells, _ROOM)
-        words = [f"√E β<sub>kk</sub> %{{y:.3g}}<extra>{name}</extra>" for name in names]
+        words = [f"{self._height} %{{y:.3g}}<extra>{name}</extra>" for name in names]
         opacity = _opacity([len(some) for some in kept], 20)
         page = nodes.film(self.cells, kept, times, self.epochs, words, layout, opacity)
         self._write_means(page, panels, times)
