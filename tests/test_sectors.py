@@ -78,8 +78,9 @@ def test_extremal_directions_lie_in_their_sectors_and_nothing_is_beyond(seed, di
     anywhere = torch.nn.functional.normalize(normal(seed, Stream.DIRECTIONS, 0, 500 * dim).view(500, dim), dim=1)
     near = torch.nn.functional.normalize(best.unsqueeze(1) + 1e-3 * anywhere, dim=-1)
     for some in (anywhere, near[0], near[1]):
-        values = potential(some, x, y)
-        assert (values < potential(best, x, y)[0]).all() and (values > potential(best, x, y)[1]).all()
+        values, (top, bottom) = potential(some, x, y), potential(best, x, y)
+        # In the plane one of so many may be next to the best: what rounding makes of it is not beyond.
+        assert (values <= top * (1 + 1e-14)).all() and (values >= bottom * (1 + 1e-14)).all()
     # g(w) = Cw (lemma B.1), with the value of G for C.
     torch.testing.assert_close(slope(best, x, y), potential(best, x, y).unsqueeze(-1) * best)
 
