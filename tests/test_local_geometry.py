@@ -13,6 +13,7 @@ from understudy.theory.local_geometry import (
     LocalGeometry,
     bent_bound,
     gap_bound,
+    half_mass,
     local_geometry,
     mass_bound,
     separation,
@@ -350,3 +351,13 @@ def test_separation_is_up_to_sign_and_thresholds_are_logarithms():
 def test_teacher_nodes_of_length_zero_are_refused():
     with pytest.raises(UserError, match="teacher node 1 has length zero: leave it out"):
         local_geometry(torch.eye(2, dtype=F), _rows([1.0, 0.0], [0.0, 0.0]))
+
+
+def test_half_of_a_length_that_rounding_takes_a_little_of_is_half():
+    turned = torch.tensor([0.1, 0.3], dtype=torch.float64)
+    shortest = math.sqrt(0.5 * (1 - 1e-15))
+    students = shortest * torch.stack((turned.cos(), turned.sin()), 1)[None]
+    teachers = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
+    assert float(half_mass(local_geometry(students, teachers), teachers)) == pytest.approx(0.1)
+    short = local_geometry(students * (1 - 1e-9), teachers)
+    assert float(half_mass(short, teachers)) == pytest.approx(0.3)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.data.orthogonal import orthogonally_separable
+from understudy.theory.distillation import hard_target
 from understudy.theory.max_margin import margins, max_margin, max_margins
 
 F = torch.float64
@@ -152,3 +153,10 @@ def test_what_has_no_margin_is_said():
 def test_an_example_just_beyond_the_margin_is_no_support():
     found = max_margin(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5 + 1e-6], [0.5, 0.5]], dtype=F))
     assert found.supports.tolist() == [True, True, False, True]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 9))
+def test_it_is_the_separator_that_hard_targets_of_the_same_side_end_in(seed, count, dim):
+    x = _positive(seed, count, dim)
+    separator = hard_target(x[None], torch.ones(dim, dtype=F))[0]
+    torch.testing.assert_close(max_margin(x).vector, separator, rtol=1e-7, atol=1e-9)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from commands import Said
 from understudy._errors import UserError
 from understudy.data.files import read_labels
 from understudy.data.orthogonal import orthogonally_separable, separability
@@ -21,6 +22,7 @@ from understudy.studies import Orthogonal
 from understudy.studies.on_population import tables
 from understudy.studies.orthogonal import DRAWN, FLOW, GIVEN, SETS, SGD, SPANNING, read_points
 from understudy.studies.orthogonal_claims import claims, gaps, group, spread
+from understudy.studies.perform import perform
 from understudy.theory import orthogonal, sectors
 from understudy.theory.logistic_descent import balanced, logistic_loss
 from understudy.theory.max_margin import margins
@@ -389,3 +391,17 @@ def test_networks_that_diverge_are_marked_and_told(tmp_path):
 def test_what_cannot_be_is_refused_in_words(options, words):
     with pytest.raises(UserError, match=words):
         Orthogonal(**options)
+
+
+@pytest.mark.parametrize(
+    ("option", "count", "words"),
+    [
+        ("points", 2, "--points: 2 was given; 2 points in 20 dimensions, seed 2, are all of class 1"),
+        ("span_points", 5, "--span-points: 5 was given; seed 1 draws 4 points of class 1, fewer than the 5 that span"),
+    ],
+)
+def test_sets_that_cannot_be_drawn_are_refused_before_anything_is_written(option, count, words, tmp_path):
+    with pytest.raises(UserError) as caught:
+        perform(Orthogonal(**{option: count, "batch": 1}), tmp_path, Said())
+    assert str(caught.value).startswith(words)
+    assert not list(tmp_path.iterdir())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from functools import lru_cache
 from pathlib import Path
@@ -36,7 +37,7 @@ Change = Callable[[UInt8[Tensor, "image channel row column"], slice], UInt8[Tens
 """Of images, and which of the rows asked for they are, others in their place."""
 
 
-class Pictures:
+class Pictures(ABC):
     """Images as flat rows (channel, row, column), each channel normalised by one mean and one standard deviation.
 
     All images come in their original order; of fewer, the seed draws which and in what order.
@@ -55,23 +56,25 @@ class Pictures:
         return False
 
     @property
+    @abstractmethod
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel, of values from 0 to 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _stored(self) -> Images:
-        raise NotImplementedError
+        """All images and their labels."""
 
+    @abstractmethod
     def _pixels(self, device: Device) -> UInt8[Tensor, "image dim"]:
         """All images, in memory once a device."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _training_order(self, seed: int) -> Int[Tensor, "train"]:
         """Which of all images the training rows are."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        raise NotImplementedError
+        """Which of all images the rows to evaluate on are."""
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from understudy.report import style
 from understudy.report.figures import Lines, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
+from understudy.studies.deep_story import some_diverged
 from understudy.studies.linear_distillation import ANGLES, DESCENT, FLOW, OWN, STARTS
 from understudy.studies.linear_distillation_claims import NEAR, Followed, followed, risks
 from understudy.studies.on_transfer import Cell, cells, mean_series
@@ -124,7 +126,9 @@ def _courses(task: str, n: int, found: list[Followed]) -> Panel:
             time = np.median(f.time, 0)
             label = f"L = {f.depth}" + (", descent" if f.by == DESCENT else "")
             errors = np.maximum(f.error[:, 1:], _FLOOR)
-            low, middle, high = np.nanquantile(errors, (0, 0.5, 1), axis=0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # of students that were all lost
+                low, middle, high = np.nanquantile(errors, (0, 0.5, 1), axis=0)
             band = (low, high) if f.by == FLOW else (None, None)
             look = {"colour": _colour(f.depth), "dashed": f.by == DESCENT}
             series.append(Series(label, time[1:], middle, *band, **look))  # type: ignore[arg-type]
@@ -232,7 +236,7 @@ def _headline(
         within = np.concatenate([f.end <= f.epsilon * (1 + 1e-12) for f in deep])
         part = f"within theorem 5.2's ε in {(within & held).sum()} of {held.sum()} deep students of fewer than d inputs"
         said = f"{said}, and {part}" if said else f"Gradient flow ends {part}"
-    return f"{said}. {words}" if said else words
+    return (f"{said}. {words}" if said else words) + some_diverged(run)
 
 
 def _numbers(students: list[Followed], measured: dict[tuple[str, int], list[Cell]]) -> tuple[Number, ...]:

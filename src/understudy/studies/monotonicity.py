@@ -91,7 +91,7 @@ class Monotonicity(OnTransfer):
 
     @property
     def learners(self) -> tuple[str, ...]:
-        return (DISTILLATION, *(f"δ = {word(delta)}" for delta in self.deltas), DESCENT, LIMIT)
+        return (DISTILLATION, *map(biased_name, self.deltas), DESCENT, LIMIT)
 
     def parts(self) -> Iterator[Part]:
         yield Part("every learner", self.seeds * len(self.learners), self._learners)
@@ -183,3 +183,8 @@ class Monotonicity(OnTransfer):
         from understudy.studies.monotonicity_claims import claims
 
         return claims(self, run)
+
+
+def biased_name(delta: float) -> str:
+    """What a learner w_δ is called: no two of different δ alike."""
+    return f"δ = {word(delta)}"

@@ -10,7 +10,7 @@ from understudy.report import style
 from understudy.report.figures import Lines, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-from understudy.studies.monotonicity import DESCENT, DISTILLATION, LIMIT, PATH
+from understudy.studies.monotonicity import DESCENT, DISTILLATION, LIMIT, PATH, biased_name
 from understudy.studies.monotonicity_claims import correlation, learners
 from understudy.studies.on_transfer import Cell
 
@@ -66,14 +66,14 @@ def _scatter(study: Monotonicity, found: dict[str, Cell], note: str) -> Lines:
         y, low, high = (np.array([getattr(one, field) for one in index]) for field in ("mean", "low", "high"))
         return Series(label, x, y, low, high, points=label != _BIASED, colour=_COLOURS[label])
 
-    biased = [found[f"δ = {delta:g}"] for delta in sorted(study.deltas)]
+    biased = [found[biased_name(delta)] for delta in sorted(study.deltas)]
     alone = [series(name, [found[name]]) for name in (DISTILLATION, DESCENT, LIMIT)]
     every = (*alone, series(_BIASED, biased))
     return Lines((Panel("", "expected risk", "monotonicity index", every),), note)
 
 
 def _one_more(study: Monotonicity, found: dict[str, Cell], note: str) -> Lines:
-    names = (DISTILLATION, f"δ = {max(study.deltas):g}", DESCENT, LIMIT)
+    names = (DISTILLATION, biased_name(max(study.deltas)), DESCENT, LIMIT)
     panels = []
     for name in names:
         cell = found[name]

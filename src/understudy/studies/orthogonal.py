@@ -139,10 +139,25 @@ class Orthogonal(OnPopulation):
         """Of a file also what is in it: another under the same name is another run."""
         plain = super().config()
         if not self.data:
+            self._drawn()
             return plain
         x, _ = read_points(self.data)  # refuses what cannot be, before anything is written
         self._batches(len(x))
         return plain | {"contents": {"data": hashlib.sha256(Path(self.data).read_bytes()).hexdigest()}}
+
+    def _drawn(self) -> None:
+        """Refuse sets that cannot be, before anything is written."""
+        from understudy.data.orthogonal import orthogonally_separable
+
+        tilt, seeds = self.tilt == "yes", range(1, self.seeds + 1)
+        sizes = {"points": (self.dim, self.points)} | (
+            {"span-points": (self.span_dim, self.span_points)} if self.span_dim else {}
+        )
+        for option, (dim, points) in sizes.items():
+            try:
+                orthogonally_separable(dim, points, seeds, tilt=tilt, spanning=option != "points")
+            except UserError as error:
+                raise UserError(f"--{option}: {points} was given; {error}") from None
 
     @property
     def main(self) -> str:

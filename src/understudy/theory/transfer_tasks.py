@@ -306,5 +306,5 @@ def _newton(signed: np.ndarray, ridge: float) -> tuple[np.ndarray, float]:
 
 def _samples(count: int, first: int) -> Tensor:
     if not 1 <= count < _DIRECTIONS:
-        raise UserError(f"sets of {count} inputs were asked for; allowed is 1 or more")
+        raise UserError(f"sets of {count} inputs were asked for; allowed is 1 to {_DIRECTIONS - 1}")
     return first + torch.arange(count)
