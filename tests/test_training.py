@@ -357,6 +357,8 @@ def test_a_learning_rate_that_is_not_positive_is_refused(kind, lr):
         (lambda: SGD(momentum=-0.1), "momentum: -0.1 was given; it lies from 0 to below 1"),
         (lambda: SGD(momentum=math.nan), "momentum: nan was given; it lies from 0 to below 1"),
         (lambda: SGD(nesterov=True), "nesterov: needs a momentum above 0"),
+        (lambda: SGD(decay=-0.1), "decay: -0.1 was given; it is a finite number from 0"),
+        (lambda: Adam(decay=math.nan), "decay: nan was given; it is a finite number from 0"),
         (lambda: Adam(betas=(1.0, 0.9)), "betas: (1.0, 0.9) was given; both lie from 0 to below 1"),
         (lambda: Adam(betas=(0.9, -0.1)), "betas: (0.9, -0.1) was given; both lie from 0 to below 1"),
         (lambda: Adam(betas=(0.9, math.nan)), "betas: (0.9, nan) was given; both lie from 0 to below 1"),

@@ -77,18 +77,28 @@ def _check(optimiser: Optimiser) -> None:
             raise UserError(f"schedule: ({start}, {factor}) was given; it takes an epoch from 1 and a factor from 0")
 
 
+def _check_decay(decay: float) -> None:
+    if not (math.isfinite(decay) and decay >= 0):
+        raise UserError(f"decay: {decay} was given; it is a finite number from 0")
+
+
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent, with momentum (Polyak) or Nesterov's, in the form that torch.optim.SGD has."""
+    """Stochastic gradient descent, with momentum (Polyak) or Nesterov's, in the form that torch.optim.SGD has.
+
+    `decay` adds that times each parameter to its gradient: the gradient of ½ decay ‖·‖².
+    """
 
     lr: Rate = 0.01
     batch: int | None = 16
     momentum: float = 0.0
     nesterov: bool = False
     schedule: Schedule = ()
+    decay: float = 0.0
 
     def __post_init__(self) -> None:
         _check(self)
+        _check_decay(self.decay)
         if not 0 <= self.momentum < 1:
             raise UserError(f"momentum: {self.momentum} was given; it lies from 0 to below 1")
         if self.nesterov and not self.momentum:
@@ -100,7 +110,7 @@ class SGD:
 
     @property
     def plain(self) -> bool:
-        return self.momentum == 0
+        return self.momentum == 0 and self.decay == 0
 
     def update(
         self,
@@ -110,6 +120,8 @@ class SGD:
         rate: Float[Tensor, "net 1"],
         step: int | Tensor,
     ) -> None:
+        if self.decay:
+            gradient = gradient + block * self.decay
         if self.momentum:
             slots[0].mul_(self.momentum).add_(gradient)
             gradient = gradient + slots[0] * self.momentum if self.nesterov else slots[0]
@@ -123,18 +135,24 @@ def GD(lr: Rate = 0.01, schedule: Schedule = ()) -> SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma and Ba (2015), in the form that torch.optim.Adam has."""
+    """Kingma and Ba (2015), in the form that torch.optim.Adam has.
+
+    `decay` takes rate · decay of itself from each parameter at each step, beside Adam's own step (Loshchilov and Hutter
+    2019), as torch.optim.AdamW does.
+    """
 
     lr: Rate = 0.001
     batch: int | None = 16
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     schedule: Schedule = ()
+    decay: float = 0.0
     slots = 2
     plain = False
 
     def __post_init__(self) -> None:
         _check(self)
+        _check_decay(self.decay)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas: {self.betas} was given; both lie from 0 to below 1")
         if not (math.isfinite(self.eps) and self.eps > 0):
@@ -149,6 +167,8 @@ class Adam:
         step: int | Tensor,
     ) -> None:
         first, second = self.betas
+        if self.decay:
+            block.sub_(block * (rate * self.decay))
         slots[0].mul_(first).add_(gradient * (1 - first))
         slots[1].mul_(second).add_(gradient.square().mul_(1 - second))
         size = slots[1].sqrt().div_((1 - second ** (step + 1)) ** 0.5).add_(self.eps)

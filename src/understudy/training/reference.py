@@ -37,9 +37,9 @@ def _forward(student: Population, layers: Parts, norms: Parts, x: Float[Tensor, 
 
 def _torch_optimiser(optimiser: Optimiser, parameters: list[Tensor], lr: float) -> torch.optim.Optimizer:
     if isinstance(optimiser, SGD):
-        return torch.optim.SGD(parameters, lr=lr, momentum=optimiser.momentum, nesterov=optimiser.nesterov)
+        return torch.optim.SGD(parameters, lr, optimiser.momentum, 0, optimiser.decay, optimiser.nesterov)
     if isinstance(optimiser, Adam):
-        return torch.optim.Adam(parameters, lr=lr, betas=optimiser.betas, eps=optimiser.eps)
+        return torch.optim.AdamW(parameters, lr, optimiser.betas, optimiser.eps, optimiser.decay)
     raise TypeError(f"the reference loop knows SGD and Adam, not {type(optimiser).__name__}")
 
 
