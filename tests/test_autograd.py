@@ -16,6 +16,8 @@ from understudy.data import Fixed, Gaussian
 from understudy.nets import Shape
 from understudy.training import SGD, Adam, CrossEntropy, Group, Logistic, SquaredError, Training, train
 from understudy.training.engines import ENGINES, choose
+from understudy.training.engines import autograd as engine
+from understudy.training.engines.chunks import drawn, in_chunks
 from understudy.training.optimisers import rates
 from understudy.training.packing import Packing
 from understudy.training.probe import PASS, read
@@ -277,3 +279,20 @@ def test_batch_norm_refuses_batches_of_one():
     group = Group(LEARNERS, LEARNERS, LABELS, CrossEntropy(), labelled=True)
     with pytest.raises(UserError, match="BatchNorm needs batches of 2"):
         Training([group], SGD(0.1, batch=1), steps=1)
+
+
+@kinds
+def test_networks_taken_together_or_apart_take_the_same_steps(kind, monkeypatch):
+    students = made(OTHERS[kind], NETS)
+    posed = posed_for(students)
+    found = []
+    for enough in (1, 1 << 40):
+        monkeypatch.setattr(engine, "_ENOUGH", enough)
+        parts = engine._parts(OTHERS[kind], NETS, 6)
+        assert len(parts) == (NETS if enough == 1 and OTHERS[kind].image else 1)
+        state = start(posed, students)
+        indices = drawn(posed, 0, 7)
+        work = engine._Work(posed, state, 3, indices.shape[2])
+        found.append((in_chunks(work, posed, state, 0, indices, 3), *state.tensors().values()))
+    for apart, together in zip(*found, strict=True):
+        torch.testing.assert_close(apart, together, rtol=1e-9, atol=1e-11)

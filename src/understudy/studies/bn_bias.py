@@ -39,6 +39,8 @@ class BatchNormBias(OnCifar):
     decides: ClassVar[str] = "D10"
     trains: ClassVar[bool] = False
 
+    seeds: int = 3
+    """How many seeds, counted from 1: each is a network's first weights and the order of the images."""
     network: str = ""
     """Network file of any architecture with BatchNorm, a state dict or safetensors; without one, networks trained
     here."""
@@ -70,7 +72,7 @@ class BatchNormBias(OnCifar):
         if self.network:
             return ()
         shared = {name: value for name, value in self.options().items() if name != "network"}
-        return (CifarTeacher(**shared, norm="before"),)
+        return (CifarTeacher(**shared, norm="before", decay=0.0),)
 
     def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
         if runs:

@@ -37,8 +37,11 @@ class Cifar(TaughtOnCifar):
     """Share of the teacher's channels that stay, one for all layers or one each."""
     tune_epochs: int = 25
     """Epochs in which the pruned teacher learns on."""
-    tune_lr: float = 0.003
+    tune_lr: float = 0.002
     """Learning rate of the pruned teacher at its highest."""
+    teacher_decay: float = 0.2
+    """Weight decay of the teacher, before it is pruned and after: Adam's stands beside its step, SGD's in its
+    gradient."""
     multiple: tuple[float, ...] = (1.0, 2.0, 5.0)
     """Over-realizations: how many times as many channels as the pruned teacher's each layer of a student has."""
     lr: float = 0.003

@@ -32,8 +32,6 @@ class CifarLuck(TaughtOnCifar):
     figures: ClassVar[str] = "S2 fig 9"
     decides: ClassVar[str] = "D6"
 
-    seeds: int = 2
-    """How many seeds, counted from 1: each is a teacher, its students' first weights and the order of the images."""
     networks: tuple[Kind, ...] = ("fc", "cnn")
     """Kinds of networks: fully connected, convolutional."""
     norm: tuple[StudentNorm, ...] = ("none", "after")

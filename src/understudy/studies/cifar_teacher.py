@@ -40,14 +40,16 @@ class CifarTeacher(OnCifar):
     """Where BatchNorm stands: after each ReLU, before it, or nowhere."""
     epochs: int = 30
     """Epochs; networks are looked at after each."""
-    lr: float = 0.004
+    lr: float = 0.002
     """Learning rate at its highest, on cross-entropy averaged over the batch: it rises for three tenths of the epochs,
     then falls to nothing."""
+    decay: float = 0.2
+    """Weight decay: Adam's stands beside its step, SGD's in its gradient."""
     keep: tuple[float, ...] = (1.0,)
     """Share of the nodes or channels that stay, one for all hidden layers or one each."""
     tune_epochs: int = 25
     """Epochs in which a pruned network learns on."""
-    tune_lr: float = 0.003
+    tune_lr: float = 0.002
     """Learning rate of a pruned network at its highest."""
 
     @classmethod
@@ -67,6 +69,7 @@ class CifarTeacher(OnCifar):
         check_layers(self, "layers", self.network == "cnn")
         check(self, "tune_epochs", least=1)
         check(self, "tune_lr", above=0)
+        check(self, "decay", least=0)
         check_keep(self.keep, self.layers)
         self.check_norm(self.norm)
 
@@ -89,7 +92,8 @@ class CifarTeacher(OnCifar):
         data = self.source()
         networks = us.teachers.pruned(ended(runs[0]), self._shares).network if runs else self._untrained()
         group = us.training.Group(networks, networks, data, us.CrossEntropy(), labelled=True)
-        return self.training([({}, group)], self.lr if self.whole else self.tune_lr, self.length)
+        rate = self.lr if self.whole else self.tune_lr
+        return self.training([({}, group)], rate, self.length, decay=self.decay)
 
     @property
     def _shares(self) -> tuple[float, ...]:

@@ -32,7 +32,7 @@ class OnCifar(Study):
 
     classes: ClassVar[int] = 10
 
-    seeds: int = 3
+    seeds: int = 2
     """How many seeds, counted from 1: each is a teacher, its students' first weights and the order of the images."""
     dtype: Literal["float32", "tf32", "float64"] = "tf32"
     """Numbers to train with; tf32 is float32 whose products a card may round to 11 bits, which is faster."""
@@ -90,6 +90,7 @@ class OnCifar(Study):
         rate: float | Iterable[float],
         epochs: int,
         ranks: Iterable[int] = (),
+        decay: float = 0.0,
     ) -> Experiment:
         """Groups of one network a seed, each with the parameters that set it apart; one rate, or one a group."""
         apart, each = zip(*groups, strict=True)
@@ -97,9 +98,9 @@ class OnCifar(Study):
         return Experiment(
             groups=each,
             parameters=tuple({**one, "seed": seed} for one in apart for seed in self.seed_names),
-            optimiser=us.Adam(lr=lr, batch=self.batch, schedule=one_cycle(epochs))
+            optimiser=us.Adam(lr=lr, batch=self.batch, schedule=one_cycle(epochs), decay=decay)
             if self.optimiser == "adam"
-            else us.SGD(lr=lr, batch=self.batch, momentum=MOMENTUM, schedule=one_cycle(epochs)),
+            else us.SGD(lr=lr, batch=self.batch, momentum=MOMENTUM, schedule=one_cycle(epochs), decay=decay),
             epochs=epochs,
             steps=self.steps,
             ranks=frozenset(ranks),
@@ -112,13 +113,16 @@ class TaughtOnCifar(OnCifar):
 
     teacher_epochs: int = 30
     """Epochs in which the teacher learns the labels."""
-    teacher_lr: float = 0.004
+    teacher_lr: float = 0.002
     """Learning rate of the teacher at its highest, on cross-entropy averaged over the batch."""
+    teacher_decay: float = 0.0
+    """Weight decay of the teacher: Adam's stands beside its step, SGD's in its gradient."""
 
     def check(self) -> None:
         super().check()
         check(self, "teacher_epochs", least=1)
         check(self, "teacher_lr", above=0)
+        check(self, "teacher_decay", least=0)
 
     def rate(self, lr: float) -> float:
         """Of ½‖f*−f‖², whose gradient is C/2 times that of the squared error averaged over outputs; to Adam's steps the
@@ -129,7 +133,7 @@ class TaughtOnCifar(OnCifar):
         """The options that a teacher's own study shares with this one."""
         shared = ("seeds", "dtype", "device", "data", "train", "evaluation", "images", "batch", "optimiser")
         given = {name: getattr(self, name) for name in shared}
-        return given | {"epochs": self.teacher_epochs, "lr": self.teacher_lr}
+        return given | {"epochs": self.teacher_epochs, "lr": self.teacher_lr, "decay": self.teacher_decay}
 
 
 def ranked(epochs: int) -> set[int]:

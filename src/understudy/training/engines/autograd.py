@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy.nets import MOMENTUM, training_pass
+from understudy.nets import MOMENTUM, Shape, training_pass
 from understudy.training.engines.chunks import CHUNK, drawn, gathered, in_chunks
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
@@ -14,13 +14,17 @@ from understudy.training.packing import Packing, State
 from understudy.training.problem import Problem
 
 
+_ENOUGH = 1 << 22
+"""Numbers in the maps of a batch that keep a card busy."""
+
+
 def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     return True
 
 
 def autograd(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
-    """Engine (see `Engine`): on a card all networks at once; on a processor one by one, so that company changes no
-    rounding."""
+    """Engine (see `Engine`): on a card networks together, as many as it takes to keep it busy; on a processor one by
+    one, so that company changes no rounding."""
     if problem.inputs.device.type == "cpu" and len(problem) > 1:
         losses = []
         for each in torch.arange(len(problem)).unsqueeze(1):
@@ -44,27 +48,42 @@ class _Work:
         self.losses = like.new_empty(chunk, nets)
         self.rate = problem.rate.to(like.dtype).view(nets, 1)
         # Not copies: a step changes what the next one starts from.
-        self.leaves = tuple(block.detach().requires_grad_() for block in state.blocks)
+        self.parts = [(part, state.pick(part)) for part in _parts(shape, nets, batch)]
+        self.leaves = [tuple(block.detach().requires_grad_() for block in some.blocks) for _, some in self.parts]
 
     def take(self, problem: Problem, state: State, first: int | Tensor, indices: Int[Tensor, "net step batch"]) -> None:
         for slot, rows in enumerate(indices.transpose(0, 1).split(1)):
             gathered(problem.inputs, problem.set_of, rows, self.inputs)
             gathered(problem.targets, problem.teacher_of, rows, self.targets)
-            self.losses[slot] = self._step(problem, state, first + slot)
+            for (part, some), leaves in zip(self.parts, self.leaves, strict=True):
+                self.losses[slot, part] = self._step(problem, part, some, leaves, first + slot)
 
-    def _step(self, problem: Problem, state: State, number: int | Tensor) -> Float[Tensor, "net"]:
+    def _step(
+        self, problem: Problem, part: slice, state: State, leaves: tuple[Tensor, ...], number: int | Tensor
+    ) -> Float[Tensor, "net"]:
+        inputs, targets = self.inputs[0, part], self.targets[0, part]
         with torch.enable_grad():
-            students = problem.packing.population(self.leaves, problem.seeds, state.running)
-            activations, statistics = training_pass(students, self.inputs[0])
+            students = problem.packing.population(leaves, problem.seeds[part], state.running)
+            activations, statistics = training_pass(students, inputs)
             # The sum over networks: each gets the gradient of its own mean.
-            loss = problem.objective.losses(activations.output, self.targets[0]).mean(1).sum()
-            gradients = torch.autograd.grad(loss, self.leaves)
+            loss = problem.objective.losses(activations.output, targets).mean(1).sum()
+            gradients = torch.autograd.grad(loss, leaves)
         for i, (block, gradient) in enumerate(zip(state.blocks, gradients, strict=True)):
-            problem.optimiser.update(block, gradient, tuple(kept[i] for kept in state.slots), self.rate, number)
+            problem.optimiser.update(block, gradient, tuple(kept[i] for kept in state.slots), self.rate[part], number)
         for running, found in zip(students.norms, statistics, strict=True):
             running.mean.lerp_(found.mean, MOMENTUM)
             running.variance.lerp_(found.variance, MOMENTUM)
-        return problem.objective.reported(activations.output.detach(), self.targets[0]).mean(1)
+        return problem.objective.reported(activations.output.detach(), targets).mean(1)
 
     def reported(self, problem: Problem, steps: int) -> Float[Tensor, "step net"]:
         return self.losses[:steps]
+
+
+def _parts(shape: Shape, nets: int, batch: int) -> list[slice]:
+    """Networks to take together.
+
+    Of convolutions few: cuDNN takes the groups of one convolution apart again and copies all maps for it, and what one
+    network alone needs of the card's memory is less.
+    """
+    width = max(1, _ENOUGH // (batch * shape.activations)) if shape.image else nets
+    return [slice(start, start + width) for start in range(0, nets, width)]
