@@ -151,7 +151,7 @@ def test_it_needs_networks_with_batchnorm_before_the_relu():
     assert need == CifarTeacher(seeds=3, norm="before", optimiser="sgd", lr=0.002, decay=0.0)
     assert BatchNormBias(network="some.pt").needs() == ()
     (small,) = BatchNormBias(epochs=7, layers=(8, 9), optimiser="adam").needs()
-    assert small == CifarTeacher(norm="before", epochs=7, layers=(8, 9), lr=0.002)
+    assert small == CifarTeacher(seeds=3, norm="before", epochs=7, layers=(8, 9), lr=0.002, decay=0.0)
 
 
 def test_shares_are_those_of_the_networks_it_needs(trained, cifar):

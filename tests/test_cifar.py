@@ -26,17 +26,29 @@ DOWNLOAD = (
     "170,052,171 bytes",
     "c32a1d4ab5d03f1284b67883e8d87530",
 )
+BLACK = 50_004
+FIRST = ["frog", "truck", "truck", "deer", "automobile"]
+FIRST_TO_EVALUATE = ["cat", "ship", "ship", "airplane"]
 needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
 needs_data = needs(Cifar10, "CIFAR-10")
 
 
 @pytest.fixture(scope="module")
 def records():
-    """Labels and random pixels in the number of the published ones; the first test image is black, the next white."""
+    """In the number of the published ones, whose first five training images and first four test images come first.
+
+    All others are random labels and pixels; of them the first test image is black, the next white.
+    """
     random = np.random.default_rng(0)
     found = random.integers(0, 256, (60_000, 3073), dtype=np.uint8)
     found[:, 0] = np.concatenate([random.permutation(np.arange(n) % 10) for n in (50_000, 10_000)])
-    found[50_000, 1:], found[50_001, 1:] = 0, 255
+    found[BLACK, 1:], found[BLACK + 1, 1:] = 0, 255
+    real = np.fromfile(Path(__file__).with_name("cifar_first_images.bin"), np.uint8).reshape(9, 3073)
+    for place, record in zip((*range(5), *range(50_000, 50_004)), real, strict=True):
+        # Every class stays as large as it is.
+        other = BLACK + 2 if place >= 50_000 else 5
+        other += int(np.flatnonzero(found[other:, 0] == record[0])[0])
+        found[other, 0], found[place] = found[place, 0], record
     yield found
     cifar._read.cache_clear()
     copied.cache_clear()
@@ -166,9 +178,22 @@ class TestRead:
         assert source == Cifar10(binary, train=30, evaluation=20) and len({source, source}) == 1
 
     def test_black_and_white_by_hand(self, binary):
-        x = Cifar10(binary).evaluating(1)[:2].view(2, 3, 1024)
+        x = Cifar10(binary).evaluating(1)[BLACK - 50_000 :][:2].view(2, 3, 1024)
         assert torch.allclose(x[0].T, torch.tensor([-1.9894737, -1.9802875, -1.7068043]), rtol=1e-6)
         assert torch.allclose(x[1].T, torch.tensor([2.0591093, 2.1264887, 2.1158257]), rtol=1e-6)
+
+    @pytest.mark.parametrize("layout", ["binary", "python"])
+    def test_the_first_published_images_are_what_they_show(self, request, layout):
+        source = Cifar10(request.getfixturevalue(layout))
+        assert [source.names[label] for label in source.training_labels(1)[:5]] == FIRST
+        assert [source.names[label] for label in source.evaluation_labels(1)[:4]] == FIRST_TO_EVALUATE
+        frog, cat = (stored(some[:1]).reshape(3, 32, 32) for some in (source.training(1), source.evaluating(1)))
+        # Upper left, its neighbour to the right, its neighbour below: red, green, blue.
+        corners = [
+            [image[:, row, column].tolist() for row, column in ((0, 0), (0, 1), (1, 0))] for image in (frog, cat)
+        ]
+        assert corners[0] == [[59, 62, 63], [43, 46, 45], [16, 20, 20]]
+        assert corners[1] == [[158, 112, 49], [159, 111, 47], [152, 112, 51]]
 
     @pytest.mark.parametrize("layout", ["binary", "python"])
     def test_all_images_and_labels_come_in_their_order(self, request, records, layout):
@@ -555,6 +580,5 @@ class TestPublished:
             assert abs(values.mean() * std) < 5e-5 and abs(values.std() * std - std) < 5e-5
 
     def test_the_first_images_are_what_they_show(self, source):
-        names = [source.names[label] for label in source.training_labels(1)[:5]]
-        assert names == ["frog", "truck", "truck", "deer", "automobile"]
-        assert [source.names[label] for label in source.evaluation_labels(1)[:4]] == ["cat", "ship", "ship", "airplane"]
+        assert [source.names[label] for label in source.training_labels(1)[:5]] == FIRST
+        assert [source.names[label] for label in source.evaluation_labels(1)[:4]] == FIRST_TO_EVALUATE

@@ -89,6 +89,19 @@ class TestRead:
         np.save(tmp_path / "x.npy", images)
         assert np.array_equal(read_inputs(tmp_path / "x.npy").numpy(), images.reshape(2, 60))
 
+    @pytest.mark.parametrize("image", [(3, 4, 5), (1, 4, 5), (4, 1, 5)])
+    def test_pictures_of_the_channels_height_and_width_that_are_asked_for(self, tmp_path, image):
+        pictures = np.arange(2 * np.prod(image)).reshape(2, *image)
+        for shape in ((2, *image), (2, -1), (2, *(side for side in image if side != 1))):
+            np.save(tmp_path / "x.npy", pictures.reshape(shape))
+            assert np.array_equal(read_inputs(tmp_path / "x.npy", image=image).numpy(), pictures.reshape(2, -1))
+
+    def test_pictures_with_their_channels_last_are_refused(self, tmp_path):
+        np.save(tmp_path / "x.npy", np.zeros((2, 4, 5, 3)))
+        words = r"shape \(2, 4, 5, 3\), but \[samples, 3, 4, 5\] is needed, .*transpose\(0, 3, 1, 2\)"
+        with pytest.raises(UserError, match=words):
+            read_inputs(tmp_path / "x.npy", image=(3, 4, 5))
+
     def test_which_array(self, tmp_path):
         np.savez(tmp_path / "x.npz", x=np.ones((2, 3)), y=np.zeros((4, 1)))
         assert read_inputs(tmp_path / "x.npz").shape == (2, 3)

@@ -46,7 +46,7 @@ def align_command(words: list[str]) -> int:
             (options.student, options.student_network, "--student-network"),
         )
     )
-    layers = align(teacher, student, read_inputs(options, teacher.inputs))
+    layers = align(teacher, student, read_inputs(options, teacher))
     if options.figure is not None:
         _draw(options.figure, layers)
     if options.json:

@@ -92,7 +92,7 @@ def _of_files(options: Check) -> Checks:
     if options.student_network is not None and options.teacher_network is None and len(teacher) > 1:
         # The student was chosen by its place, and its teacher is the one at the same.
         teacher = read_network(options.what[0], options.leaky, options.student_network, "--student-network")
-    x = read_inputs(options, student.inputs)
+    x = read_inputs(options, student)
     return check(teacher, student, x, networks=options.network or None, inputs=inputs_in_words(options))
 
 

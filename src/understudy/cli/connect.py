@@ -58,7 +58,7 @@ def connect_command(words: list[str]) -> int:
     teacher = read_teacher(options)
     a = read_network(options.a, options.leaky, options.a_network, "--a-network")
     b = read_network(options.b, options.leaky, options.b_network, "--b-network")
-    samples = read_samples(options, a.inputs)
+    samples = read_samples(options, a)
     path = joined(a, b, teacher, samples.given, options.below)
     along = losses_along(path, teacher, samples.held_out, options.points)
     line = losses_along(straight(a, b), teacher, samples.held_out, along.numel())[0]

@@ -84,11 +84,11 @@ def read_network(path: Path, slope: float | None, which: int, option: str) -> Po
     return population[which]
 
 
-def read_inputs(options: OnInputs, dim: int) -> Tensor:
+def read_inputs(options: OnInputs, networks: Population) -> Tensor:
     """All of the file, or drawn."""
     if options.data is not None:
-        return _from_file(options.data, dim)
-    return _source(options, dim).evaluating(options.seed)
+        return _from_file(options.data, networks)
+    return _source(options, networks.inputs).evaluating(options.seed)
 
 
 def inputs_in_words(options: OnInputs) -> str:
@@ -98,26 +98,26 @@ def inputs_in_words(options: OnInputs) -> str:
     return f"drawn: {options.inputs}, std {options.input_std:g}, seed {options.seed}"
 
 
-def read_samples(options: Given, dim: int) -> Samples:
+def read_samples(options: Given, networks: Population) -> Samples:
     """From the file, or drawn."""
     import torch
 
     if options.data is not None:
-        inputs = _from_file(options.data, dim)
+        inputs = _from_file(options.data, networks)
         if len(inputs) < _HELD_OUT:
             raise UserError(f"--data: {options.data} has {len(inputs)} samples; allowed is {_HELD_OUT} or more")
         held = torch.arange(len(inputs)) % _HELD_OUT == _HELD_OUT - 1
         return Samples(inputs[~held].double(), inputs[held].double())
-    source = _source(options, dim)
+    source = _source(options, networks.inputs)
     return Samples(*(draw(options.seed, dtype=torch.float64) for draw in (source.training, source.evaluating)))
 
 
-def _from_file(path: Path, dim: int) -> Tensor:
+def _from_file(path: Path, networks: Population) -> Tensor:
     from understudy.data.files import read_inputs
 
-    inputs = read_inputs(path)
-    if inputs.shape[1] != dim:
-        raise UserError(f"--data: {path} has {inputs.shape[1]} inputs a sample; the networks take {dim}")
+    inputs = read_inputs(path, image=networks.image and (networks.sizes[0], *networks.image))
+    if inputs.shape[1] != networks.inputs:
+        raise UserError(f"--data: {path} has {inputs.shape[1]} inputs a sample; the networks take {networks.inputs}")
     return inputs
 
 

@@ -51,7 +51,7 @@ def prune_command(words: list[str]) -> int:
 
     teacher = read_teacher(options)
     student = read_network(options.student, options.leaky, options.student_network, "--student-network")
-    samples = read_samples(options, student.inputs)
+    samples = read_samples(options, student)
     pruning = pruned_students(teacher, student, samples.given, options.below, options.by)
     fitted = refitted(teacher, pruning.network, samples.given)
     losses = {where: pruning_losses(teacher, student, pruning, fitted, x) for where, x in samples._asdict().items()}

@@ -19,12 +19,15 @@ _NEEDED = f"a file of inputs ({', '.join(_ENDINGS)}) is needed"
 _NUMERIC = "biuf"  # numpy's letters for bool, integers and floating point
 
 
-def read_inputs(path: str | os.PathLike[str], *, name: str | None = None) -> Float[Tensor, "sample in"]:
+def read_inputs(
+    path: str | os.PathLike[str], *, name: str | None = None, image: tuple[int, int, int] | None = None
+) -> Float[Tensor, "sample in"]:
     """Inputs as stored in float32 or float64; float16, integers and bool become float32.
 
     `.npy` holds one array; of `.npz` the array `name` is read, else the only one, else `x`; arrays of more than two
     axes are flattened for each sample. Of `.parquet` the column `name` is read, else every column is one input, or one
-    column of lists of equal length holds them all; an index that pandas stored is no input.
+    column of lists of equal length holds them all; an index that pandas stored is no input. Samples that come as
+    pictures, not flat, must have the channels, height and width of `image`, in that order.
     """
     file = existing_file(path, _NEEDED)
     ending = file.suffix.lower()
@@ -36,6 +39,12 @@ def read_inputs(path: str | os.PathLike[str], *, name: str | None = None) -> Flo
     if ending == ".npy" and name is not None:
         raise UserError(f"{file}: the array {name!r} was asked for, but .npy holds one without a name; leave it out.")
     found = _read_parquet(file, name) if ending == ".parquet" else _read_numpy(file, name)
+    if image is not None and found.ndim > 2 and _sides(found.shape[1:]) != _sides(image):
+        raise UserError(
+            f"{file}: the array has shape {found.shape}, but [samples, {', '.join(map(str, image))}] is needed, "
+            "channels before height and width; bring it there, for example with array.transpose(0, 3, 1, 2) where "
+            "channels are last."
+        )
     return _checked(file, found)
 
 
@@ -171,6 +180,11 @@ def _is_numeric(kind: Any) -> bool:
     from pyarrow import types
 
     return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def _sides(shape: tuple[int, ...]) -> list[int]:
+    """Without those of one: pictures of one channel may leave it out."""
+    return [side for side in shape if side != 1]
 
 
 def _is_list(kind: Any) -> bool:
