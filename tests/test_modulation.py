@@ -439,14 +439,11 @@ class TestRefuses:
             look(teacher, student, gaussians(1, 5, 4)[:0])
 
     @pytest.mark.parametrize("side", [0, 1])
-    def test_convolutions(self, look, side):
-        x, words = gaussians(1, 5, 84), "modulation of convolutional networks is not defined here: give"
+    def test_convolutions_beside_fully_connected_networks(self, look, side):
         networks = [made(Shape((84, 4, 3, 5)), 2), made(Shape((84, 6, 5, 5)), 2)]
         networks[side] = made(KINDS["conv"], 2)
-        with pytest.raises(UserError, match=words):
-            look(*networks, x)
-        with pytest.raises(UserError, match=words):
-            measures.modulated_fan_out(networks[side], x)
+        with pytest.raises(UserError, match=r"maps of one size at each layer|not defined here for convolutions"):
+            look(*networks, gaussians(1, 5, 84))
 
 
 @pytest.mark.parametrize("kind", ["fc-before", "fc-after"])

@@ -322,3 +322,11 @@ def test_as_a_result_it_looks_at_no_more_samples_than_it_can_afford(monkeypatch)
     low, *_ = THEOREM(teacher, student, gaussians(3, 100, 4))
     # The widest layer has 7 nodes and the constant one, so √(1000 / (2 · 8)) / 2 outputs are 3 samples.
     assert "on 3 samples" in low.hypotheses[0].value
+
+
+def test_convolutions_are_refused_in_words():
+    networks = made(KINDS["conv"], 2)
+    x = gaussians(3, 10, networks.inputs)
+    for speaks in (matrix_gradient, compared):
+        with pytest.raises(UserError, match="speaks of fully connected layers"):
+            speaks(networks, networks, x)

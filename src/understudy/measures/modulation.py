@@ -7,6 +7,10 @@ brings to layer l (S0 Lemma 1).
 
 S2's β* and β (Theorem 1, eqn 3) are A and B: the recursion is the same, and in both a layer's own gates are left out;
 these come in with D* = E[f' f*'ᵀ] and H* = E[β*] ∘ D* (S2 Theorem 2). Rows are students, columns teachers or students.
+
+Nodes of a convolution are channels, and V_l is by channel and position. As for correlations a row of data is a sample
+at a position: β*_jk is the mean over both of Σ_c V_c(j, p) V*_c(k, p), the part of VᵀV* where two channels look at the
+same place, and E in D, H and L is over both too. A fully connected layer has one position.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy.measures.pair import Pair
-from understudy.nets import Layer, Population, gate, incoming, normalised, outgoing, slope_of
+from understudy.nets import Layer, Population, Shape, gate, incoming, normalised, outgoing, slope_of
 
 _OF_V = {"energy", "beta_star", "beta"}
 # Numbers that one piece of work holds at a time.
@@ -30,7 +34,7 @@ _CPU_PIECE, _CARD_PIECE = 1 << 24, 1 << 28
 
 
 class LayerModulation(NamedTuple):
-    """Averages over the data at one hidden layer; what was not asked for is none.
+    """Averages over samples and positions at one hidden layer; what was not asked for is none.
 
     `energy` is E[β_kk], the diagonal of `beta` at far less than its cost. `l_star` and `l` are E[f f*ᵀ] and E[f fᵀ].
     """
@@ -58,7 +62,7 @@ def modulation(
     """The parts asked for at every hidden layer, the lowest first, for networks paired one to one (S2 Theorems 1, 2).
 
     Samples are taken in pieces of bounded size and no pair of nodes is held per sample: E[VᵀV] is one matrix product
-    over (sample, output) pairs. In the dtype of the networks; pieces are added up in float64.
+    over samples, outputs and positions. In the dtype of the networks; pieces are added up in float64.
     """
     if unknown := sorted(set(parts) - set(PARTS)):
         raise UserError(f"modulation has no part called {', '.join(unknown)}: choose among {', '.join(PARTS)}")
@@ -80,7 +84,10 @@ def modulation(
 def modulated_fan_out(
     student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
 ) -> tuple[Float[Tensor, "net _"], ...]:
-    """√E[β_kk] at every hidden layer, the lowest first: the y axis of S1 fig 4. At the highest it is `fan_out`."""
+    """√E[β_kk] at every hidden layer, the lowest first: the y axis of S1 fig 4.
+
+    At the highest it is `fan_out`, of a channel over the root of how many positions it has.
+    """
     _refuse(student, student, x)
     return tuple(averages["energy"].sqrt() for averages in _averages({"": student}, x, {"energy"}))
 
@@ -110,6 +117,12 @@ def per_sample(
     teacher: Population, student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
 ) -> tuple[SampleModulation, ...]:
     """V, A and B themselves at every hidden layer, the lowest first: for tiny networks, since B takes samples × n²."""
+    if teacher.image or student.image:
+        # With nodes that are channels A and B would hold the pairs at one position alone, and g needs all of them.
+        raise UserError(
+            "V, A and B sample by sample are not defined here for convolutions, where the gradient at a position comes "
+            "from pairs of nodes at all positions: give fully connected networks, or take the averages of modulation"
+        )
     _refuse(teacher, student, x)
     if teacher.norms or student.norms:
         raise UserError("V, A and B sample by sample are not defined here with BatchNorm: give networks without it")
@@ -165,14 +178,17 @@ def diagonal_mass(
 
 
 def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
-    for population in (teacher, student):
-        if population.image is not None:
-            raise UserError("modulation of convolutional networks is not defined here: give fully connected networks")
     Pair(teacher, student, x)
     if len(teacher.layers) != len(student.layers) or teacher.sizes[-1] != student.sizes[-1]:
         raise UserError(
             f"a teacher of sizes {teacher.sizes} and a student of sizes {student.sizes} differ in layers or outputs: "
             "modulation needs both equal"
+        )
+    maps = tuple(_maps(population.shape) for population in (teacher, student))
+    if maps[0] != maps[1]:
+        raise UserError(
+            f"the teacher's layers give maps of {_sides(maps[0])}, the student's of {_sides(maps[1])}: modulation "
+            "compares nodes that look at the same places, so give networks with maps of one size at each layer"
         )
     if x.ndim == 3 and len(x) != len(student):
         raise UserError(f"{len(x)} sets of inputs for {len(student)} networks: give one set, or one for each network")
@@ -180,11 +196,20 @@ def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
         raise UserError("no samples, so nothing to average over: give at least one")
 
 
-class _Look(NamedTuple):
-    """f and f' of every hidden layer, the lowest first."""
+def _maps(shape: Shape) -> tuple[tuple[int, int], ...]:
+    """Height and width of what every hidden layer gives; a fully connected one has one place."""
+    return shape.maps + ((1, 1),) * (len(shape.positions) - len(shape.maps))
 
-    hidden: tuple[Float[Tensor, "net sample node"], ...]
-    gates: tuple[Float[Tensor, "net sample node"], ...]
+
+def _sides(maps: Sequence[tuple[int, int]]) -> str:
+    return ", ".join(f"{height} × {width}" for height, width in maps)
+
+
+class _Look(NamedTuple):
+    """f and f' of every hidden layer, the lowest first; a row is a sample at a position, position fastest."""
+
+    hidden: tuple[Float[Tensor, "net row node"], ...]
+    gates: tuple[Float[Tensor, "net row node"], ...]
 
 
 def _gates(population: Population, x: Float[Tensor, "..."]) -> _Look:
@@ -204,26 +229,50 @@ def _gates(population: Population, x: Float[Tensor, "..."]) -> _Look:
     return _Look(tuple(hidden), tuple(gates))
 
 
-def _fans(layers: Sequence[Layer], gates: Sequence[Tensor]) -> Iterator[Float[Tensor, "net row node"]]:
-    """V of every hidden layer, the highest first; a row is an output of a sample, outputs fastest.
+def _fans(layers: Sequence[Layer], gates: Sequence[Tensor], shape: Shape) -> Iterator[Float[Tensor, "net row node"]]:
+    """V of every hidden layer, the highest first; a row is a sample, an output and a position, position fastest.
 
     At the highest layer V is the output weights whatever the sample, and comes once for all of them.
     """
-    v = layers[-1].weight
-    outputs = v.shape[1]
+    outputs, positions = layers[-1].weight.shape[1], shape.positions
+    v = _by_position(layers[-1].weight, positions[-1])
     yield v
-    for layer, slopes in zip(layers[-2:0:-1], gates[:0:-1], strict=True):
-        v = torch.bmm((v.unflatten(1, (-1, outputs)) * slopes.unsqueeze(2)).flatten(1, 2), layer.weight)
+    for i in range(len(layers) - 2, 0, -1):
+        gated = v.unflatten(1, (-1, outputs, positions[i])) * gates[i].unflatten(1, (-1, 1, positions[i]))
+        v, weight = gated.flatten(1, 3), layers[i].weight
+        if weight.ndim == 5:
+            v = _turned_back(v, weight, shape, i)
+        else:
+            v = _by_position(torch.bmm(v, weight), positions[i - 1])
         yield v
+
+
+def _by_position(v: Float[Tensor, "net row flat"], positions: int) -> Float[Tensor, "net _ node"]:
+    """Rows with a position each, of rows of whole feature maps, channel by channel."""
+    return v.unflatten(2, (-1, positions)).transpose(2, 3).flatten(1, 2)
+
+
+def _turned_back(
+    v: Float[Tensor, "net row node"], weight: Float[Tensor, "net node below kernel kernel"], shape: Shape, i: int
+) -> Float[Tensor, "net _ below"]:
+    """V D of convolution i times W: the transposed convolution, all networks in one, a group of channels each."""
+    size, below, look = shape.seen[i + 1], shape.seen[i], shape.looks[i]
+    images = v.unflatten(1, (-1, *size)).permute(1, 0, 4, 2, 3).flatten(1, 2)
+    # Pixels at the far sides that no step of the kernel reaches.
+    missed = [(side + 2 * look.padding - look.kernel) % look.stride for side in below]
+    maps = F.conv_transpose2d(
+        images, weight.flatten(0, 1), None, look.stride, look.padding, output_padding=missed, groups=len(v)
+    )
+    return maps.unflatten(1, (len(v), -1)).permute(1, 0, 3, 4, 2).flatten(1, 3)
 
 
 @torch.no_grad()
 def _averages(sides: Mapping[str, Population], x: Float[Tensor, "..."], parts: set[str]) -> list[dict[str, Tensor]]:
-    """Means over the samples, by name, of every hidden layer, the lowest first.
+    """Means over samples and positions, by name, of every hidden layer, the lowest first.
 
     Sides are the students, under "", and where a part needs them the teachers, under "_star".
     """
-    student, samples = sides[""], x.shape[-2]
+    student, samples, positions = sides[""], x.shape[-2], sides[""].shape.positions
     rows, width = _piece(sides, samples, bool(parts & _OF_V))
     groups = []
     for e in range(0, max(len(student), 1), width):
@@ -234,7 +283,12 @@ def _averages(sides: Mapping[str, Population], x: Float[Tensor, "..."], parts: s
             for total, sums in zip(totals, _sums(group, inputs, parts), strict=True):
                 for name, value in sums.items():
                     total[name] = value if start == 0 else total[name].add_(value)
-        groups.append([{name: (v / samples).to(student.dtype) for name, v in total.items()} for total in totals])
+        groups.append(
+            [
+                {name: (value / (samples * places)).to(student.dtype) for name, value in total.items()}
+                for total, places in zip(totals, positions, strict=True)
+            ]
+        )
     layers = zip(*groups, strict=True)
     return [{name: torch.cat([averages[name] for averages in layer]) for name in layer[0]} for layer in layers]
 
@@ -247,10 +301,12 @@ def _piece(sides: Mapping[str, Population], samples: int, fans: bool) -> tuple[i
     """
     numbers = 0
     for population in sides.values():
-        nodes, outputs = population.sizes[1:-1], population.sizes[-1]
-        # f and f' of every layer, and three of V at a time: of a layer, the same gated, and of the layer below; but V
-        # of the highest layer has no samples.
-        numbers += 2 * sum(nodes) + (3 * outputs * max(nodes) if fans and len(nodes) > 1 else 0)
+        nodes = [n * p for n, p in zip(population.sizes[1:-1], population.shape.positions, strict=True)]
+        outputs = population.sizes[-1]
+        # f and f' of every layer, and three of V at a time: of a layer, the same gated, and of the layer below, which a
+        # convolution may have to lay out again; but V of the highest layer has no samples.
+        at_once = (4 if population.image else 3) * outputs * max(nodes)
+        numbers += 2 * sum(nodes) + (at_once if fans and len(nodes) > 1 else 0)
     card = sides[""].device.type != "cpu"
     piece = _CARD_PIECE if card else _CPU_PIECE
     rows = max(1, piece // numbers)
@@ -270,11 +326,11 @@ def _sums(sides: Mapping[str, Population], x: Float[Tensor, "..."], parts: set[s
     if not parts & _OF_V:
         return sums
     used = [side for side in sides if not side or f"beta{side}" in parts]
-    fans = zip(*(_fans(sides[side].layers, looks[side].gates) for side in used), strict=True)
-    for total, of_layer in zip(reversed(sums), fans, strict=True):
+    fans = zip(*(_fans(sides[side].layers, looks[side].gates, sides[side].shape) for side in used), strict=True)
+    for total, of_layer, positions in zip(reversed(sums), fans, reversed(sides[""].shape.positions), strict=True):
         v = of_layer[0]
         # At the highest layer V comes once for all the samples.
-        times = x.shape[-2] * sides[""].sizes[-1] // v.shape[1]
+        times = x.shape[-2] * sides[""].sizes[-1] * positions // v.shape[1]
         if "energy" in parts:
             total["energy"] = times * v.square().sum(1).double()
         for side, other in zip(used, of_layer, strict=True):
@@ -302,5 +358,8 @@ def _with_constant(population: Population, x: Float[Tensor, "..."]) -> list[_Sid
             wide[:, -1, -1] = 1.0
         layers.append(Layer(wide, None))
     hidden, gates = ([F.pad(value, (0, 1), value=1.0) for value in values] for values in _gates(population, x))
-    fans = [v.unflatten(1, (-1, population.sizes[-1])).expand(-1, x.shape[-2], -1, -1) for v in _fans(layers, gates)]
+    fans = [
+        v.unflatten(1, (-1, population.sizes[-1])).expand(-1, x.shape[-2], -1, -1)
+        for v in _fans(layers, gates, population.shape)
+    ]
     return [_Side(*of_layer) for of_layer in zip(reversed(fans), gates, hidden, strict=True)]

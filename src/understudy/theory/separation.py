@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy.measures import correlation, modulation
 from understudy.nets import Layer, Population, gate, incoming, outgoing
 from understudy.theory.gradient_flow import Velocity, descent, velocity
@@ -57,6 +58,8 @@ def with_constant(population: Population) -> Population:
 
 
 def _extended(teacher: Population, student: Population, x: Tensor) -> _Extended:
+    if teacher.image or student.image:
+        raise UserError("theorem 2 of S2 speaks of fully connected layers: give networks without convolutions")
     if all(layer.bias is None for network in (teacher, student) for layer in network.layers):
         return _Extended(teacher, student, x)
     return _Extended(with_constant(teacher), with_constant(student), F.pad(x, (0, 1), value=1.0))

@@ -67,6 +67,8 @@ PASS = {"cpu": 1 << 24, "cuda": 1 << 30}
 """Numbers of one pass, of all layers together: of more, samples are cut."""
 _MODULATED = 1_000
 """Samples over which the modulation of a node is averaged: each takes a pass back from every output."""
+_PASSES_BACK, _LEAST = 320, 8
+"""Of a channel, which has many positions in every sample: passes back in all, but this many samples at least."""
 
 
 def cut(x: Float[Tensor, "net sample in"], *networks: Population) -> tuple[Float[Tensor, "net _ in"], ...]:
@@ -124,9 +126,11 @@ def read(
 
 
 def _fan_outs(student: Population, x: Float[Tensor, "net sample in"]) -> tuple[Float[Tensor, "net _"], ...]:
-    """√E β_kk, which is what a node's output weights are in the highest layer; of channels the outgoing weights."""
-    if student.image or len(student.layers) == 2:
-        return tuple(fan_out(student, layer) for layer in range(len(student.layers) - 1))
+    """√E β_kk, which is what a node's output weights are in the highest layer."""
+    if student.image:
+        return modulated_fan_out(student, x[:, : max(_LEAST, _PASSES_BACK // student.sizes[-1])])
+    if len(student.layers) == 2:
+        return (fan_out(student),)
     return modulated_fan_out(student, x[:, :_MODULATED])
 
 

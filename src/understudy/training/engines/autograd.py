@@ -13,7 +13,6 @@ from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing, State
 from understudy.training.problem import Problem
 
-
 _ENOUGH = 1 << 22
 """Numbers in the maps of a batch that keep a card busy."""
 
