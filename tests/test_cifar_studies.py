@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import shutil
 import warnings
 
 import numpy as np
@@ -15,6 +16,8 @@ from hypothesis import strategies as st
 import understudy as us
 from commands import Said, flat, understudy
 from understudy._errors import UserError
+from understudy.measures.modulation import modulation
+from understudy.store.weights import write_weights
 from understudy.studies import Cifar, CifarLuck, CifarTeacher
 from understudy.studies.cifar_teacher import ended
 from understudy.studies.on_cifar import kept_sizes, one_cycle
@@ -236,7 +239,60 @@ def test_a_small_run_is_told_and_decides_nothing(students):
     taught = 100 * run.series("teacher_accuracy")[:, -1].mean()
     assert headline.startswith(f"Students of a teacher that is right on {taught:.1f}% of 100 images are right on")
     names = {path.stem for path in (run.folder / "figures").iterdir()}
-    assert names == {"layer-curves", "layer-widths", "layer-specialization", "mean-rank", "accuracy", "losses"}
+    assert names == STUDENT_FIGURES
+
+
+STUDENT_FIGURES = {
+    *("layer-curves", "layer-widths", "layer-specialization", "mean-rank", "modulation", "accuracy", "losses"),
+}
+
+
+def figures_of(study, run):
+    return {figure.name: figure for figure in study.story(run).figures}
+
+
+def test_matrices_are_of_the_widest_students_on_images_at_all_positions(students, cifar):
+    run, _ = students
+    figure = figures_of(at(STUDENTS, cifar), run)["modulation"]
+    assert figure.kind.network == 2
+    assert "network 2 (3×), over 16 evaluation samples at all positions." in figure.caption
+    assert [row[0].values.shape for row in figure.kind.cells] == [(6, 2), (6, 2)]
+    teacher, student = (run.weights(who)[1][0] for who in ("teacher", "epoch.2"))
+    x = at(STUDENTS, cifar).source().evaluating(1)[:16]
+    for row, part in zip(figure.kind.cells, modulation(teacher, student, x, ("h_star", "beta_star")), strict=True):
+        for image, matrix in zip(row[1::2], (part.h_star, part.beta_star), strict=True):
+            np.testing.assert_allclose(image.values, matrix[0].numpy()[image.student], rtol=1e-4, atol=1e-7)
+
+
+def test_a_report_needs_neither_weights_nor_images(students, luck, cifar, tmp_path):
+    for study, run in ((STUDENTS, students[0]), (LUCK, luck)):
+        names = {name for name in figures_of(at(study, cifar), run) if not name.startswith("modulation")}
+        assert set(figures_of(at(study, tmp_path / "nowhere"), run)) == names
+        moved = shutil.copytree(run.folder, tmp_path / study.name)
+        write_weights(moved / "weights.safetensors", {})
+        assert set(figures_of(at(study, cifar), us.store.Run(moved))) == names
+
+
+def test_older_runs_without_ranks_are_told_without_them(students, cifar):
+    run = us.store.Run(students[0].folder)
+    named = run.metrics["metric"].cast(pa.string()).to_numpy(zero_copy_only=False)
+    run.__dict__["metrics"] = run.metrics.filter(pa.array(named != "mean_rank"))
+    assert set(figures_of(at(STUDENTS, cifar), run)) == STUDENT_FIGURES - {"mean-rank"}
+
+
+def test_luck_draws_matrices_of_each_kind_of_the_first_norm_that_is_left(luck, cifar):
+    run = us.store.Run(luck.folder)
+    found = figures_of(at(LUCK, cifar), run)
+    assert [found[f"modulation-{kind}"].kind.network for kind in ("fc", "cnn")] == [0, 4]
+    assert "(FC, no BatchNorm), over 100 evaluation samples." in found["modulation-fc"].caption
+    place = run.networks.column_names.index("diverged_at")
+    lost = pa.array([3, None, None, None, 3, 3, 3, None], pa.int64())
+    run.__dict__["networks"] = run.networks.set_column(place, "diverged_at", lost)
+    found = figures_of(at(LUCK, cifar), run)
+    assert [found[f"modulation-{kind}"].kind.network for kind in ("fc", "cnn")] == [1, 7]
+    assert "(ConvNet, BatchNorm), over 16 evaluation samples at all positions." in found["modulation-cnn"].caption
+    assert found["layer-specialization-fc"].kind.groups == ("no BatchNorm", "BatchNorm")
+    assert found["layer-specialization-cnn"].kind.groups == ("BatchNorm",)
 
 
 def test_luck_has_students_with_batchnorm_and_without_of_one_teacher(luck):
@@ -274,8 +330,9 @@ def test_networks_of_fewer_layers_stand_beside_deeper_ones(luck):
     assert luck.claims == []
     names = {path.stem for path in (luck.folder / "figures").iterdir()}
     assert names == {
-        "layer-curves", "layer-specialization-cnn", "layer-specialization-fc", "mean-rank", "accuracy", "losses",
-    }  # fmt: skip
+        *("layer-curves", "layer-specialization-cnn", "layer-specialization-fc", "mean-rank"),
+        *("modulation-cnn", "modulation-fc", "accuracy", "losses"),
+    }
 
 
 # D4 and D6

@@ -11,10 +11,14 @@ import torch
 
 from understudy import CrossEntropy, SquaredError
 from understudy._errors import UserError
+from understudy.store import Run
+from understudy.store.weights import write_weights
 from understudy.studies import STUDIES, Deep, DeepSamples
 from understudy.studies.deep_claims import first_passed, laid_out
 from understudy.studies.deep_samples_claims import Cells
+from understudy.studies.matrices import modulated
 from understudy.studies.perform import perform
+from understudy.studies.study import ranked
 
 FULL, SAMPLES = Deep(seeds=4), DeepSamples(seeds=4)
 EPOCHS = np.arange(101)
@@ -337,6 +341,7 @@ def test_what_deep_trains():
     assert (made.epochs, made.steps, made.optimiser.batch) == (100, 1_562, 64)
     assert made.optimiser.lr == pytest.approx(0.08)
     assert made.optimiser.schedule == ((21, 0.5),)
+    assert made.ranks == set(ranked(100)) and len(made.ranks) == 15  # ranks are costly
     weight = made.groups[1].students.layers[1].weight
     assert weight.abs().max().item() <= 1 / np.sqrt(40)
 
@@ -415,7 +420,10 @@ TINY = (
     DeepSamples(seeds=2, samples=(64, 128), epochs=3, steps=20, **SMALL),
 )
 FIGURES = {
-    "deep": {"layer-curves", "layer-epochs", "layer-specialization", "layer-distance", "losses"},
+    "deep": {
+        *("layer-curves", "layer-epochs", "layer-specialization", "mean-rank"),
+        *("modulation", "layer-distance", "losses"),
+    },
     "deep-samples": {"layer-samples", "loss-samples", "layer-curves"},
 }
 
@@ -443,6 +451,74 @@ def test_a_run_in_which_everything_diverged_is_told(study, tmp_path):
     assert all(at is not None for at in run.networks["diverged_at"].to_pylist())
     assert study.story(run).headline.startswith(f"All {run.networks.num_rows} networks diverged, the first at step ")
     assert study.story(run).figures == ()
+
+
+@pytest.fixture(scope="module")
+def train(tmp_path_factory):
+    """Trains and records; the page is not drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("understudy.studies.perform.tell", lambda *_: None)
+        yield lambda study: perform(study, tmp_path_factory.mktemp("deep"), Silent())
+
+
+@pytest.fixture(scope="module")
+def trained(train):
+    return train(TINY[0])
+
+
+@pytest.fixture
+def retold(trained):
+    """Read anew, so that a test may change what it holds."""
+    return Run(trained.folder)
+
+
+def drawn(study, run):
+    return {figure.name: figure for figure in study.story(run).figures}
+
+
+def test_mean_ranks_are_drawn_at_the_epochs_at_which_they_were_looked_up(retold):
+    study, kind = TINY[0], drawn(TINY[0], retold)["mean-rank"].kind
+    np.testing.assert_array_equal(kind.x, ranked(study.epochs))
+    assert (kind.titles, kind.labels, kind.seeds) == (("1×", "3×"), ("layer 1", "layer 2", "layer 3"), 2)
+    for panel, networks in enumerate(([0, 1], [2, 3])):
+        for layer in range(3):
+            each = retold.series("mean_rank", layer)[networks]
+            np.testing.assert_allclose(kind.network_values[panel, :, layer], each)
+            np.testing.assert_allclose(kind.values[panel, layer], np.median(each, axis=0))
+            quartiles = np.percentile(each, (25, 75), axis=0)
+            np.testing.assert_allclose([kind.low[panel, layer], kind.high[panel, layer]], quartiles)
+    assert (kind.values[..., -1] == 0).all() and (kind.values[..., 0] > 0).any()
+
+
+def test_matrices_are_of_the_first_network_of_the_shown_multiple_that_did_not_diverge(retold):
+    study = TINY[0]
+    assert drawn(study, retold)["modulation"].kind.network == 2  # 10× is not there, and 3× is the widest
+    lost = retold.networks.set_column(
+        retold.networks.column_names.index("diverged_at"), "diverged_at", pa.array([None, None, 5, None], pa.int64())
+    )
+    retold.__dict__["networks"] = lost
+    figure = drawn(study, retold)["modulation"]
+    assert figure.kind.network == 3 and "network 3 (3×), over 256 evaluation samples" in figure.caption
+    wanted = modulated(retold, [3], lambda: study.source(study.train, fresh=True))
+    for ours, theirs in zip(figure.kind.cells, wanted.shown, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(one.values, other.values)
+
+
+def test_a_run_that_kept_no_weights_and_looked_no_ranks_up_is_told_without_them(retold):
+    weights = retold.folder / "weights.safetensors"
+    whole = weights.read_bytes()
+    write_weights(weights, {})
+    named = retold.metrics["metric"].cast(pa.string()).to_numpy(zero_copy_only=False)
+    retold.__dict__["metrics"] = retold.metrics.filter(pa.array(named != "mean_rank"))
+    assert set(drawn(TINY[0], retold)) == FIGURES["deep"] - {"modulation", "mean-rank"}
+    weights.write_bytes(whole)
+    assert set(drawn(TINY[0], Run(retold.folder))) == FIGURES["deep"]
+
+
+def test_students_fewer_than_their_teachers_nodes_have_no_matrices(train):
+    study = dataclasses.replace(TINY[0], seeds=1, multiple=(0.5,), epochs=1, steps=2, teacher_layers=(4, 6))
+    assert set(drawn(study, train(study))) == FIGURES["deep"] - {"modulation"}
 
 
 def test_one_kind_of_loss_that_diverged_leaves_the_other(tmp_path):

@@ -1,16 +1,21 @@
 """The study on Gaussian inputs: what it trains, what its runs decide (D5, D7, D8), and what it draws."""
 
 import dataclasses
+import shutil
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from understudy import students
 from understudy._errors import UserError
+from understudy.measures.modulation import modulation
 from understudy.nets import Layer, Shape
+from understudy.store import Claim, Run
+from understudy.store.weights import write_weights
 from understudy.studies import Gaus, gaus_claims
 from understudy.studies.gaus_claims import (
     Modulated,
@@ -24,6 +29,7 @@ from understudy.studies.gaus_claims import (
 )
 from understudy.studies.gaus_story import Ranges
 from understudy.studies.perform import perform
+from understudy.studies.study import ranked
 
 KINDS, NORMS, DATA = ("fc", "cnn", "fc-small"), ("none", "after"), ("infinite", "finite")
 TINY = Gaus(
@@ -190,9 +196,9 @@ def test_a_part_of_the_study_trains_the_networks_that_the_whole_trains():
 @pytest.mark.parametrize("epochs", [1, 2, 20, 40])
 def test_ranks_are_known_before_training_after_the_first_epoch_and_at_the_end(epochs):
     study = replace(TINY, epochs=epochs)
-    assert {0, 1, epochs} <= set(study.ranked)
-    assert sorted(set(study.ranked)) == list(study.ranked)
-    assert study.experiment().ranks == frozenset(study.ranked)
+    assert {0, 1, epochs} <= set(ranked(epochs))
+    assert sorted(set(ranked(epochs))) == list(ranked(epochs))
+    assert study.experiment().ranks == frozenset(ranked(epochs))
 
 
 def test_early_is_after_as_many_steps_as_the_released_codes_first_epoch():
@@ -446,12 +452,16 @@ def test_the_figures_are_those_of_the_paper(tiny_run):
     story = TINY.story(tiny_run)
     assert [figure.name for figure in story.figures] == [
         "layer-correlation",
+        "layer-specialization-fc",
+        "layer-specialization-cnn",
+        "layer-specialization-fc-small",
         "mean-rank",
         "small-against-large",
         "finite-cnn",
         "finite-fc",
         "finite-fc-small",
         "modulation",
+        "modulation-cnn",
         "losses",
     ]
     assert "3-3" in story.headline
@@ -489,11 +499,64 @@ def test_winners_rank_first_at_the_end(tiny_run):
             assert (rank[:, 0] >= 0).all()
 
 
-def test_a_run_of_convolutions_alone_has_no_matrices(train):
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_l_of_a_kind_has_every_student_of_the_first_data_where_it_was_measured(tiny_run, kind):
+    figure = next(f for f in TINY.story(tiny_run).figures if f.name == f"layer-specialization-{kind}")
+    assert figure.kind.groups == ("without BatchNorm", "with BatchNorm")
+    assert figure.kind.epochs.tolist() == [0, 1, 2, 3]
+    for norm, row in zip(NORMS, figure.kind.cells, strict=True):
+        these = networks(tiny_run, Setting(kind, norm))
+        for layer, (nodes, cell) in enumerate(zip(TINY.layers(kind), row, strict=True)):
+            assert cell.network.tolist() == np.repeat(these, 2 * nodes).tolist()
+            assert cell.student.tolist() == [*range(2 * nodes)] * 2
+            for time in range(4):
+                for name, shown in (("correlation", cell.correlation), ("fanout", cell.fan_out)):
+                    found = tiny_run.matched("student", name, layer, time)[cell.network, cell.student]
+                    np.testing.assert_array_equal(shown[time], found)
+                    assert np.isfinite(found).all()
+    rho = figure.kind.rho_mean[1, 0, -1]
+    assert rho == pytest.approx(
+        np.median(tiny_run.series("rho_mean", 0)[networks(tiny_run, Setting(kind, "after")), -1])
+    )
+
+
+def test_matrices_are_of_the_first_network_of_each_kind_that_has_them(tiny_run):
+    found = {figure.name: figure for figure in TINY.story(tiny_run).figures}
+    assert found["modulation"].kind.network == 0 and found["modulation-cnn"].kind.network == 8
+    assert "(FC without BatchNorm), over 100 evaluation samples." in found["modulation"].caption
+    cnn = found["modulation-cnn"]
+    assert "(CNN without BatchNorm), over 16 evaluation samples at all positions." in cnn.caption
+    assert [row[0].values.shape for row in cnn.kind.cells] == [(6, 3), (6, 3)]
+    teacher, student = (tiny_run.weights(who)[4][0] for who in ("teacher", "epoch.3"))
+    x = TINY.source("cnn", "infinite").evaluating(1)[:16]
+    for layer, part in enumerate(modulation(teacher, student, x, ("h_star", "beta_star"))):
+        for image, matrix in zip(cnn.kind.cells[layer][1::2], (part.h_star, part.beta_star), strict=True):
+            np.testing.assert_allclose(image.values, matrix[0].numpy()[image.student], rtol=1e-5, atol=1e-9)
+
+
+def test_a_run_of_convolutions_alone_has_theirs_and_with_fewer_students_none(train):
     study = replace(TINY, networks=("cnn",), norm=("after",), data=("finite",), epochs=1, seeds=1)
     story = study.story(train(study))
-    assert [figure.name for figure in story.figures] == ["layer-correlation", "mean-rank", "losses"]
+    names = ["layer-correlation", "layer-specialization-cnn", "mean-rank", "modulation-cnn", "losses"]
+    assert [figure.name for figure in story.figures] == names
     assert story.headline.startswith("With finite data")
+    fewer = replace(study, cnn_layers=(4, 2), multiple=0.5)
+    assert [figure.name for figure in fewer.story(train(fewer)).figures] == [n for n in names if n != "modulation-cnn"]
+
+
+def test_a_run_that_kept_no_weights_is_told_without_them_and_keeps_what_was_decided(tiny_run, tmp_path, monkeypatch):
+    folder = shutil.copytree(tiny_run.folder, tmp_path / "moved")
+    write_weights(folder / "weights.safetensors", {})
+    names = [figure.name for figure in TINY.story(Run(folder)).figures]
+    assert "layer-specialization-cnn" in names and not any(name.startswith("modulation") for name in names)
+    monkeypatch.setattr(gaus_claims, "modulated", modulated)
+    run = FakeRun(whole(), weights={})
+    run.weights = Run(folder).weights
+    before = Claim("D8", "grows", "grows", "by 0.1", 3, True, "grows")
+    run.claims = [before, Claim("D5", "another", "", "", 3, True, "other")]
+    found = claims(Gaus(seeds=3), run)
+    assert [claim for claim in found if claim.id == "D8"] == [before]
+    assert "other" not in {claim.part for claim in found}
 
 
 def test_a_run_in_which_all_diverged_says_so(train):
@@ -501,6 +564,17 @@ def test_a_run_in_which_all_diverged_says_so(train):
     story = study.story(train(study))
     assert story.headline.startswith("All 2 networks diverged, the first at step")
     assert story.headline.endswith("and --cnn-norm-lr 0.03.")
+
+
+def test_a_run_whose_first_data_all_diverged_shows_the_other(tiny_run, tmp_path):
+    folder = shutil.copytree(tiny_run.folder, tmp_path / "half")
+    table = pq.read_table(folder / "networks.parquet")
+    lost = [7 if data == TINY.data[0] else None for data in table["data"].to_pylist()]
+    place = table.schema.get_field_index("diverged_at")
+    pq.write_table(table.set_column(place, table.field(place), pa.array(lost, pa.int64())), folder / "networks.parquet")
+    story = TINY.story(Run(folder))
+    assert story.headline.startswith("With finite data") and "networks diverged" in story.headline
+    assert f"({TINY.finite:,} training samples)" in story.figures[0].caption
 
 
 def test_ranges_name_their_band():

@@ -168,6 +168,16 @@ def test_several_groups_are_rows_at_the_last_epoch():
     assert sorted(shown[:, 1]) == sorted(kind.cells[1][1].fan_out[-1])
 
 
+def test_students_that_match_nobody_at_all_stay_inside_their_panel():
+    kind = layer_specialization(panels=2, times=3)
+    assert kind.paper().axes[0].get_xlim() == (0, 1) and kind.page()["layout"]["xaxis"]["range"] == [0, 1.02]
+    first, second = kind.cells[0]
+    away = dataclasses.replace(second, correlation=np.where(second.student == 3, -0.12, second.correlation))
+    moved = dataclasses.replace(kind, cells=((first, away),))
+    assert {ax.get_xlim() for ax in moved.paper().axes} == {(-0.15, 1)}
+    assert all(moved.page()["layout"][axis]["range"] == [-0.15, 1.02] for axis in ("xaxis", "xaxis2"))
+
+
 def test_a_layer_has_one_range_over_groups_and_epochs():
     kind = layer_specialization(panels=3, groups=2)
     layout = kind.page()["layout"]

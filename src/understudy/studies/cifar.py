@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
 from understudy.studies.cifar_teacher import CifarTeacher, ended
-from understudy.studies.on_cifar import Norm, TaughtOnCifar, check_keep, check_layers, kept_sizes, ranked
+from understudy.studies.on_cifar import Norm, TaughtOnCifar, check_keep, check_layers, kept_sizes
 from understudy.studies.separated import check_widths
-from understudy.studies.study import Experiment, Study, check
+from understudy.studies.study import Experiment, Study, check, ranked
 
 if TYPE_CHECKING:
     from understudy.report.story import Story

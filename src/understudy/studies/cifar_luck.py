@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.studies.cifar_teacher import CifarTeacher, ended
-from understudy.studies.on_cifar import TaughtOnCifar, check_layers, check_words, ranked
+from understudy.studies.on_cifar import TaughtOnCifar, check_layers, check_words
 from understudy.studies.separated import check_widths
-from understudy.studies.study import Experiment, Study, check
+from understudy.studies.study import Experiment, Study, check, ranked
 
 if TYPE_CHECKING:
     from understudy.report.story import Story

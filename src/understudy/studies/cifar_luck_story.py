@@ -9,8 +9,9 @@ import numpy as np
 from understudy.report import style
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-from understudy.studies.cifar_luck_claims import KINDS, Cells
-from understudy.studies.deep_story import layers_of_students, some_diverged
+from understudy.studies.cifar_luck_claims import KINDS, NORMS, Cells
+from understudy.studies.deep_story import every_student, ranks_of_winners, some_diverged
+from understudy.studies.matrices import matrix_images, modulated
 from understudy.studies.on_cifar_story import all_diverged, curves, layer_names, losses, percent
 
 if TYPE_CHECKING:
@@ -24,30 +25,31 @@ def _alive(cells: Cells, kind: str) -> list[int]:
 
 def _students(study: CifarLuck, run: Run, cells: Cells, kind: str) -> Figure:
     which, layers = _alive(cells, kind), study.layers(kind)
-    widths = tuple(round(study.over_realization * nodes) for nodes in layers)
-    moves = "how much it moves the output (√E β_kk)" if kind == "fc" else "its outgoing weights' norm"
-    return Figure(
+    return every_student(
+        run,
+        tuple(NORMS[cells.settings[i][1]] for i in which),
+        cells.network[which],
+        layers,
+        [study.over_realization] * len(which),
+        cells.rho[which][:, :, : len(layers)],
+        f", {KINDS[kind]}",
         f"layer-specialization-{kind}",
-        f"Every student of every layer, {KINDS[kind]}",
-        f"Every student node: how well it matches its best teacher node, and {moves}. Where students specialise, those "
-        "that match nobody (left) count for little (bottom): the L.",
-        "S1 figs 4, 12",
-        layers_of_students(
-            run,
-            tuple(cells.titles[i] for i in which),
-            cells.network[which],
-            (widths,) * len(which),
-            cells.rho[which][:, :, : len(layers)],
-            fan_out=kind == "cnn",
-        ),
     )
+
+
+def _matrices(study: CifarLuck, run: Run, cells: Cells, kind: str) -> tuple[Figure, ...]:
+    """Of the first network of a kind."""
+    first = _alive(cells, kind)[0]
+    networks = cells.network[first]
+    found = modulated(run, networks[networks >= 0][:1], study.source)
+    return matrix_images(found, cells.titles[first], f"modulation-{kind}")
 
 
 def story(study: CifarLuck, run: Run) -> Story:
     cells = Cells.of(study, run)
     if (cells.network < 0).all():
         return all_diverged(run, "--lr", study.lr)
-    ranked = np.isfinite(cells.rank).any(axis=(0, 1, 2))
+    kinds = [kind for kind in study.networks if _alive(cells, kind)]
     layers, columns = layer_names(study.depth), len(study.norm)
     figures = (
         Figure(
@@ -67,24 +69,9 @@ def story(study: CifarLuck, run: Run) -> Story:
                 columns=columns,
             ),
         ),
-        *(_students(study, run, cells, kind) for kind in study.networks if _alive(cells, kind)),
-        Figure(
-            "mean-rank",
-            "How early the winners lead",
-            "The students that match the teacher's nodes best in the end, and where they stood among all students "
-            "before: 0 is first, one half is what chance gives.",
-            "S2 fig 9",
-            curves(
-                cells.titles,
-                cells.network,
-                run.epochs[ranked],
-                cells.rank[..., ranked],
-                study.seeds,
-                labels=layers,
-                name="mean rank of the final winners",
-                columns=columns,
-            ),
-        ),
+        *(_students(study, run, cells, kind) for kind in kinds),
+        *ranks_of_winners(study, run, cells.titles, cells.network, study.depth, columns=columns),
+        *(figure for kind in kinds for figure in _matrices(study, run, cells, kind)),
         Figure(
             "accuracy",
             "And how well the labels are known",

@@ -12,7 +12,8 @@ from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.cifar_claims import multiples
 from understudy.studies.deep_claims import at
-from understudy.studies.deep_story import layers_of_students, over_seeds, some_diverged
+from understudy.studies.deep_story import every_student, over_seeds, ranks_of_winners, some_diverged
+from understudy.studies.matrices import matrix_images, modulated
 from understudy.studies.on_cifar_story import all_diverged, curves, layer_names, layers_of, losses, percent
 
 if TYPE_CHECKING:
@@ -54,17 +55,9 @@ def story(study: Cifar, run: Run) -> Story:
             "S0 fig 10",
             _widths(study, run, axis, rho, layer_names(rho.shape[2]), name="mean best correlation", limits=(0.0, 1.02)),
         ),
-        Figure(
-            "layer-specialization",
-            "Every student of every layer",
-            "Every student channel: how well it matches its best teacher channel, and its outgoing weights' norm. "
-            "Where students specialise, those that match nobody (left) count for little (bottom): the L.",
-            "S1 figs 4, 12",
-            layers_of_students(
-                run, names, network, tuple(tuple(round(k * nodes) for nodes in study.kept) for k in axis), rho, True
-            ),
-        ),
-        *_ranks(study, run, names, network),
+        every_student(run, names, network, study.kept, axis, rho),
+        *ranks_of_winners(study, run, names, network, rho.shape[2]),
+        *matrix_images(modulated(run, network[-1][network[-1] >= 0][:1], study.source), names[-1]),
         Figure(
             "accuracy",
             "And how well the labels are known",
@@ -110,28 +103,6 @@ def _widths(
         colours=tuple(style.multiple_colour(k) for k in axis),
         **more,
     )
-
-
-def _ranks(study: Cifar, run: Run, names: tuple[str, ...], network: np.ndarray) -> tuple[Figure, ...]:
-    """Of runs that looked ranks up."""
-    if "mean_rank" not in run.metrics["metric"].unique().to_pylist():
-        return ()
-    rank = at(network, layers_of(run, len(study.teacher_layers), "mean_rank"))
-    there = np.isfinite(rank).any(axis=(0, 1, 2))
-    words = (
-        "The students that match the teacher's channels best in the end, and where they stood among all students "
-        "before: 0 is first, one half is what chance gives."
-    )
-    kind = curves(
-        names,
-        network,
-        run.epochs[there],
-        rank[..., there],
-        study.seeds,
-        labels=layer_names(rank.shape[2]),
-        name="mean rank of the final winners",
-    )
-    return (Figure("mean-rank", "How early the winners lead", words, "S2 fig 9", kind),)
 
 
 def _ordered(rho: np.ndarray) -> str:

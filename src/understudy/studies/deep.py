@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import understudy as us
 from understudy.studies.separated import check_batch, check_widths
-from understudy.studies.study import Experiment, Study, check
+from understudy.studies.study import Experiment, Study, check, ranked
 
 if TYPE_CHECKING:
     from understudy.data import Source
@@ -103,7 +103,10 @@ class DeepTeachers(Study):
         refuse(len(widths) * self.seeds, need, available(torch.device("cpu")))
 
     def training(
-        self, groups: Iterable[tuple[dict[str, Any], Group]], rates: Iterable[float] | None = None
+        self,
+        groups: Iterable[tuple[dict[str, Any], Group]],
+        rates: Iterable[float] | None = None,
+        ranks: Iterable[int] = (),
     ) -> Experiment:
         """Groups of one student a seed, each with the parameters that set it apart, and its rate where they differ."""
         apart, each = zip(*groups, strict=True)
@@ -114,6 +117,7 @@ class DeepTeachers(Study):
             optimiser=us.SGD(lr=lr, batch=self.batch, schedule=((self.halve_after + 1, 0.5),)),
             epochs=self.epochs,
             steps=self.steps,
+            ranks=frozenset(ranks),
         )
 
 
@@ -126,6 +130,8 @@ class Deep(DeepTeachers):
     figures: ClassVar[str] = "S1 figs 4, 12"
     decides: ClassVar[str] = "D1 D2"
 
+    dtype: Literal["float32", "tf32", "float64"] = "tf32"
+    """Numbers to train with; tf32 is float32 whose products a card may round to 11 bits, which is faster."""
     multiple: tuple[float, ...] = (10.0,)
     """Over-realizations: how many times as many nodes each hidden layer of the student has."""
     steps: int = 1_562
@@ -160,11 +166,14 @@ class Deep(DeepTeachers):
         source = self.source(self.train, fresh=True)
         teacher = self.teacher(source)
         return self.training(
-            (
-                {"multiple": float(k)},
-                us.training.Group(us.students.like_linear(teacher, multiple=k), teacher, source),
-            )
-            for k in self.multiple
+            [
+                (
+                    {"multiple": float(k)},
+                    us.training.Group(us.students.like_linear(teacher, multiple=k), teacher, source),
+                )
+                for k in self.multiple
+            ],
+            ranks=ranked(self.epochs),
         )
 
     def story(self, run: Run) -> Story:

@@ -15,9 +15,11 @@ from understudy.report.figures.layer_curves import layer_colours
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.deep_claims import CLOSE, PAPERS_MULTIPLE, at, by_layer, epoch_words, first_passed, multiples
+from understudy.studies.matrices import matrix_images, modulated
 
 if TYPE_CHECKING:
     from understudy.studies.deep import Deep, DeepTeachers
+    from understudy.studies.study import Study
 
 LOSSES = {"evaluation": "eval_loss", "training": "train_loss"}
 """Lines of a figure of losses, with the metric of each."""
@@ -38,7 +40,9 @@ def story(study: Deep, run: Run) -> Story:
     figures = (
         _curves(study, run, axis, network, rho, first),
         _epochs(study, network[shown][network[shown] >= 0], first, f"{axis[shown]:g}×"),
-        _specialization(study, run, axis, network, rho),
+        every_student(run, _titles(axis), network, study.teacher_layers, axis, rho),
+        *ranks_of_winners(study, run, _titles(axis), network, len(study.teacher_layers)),
+        *_matrices(study, run, axis[shown], network[shown]),
         _distance(study, run, axis, network, rho),
         _losses(study, run, axis, network),
     )
@@ -69,7 +73,7 @@ def over_seeds(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 def followed(
-    study: DeepTeachers,
+    study: Study,
     run: Run,
     titles: tuple[str, ...],
     labels: tuple[str, ...],
@@ -77,15 +81,16 @@ def followed(
     values: np.ndarray,
     **more: Any,
 ) -> LayerCurves:
-    """Curves over epochs of networks [panel, seed], from values [panel, seed, line, epoch]."""
+    """Curves of networks [panel, seed] from values [panel, seed, line, epoch], over the epochs that have any."""
+    there = np.isfinite(values).any(axis=(0, 1, 2))
     return LayerCurves(
         titles,
         labels,
-        run.epochs,
-        *over_seeds(values, axis=1),
+        run.epochs[there],
+        *over_seeds(values[..., there], axis=1),
         seeds=study.seeds,
-        network=np.broadcast_to(network[..., None], (*network.shape, len(run.epochs))),
-        network_values=values,
+        network=np.broadcast_to(network[..., None], (*network.shape, there.sum())),
+        network_values=values[..., there],
         **more,
     )
 
@@ -142,28 +147,32 @@ def _epochs(study: Deep, networks: np.ndarray, first: np.ndarray, multiple: str)
     )
 
 
-def _specialization(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray) -> Figure:
-    widths = tuple(tuple(round(k * nodes) for nodes in study.teacher_layers) for k in axis)
-    return Figure(
-        "layer-specialization",
-        "Students that match nobody fall silent, layer by layer",
-        "Every student node: how well it matches its best teacher node, and how much it moves the output (√E β_kk: "
-        "in the top layer its fan-out norm). What is not specialised (left) counts for little (bottom): the L.",
-        "S1 figs 4, 12",
-        layers_of_students(run, _titles(axis), network, widths, rho),
-    )
-
-
-def layers_of_students(
+def every_student(
     run: Run,
     titles: tuple[str, ...],
     network: np.ndarray,
-    widths: Sequence[Sequence[int]],
+    layers: Sequence[int],
+    multiples: Sequence[float] | np.ndarray,
     rho: np.ndarray,
-    fan_out: bool = False,
+    of: str = "",
+    name: str = "layer-specialization",
+) -> Figure:
+    """The L of networks [group, seed], each group so many times as wide as its teachers' layers, with mean best
+    correlations [group, seed, layer, epoch]."""
+    widths = [[round(k * nodes) for nodes in layers] for k in multiples]
+    return Figure(
+        name,
+        f"Every student of every layer{of}",
+        "Every student: how well it matches its best teacher node, and how much it moves the output (√E β_kk). Where "
+        "students specialise, those that match nobody (left) count for little (bottom): the L.",
+        "S1 figs 4, 12",
+        _layers_of_students(run, titles, network, widths, rho),
+    )
+
+
+def _layers_of_students(
+    run: Run, titles: tuple[str, ...], network: np.ndarray, widths: Sequence[Sequence[int]], rho: np.ndarray
 ) -> LayerSpecialization:
-    """The L of networks [group, seed] whose layers have so many nodes, with mean best correlations [group, seed, layer,
-    epoch]."""
     last = int(run.epochs[-1])
     epochs = np.array(sorted({e for e in _SLIDER if e < last} | {last}))
     seeds = run.column("seed")
@@ -187,7 +196,42 @@ def layers_of_students(
         for each, nodes in zip(network, widths, strict=True)
     )
     middle, _, _ = over_seeds(rho[..., np.searchsorted(run.epochs, epochs)], axis=1)
-    return LayerSpecialization(titles, epochs, cells, middle, fan_out=fan_out)
+    return LayerSpecialization(titles, epochs, cells, middle)
+
+
+def ranks_of_winners(
+    study: Study, run: Run, titles: tuple[str, ...], network: np.ndarray, layers: int, **more: Any
+) -> tuple[Figure, ...]:
+    """Of networks [panel, seed], where the run looked their students' ranks up."""
+    rank = at(network, np.stack([run.series("mean_rank", layer) for layer in range(layers)], axis=1))
+    if not np.isfinite(rank).any():
+        return ()
+    return (
+        Figure(
+            "mean-rank",
+            "How early the winners were ahead",
+            "Where the students that match best in the end stood among all students before: 0 is first, 0.5 (dashed) "
+            "is chance.",
+            "S2 figs 8, 9",
+            followed(
+                study,
+                run,
+                titles,
+                tuple(f"layer {i + 1}" for i in range(layers)),
+                network,
+                rank,
+                name="mean rank of winners",
+                bound=0.5,
+                bound_words="chance",
+                **more,
+            ),
+        ),
+    )
+
+
+def _matrices(study: Deep, run: Run, multiple: float, networks: np.ndarray) -> tuple[Figure, ...]:
+    found = modulated(run, networks[networks >= 0][:1], lambda: study.source(study.train, fresh=True))
+    return matrix_images(found, f"{multiple:g}×")
 
 
 def _distance(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: np.ndarray) -> Figure:

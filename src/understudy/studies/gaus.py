@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 import understudy as us
 from understudy._errors import UserError
 from understudy.studies.separated import check_batch, check_widths
-from understudy.studies.study import Experiment, Study, check
+from understudy.studies.study import Experiment, Study, check, ranked
 
 if TYPE_CHECKING:
     from understudy.data import Gaussian
@@ -23,8 +23,6 @@ Norm = Literal["none", "after"]
 Data = Literal["infinite", "finite"]
 _BIASES = 0.5
 """S2 sec 5.1: teachers' biases are drawn from U[−.5, .5]."""
-_RANKED = (0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100)
-"""Epochs before the last at which every student's place is looked at."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +133,6 @@ class Gaus(Study):
     def seed_names(self) -> range:
         return range(1, self.seeds + 1)
 
-    @property
-    def ranked(self) -> tuple[int, ...]:
-        """Epochs at which the rank of the final winners is known."""
-        return (*(e for e in _RANKED if e < self.epochs), self.epochs)
-
     def layers(self, kind: str) -> tuple[int, ...]:
         """Hidden nodes, or channels, of the teachers of a kind."""
         return {"fc": self.fc_layers, "cnn": self.cnn_layers, "fc-small": self.small_layers}[kind]
@@ -200,7 +193,7 @@ class Gaus(Study):
             ),
             epochs=self.epochs,
             steps=self.steps,
-            ranks=frozenset(self.ranked),
+            ranks=frozenset(ranked(self.epochs)),
         )
 
     def story(self, run: Run) -> Story:

@@ -10,14 +10,15 @@ import numpy as np
 
 from understudy.store import Claim, Run
 from understudy.store.claims import Beside
+from understudy.studies import matrices
+from understudy.studies.matrices import MATRICES, Modulated
+from understudy.studies.study import ranked
 
 if TYPE_CHECKING:
-    from understudy.report.figures import OrderedMatrix
     from understudy.studies.gaus import Gaus
 
 NAMES = {"fc": "FC", "cnn": "CNN", "fc-small": "small FC"}
 NORMS = {"none": "without BatchNorm", "after": "with BatchNorm"}
-MATRICES = ("H*", "β*")
 SMALL_RANK = 0.1
 """Ours: winners were, on average, among the first tenth, where chance gives 0.5. The paper's text has no number."""
 _FIRST_EPOCH = 1_562
@@ -25,8 +26,6 @@ _FIRST_EPOCH = 1_562
 _LEAST_STEPS = 8_000
 _FREE = ("seeds", "dtype", "device", "networks", "norm", "data", "epochs", "steps", "train")
 """Options that a run may choose without leaving the settings of the claims."""
-_MODULATED = 256
-"""Evaluation samples over which H* and β* are averaged: each takes a pass back from every output."""
 
 
 class Setting(NamedTuple):
@@ -78,7 +77,7 @@ def first_epoch(study: Gaus) -> int:
 
     Of a shorter run the first.
     """
-    return next((e for e in study.ranked[:-1] if e * study.steps >= _FIRST_EPOCH), 1)
+    return next((e for e in ranked(study.epochs)[:-1] if e * study.steps >= _FIRST_EPOCH), 1)
 
 
 def _d5(study: Gaus, run: Run) -> Iterator[Claim]:
@@ -221,59 +220,29 @@ def _stalls(study: Gaus, run: Run, fresh: Setting, fixed: Setting) -> Claim:
     )
 
 
-class Modulated(NamedTuple):
-    """H* and β* of the networks of a setting, before training and after, and how much lies on their diagonals."""
-
-    networks: np.ndarray
-    diagonal: np.ndarray
-    """[network, layer, matrix, time]"""
-    shown: tuple[tuple[OrderedMatrix, ...], ...]
-    """Of the first network, by layer: H* before and after, β* before and after."""
-
-
 @lru_cache(maxsize=4)
-def modulated(study: Gaus, run: Run, setting: Setting) -> Modulated:
-    """On evaluation samples; students in the order of the teacher nodes that they match at the time."""
-    import torch
-
-    from understudy.measures import correlation
-    from understudy.measures.modulation import diagonal_mass, modulation, reordered
-    from understudy.report.figures import OrderedMatrix
-
+def modulated(study: Gaus, run: Run, setting: Setting) -> Modulated | None:
+    """Of all networks of a setting; of convolutional ones, whose samples have many positions, of the first alone."""
     which = networks(run, setting)
-    which = which[which >= 0]
-    group, inside = which // study.seeds, (which % study.seeds).tolist()
-    source = study.source(setting.kind, setting.data)
-    teacher = run.weights("teacher")[group[0]][inside]
-    x = torch.stack([source.evaluating(int(seed), dtype=teacher.dtype)[:_MODULATED] for seed in teacher.seeds])
-    theirs = teacher.activations(x).hidden
-    layers: list[list[list[tuple[np.ndarray, OrderedMatrix]]]] = [[[], []] for _ in theirs]
-    for time in ("epoch.0", f"epoch.{run.epochs[-1]}"):
-        student = run.weights(time)[group[0]][inside]
-        ours, found = student.activations(x).hidden, modulation(teacher, student, x, ("h_star", "beta_star"))
-        for layer, at in enumerate(found):
-            rho = correlation(theirs[layer], ours[layer])
-            for i, matrix in enumerate((at.h_star, at.beta_star)):
-                assert matrix is not None
-                ordered = reordered(matrix, rho)
-                mass = diagonal_mass(matrix, ordered.order).double().numpy()
-                image = OrderedMatrix(ordered.matrix[0].numpy(), ordered.order[0].numpy(), float(mass[0]))
-                layers[layer][i].append((mass, image))
-    diagonal = np.array([[[mass for mass, _ in times] for times in of] for of in layers])
-    shown = tuple(tuple(image for times in of for _, image in times) for of in layers)
-    return Modulated(which, np.moveaxis(diagonal, -1, 0), shown)
+    which = which[which >= 0][: 1 if setting.kind == "cnn" else None]
+    return matrices.modulated(run, which, lambda: study.source(setting.kind, setting.data))
 
 
 def _d8(study: Gaus, run: Run) -> Iterator[Claim]:
     setting = Setting("fc", "none")
     if not _there(run, setting):
         return
-    diagonal = modulated(study, run, setting).diagonal
+    others = [Setting("fc", "after"), Setting("fc-small", "none"), Setting("fc-small", "after")]
+    every = {s.words: modulated(study, run, s) for s in (setting, *others) if _there(run, s)}
+    beside = {words: found.diagonal for words, found in every.items() if found is not None}
+    if setting.words not in beside:
+        # What was decided while the weights were there.
+        yield from (claim for claim in run.claims if claim.id == "D8")
+        return
+    diagonal = beside.pop(setting.words)
     growth = diagonal[..., 1] - diagonal[..., 0]
     before, after = (np.median(diagonal[..., i], axis=0) for i in (0, 1))
     ranges = "; ".join(f"{name} from {_row(before[:, i])} to {_row(after[:, i])}" for i, name in enumerate(MATRICES))
-    others = [Setting("fc", "after"), Setting("fc-small", "none"), Setting("fc-small", "after")]
-    beside = {other.words: modulated(study, run, other).diagonal for other in others if _there(run, other)}
     yield Claim(
         "D8",
         "students reordered by match: the share of the squared entries of H* and of β* on the diagonal grows from "

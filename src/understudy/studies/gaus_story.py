@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from understudy.report import style
-from understudy.report.figures import LayerCurves, MatrixImages
+from understudy.report.figures import LayerCurves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
+from understudy.studies.deep_story import every_student
 from understudy.studies.gaus_claims import (
-    MATRICES,
     NAMES,
+    NORMS,
     Setting,
     by_layer,
     first_epoch,
@@ -23,9 +24,10 @@ from understudy.studies.gaus_claims import (
     networks,
     speed,
 )
+from understudy.studies.matrices import matrix_images
+from understudy.studies.study import ranked
 
 if TYPE_CHECKING:
-    from understudy.report import figures
     from understudy.studies.gaus import Gaus
 
 _SHORT, _BRIEF = {"none": "", "after": ", BatchNorm"}, {"none": "", "after": ", BN"}
@@ -52,10 +54,11 @@ def story(study: Gaus, run: Run) -> Story:
     settings = [setting for setting in every if (networks(run, setting) >= 0).any()]
     if not settings:
         return Story(_all_diverged(study, run), (Number(f"{run.networks.num_rows:,}", "networks, all diverged"),), ())
-    shown = [s for s in settings if s.data == study.data[0]]
-    figures = [_correlation(study, run, shown), _ranks(study, run, shown)]
+    first = next(data for data in study.data if any(s.data == data for s in settings))
+    shown = [s for s in settings if s.data == first]
+    figures = [_correlation(study, run, shown), *_students(study, run, shown), _ranks(study, run, shown)]
     figures += [f for f in (_sizes(study, run, shown), *_samples(study, run, settings)) if f]
-    figures += [f for f in (_matrices(study, run, shown),) if f] + [_losses(study, run, settings)]
+    figures += [*_matrices(study, run, shown), _losses(study, run, settings)]
     return Story(_headline(study, run, shown), _numbers(study, run, shown), tuple(figures))
 
 
@@ -130,15 +133,15 @@ def _sized(study: Gaus, kind: str) -> str:
     return f"{NAMES[kind]} {'-'.join(map(str, study.layers(kind)))}"
 
 
-def _data_words(study: Gaus) -> str:
-    return "inputs drawn anew every epoch" if study.data[0] == "infinite" else f"{study.finite:,} training samples"
+def _data_words(study: Gaus, shown: Sequence[Setting]) -> str:
+    return "inputs drawn anew every epoch" if shown[0].data == "infinite" else f"{study.finite:,} training samples"
 
 
 def _correlation(study: Gaus, run: Run, shown: Sequence[Setting]) -> Figure:
     return Figure(
         "layer-correlation",
         "How well each layer is learned",
-        f"How well each layer's teacher nodes are matched, each by its best student ({_data_words(study)}).",
+        f"How well each layer's teacher nodes are matched, each by its best student ({_data_words(study, shown)}).",
         "S2 figs 8, 24",
         _by_layer(study, run, shown, name="mean best correlation", limits=(0.0, 1.02)),
     )
@@ -156,8 +159,8 @@ def _ranks(study: Gaus, run: Run, shown: Sequence[Setting]) -> Figure:
             run,
             shown,
             metric="mean_rank",
-            epochs=np.array(study.ranked),
-            name="mean rank of the final winners",
+            epochs=np.array(ranked(study.epochs)),
+            name="mean rank of winners",
             limits=(0.0, 0.55),
             bound=0.5,
             bound_words="chance",
@@ -224,25 +227,39 @@ def _samples(study: Gaus, run: Run, settings: Sequence[Setting]) -> list[Figure]
     return figures
 
 
-def _matrices(study: Gaus, run: Run, shown: Sequence[Setting]) -> Figure | None:
-    """Of the first network of the largest kind that has them."""
-    dense = sorted((s for s in shown if s.kind != "cnn"), key=lambda s: (s.kind != "fc", s.norm != "none"))
-    if not dense:
-        return None
-    found = modulated(study, run, dense[0])
-    kind: figures.MatrixImages = MatrixImages(
-        tuple(f"{matrix} {time}" for matrix in MATRICES for time in ("before", "after")),
-        found.shown,
-        network=int(found.networks[0]),
-    )
-    return Figure(
-        "modulation",
-        "What is learned becomes a diagonal",
-        f"H* and β* of network {found.networks[0]} ({dense[0].words}), before training and after: a student that "
-        "matches a teacher node is also moved by it from above, the more so where both are active (H*).",
-        "S2 fig 11",
-        kind,
-    )
+def _students(study: Gaus, run: Run, shown: Sequence[Setting]) -> list[Figure]:
+    """The L, a figure a kind of network, a row of panels a BatchNorm."""
+    figures = []
+    for kind in dict.fromkeys(s.kind for s in shown):
+        these = [s for s in shown if s.kind == kind]
+        figures.append(
+            every_student(
+                run,
+                tuple(NORMS[s.norm] for s in these),
+                np.stack([networks(run, s) for s in these]),
+                study.layers(kind),
+                [study.multiple] * len(these),
+                np.stack([by_layer(study, run, s) for s in these]),
+                f": {_sized(study, kind)}",
+                f"layer-specialization-{kind}",
+            )
+        )
+    return figures
+
+
+def _matrices(study: Gaus, run: Run, shown: Sequence[Setting]) -> list[Figure]:
+    """Of the first network of the largest fully connected kind, and of the convolutional one."""
+    first = sorted(shown, key=lambda s: (s.kind != "fc", s.norm != "none"))
+    each = {
+        "modulation": [s for s in first if s.kind != "cnn"],
+        "modulation-cnn": [s for s in first if s.kind == "cnn"],
+    }
+    return [
+        figure
+        for name, settings in each.items()
+        for s in settings[:1]
+        for figure in matrix_images(modulated(study, run, s), s.words, name)
+    ]
 
 
 def _losses(study: Gaus, run: Run, settings: Sequence[Setting]) -> Figure:
@@ -297,12 +314,12 @@ def _numbers(study: Gaus, run: Run, shown: Sequence[Setting]) -> tuple[Number, .
     best = max(shown, key=lambda s: float(np.nanmedian(by_layer(study, run, s)[:, 0, -1])))
     rho = float(np.nanmedian(by_layer(study, run, best)[:, 0, -1]))
     numbers.append(Number(f"{rho:.3f}", f"mean best correlation in the lowest layer at the end, {best.words}"))
-    small, large = (Setting(kind, study.norm[0], study.data[0]) for kind in ("fc-small", "fc"))
+    small, large = (Setting(kind, study.norm[0], shown[0].data) for kind in ("fc-small", "fc"))
     if small in shown and large in shown:
         both = " · ".join(f"{np.nanmedian(speed(study, run, s)):.2f}" for s in (small, large))
         numbers.append(Number(both, "mean best correlation over layers and epochs, small and large teacher"))
     fresh, fixed = (Setting(study.networks[0], study.norm[0], data) for data in ("infinite", "finite"))
-    if len(networks(run, fresh)) and len(networks(run, fixed)):
+    if all((networks(run, s) >= 0).any() for s in (fresh, fixed)):
         both = " · ".join(f"{np.nanmedian(late_gain(study, run, s)):.3f}" for s in (fresh, fixed))
         numbers.append(
             Number(both, f"added by the second half of training, {NAMES[fresh.kind]}, fresh and finite data")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 MOMENTUM = 0.9
 _RISE, _START, _END = 0.3, 1 / 25, 1e-4
 """Of one cycle: the share of the epochs in which the rate rises, and the factors it starts from and ends at."""
-_RANKED = (0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 40, 50, 75, 100)
 _THERE = {"train": 50_000, "evaluation": 10_000}
 """Images that CIFAR-10 has."""
 
@@ -134,11 +133,6 @@ class TaughtOnCifar(OnCifar):
         shared = ("seeds", "dtype", "device", "data", "train", "evaluation", "images", "batch", "optimiser")
         given = {name: getattr(self, name) for name in shared}
         return given | {"epochs": self.teacher_epochs, "lr": self.teacher_lr, "decay": self.teacher_decay}
-
-
-def ranked(epochs: int) -> set[int]:
-    """Epochs at which the rank of the final winners is looked up."""
-    return {epoch for epoch in _RANKED if epoch < epochs} | {epochs}
 
 
 def one_cycle(epochs: int) -> tuple[tuple[int, float], ...]:

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from understudy.store import Claim, Run
     from understudy.training import Group, Optimiser
 
-FORMAT = 2
+FORMAT = 3
 """Goes up whenever the same options would give another result, so that old runs keep their own folders."""
+_RANKED = (0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +38,11 @@ class Experiment:
     """Epochs at which the rank of the final winners is wanted (`mean_rank` among the metrics)."""
     keep: frozenset[int] = frozenset()
     """Epochs whose weights are kept, beside the first and the last."""
+
+
+def ranked(epochs: int) -> tuple[int, ...]:
+    """Epochs at which the rank of the final winners is looked up: closer together where learning is fast."""
+    return (*(epoch for epoch in _RANKED if epoch < epochs), epochs)
 
 
 @dataclass(frozen=True)

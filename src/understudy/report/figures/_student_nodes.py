@@ -1,5 +1,6 @@
 """Student nodes as dots: how loudly each speaks against how well it matches. What the kinds that draw the L share."""
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -69,8 +70,23 @@ def top(panels: Iterable[StudentNodes], times: Sequence[int] | slice = slice(Non
     return max((c.fan_out[times][np.isfinite(c.fan_out[times])].max(initial=0.0) for c in panels), default=0.0)
 
 
+def left(cells: Cells) -> float:
+    """Where the axis of correlations begins: at 0, or below the lowest of students that match nobody at all."""
+    lowest = min(
+        (c.correlation[np.isfinite(c.correlation)].min(initial=0.0) for row in cells for c in row), default=0.0
+    )
+    return math.floor(20 * lowest) / 20
+
+
 def dots(
-    ax: Axes, nodes: StudentNodes, time: int, seeds: Int[np.ndarray, "seed"], *, many: bool, opacity: float
+    ax: Axes,
+    nodes: StudentNodes,
+    time: int,
+    seeds: Int[np.ndarray, "seed"],
+    *,
+    left: float,
+    many: bool,
+    opacity: float,
 ) -> None:
     """The nodes of a panel for paper, a colour a seed."""
     colours = np.array([to_rgb(c) for c in style.categories(len(seeds))]).reshape(-1, 3)
@@ -85,7 +101,7 @@ def dots(
         rasterized=many,
         clip_on=False,
     )
-    ax.set(xlim=(0, 1.0), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "", "0.5", "", "1"])
+    ax.set(xlim=(left, 1.0), xticks=[0, 0.25, 0.5, 0.75, 1], xticklabels=["0", "", "0.5", "", "1"])
 
 
 def film(

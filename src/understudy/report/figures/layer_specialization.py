@@ -20,6 +20,7 @@ _MANY = 2_000
 _COLUMNS = 5
 _ROOM = 1.15
 """The end of an axis against the largest fan-out: the mean correlation is written above the dots."""
+_HEIGHT = "√E β<sub>kk</sub>"
 _HIGHEST = 8.3
 """What a page of paper has for the panels, in inches."""
 
@@ -43,17 +44,10 @@ class LayerSpecialization:
     moments: tuple[int, ...] | None = None
     """Which times the paper's panels show, as indices; left out, a few, closer together where learning is fast."""
 
-    fan_out: bool = False
-    """Whether nodes have the norm of their outgoing weights in place of √E β_kk, as channels of convolutions do."""
-
     def __post_init__(self) -> None:
         shape = (len(self.groups), np.shape(self.rho_mean)[1], len(self.epochs))
         agree(self, {"rho_mean": shape})
         nodes.refuse(self, self.cells, shape[:2], shape[2])
-
-    @property
-    def _height(self) -> str:
-        return "fan-out norm" if self.fan_out else "√E β<sub>kk</sub>"
 
     def _moments(self) -> list[int]:
         if self.moments is not None:
@@ -69,7 +63,7 @@ class LayerSpecialization:
         else:
             grid = [[(group, layer, -1) for layer in range(layers)] for group in range(groups)]
             rows, columns = list(self.groups), self._layers()
-        seeds = nodes.seeds_of(self.cells)
+        seeds, left = nodes.seeds_of(self.cells), nodes.left(self.cells)
         drawn = [self.cells[group][layer].seed.size for row in grid for group, layer, _ in row]
         height = min(1.3 if len(columns) < 4 else 1.1, _HIGHEST / len(rows))
         with style.paper():
@@ -77,9 +71,8 @@ class LayerSpecialization:
             for i, ax in enumerate(axes):
                 row, column = divmod(i, len(columns))
                 group, layer, time = grid[row][column]
-                nodes.dots(
-                    ax, self.cells[group][layer], time, seeds, many=sum(drawn) > _MANY, opacity=_opacity(drawn, 12)
-                )
+                opacity, many = _opacity(drawn, 12), sum(drawn) > _MANY
+                nodes.dots(ax, self.cells[group][layer], time, seeds, left=left, many=many, opacity=opacity)
                 ax.annotate(
                     _rho(self.rho_mean[group, layer, time], r"$\bar{\rho}$"),
                     (0, 1),
@@ -97,8 +90,7 @@ class LayerSpecialization:
                     ax.set_title(columns[column])
                 if column == 0:
                     ax.set_ylabel(rows[row])
-            words = "fan-out norm" if self.fan_out else r"$\sqrt{E\,\beta_{kk}}$"
-            figure.supylabel(words, fontsize=style.NORMAL)
+            figure.supylabel(r"$\sqrt{E\,\beta_{kk}}$", fontsize=style.NORMAL)
             figure.supxlabel("max correlation among teachers", fontsize=style.NORMAL)
             when = "" if groups == 1 else f"epoch {self.epochs[-1]:g}, "
             between = "; " if len(columns) > 1 else "\n"
@@ -118,10 +110,10 @@ class LayerSpecialization:
         layout = pages.layout(
             names,
             layers,
-            x={"range": [0, 1.02], "dtick": 0.25, "tickformat": "~g"},
+            x={"range": [nodes.left(self.cells), 1.02], "dtick": 0.25, "tickformat": "~g"},
             y={"nticks": 5},
             x_title="max correlation among teachers",
-            y_title=self._height,
+            y_title=_HEIGHT,
             note=f"{_n(nodes.seeds_of(self.cells))}{self._left_out(most)}",
             x_left=True,
             row_height=230,
@@ -133,7 +125,7 @@ class LayerSpecialization:
         for upper in range(len(flat) - layers):
             layout["xaxis" + pages.axes_of(upper)[0][1:]]["showticklabels"] = False
         nodes.level(layout, (range(layer, len(flat), layers) for layer in range(layers)), self.cells, _ROOM)
-        words = [f"{self._height} %{{y:.3g}}<extra>{name}</extra>" for name in names]
+        words = [f"{_HEIGHT} %{{y:.3g}}<extra>{name}</extra>" for name in names]
         opacity = _opacity([len(some) for some in kept], 20)
         page = nodes.film(self.cells, kept, times, self.epochs, words, layout, opacity)
         self._write_means(page, panels, times)
@@ -148,7 +140,7 @@ class LayerSpecialization:
                 {
                     "type": "scatter",
                     "mode": "text",
-                    "x": [0.02],
+                    "x": [nodes.left(self.cells) + 0.02],
                     "y": [page["layout"]["yaxis" + yaxis[1:]]["range"][1]],
                     "textposition": "bottom right",
                     "textfont": {"size": 12, "color": "black"},

@@ -47,13 +47,13 @@ class Specialization:
 
     def paper(self) -> Figure:
         rows, columns = self.losses.shape
-        seeds = nodes.seeds_of(self.cells)
+        seeds, left = nodes.seeds_of(self.cells), nodes.left(self.cells)
         many = sum(c.seed.size for row in self.cells for c in row) > 2_000
         with style.paper():
             figure, axes = style.panels(rows, columns, height=1.3, sharey="row")
             for i, ax in enumerate(axes):
                 row, column = divmod(i, columns)
-                nodes.dots(ax, self.cells[row][column], -1, seeds, many=many, opacity=0.7)
+                nodes.dots(ax, self.cells[row][column], -1, seeds, left=left, many=many, opacity=0.7)
                 ax.set_title(f"{self.multiples[column]:g}×, loss = {style.number(self.losses[row, column])}")
                 if column == 0:
                     ax.set_ylabel(f"p = {style.signed(self.polarities[row])}")
@@ -76,7 +76,7 @@ class Specialization:
         layout = pages.layout(
             [f"p = {style.signed(p)}, {m:g}×, {final} {style.number(loss)}" for p, m, loss in panels],
             columns,
-            x={"range": [0, 1.02], "dtick": 0.25},
+            x={"range": [nodes.left(self.cells), 1.02], "dtick": 0.25},
             y={"rangemode": "tozero"},
             x_title="max correlation among teachers",
             y_title="fan-out norm ‖v‖",
