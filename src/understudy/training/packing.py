@@ -114,8 +114,8 @@ class State:
     def __len__(self) -> int:
         return len(self.blocks[0])
 
-    def pick(self, which: Int[Tensor, "some"] | slice) -> State:
-        """Some of the networks: of a slice themselves, else a copy."""
+    def pick(self, which: Int[Tensor, "some"]) -> State:
+        """A copy of some of the networks."""
         blocks, running, *slots = (tuple(b[which] for b in part) for part in (self.blocks, self.running, *self.slots))
         return State(blocks, tuple(slots), running)
 

@@ -47,32 +47,40 @@ class _Work:
         self.losses = like.new_empty(chunk, nets)
         self.rate = problem.rate.to(like.dtype).view(nets, 1)
         # Not copies: a step changes what the next one starts from.
-        self.parts = [(part, state.pick(part)) for part in _parts(shape, nets, batch)]
-        self.leaves = [tuple(block.detach().requires_grad_() for block in some.blocks) for _, some in self.parts]
+        self.parts = [
+            (
+                part,
+                tuple(block[part].detach().requires_grad_() for block in state.blocks),
+                tuple(block[part] for block in state.running),
+            )
+            for part in _parts(shape, nets, batch)
+        ]
 
     def take(self, problem: Problem, state: State, first: int | Tensor, indices: Int[Tensor, "net step batch"]) -> None:
         for slot, rows in enumerate(indices.transpose(0, 1).split(1)):
             gathered(problem.inputs, problem.set_of, rows, self.inputs)
             gathered(problem.targets, problem.teacher_of, rows, self.targets)
-            for (part, some), leaves in zip(self.parts, self.leaves, strict=True):
-                self.losses[slot, part] = self._step(problem, part, some, leaves, first + slot)
+            found = [self._gradients(problem, *some, self.losses[slot]) for some in self.parts]
+            # Of all networks at once: there are many parameters, and most are small.
+            for i, (block, *parts) in enumerate(zip(state.blocks, *found, strict=True)):
+                slots = tuple(kept[i] for kept in state.slots)
+                problem.optimiser.update(block, torch.cat(parts), slots, self.rate, first + slot)
 
-    def _step(
-        self, problem: Problem, part: slice, state: State, leaves: tuple[Tensor, ...], number: int | Tensor
-    ) -> Float[Tensor, "net"]:
+    def _gradients(
+        self, problem: Problem, part: slice, leaves: tuple[Tensor, ...], running: tuple[Tensor, ...], losses: Tensor
+    ) -> tuple[Tensor, ...]:
         inputs, targets = self.inputs[0, part], self.targets[0, part]
         with torch.enable_grad():
-            students = problem.packing.population(leaves, problem.seeds[part], state.running)
+            students = problem.packing.population(leaves, problem.seeds[part], running)
             activations, statistics = training_pass(students, inputs)
             # The sum over networks: each gets the gradient of its own mean.
             loss = problem.objective.losses(activations.output, targets).mean(1).sum()
             gradients = torch.autograd.grad(loss, leaves)
-        for i, (block, gradient) in enumerate(zip(state.blocks, gradients, strict=True)):
-            problem.optimiser.update(block, gradient, tuple(kept[i] for kept in state.slots), self.rate[part], number)
-        for running, found in zip(students.norms, statistics, strict=True):
-            running.mean.lerp_(found.mean, MOMENTUM)
-            running.variance.lerp_(found.variance, MOMENTUM)
-        return problem.objective.reported(activations.output.detach(), targets).mean(1)
+        for norm, found in zip(students.norms, statistics, strict=True):
+            norm.mean.lerp_(found.mean, MOMENTUM)
+            norm.variance.lerp_(found.variance, MOMENTUM)
+        losses[part] = problem.objective.reported(activations.output.detach(), targets).mean(1)
+        return gradients
 
     def reported(self, problem: Problem, steps: int) -> Float[Tensor, "step net"]:
         return self.losses[:steps]
