@@ -335,10 +335,10 @@ def _convolved(population: Population, i: int, h: Tensor) -> Float[Tensor, "net 
     size, look = shape.seen[i], shape.looks[i]
     if i == 0:
         images = h.unflatten(-1, (weight.shape[2], *size))
-        # Pictures come channel by channel; what follows would have to be turned around again and again.
-        images = (
-            images if shared else images.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
-        )
+        images = images if shared else images.transpose(0, 1).flatten(1, 2)
+        if shared or nets == 1:
+            # Pictures come channel by channel; what follows would have to be turned around again and again.
+            images = images.contiguous(memory_format=torch.channels_last)
     else:
         images = h.unflatten(1, (-1, *size)).permute(1, 0, 4, 2, 3).flatten(1, 2)
     filters, shifts = weight.flatten(0, 1), None if bias is None else bias.flatten()
