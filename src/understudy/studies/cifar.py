@@ -44,7 +44,7 @@ class Cifar(TaughtOnCifar):
     gradient."""
     multiple: tuple[float, ...] = (1.0, 2.0, 5.0)
     """Over-realizations: how many times as many channels as the pruned teacher's each layer of a student has."""
-    lr: float = 0.003
+    lr: float = 0.0003
     """Learning rate of students at its highest (SGD's is of the squared error averaged over batch and outputs): it
     rises for three tenths of the epochs, then falls to nothing."""
 
@@ -60,6 +60,7 @@ class Cifar(TaughtOnCifar):
             teacher_epochs=10,
             tune_epochs=4,
             epochs=8,
+            lr=0.003,
         )
 
     def check(self) -> None:
