@@ -67,6 +67,16 @@ def test_a_line_that_stops_early_is_named_where_it_stopped():
     assert [t.get_text() for t in figure.axes[0].texts] == ["layer 1", "layer 2", "layer 3"]
 
 
+def test_lines_that_all_end_low_are_named_above_the_numbers_of_the_axis():
+    kind = layer_curves()
+    end = np.linspace(1, 0, len(kind.x)) * np.ones_like(kind.values)
+    figure = dataclasses.replace(kind, values=end, low=end, high=end, network_values=None, network=None).paper()
+    for ax in figure.axes[:2]:
+        heights = sorted(text.xy[1] for text in ax.texts if text.get_text() in LAYERS)
+        assert len(heights) == len(LAYERS) and heights[0] >= 0.04 - 1e-9
+        assert np.diff(heights) == pytest.approx(0.085)
+
+
 def test_the_bound_lies_across_every_panel():
     page = layer_curves(panels=3).page()
     assert [(s["xref"], s["yref"], s["y0"], s["y1"]) for s in page["layout"]["shapes"]] == [

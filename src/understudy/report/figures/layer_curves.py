@@ -16,6 +16,8 @@ from understudy.report.figures.sample_curves import _readable
 
 _LABELLED = 3
 """Panels in a row that leave room for a label at the end of each line."""
+_LOWEST = 0.04
+"""Of labels, as a share of an axis."""
 _MOST_COLUMNS = 5
 _MOST_BYTES = 750_000
 _FEW_DECADES = 2
@@ -129,7 +131,9 @@ class LayerCurves:
             if len(there):
                 at = ax.transData.transform((self.x[there[-1]], line[there[-1]]))
                 ends[i] = float(ax.transAxes.inverted().transform(at)[1])
-        for i, y in zip(ends, style.spread(np.array(list(ends.values())), 0.085), strict=True):
+        places = style.spread(np.array(list(ends.values())), 0.085)
+        # None so low that it would run into the numbers under the axis.
+        for i, y in zip(ends, places + max(0.0, _LOWEST - places.min(initial=_LOWEST)), strict=True):
             ax.annotate(
                 self.labels[i],
                 (1, y),
