@@ -17,11 +17,12 @@ import understudy as us
 from commands import Said, flat, understudy
 from understudy._errors import UserError
 from understudy.measures.modulation import modulation
-from understudy.store.weights import write_weights
+from understudy.store import Run
 from understudy.studies import Cifar, CifarLuck, CifarTeacher
 from understudy.studies.cifar_teacher import ended
 from understudy.studies.on_cifar import kept_sizes, one_cycle
 from understudy.studies.perform import perform, plan
+from understudy.studies.study import FORMAT
 
 SMALL = {"seeds": 2, "train": 200, "evaluation": 100, "images": "plain", "batch": 20, "device": "cpu"}
 TEACHER = CifarTeacher(**SMALL, layers=(4, 4), epochs=4, lr=0.002, tune_epochs=1, tune_lr=0.001)
@@ -132,6 +133,33 @@ def test_students_start_from_the_teacher_that_the_command_makes():
     assert Cifar(keep=(1.0,)).needs() == (CifarTeacher(),)
 
 
+def test_teachers_learn_with_the_weight_decay_they_are_given(cifar, out, students):
+    assert [need.decay for need in (*Cifar().needs(), *CifarLuck().needs())] == [0.2, 0, 0]
+    assert Cifar(teacher_decay=0.3).needs()[0].decay == CifarLuck(teacher_decay=0.3).needs()[1].decay == 0.3
+    whole = dataclasses.replace(at(TEACHER, cifar), decay=0.4)
+    assert whole.after().optimiser.decay == 0.4
+    run = perform(at(TEACHER, cifar), out, Said())
+    assert dataclasses.replace(whole, keep=(0.5,)).after(run).optimiser.decay == 0.4
+
+
+def test_runs_from_before_there_was_weight_decay_had_none():
+    for study, option in ((Cifar(), "teacher_decay"), (CifarTeacher(), "decay")):
+        config = study.config()
+        assert type(study).from_config(config) == study
+        options = {name: value for name, value in config["options"].items() if name != option}
+        old = type(study).from_config(config | {"format": 2, "options": options})
+        assert old == dataclasses.replace(study, **{option: 0.0})
+
+
+def test_runs_that_measured_something_else_of_channels_are_told_without_it(students, tmp_path):
+    run = Run(shutil.copytree(students[0].folder, tmp_path / "older"))
+    names = [figure.name for figure in STUDENTS.story(run).figures]
+    config = run.folder / "config.toml"
+    config.write_text(config.read_text().replace(f"format = {FORMAT}", "format = 2"))
+    older = [figure.name for figure in STUDENTS.story(Run(run.folder)).figures]
+    assert older == [name for name in names if name != "layer-specialization"] != names
+
+
 def test_how_a_pruned_network_learns_on_does_not_change_the_one_it_comes_from():
     one, other = (CifarTeacher(keep=(0.5,), tune_epochs=n, tune_lr=n / 100).needs() for n in (3, 7))
     assert one == other == (CifarTeacher(),)
@@ -222,6 +250,7 @@ def test_students_are_so_many_times_as_wide_and_see_outputs_alone(students, cifa
     experiment = at(STUDENTS, cifar).after(run_of_the_teacher)
     assert all(not group.labelled and group.objective == us.SquaredError() for group in experiment.groups)
     assert isinstance(experiment.optimiser, us.Adam) and experiment.steps == 10
+    assert experiment.optimiser.decay == 0
     by_sgd = at(dataclasses.replace(STUDENTS, optimiser="sgd"), cifar)
     assert by_sgd.after(run_of_the_teacher).optimiser.momentum == 0.9
     assert by_sgd.needs()[0].optimiser == by_sgd.needs()[0].needs()[0].optimiser == "sgd"
@@ -264,13 +293,10 @@ def test_matrices_are_of_the_widest_students_on_images_at_all_positions(students
             np.testing.assert_allclose(image.values, matrix[0].numpy()[image.student], rtol=1e-4, atol=1e-7)
 
 
-def test_a_report_needs_neither_weights_nor_images(students, luck, cifar, tmp_path):
+def test_a_report_needs_no_images(students, luck, cifar, tmp_path):
     for study, run in ((STUDENTS, students[0]), (LUCK, luck)):
         names = {name for name in figures_of(at(study, cifar), run) if not name.startswith("modulation")}
         assert set(figures_of(at(study, tmp_path / "nowhere"), run)) == names
-        moved = shutil.copytree(run.folder, tmp_path / study.name)
-        write_weights(moved / "weights.safetensors", {})
-        assert set(figures_of(at(study, cifar), us.store.Run(moved))) == names
 
 
 def test_older_runs_without_ranks_are_told_without_them(students, cifar):

@@ -339,6 +339,14 @@ def test_words_of_refused_options_of_align(refused, files, words, said):
     assert refused("align", "good.pt", "good.pt", *words.split()) == f"understudy: {said}\n"
 
 
+def test_pictures_with_their_channels_last_are_refused(refused, tmp_path):
+    layers = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 3 * 3, 2))
+    torch.save(layers.state_dict(), tmp_path / "conv.pt")
+    np.save(tmp_path / "pictures.npy", np.ones((4, 5, 5, 3)))
+    said = refused("align", "conv.pt", "conv.pt", "--data", "pictures.npy")
+    assert said.startswith("understudy: pictures.npy: the array has shape (4, 5, 5, 3), but [samples, 3, 5, 5]")
+
+
 def test_inputs_that_are_no_file_are_refused(refused, files):
     assert refused("align", "good.pt", "good.pt", "--data", "none.npy").startswith("understudy: none.npy: there is no ")
 

@@ -14,8 +14,7 @@ from understudy import students
 from understudy._errors import UserError
 from understudy.measures.modulation import modulation
 from understudy.nets import Layer, Shape
-from understudy.store import Claim, Run
-from understudy.store.weights import write_weights
+from understudy.store import Run
 from understudy.studies import Gaus, gaus_claims
 from understudy.studies.gaus_claims import (
     Modulated,
@@ -542,21 +541,6 @@ def test_a_run_of_convolutions_alone_has_theirs_and_with_fewer_students_none(tra
     assert story.headline.startswith("With finite data")
     fewer = replace(study, cnn_layers=(4, 2), multiple=0.5)
     assert [figure.name for figure in fewer.story(train(fewer)).figures] == [n for n in names if n != "modulation-cnn"]
-
-
-def test_a_run_that_kept_no_weights_is_told_without_them_and_keeps_what_was_decided(tiny_run, tmp_path, monkeypatch):
-    folder = shutil.copytree(tiny_run.folder, tmp_path / "moved")
-    write_weights(folder / "weights.safetensors", {})
-    names = [figure.name for figure in TINY.story(Run(folder)).figures]
-    assert "layer-specialization-cnn" in names and not any(name.startswith("modulation") for name in names)
-    monkeypatch.setattr(gaus_claims, "modulated", modulated)
-    run = FakeRun(whole(), weights={})
-    run.weights = Run(folder).weights
-    before = Claim("D8", "grows", "grows", "by 0.1", 3, True, "grows")
-    run.claims = [before, Claim("D5", "another", "", "", 3, True, "other")]
-    found = claims(Gaus(seeds=3), run)
-    assert [claim for claim in found if claim.id == "D8"] == [before]
-    assert "other" not in {claim.part for claim in found}
 
 
 def test_a_run_in_which_all_diverged_says_so(train):

@@ -13,7 +13,6 @@ from understudy import data, students, teachers
 from understudy._errors import UserError
 from understudy.measures import Correlation
 from understudy.measures.modulation import modulation
-from understudy.store.weights import read_weights, write_weights
 from understudy.studies.matrices import MATRICES, _picked, matrix_images, modulated
 
 DENSE, IMAGE = data.Gaussian(5, evaluation=300), data.Gaussian(36, evaluation=20)
@@ -111,19 +110,6 @@ class SimpleGroup:
 def test_fewer_students_than_teacher_nodes_have_no_order(multiple):
     found = modulated(run_of(groups([1], multiple, sizes=(4, 6))), [0], lambda: DENSE)
     assert (found is None) == (multiple < 1)
-
-
-@pytest.mark.parametrize("empty", ["no tensors", "no bytes", "no end"])
-def test_weights_that_are_not_there_leave_nothing_to_draw(empty, tmp_path):
-    path, (teacher, start, end) = tmp_path / "weights.safetensors", groups([1])
-    write_weights(path, {} if empty == "no tensors" else {"teacher": [teacher], "epoch.0": [start]})
-    if empty == "no bytes":
-        path.write_bytes(b"")
-    run = SimpleNamespace(epochs=np.arange(4), weights=lambda who: read_weights(path, who))
-    assert modulated(run, [0], lambda: DENSE) is None
-    assert matrix_images(None, "10×") == ()
-    write_weights(path, {"teacher": [teacher], "epoch.0": [start], "epoch.3": [end]})
-    assert modulated(run, [0], lambda: DENSE) is not None
 
 
 def test_data_that_are_not_there_leave_nothing_to_draw():

@@ -10,9 +10,16 @@ from understudy.report import style
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.cifar_luck_claims import KINDS, NORMS, Cells
-from understudy.studies.deep_story import every_student, ranks_of_winners, some_diverged
+from understudy.studies.deep_story import (
+    every_student,
+    followed,
+    layer_names,
+    losses,
+    ranks_of_winners,
+    some_diverged,
+)
 from understudy.studies.matrices import matrix_images, modulated
-from understudy.studies.on_cifar_story import all_diverged, curves, layer_names, losses, percent
+from understudy.studies.on_cifar_story import all_diverged, percent
 
 if TYPE_CHECKING:
     from understudy.studies.cifar_luck import CifarLuck
@@ -23,7 +30,7 @@ def _alive(cells: Cells, kind: str) -> list[int]:
     return [i for i, (k, _) in enumerate(cells.settings) if k == kind and (cells.network[i] >= 0).any()]
 
 
-def _students(study: CifarLuck, run: Run, cells: Cells, kind: str) -> Figure:
+def _students(study: CifarLuck, run: Run, cells: Cells, kind: str) -> tuple[Figure, ...]:
     which, layers = _alive(cells, kind), study.layers(kind)
     return every_student(
         run,
@@ -34,6 +41,7 @@ def _students(study: CifarLuck, run: Run, cells: Cells, kind: str) -> Figure:
         cells.rho[which][:, :, : len(layers)],
         f", {KINDS[kind]}",
         f"layer-specialization-{kind}",
+        kind == "cnn",
     )
 
 
@@ -50,26 +58,26 @@ def story(study: CifarLuck, run: Run) -> Story:
     if (cells.network < 0).all():
         return all_diverged(run, "--lr", study.lr)
     kinds = [kind for kind in study.networks if _alive(cells, kind)]
-    layers, columns = layer_names(study.depth), len(study.norm)
+    columns = len(study.norm)
     figures = (
         Figure(
             "layer-curves",
             "How well every layer is matched",
             "How well a layer's teacher nodes are matched, each by its best student, over training.",
             "S2 fig 9",
-            curves(
+            followed(
+                study,
+                run,
                 cells.titles,
+                layer_names(study.depth),
                 cells.network,
-                run.epochs,
                 cells.rho,
-                study.seeds,
-                labels=layers,
                 name="mean best correlation",
                 limits=(0.0, 1.02),
                 columns=columns,
             ),
         ),
-        *(_students(study, run, cells, kind) for kind in kinds),
+        *(figure for kind in kinds for figure in _students(study, run, cells, kind)),
         *ranks_of_winners(study, run, cells.titles, cells.network, study.depth, columns=columns),
         *(figure for kind in kinds for figure in _matrices(study, run, cells, kind)),
         Figure(
@@ -78,13 +86,13 @@ def story(study: CifarLuck, run: Run) -> Story:
             "Share of evaluation images whose label is the largest output. Students never see a label: they learn the "
             "outputs of their teacher (grey).",
             "S2 sec 5.2",
-            curves(
+            followed(
+                study,
+                run,
                 cells.titles,
+                ("student", "teacher"),
                 cells.network,
-                run.epochs,
                 np.stack([cells.accuracy, cells.teacher], axis=2),
-                study.seeds,
-                labels=("student", "teacher"),
                 name="evaluation accuracy",
                 colours=(style.BLUE, style.CONTEXT),
                 columns=columns,
@@ -96,7 +104,7 @@ def story(study: CifarLuck, run: Run) -> Story:
             "Squared error against the teacher, averaged over outputs: on the evaluation images after each epoch, and "
             "over its steps on training images.",
             "S2 fig 19",
-            losses(run, cells.titles, cells.network, study.seeds, "MSE loss"),
+            losses(study, run, cells.titles, cells.network, "MSE loss"),
         ),
     )
     return Story(_headline(study, run, cells), _numbers(run, cells), figures)

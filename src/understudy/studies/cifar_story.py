@@ -12,9 +12,17 @@ from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.cifar_claims import multiples
 from understudy.studies.deep_claims import at
-from understudy.studies.deep_story import every_student, over_seeds, ranks_of_winners, some_diverged
+from understudy.studies.deep_story import (
+    every_student,
+    followed,
+    layer_names,
+    losses,
+    over_seeds,
+    ranks_of_winners,
+    some_diverged,
+)
 from understudy.studies.matrices import matrix_images, modulated
-from understudy.studies.on_cifar_story import all_diverged, curves, layer_names, layers_of, losses, percent
+from understudy.studies.on_cifar_story import all_diverged, layers_of, percent
 
 if TYPE_CHECKING:
     from understudy.studies.cifar import Cifar
@@ -37,13 +45,13 @@ def story(study: Cifar, run: Run) -> Story:
             "How well the teacher's channels are matched, each by its best student, over training; over each panel the "
             f"students' evaluation accuracy as it ended (mean over seeds, teacher {percent(taught)}).",
             "S0 fig 10",
-            curves(
+            followed(
+                study,
+                run,
                 tuple(f"{name}: {percent(a)}" for name, a in zip(names, end, strict=True)),
+                layer_names(rho.shape[2]),
                 network,
-                run.epochs,
                 rho,
-                study.seeds,
-                labels=layer_names(rho.shape[2]),
                 name="mean best correlation",
                 limits=(0.0, 1.02),
             ),
@@ -55,7 +63,7 @@ def story(study: Cifar, run: Run) -> Story:
             "S0 fig 10",
             _widths(study, run, axis, rho, layer_names(rho.shape[2]), name="mean best correlation", limits=(0.0, 1.02)),
         ),
-        every_student(run, names, network, study.kept, axis, rho),
+        *every_student(run, names, network, study.kept, axis, rho, channels=True),
         *ranks_of_winners(study, run, names, network, rho.shape[2]),
         *matrix_images(modulated(run, network[-1][network[-1] >= 0][:1], study.source), names[-1]),
         Figure(
@@ -81,7 +89,7 @@ def story(study: Cifar, run: Run) -> Story:
             "Squared error against the teacher, averaged over outputs: on the evaluation images after each epoch, and "
             "over its steps on training images.",
             "",
-            losses(run, names, network, study.seeds, "MSE loss"),
+            losses(study, run, names, network, "MSE loss"),
         ),
     )
     return Story(_headline(study, run, axis, end, taught, rho), _numbers(run, axis, end, taught, rho), figures)

@@ -9,17 +9,9 @@ import numpy as np
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.deep_claims import at, laid_out
-from understudy.studies.deep_story import some_diverged
+from understudy.studies.deep_story import followed, layer_names, losses, some_diverged
 from understudy.studies.on_cifar import kept_sizes
-from understudy.studies.on_cifar_story import (
-    all_diverged,
-    curves,
-    layer_names,
-    losses,
-    percent,
-    shift_histograms,
-    shifts,
-)
+from understudy.studies.on_cifar_story import all_diverged, percent, shift_histograms, shifts
 
 if TYPE_CHECKING:
     from understudy.studies.cifar_teacher import CifarTeacher
@@ -37,13 +29,13 @@ def story(study: CifarTeacher, run: Run) -> Story:
             "How well the labels are learned",
             "Share of the evaluation images whose label is the largest output, over training.",
             "",
-            curves(
+            followed(
+                study,
+                run,
                 (_sizes(study),),
+                ("accuracy",),
                 network,
-                run.epochs,
                 accuracy[:, :, None],
-                study.seeds,
-                labels=("accuracy",),
                 name="evaluation accuracy",
             ),
         ),
@@ -53,7 +45,7 @@ def story(study: CifarTeacher, run: Run) -> Story:
             "Cross-entropy with the labels: on the evaluation images after each epoch, and over its steps on those "
             "it learned from.",
             "",
-            losses(run, (_sizes(study),), network, study.seeds, "cross-entropy"),
+            losses(study, run, (_sizes(study),), network, "cross-entropy"),
         ),
     ]
     (ended,) = run.weights(f"epoch.{run.epochs[-1]}")

@@ -35,7 +35,9 @@ def story(study: DeepSamples, run: Run) -> Story:
             "How well each layer's teacher nodes are matched by their best students as training ended, against the "
             "number of samples.",
             "S0 fig 6",
-            _against_samples(study, cells, cells.rho[..., -1], layer_names(study), "mean best correlation"),
+            _against_samples(
+                study, cells, cells.rho[..., -1], layer_names(len(study.teacher_layers)), "mean best correlation"
+            ),
         ),
         Figure(
             "loss-samples",
@@ -93,7 +95,7 @@ def _over_training(study: DeepSamples, run: Run, cells: Cells) -> LayerCurves:
         study,
         run,
         titles,
-        layer_names(study),
+        layer_names(len(study.teacher_layers)),
         network,
         rho,
         name="mean best correlation",

@@ -40,7 +40,7 @@ def story(study: Deep, run: Run) -> Story:
     figures = (
         _curves(study, run, axis, network, rho, first),
         _epochs(study, network[shown][network[shown] >= 0], first, f"{axis[shown]:g}×"),
-        every_student(run, _titles(axis), network, study.teacher_layers, axis, rho),
+        *every_student(run, _titles(axis), network, study.teacher_layers, axis, rho),
         *ranks_of_winners(study, run, _titles(axis), network, len(study.teacher_layers)),
         *_matrices(study, run, axis[shown], network[shown]),
         _distance(study, run, axis, network, rho),
@@ -60,8 +60,8 @@ def some_diverged(run: Run) -> str:
     return f" {lost:,} of {total:,} networks diverged." if lost else ""
 
 
-def layer_names(study: DeepTeachers) -> tuple[str, ...]:
-    return tuple(f"layer {i + 1}" for i in range(len(study.teacher_layers)))
+def layer_names(count: int) -> tuple[str, ...]:
+    return tuple(f"layer {i + 1}" for i in range(count))
 
 
 def over_seeds(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -116,7 +116,7 @@ def _curves(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: n
             study,
             run,
             _titles(axis),
-            layer_names(study),
+            layer_names(len(study.teacher_layers)),
             network,
             rho,
             name="mean best correlation",
@@ -137,7 +137,7 @@ def _epochs(study: Deep, networks: np.ndarray, first: np.ndarray, multiple: str)
         + (f"; never: {missing}." if missing else "."),
         "S1 fig 4, over seeds",
         Dots(
-            layer_names(study),
+            layer_names(len(study.teacher_layers)),
             np.where(np.isinf(first), np.nan, first).T,
             np.broadcast_to(networks, first.T.shape),
             f"epoch above {THRESHOLD}",
@@ -156,17 +156,25 @@ def every_student(
     rho: np.ndarray,
     of: str = "",
     name: str = "layer-specialization",
-) -> Figure:
+    channels: bool = False,
+) -> tuple[Figure, ...]:
     """The L of networks [group, seed], each group so many times as wide as its teachers' layers, with mean best
-    correlations [group, seed, layer, epoch]."""
+    correlations [group, seed, layer, epoch].
+
+    None of channels in runs of earlier formats, which measured something else of them.
+    """
+    if channels and run.config.get("format", 3) < 3:
+        return ()
     widths = [[round(k * nodes) for nodes in layers] for k in multiples]
-    return Figure(
-        name,
-        f"Every student of every layer{of}",
-        "Every student: how well it matches its best teacher node, and how much it moves the output (√E β_kk). Where "
-        "students specialise, those that match nobody (left) count for little (bottom): the L.",
-        "S1 figs 4, 12",
-        _layers_of_students(run, titles, network, widths, rho),
+    return (
+        Figure(
+            name,
+            f"Every student of every layer{of}",
+            "Every student: how well it matches its best teacher node, and how much it moves the output (√E β_kk). "
+            "Where students specialise, those that match nobody (left) count for little (bottom): the L.",
+            "S1 figs 4, 12",
+            _layers_of_students(run, titles, network, widths, rho),
+        ),
     )
 
 
@@ -217,7 +225,7 @@ def ranks_of_winners(
                 study,
                 run,
                 titles,
-                tuple(f"layer {i + 1}" for i in range(layers)),
+                layer_names(layers),
                 network,
                 rank,
                 name="mean rank of winners",
@@ -245,7 +253,7 @@ def _distance(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho:
             study,
             run,
             _titles(axis),
-            layer_names(study),
+            layer_names(len(study.teacher_layers)),
             network,
             1 - rho,
             name="1 − mean best correlation",
@@ -257,25 +265,20 @@ def _distance(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho:
 
 
 def _losses(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray) -> Figure:
-    each = at(network, np.stack([run.series(metric) for metric in LOSSES.values()], axis=1))
     return Figure(
         "losses",
         "What that does to the loss",
         "Squared error averaged over outputs: on the evaluation inputs after each epoch, and over its steps on inputs "
         "drawn anew.",
         "",
-        followed(
-            study,
-            run,
-            _titles(axis),
-            tuple(LOSSES),
-            network,
-            each,
-            name="MSE loss",
-            log_y=True,
-            colours=LOSS_COLOURS,
-        ),
+        losses(study, run, _titles(axis), network, "MSE loss"),
     )
+
+
+def losses(study: Study, run: Run, titles: tuple[str, ...], network: np.ndarray, name: str) -> LayerCurves:
+    """Training and evaluation loss, a panel a setting of networks [panel, seed]."""
+    each = at(network, np.stack([run.series(metric) for metric in LOSSES.values()], axis=1))
+    return followed(study, run, titles, tuple(LOSSES), network, each, name=name, log_y=True, colours=LOSS_COLOURS)
 
 
 def _headline(study: Deep, run: Run, multiple: float, first: np.ndarray, rho: np.ndarray) -> str:

@@ -12,7 +12,7 @@ from understudy.report import style
 from understudy.report.figures import LayerCurves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-from understudy.studies.deep_story import every_student
+from understudy.studies.deep_story import every_student, layer_names
 from understudy.studies.gaus_claims import (
     NAMES,
     NORMS,
@@ -70,10 +70,6 @@ def _all_diverged(study: Gaus, run: Run) -> str:
     )
 
 
-def _layer_names(study: Gaus, kinds: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"layer {i + 1}" for i in range(max(len(study.layers(kind)) for kind in kinds)))
-
-
 def _curves(
     study: Gaus, run: Run, titles: Sequence[str], cells: Sequence[Sequence[tuple[Setting, int] | None]], **more: Any
 ) -> Ranges:
@@ -121,7 +117,7 @@ def _curves(
 
 def _by_layer(study: Gaus, run: Run, shown: Sequence[Setting], **more: Any) -> Ranges:
     """A panel a setting, a line a layer."""
-    labels = _layer_names(study, [s.kind for s in shown])
+    labels = layer_names(max(len(study.layers(s.kind)) for s in shown))
     cells = [[(s, i) if i < len(study.layers(s.kind)) else None for i in range(len(labels))] for s in shown]
     titles = [f"{_sized(study, s.kind)}{_SHORT[s.norm]}" for s in shown]
     columns = 2 if len({s.norm for s in shown}) == 2 else None
@@ -229,20 +225,19 @@ def _samples(study: Gaus, run: Run, settings: Sequence[Setting]) -> list[Figure]
 
 def _students(study: Gaus, run: Run, shown: Sequence[Setting]) -> list[Figure]:
     """The L, a figure a kind of network, a row of panels a BatchNorm."""
-    figures = []
+    figures: list[Figure] = []
     for kind in dict.fromkeys(s.kind for s in shown):
         these = [s for s in shown if s.kind == kind]
-        figures.append(
-            every_student(
-                run,
-                tuple(NORMS[s.norm] for s in these),
-                np.stack([networks(run, s) for s in these]),
-                study.layers(kind),
-                [study.multiple] * len(these),
-                np.stack([by_layer(study, run, s) for s in these]),
-                f": {_sized(study, kind)}",
-                f"layer-specialization-{kind}",
-            )
+        figures += every_student(
+            run,
+            tuple(NORMS[s.norm] for s in these),
+            np.stack([networks(run, s) for s in these]),
+            study.layers(kind),
+            [study.multiple] * len(these),
+            np.stack([by_layer(study, run, s) for s in these]),
+            f": {_sized(study, kind)}",
+            f"layer-specialization-{kind}",
+            kind == "cnn",
         )
     return figures
 

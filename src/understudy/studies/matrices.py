@@ -39,23 +39,21 @@ def modulated(run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[
     """Of networks of one group, on their evaluation samples; students in the order of the teacher nodes that they match
     at the time.
 
-    None where students are fewer than teacher nodes, and where weights or data are not there any more: a run can be
-    told without them.
+    None where students are fewer than teacher nodes, and where the data is not there any more: a run can be told
+    without it.
     """
     import torch
-    from safetensors import SafetensorError
 
     from understudy.measures import correlation
     from understudy.measures.modulation import diagonal_mass, modulation, reordered
 
     which = np.asarray(networks)
+    times = ("teacher", "epoch.0", f"epoch.{run.epochs[-1]}")
+    teacher, *students = (_picked(run.weights(who), which) for who in times)
     try:
-        teacher, *students = (
-            _picked(run.weights(who), which) for who in ("teacher", "epoch.0", f"epoch.{run.epochs[-1]}")
-        )
         given, count = source(), _IMAGES if teacher.image else _SAMPLES
         x = torch.stack([given.evaluating(seed, dtype=teacher.dtype)[:count] for seed in teacher.seeds.tolist()])
-    except (UserError, SafetensorError):
+    except UserError:
         return None
     if any(ours < theirs for ours, theirs in zip(students[0].sizes, teacher.sizes, strict=True)):
         return None

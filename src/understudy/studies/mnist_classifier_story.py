@@ -9,8 +9,8 @@ import numpy as np
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.deep_claims import at, laid_out
-from understudy.studies.deep_story import some_diverged
-from understudy.studies.on_cifar_story import all_diverged, curves, losses, percent
+from understudy.studies.deep_story import followed, losses, some_diverged
+from understudy.studies.on_cifar_story import all_diverged, percent
 
 if TYPE_CHECKING:
     from understudy.studies.mnist_classifier import MnistClassifier
@@ -29,22 +29,14 @@ def story(study: MnistClassifier, run: Run) -> Story:
             "The loss that is descended",
             "Logistic loss: on the test images after each epoch, and over its steps on those it learned from.",
             "",
-            losses(run, (title,), network, study.seeds, "logistic loss"),
+            losses(study, run, (title,), network, "logistic loss"),
         ),
         Figure(
             "accuracy",
             "How well the digits are told apart",
             "Share of the test images on whose side of 0 the output lies, over training.",
             "",
-            curves(
-                (title,),
-                network,
-                run.epochs,
-                accuracy[:, :, None],
-                study.seeds,
-                labels=("accuracy",),
-                name="test accuracy",
-            ),
+            followed(study, run, (title,), ("accuracy",), network, accuracy[:, :, None], name="test accuracy"),
         ),
     )
     end = accuracy[0, :, -1][network[0] >= 0]

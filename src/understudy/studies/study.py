@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 FORMAT = 3
 """Goes up whenever the same options would give another result, so that old runs keep their own folders."""
+_BEFORE_3: dict[str, Any] = {"decay": 0.0, "teacher_decay": 0.0}
+"""What runs of earlier formats did, where they do not say so."""
 _RANKED = (0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100)
 
 
@@ -128,7 +130,8 @@ class Study:
                 for k, v in config["options"].items()
                 if k in several
             }
-            return cls(**options)
+            unsaid = _BEFORE_3 if config.get("format", FORMAT) < 3 else {}
+            return cls(**{k: v for k, v in unsaid.items() if k in several} | options)
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"config.toml: is not one of {cls.name}; restore it, or move the folder away") from error
 
