@@ -35,9 +35,9 @@ class Pruning:
     """A student of the nodes that were kept, and which these were, a hidden layer each in rising order."""
 
     network: Population
-    kept: tuple[Int[Tensor, "kept"], ...]
+    kept: tuple[Int[Tensor, "_"], ...]
     dropped: tuple[Dropped, ...]
-    scores: tuple[Float[Tensor, "node"], ...]
+    scores: tuple[Float[Tensor, "_"], ...]
     """Of every node the number that decided."""
     by: Rule
     notes: tuple[str, ...] = ()
