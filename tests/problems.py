@@ -24,10 +24,8 @@ def optimisers(batch: int | None, lr: float | Sequence[float], schedule: tuple =
     return {
         "sgd": SGD(**given),
         "momentum": SGD(**given, momentum=0.9),
-        "nesterov": SGD(**given, momentum=0.8, nesterov=True),
-        "decaying": SGD(**given, momentum=0.9, decay=0.05),
-        "adam": Adam(**given),
-        "adam-decaying": Adam(**given, decay=0.5),
+        "nesterov": SGD(**given, momentum=0.8, nesterov=True, decay=0.05),
+        "adam": Adam(**given, decay=0.5),
         "gd": GD(lr, schedule),
     }
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import understudy as us
 from commands import understudy
-from conftest import DEEP
 from problems import population
 from taught import inputs, network, solution, teacher, trained
 from understudy import cli
@@ -165,7 +164,7 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_place_by_place():
         pytest.param(
             {"by": "luck"},
             "correlation, modulation, theorem|theorem, correlation, modulation",
-            marks=pytest.mark.skipif(DEEP, reason="a type that the deep profile refuses before"),
+            marks=pytest.mark.wrong_shapes,
         ),
         ({"below": 1.5}, "from 0 to 1"),
         ({"below": 1.0, "by": "modulation"}, "all 3 nodes of hidden layer 1 would go"),
