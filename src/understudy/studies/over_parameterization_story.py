@@ -13,7 +13,7 @@ from understudy.report.figures import _pages as pages
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.deep_claims import at
-from understudy.studies.deep_story import some_diverged
+from understudy.studies.deep_story import layer_names, some_diverged
 from understudy.studies.over_parameterization import NAMES
 from understudy.studies.over_parameterization_claims import BEST, MOST, Widths, over_seeds, widths
 
@@ -57,10 +57,6 @@ def story(study: OverParameterization, run: Run) -> Story:
     return Story(_headline(study, run, found), _numbers(run, found), figures)
 
 
-def _layers(study: OverParameterization) -> tuple[str, ...]:
-    return tuple(f"layer {i + 1}" for i in range(len(study.teacher_layers)))
-
-
 def _multiples(found: Widths) -> tuple[str, ...]:
     return tuple(f"{k:g}×" for k in found.multiples)
 
@@ -85,7 +81,7 @@ def _curves(study: OverParameterization, run: Run, found: Widths) -> Figure:
         f"{counted(study.seeds, 'teacher')}.",
         "S2 fig 12",
         MeanCurves(
-            _layers(study),
+            layer_names(len(study.teacher_layers)),
             _multiples(found),
             run.epochs,
             mean,
@@ -113,7 +109,7 @@ def _ends(study: OverParameterization, found: list[Widths]) -> Figure:
         "S2 fig 12, at the end",
         MeanCurves(
             tuple(NAMES[each.kind] for each in found),
-            _layers(study),
+            layer_names(len(study.teacher_layers)),
             found[0].multiples,
             mean,
             mean - std,
