@@ -423,7 +423,10 @@ FIGURES = {
         *("layer-curves", "layer-epochs", "layer-specialization", "mean-rank"),
         *("modulation", "layer-distance", "losses"),
     },
-    "deep-samples": {"layer-samples", "loss-samples", "layer-curves"},
+    "deep-samples": {
+        *("layer-samples", "loss-samples", "layer-curves"),
+        *("layer-specialization", "mean-rank", "modulation"),
+    },
 }
 
 

@@ -12,6 +12,7 @@ import understudy as us
 from understudy._errors import UserError
 from understudy.report.terminal import Watch
 from understudy.studies import OverParameterization
+from understudy.studies.over_parameterization import NAMES
 from understudy.studies.over_parameterization_claims import claims, widths
 from understudy.studies.over_parameterization_story import MeanCurves, story
 from understudy.studies.perform import perform
@@ -91,12 +92,13 @@ def run(tmp_path_factory):
 def test_a_run_of_both_kinds_is_told(run):
     told = story(OverParameterization(**SMALL), run)
     names = ["width-curves-fc", "width-curves-cnn", "width-ends", "losses"]
-    assert [figure.name for figure in told.figures] == names
+    of_layers = [f"{name}-{kind}" for kind in ("fc", "cnn") for name in ("layer-specialization", "modulation")]
+    assert [figure.name for figure in told.figures] == [*names, *of_layers, "mean-rank"]
     assert told.headline.startswith(
         "Fully connected: from 1× to 2× the mean best correlation after 2 epochs goes from "
     )
     assert "Convolutional, BatchNorm: from 1× to 2×" in told.headline
-    for figure in told.figures:
+    for figure in told.figures[: len(names)]:
         assert isinstance(figure.kind, MeanCurves)
         words = json.dumps(figure.kind.page(), ensure_ascii=False)
         assert "mean ± 1 standard deviation" in words
@@ -104,6 +106,20 @@ def test_a_run_of_both_kinds_is_told(run):
         (key,) = figure.kind.paper().legends
         entries = [text.get_text() for text in key.get_texts()]
         assert {"mean", "± 1 standard deviation"} <= set(entries) and "median" not in entries
+
+
+def test_layers_are_shown_of_every_width_and_matrices_of_the_widest(run):
+    study = OverParameterization(**SMALL)
+    told = {figure.name: figure for figure in story(study, run).figures}
+    for kind, first, words in (("fc", 2, NAMES["fc"]), ("cnn", 6, NAMES["cnn"])):
+        students = told[f"layer-specialization-{kind}"].kind
+        assert students.groups == ("1×", "2×")
+        assert set(students.cells[1][0].network) == {first, first + 1}
+        matrices = told[f"modulation-{kind}"]
+        assert matrices.kind.network == first and f"network {first} ({words}, 2×)" in matrices.caption
+    ranks = told["mean-rank"].kind
+    assert ranks.titles == tuple(f"{NAMES[kind]}, {k}×" for kind in ("fc", "cnn") for k in (1, 2))
+    assert ranks.network_values[3, 1, 1] == pytest.approx(run.series("mean_rank", 1)[7])
 
 
 def test_curves_are_means_and_deviations_of_the_tables(run):

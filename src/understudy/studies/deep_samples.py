@@ -9,7 +9,7 @@ import understudy as us
 from understudy._errors import UserError
 from understudy.studies.deep import DeepTeachers
 from understudy.studies.separated import check_widths
-from understudy.studies.study import Experiment, check
+from understudy.studies.study import Experiment, check, ranked
 
 if TYPE_CHECKING:
     from understudy.report.story import Story
@@ -91,6 +91,7 @@ class DeepSamples(DeepTeachers):
                 for loss, n in cells
             ],
             [self.rate if loss == "mse" else self.ce_lr for loss, _ in cells],
+            ranked(self.epochs),
         )
 
     def story(self, run: Run) -> Story:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,11 +15,14 @@ from understudy.studies.deep_story import (
     LOSS_COLOURS,
     LOSSES,
     all_diverged,
+    every_student,
     followed,
     layer_names,
     over_seeds,
+    ranks_of_winners,
     some_diverged,
 )
+from understudy.studies.matrices import matrix_images, modulated
 
 if TYPE_CHECKING:
     from understudy.studies.deep_samples import DeepSamples
@@ -60,6 +64,7 @@ def story(study: DeepSamples, run: Run) -> Story:
             "",
             _over_training(study, run, cells),
         ),
+        *_of_layers(study, run, cells),
     )
     return Story(_headline(study, run, cells), _numbers(run, cells), figures)
 
@@ -101,6 +106,25 @@ def _over_training(study: DeepSamples, run: Run, cells: Cells) -> LayerCurves:
         name="mean best correlation",
         limits=(0.0, 1.02),
         columns=len(cells.samples),
+    )
+
+
+def _of_layers(study: DeepSamples, run: Run, cells: Cells) -> tuple[Figure, ...]:
+    """The L and how early winners led, a row a kind of loss and number of samples, and matrices with the most."""
+    there: np.ndarray = np.any(cells.network >= 0, axis=2)
+    titles = tuple(f"{NAMES[cells.losses[i]]}, {cells.samples[j]:,}" for i, j in np.argwhere(there))
+    network, rho = cells.network[there], cells.rho[there]
+    most = int(np.sum(there[np.argmax(there.any(axis=1))])) - 1  # of the first kind of loss that is left
+    # Evaluation samples do not depend on how many there are to learn from.
+    source = partial(study.source, int(cells.samples[-1]), fresh=False)
+    found = modulated(run, network[most][network[most] >= 0][:1], source)
+    multiples = [study.over_realization] * len(network)
+    return (
+        *every_student(run, titles, network, study.teacher_layers, multiples, rho),
+        *ranks_of_winners(
+            study, run, titles, network, len(study.teacher_layers), columns=len(cells.samples) if there.all() else None
+        ),
+        *matrix_images(found, titles[most]),
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 import understudy as us
 from understudy._errors import UserError
 from understudy.studies.separated import check_batch, check_widths
-from understudy.studies.study import Experiment, Study, check
+from understudy.studies.study import Experiment, Study, check, ranked
 
 if TYPE_CHECKING:
     from understudy.data import Source
@@ -145,6 +145,7 @@ class OverParameterization(Study):
             optimiser=us.SGD(lr=tuple(self.rate(apart["networks"]) for apart in parameters), batch=self.batch),
             epochs=self.epochs,
             steps=self.steps,
+            ranks=frozenset(ranked(self.epochs)),
         )
 
     def story(self, run: Run) -> Story:

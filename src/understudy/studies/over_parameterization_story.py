@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,8 @@ from understudy.report.figures import _pages as pages
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.deep_claims import at
-from understudy.studies.deep_story import layer_names, some_diverged
+from understudy.studies.deep_story import every_student, layer_names, ranks_of_winners, some_diverged
+from understudy.studies.matrices import matrix_images, modulated
 from understudy.studies.over_parameterization import NAMES
 from understudy.studies.over_parameterization_claims import BEST, MOST, Widths, over_seeds, widths
 
@@ -53,6 +55,7 @@ def story(study: OverParameterization, run: Run) -> Story:
         *(_curves(study, run, each) for each in found),
         _ends(study, found),
         _losses(study, run, found),
+        *_of_layers(study, run, found),
     )
     return Story(_headline(study, run, found), _numbers(run, found), figures)
 
@@ -152,6 +155,36 @@ def _losses(study: OverParameterization, run: Run, found: list[Widths]) -> Figur
 def _level(found: Widths, epoch: int) -> np.ndarray:
     """[multiple]: mean best correlation at a look, mean over seeds and layers."""
     return found.mean[..., epoch].mean(axis=1)
+
+
+def _of_layers(study: OverParameterization, run: Run, found: list[Widths]) -> tuple[Figure, ...]:
+    """The L of each kind of network, a row a width; how early winners led; and matrices at 10×, else at the widest."""
+    titles: list[str] = []
+    of_kinds: list[Figure] = []
+    networks: list[np.ndarray] = []
+    for each in found:
+        there = (each.network >= 0).any(axis=1)
+        multiples, network = each.multiples[there], each.network[there]
+        names = tuple(f"{k:g}×" for k in multiples)
+        shown = int(np.flatnonzero(multiples == BEST)[0]) if BEST in multiples else -1
+        kind, words = each.kind, f"{NAMES[each.kind]}, {names[shown]}"
+        matrices = modulated(run, network[shown][network[shown] >= 0][:1], partial(study.source, kind))
+        of_kinds += every_student(
+            run,
+            names,
+            network,
+            study.teacher_layers,
+            multiples,
+            each.rho[there],
+            f", {NAMES[kind]}",
+            f"layer-specialization-{kind}",
+            kind == "cnn",
+        )
+        of_kinds += matrix_images(matrices, words, f"modulation-{kind}")
+        titles += [f"{NAMES[kind]}, {name}" for name in names]
+        networks.append(network)
+    ranks = ranks_of_winners(study, run, tuple(titles), np.concatenate(networks), len(study.teacher_layers))
+    return (*of_kinds, *ranks)
 
 
 def _headline(study: OverParameterization, run: Run, found: list[Widths]) -> str:
