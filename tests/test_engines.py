@@ -182,6 +182,7 @@ PLAIN, LIKE = SGD(batch=16), torch.zeros(1)
         ("batched", (100, 20, 20, 50), SquaredError(), PLAIN, LIKE),
         ("batched", (100, 20, 50), CrossEntropy(), PLAIN, LIKE),
         ("batched", (100, 20, 50), SquaredError(), SGD(momentum=0.9), LIKE),
+        ("batched", (100, 20, 50), SquaredError(), SGD(decay=0.1), LIKE),
         ("batched", (100, 20, 50), SquaredError(), Adam(), LIKE),
         ("batched", (100, 20, 50), SquaredError(), GD(), LIKE),
     ],
