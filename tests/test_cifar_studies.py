@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import re
 import shutil
 import warnings
 
@@ -345,6 +346,15 @@ def test_luck_knows_the_rank_of_the_winners(luck):
     assert ((rank >= 0) & (rank <= 1)).all()
     assert (rank[:, -1] == 0).all()
     assert (rank[:, 0] > 0).any()
+
+
+def test_luck_says_how_far_the_lowest_and_the_highest_setting_are_from_their_teacher(luck):
+    accuracy, teacher = (luck.series(name)[:, -1] for name in ("accuracy", "teacher_accuracy"))
+    points = 100 * (accuracy - teacher).reshape(4, 2).mean(axis=1)
+    low, high = (f"{p:+.1f}".replace("-", "−") for p in (points.min(), points.max()))
+    headline = (luck.folder / "headline.txt").read_text(encoding="utf-8")
+    assert re.search(rf"nodes end {re.escape(low)} \([^)]*\) to {re.escape(high)} \([^)]*\) points of", headline)
+    assert re.search(r"grow in [0-4] of 4 settings", headline)
 
 
 def test_networks_of_fewer_layers_stand_beside_deeper_ones(luck):

@@ -118,17 +118,18 @@ def _ahead(cells: Cells) -> np.ndarray:
 
 def _headline(study: CifarLuck, run: Run, cells: Cells) -> str:
     ahead, there = _ahead(cells), (cells.network >= 0).any(axis=1)
-    parts = [
-        f"{100 * points:+.1f} ({title})".replace("-", "−")
+    parts = {
+        points: f"{100 * points:+.1f} ({title})".replace("-", "−")
         for title, points in zip(cells.titles, ahead, strict=True)
         if np.isfinite(points)
-    ]
+    }
+    between = " to ".join(dict.fromkeys((parts[min(parts)], parts[max(parts)])))
     grown = int((np.diff(_middle(cells.rho)[there][:, [0, -1]], axis=1) > 0).sum())
     rank = _middle(cells.rank)[there].mean(axis=0)
     return (
-        f"Students of {study.over_realization:g} times the teacher's nodes end {', '.join(parts)} points of accuracy "
-        f"from their teacher; mean best correlations grow in {grown} of {counted(len(parts), 'setting')}, and the "
-        f"final winners' mean rank goes from {rank[0]:.2f} to {rank[1]:.2f} in the first epoch (mean of "
+        f"Students of {study.over_realization:g} times the teacher's nodes end {between} points of accuracy from "
+        f"their teacher; mean best correlations grow in {grown} of {counted(there.sum(), 'setting')}, and the final "
+        f"winners' mean rank goes from {rank[0]:.2f} to {rank[1]:.2f} in the first epoch (mean of "
         f"{counted(study.seeds, 'seed')}).{some_diverged(run)}"
     )
 

@@ -282,10 +282,12 @@ def _losses(study: Gaus, run: Run, settings: Sequence[Setting]) -> Figure:
 
 
 def _headline(study: Gaus, run: Run, shown: Sequence[Setting]) -> str:
-    ends = []
+    ends: list[str] = []
     for kind in dict.fromkeys(s.kind for s in shown):
         each = {s.norm: f"{np.nanmedian(_end(study, run, s)):.2f}" for s in shown if s.kind == kind}
-        both = f"{each['none']} ({each['after']} with BatchNorm)" if len(each) == 2 else next(iter(each.values()))
+        plain, normed = each.get("none"), each.get("after")
+        which = "" if any("(" in said for said in ends) else "with BatchNorm "
+        both = f"{plain} ({which}{normed})" if plain and normed else plain or f"{normed} with BatchNorm"
         ends.append(f"{both} for {_sized(study, kind)}")
     first, epoch = shown[0], first_epoch(study)
     rank = by_layer(study, run, first, "mean_rank")[..., int(np.searchsorted(run.epochs, epoch))].mean(axis=1)
@@ -293,9 +295,9 @@ def _headline(study: Gaus, run: Run, shown: Sequence[Setting]) -> str:
     lost, total = len(run.networks["diverged_at"].drop_null()), run.networks.num_rows
     diverged = f" {lost:,} of {total:,} networks diverged." if lost else ""
     return (
-        f"With {data} data the mean best correlation, averaged over layers, ends at {', '.join(ends)}; the students "
-        f"that win ({first.words}) stood at a mean rank of {np.nanmedian(rank):.2f} after epoch {epoch}, where chance "
-        f"is 0.5 (medians of {counted(study.seeds, 'seed')}).{diverged}"
+        f"With {data} data mean best correlations end at {', '.join(ends)}; the students that win ({first.words}) "
+        f"stood at a mean rank of {np.nanmedian(rank):.2f} after epoch {epoch}, where chance is 0.5 (means over "
+        f"layers, medians of {counted(study.seeds, 'seed')}).{diverged}"
     )
 
 

@@ -29,9 +29,10 @@ _HIGHEST = 8.3
 class LayerSpecialization:
     """√E β_kk against best correlation of every student node, layer by layer, a colour a seed.
 
-    Seed 1 figures 4 and 12. √E β_kk is in plain units, as there, and each layer has a range of its own. On paper one
-    group is drawn as there, rows being layers with the highest on top and columns being moments; of several groups, a
-    row each, the last epoch. On the page layers stand side by side, and there is a slider.
+    Seed 1 figures 4 and 12. √E β_kk is in plain units, as there; panels have ranges of their own, as a node counts for
+    the less the more there are. On paper one group is drawn as there, rows being layers with the highest on top and
+    columns being moments, which share a range; of several groups, a row each, the last epoch. On the page layers stand
+    side by side, and there is a slider.
     """
 
     groups: tuple[str, ...]
@@ -67,7 +68,7 @@ class LayerSpecialization:
         drawn = [self.cells[group][layer].seed.size for row in grid for group, layer, _ in row]
         height = min(1.3 if len(columns) < 4 else 1.1, _HIGHEST / len(rows))
         with style.paper():
-            figure, axes = style.panels(len(rows), len(columns), height=height, sharey="row" if groups == 1 else "col")
+            figure, axes = style.panels(len(rows), len(columns), height=height, sharey="row" if groups == 1 else False)
             for i, ax in enumerate(axes):
                 row, column = divmod(i, len(columns))
                 group, layer, time = grid[row][column]
@@ -84,7 +85,7 @@ class LayerSpecialization:
                     va="top",
                 )
                 times = moments if groups == 1 else [-1]
-                ax.set_ylim(0, _ROOM * nodes.top((of[layer] for of in self.cells), times) or 1.0)
+                ax.set_ylim(0, _ROOM * nodes.top([self.cells[group][layer]], times) or 1.0)
                 ax.locator_params(axis="y", nbins=3)
                 if row == 0:
                     ax.set_title(columns[column])
@@ -124,7 +125,7 @@ class LayerSpecialization:
         )
         for upper in range(len(flat) - layers):
             layout["xaxis" + pages.axes_of(upper)[0][1:]]["showticklabels"] = False
-        nodes.level(layout, (range(layer, len(flat), layers) for layer in range(layers)), self.cells, _ROOM)
+        nodes.level(layout, ([panel] for panel in range(len(flat))), self.cells, _ROOM)
         words = [f"{_HEIGHT} %{{y:.3g}}<extra>{name}</extra>" for name in names]
         opacity = _opacity([len(some) for some in kept], 20)
         page = nodes.film(self.cells, kept, times, self.epochs, words, layout, opacity)
