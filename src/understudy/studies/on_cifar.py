@@ -48,7 +48,8 @@ class OnCifar(Study):
     """Images a step, drawn with replacement; an epoch has as many steps as make one of every training image."""
     optimiser: Literal["sgd", "adam"] = "adam"
     """How teachers and students descend: by Adam, whose steps do not grow with the number of features that enter the
-    top layer, or by SGD with momentum 0.9, whose rates must be smaller the more there are."""
+    top layer, or by SGD with momentum 0.9, whose rates must be smaller the more there are. Rates that are not given
+    are Adam's: with sgd, give them too."""
     epochs: int = 40
     """Epochs; networks are looked at after each."""
     lr: float = 0.01
