@@ -101,6 +101,7 @@ def by_definition(teacher, student, which, x):
             found = [part / (samples * positions) for part in (beta, d, second)]
             sums |= dict(zip((f"beta{side}", f"d{side}", f"l{side}"), found, strict=True))
             sums[f"h{side}"] = sums[f"beta{side}"] * sums[f"d{side}"]
+            sums[f"v{side}"] = theirs.v.mean((0, 3))
         layers.append({**sums, "energy": sums["beta"].diagonal()})
     return layers
 
@@ -142,6 +143,8 @@ def test_by_hand():
     # teacher has (1, 0) from (1, 0), where both gates are open, so that V = (1, 1), and (1, 0, 1) below.
     low, high = measures.modulation(teacher, student, torch.tensor([[1.0, 4.0, -1.0]]).double())
     hand = {
+        "v": (6 / 3, 8 / 2),
+        "v_star": (2 / 3, 2 / 2),
         "beta": (36 / 3, 34 / 2),
         "energy": (36 / 3, 34 / 2),
         "beta_star": (6 / 3, 8 / 2),

@@ -4,6 +4,7 @@ import itertools
 import math
 import sys
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -95,8 +96,11 @@ def by_definition(teacher, student, x):
                 sums[f"d{side}"] += torch.outer(ours, theirs) / len(x)
                 ours, theirs = (activate(v[layer], student.slope) for v in (zs, z))
                 sums[f"l{side}"] += torch.outer(ours, theirs) / len(x)
-        for side in ("_star", ""):
+        for side, network in (("_star", teacher), ("", student)):
             sums[f"h{side}"] = sums[f"beta{side}"] * sums[f"d{side}"]
+            hidden = [activate(before(network, sample)[layer], network.slope) for sample in x]
+            up = partial(upper, network, layer)
+            sums[f"v{side}"] = sum(torch.autograd.functional.jacobian(up, f) for f in hidden) / len(x)
         layers.append({**sums, "energy": sums["beta"].diagonal()})
     return layers
 
@@ -120,6 +124,8 @@ def test_by_hand():
     # At x = 1: f = (1, 0), then (2, 0) with gates (1, 0), so V = [[2, 3], [0, 0]]; the teacher's V is (1, 1).
     # At x = −1: f = (0, 1), then (3, 1) with gates (1, 1), so V = [[−2, 7], [−1, 1]]; the teacher's second node is off.
     low, high = measures.modulation(teacher, student, torch.tensor([[1.0], [-1.0]]).double())
+    assert low.v.tolist() == [[[0, 5], [-0.5, 0.5]]]
+    assert low.v_star.tolist() == [[[0.5], [0.5]]]
     assert low.beta.tolist() == [[[4.5, -4.5], [-4.5, 29.5]]]
     assert low.energy.tolist() == [[4.5, 29.5]]
     assert low.beta_star.tolist() == [[[1.0], [1.5]]]
@@ -127,6 +133,7 @@ def test_by_hand():
     assert low.d_star.tolist() == low.l_star.tolist() == [[[0.5], [0]]]
     assert low.h.tolist() == [[[2.25, 0], [0, 14.75]]]
     assert low.h_star.tolist() == [[[0.5], [0]]]
+    assert high.v.tolist() == [[[1, 4], [0, 1]]]
     assert high.beta.tolist() == [[[1, 4], [4, 17]]]
     assert high.energy.tolist() == [[1, 17]]
     assert high.beta_star.tolist() == [[[1], [5]]]
@@ -215,6 +222,8 @@ def test_averages_are_those_of_single_samples(nodes, slope, seed):
     for mean, each in zip(
         measures.modulation(teacher, student, x), measures.per_sample(teacher, student, x), strict=True
     ):
+        torch.testing.assert_close(mean.v_star, each.v_star.mean(1)[..., :-1])
+        torch.testing.assert_close(mean.v, each.v.mean(1)[..., :-1])
         torch.testing.assert_close(mean.beta_star, each.a.mean(1)[:, :-1, :-1])
         torch.testing.assert_close(mean.beta, each.b.mean(1)[:, :-1, :-1])
         torch.testing.assert_close(mean.energy, each.b.mean(1).diagonal(dim1=1, dim2=2)[:, :-1])
@@ -409,9 +418,9 @@ class TestParts:
     def test_an_unknown_one_is_refused(self):
         teacher, student = pair((4, 3, 2))
         with pytest.raises(
-            UserError, match="modulation has no part called alpha, v: choose among energy, beta_star, beta"
+            UserError, match="modulation has no part called alpha, w: choose among v_star, v, energy, beta_star, beta"
         ):
-            measures.modulation(teacher, student, gaussians(1, 3, 4), ("v", "beta", "alpha"))
+            measures.modulation(teacher, student, gaussians(1, 3, 4), ("w", "beta", "alpha"))
 
 
 @pytest.mark.parametrize("look", [measures.modulation, measures.per_sample])

@@ -28,7 +28,7 @@ from understudy._errors import UserError
 from understudy.measures.pair import Pair
 from understudy.nets import Layer, Population, Shape, gate, incoming, normalised, outgoing, slope_of
 
-_OF_V = {"energy", "beta_star", "beta"}
+_OF_V = {"v_star", "v", "energy", "beta_star", "beta"}
 # Numbers that one piece of work holds at a time.
 _CPU_PIECE, _CARD_PIECE = 1 << 24, 1 << 28
 
@@ -36,9 +36,12 @@ _CPU_PIECE, _CARD_PIECE = 1 << 24, 1 << 28
 class LayerModulation(NamedTuple):
     """Averages over samples and positions at one hidden layer; what was not asked for is none.
 
-    `energy` is E[β_kk], the diagonal of `beta` at far less than its cost. `l_star` and `l` are E[f f*ᵀ] and E[f fᵀ].
+    `v_star` and `v` are E[V*] and E[V]; E[A] and E[B] are `beta_star` and `beta`. `energy` is E[β_kk], the diagonal of
+    `beta` at far less than its cost. `l_star` and `l` are E[f f*ᵀ] and E[f fᵀ].
     """
 
+    v_star: Float[Tensor, "net out teacher"] | None = None
+    v: Float[Tensor, "net out student"] | None = None
     energy: Float[Tensor, "net student"] | None = None
     beta_star: Float[Tensor, "net student teacher"] | None = None
     beta: Float[Tensor, "net student student"] | None = None
@@ -325,15 +328,17 @@ def _sums(sides: Mapping[str, Population], x: Float[Tensor, "..."], parts: set[s
             total[f"l{side}"] = torch.bmm(ours.hidden[layer].mT, theirs.hidden[layer]).double()
     if not parts & _OF_V:
         return sums
-    used = [side for side in sides if not side or f"beta{side}" in parts]
+    used = [side for side in sides if not side or parts & {f"v{side}", f"beta{side}"}]
     fans = zip(*(_fans(sides[side].layers, looks[side].gates, sides[side].shape) for side in used), strict=True)
     for total, of_layer, positions in zip(reversed(sums), fans, reversed(sides[""].shape.positions), strict=True):
-        v = of_layer[0]
+        v, outputs = of_layer[0], sides[""].sizes[-1]
         # At the highest layer V comes once for all the samples.
-        times = x.shape[-2] * sides[""].sizes[-1] * positions // v.shape[1]
+        times = x.shape[-2] * outputs * positions // v.shape[1]
         if "energy" in parts:
             total["energy"] = times * v.square().sum(1).double()
         for side, other in zip(used, of_layer, strict=True):
+            if f"v{side}" in parts:
+                total[f"v{side}"] = times * other.unflatten(1, (-1, outputs, positions)).sum((1, 3)).double()
             if f"beta{side}" in parts:
                 total[f"beta{side}"] = times * torch.bmm(v.mT, other).double()
     return sums
