@@ -7,6 +7,7 @@ nothing is run. Normalised values, crops and flips are the same bits on every de
 from __future__ import annotations
 
 import hashlib
+import io
 import pickle
 import shlex
 from dataclasses import dataclass
@@ -39,14 +40,20 @@ _ADDRESS, _BYTES, _MD5 = "https://www.cs.toronto.edu/~kriz/", 170_052_171, "c32a
 
 
 PUBLISHED = {
-    "data_batch_1": "5dd7e06a14cb22eb9f671a540d1b7c25",
-    "data_batch_2": "5ea93a67294ea407fff1d09f752e9692",
-    "data_batch_3": "942cd6a4bcdd0dd3c604fbe906cb4421",
-    "data_batch_4": "ae636b3ba5c66a11e91e8cb52e771fcb",
-    "data_batch_5": "53f37980c15c3d472c316c40844f3f0d",
-    "test_batch": "803d5f7f4d78ea53de84dbe85f74fb6d",
+    "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
+    "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
+    "data_batch_3.bin": "942cd6a4bcdd0dd3c604fbe906cb4421",
+    "data_batch_4.bin": "ae636b3ba5c66a11e91e8cb52e771fcb",
+    "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
+    "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
+    "data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "data_batch_4": "634d18415352ddfa80567beed471001a",
+    "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "test_batch": "40351d587109b95175f43aff81a1287e",
 }
-"""MD5 of the author's binary files."""
+"""MD5 of the author's files, in either layout."""
 
 
 class _Layout(NamedTuple):
@@ -185,11 +192,15 @@ def _read_binary(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     if found != expected:
         raise UserError(f"{file}: {expected:,} bytes are needed, but the file has {found:,}, {AGAIN}")
     records = np.fromfile(file, np.uint8).reshape(_BATCH, _RECORD)
-    published = PUBLISHED.get(file.stem)
-    here = hashlib.md5(records.data, usedforsecurity=False).hexdigest() if published else None
-    if here != published:
-        raise UserError(f"{file}: the published file has the MD5 {published}, but this one has {here}, {AGAIN}")
+    if file.name in PUBLISHED and (here := _md5(records.data)) != PUBLISHED[file.name]:
+        raise UserError(
+            f"{file}: the published file has the MD5 {PUBLISHED[file.name]}, but this one has {here}, {AGAIN}"
+        )
     return records[:, 0].astype(np.int64), records[:, 1:]
+
+
+def _md5(data: bytes | memoryview) -> str:
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
 class _Noted:
@@ -209,9 +220,16 @@ class _Noted:
         self.state = state
 
 
-class _Notes(pickle.Unpickler):
-    """Takes dicts, lists, numbers and strings out of a pickle, and notes of what an array is made of."""
+class _Notes(pickle._Unpickler):
+    """Takes dicts, lists, numbers and strings out of a pickle, and notes of what an array is made of.
 
+    The one written in Python: the other one makes as much room as a pickle says it needs, whatever its own size. So
+    does a bytearray, in both.
+    """
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]
+    }
     allowed: ClassVar[frozenset[tuple[str, str]]] = frozenset(
         {
             ("numpy.core.multiarray", "_reconstruct"),
@@ -233,22 +251,36 @@ class _Notes(pickle.Unpickler):
 
 def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     existing_file(file, "a batch of CIFAR-10 is needed")
+    content, published = file.read_bytes(), PUBLISHED.get(file.name)
+    here, known = _md5(content), f"; the published one has {published}" if published else ""
     try:
-        with open(file, "rb") as source:
-            # Python 2 wrote the published files: its strings are bytes.
-            found = _Notes(source, encoding="bytes").load()
+        # Python 2 wrote the published files: its strings are bytes.
+        found = _Notes(io.BytesIO(content), encoding="bytes").load()
         labels = found[b"labels"] if b"labels" in found else found["labels"]
         pixels = found[b"data"] if b"data" in found else found["data"]
         if len(labels) != _BATCH or not all(type(label) is int for label in labels):
             raise ValueError("labels")
-        return np.array(labels, np.int64), _array(pixels)
+        batch = np.array(labels, np.int64), _array(pixels)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
     except Exception as error:  # whatever the decoder makes of arbitrary bytes
         raise UserError(
-            f"{file}: a pickled dict of {_BATCH:,} labels and {_BATCH:,} × {_DIM:,} pixels is needed, but the file is "
-            f"cut short or another, {AGAIN}"
+            f"{file}: a pickled dict of {_BATCH:,} labels and {_BATCH:,} × {_DIM:,} pixels is needed, but the file, of "
+            f"{len(content):,} bytes (MD5 {here}{known}), is cut short or another, {AGAIN}"
         ) from error
+    if here != published:
+        _require_records(file, *batch)
+    return batch
+
+
+def _require_records(file: Path, labels: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
+    """Of a file that is not the author's own, pickled again perhaps: its images and labels are."""
+    published = PUBLISHED.get(f"{file.name}.bin")
+    if published and (here := _md5(np.column_stack((labels.astype(np.uint8), pixels)).data)) != published:
+        raise UserError(
+            f"{file}: the labels and images of the published file have the MD5 {published} (each label before its "
+            f"image), but those of this one {here}, {AGAIN}"
+        )
 
 
 def _array(noted: _Noted) -> NDArray[np.uint8]:
