@@ -1,6 +1,7 @@
 """Pruned students: by hand, the rules and their limits, least squares, trained students, and the command."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 
@@ -293,6 +294,13 @@ def test_the_command_without_a_level_goes_by_the_theorem_and_says_why_others_sta
     shown = understudy("prune", "student.safetensors", "--teacher", "teacher.safetensors", cwd=files).stdout
     assert "nodes went by theorem" in shown and "share of what the strongest group gives on 0.0" in shown
     assert "without a teacher node's boundary stay" in shown
+
+
+def test_a_long_fit_is_announced(files, capsys, monkeypatch):
+    monkeypatch.setattr("understudy.cli.prune._MANY", 2)
+    status, out, err = said(capsys, monkeypatch, "student.safetensors", "--teacher", "teacher.safetensors")
+    assert status == 0 and "became" in out
+    assert re.fullmatch(r"fitting the weights of \d+ features, which may take minutes\n", err)
 
 
 def test_every_fifth_sample_of_a_file_is_held_out(files, taught, capsys, monkeypatch):

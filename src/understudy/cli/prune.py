@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 _MOST = 20
 """Nodes that are named one by one."""
+_MANY = 3_000
+"""Features whose fit takes so long that one wonders: about ten seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,8 @@ def prune_command(words: list[str]) -> int:
     student = read_network(options.student, options.leaky, options.student_network, "--student-network")
     samples = read_samples(options, student)
     pruning = pruned_students(teacher, student, samples.given, options.below, options.by)
+    if (features := pruning.network.layers[-1].weight.shape[-1]) >= _MANY:
+        print(f"fitting the weights of {features:,} features, which may take minutes", file=sys.stderr)
     fitted = refitted(teacher, pruning.network, samples.given)
     losses = {where: pruning_losses(teacher, student, pruning, fitted, x) for where, x in samples._asdict().items()}
     if options.save is not None:
