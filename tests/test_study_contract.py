@@ -163,7 +163,16 @@ TINY: dict[str, dict[str, object]] = {
 """Options that make a study as small as it can be; a study that is not here is made from its quick form."""
 IMAGES = {OnCifar: "cifar", OnMnist: "mnist", STUDIES["optimisation-bias"]: "mnist"}
 """Studies of images, and the fixture with the folder that these are in."""
-SMALL = {"seeds": 1, "epochs": 3, "steps": 20, "train": 64, "evaluation": 64}
+SMALL: dict[str, object] = {"seeds": 1, "epochs": 3, "steps": 20, "train": 64, "evaluation": 64}
+FEWER: dict[str, dict[str, object]] = {
+    "deep": {"teacher_layers": (4, 5)},
+    "deep-samples": {"teacher_layers": (4, 5), "samples": (64, 128)},
+    "gaus": {"networks": ("fc",), "fc_layers": (4, 5)},
+    "cifar": {"teacher_layers": (4, 4), "multiple": (1.0, 2.0)},
+    "cifar-luck": {"networks": ("fc",), "fc_layers": (4, 5)},
+    "over-parameterization": {"teacher_layers": (3, 4), "multiple": (1.0, 2.0)},
+}
+"""Layers and networks whose panels take long to draw; the tests of each study draw all."""
 
 every_study = pytest.mark.parametrize("study", STUDIES.values(), ids=list(STUDIES))
 
@@ -186,7 +195,7 @@ class Silent:
 
 def tiny(study: type[Study]) -> Study:
     known = {field.name for field in fields(study)}
-    small = {k: v for k, v in SMALL.items() if k in known}
+    small = {k: v for k, v in SMALL.items() if k in known} | FEWER.get(study.name, {})
     return study(**TINY[study.name]) if study.name in TINY else study(**(study.quick().options() | small))
 
 
