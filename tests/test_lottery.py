@@ -1,10 +1,14 @@
 """Lottery tickets: who wins, what is kept of them, what the runs decide and show."""
 
 import json
+import shutil
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
@@ -14,6 +18,7 @@ import understudy as us
 from understudy._errors import UserError
 from understudy.nets import with_nodes
 from understudy.report.terminal import Watch
+from understudy.store import Run
 from understudy.studies import LotteryTickets, TwoLayer
 from understudy.studies.lottery import TICKETS, redrawn, winners
 from understudy.studies.lottery_claims import cells, claims
@@ -22,8 +27,10 @@ from understudy.studies.perform import perform
 
 TEACHER = us.teachers.separated((6, 3, 4), seeds=[1, 2], dtype=torch.float64)
 SOURCE = us.data.Gaussian(6, train=50, evaluation=400)
-SMALL = {"seeds": 2, "teacher_nodes": 3, "multiple": (2.0, 3.0), "epochs": 2, "steps": 10, "dim": 6, "outputs": 4}
+SMALL = {"seeds": 2, "teacher_nodes": 3, "multiple": (2.0, 3.0), "epochs": 2, "steps": 400, "dim": 6, "outputs": 4}
 SMALL |= {"train": 40, "evaluation": 50, "device": "cpu"}
+FIGURES = ["tickets", "loss-curves", "recovered", "layer-curves", "layer-specialization", "mean-rank"]
+FIGURES += ["modulation-reset", "modulation-full"]
 
 
 def with_copies(noise: float):
@@ -102,8 +109,16 @@ def test_it_needs_the_same_students_trained_as_long():
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    return perform(LotteryTickets(**SMALL), tmp_path_factory.mktemp("runs"), Watch("lottery"))
+def train(tmp_path_factory):
+    """Trains and records; the page is not drawn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("understudy.studies.perform.tell", lambda *_: None)
+        yield lambda study: perform(study, tmp_path_factory.mktemp("runs"), Watch("lottery"))
+
+
+@pytest.fixture(scope="module")
+def run(train):
+    return train(LotteryTickets(**SMALL))
 
 
 def test_tickets_begin_as_the_needed_run_began_and_full_ones_end_as_it_ended(run):
@@ -127,7 +142,7 @@ def test_tickets_begin_as_the_needed_run_began_and_full_ones_end_as_it_ended(run
 def test_a_run_is_told_in_figures_of_every_network(run):
     study = LotteryTickets(**SMALL)
     told = story(study, run)
-    assert [figure.name for figure in told.figures] == ["tickets", "loss-curves", "recovered"]
+    assert [figure.name for figure in told.figures] == FIGURES
     assert "the 3 winners ended below as many re-initialised nodes in " in told.headline
     page = told.figures[0].kind.page()
     json.dumps(page, allow_nan=False)
@@ -135,6 +150,151 @@ def test_a_run_is_told_in_figures_of_every_network(run):
     assert sorted(marked) == list(range(12))
     assert len(told.figures[0].kind.paper().axes) == 2
     assert claims(study, run) == []
+
+
+# Every student of the one hidden layer
+
+
+def drawn(run):
+    return {figure.name: figure for figure in story(LotteryTickets(**SMALL), run).figures}
+
+
+def looked_at(run, network, epoch):
+    """(correlations [teacher, student], of teacher and student: whether active [sample, node], fan-out [out, node])."""
+    seed = int(run.column("seed")[network])
+    x = LotteryTickets(**SMALL).needs()[0].source().evaluating(seed).double().numpy()
+    hidden, above = [], []
+    for who in ("teacher", f"epoch.{epoch}"):
+        (weight, bias), (top, _) = run.weights(who)[network // 2].layers
+        net = network % 2
+        hidden.append(np.maximum(x @ weight[net].double().numpy().T + bias[net].double().numpy(), 0))
+        above.append(top[net].double().numpy())
+    rho = np.corrcoef(*hidden, rowvar=False)[: above[0].shape[1], above[0].shape[1] :]
+    return rho, [each > 0 for each in hidden], above
+
+
+CELLS = list(product(range(2), range(3), range(2)))
+"""(over-realization, ticket, seed), in the order of the networks."""
+
+
+def test_curves_of_tickets_are_the_best_correlations_and_the_ranks_of_those_that_win_in_the_end(run):
+    told = drawn(run)
+    rho, rank = told["layer-curves"].kind, told["mean-rank"].kind
+    for kind in (rho, rank):
+        assert (kind.titles, kind.labels) == (("2×", "3×"), ("reset", "re-initialised", "full student"))
+        assert kind.x.tolist() == [0, 1, 2]  # of ranks too: at every epoch of so short a run
+        own = kind.network_values.reshape(2, 3, 2, 3, 3)
+        for ticket, line in product(range(3), range(3)):
+            assert np.isfinite(own[:, ticket, :, line]).all() == (ticket == line)
+            assert np.isnan(own[:, ticket, :, line]).all() == (ticket != line)
+        each = np.stack([own[:, i, :, i] for i in range(3)], axis=1)
+        np.testing.assert_allclose(kind.values, np.median(each, axis=2))
+        np.testing.assert_allclose([kind.low, kind.high], np.percentile(each, (25, 75), axis=2))
+    for network, (k, ticket, seed) in enumerate(CELLS):
+        first, last = (looked_at(run, network, epoch)[0] for epoch in (0, 2))
+        mine = 2 * ticket + seed
+        assert rho.network[k, mine, 0] == rank.network[k, mine, 0] == network
+        wanted = [each.max(axis=1).mean() for each in (first, last)]
+        np.testing.assert_allclose(rho.network_values[k, mine, ticket, [0, 2]], wanted, atol=1e-5)
+        winner = last.argmax(axis=1)
+        ahead = (first > first[np.arange(3), winner][:, None]).sum(axis=1)
+        wanted = [(ahead / (first.shape[1] - 1)).mean(), 0]
+        np.testing.assert_allclose(rank.network_values[k, mine, ticket, [0, 2]], wanted)
+    assert (rank.values[..., 0] > 0).any()
+
+
+def test_every_student_stands_where_it_matches_and_counts(run):
+    figure = drawn(run)["layer-specialization"]
+    kind = figure.kind
+    assert (kind.groups, kind.layers) == (("reset", "re-initialised", "full student"), ("2×", "3×"))
+    assert kind.epochs.tolist() == [0, 1, 2]
+    for network, (k, ticket, seed) in enumerate(CELLS):
+        cell = kind.cells[ticket][k]
+        mine = cell.network == network
+        assert set(cell.seed[mine]) == {seed + 1}
+        assert cell.student[mine].tolist() == list(range(3 if ticket < 2 else (6, 9)[k]))
+        for epoch in (0, 2):
+            rho, _, (_, above) = looked_at(run, network, epoch)
+            np.testing.assert_allclose(cell.correlation[epoch, mine], rho.max(axis=0), atol=1e-5)
+            np.testing.assert_allclose(cell.fan_out[epoch, mine], np.linalg.norm(above, axis=0), rtol=1e-5)
+            np.testing.assert_array_equal(cell.teacher[epoch, mine], rho.argmax(axis=0))
+    rho = run.series("rho_mean", 0).reshape(2, 3, 2, 3)
+    np.testing.assert_allclose(kind.rho_mean, np.median(rho, axis=2).swapaxes(0, 1))
+    page = kind.page()
+    assert [words["text"] for words in page["layout"]["annotations"]][:2] == ["reset, 2×", "reset, 3×"]
+    assert len(page["frames"]) == 3
+    axes = kind.paper().axes
+    assert [ax.get_title() for ax in axes] == ["2×", "3×", "", "", "", ""]
+    assert [ax.get_ylabel() for ax in axes[::2]] == list(kind.groups)
+    assert figure.caption.endswith("Reset and re-initialised networks have no node to spare.")
+
+
+def test_the_l_is_of_one_polarity(train):
+    study = LotteryTickets(**SMALL, polarity=(1.0, 2.0))
+    run = train(study)
+    told = {figure.name: figure for figure in story(study, run).figures}
+    assert told["layer-specialization"].kind.layers == ("2×, p = 2", "3×, p = 2")
+    assert told["layer-curves"].kind.titles == ("2×, p = 1", "3×, p = 1", "2×, p = 2", "3×, p = 2")
+    shown = np.concatenate([cell.network for row in told["layer-specialization"].kind.cells for cell in row])
+    assert set(run.column("polarity")[shown]) == {2.0}
+
+
+@pytest.mark.parametrize(("ticket", "network", "words"), [("reset", 6, "reset winners"), ("full", 10, "full student")])
+def test_matrices_are_those_of_a_network_of_the_widest(run, ticket, network, words):
+    figure = drawn(run)[f"modulation-{ticket}"]
+    assert figure.kind.network == network and f"network {network} ({words}, 3×), over 50 eval" in figure.caption
+    assert figure.title.endswith(f": {words}")
+    ((*h, before, after),) = figure.kind.cells
+    for i, (epoch, beta) in enumerate(((0, before), (2, after))):
+        _, (theirs, ours), (v_star, v) = looked_at(run, network, epoch)
+        plain = v.T @ v_star
+        together = ours.astype(float).T @ theirs / len(ours)
+        np.testing.assert_allclose(beta.values, plain[beta.student], rtol=1e-4, atol=1e-9)
+        np.testing.assert_allclose(h[i].values, (plain * together)[h[i].student], rtol=1e-4, atol=1e-9)
+
+
+def test_a_run_that_looked_no_ranks_up_is_told_without_them(run):
+    older = Run(run.folder)
+    older.__dict__["metrics"] = run.metrics.filter(pc.not_equal(run.metrics["metric"].cast(pa.string()), "mean_rank"))
+    assert list(drawn(older)) == [name for name in FIGURES if name != "mean-rank"]
+
+
+def without(run, lost, to):
+    """The same run in which some networks diverged in their first epoch."""
+    shutil.copytree(run.folder, to)
+    alive = [5 if network in lost else None for network in range(12)]
+    networks = run.networks.drop_columns(["diverged_at"]).append_column("diverged_at", pa.array(alive, pa.int64()))
+    pq.write_table(networks, to / "networks.parquet")
+    for name in ("metrics", "nodes"):
+        table = pq.read_table(to / f"{name}.parquet")
+        gone = np.isin(table["network"].to_numpy(), lost) & (table["epoch"].to_numpy() > 0)
+        pq.write_table(table.filter(pa.array(~gone)), to / f"{name}.parquet")
+    return Run(to)
+
+
+def test_networks_that_diverged_are_left_out(run, tmp_path):
+    left = without(run, [6, 10], tmp_path / "run")
+    whole, told = drawn(run), drawn(left)
+    assert list(told) == FIGURES
+    assert [told[f"modulation-{ticket}"].kind.network for ticket in ("reset", "full")] == [7, 11]
+    for ticket, other in ((0, 7), (2, 11)):
+        assert set(told["layer-specialization"].kind.cells[ticket][1].network) == {other}
+        for name in ("layer-curves", "mean-rank"):
+            kind, before = told[name].kind, whole[name].kind
+            assert kind.network[1, 2 * ticket, 0] == -1
+            np.testing.assert_allclose(kind.values[1, ticket], before.network_values[1, 2 * ticket + 1, ticket])
+            np.testing.assert_allclose(kind.values[0], before.values[0])
+
+
+def test_full_students_that_all_diverged_leave_an_empty_panel_and_no_matrices(run, tmp_path):
+    told = drawn(without(run, [10, 11], tmp_path / "run"))
+    assert list(told) == FIGURES[:-1]
+    kind = told["layer-specialization"].kind
+    assert kind.cells[2][1].network.size == 0
+    assert np.isnan(kind.rho_mean[2, 1]).all()
+    for figure in told.values():
+        json.dumps(figure.kind.page(), allow_nan=False)
+        assert figure.kind.paper().axes
 
 
 # What is decided

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
 from understudy.studies.separated import OverRealized
-from understudy.studies.study import Experiment, check
+from understudy.studies.study import Experiment, check, ranked
 from understudy.studies.two_layer import TwoLayer
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class LotteryTickets(OverRealized):
                 )
                 for ticket in TICKETS
             ]
-        return self.training(groups)
+        return replace(self.training(groups), ranks=frozenset(ranked(self.epochs)))
 
     def story(self, run: Run) -> Story:
         from understudy.studies.lottery_story import story

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure as PaperFigure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from understudy.report import style
-from understudy.report.figures import LayerCurves
+from understudy.report.figures import LayerCurves, LayerSpecialization
 from understudy.report.figures import _pages as pages
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.studies.deep_claims import at
-from understudy.studies.deep_story import over_seeds, some_diverged
+from understudy.studies.deep_story import every_student, followed, some_diverged
 from understudy.studies.lottery import TICKETS
 from understudy.studies.lottery_claims import EXACT, Cell, cells
+from understudy.studies.matrices import matrix_images, modulated
 
 if TYPE_CHECKING:
     from understudy.studies.lottery import LotteryTickets
@@ -63,6 +64,16 @@ def story(study: LotteryTickets, run: Run) -> Story:
                 study, run, found, titles, run.series("recovered", 0), "teacher nodes recovered", limits=(0.0, 1.02)
             ),
         ),
+        Figure(
+            "layer-curves",
+            "How well they match",
+            "How well the teacher's nodes are matched, each by its best student, over training.",
+            "",
+            _curves(study, run, found, titles, run.series("rho_mean", 0), "mean best correlation", limits=(0.0, 1.02)),
+        ),
+        _every_student(study, run, found),
+        *_ranks(study, run, found, titles),
+        *_matrices(study, run, found[-1], titles[-1]),
     )
     return Story(_headline(study, run, found), _numbers(run, found), figures)
 
@@ -89,30 +100,83 @@ def _curves(
     titles: tuple[str, ...],
     series: np.ndarray,
     name: str,
-    log_y: bool = False,
-    limits: tuple[float, float] | None = None,
+    **more: Any,
 ) -> LayerCurves:
     """A panel a cell, a line a ticket."""
     network = np.stack([cell.network for cell in found])
     values = at(network, series)
-    flat = network.reshape(len(found), -1)
     # Of a network only the line of its own ticket is there.
     own = np.full((*values.shape[:3], len(TICKETS), values.shape[3]), np.nan)
     for i in range(len(TICKETS)):
         own[:, i, :, i] = values[:, i]
-    return LayerCurves(
+    return followed(
+        study,
+        run,
         titles,
         tuple(NAMES[ticket] for ticket in TICKETS),
-        run.epochs,
-        *over_seeds(values, axis=2),
+        network.reshape(len(found), -1),
+        own.reshape(len(found), -1, len(TICKETS), values.shape[3]),
         name=name,
-        seeds=study.seeds,
-        log_y=log_y,
-        limits=limits,
         colours=tuple(_COLOURS[ticket] for ticket in TICKETS),
-        network=np.broadcast_to(flat[..., None], (*flat.shape, len(run.epochs))),
-        network_values=own.reshape(len(found), flat.shape[1], len(TICKETS), -1),
+        **more,
     )
+
+
+def _every_student(study: LotteryTickets, run: Run, found: list[Cell]) -> Figure:
+    """A column a cell, where deeper networks have a layer; at the polarity that the headline ends with, as more cannot
+    be read."""
+    shown = [cell for cell in found if cell.polarity == found[-1].polarity]
+    names = tuple(NAMES[ticket] for ticket in TICKETS)
+    rho = run.series("rho_mean", 0)
+    figures: list[Figure] = []
+    for cell in shown:
+        multiples = [cell.multiple if ticket == "full" else 1.0 for ticket in TICKETS]
+        each = at(cell.network, rho)[:, :, None]
+        figures += every_student(run, names, cell.network, (study.teacher_nodes,), multiples, each)
+    kinds = [figure.kind for figure in figures if isinstance(figure.kind, LayerSpecialization)]
+    return replace(
+        figures[-1],
+        title="Who matches, and who counts",
+        caption=f"{figures[-1].caption} Reset and re-initialised networks have no node to spare.",
+        source="S0 fig 5, S1 fig 3",
+        kind=LayerSpecialization(
+            names,
+            kinds[0].epochs,
+            tuple(zip(*([row[0] for row in kind.cells] for kind in kinds), strict=True)),
+            np.concatenate([kind.rho_mean for kind in kinds], axis=1),
+            layers=tuple(_title(cell, found) for cell in shown),
+        ),
+    )
+
+
+def _ranks(study: LotteryTickets, run: Run, found: list[Cell], titles: tuple[str, ...]) -> tuple[Figure, ...]:
+    """Where the run looked its students' ranks up."""
+    rank = run.series("mean_rank", 0)
+    if not np.isfinite(rank).any():
+        return ()
+    return (
+        Figure(
+            "mean-rank",
+            "How early they were ahead",
+            "Where the students that match best in the end stood among all students of their network before: 0 is "
+            "first, 0.5 (dashed) is chance.",
+            "S2 fig 8, of two layers",
+            _curves(study, run, found, titles, rank, "mean rank of final winners", bound=0.5, bound_words="chance"),
+        ),
+    )
+
+
+def _matrices(study: LotteryTickets, run: Run, cell: Cell, title: str) -> list[Figure]:
+    """Of the first network of reset winners and of the first full student."""
+    (need,) = study.needs()
+    figures = []
+    for ticket, words in (("reset", "reset winners"), ("full", "full student")):
+        networks = cell.network[TICKETS.index(ticket)]
+        if (networks >= 0).any():
+            found = modulated(run, networks[networks >= 0][:1], need.source)
+            drawn = matrix_images(found, f"{words}, {title}", f"modulation-{ticket}")
+            figures += [replace(figure, title=f"{figure.title}: {words}") for figure in drawn]
+    return figures
 
 
 def _headline(study: LotteryTickets, run: Run, found: list[Cell]) -> str:

@@ -91,6 +91,7 @@ def matrix_images(found: Modulated | None, words: str, name: str = "modulation")
         f"from {before:.1%} to {after:.1%} in {matrix}"
         for matrix, (before, after) in zip(MATRICES, shares, strict=True)
     )
+    means = " (means over layers)" if len(found.shown) > 1 else ""
     kind: MatrixImages = MatrixImages(
         tuple(f"{matrix} {time}" for matrix in MATRICES for time in _TIMES), found.shown, network=int(found.networks[0])
     )
@@ -100,7 +101,7 @@ def matrix_images(found: Modulated | None, words: str, name: str = "modulation")
             "How teacher nodes move their students, before and after",
             f"How much each teacher node moves each student from above (β*), and where both are active (H*), in "
             f"network {found.networks[0]} ({words}), over {found.over}. The diagonal's share of all squared entries "
-            f"went {went} (means over layers).",
+            f"went {went}{means}.",
             "S2 fig 11",
             kind,
         ),

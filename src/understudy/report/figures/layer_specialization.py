@@ -44,6 +44,8 @@ class LayerSpecialization:
     """The mean over teacher nodes of the best correlation, written into the panels."""
     moments: tuple[int, ...] | None = None
     """Which times the paper's panels show, as indices; left out, a few, closer together where learning is fast."""
+    layers: tuple[str, ...] = ()
+    """What the layers are called; left out, by their number."""
 
     def __post_init__(self) -> None:
         shape = (len(self.groups), np.shape(self.rho_mean)[1], len(self.epochs))
@@ -157,7 +159,7 @@ class LayerSpecialization:
                 frame["traces"].append(len(page["data"]) - 1)
 
     def _layers(self) -> list[str]:
-        return [f"layer {layer + 1}" for layer in range(self.rho_mean.shape[1])]
+        return list(self.layers) or [f"layer {layer + 1}" for layer in range(self.rho_mean.shape[1])]
 
     def _left_out(self, most: int) -> str:
         sizes = [cell.seed.size for row in self.cells for cell in row]
