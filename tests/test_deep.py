@@ -384,6 +384,11 @@ def test_both_kinds_of_loss_see_the_same_samples():
         (DeepSamples, {"ce_lr": 0.0}, "--ce-lr: 0.0 was given; allowed is a number above 0"),
         (
             DeepSamples,
+            {"outputs": 1},
+            "--outputs: 1 was given; allowed with --loss cross-entropy is a whole number from",
+        ),
+        (
+            DeepSamples,
             {"over_realization": 0.5},
             "--over-realization: 0.5 was given; times 75 teacher nodes makes 37.5",
         ),
@@ -393,6 +398,11 @@ def test_options_that_cannot_be(study, options, words):
     with pytest.raises(UserError) as error:
         study(**options)
     assert str(error.value).startswith(words)
+
+
+def test_one_output_is_enough_for_the_squared_error():
+    made = DeepSamples(seeds=1, samples=(100,), loss=("mse",), **SMALL | {"outputs": 1}).experiment()
+    assert made.groups[0].students.sizes[-1] == 1
 
 
 @pytest.mark.parametrize(

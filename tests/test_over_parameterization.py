@@ -259,6 +259,10 @@ def test_convolutional_networks_are_decided_on_with_settings_of_their_own():
         ({"networks": ("fc", "rnn")}, r"--networks: rnn was given; allowed are fc, cnn"),
         ({"networks": ("fc", "fc")}, r"--networks: fc fc was given; name each value once"),
         ({"networks": ("cnn",), "image": 8}, r"--image: 8 was given; allowed is a whole number from 9"),
+        (
+            {"networks": ("fc", "cnn"), "batch": 1},
+            r"--batch: 1 was given; allowed with BatchNorm \(--networks cnn\) is a whole number from 2",
+        ),
         ({"multiple": (0.05,)}, r"--multiple: 0.05 was given; times 10 teacher nodes makes 0.5 student nodes"),
         ({"cnn_lr": 0.0}, r"--cnn-lr: 0.0 was given; allowed is a number above 0"),
         ({"train": 10}, r"--batch: 64 was given; allowed is up to the number of training samples, 10"),
@@ -267,6 +271,11 @@ def test_convolutional_networks_are_decided_on_with_settings_of_their_own():
 def test_options_that_cannot_be_are_refused(options, words):
     with pytest.raises(UserError, match=words):
         OverParameterization(**options)
+
+
+def test_batches_of_one_are_enough_without_batchnorm():
+    made = OverParameterization(**SMALL | {"networks": ("fc",), "batch": 1}).experiment()
+    assert made.optimiser.batch == 1 and {group.students.shape.norm for group in made.groups} == {None}
 
 
 def test_all_diverged_is_said():

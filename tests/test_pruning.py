@@ -132,3 +132,11 @@ def test_none_that_goes_is_stronger_than_one_that_stays(nodes, keep):
 def test_bad_shares_are_refused_in_words(keep, text):
     with pytest.raises(UserError, match=text):
         teachers.pruned(made(KINDS["conv"], 2), keep)
+
+
+@pytest.mark.wrong_shapes
+@pytest.mark.parametrize("keep", ["half", [0.5, "a"], None, [0.5, None]])
+def test_what_is_no_number_is_refused_in_words(keep):
+    with pytest.raises(UserError) as error:
+        teachers.pruned(made(KINDS["conv"], 2), keep)
+    assert str(error.value) == f"keep must be one share above 0 and at most 1 or one a hidden layer (2), got {keep!r}"

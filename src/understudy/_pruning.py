@@ -36,7 +36,12 @@ def pruned(network: Population, keep: Sequence[float] | float) -> Pruned:
 
 
 def _counts(hidden: Sequence[int], keep: Sequence[float] | float) -> list[int]:
-    shares = [float(keep)] * len(hidden) if isinstance(keep, int | float) else [float(share) for share in keep]
+    try:
+        shares = [float(keep)] * len(hidden) if isinstance(keep, int | float) else [float(share) for share in keep]
+    except (TypeError, ValueError):
+        raise UserError(
+            f"keep must be one share above 0 and at most 1 or one a hidden layer ({len(hidden)}), got {keep!r}"
+        ) from None
     if len(shares) != len(hidden):
         raise UserError(f"keep must be one share or one a hidden layer ({len(hidden)}), got {len(shares)}")
     if not all(math.isfinite(share) and 0 < share <= 1 for share in shares):

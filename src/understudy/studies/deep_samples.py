@@ -74,6 +74,8 @@ class DeepSamples(DeepTeachers):
                 raise UserError(f"--loss: {kind} was given; allowed are {', '.join(allowed)}")
         if len(set(self.loss)) < len(self.loss):
             raise UserError(f"--loss: {' '.join(self.loss)} was given; name each value once")
+        if "cross-entropy" in self.loss and self.outputs == 1:
+            raise UserError("--outputs: 1 was given; allowed with --loss cross-entropy is a whole number from 2")
 
     def experiment(self) -> Experiment:
         cells = [(loss, n) for loss in self.loss for n in self.samples]

@@ -91,6 +91,8 @@ class OverParameterization(Study):
             raise UserError(f"--networks: {' '.join(self.networks)} was given; name each value once")
         # A convolution takes two pixels off, and one has to be left.
         check(self, "image", least=2 * len(self.teacher_layers) + 1 if "cnn" in self.networks else 1)
+        if "cnn" in self.networks and self.batch == 1:
+            raise UserError("--batch: 1 was given; allowed with BatchNorm (--networks cnn) is a whole number from 2")
 
     @property
     def seed_names(self) -> range:
