@@ -184,13 +184,12 @@ _FULL = """
 set -e
 mount -t tmpfs -o size=64m tmpfs "$PWD"
 cd "$PWD"
-"$@" 2>first &
+"$@" &
 run=$!
 until [ "$(ls runs/*/*/progress 2>/dev/null | grep -c ^metrics)" -ge 3 ]; do sleep 0.02; done
 dd if=/dev/zero of=filler bs=64k status=none 2>/dev/null || true
 wait $run && status=0 || status=$?
 echo "first $status"
-cat first >&2
 rm filler
 "$@" >/dev/null && status=0 || status=$?
 echo "second $status"
