@@ -243,6 +243,7 @@ def test_the_l_is_of_one_polarity(train):
 def test_matrices_are_those_of_a_network_of_the_widest(run, ticket, network, words):
     figure = drawn(run)[f"modulation-{ticket}"]
     assert figure.kind.network == network and f"network {network} ({words}, 3×), over 50 eval" in figure.caption
+    assert figure.caption.endswith("% in β*.")  # there is one layer to speak of
     assert figure.title.endswith(f": {words}")
     ((*h, before, after),) = figure.kind.cells
     for i, (epoch, beta) in enumerate(((0, before), (2, after))):
