@@ -9,16 +9,16 @@ import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
-from commands import TINY, understudy
-from images import write_cifar, write_mnist
+from support.commands import TINY, understudy
+from support.images import write_cifar, write_mnist
 
 DEEP = os.environ.get("UNDERSTUDY_PROFILE") == "deep"
 if DEEP:
     # Before the first import of a room: the hook works on what is imported after it.
-    tensors = ("_assumptions", "_pruning", "_random", "data", "measures", "nets", "students", "teachers", "theory")
-    install_import_hook([f"understudy.{room}" for room in (*tensors, "training")], "shapes.checked")
+    tensors = ("_random", "data", "measures", "nets", "papers", "students", "teachers", "theory")
+    install_import_hook([f"understudy.{room}" for room in (*tensors, "training")], "support.shapes.checked")
 
-from understudy.training.workers import one_thread_each  # noqa: E402
+from understudy.training.parallel import one_thread_each  # noqa: E402
 
 settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
 settings.register_profile("deep", max_examples=200, deadline=None, print_blob=True)
@@ -48,7 +48,7 @@ def one_thread():
 @pytest.fixture(scope="session", autouse=True)
 def published():
     """Checksums of CIFAR-10's files, which those with images of ours have not."""
-    from understudy.data import cifar
+    from understudy.data.images import cifar10 as cifar
 
     sums = dict(cifar.PUBLISHED)
     with pytest.MonkeyPatch.context() as patch:

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from understudy import nets as nets
     from understudy import students as students
     from understudy import teachers as teachers
+    from understudy.lab.check_runs import check as check
     from understudy.nets import Population as Population
     from understudy.nets import load as load
     from understudy.nets import save as save
-    from understudy.studies.checking import check as check
     from understudy.training import GD as GD
     from understudy.training import SGD as SGD
     from understudy.training import Adam as Adam
@@ -29,13 +29,15 @@ __version__ = "0.1.0"
 
 _ROOMS = (
     "bench",
+    "claims",
     "data",
+    "lab",
     "measures",
     "nets",
+    "papers",
     "report",
     "store",
     "students",
-    "studies",
     "teachers",
     "theory",
     "training",
@@ -44,7 +46,7 @@ _NAMES = {
     "Population": "nets",
     "load": "nets",
     "save": "nets",
-    "check": "studies.checking",
+    "check": "lab.check_runs",
     "train": "training",
     "SGD": "training",
     "GD": "training",

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from understudy.training.workers import cores
+from understudy.training.parallel import cores
 
 
 @dataclass(frozen=True)

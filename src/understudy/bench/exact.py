@@ -10,9 +10,9 @@ import torch
 
 from understudy.bench.clock import Measured, lasting
 from understudy.bench.setting import Sizes, Tell
-from understudy.theory.descent import descend, rate_bound
-from understudy.theory.starts import near, random_teachers
-from understudy.training.workers import cores
+from understudy.papers.local.theory.descent import descend, rate_bound
+from understudy.papers.local.theory.starts import near, random_teachers
+from understudy.training.parallel import cores
 
 _ANGLE = 0.03
 """Students so near their teacher neurons take the longest: what each bends away is counted too."""

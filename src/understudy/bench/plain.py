@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import understudy as us
 from understudy.bench.clock import wait
 from understudy.bench.setting import Sizes
-from understudy.training.workers import cores
+from understudy.training.parallel import cores
 
 _STEPS = 50
 """Steps between two looks at the clock."""

@@ -13,7 +13,7 @@ from understudy.bench.plain import plain_loops
 from understudy.bench.probing import Probing, added, with_looks
 from understudy.bench.setting import Sizes, Tell, network_steps, step_flops
 from understudy.training import Training
-from understudy.training.workers import cores
+from understudy.training.parallel import cores
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from understudy.bench.rates import Rates, rates
 from understudy.bench.setting import Sizes, Tell
 from understudy.bench.sweep import Swept
 from understudy.store.environment import environment
-from understudy.training.workers import cores
+from understudy.training.parallel import cores
 
 
 @dataclass(frozen=True)

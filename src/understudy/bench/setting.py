@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import understudy as us
 from understudy.training import SGD, Group, Training
-from understudy.training.workers import cores
+from understudy.training.parallel import cores
 
 Tell = Callable[[str], None]
 """Called with words once for every repetition that is done."""

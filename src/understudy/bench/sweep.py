@@ -10,9 +10,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from understudy.report.progress import Progress
-from understudy.studies import TwoLayer
-from understudy.studies.perform import perform
+from understudy.lab.execute import perform
+from understudy.papers.specialization.two_layer.study import TwoLayer
+from understudy.report.terminal.progress import Progress
 
 
 @dataclass(frozen=True)

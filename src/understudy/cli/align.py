@@ -7,8 +7,8 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from understudy.cli.given import OnInputs, check_ending, read_inputs, read_network
-from understudy.cli.options import emit, parsed
+from understudy.cli.inputs import OnInputs, check_ending, read_inputs, read_network
+from understudy.cli.parsing import emit, parsed
 
 if TYPE_CHECKING:
     from understudy.measures import LayerMatch
@@ -52,7 +52,7 @@ def align_command(words: list[str]) -> int:
     if options.json:
         emit({"layers": [_as_json(layer) for layer in layers]})
         return 0
-    from understudy.report.terminal import output, print_alignment
+    from understudy.report.terminal.tables import output, print_alignment
 
     print_alignment(output(), layers)
     if len(teacher.layers) != len(student.layers):

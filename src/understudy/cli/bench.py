@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from understudy._errors import UserError
-from understudy.cli.options import emit, parsed
+from understudy.cli.parsing import emit, parsed
+from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -47,7 +47,7 @@ def bench_command(words: list[str]) -> int:
         return _draw(options)
     from understudy.bench import Sizes, measure
     from understudy.bench.sweep import sweep
-    from understudy.studies import Study
+    from understudy.lab.study import Study
 
     device = Study(device=options.device).resolved().device
     sizes = Sizes.of(device)
@@ -148,7 +148,7 @@ class _Steps:
 def _print(result: Result, kept: str) -> None:
     from rich.text import Text
 
-    from understudy.report.terminal import output, plain_table
+    from understudy.report.terminal.tables import output, plain_table
 
     styles = {"aim": "green", "must": "green", "neither": "bold red"}
     table = plain_table("what", "measured", "between", "must", "aim", "reached")

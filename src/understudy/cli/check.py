@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy._errors import UserError
-from understudy.cli.given import OnInputs, check_ending, inputs_in_words, read_inputs, read_network, read_networks
-from understudy.cli.options import emit, parsed
+from understudy.cli.inputs import OnInputs, check_ending, inputs_in_words, read_inputs, read_network, read_networks
+from understudy.cli.parsing import emit, parsed
+from understudy.errors import UserError
 
 if TYPE_CHECKING:
-    from understudy.studies.checking import Checks
+    from understudy.lab.check_runs import Checks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +54,8 @@ def check_command(words: list[str]) -> int:
         alone = len(options.what) == 2 and found.of == 1
         emit(found[0].as_dict() if alone else found.as_dict())
         return 0
-    from understudy.report.check_terminal import print_checks
-    from understudy.report.terminal import output
+    from understudy.report.check.terminal import print_checks
+    from understudy.report.terminal.tables import output
 
     print_checks(output(), found.networks, found.of)
     if options.html is not None:
@@ -64,7 +64,7 @@ def check_command(words: list[str]) -> int:
 
 
 def _of_run(options: Check) -> Checks:
-    from understudy.studies.checking import check
+    from understudy.lab.check_runs import check
 
     (folder,) = options.what
     if folder.is_file():
@@ -78,7 +78,7 @@ def _of_run(options: Check) -> Checks:
 
 
 def _of_files(options: Check) -> Checks:
-    from understudy.studies.checking import check
+    from understudy.lab.check_runs import check
 
     teacher, student = (
         read_networks(path, options.leaky) if which is None else read_network(path, options.leaky, which, option)
@@ -97,7 +97,7 @@ def _of_files(options: Check) -> Checks:
 
 
 def _write(found: Checks, path: Path, command: str) -> None:
-    from understudy.report.check_page import check_page
+    from understudy.report.check.page import check_page
     from understudy.store.files import disk_errors, write_bytes
 
     content = check_page(found.networks, found.of, command)

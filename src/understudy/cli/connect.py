@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy._errors import UserError
-from understudy.cli.given import Given, check_ending, read_network, read_samples, read_teacher, write_networks
-from understudy.cli.options import emit, parsed
+from understudy.cli.inputs import Given, check_ending, read_network, read_samples, read_teacher, write_networks
+from understudy.cli.parsing import emit, parsed
+from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +53,7 @@ def connect_command(words: list[str]) -> int:
         raise UserError(f"--points: {options.points} was given; allowed is a whole number from 2")
     if not -1 <= options.below <= 1:
         raise UserError(f"--below: {options.below} was given; allowed is a number from −1 to 1")
-    from understudy.theory.connectivity import joined, losses_along, straight
+    from understudy.papers.specialization.theory.connectivity import joined, losses_along, straight
 
     teacher = read_teacher(options)
     a = read_network(options.a, options.leaky, options.a_network, "--a-network")
@@ -80,7 +80,7 @@ def connect_command(words: list[str]) -> int:
             }
         )
         return 0
-    from understudy.report.terminal import output, plain_table
+    from understudy.report.terminal.tables import output, plain_table
 
     table = plain_table("segment", "what moves", "largest loss / output variance")
     for i, (move, losses) in enumerate(zip(path.moves, along, strict=True), 1):

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.options import emit
+from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
-    from understudy.studies import Study
+    from understudy.lab.study import Study
 
 _GIGA = 1e9
 
 
 def show_plan(study: Study, out: Path, as_json: bool) -> None:
     """Groups, pieces, memory and about how long; nothing is trained or written."""
-    from understudy.report.terminal import duration, output, plain_table
-    from understudy.studies.perform import plan
+    from understudy.lab.execute import plan
+    from understudy.report.terminal.tables import duration, output, plain_table
 
     experiment, labels, ahead = plan(study, out)
     looks = experiment.epochs + 1

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from understudy._errors import UserError
-from understudy.cli.given import Given, check_ending, read_network, read_samples, read_teacher, write_networks
-from understudy.cli.options import emit, parsed
+from understudy.cli.inputs import Given, check_ending, read_network, read_samples, read_teacher, write_networks
+from understudy.cli.parsing import emit, parsed
+from understudy.errors import UserError
 
 if TYPE_CHECKING:
-    from understudy.theory.pruning import Pruning, PruningLosses
+    from understudy.papers.specialization.theory.pruning import Pruning, PruningLosses
 
 _MOST = 20
 """Nodes that are named one by one."""
@@ -50,7 +50,7 @@ def prune_command(words: list[str]) -> int:
     check_ending("--save", options.save, (".safetensors",))
     if options.below is not None and not 0 <= options.below <= 1:
         raise UserError(f"--below: {options.below} was given; allowed is a number from 0 to 1")
-    from understudy.theory.pruning import pruned_students, pruning_losses, refitted
+    from understudy.papers.specialization.theory.pruning import pruned_students, pruning_losses, refitted
 
     teacher = read_teacher(options)
     student = read_network(options.student, options.leaky, options.student_network, "--student-network")
@@ -80,7 +80,7 @@ def prune_command(words: list[str]) -> int:
 
 
 def _show(options: Prune, before: tuple[int, ...], pruning: Pruning, losses: dict[str, PruningLosses]) -> None:
-    from understudy.report.terminal import output, plain_table
+    from understudy.report.terminal.tables import output, plain_table
 
     console, after = output(), pruning.network.sizes
     sizes = " became ".join("-".join(map(str, each)) for each in (before, after))

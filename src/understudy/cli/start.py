@@ -8,14 +8,14 @@ from math import isfinite, log, pi
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from understudy._errors import UserError
-from understudy.cli.given import check_ending, read_network
-from understudy.cli.options import emit, parsed
+from understudy.cli.inputs import check_ending, read_network
+from understudy.cli.parsing import emit, parsed
+from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from understudy.theory.starts import Start as Started
+    from understudy.papers.local.theory.starts import Start as Started
 
 _ANGLE, _SCALES = 0.1, {"large": 1.0, "small": 0.01}
 _BELONGS = {"samples": ("subspace",), "angle": ("near",), "scale": ("large", "small")}
@@ -80,8 +80,8 @@ def start_command(words: list[str]) -> int:
 
 
 def _start(options: Start) -> int:
-    from understudy.theory.gaussian import kernel, loss
-    from understudy.theory.starts import subspace_angle
+    from understudy.papers.local.theory.gaussian.closed_forms import kernel, loss
+    from understudy.papers.local.theory.starts import subspace_angle
 
     teachers = _teacher(options)
     start = _students(options, teachers)
@@ -137,7 +137,7 @@ def _check(options: Start) -> None:
 
 
 def _teacher(options: Start) -> Tensor:
-    from understudy.theory.starts import teacher_nodes
+    from understudy.papers.local.theory.starts import teacher_nodes
 
     network = read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
     if network.slope != -1:
@@ -152,7 +152,7 @@ def _teacher(options: Start) -> Tensor:
 
 
 def _students(options: Start, teachers: Tensor) -> Started:
-    from understudy.theory import starts
+    from understudy.papers.local.theory import starts
 
     neurons = teachers.shape[1]
     count = 2 * neurons if options.students is None else options.students
@@ -192,7 +192,7 @@ def _angle(options: Start, dim: int) -> float:
 
 def _near(options: Start, students: Tensor, teachers: Tensor) -> list[dict[str, Any]]:
     """Of every teacher neuron: its students, which are nearest to it, and what they have of its length."""
-    from understudy.theory.starts import nearest
+    from understudy.papers.local.theory.starts import nearest
 
     which, angles = nearest(students[0], teachers[0])
     mass, rows = students[0].square().sum(-1), []
@@ -214,10 +214,10 @@ def _near(options: Start, students: Tensor, teachers: Tensor) -> list[dict[str, 
 
 def _descend(options: Start, students: Tensor, teachers: Tensor, nothing: float) -> tuple[Tensor, dict[str, Any]]:
     """Where descent ends, and how: the loss fell as t^(−power) over the last two thirds of the steps."""
-    from understudy.studies.on_population import above_bound, log_looks
-    from understudy.theory.descent import descend, rate_bound
-    from understudy.theory.gaussian import loss
-    from understudy.theory.starts import tempered
+    from understudy.papers.local.shared import above_bound, log_looks
+    from understudy.papers.local.theory.descent import descend, rate_bound
+    from understudy.papers.local.theory.gaussian.closed_forms import loss
+    from understudy.papers.local.theory.starts import tempered
 
     steps, bound = options.descend or 0, float(rate_bound(teachers))
     sure = float(tempered(bound, students, teachers))
@@ -258,8 +258,8 @@ def _descend(options: Start, students: Tensor, teachers: Tensor, nothing: float)
 
 def _write(options: Start, students: Tensor) -> None:
     from understudy.nets import save
+    from understudy.papers.local.theory.starts import student_network
     from understudy.store.files import disk_errors
-    from understudy.theory.starts import student_network
 
     assert options.out is not None
     with disk_errors(options.out, "choose another place with --out"):
@@ -299,7 +299,7 @@ def _way(options: Start, dim: int) -> str:
 
 
 def _table(options: Start, rows: list[dict[str, Any]]) -> None:
-    from understudy.report.terminal import output, plain_table
+    from understudy.report.terminal.tables import output, plain_table
 
     names = ("teacher neuron", "length", "students", "their mass", f"within {options.within:g} rad", "nearest, rad")
     table = plain_table(*names)

@@ -1,6 +1,8 @@
 """Who learned whom, how well, when, and who could see it: functions of tensors, without state or files."""
 
 from understudy.measures import catalogue as catalogue
+from understudy.measures.align import LayerMatch as LayerMatch
+from understudy.measures.align import align as align
 from understudy.measures.alignment import MatchedAlignment as MatchedAlignment
 from understudy.measures.alignment import Regular as Regular
 from understudy.measures.alignment import alignment_eps as alignment_eps
@@ -13,8 +15,6 @@ from understudy.measures.correlation import Correlation as Correlation
 from understudy.measures.correlation import correlation as correlation
 from understudy.measures.fan_out import contribution as contribution
 from understudy.measures.fan_out import fan_out as fan_out
-from understudy.measures.layers import LayerMatch as LayerMatch
-from understudy.measures.layers import align as align
 from understudy.measures.matching import THRESHOLD as THRESHOLD
 from understudy.measures.matching import Match as Match
 from understudy.measures.matching import best_students as best_students

@@ -24,7 +24,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.measures.pair import Pair
 from understudy.nets import Layer, Population, Shape, gate, incoming, normalised, outgoing, slope_of
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.measures.correlation import correlation
 from understudy.nets import Activations, Layer, Population
 

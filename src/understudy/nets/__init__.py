@@ -2,9 +2,9 @@
 
 from understudy.nets.activation import activate as activate
 from understudy.nets.activation import gate as gate
-from understudy.nets.files import bn_biases as bn_biases
-from understudy.nets.files import load as load
-from understudy.nets.files import save as save
+from understudy.nets.io import bn_biases as bn_biases
+from understudy.nets.io import load as load
+from understudy.nets.io import save as save
 from understudy.nets.nodes import outgoing_weights as outgoing_weights
 from understudy.nets.nodes import with_nodes as with_nodes
 from understudy.nets.norm import EPS as EPS
@@ -15,11 +15,11 @@ from understudy.nets.norm import fresh_norm as fresh_norm
 from understudy.nets.norm import normalised as normalised
 from understudy.nets.norm import slope_of as slope_of
 from understudy.nets.population import Activations as Activations
-from understudy.nets.population import Convolution as Convolution
 from understudy.nets.population import Layer as Layer
 from understudy.nets.population import Population as Population
-from understudy.nets.population import Shape as Shape
 from understudy.nets.population import incoming as incoming
 from understudy.nets.population import outgoing as outgoing
 from understudy.nets.population import stack as stack
 from understudy.nets.population import training_pass as training_pass
+from understudy.nets.shape import Convolution as Convolution
+from understudy.nets.shape import Shape as Shape

@@ -10,28 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import Literal, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.nets.activation import activate
 from understudy.nets.norm import Norm, Statistics, normalised
-
-
-class Convolution(NamedTuple):
-    """How a layer goes over a map: the side of its square kernel, pixels a step, and zeros put around the map."""
-
-    kernel: int = 3
-    stride: int = 1
-    padding: int = 0
-
-    def __call__(self, side: int) -> int:
-        """What comes out of a side of so many pixels; below 1: nothing."""
-        return (side + 2 * self.padding - self.kernel) // self.stride + 1
+from understudy.nets.shape import Shape, size_words
 
 
 class Layer(NamedTuple):
@@ -52,123 +40,6 @@ class Activations(NamedTuple):
 
     hidden: tuple[Float[Tensor, "net row node"], ...]
     output: Float[Tensor, "net sample out"]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What networks of one population have in common."""
-
-    sizes: tuple[int, ...]
-    """Nodes from the inputs to the outputs, or channels: (d, n_1, …, C)."""
-    slope: float = 0.0
-    bias: bool = True
-    image: tuple[int, int] | None = None
-    """Height and width of the inputs of a convolutional network."""
-    norm: Literal["before", "after"] | None = None
-    """BatchNorm before or after the activation."""
-    affine: bool = True
-    """Whether BatchNorm has a scale and a shift."""
-    convolutions: tuple[tuple[int, int, int], ...] | None = None
-    """Of a convolutional network: (kernel, stride, padding) of its lowest hidden layers, those above being fully
-    connected. None: all hidden layers are convolutions of 3×3 without padding."""
-
-    def __post_init__(self) -> None:
-        if self.image is None and self.convolutions is None:
-            return
-        if self.image is None:
-            raise UserError(f"convolutions {self.convolutions} were given without an image: give its height and width")
-        if len(self.image) != 2 or not all(isinstance(side, int) for side in self.image):
-            raise UserError(f"an image is (height, width), whole numbers of pixels, got {self.image}")
-        if len(self.sizes) < 3:
-            raise UserError(
-                f"a convolutional network of sizes {self.sizes} was asked for, but it has channels of the inputs, "
-                "channels of one convolution or more, and outputs: give at least three sizes"
-            )
-        if self.convolutions is not None:
-            self._check_convolutions(self.convolutions)
-        small = next((i for i, size in enumerate(self.maps) if min(size) < 1), None)
-        if small is not None and self.convolutions is None:
-            least = 2 * len(self.maps) + 1
-            raise UserError(
-                f"images of {_by(self.image)} are too small for {len(self.maps)} convolutions, each of which takes two "
-                f"pixels off height and width: give {least} × {least} or more, or fewer layers"
-            )
-        if small is not None:
-            kernel, stride, padding = self.looks[small]
-            raise UserError(
-                f"images of {_by(self.image)} are too small for convolution {small + 1}, a kernel of {kernel} × "
-                f"{kernel} at stride {stride} with padding {padding}, which sees {_by(self.seen[small])}: give larger "
-                "images, smaller kernels or more padding"
-            )
-
-    def _check_convolutions(self, given: tuple[tuple[int, int, int], ...]) -> None:
-        hidden = len(self.sizes) - 2
-        if not 1 <= len(given) <= hidden:
-            raise UserError(f"{len(given)} convolutions were given for {hidden} hidden layers: give 1 to {hidden}")
-        for each in given:
-            if len(each) != 3 or any(type(n) is not int or n < least for n, least in zip(each, (1, 1, 0), strict=True)):
-                raise UserError(
-                    "a convolution is (kernel, stride, padding), whole numbers of which the first two are 1 or more "
-                    f"and the last 0 or more, got {tuple(each)}"
-                )
-        # One name for one shape: networks that are alike compare as equal, whichever way they were described.
-        usual = len(given) == hidden and all(tuple(each) == Convolution() for each in given)
-        object.__setattr__(self, "convolutions", None if usual else tuple(Convolution(*each) for each in given))
-
-    @property
-    def inputs(self) -> int:
-        """Numbers in a sample."""
-        return self.sizes[0] * math.prod(self.image or ())
-
-    @property
-    def looks(self) -> tuple[Convolution, ...]:
-        """How each convolution goes over its map, from the lowest up; none in a fully connected network."""
-        if self.image is None:
-            return ()
-        if self.convolutions is None:
-            return (Convolution(),) * (len(self.sizes) - 2)
-        return tuple(Convolution(*look) for look in self.convolutions)
-
-    @property
-    def seen(self) -> tuple[tuple[int, int], ...]:
-        """Height and width of what each convolution sees, and of the last one's map."""
-        return () if self.image is None else _seen(self.image, self.looks)
-
-    @property
-    def maps(self) -> tuple[tuple[int, int], ...]:
-        """Height and width of each convolution's feature map; none in a fully connected network."""
-        return self.seen[1:]
-
-    @property
-    def weights(self) -> tuple[tuple[int, ...], ...]:
-        """Of each layer's weight the shape without the axis of networks."""
-        pairs, looks = tuple((out, into) for into, out in pairwise(self.sizes)), self.looks
-        if not looks:
-            return pairs
-        filters = ((*pair, look.kernel, look.kernel) for pair, look in zip(pairs, looks, strict=False))
-        (nodes, channels), *above = pairs[len(looks) :]
-        return *filters, (nodes, channels * math.prod(self.maps[-1])), *above
-
-    @property
-    def dense(self) -> bool:
-        """Fully connected, without BatchNorm."""
-        return self.image is None and self.norm is None
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """How often the nodes of each hidden layer look at a sample: once, or at every place of their feature map."""
-        maps = tuple(map(math.prod, self.maps))
-        return maps + (1,) * (len(self.sizes) - 2 - len(maps))
-
-    @property
-    def products(self) -> tuple[int, ...]:
-        """Multiplications that each layer takes for a sample."""
-        return tuple(math.prod(size) * p for size, p in zip(self.weights, (*self.positions, 1), strict=True))
-
-    @property
-    def activations(self) -> int:
-        """Numbers that all nodes give for a sample, the outputs' among them."""
-        return sum(n * p for n, p in zip(self.sizes[1:], (*self.positions, 1), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,7 +66,7 @@ class Population:
         nets, shape = len(self.seeds), self.shape
         for (weight, bias), expected in zip(self.layers, shape.weights, strict=True):
             if weight.shape != (nets, *expected):
-                kind = f"channels under {_by(expected[2:])} kernels" if len(expected) > 2 else "nodes"
+                kind = f"channels under {size_words(expected[2:])} kernels" if len(expected) > 2 else "nodes"
                 raise ValueError(
                     f"a layer of shape {tuple(weight.shape)} does not follow {nets} networks of {expected[1]} {kind}"
                 )
@@ -295,7 +166,7 @@ def _through(population: Population, x: Tensor, training: bool) -> tuple[Activat
 def _checked(population: Population, x: Tensor) -> Tensor:
     """The inputs themselves, if their size is that of the networks'."""
     if x.shape[-1] != population.inputs:
-        image = f"{population.sizes[0]} · {_by(population.image, ' · ')} = " if population.image else ""
+        image = f"{population.sizes[0]} · {size_words(population.image, ' · ')} = " if population.image else ""
         raise UserError(
             f"the networks take {image}{population.inputs:,} inputs, and the data has {x.shape[-1]:,} a sample: choose "
             "networks and data of one size"
@@ -350,15 +221,6 @@ def _convolved(population: Population, i: int, h: Tensor) -> Float[Tensor, "net 
     return maps.unflatten(1, (nets, -1)).permute(1, 0, 3, 4, 2).flatten(1, 3)
 
 
-def _seen(image: tuple[int, int], looks: Sequence[Convolution]) -> tuple[tuple[int, int], ...]:
-    """Height and width of what each convolution sees, and of the last one's map."""
-    sizes = [image]
-    for look in looks:
-        height, width = sizes[-1]
-        sizes.append((look(height), look(width)))
-    return tuple(sizes)
-
-
 def stack(populations: Sequence[Population]) -> Population:
     """One population of the networks of several of one shape."""
     first = populations[0]
@@ -374,7 +236,3 @@ def stack(populations: Sequence[Population]) -> Population:
         norms=tuple(map(joined, zip(*(p.norms for p in populations), strict=True))),
         seeds=torch.cat([p.seeds for p in populations]),
     )
-
-
-def _by(size: Sequence[int] | None, times: str = " × ") -> str:
-    return times.join(map(str, size or ()))

@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 
 Config = dict[str, Any]
 """{"study": name, "format": 1, "options": {…}}"""

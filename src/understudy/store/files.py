@@ -13,7 +13,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 
 
 @contextmanager

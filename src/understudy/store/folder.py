@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.store.config import Config, from_toml, name, same, to_toml
 from understudy.store.files import disk_errors, whole, write_text
 from understudy.store.tables import by_epoch, write_table

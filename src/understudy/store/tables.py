@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.store.files import whole
 
 _FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.nets import Convolution, Layer, Norm, Population
 from understudy.store.files import whole
 

@@ -16,6 +16,9 @@ from torch import Tensor
 from understudy.measures.alignment import regular
 from understudy.nets import Layer
 
+ALIGNED = 0.25
+"""ε below which a student has the boundary of a teacher node: correlation about 0.95 on Gaussian inputs."""
+
 
 class Planes(NamedTuple):
     """Boundaries {x : normal · x + offset = 0} with normals of length 1."""

@@ -11,11 +11,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy._assumptions import Assumptions, assumptions
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.nets import Population
+from understudy.teachers.assumptions import Assumptions, assumptions
+from understudy.theory.boundaries import ALIGNED
 from understudy.theory.conditions import WIDTHS, Conditions, conditions
-from understudy.theory.prunable import ALIGNED
 from understudy.theory.result import Finding, Hypothesis, results
 from understudy.theory.scene import Scene
 

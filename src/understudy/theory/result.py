@@ -15,12 +15,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy._papers import load_theory
+from understudy.errors import UserError
 from understudy.nets import Population
 
 Subject = Literal["identity", "data", "teacher node", "student node", "dynamics"]
 Networks = Literal["any", "two layers", "one output", "deep", "BatchNorm"]
 Slopes = Literal["any", "ReLU or leaky", "ReLU", "|·|"]
+PRUNABLE = 0.05
+"""Share of the output of the strongest aligned group below which a group of students can be removed."""
 
 
 def times(factor: float) -> str:
@@ -84,6 +87,14 @@ class Finding:
     def contradicted(self) -> bool:
         """All hypotheses hold, and yet what was measured is not as the result says."""
         return self.applies and self.agrees is False
+
+
+def prunable(found: Finding, most: float = PRUNABLE) -> bool:
+    """Whether a finding of Theorem 2 lets its student go: it applies, and the group gives on so little on the samples.
+
+    `amount` is what was measured of it; `limit` is what the theorem proves, often far more.
+    """
+    return found.applies and found.amount is not None and found.amount <= most
 
 
 Check = Callable[[Population, Population, Float[Tensor, "sample in"]], Sequence[Finding]]
@@ -178,5 +189,6 @@ def result(
 
 
 def results() -> tuple[Result, ...]:
-    """All results, by paper, then by the order of their registration."""
+    """All results of all papers, by paper, then by the order of their registration."""
+    load_theory()
     return tuple(sorted(_RESULTS.values(), key=lambda r: r.name.split()[0]))

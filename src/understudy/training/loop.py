@@ -11,14 +11,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy._errors import UserError
 from understudy.data import Labelled, Source
+from understudy.errors import UserError
 from understudy.nets import Population
-from understudy.training.engines import ENGINES, choose, cpu_looking, looking, resident
+from understudy.training.engines import ENGINES, choose, resident
 from understudy.training.group import Group, Members, Part
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
+from understudy.training.parallel import products, side_by_side
 from understudy.training.plan import (
     Plan,
     at_once,
@@ -29,11 +30,13 @@ from understudy.training.plan import (
     refuse_too_many,
     splits,
 )
-from understudy.training.probe import looked, loss, quick_look, read
+from understudy.training.probes import fused_cpu as cpu_looking
+from understudy.training.probes import fused_cuda as looking
+from understudy.training.probes.reading import looked, loss, quick_look, read
 from understudy.training.problem import Problem
 from understudy.training.records import METRICS, NODES, Records, joined, made_rows
 from understudy.training.samples import Samples
-from understudy.training.workers import Lanes, brought, products, sent, side_by_side
+from understudy.training.streams import Lanes, brought, sent
 
 Job = tuple[Part, Int[Tensor, "_"]]
 """A piece of the work of an epoch: some networks of a part, by their place in it."""

@@ -11,12 +11,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy.errors import UserError
 from understudy.training.group import Group, Members, Part
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing
-from understudy.training.probe import PASS
-from understudy.training.workers import cores
+from understudy.training.parallel import cores
+from understudy.training.probes.reading import PASS
 
 _CACHE = 1 << 21
 """Parameters of the networks that a processor's core trains at once by batched products: about its cache."""

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy.measures import ranks
-from understudy.training.probe import Look, Matched, Reading
+from understudy.training.probes.reading import Look, Matched, Reading
 
 METRICS = pa.schema(
     [

@@ -11,11 +11,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from understudy.data import Labelled
-from understudy.training.answers import Answers, answered, joined
 from understudy.training.group import Part
 from understudy.training.objectives import of_labels
-from understudy.training.probe import cut
-from understudy.training.workers import side_by_side
+from understudy.training.parallel import side_by_side
+from understudy.training.probes.reading import cut
+from understudy.training.probes.teacher_outputs import Answers, answered, joined
 
 
 def roomy(like: Tensor, count: int) -> Shaped[Tensor, "item ..."]:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 
 from understudy.report import style
-from understudy.report.figures import _pages as pages
+from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 _MOST_BYTES = 1_400_000

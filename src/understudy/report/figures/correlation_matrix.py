@@ -7,7 +7,7 @@ from jaxtyping import Int, Num
 from matplotlib.figure import Figure
 
 from understudy.report import style
-from understudy.report.figures import _pages as pages
+from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 _MOST_NAMED_CELLS = 40_000

@@ -7,7 +7,7 @@ from jaxtyping import Bool, Int, Num
 from matplotlib.figure import Figure
 
 from understudy.report import style
-from understudy.report.figures import _pages as pages
+from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 

@@ -15,7 +15,7 @@ from matplotlib.transforms import ScaledTranslation
 from PIL import Image
 
 from understudy.report import style
-from understudy.report.figures import _pages as pages
+from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 _MOST_FRAMES = 90

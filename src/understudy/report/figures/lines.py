@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from understudy.report import style
-from understudy.report.figures import _pages as pages
+from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 _DASHED = (0, (3, 2))

@@ -8,7 +8,7 @@ from jaxtyping import Int, Num
 from matplotlib.figure import Figure
 
 from understudy.report import style
-from understudy.report.figures import _pages as pages
+from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 from understudy.report.story import counted
 

@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from understudy.report import style
-from understudy.report.figures import _pages as pages
+from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 _MANY = 5_000

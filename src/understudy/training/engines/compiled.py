@@ -22,7 +22,7 @@ def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Te
 
 def compiled(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
     """Engine (see `Engine`): the steps of one network after the other, in compiled code."""
-    from understudy.training.engines.cpu_kernels import PAD, run  # imports numba, which takes its time
+    from understudy.training.kernels.cpu import PAD, run
 
     shape, batch, like = problem.packing.shape, problem.optimiser.batch, problem.inputs
     assert batch is not None

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._random import Stream
-from understudy.training.engines import card
-from understudy.training.engines.card import stride, up
+from understudy.training.kernels import cuda as card
+from understudy.training.kernels.cuda import stride, up
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import ALIGN, Packing, State

@@ -1,0 +1,128 @@
+"""The claims of the papers, what full runs have measured of them, and how that is kept in the project."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.store import Claim, Run
+from understudy.store.files import write_json
+
+_HERE = Path(__file__).parent
+RECORD = _HERE / "record.json"
+_COLUMNS = ("id", "claim", "part", "paper", "measured", "n", "holds", "run")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim of the list: what is claimed, the value that counts, and the study that decides it."""
+
+    id: str
+    section: str
+    statement: str
+    value: str
+    study: str
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A decided claim with where it comes from."""
+
+    claim: Claim
+    command: str
+    machine: str
+    commit: str
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        made = {"command": self.command, "machine": self.machine, "commit": self.commit, "seconds": self.seconds}
+        shown = self.claim.as_dict()
+        return {k: v for k, v in shown.items() if k != "values"} | made
+
+
+def rows() -> list[Row]:
+    """Every claim of the list, in its order."""
+    sections = tomllib.loads((_HERE / "catalogue.toml").read_text(encoding="utf-8"))
+    return [
+        Row(id, section["title"], *words)
+        for section in sections.values()
+        for id, words in section.items()
+        if id != "title"
+    ]
+
+
+def recorded(path: Path = RECORD) -> list[Measured]:
+    """What full runs have measured, as kept in the project."""
+    entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return [_from_dict(entry) for entry in entries]
+
+
+def _from_dict(entry: dict[str, Any]) -> Measured:
+    made = {key: entry[key] for key in ("command", "machine", "commit", "seconds")}
+    return Measured(Claim.from_dict({k: v for k, v in entry.items() if k not in made}), **made)
+
+
+def measured(run: Run, command: str) -> list[Measured]:
+    """The claims that a run has decided, with the command that makes it again."""
+    made = run.environment
+    machine = made["device"] if made["device"] != "cpu" else f"{made['cores']} cores, {made['processor']}"
+    trained, told = made.get("commit") or "unknown", made.get("told_at") or "unknown"
+    commit = trained if trained == told else f"{trained}, claims decided at {told}"
+    return [Measured(claim, command, machine, commit, made["seconds"]) for claim in run.claims]
+
+
+def keep(run: Run, command: str, path: Path = RECORD) -> int:
+    """Put a run's claims into the record, in place of what the same command said before; returns how many."""
+    new = measured(run, command)
+    ids = [row.id for row in rows()]
+    old = [m for m in recorded(path) if not new or m.command != new[0].command]
+    entries = sorted(old + new, key=lambda m: ids.index(m.claim.id))
+    write_json(path, [m.as_dict() for m in entries])
+    return len(new)
+
+
+def as_markdown() -> str:
+    """The record as a page of the documentation."""
+    lines = [
+        "# Claims",
+        "",
+        "What the papers claim, the value that counts, and what full runs measured.",
+        "Written by `understudy claims --markdown`; a row that does not hold says so. How each is read, and which",
+        "bounds are ours, is in [the settings](settings.md). A commit with a + had other changes in its tree.",
+        "",
+        "S0 is *Student Specialization in Deep Rectified Networks* (ICML 2020), S1 its earlier version,",
+        "S2 *Luck Matters*, S3 the thesis, S4 the paper on local convergence.",
+    ]
+    kept = recorded()
+    runs = sorted({(m.command, m.machine, m.commit, m.seconds) for m in kept})
+    section = ""
+    for row in rows():
+        if row.section != section:
+            section = row.section
+            lines += [
+                "",
+                f"## {section}",
+                "",
+                f"| {' | '.join(_COLUMNS)} |",
+                "| --- |" + " --- |" * (len(_COLUMNS) - 1),
+            ]
+        found = [m for m in kept if m.claim.id == row.id]
+        for m in found:
+            claim, run = m.claim, runs.index((m.command, m.machine, m.commit, m.seconds)) + 1
+            holds = "yes" if claim.holds else "**no**"
+            here = "; ".join((claim.measured, *map(str, claim.beside)))
+            cells = (row.id, claim.statement, claim.part, claim.paper, here, f"{claim.n:,}", holds, str(run))
+            lines.append(_line(*cells))
+        if not found:
+            lines.append(_line(row.id, row.statement, "", row.value, "not yet measured", "", "", ""))
+    lines += ["", "## Runs", "", "| run | command | machine | commit | training |", "| --- | --- | --- | --- | --- |"]
+    for i, (command, machine, commit, seconds) in enumerate(runs, 1):
+        lines.append(f"| {i} | `{command}` | {machine} | {commit} | {seconds:,.0f} s |")
+    return "\n".join(lines) + "\n"
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"

@@ -1,0 +1,255 @@
+"""MNIST (LeCun, Cortes and Burges 1998) as a source of inputs and labels, from the four files its authors publish.
+
+They are read compressed or not. Normalised values are the same bits on every device.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Int, UInt8
+from numpy.typing import NDArray
+from torch import Tensor
+
+from understudy._random import Stream
+from understudy.data.images.base import (
+    AGAIN,
+    Images,
+    Pictures,
+    data_folder,
+    kept_on,
+    order,
+    require_at_most,
+    require_folder,
+)
+from understudy.data.synthetic import Device
+from understudy.errors import UserError
+from understudy.nets.io import existing_file
+
+_IMAGE = (1, 28, 28)
+_DIM = 784
+_DIGITS = tuple(range(10))
+_FOLDERS = (".", "mnist", "MNIST/raw")
+"""Where in the folder named the files may lie; the last is where torchvision puts them."""
+_ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+
+
+class _File(NamedTuple):
+    """One of the published files: numbers that its head holds, the first of them its magic number."""
+
+    name: str
+    head: tuple[int, ...]
+    md5: str
+    """Of the compressed file, as published."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file when it is not compressed."""
+        return 4 * len(self.head) + int(np.prod(self.head[1:], dtype=np.int64))
+
+
+class _Part(NamedTuple):
+    """The training or the test set: its files, and how many images of each digit there are."""
+
+    images: _File
+    labels: _File
+    counts: tuple[int, ...]
+
+
+_TRAIN = _Part(
+    _File("train-images-idx3-ubyte", (0x803, 60_000, 28, 28), "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    _File("train-labels-idx1-ubyte", (0x801, 60_000), "d53e105ee54ea40749a09fcbcd1e9432"),
+    (5_923, 6_742, 5_958, 6_131, 5_842, 5_421, 5_918, 6_265, 5_851, 5_949),
+)
+_TEST = _Part(
+    _File("t10k-images-idx3-ubyte", (0x803, 10_000, 28, 28), "9fb629c4189551a2d022fa330f9573f3"),
+    _File("t10k-labels-idx1-ubyte", (0x801, 10_000), "ec29112dd5afa0611ce80d1b7f02629c"),
+    (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
+)
+_FILES = (*_TRAIN[:2], *_TEST[:2])
+_HEAD = ("magic number", "number of items", "number of rows", "number of columns")
+
+
+class _Place(NamedTuple):
+    """The folder with the files in it, and which digits are wanted of them."""
+
+    folder: Path
+    digits: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Mnist(Pictures):
+    """Images of MNIST as flat rows (row, column); a label is the place of an image's digit in `digits`.
+
+    `folder` holds the published files, or a folder mnist or MNIST/raw with them; by default $UNDERSTUDY_DATA, else
+    ~/.cache/understudy. All images of the digits come in their original order, and so they do where `train` or
+    `evaluation` is not given; of fewer, the seed draws which and in what order.
+
+    Values from 0 to 1 become (value − mean) / std. S3 does not say by which; the default, which takes them to −1 … 1,
+    is what the axis of its fig 3.3 fits (inner products of images from 250 to 760; by the training set's own moments,
+    .1307 and .3081, they go from −180 to 1,950).
+    """
+
+    folder: str | Path | None = None
+    digits: tuple[int, ...] = _DIGITS
+    train: int = None  # type: ignore[assignment]  # a number, once it is known how many there are
+    evaluation: int = None  # type: ignore[assignment]
+    mean: float = 0.5
+    std: float = 0.5
+
+    image: ClassVar[tuple[int, int, int]] = _IMAGE
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digits", _checked(self.digits))
+        if not (np.isfinite(self.mean) and np.isfinite(self.std) and self.std > 0):
+            raise UserError(f"mean must be finite and std finite and above 0, got {self.mean} and {self.std}")
+        for field, most in zip(("train", "evaluation"), self.there_are(self.digits), strict=True):
+            if getattr(self, field) is None:
+                object.__setattr__(self, field, most)
+            of = f"MNIST of the digits {', '.join(map(str, self.digits))}" if self.classes < len(_DIGITS) else "MNIST"
+            require_at_most(of, **{field: (getattr(self, field), most)})
+        self._stored()
+
+    @property
+    def classes(self) -> int:
+        return len(self.digits)
+
+    @cached_property
+    def _place(self) -> _Place:
+        return _Place(_find(data_folder(self.folder)), self.digits)
+
+    @property
+    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return (self.mean,), (self.std,)
+
+    def _stored(self) -> Images:
+        return _chosen(self._place)
+
+    def _pixels(self, device: Device) -> UInt8[Tensor, "image 784"]:
+        return kept_on(_chosen, self._place, device)
+
+    @staticmethod
+    def there_are(digits: Sequence[int]) -> tuple[int, int]:
+        """How many training and test images of some digits MNIST has."""
+        train, test = (sum(part.counts[digit] for digit in digits) for part in (_TRAIN, _TEST))
+        return train, test
+
+    def _training_order(self, seed: int) -> Int[Tensor, "train"]:
+        return order(seed, Stream.TRAIN, self.train, self.there_are(self.digits)[0])
+
+    def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
+        train, test = self.there_are(self.digits)
+        return train + order(seed, Stream.EVALUATION, self.evaluation, test)
+
+
+def _checked(digits: Sequence[int]) -> tuple[int, ...]:
+    found = tuple(digits)
+    if not found or not all(type(digit) is int and digit in _DIGITS for digit in found) or len(set(found)) < len(found):
+        raise UserError(f"digits must be different whole numbers from 0 to 9, one or more, got {found}")
+    return found
+
+
+@lru_cache(maxsize=4)
+def _chosen(place: _Place) -> Images:
+    """The images of some digits, in their order, and each one's place among the digits."""
+    pixels, labels = _read(place.folder)
+    places = torch.full((len(_DIGITS),), -1)
+    places[list(place.digits)] = torch.arange(len(place.digits))
+    found = places[labels]
+    return Images(pixels[found >= 0], found[found >= 0])
+
+
+@lru_cache(maxsize=2)
+def _read(folder: Path) -> Images:
+    """All images of a folder; a set that is not whole is refused."""
+    pixels = np.concatenate([_numbers(folder, part.images).reshape(-1, _DIM) for part in (_TRAIN, _TEST)])
+    labels = np.concatenate([_labels(folder, part) for part in (_TRAIN, _TEST)])
+    return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
+
+
+def _labels(folder: Path, part: _Part) -> NDArray[np.int64]:
+    labels = _numbers(folder, part.labels).astype(np.int64)
+    unknown = np.flatnonzero(labels > _DIGITS[-1])
+    file = _there(folder, part.labels)
+    if len(unknown):
+        raise UserError(
+            f"{file}: label {unknown[0]} (counted from 0) is {labels[unknown[0]]}, but labels go from 0 to 9, {AGAIN}"
+        )
+    counts = np.bincount(labels, minlength=len(_DIGITS)).tolist()
+    off = [
+        f"{found:,} of the digit {digit} where MNIST has {wanted:,}"
+        for digit, (found, wanted) in enumerate(zip(counts, part.counts, strict=True))
+        if found != wanted
+    ]
+    if off:
+        raise UserError(f"{file}: there are {', '.join(off)}, so it is damaged or of another set; download it again.")
+    return labels
+
+
+def _numbers(folder: Path, wanted: _File) -> NDArray[np.uint8]:
+    """What follows a file's head, if that and the size are as they must be."""
+    file = _there(folder, wanted)
+    existing_file(file, f"{wanted.size:,} bytes of MNIST, or these compressed, are needed")
+    content = _content(file, wanted.size)
+    whole = len(content) // 4  # numbers of the head that even a file cut short holds
+    head = np.frombuffer(content, ">u4", min(whole, len(wanted.head))).tolist()
+    for what, needed, found in zip(_HEAD, wanted.head, head, strict=False):
+        if needed != found:
+            raise UserError(f"{file}: the {what} {needed:,} is needed, but the file has {found:,}, {AGAIN}")
+    if len(content) != wanted.size:
+        found = f"{len(content):,}" if len(content) < wanted.size else "more"
+        raise UserError(f"{file}: {wanted.size:,} bytes are needed, but the file has {found}, {AGAIN}")
+    return np.frombuffer(content, np.uint8, offset=4 * len(wanted.head))
+
+
+def _content(file: Path, needed: int) -> bytes:
+    """As many bytes as are needed and one more if there are more, unpacked."""
+    if file.suffix != ".gz":
+        with open(file, "rb") as plain:
+            return plain.read(needed + 1)
+    try:
+        with gzip.open(file) as packed:
+            return packed.read(needed + 1)
+    except (EOFError, OSError, zlib.error) as error:
+        raise UserError(
+            f"{file}: {needed:,} bytes compressed by gzip are needed, but the file is cut short or another, {AGAIN}"
+        ) from error
+
+
+def _there(folder: Path, wanted: _File) -> Path:
+    """The file, or the compressed one where only that is there."""
+    plain, packed = folder / wanted.name, folder / f"{wanted.name}.gz"
+    return packed if packed.exists() and not plain.exists() else plain
+
+
+def _find(root: Path) -> Path:
+    """The folder of the files: that named, or one in it."""
+    require_folder(root, "MNIST", _how_to_get(root, _FILES))
+    missing: dict[Path, list[_File]] = {}
+    for folder in (root / inside for inside in _FOLDERS):
+        absent = [file for file in _FILES if not _there(folder, file).exists()]
+        if not absent:
+            return folder.resolve()
+        if len(absent) < len(_FILES):
+            missing[folder] = absent
+    if not missing:
+        raise UserError(f"{root}: the folder holds none of MNIST's files; {_how_to_get(root, _FILES)}")
+    folder, absent = min(missing.items(), key=lambda item: len(item[1]))
+    names = ", ".join(file.name for file in absent)
+    raise UserError(f"{folder}: of MNIST's files {names} cannot be found; {_how_to_get(folder, absent)}")
+
+
+def _how_to_get(folder: Path, files: Sequence[_File]) -> str:
+    each = ", ".join(f"{file.name}.gz (MD5 {file.md5})" for file in files)
+    return (
+        f"download {each} from {_ADDRESS} into the folder {folder}; they need not be unpacked; or name the folder that "
+        "has the files, there (--data) or in $UNDERSTUDY_DATA."
+    )

@@ -1,0 +1,108 @@
+"""H* and β* of networks as a run began and as it ended, from the weights that it kept: S2 fig 11."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from understudy.errors import UserError
+from understudy.report.figures import MatrixImages, OrderedMatrix
+from understudy.report.story import Figure
+
+if TYPE_CHECKING:
+    from understudy.data import Source
+    from understudy.nets import Population
+    from understudy.store import Run
+
+MATRICES = ("H*", "β*")
+_TIMES = ("before", "after")
+_SAMPLES, _IMAGES = 256, 16
+"""Evaluation samples over which they are averaged, of networks without positions and with: each takes a pass back from
+every output at every position."""
+
+
+class Modulated(NamedTuple):
+    """H* and β* of some networks of one shape, before training and after, and how much lies on their diagonals."""
+
+    networks: np.ndarray
+    diagonal: np.ndarray
+    """[network, layer, matrix, time]"""
+    shown: tuple[tuple[OrderedMatrix, ...], ...]
+    """Of the first network, by layer: H* before and after, β* before and after."""
+    over: str = ""
+    """What they are averaged over."""
+
+
+def modulated(run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[], Source]) -> Modulated | None:
+    """Of networks of one group, on their evaluation samples; students in the order of the teacher nodes that they match
+    at the time.
+
+    None where students are fewer than teacher nodes, and where the data is not there any more: a run can be told
+    without it.
+    """
+    import torch
+
+    from understudy.measures import correlation
+    from understudy.measures.modulation import diagonal_mass, modulation, reordered
+
+    which = np.asarray(networks)
+    times = ("teacher", "epoch.0", f"epoch.{run.epochs[-1]}")
+    teacher, *students = (_picked(run.weights(who), which) for who in times)
+    try:
+        given, count = source(), _IMAGES if teacher.image else _SAMPLES
+        x = torch.stack([given.evaluating(seed, dtype=teacher.dtype)[:count] for seed in teacher.seeds.tolist()])
+    except UserError:
+        return None
+    if any(ours < theirs for ours, theirs in zip(students[0].sizes, teacher.sizes, strict=True)):
+        return None
+    theirs = teacher.activations(x).hidden
+    layers: list[list[list[tuple[np.ndarray, OrderedMatrix]]]] = [[[] for _ in MATRICES] for _ in theirs]
+    for student in students:
+        ours, found = student.activations(x).hidden, modulation(teacher, student, x, ("h_star", "beta_star"))
+        for layer, at in enumerate(found):
+            rho = correlation(theirs[layer], ours[layer])
+            for i, matrix in enumerate((at.h_star, at.beta_star)):
+                assert matrix is not None
+                ordered = reordered(matrix, rho)
+                mass = diagonal_mass(matrix, ordered.order).double().numpy()
+                image = OrderedMatrix(ordered.matrix[0].numpy(), ordered.order[0].numpy(), float(mass[0]))
+                layers[layer][i].append((mass, image))
+    diagonal = np.array([[[mass for mass, _ in times] for times in of] for of in layers])
+    shown = tuple(tuple(image for times in of for _, image in times) for of in layers)
+    over = f"{x.shape[1]:,} evaluation samples" + (" at all positions" if teacher.image else "")
+    return Modulated(which, np.moveaxis(diagonal, -1, 0), shown, over)
+
+
+def _picked(groups: Sequence[Population], networks: np.ndarray) -> Population:
+    """Networks are numbered through all groups; these are of one."""
+    ends = np.cumsum([len(group) for group in groups])
+    group = int(np.searchsorted(ends, networks[0], side="right"))
+    return groups[group][(networks - ends[group] + len(groups[group])).tolist()]
+
+
+def matrix_images(found: Modulated | None, words: str, name: str = "modulation") -> tuple[Figure, ...]:
+    """The first network, which `words` describe, drawn; nothing where there is nothing to draw."""
+    if found is None:
+        return ()
+    shares = found.diagonal[0].mean(axis=0)
+    went = " and ".join(
+        f"from {before:.1%} to {after:.1%} in {matrix}"
+        for matrix, (before, after) in zip(MATRICES, shares, strict=True)
+    )
+    means = " (means over layers)" if len(found.shown) > 1 else ""
+    kind: MatrixImages = MatrixImages(
+        tuple(f"{matrix} {time}" for matrix in MATRICES for time in _TIMES), found.shown, network=int(found.networks[0])
+    )
+    return (
+        Figure(
+            name,
+            "How teacher nodes move their students, before and after",
+            f"How much each teacher node moves each student from above (β*), and where both are active (H*), in "
+            f"network {found.networks[0]} ({words}), over {found.over}. The diagonal's share of all squared entries "
+            f"went {went}{means}.",
+            "S2 fig 11",
+            kind,
+        ),
+    )

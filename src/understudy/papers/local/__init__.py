@@ -1,0 +1,5 @@
+"""Local convergence of mildly over-parameterized two-layer networks.
+
+M. Zhou, R. Ge and C. Jin, "A Local Convergence Theory for Mildly Over-Parameterized Two-Layer Neural Network", COLT
+2021 (S4).
+"""

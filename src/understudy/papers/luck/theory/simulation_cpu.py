@@ -1,0 +1,168 @@
+"""Compiled steps of the dynamics of S2 eq. 6 for processors: what `modulated_dynamics` does in tensors, node by node.
+
+A batch's gates are the bits of 64-bit words, so that E[f' f'ᵀ] of two nodes is a count of common bits. Columns are
+padded to a multiple of PAD, as `product` wants them; nodes and outputs that are padding are zero and stay so.
+"""
+
+import math
+from typing import Any, no_type_check
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from understudy._random import Stream
+from understudy.training.kernels.cpu import product, transpose
+
+BITS = 64
+_STREAM = int(Stream.TRAIN)
+
+
+@intrinsic
+def _bits(_: Any, word: Any) -> Any:
+    """How many bits of a 64-bit word are set."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        number = ir.IntType(64)
+        count = cgutils.get_or_insert_function(builder.module, ir.FunctionType(number, [number]), "llvm.ctpop.i64")
+        return builder.call(count, values)
+
+    return types.int64(types.uint64), generate
+
+
+@njit(nogil=True)
+@no_type_check
+def inputs(x, seed, step):
+    """Standard normals x[sample, in] as `data.Gaussian` draws them for an epoch; the last column stays as it is."""
+    word, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    columns = x.shape[1] - 1
+    count = x.shape[0] * columns
+    for lane in range(0, count, 4):
+        c0, c1, c2, c3 = np.uint64(lane // 4), np.uint64(step) & word, np.uint64(step) >> half, np.uint64(_STREAM)
+        k0, k1 = np.uint64(seed) & word, np.uint64(seed) >> half
+        for _ in range(10):
+            low, high = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+            c0, c1, c2, c3 = (high >> half) ^ c1 ^ k0, high & word, (low >> half) ^ c3 ^ k1, low & word
+            k0, k1 = (k0 + np.uint64(0x9E3779B9)) & word, (k1 + np.uint64(0xBB67AE85)) & word
+        for i, (one, two) in enumerate(((c0, c1), (c2, c3))):
+            at = lane + 2 * i
+            radius = math.sqrt(-2.0 * math.log((np.float64(one) + 0.5) / 2.0**32))
+            angle = 2.0 * math.pi * (np.float64(two) + 0.5) / 2.0**32
+            if at < count:
+                x[at // columns, at % columns] = radius * math.cos(angle)
+            if at + 1 < count:
+                x[(at + 1) // columns, (at + 1) % columns] = radius * math.sin(angle)
+
+
+@njit
+@no_type_check
+def _open(f, gates):
+    """ReLU in place, and its gates as bits."""
+    gates[:], zero = 0, f.dtype.type(0)
+    for b in range(len(f)):
+        row, word, bit = f[b], gates[b // BITS], np.uint64(1) << np.uint64(b % BITS)
+        for i in range(len(row)):
+            word[i] |= bit if row[i] > zero else np.uint64(0)
+            row[i] = row[i] if row[i] > zero else zero
+
+
+@njit
+@no_type_check
+def _times_common(h, mine, gates, counts):
+    """h[j, i] times the number of samples on which both nodes are active."""
+    for j in range(len(h)):
+        row = h[j]
+        counts[:] = 0
+        for word in range(len(gates)):
+            one, others = mine[word, j], gates[word]
+            for i in range(len(row)):
+                counts[i] += counts.dtype.type(_bits(one & others[i]))
+        for i in range(len(row)):
+            row[i] *= counts[i]
+
+
+@njit
+@no_type_check
+def _rescale(w, v, nodes, outputs, sums):
+    """The weights into every node, and the weights into every output, to length 1."""
+    for k in range(nodes):
+        length = w[0, k] * w[0, k]
+        for i in range(1, len(w)):
+            length += w[i, k] * w[i, k]
+        sums[k] = math.sqrt(length)
+    for i in range(len(w)):
+        for k in range(nodes):
+            w[i, k] /= sums[k]
+    sums[:outputs] = 0
+    for k in range(nodes):
+        for c in range(outputs):
+            sums[c] += v[k, c] * v[k, c]
+    for c in range(outputs):
+        sums[c] = math.sqrt(sums[c])
+    for k in range(nodes):
+        for c in range(outputs):
+            v[k, c] /= sums[c]
+
+
+@no_type_check
+def _steps(ws, vs, their_ws, their_vs, nodes, outputs, seed, first, steps, batch, lr, modulated, rescaled):
+    """Networks w[in, node], v[node, out] of one seed, in place: all see the same inputs, the last of which is 1."""
+    wide, columns, theirs = ws.shape[1], ws.shape[2], their_ws.shape[2]
+    x, f, g = (
+        np.ones((batch, wide), ws.dtype),
+        np.empty((batch, columns), ws.dtype),
+        np.empty((batch, theirs), ws.dtype),
+    )
+    words = -(-batch // BITS)
+    gates, their_gates = np.empty((words, columns), np.uint64), np.empty((words, theirs), np.uint64)
+    o, y = np.empty((batch, vs.shape[2]), ws.dtype), np.empty((batch, vs.shape[2]), ws.dtype)
+    v_t, dw = np.empty((vs.shape[2], columns), ws.dtype), np.empty((wide, columns), ws.dtype)
+    h, their_h = np.empty((max(columns, batch), columns), ws.dtype), np.empty((theirs, columns), ws.dtype)
+    sums, scale, zero = np.empty(max(columns, outputs), ws.dtype), ws.dtype.type(lr / batch), ws.dtype.type(0)
+    for step in range(first, first + steps):
+        inputs(x, seed, step)
+        for e in range(len(ws)):
+            w, v, their_w, their_v = ws[e], vs[e], their_ws[e], their_vs[e]
+            product(f, x, w, batch, wide, False)
+            product(g, x, their_w, batch, wide, False)
+            _open(f, gates)
+            _open(g, their_gates)
+            product(o, f, v, batch, columns, False)
+            product(y, g, their_v, batch, theirs, False)
+            for b in range(batch):
+                for c in range(len(o[b])):
+                    o[b, c] = scale * (y[b, c] - o[b, c])
+            transpose(v_t, v)
+            if modulated:
+                product(their_h, their_v, v_t, theirs, len(v_t), False)
+                _times_common(their_h, their_gates, gates, sums[:columns])
+                product(h, v, v_t, columns, len(v_t), False)
+                _times_common(h[:columns], gates, gates, sums[:columns])
+                product(dw, w, h, wide, columns, False)
+                for i in range(wide):
+                    for k in range(columns):
+                        dw[i, k] = -dw[i, k]
+                product(dw, their_w, their_h, wide, theirs, True)
+                for i in range(wide):
+                    for k in range(columns):
+                        dw[i, k] *= scale
+            else:
+                product(h[:batch], o, v_t, batch, len(v_t), False)
+                for b in range(batch):
+                    for k in range(columns):
+                        h[b, k] = h[b, k] if f[b, k] > zero else zero
+                product(dw, x.T, h, wide, batch, False)
+            product(v, f.T, o, columns, batch, True)
+            for i in range(wide):
+                for k in range(columns):
+                    w[i, k] += dw[i, k]
+            if rescaled:
+                _rescale(w, v, nodes, outputs, sums)
+
+
+try:
+    run = njit(nogil=True, cache=True)(_steps)
+except RuntimeError:  # there is no folder to keep compiled code in
+    run = njit(nogil=True)(_steps)

@@ -1,0 +1,305 @@
+"""Students that start near their teachers while the fan-outs of the others vanish: S2 theorem 5 and its constants.
+
+The first m of n students, [u], are near the teacher's nodes, the others, [r], anywhere; each has a reference, its
+teacher node or its own start. `printed` solves eqs. 41 to 54 as they stand, with ≤ for the ≥ of eqs. 41 and 42 and with
+K_d once in eqs. 43 and 48. They do not suffice: the proof lets the push of [r] on W_u (eq. 66) and that of δw on V_u
+(eq. 61) shrink with what they are added to, and drops v* − v from Δp̃ and K_l δw from Δq (eqs. 30, 57, 64). So
+fan-outs that start at their teachers' would have to stay there, and do not. `certified` has the missing terms: it
+bounds sin θ_j by S ρ^t, ‖δv_j‖ by D ρ^t and ‖v_j‖ of [r] by B ρ^t with ρ = 1 − ηλ, for levels S, D, B no less than the
+start's.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from understudy.nets import Layer, Population
+from understudy.papers.luck.theory.overlap import (
+    Along,
+    Lipschitz,
+    Overlaps,
+    angles,
+    extended,
+    gaussian,
+    lipschitz,
+    most,
+    on,
+    paired,
+    setting,
+    small_overlap,
+    with_constant,
+)
+from understudy.papers.luck.theory.simulation import Path, expected
+from understudy.theory.result import Finding, Hypothesis, result
+
+_ROUNDS = 200
+_SETTLED = 1e-10
+_LEVELS = tuple(2.0**k for k in range(0, 13, 2))
+"""How many times the levels may exceed the start's."""
+_LEAST = 1e-6
+"""Levels of what starts at 0."""
+
+
+class Beginning(NamedTuple):
+    """What theorem 5's constants are made of, a number a network."""
+
+    theta: Float[Tensor, "net"]
+    """θ_0, the largest angle of a student of [u] to its teacher."""
+    delta_v: Float[Tensor, "net"]
+    """The largest ‖v_j − v*_j‖ of [u]."""
+    v_r: Float[Tensor, "net"]
+    """The largest ‖v_j‖ of [r]."""
+    v_least: Float[Tensor, "net"]
+    v_most: Float[Tensor, "net"]
+    """The smallest and largest ‖v*_j‖."""
+    eps_d: Float[Tensor, "net"]
+    eps_l: Float[Tensor, "net"]
+    d_u: Float[Tensor, "net"]
+    """The smallest d**_jj of teacher nodes."""
+    l_u: Float[Tensor, "net"]
+    l_r: Float[Tensor, "net"]
+    """The smallest l_jj of the references of [u] and of [r]."""
+    d_most: Float[Tensor, "net"]
+    l_most: Float[Tensor, "net"]
+    """The largest d_jj and l_jj of any reference."""
+
+
+def references(teacher: Population, student: Population) -> Float[Tensor, "net node in"]:
+    """Teacher nodes, then the students of [r] where they start."""
+    theirs, ours = extended(teacher.layers[0]), extended(student.layers[0])
+    return torch.cat((theirs, ours[:, theirs.shape[1] :]), dim=1)
+
+
+def beginning(teacher: Population, student: Population, overlaps: Overlaps) -> Beginning:
+    """Of students whose first nodes are near the teacher's, in its order; n > m."""
+    m, refs = teacher.sizes[1], references(teacher, student)
+    ours, theirs = student.layers[1].weight, teacher.layers[1].weight
+    found = overlaps(refs, refs)
+    d, l = (psi.diagonal(dim1=1, dim2=2) for psi in found)  # noqa: E741
+    eps_d, eps_l = small_overlap(refs, overlaps)
+    lengths = theirs.norm(dim=1)
+    return Beginning(
+        angles(extended(teacher.layers[0]), extended(student.layers[0])[:, :m]).amax(1),
+        (ours[:, :, :m] - theirs).norm(dim=1).amax(1),
+        ours[:, :, m:].norm(dim=1).amax(1),
+        lengths.amin(1),
+        lengths.amax(1),
+        eps_d,
+        eps_l,
+        d[:, :m].amin(1),
+        l[:, :m].amin(1),
+        l[:, m:].amin(1),
+        d.amax(1),
+        l.amax(1),
+    )
+
+
+def distances(teacher: Population, path: Path) -> Float[Tensor, "net step 3"]:
+    """What theorem 5 bounds: the largest sin θ_j of [u], ‖v_j − v*_j‖ of [u] and ‖v_j‖ of [r], at every step."""
+    theirs, tops = extended(teacher.layers[0]).to(path.w), teacher.layers[1].weight.to(path.v)
+    m = theirs.shape[1]
+    sine = angles(theirs.unsqueeze(1), path.w[:, :, :m]).sin().amax(2)
+    missed = (path.v[..., :m] - tops.unsqueeze(1)).norm(dim=2).amax(2)
+    return torch.stack((sine, missed, path.v[..., m:].norm(dim=2).amax(2)), dim=-1)
+
+
+def theorem_5_along(teacher: Population, path: Path, lr: float, as_printed: bool = False) -> Along:
+    """What theorem 5 bounds and its bounds, for N(0, I) inputs, with the K and κ of the whole path.
+
+    `as_printed` takes the constants of eqs. 41 to 54, whose levels are the start's, else those of `certified`.
+    """
+    m, n = teacher.sizes[1], path.w.shape[2]
+    first = Population(
+        (Layer(path.w[:, 0, :, :-1], path.w[:, 0, :, -1]), Layer(path.v[:, 0], None)), teacher.seeds, teacher.slope
+    )
+    refs, start = references(teacher, first), beginning(teacher, first, gaussian)
+    k = most(lipschitz(refs.unsqueeze(1), path.w, gaussian))
+    measured = distances(teacher, path)
+    if as_printed:
+        paper = printed(start, k, lr, m, n)
+        b_v = torch.maximum(start.v_most, start.v_r)
+        found = Certified(paper.rate, paper.c_dr, start.theta.sin(), start.delta_v, b_v, paper.solved)
+        more = {"gamma": paper.gamma}
+    else:
+        found, more = certified(start, k, lr, m, n), {}
+    constants = {"theta_0": start.theta, "k_d": k.k_d, "k_l": k.k_l, "eps_d": start.eps_d, "eps_l": start.eps_l}
+    constants |= {"kappa": k.kappa, "rate": found.rate} | more
+    return Along(measured, found.bounds(lr, path.w.shape[1] - 1), found.solved, constants)
+
+
+class Printed(NamedTuple):
+    """γ, λ̄ and C_{d,r} of S2 eqs. 41 to 54; `solved` says where there are any, γ also what is missing elsewhere."""
+
+    gamma: Float[Tensor, "net"]
+    lambda_bar: Float[Tensor, "net"]
+    c_dr: Float[Tensor, "net"]
+    solved: Bool[Tensor, "net"]
+
+    @property
+    def rate(self) -> Float[Tensor, "net"]:
+        return self.gamma * self.lambda_bar
+
+
+def printed(start: Beginning, k: Lipschitz, lr: float, m: int, n: int) -> Printed:
+    """S2 eqs. 41 to 54 by going around from C_{d,r} = 0, which rises to the least solution if there is one."""
+    half = start.theta / 2
+    b_v, b_delta = torch.maximum(start.v_most, start.v_r), start.delta_v
+    # Lemma 4's C_0 has no bound where there are biases; what it stands for, of first order, has.
+    kappa = torch.minimum(2 * k.c_0 * half.sin(), k.kappa) * (1 + b_delta)
+    c_u = [2 * each * half.sin() for each in (k.k_d, k.k_l)]
+
+    def around(drift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        largest, lows = [], []
+        for k_i, c, least in zip((k.k_d, k.k_l), c_u, (start.d_u, start.l_u), strict=True):
+            c_r = k_i * drift
+            near, far = (1 + k_i) * (1 + c), (1 + k_i) * (1 + c_r)
+            b_u = (m - 1) * near * (1 + c) / half.cos() + (n - m) * near * (1 + c_r)
+            b_r = (m - 1) * far * (1 + c) / half.cos() + (n - m) * far * (1 + c_r)
+            largest.append((torch.maximum(b_u, b_r), b_r))
+            lows.append((1 - torch.maximum(c, c_r)) * least)
+        gamma = torch.minimum(
+            (b_v - b_delta) * start.theta.cos() - start.eps_d * (b_v + b_delta) * largest[0][0],
+            1 - start.eps_l * largest[1][0] - kappa,
+        )
+        low = torch.minimum(*lows)
+        rate = low * gamma
+        push = start.eps_d * largest[0][1] * (b_v + b_delta) * b_v
+        return gamma, low, torch.where((gamma > 0) & (low > 0), push / (rate * (2 - lr * rate)), torch.inf)
+
+    gamma, low, drift, solved = _fixed_point(around, start.theta)
+    return Printed(gamma, low, k.k_d * drift, solved)
+
+
+class Certified(NamedTuple):
+    """λ, the drift of [r], and the levels that theorem 5's bounds start from; `solved` says where there are any."""
+
+    rate: Float[Tensor, "net"]
+    drift: Float[Tensor, "net"]
+    s: Float[Tensor, "net"]
+    d: Float[Tensor, "net"]
+    b: Float[Tensor, "net"]
+    solved: Bool[Tensor, "net"]
+
+    def bounds(self, lr: float, steps: int) -> Float[Tensor, "net step 3"]:
+        """Of sin θ_j of [u], ‖δv_j‖ of [u] and ‖v_j‖ of [r] at every step, the start first; infinite where unsolved."""
+        shrunk = (1 - lr * self.rate).unsqueeze(1) ** torch.arange(steps + 1, dtype=self.rate.dtype)
+        levels = torch.stack((self.s, self.d, self.b), dim=-1)
+        return torch.where(self.solved[:, None, None], levels.unsqueeze(1) * shrunk.unsqueeze(2), torch.inf)
+
+
+def certified(start: Beginning, k: Lipschitz, lr: float, m: int, n: int) -> Certified:
+    """The fastest λ over levels of 1, 4, 16, … times the start's, each solved as `printed` is."""
+    floor = (each.clamp_min(_LEAST) for each in (start.theta.sin(), start.delta_v, start.v_r))
+    factors = torch.tensor(list(itertools.product(_LEVELS, repeat=3)), dtype=start.theta.dtype).T.unsqueeze(2)
+    s, d, b = (factor * least for factor, least in zip(factors, floor, strict=True))
+    rate, _, drift, solved = _fixed_point(partial(_around, start, k, lr, m, n, (s, d, b)), s)
+    solved &= s < 1
+    found = Certified(torch.where(solved, rate, -torch.inf), drift, s, d, b, solved)
+    best = found.rate.argmax(0, keepdim=True)
+    return Certified(*(each.gather(0, best).squeeze(0) for each in found))
+
+
+def _around(
+    start: Beginning, k: Lipschitz, lr: float, m: int, n: int, level: tuple[Tensor, Tensor, Tensor], drift: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """λ, whether steps are small enough (above 0), and the drift of [r] that λ allows, for a drift of [r] assumed."""
+    s, d, b = level
+    theta = s.clamp_max(1.0).asin()
+    cos, reach = (theta / 2).cos(), 2 * (theta / 2).sin()
+    v, turned = start.v_most + d, s / (theta / 2).cos()
+    u_d, u_l, r_d, r_l = (1 + k_i * far for far in (reach, drift) for k_i in (k.k_d, k.k_l))
+    # What a node of [u] turns and changes others by, in units of their overlap with it.
+    pushed = (1 + k.k_d) * turned * v + d
+    changed = k.k_l * turned * v + d
+    least = start.v_least * (start.v_least - d)
+    bottom = least * theta.cos() - start.eps_d * u_d**2 * v * ((m - 1) * pushed + (n - m) * r_d * b) / s
+    top = 1 - k.kappa * turned * v / d - start.eps_l * u_l**2 * ((m - 1) * changed + (n - m) * r_l * b) / d
+    rest = 1 - start.eps_l * r_l**3 * (m * changed / b + (n - m - 1) * r_l)
+    rate = torch.stack((start.d_u / u_d * bottom, start.l_u / u_l * top, start.l_r / r_l**2 * rest)).amin(0)
+    # A step may not go beyond its goal: η d*_jj v_j·v*_j ≤ 1, η l*_jj ≤ 1 and η l_jj ≤ 1.
+    longest = torch.maximum(start.d_most * start.v_most * v, start.l_most * torch.maximum(u_l, r_l**2))
+    room = torch.where((d < start.v_least) & (cos > 0), 1 - lr * longest, -1.0)
+    pull = start.d_most * start.eps_d * r_d * b * (m * pushed + (n - m - 1) * r_d * b)
+    return rate, room, torch.where((rate > 0) & (room >= 0), pull / (rate * (2 - lr * rate)), torch.inf)
+
+
+def _fixed_point(
+    around: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]], like: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Bool[Tensor, "..."]]:
+    """Around from no drift until it stays; it only rises, so that the first that stays is the least."""
+    drift = torch.zeros_like(like)
+    first, second, after = around(drift)
+    for _ in range(_ROUNDS):
+        if bool((~after.isfinite() | (after - drift <= _SETTLED * after)).all()):
+            break
+        drift = torch.where(after.isfinite(), after, drift)
+        rate, room, then = around(drift)
+        # Where there is no way on, what was found at the start says more than what came of it.
+        alive = then.isfinite()
+        first, second = torch.where(alive, rate, first), torch.where(alive, room, second)
+        after = torch.where(after.isfinite(), then, after)
+    return first, second, after, after.isfinite() & (after - drift <= _SETTLED * after)
+
+
+@result(
+    "S2 theorem 5",
+    "Lucky students converge, and the fan-outs of the others vanish",
+    "Where all nodes are seldom active together, students that start near teacher nodes converge to them with their "
+    "fan-outs, and the fan-outs of all others go to zero, at a rate of at least 1 − ηλ.",
+    subject="dynamics",
+    networks="two layers",
+    slopes="ReLU",
+)
+def lucky_students(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+    """On the pair as it stands, with the constants that `certified` corrects; the step measured is the next one."""
+    m, n = teacher.sizes[1], student.sizes[1]
+    student = paired(teacher, student)
+    top = teacher.layers[1].bias is None and student.layers[1].bias is None
+    hypotheses = [
+        *setting(teacher, student, x),
+        Hypothesis("output biases", "none" if top else "some", "none", top, "leave them out: the dynamics has none"),
+        Hypothesis("students", f"{n} for {m} teacher nodes", "more than teacher nodes", n > m, "add student nodes"),
+    ]
+    if n <= m or not all(h.holds for h in hypotheses[:2]):
+        return [Finding("S2 theorem 5", "the pair", tuple(hypotheses), "nothing", "nothing")]
+    overlaps = on(with_constant(teacher, x))
+    start = beginning(teacher, student, overlaps)
+    refs, now = references(teacher, student), extended(student.layers[0])
+    k, lr = lipschitz(refs, now, overlaps), 1e-3
+    paper, found = printed(start, k, lr, m, n), certified(start, k, lr, m, n)
+    hypotheses += [
+        Hypothesis(
+            "a rate λ above 0 (eqs. 41 to 54 with the terms that they lack)",
+            (f"{float(found.rate):.3g}" if found.solved else "there is none")
+            + f", with θ_0 = {float(start.theta.rad2deg()):.3g}°, ε_d = {float(start.eps_d):.3g}, "
+            f"ε_l = {float(start.eps_l):.3g}, K_d = {float(k.k_d):.3g}, K_l = {float(k.k_l):.3g}; as printed "
+            + (f"γλ̄ = {float(paper.rate):.3g}" if paper.solved else f"γ = {float(paper.gamma):.3g}"),
+            "above 0",
+            bool(found.solved),
+            "nodes that are active together on fewer inputs, fewer students, or students that start nearer",
+        )
+    ]
+    if not found.solved:
+        return [Finding("S2 theorem 5", "the pair", tuple(hypotheses), "nothing", "nothing")]
+    path = expected(teacher, student, lr=lr, steps=1, top_down=True, overlaps=overlaps)
+    after = distances(teacher, path)[0, 1].tolist()
+    bound = found.bounds(lr, 1)[0, 1].tolist()
+    names = ("the largest sin θ_j", "‖v_j − v*_j‖ of the near", "‖v_j‖ of the others")
+    return [
+        Finding(
+            "S2 theorem 5",
+            "the pair",
+            tuple(hypotheses),
+            f"{', '.join(names)} stay below {found.s.item():.3g}, {found.d.item():.3g}, {found.b.item():.3g} times "
+            f"(1 − {float(found.rate):.3g} η)^t, as long as the constants hold on the way",
+            ", ".join(f"{name}: {is_:.3g}" for name, is_ in zip(names, after, strict=True)) + f" after η = {lr:g}",
+            all(is_ <= at_most * (1 + 1e-12) for is_, at_most in zip(after, bound, strict=True)),
+        )
+    ]

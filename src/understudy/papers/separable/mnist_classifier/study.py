@@ -1,0 +1,61 @@
+"""Networks that learn two digits of MNIST from their labels: the networks of S3 figs 3.3 and 3.4."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import understudy as us
+from understudy.lab.mnist import LOOKS, OnMnist
+from understudy.lab.study import Experiment
+
+if TYPE_CHECKING:
+    from understudy.nets import Population
+
+
+@dataclass(frozen=True)
+class MnistClassifier(OnMnist):
+    """Six convolutions and two linear layers that learn two digits by Adam and the logistic loss.
+
+    All weights start as torch's Linear and Conv2d do, those of the linear layers then nearer to 0.
+    """
+
+    name: ClassVar[str] = "mnist-classifier"
+    summary: ClassVar[str] = "networks that learn two digits of MNIST from their labels: what orthogonal-mnist looks at"
+    figures: ClassVar[str] = "the networks of S3 figs 3.3, 3.4"
+    decides: ClassVar[str] = ""
+
+    @classmethod
+    def quick(cls) -> Self:
+        return cls(seeds=2, train=1_000, evaluation=500, channels=(16, 32), epochs=8, batch=25)
+
+    def experiment(self) -> Experiment:
+        data, networks = self.source(), self.untrained()
+        return Experiment(
+            groups=(us.training.Group(networks, networks, data, us.Logistic(), labelled=True),),
+            parameters=tuple({"seed": seed} for seed in self.seed_names),
+            optimiser=us.Adam(lr=self.lr, batch=self.batch),
+            epochs=self.epochs,
+            steps=data.train // self.batch,
+        )
+
+    def untrained(self) -> Population:
+        import torch
+
+        _, *image = us.data.Mnist.image
+        looks = tuple(us.nets.Convolution(*look) for look in LOOKS)
+        shape = us.nets.Shape(self.sizes, image=(image[0], image[1]), convolutions=looks)
+        blank = us.nets.Population(
+            tuple(
+                us.nets.Layer(
+                    *(torch.zeros(self.seeds, *size, dtype=self.torch_dtype) for size in (weight, weight[:1]))
+                )
+                for weight in shape.weights
+            ),
+            torch.tensor(self.seed_names),
+            image=shape.image,
+            convolutions=shape.convolutions,
+        )
+        begun = us.students.like_linear(blank)
+        linear = [layer._replace(weight=self.start * layer.weight) for layer in begun.layers[len(LOOKS) :]]
+        return replace(begun, layers=(*begun.layers[: len(LOOKS)], *linear))

@@ -1,0 +1,275 @@
+"""How a teacher node pulls a student node on spherically symmetric inputs: S1 theorem 6 (sec 5.2, proof sec 8.14).
+
+E[x z_k f*_j] = (s²/2π) ‖w*_j‖ [(π − θ) ŵ*_j + sin θ ŵ_k], where s² is the variance of every input and θ the angle
+between the two. As printed it has a factor ‖w_k‖, which cannot be: z_k is a gate, and scaling w_k does not change it.
+With leaky ReLU of slope c it is (1 − c)² times that, plus c s² w*_j, since σ_c(u) = (1 − c) σ(u) + c u and z likewise.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from scipy import stats
+from torch import Tensor
+
+from understudy._random import Stream, normal, uniform
+from understudy.errors import UserError
+from understudy.nets import Population
+from understudy.nets.activation import activate, gate
+from understudy.theory.result import Finding, Hypothesis, result
+
+Inputs = Literal["normal", "sphere"]
+CHANCE = 2 * float(stats.norm.sf(4))
+"""That a normal number is more than 4 standard errors off."""
+_ROUNDING = 1e-12
+_PASSING = 300
+"""Samples that have to pass both nodes, on average, for a mean over them to be near normal."""
+COMPONENTS = ("along", "across", "outside")
+"""Along w*, perpendicular to it in the plane of both on the student's side, and out of that plane."""
+
+
+class Pull(NamedTuple):
+    """A sample mean of x z_k f*_j beside the closed form, and the standard error that their difference should have."""
+
+    mean: Float[Tensor, "student teacher in"]
+    closed: Float[Tensor, "student teacher in"]
+    error: Float[Tensor, "student teacher in"]
+    passing: Float[Tensor, "student teacher"]
+    """How many of the samples are expected to pass both nodes."""
+
+    @property
+    def off(self) -> Float[Tensor, "student teacher in"]:
+        """The difference in standard errors; 0 where it is rounding, as for opposite nodes, which pass nothing."""
+        difference = (self.mean - self.closed).abs()
+        rounding = _ROUNDING * self.closed.nan_to_num(0.0).abs().amax()
+        return torch.where(difference <= rounding, 0.0, difference / self.error)
+
+
+class Trial(NamedTuple):
+    """Pairs of a teacher and a student node, each with a Monte Carlo of its own, in units of s²‖w*‖."""
+
+    theta: Float[Tensor, "pair"]
+    closed: Float[Tensor, "pair component"]
+    mean: Float[Tensor, "pair component"]
+    error: Float[Tensor, "pair component"]
+
+
+def angle(a: Float[Tensor, "*#shape in"], b: Float[Tensor, "*#shape in"]) -> Float[Tensor, "*shape"]:
+    """Between two vectors, from 0 to π, as exact near both ends as in the middle; NaN where one is zero."""
+    a, b = (v / v.norm(dim=-1, keepdim=True) for v in (a, b))
+    return 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
+
+
+def pull(
+    teacher: Float[Tensor, "*net teacher in"],
+    student: Float[Tensor, "*net student in"],
+    variance: float | Tensor = 1.0,
+    slope: float = 0.0,
+) -> Float[Tensor, "*net student teacher in"]:
+    """E[x z_k f*_j] of every pair, for spherically symmetric inputs of this variance each; NaN for weights of zero."""
+    theirs, ours = teacher.unsqueeze(-3), student.unsqueeze(-2)
+    theta = angle(theirs, ours).unsqueeze(-1)
+    length = theirs.norm(dim=-1, keepdim=True)
+    bent = (math.pi - theta) * theirs + theta.sin() * length * ours / ours.norm(dim=-1, keepdim=True)
+    return variance * ((1 - slope) ** 2 / (2 * math.pi) * bent + slope * theirs)
+
+
+def measured_pull(
+    teacher: Float[Tensor, "teacher in"],
+    student: Float[Tensor, "student in"],
+    x: Float[Tensor, "sample in"],
+    slope: float = 0.0,
+) -> Pull:
+    """The mean over x beside the closed form with the variance of x.
+
+    A sample's difference is ‖x‖² (u z f*(u) − closed/d), u its direction: given the lengths, its error is known as
+    well. An error estimated from the samples would be far too small where few of them pass both gates.
+    """
+    samples, dim = x.shape
+    gates, f = gate(x @ student.T, slope).to(x.dtype), activate(x @ teacher.T, slope)
+    mean = torch.stack([(gates * f[:, [j]]).T @ x for j in range(f.shape[1])], 1) / samples
+    closed, square = pull(teacher, student, 1.0, slope), pull_square(teacher, student, slope)
+    lengths = x.square().sum(1)
+    spread = (square / (dim * (dim + 2)) - closed.square() / dim**2).clamp_min(0)
+    error = (lengths.square().sum() * spread).sqrt() / samples
+    passing = samples * (math.pi - angle(teacher.unsqueeze(0), student.unsqueeze(1))) / (2 * math.pi)
+    return Pull(mean, closed * lengths.mean() / dim, error, passing)
+
+
+def pull_square(
+    teacher: Float[Tensor, "*net teacher in"], student: Float[Tensor, "*net student in"], slope: float = 0.0
+) -> Float[Tensor, "*net student teacher in"]:
+    """E[(x z_k f*_j)²] of every component for standard normal x, from the integrals over the angles that both pass.
+
+    For leaky ReLU of slope c it is (1 − c²)² times that, plus c² E[x² (w*ᵀx)²].
+    """
+    theirs, ours = teacher.unsqueeze(-3), student.unsqueeze(-2)
+    theta = angle(theirs, ours).unsqueeze(-1)
+    length = theirs.norm(dim=-1, keepdim=True)
+    along = (theirs / length).expand(*theta.shape[:-1], -1)
+    across = ours - (ours * along).sum(-1, keepdim=True) * along
+    across = (across / across.norm(dim=-1, keepdim=True)).nan_to_num(0.0)
+    open_, twice, four = math.pi - theta, (2 * theta).sin(), (4 * theta).sin()
+    cos2 = open_ / 2 + twice / 4
+    cos4, cos3_sin, cos2_sin2 = 3 * open_ / 8 + twice / 4 - four / 32, theta.sin() ** 4 / 4, open_ / 8 + four / 32
+    # In the plane E ρ⁴ = 8; out of it x² is independent, and E ρ² = 2.
+    inside = 8 * (cos4 * along**2 + 2 * cos3_sin * along * across + cos2_sin2 * across**2)
+    outside = 2 * cos2 * (1 - along**2 - across**2)
+    every = 1 + 2 * along**2
+    return length**2 * ((1 - slope**2) ** 2 * (inside + outside) / (2 * math.pi) + slope**2 * every)
+
+
+def trial(
+    dim: int, seeds: Sequence[int], samples: int, inputs: Inputs = "normal", std: float = 1.0, slope: float = 0.0
+) -> Trial:
+    """Pairs at angles drawn evenly from 0 to π, in planes and of lengths drawn at random: a seed each."""
+    each = [_one(dim, seed, samples, inputs, std, slope) for seed in seeds]
+    return Trial(*(torch.stack(parts) for parts in zip(*each, strict=True)))
+
+
+def _one(dim: int, seed: int, samples: int, inputs: Inputs, std: float, slope: float) -> tuple[Tensor, ...]:
+    step = 2 * dim + (inputs == "sphere")
+    theta, *lengths = uniform(seed, Stream.TEACHER_OUTPUT, step, 3).unbind()
+    theta, (theirs, ours) = math.pi * theta, (torch.exp(2 * length - 1) for length in lengths)
+    frame = torch.linalg.qr(normal(seed, Stream.TEACHER, step, 3 * dim).reshape(dim, 3)[:, : min(dim, 3)])[0].T
+    teacher = theirs * frame[0]
+    student = ours * (theta.cos() * frame[0] + theta.sin() * frame[1])
+    x = draw(seed, step, samples, dim, inputs, std)
+    strength = gate(x @ student, slope) * activate(x @ teacher, slope) / (std**2 * theirs)
+    values = (x @ frame.T) * strength.unsqueeze(1)
+    closed = frame @ pull(teacher[None], student[None], 1.0, slope)[0, 0] / theirs
+    gap = torch.full((3 - len(frame),), torch.nan, dtype=x.dtype)
+    parts = closed, values.mean(0), values.std(0) / math.sqrt(samples)
+    return theta, *(torch.cat([part, gap]) for part in parts)
+
+
+def draw(seed: int, step: int, samples: int, dim: int, inputs: Inputs, std: float) -> Float[Tensor, "sample in"]:
+    """Normal inputs, or inputs that are all of one length, each of variance `std`²."""
+    x = normal(seed, Stream.EVALUATION, step, samples * dim).reshape(samples, dim)
+    return std * (x if inputs == "normal" else math.sqrt(dim) * x / x.norm(dim=1, keepdim=True))
+
+
+def bound(comparisons: int) -> float:
+    """Standard errors that the largest of so many differences exceeds as rarely as one difference exceeds 4."""
+    return float(stats.norm.isf(CHANCE / 2 / max(comparisons, 1)))
+
+
+@result(
+    "S1 theorem 6",
+    "pull of a teacher node on a student node",
+    "On spherically symmetric inputs the mean of x over the samples that a student node passes, weighted by a teacher "
+    "node's activation, lies between the weights of the two, and is known from their angle.",
+    subject="dynamics",
+)
+def spherical_pull(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+    """S1 theorem 6 at the lowest layer: every pair's mean over x beside the closed form, in standard errors."""
+    if len(x) < 2:
+        raise UserError("S1 theorem 6 compares a mean with its standard error: give 2 samples or more")
+    theirs, ours = teacher.layers[0], student.layers[0]
+    hypotheses = (_lengths(theirs.weight[0], ours.weight[0]), _biases(theirs, ours), *_spherical(x, theirs, ours))
+    found = measured_pull(theirs.weight[0], ours.weight[0], x, student.slope)
+    compared = found.passing >= _PASSING
+    off = torch.where(compared, found.off.amax(-1), 0.0)
+    differences = int(compared.sum()) * x.shape[1]
+    k, j = divmod(int(off.argmax()), off.shape[1])
+    most, theta = bound(differences), math.degrees(float(angle(theirs.weight[0, j], ours.weight[0, k])))
+    return [
+        Finding(
+            "S1 theorem 6",
+            f"lowest layer, {off.shape[0]} student and {off.shape[1]} teacher nodes",
+            hypotheses,
+            "E[x z f*] = s²‖w*‖/2π [(π − θ) ŵ* + sin θ ŵ]"
+            + (f" (1 − c)² + c s² w*, c = {student.slope:g}," if student.slope else "")
+            + " for every pair, between w and w*",
+            f"largest of {differences:,} differences {float(off.max()):.1f} standard errors, student node {k} and "
+            f"teacher node {j}, {theta:.0f}° apart; by chance at most {most:.1f}. {int(compared.sum()):,} of "
+            f"{off.numel():,} pairs are compared"
+            if differences
+            else f"no pair is passed by {_PASSING} samples: too few to compare a mean",
+            bool(off.max() <= most) if differences else None,
+        )
+    ]
+
+
+def _lengths(*weights: Tensor) -> Hypothesis:
+    least = min(float(w.norm(dim=1).min()) for w in weights)
+    return Hypothesis("shortest weights", f"{least:.3g}", "more than 0", least > 0, "leave nodes without weights out")
+
+
+def _biases(*layers: tuple[Tensor, Tensor | None]) -> Hypothesis:
+    most = 0.0
+    for weight, bias in layers:
+        if bias is not None:
+            most = max(most, float((bias[0].abs() / weight[0].norm(dim=1)).nan_to_num(0.0, posinf=math.inf).max()))
+    return Hypothesis(
+        "largest bias over the length of its weights",
+        f"{most:.3g}",
+        "0",
+        most == 0,
+        "set the biases of the lowest layer of both networks to zero; the closed form has none",
+    )
+
+
+def _spherical(x: Tensor, *layers: tuple[Tensor, Tensor | None]) -> list[Hypothesis]:
+    """Whether the directions of x are spread evenly, whatever their lengths, by tests that hold for any lengths.
+
+    Mean and covariance of the directions (chi-squared: their entries are independent in the limit); then, along each
+    input and each node, their mean, mean size and mean square, weighted by squared length, which is how they enter.
+    """
+    samples, dim = x.shape
+    length = x.norm(dim=1, keepdim=True)
+    u = torch.where(length > 0, x / length, 0.0)
+    covariance = u.T @ u / samples
+    eigenvalues = torch.linalg.eigvalsh(x.T @ x / samples)
+    eigenvalues = eigenvalues / eigenvalues.mean()
+    mean = float(samples * dim * u.mean(0).square().sum())
+    uneven = float(samples * dim * (dim + 2) / 2 * (covariance - torch.eye(dim, dtype=x.dtype) / dim).square().sum())
+    chances = (
+        float(stats.chi2.sf(mean, dim)),
+        float(stats.chi2.sf(uneven, (dim + 2) * (dim - 1) / 2)) if dim > 1 else 1.0,
+    )
+    nodes = torch.cat([weight[0][weight[0].norm(dim=1) > 0] for weight, _ in layers])
+    axes = torch.cat([torch.eye(dim, dtype=x.dtype), nodes / nodes.norm(dim=1, keepdim=True)])
+    seen = u @ axes.T
+    size = length.square()
+    absolute = math.exp(math.lgamma(dim / 2) - math.lgamma((dim + 1) / 2)) / math.sqrt(math.pi)
+    off = 0.0
+    for values, expected, second in (
+        (seen, 0.0, 1 / dim),
+        (seen.abs(), absolute, 1 / dim),
+        (seen.square(), 1 / dim, 3 / (dim * (dim + 2))),
+    ):
+        moved = (size * (values - expected)).mean(0).abs().max()
+        error = (size.square().sum() * (second - expected**2)).sqrt() / samples
+        off = max(off, float(moved / error) if moved > _ROUNDING * size.mean() else 0.0)
+    most = bound(3 * len(axes))
+    change = "give inputs that are as likely in every direction, such as us.data.Gaussian"
+    rare = f"a chance of {CHANCE:.1g} or more, four standard errors"
+    lopsided = float(x.mean(0).norm() / x.square().sum(1).mean().sqrt())
+    return [
+        Hypothesis(
+            "inputs are centred",
+            f"mean {lopsided:.2g} of their length, of which sampling gives as much with a chance of {chances[0]:.2g}",
+            rare,
+            chances[0] >= CHANCE,
+            "take the mean of the inputs off, or " + change,
+        ),
+        Hypothesis(
+            "inputs vary alike in all directions",
+            f"second moments {float(eigenvalues[0]):.3g} to {float(eigenvalues[-1]):.3g} of their mean, directions "
+            f"that sampling gives with a chance of {chances[1]:.2g}",
+            rare,
+            chances[1] >= CHANCE,
+            "whiten the inputs, or " + change,
+        ),
+        Hypothesis(
+            "moments along inputs and nodes",
+            f"{off:.1f} standard errors off those of a sphere",
+            f"at most {most:.1f} among {3 * len(axes):,}",
+            off <= most,
+            change,
+            max(off / most, 1.0),
+        ),
+    ]

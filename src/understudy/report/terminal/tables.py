@@ -1,0 +1,204 @@
+"""What a terminal shows: a live bar while a run goes, plain lines elsewhere, tables at the end."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from understudy.report.terminal.progress import Progress
+from understudy.store import Claim
+
+
+def duration(seconds: float) -> str:
+    """In words of two units at most."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+
+
+class Watch:
+    """Shows a run on standard error: a live table and a bar on a terminal, one plain line an epoch elsewhere."""
+
+    def __init__(self, title: str) -> None:
+        self.title = title
+        self.console = Console(stderr=True, highlight=False)
+        self.live: Live | None = None
+        self.shown_at = -math.inf
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def start(self, folder: Path, epoch: int, epochs: int) -> None:
+        taken_up = f", taken up after epoch {epoch} of {epochs}" if epoch else ""
+        self._line(f"{self.title}: in {folder}{taken_up}")
+        if self.console.is_terminal:
+            self.live = Live(Text(f"epoch {epoch}/{epochs}"), console=self.console, auto_refresh=False)
+            self.live.start()
+
+    def epoch(self, progress: Progress) -> None:
+        if self.live is not None:
+            now = time.monotonic()
+            if progress.epoch == progress.epochs or now - self.shown_at > _BLINK:
+                self.shown_at = now
+                self.live.update(_live_table(progress), refresh=True)
+            return
+        whole = progress.whole
+        shown = (
+            f"networks {whole.alive:,}/{whole.networks:,}   loss {whole.loss:.2e}   "
+            f"recovered {whole.recovered:.1%}   left {duration(progress.seconds_left)}"
+            if whole.alive
+            else "every network has diverged"
+        )
+        self._line(f"epoch {progress.epoch:>4}/{progress.epochs}   {shown}")
+
+    def say(self, what: str) -> None:
+        self._stop()
+        self._line(what)
+
+    def _stop(self) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def _line(self, text: str) -> None:
+        self.console.print(Text(text), soft_wrap=True)
+
+
+_BLINK = 0.1
+"""Seconds: a live table that changes faster cannot be read, and takes time to draw."""
+_MOST_GROUPS = 12
+"""Groups that the live table shows one by one."""
+
+
+def _live_table(progress: Progress) -> Group:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("networks")
+    for column in ("alive", "median loss", "nodes recovered"):
+        table.add_column(column, justify="right")
+    several = 1 < len(progress.groups) <= _MOST_GROUPS
+    for group in (*progress.groups, progress.whole) if several else (progress.whole,):
+        measured = (f"{group.loss:.2e}", f"{group.recovered:.1%}") if group.alive else ("diverged", "")
+        table.add_row(group.label, f"{group.alive:,}/{group.networks:,}", *measured)
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(
+        f"epoch {progress.epoch}/{progress.epochs}",
+        ProgressBar(total=progress.epochs, completed=progress.epoch, width=30),
+        f"{duration(progress.seconds_left)} left",
+    )
+    return Group(table, bar)
+
+
+_MOST_SETTINGS = 30
+"""Settings that get a line each: a longer table cannot be seen at once."""
+
+
+def summary_table(settings: Sequence[Any]) -> Table:
+    """How each setting ended; where there are many, those that differ in the last parameter alone share a line."""
+    swept = list(settings[0].parameters)
+    if len(settings) > _MOST_SETTINGS and len(swept) > 1:
+        return _folded(settings, swept)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in (*swept, "networks", "diverged", "median loss", "nodes recovered"):
+        table.add_column(column, justify="right")
+    for setting in settings:
+        values = map(_short, setting.parameters.values())
+        ended = (f"{setting.loss:.2e}", f"{setting.recovered:.1%}") if setting.loss == setting.loss else ("–", "–")
+        table.add_row(*values, f"{setting.networks:,}", f"{setting.diverged:,}", *ended)
+    return table
+
+
+def _folded(settings: Sequence[Any], swept: list[str]) -> Table:
+    *rows, across = swept
+    values = sorted({setting.parameters[across] for setting in settings})
+    title = f"median loss, nodes recovered (of {sum(s.networks for s in settings):,} networks)"
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="dim")
+    for column in (*rows, *(f"{across}\n{_short(value)}" for value in values)):
+        table.add_column(column, justify="right")
+    lines: dict[tuple[Any, ...], dict[Any, str]] = {}
+    for setting in settings:
+        line = lines.setdefault(tuple(setting.parameters[name] for name in rows), {})
+        known = setting.loss == setting.loss
+        line[setting.parameters[across]] = f"{setting.loss:.0e}  {setting.recovered:>4.0%}" if known else "diverged"
+    for names, line in lines.items():
+        table.add_row(*map(_short, names), *(line.get(value, "") for value in values))
+    return table
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    table = plain_table("claim", "", "what", "paper", "here", "n", "holds")
+    for claim in claims:
+        table.add_row(
+            claim.id, claim.part, claim.statement, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds)
+        )
+    return table
+
+
+def plain_table(*columns: str, title: str | None = None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold", no_wrap=column in ("claim", "n", "holds"))
+    return table
+
+
+def verdict(holds: bool | None) -> Text:
+    if holds is None:
+        return Text("not yet measured", style="dim")
+    return Text("yes", style="green") if holds else Text("NO", style="bold red")
+
+
+def output() -> Console:
+    """Standard output; wide enough for its tables when it is not a terminal."""
+    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+
+
+_SHADES = " ░▒▓█"
+_MOST = 60
+"""Rows and columns of a heat map that a terminal still shows."""
+
+
+def print_alignment(console: Console, layers: Sequence[Any]) -> None:
+    """Each layer's best students as a table, and its correlations as a heat map of five shades."""
+    for i, layer in enumerate(layers):
+        m = len(layer.correlation)
+        table = plain_table(
+            "teacher node", "student node", "correlation", "sin angle", "bias gap", title=f"layer {i + 1}"
+        )
+        for j in range(m):
+            numbers = (layer.best_correlation[j], layer.sin_angle[j], layer.bias_gap[j])
+            shown = [f"{float(v):.4f}" if v == v else "–" for v in numbers]
+            table.add_row(str(j), str(int(layer.best[j])), *shown)
+        console.print(table)
+        console.print(_heat_map(layer.correlation.tolist(), layer.best.tolist()))
+        console.print(f"recovered: {layer.recovered} of {m} teacher nodes above 0.95\n")
+
+
+def _heat_map(correlation: list[list[float]], best: list[int]) -> Text:
+    """Teacher nodes down, students across, each teacher's best student first: what was learned is a diagonal."""
+    order = list(dict.fromkeys(best))
+    order += [k for k in range(len(correlation[0])) if k not in set(order)]
+    rows = ("".join(_SHADES[min(4, int(5 * max(0.0, row[k])))] * 2 for k in order[:_MOST]) for row in correlation)
+    lines = [f"{j:>4} {row}" for j, row in zip(range(_MOST), rows, strict=False)]
+    if len(order) > _MOST or len(correlation) > _MOST:
+        nodes = f"{len(correlation)} teacher and {len(order)} student nodes"
+        lines.append(f"     at most {_MOST} of {nodes} are shown; --figure draws all")
+    return Text("\n".join(lines))

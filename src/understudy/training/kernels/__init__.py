@@ -1,0 +1,1 @@
+"""Compiled kernels: numba for the CPU, CUDA for the GPU."""

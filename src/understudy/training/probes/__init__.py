@@ -1,0 +1,1 @@
+"""Ways to measure every network of a group after an epoch."""

@@ -1,0 +1,301 @@
+"""The command line by real commands: help, list, run, report, claims."""
+
+import json
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+from safetensors import safe_open
+
+from support.commands import ENVIRONMENT, SCRIPT, TINY, contents, flat, understudy
+from understudy.lab.discovery import studies
+from understudy.lab.summary import Setting
+from understudy.report.terminal.tables import summary_table
+from understudy.store import Run
+
+HEAVY = ("torch", "numpy", "scipy", "pyarrow", "matplotlib", "plotly", "rich", "tyro")
+PIECES = ("best-correlation", "loss-curves", "recovery-rate", "recovery-time", "specialization")
+FILES = {
+    "config.toml",
+    "environment.json",
+    "networks.parquet",
+    "metrics.parquet",
+    "nodes.parquet",
+    "weights.safetensors",
+    "claims.json",
+    "headline.txt",
+    "report.html",
+    *(f"figures/{name}.{ending}" for name in PIECES for ending in ("pdf", "svg")),
+}
+
+
+def loaded_by(code: str) -> set[str]:
+    """Which of the heavy packages a fresh Python has imported after some code."""
+    words = [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"]
+    done = subprocess.run(words, env=ENVIRONMENT, text=True, capture_output=True, check=True)
+    return set(done.stderr.split()) & set(HEAVY)
+
+
+def test_help_is_shown_at_once_and_loads_nothing_heavy(tmp_path):
+    took = []
+    for _ in range(3):
+        start = time.perf_counter()
+        done = understudy("--help", cwd=tmp_path)
+        took.append(time.perf_counter() - start)
+    assert min(took) < 0.5
+    assert "understudy run STUDY" in done.stdout
+    assert all(f"understudy {word}" in done.stdout for word in ("list", "run", "report", "claims", "align"))
+    assert loaded_by("from understudy import cli; sys.argv = ['understudy', '--help']; assert cli.main() == 0") == set()
+
+
+def test_importing_understudy_loads_nothing_heavy():
+    assert loaded_by("import understudy; understudy.__version__") == set()
+
+
+def test_version(tmp_path):
+    assert re.fullmatch(r"understudy \d+\.\d+\.\d+\n", understudy("--version", cwd=tmp_path).stdout)
+
+
+QUOTES = "''"
+"""How help shows words of which there are none."""
+
+
+@pytest.mark.parametrize("study", studies().values(), ids=list(studies()))
+def test_help_of_a_study_shows_every_option_with_its_default(study, tmp_path):
+    shown = flat(understudy("run", study.name, "--help", cwd=tmp_path).stdout)
+    for name, value in study().options().items():
+        default = str(" ".join(map(str, value)) if isinstance(value, tuple) else value) or QUOTES
+        assert re.search(rf"--{name.replace('_', '-')} .{{2,}} \(default: {re.escape(default)}\)", shown), name
+    for name in ("--out", "--quick", "--json"):
+        assert name in shown
+
+
+def test_help_of_run_names_the_studies(tmp_path):
+    shown = understudy("run", "--help", cwd=tmp_path).stdout
+    assert all(study.name in shown and study.summary in shown for study in studies().values())
+
+
+def test_list_shows_studies_and_runs(tiny, tmp_path):
+    out = tiny[1].parents[1]
+    shown = understudy("list", "--out", out, cwd=tmp_path).stdout
+    assert all(study.name in shown for study in studies().values())
+    assert str(tiny[1]) in shown
+    told = json.loads(understudy("list", "--out", out, "--json", cwd=tmp_path).stdout)
+    assert [study["name"] for study in told["studies"]] == list(studies())
+    assert told["studies"][0]["claims"] == studies()["two-layer"].decides.split()
+    assert told["runs"] == [{"study": "two-layer", "run": str(tiny[1])}]
+    assert not list(tmp_path.iterdir())
+
+
+# run
+
+
+def test_run_prints_one_json_object_on_standard_output_and_plain_lines_elsewhere(tiny):
+    done, folder = tiny
+    assert done.stdout.count("\n") == 1
+    told = json.loads(done.stdout)
+    assert told["claims"] == []
+    assert told["headline"] == (folder / "headline.txt").read_text(encoding="utf-8").strip()
+    assert Path(told["report"]).name == "report.html"
+    first, *lines, last = done.stderr.splitlines()
+    assert first == f"understudy run two-layer {_as_told(TINY)}: in {told['run']}"
+    assert [line[:12] for line in lines] == [f"epoch    {epoch}/3" for epoch in range(4)]
+    assert all(re.search(r"networks 4/4   loss \d\.\d\de-\d\d   recovered \d+\.\d%   left \d+ s$", x) for x in lines)
+    assert last == "writing tables, figures and the report"
+    assert "\x1b" not in done.stderr
+
+
+def _as_told(words: list[str]) -> str:
+    """The same options in the order of the study."""
+    options = re.findall(r"--\S+(?: [^-]\S*)+", " ".join(words))
+    order = list(studies()["two-layer"]().options())
+    return " ".join(sorted(options, key=lambda o: order.index(o.split()[0][2:].replace("-", "_"))))
+
+
+def test_a_run_folder_has_the_files_of_the_house_and_no_others(tiny):
+    files = {str(path.relative_to(tiny[1])) for path in tiny[1].rglob("*") if path.is_file()}
+    assert files == FILES
+    assert not (tiny[1] / "progress").exists()
+
+
+def test_tables_have_the_columns_and_types_of_the_house(tiny):
+    types = {
+        table: {field.name: str(field.type) for field in pq.read_schema(tiny[1] / f"{table}.parquet")}
+        for table in ("networks", "metrics", "nodes")
+    }
+    word = "dictionary<values=string, indices=int8, ordered=0>"
+    number = {"network": "int32", "epoch": "int32", "layer": "int16"}
+    assert types["networks"] == {
+        "network": "int32",
+        "teacher_nodes": "int64",
+        "polarity": "double",
+        "multiple": "double",
+        "seed": "int64",
+        "diverged_at": "int64",
+    }
+    assert {k: v.replace("indices=int32", "indices=int8") for k, v in types["metrics"].items()} == number | {
+        "metric": word,
+        "value": "double",
+    }
+    assert {k: v.replace("indices=int32", "indices=int8") for k, v in types["nodes"].items()} == number | {
+        "role": word,
+        "teacher": "int32",
+        "student": "int32",
+        **dict.fromkeys(("correlation", "sin_angle", "bias_gap", "fanout"), "float"),
+    }
+
+
+def test_tables_hold_every_network_epoch_and_node(tiny):
+    run = Run(tiny[1])
+    assert run.networks.num_rows == 4
+    assert run.epochs.tolist() == [0, 1, 2, 3]
+    names = set(run.metrics["metric"].to_pylist())
+    assert {"train_loss", "eval_loss", "rho_mean", "recovered"} <= names
+    for name in ("train_loss", "eval_loss"):
+        assert run.series(name).shape == (4, 4)
+        assert (run.series(name) > 0).all()
+    assert run.nodes.num_rows == 4 * 2 * (2 * 3 + 3 + 6)
+    assert run.matched("teacher", "correlation").shape == (4, 4, 3)
+    assert run.matched("student", "fanout").shape == (4, 4, 6)
+
+
+def test_weights_hold_teachers_and_the_first_and_last_students(tiny):
+    with safe_open(tiny[1] / "weights.safetensors", "pt") as file:
+        stems = {name.split(".layers")[0] for name in file.keys() if ".layers." in name}  # noqa: SIM118
+    assert stems == {f"{who}.{group}" for who in ("teacher", "epoch.0", "epoch.3") for group in (0, 1)}
+    run = Run(tiny[1])
+    assert [tuple(p.layers[0].weight.shape) for p in run.weights("epoch.3")] == [(2, 3, 6), (2, 6, 6)]
+
+
+def test_nothing_in_a_run_is_a_pickle(tiny):
+    for path in tiny[1].rglob("*"):
+        assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".npy")
+        assert path.is_dir() or path.read_bytes()[:1] != b"\x80"
+
+
+def test_what_a_run_was_made_with_is_told(tiny):
+    made = Run(tiny[1]).environment
+    assert made["seconds"] >= 0
+    assert made["device"]
+    assert set(made["packages"]) >= {"torch", "numpy", "pyarrow"}
+    config = Run(tiny[1]).config
+    assert config["study"] == "two-layer"
+    assert config["options"]["multiple"] == [1.0, 2.0]
+
+
+def test_the_same_command_again_does_nothing_and_says_the_same(tiny):
+    done, folder = tiny
+    before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
+    again = understudy("run", "two-layer", *TINY, "--json", cwd=folder.parents[2])
+    assert again.stdout == done.stdout
+    assert again.stderr == ""
+    assert {path: path.stat().st_mtime_ns for path in folder.rglob("*")} == before
+
+
+def test_report_makes_the_page_again_from_the_tables(tiny, tmp_path):
+    folder = tmp_path / "elsewhere"
+    shutil.copytree(tiny[1], folder)
+    for name in ("report.html", "claims.json", "headline.txt"):
+        (folder / name).unlink()
+    shutil.rmtree(folder / "figures")
+    (folder / ".report.html.123").write_text("what a killed process left")
+    told = json.loads(understudy("report", "elsewhere", "--json", cwd=tmp_path).stdout)
+    assert told["run"] == "elsewhere"
+    assert contents(folder) == contents(tiny[1])
+
+
+def test_on_a_terminal_a_run_shows_one_live_line_and_words_at_the_end(tmp_path):
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen(
+        [SCRIPT, "run", "two-layer", *TINY],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "TERM": "xterm"},
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        close_fds=True,
+    )
+    os.close(theirs)
+    shown = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:  # Linux says so once the last writer has gone
+            break
+        if not part:
+            break
+        shown += part
+    os.close(ours)
+    assert child.wait(60) == 0
+    text = shown.decode()
+    assert "epoch 3/3 " in text
+    assert "━" in text
+    assert not re.search(r"epoch +\d/3   networks", text)
+    assert "\x1b[" in text
+    tail = text[text.index("writing tables, figures and the report") :]
+    assert re.search(r"\d of 3 were recovered by epoch 3", re.sub(r"\s+", " ", tail))
+    assert "report: runs/two-layer/" in tail
+
+
+def test_networks_that_diverge_are_told_and_the_run_ends_well(tmp_path):
+    done = understudy("run", "two-layer", *TINY, "--lr", "1000", "--json", cwd=tmp_path)
+    told = json.loads(done.stdout)
+    assert re.fullmatch(
+        r"All 4 networks diverged, the first at step \d+: choose a smaller --lr than 1000\.", told["headline"]
+    )
+    assert "nan" not in done.stderr
+    assert "epoch    3/3   every network has diverged\n" in done.stderr
+    run = Run(tmp_path / told["run"])
+    assert run.networks["diverged_at"].null_count == 0
+    assert "<html" in (run.folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_quick_changes_defaults_and_what_is_typed_wins(tmp_path, monkeypatch):
+    from understudy.cli.parsing import parsed
+    from understudy.cli.run import run_options
+
+    kind = studies()["two-layer"]
+    options = parsed(run_options(kind, True), ["--quick", "--seeds", "9"], "x")
+    assert options.study.seeds == 9
+    assert options.study.epochs == kind.quick().epochs != kind().epochs
+
+
+@pytest.mark.parametrize("polarities", [2, 20])
+def test_many_settings_share_lines(polarities):
+    settings = [
+        Setting({"multiple": k, "polarity": float(p)}, 3, 0, float("nan") if p == k == 1 else 10.0**-k, 0.5)
+        for k in (1, 2)
+        for p in range(polarities)
+    ]
+    console = Console(width=400)
+    with console.capture() as said:
+        console.print(summary_table(settings))
+    lines = [line.split() for line in said.get().splitlines() if line.split()[:1] in (["1"], ["2"])]
+    if polarities == 2:
+        assert lines == [
+            ["1", "0", "3", "0", "1.00e-01", "50.0%"],
+            ["1", "1", "3", "0", "–", "–"],
+            ["2", "0", "3", "0", "1.00e-02", "50.0%"],
+            ["2", "1", "3", "0", "1.00e-02", "50.0%"],
+        ]
+    else:
+        assert lines == [["1", "1e-01", "50%", "diverged", *["1e-01", "50%"] * 18], ["2", *["1e-02", "50%"] * 20]]
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback(tmp_path):
+    words = f"{SCRIPT} claims | head -1"
+    done = subprocess.run(words, cwd=tmp_path, env=ENVIRONMENT, shell=True, text=True, capture_output=True, check=True)
+    assert done.stderr == ""
+
+
+def test_a_table_of_a_run_is_read_without_understudy(tiny):
+    assert isinstance(pq.read_table(tiny[1] / "nodes.parquet"), pa.Table)

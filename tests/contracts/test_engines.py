@@ -1,0 +1,196 @@
+"""What every engine promises: the numbers of the reference loop, and the same bits for a network in any company."""
+
+import dataclasses
+import itertools
+
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from support.engines import DEVICES, KINDS, engines, placed, suited, suits
+from support.problems import OBJECTIVES, SLOPES, optimisers, population, problem, start
+from support.reference_loop import reference
+from understudy.nets import Shape
+from understudy.training import GD, SGD, Adam, CrossEntropy, SquaredError
+from understudy.training.engines import ENGINES, choose
+from understudy.training.optimisers import rates
+from understudy.training.packing import Packing
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+NETS = 7
+EPOCHS, STEPS = 2, 25
+SCHEDULE = ((2, 0.5),)
+
+
+@suited([(10, 100, 6), (10, 150, 6)], kinds=["sgd"], objectives=["squared"])
+def test_an_engine_gives_what_the_reference_loop_gives_for_wide_networks(engine, device, sizes, kind, objective):
+    # Engines that cut their work into tiles cut that of wide networks in another way.
+    check_against_reference(engine, device, sizes, kind, objective, batch=16)
+
+
+@suited([(5, 8, 3), (5, 8, 7, 3)])
+def test_an_engine_gives_what_the_reference_loop_gives(engine, device, sizes, kind, objective):
+    check_against_reference(engine, device, sizes, kind, objective, batch=6)
+
+
+def check_against_reference(engine, device, sizes, kind, objective, batch):
+    each = (0.02, 0.01, 0.005, 0.03, 0.001)
+    students = population(sizes, len(each), slope=0.1)
+    optimiser = optimisers(batch, each, SCHEDULE)[kind]
+    posed = problem(students, optimiser, OBJECTIVES[objective])
+    there = placed(posed, device)
+    state, losses = start(there, students.to(device)), []
+    for epoch in range(EPOCHS):
+        now = dataclasses.replace(there, rate=rates(optimiser, len(each), epoch + 1).to(device))
+        losses.append(ENGINES[engine].take(now, state, epoch * STEPS, STEPS).cpu())
+    ended = posed.packing.population(tuple(block.cpu() for block in state.blocks), students.seeds)
+    for i, lr in enumerate(each):
+        expected, reported = reference(
+            students[i],
+            posed.inputs[posed.set_of[i]],
+            posed.targets[posed.teacher_of[i]],
+            optimisers(batch, lr, SCHEDULE)[kind],
+            OBJECTIVES[objective],
+            epochs=EPOCHS,
+            steps=STEPS,
+        )
+        torch.testing.assert_close(torch.cat(losses, dim=1)[i], reported, atol=1e-9, rtol=0)
+        for ours, theirs, before in zip(ended[i].layers, expected.layers, students.layers, strict=True):
+            assert (theirs.weight - before.weight[i]).abs().max() > 1e-3
+            torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=0)
+
+
+@st.composite
+def tasks(draw, engine, device):
+    """Networks of awkward shapes, and what they are trained on, that suit an engine."""
+    plain, squared = optimisers(4, 0.1), SquaredError()
+    depths = [depth for depth in (2, 3) if suits(engine, device, (3,) * (depth + 1), plain["sgd"], squared)]
+    kinds = [kind for kind in KINDS if suits(engine, device, (3, 4, 2), plain[kind], squared)]
+    batches = [b for b in (1, 5, 16, 37, None) if suits(engine, device, (3, 4, 2), SGD(batch=b), squared)]
+    objectives = [o for o in OBJECTIVES.values() if suits(engine, device, (3, 4, 2), plain["sgd"], o)]
+    size = st.sampled_from((1, 2, 3, 7, 16, 33, 64, 101)) | st.integers(1, 40)
+    depth = draw(st.sampled_from(depths))
+    students = population(
+        draw(st.lists(size, min_size=depth + 1, max_size=depth + 1)),
+        NETS,
+        slope=draw(st.sampled_from(tuple(SLOPES.values()))),
+        bias=draw(st.booleans()),
+        dtype=draw(st.sampled_from((torch.float32, torch.float64))),
+    )
+    lr = tuple(0.01 / (i + 1) for i in range(NETS))
+    optimiser = optimisers(draw(st.sampled_from(batches)), lr)[draw(st.sampled_from(kinds))]
+    objective = draw(st.sampled_from(objectives))
+    assume(suits(engine, device, students.sizes, optimiser, objective, students.dtype))
+    posed = problem(students, optimiser, objective, samples=draw(st.integers(1, 40)))
+    return placed(posed, device), students.to(device)
+
+
+def run(engine, posed, state, pieces, steps=12):
+    """Train in pieces; the losses and the state lie at the places that networks have in the whole."""
+    losses = posed.inputs.new_empty(len(posed), steps)
+    for piece in pieces:
+        which = torch.tensor(piece, device=posed.seeds.device)
+        some = state.pick(which)
+        losses[which] = ENGINES[engine].take(posed.pick(which), some, 0, steps)
+        state.put(which, some)
+    return losses, state
+
+
+def same(engine, one, other):
+    """Equal bits, or both not a number, since some of the drawn networks diverge. On a card a product of many
+    matrices may add up in another order than that of few: there, by the engines of such products, equal up to
+    rounding, where numbers are moderate."""
+    (losses, state), (their_losses, their_state) = one, other
+    pairs = [(losses, their_losses), *zip(state.tensors().values(), their_state.tensors().values(), strict=True)]
+    if losses.device.type == "cpu" or engine not in ("batched", "autograd"):
+        return all(torch.equal(a.nan_to_num(nan=12345.0), b.nan_to_num(nan=12345.0)) for a, b in pairs)
+    tame = (losses.nan_to_num(nan=torch.inf).abs() < 1e3).all(1)
+    return all(torch.allclose(a[tame], b[tame], rtol=1e-3, atol=1e-4) for a, b in pairs)
+
+
+@engines
+@given(data=st.data(), order=st.permutations(range(NETS)), cuts=st.sets(st.integers(1, NETS - 1)))
+def test_a_network_has_the_same_bits_alone_and_in_any_company(engine, device, data, order, cuts):
+    posed, students = data.draw(tasks(engine, device))
+    together = run(engine, posed, start(posed, students), [range(NETS)])
+    alone = run(engine, posed, start(posed, students), [[i] for i in range(NETS)])
+    assert same(engine, together, alone)
+    edges = [0, *sorted(cuts), NETS]
+    pieces = [order[a:b] for a, b in itertools.pairwise(edges)]
+    assert same(engine, together, run(engine, posed, start(posed, students), pieces))
+
+
+@suited([(200, 1, 10), (257, 20, 1), (100, 17, 1, 128), (1, 1, 1)], ("sgd", "nesterov"), ("squared",))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_networks_with_a_layer_of_one_node_have_the_same_bits_alone(engine, device, sizes, kind, objective, dtype):
+    # Here BLAS multiplies by vectors, which it does in another way for one network than for several.
+    students = population(sizes, 3, slope=0.1, dtype=dtype).to(device)
+    posed = placed(problem(students.to("cpu"), optimisers(16, 0.01)[kind], OBJECTIVES[objective]), device)
+    together = run(engine, posed, start(posed, students), [range(3)])
+    assert same(engine, together, run(engine, posed, start(posed, students), [[2], [0], [1]]))
+
+
+@engines
+@given(data=st.data(), cuts=st.sets(st.integers(1, 24)))
+def test_steps_in_one_call_are_steps_in_several(engine, device, data, cuts):
+    posed, students = data.draw(tasks(engine, device))
+    whole, parts = start(posed, students), start(posed, students)
+    edges = [0, *sorted(cuts), 25]
+    losses = [ENGINES[engine].take(posed, parts, a, b - a) for a, b in itertools.pairwise(edges)]
+    assert same(engine, (ENGINES[engine].take(posed, whole, 0, 25), whole), (torch.cat(losses, dim=1), parts))
+
+
+@suited([(3, 4, 2)], ("sgd", "adam"), ("squared",))
+def test_networks_that_are_not_picked_stay_as_they_were(engine, device, sizes, kind, objective):
+    students = population(sizes, 3).to(device)
+    posed = placed(problem(students.to("cpu"), optimisers(4, 0.1)[kind], OBJECTIVES[objective]), device)
+    state = start(posed, students)
+    run(engine, posed, state, [[1]])
+    untouched = start(posed, students)
+    for now, before in zip(state.tensors().values(), untouched.tensors().values(), strict=True):
+        assert torch.equal(now[[0, 2]], before[[0, 2]]) and not torch.equal(now[1], before[1])
+
+
+@suited([(9, 11, 5)], ("sgd", "momentum"), ("squared",))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_networks_that_diverge_leave_the_others_alone(engine, device, sizes, kind, objective, dtype):
+    calm, wild = optimisers(5, 0.01)[kind], optimisers(5, (1e30, 0.01, 1e30, 0.01, 1e30))[kind]
+    students = population(sizes, 5, slope=0.1, dtype=dtype).to(device)
+    (losses, state), (rough, bruised) = (
+        run(engine, posed, start(posed, students), [range(5)], steps=40)
+        for optimiser in (calm, wild)
+        for posed in [placed(problem(students.to("cpu"), optimiser, OBJECTIVES[objective]), device)]
+    )
+    finite = torch.tensor([1, 3], device=device)
+    assert losses.isfinite().all() and not rough[[0, 2, 4]].isfinite().all(1).any()
+    assert torch.equal(losses[finite], rough[finite])
+    for ours, theirs in zip(state.pick(finite).blocks, bruised.pick(finite).blocks, strict=True):
+        assert torch.equal(ours, theirs)
+
+
+PLAIN, LIKE = SGD(batch=16), torch.zeros(1)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "objective", "optimiser", "like"),
+    [
+        ("compiled", (100, 20, 50), SquaredError(), PLAIN, LIKE),
+        ("compiled", (100, 20, 50), SquaredError(), PLAIN, LIKE.double()),
+        ("compiled", (1, 1, 1), SquaredError(), SGD(batch=1000), LIKE),
+        ("batched", (100, 20, 20, 50), SquaredError(), PLAIN, LIKE),
+        ("batched", (100, 20, 50), CrossEntropy(), PLAIN, LIKE),
+        ("batched", (100, 20, 50), SquaredError(), SGD(momentum=0.9), LIKE),
+        ("batched", (100, 20, 50), SquaredError(), SGD(decay=0.1), LIKE),
+        ("batched", (100, 20, 50), SquaredError(), Adam(), LIKE),
+        ("batched", (100, 20, 50), SquaredError(), GD(), LIKE),
+    ],
+)
+def test_the_fastest_engine_that_suits_is_chosen(name, sizes, objective, optimiser, like):
+    assert choose(Packing(Shape(sizes)), objective, optimiser, like) == name
+
+
+def test_engines_were_tested_on_a_card():
+    if "cuda" not in DEVICES:
+        pytest.skip("no CUDA card here: the engines were tested on the processor alone")

@@ -1,0 +1,261 @@
+"""What every result of the literature promises, whichever it is: it is held to this by being registered."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+import understudy as us
+from support.pairs import copied, gaussian, random_network
+from understudy.errors import UserError
+from understudy.nets import Layer, Population
+from understudy.theory import Finding, Result, check, results
+from understudy.theory.check import RIVALS, SAYING, NodeCheck
+from understudy.theory.page import MEASURED
+from understudy.theory.result import Hypothesis
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+every_result = pytest.mark.parametrize("result", results(), ids=[result.name for result in results()])
+WITHOUT_NORM = [result for result in results() if result.networks != "BatchNorm"]
+
+
+def pair(result: Result, slope: float = 0.0) -> tuple[Population, Population]:
+    """A small teacher and student that a result is stated for."""
+    if result.networks == "two layers":
+        teacher = random_network(1, 3, 2, 2, slope=slope)
+        return teacher, copied(teacher, 2, 1e-3)
+    if result.networks == "one output":
+        return bare(random_network(1, 3, 2, 1, slope=-1.0)), bare(random_network(2, 3, 4, 1, slope=-1.0))
+    if result.networks == "deep":
+        return random_network(1, 3, 2, 2, 2, slope=slope), random_network(2, 3, 4, 3, 2, slope=slope)
+    teacher = random_network(1, 3, 2, 2, slope=slope)
+    if result.networks == "BatchNorm":
+        return teacher, us.students.like_linear(teacher, multiple=2, norm="before")
+    return teacher, random_network(2, 3, 4, 2, slope=slope)
+
+
+def bare(network: Population) -> Population:
+    """With biases of zero, and output weights from 0."""
+    lower, upper = network.layers
+    return replace(network, layers=(Layer(lower.weight, 0 * lower.bias), Layer(upper.weight.abs(), 0 * upper.bias)))
+
+
+def data(samples: int = 400) -> Tensor:
+    return 1.5 * gaussian(3, samples, 3)
+
+
+def permuted(student: Population, order: Sequence[int]) -> Population:
+    """Its nodes of the lowest layer in another order."""
+    (w, b), (v, c), *rest = student.layers
+    return replace(student, layers=(Layer(w[:, order], b[:, order]), Layer(v[:, :, order], c), *rest))
+
+
+def told(finding: Finding) -> tuple[object, ...]:
+    """What does not depend on how nodes are numbered."""
+    eps = None if finding.eps is None else f"{finding.eps:.6g}"
+    return finding.result, finding.applies, finding.agrees, eps, [(h.name, h.holds) for h in finding.hypotheses]
+
+
+def test_there_are_results_of_every_kind():
+    assert len(results()) >= 17
+    assert {"identity", "teacher node", "student node", "dynamics"} <= {result.subject for result in results()}
+    assert {result.networks for result in results()} == {
+        "any",
+        "two layers",
+        "one output",
+        "deep",
+        "BatchNorm",
+    }
+
+
+@every_result
+def test_it_has_a_name_a_title_and_a_statement(result):
+    paper, kind, number = result.name.split()
+    assert paper in ("S0", "S1", "S2", "S4")
+    assert kind in ("theorem", "lemma", "corollary")
+    assert number.removeprefix("C.").isdecimal()
+    assert result.title
+    assert len(result.statement.split()) > 8
+    assert len(MEASURED[result.name].split()) > 5
+
+
+def test_every_result_of_the_page_is_registered():
+    assert set(MEASURED) == {result.name for result in results()}
+
+
+@every_result
+def test_it_finds_something_of_networks_that_it_is_stated_for(result):
+    teacher, student = pair(result)
+    findings = result(teacher, student, data())
+    assert findings
+    for finding in findings:
+        assert finding.result == result.name
+        assert finding.about
+        assert finding.conclusion
+        assert finding.measured
+        assert finding.agrees in (True, False, None)
+        assert not finding.contradicted
+        assert finding.eps is None or finding.applies
+        for hypothesis in finding.hypotheses:
+            assert hypothesis.name
+            assert hypothesis.value
+            assert hypothesis.requirement
+            assert hypothesis.factor > 0
+            assert isinstance(hypothesis.holds, bool)
+
+
+@every_result
+def test_what_fails_says_what_to_change(result):
+    teacher, student = pair(result)
+    for finding in result(teacher, student, data(12)):
+        assert all(hypothesis.change for hypothesis in finding.failing)
+
+
+@every_result
+def test_it_says_why_other_networks_are_none_of_its_business(result):
+    teacher, student = pair(result)
+    deeper, normed = random_network(1, 3, 2, 2, 2), us.students.like_linear(teacher, norm="before")
+    others = {
+        "any": normed,
+        "two layers": deeper,
+        "one output": random_network(1, 3, 2, 1, slope=-1.0),
+        "deep": random_network(1, 3, 2, 2),
+        "BatchNorm": random_network(2, 3, 4, 2),
+    }
+    assert result.fits(teacher, student) == ""
+    with pytest.raises(UserError, match=f"{result.name} says nothing here: it is stated for"):
+        result(teacher, others[result.networks], data())
+
+
+@every_result
+def test_float32_and_float64_give_the_same_verdicts(result):
+    teacher, student = (network.to(dtype=torch.float32) for network in pair(result))
+    x = data().float()
+    wide = result(teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double())
+    assert result(teacher, student, x) == wide
+
+
+@pytest.mark.parametrize("result", WITHOUT_NORM, ids=[result.name for result in WITHOUT_NORM])
+def test_students_in_another_order_change_nothing_but_names(result):
+    teacher, student = pair(result)
+    order = [2, 0, 3, 1]
+    before = {finding.about: finding for finding in result(teacher, student, data())}
+    after = {finding.about: finding for finding in result(teacher, permuted(student, order), data())}
+    renamed = {
+        (f"student node {order[int(about.split()[-1])]}" if about.startswith("student node") else about): finding
+        for about, finding in after.items()
+    }
+    assert {about: told(finding) for about, finding in renamed.items()} == {
+        about: told(finding) for about, finding in before.items()
+    }
+
+
+@pytest.mark.parametrize("result", WITHOUT_NORM, ids=[result.name for result in WITHOUT_NORM])
+def test_constants_that_overflow_certify_nothing(result):
+    teacher, student = (
+        replace(network, layers=tuple(Layer(*(1e200 * part for part in layer)) for layer in network.layers))
+        for network in pair(result)
+    )
+    assert all(finding.eps is None for finding in result(teacher, student, data()))
+    with pytest.raises(UserError, match=r"beyond 1e\+60, .* overflow: scale"):
+        check(teacher, student, data())
+
+
+def test_of_absolute_values_the_identities_remain():
+    teacher, student = random_network(1, 3, 2, 2, slope=-1.0), random_network(2, 3, 4, 2, slope=-1.0)
+    found = check(teacher, student, data())
+    assert {finding.result for finding in found.identities} == {"S0 lemma 1", "S0 corollary 2", "S1 theorem 1"}
+    assert not found.students
+    assert not found.dynamics
+    silent = dict(found.silent)
+    assert set(silent) == {result.name for result in results() if result.slopes not in ("any", "|·|")}
+    assert silent["S0 theorem 4"].endswith("slopes from 0 up to 1, and the slopes below zero are -1 and -1")
+    assert found.certified == 0
+    assert {node.verdict for node in found.nodes} == {"not certified: no theorem is stated for such networks"}
+
+
+def lacking(*names: str) -> NodeCheck:
+    """A node of which one theorem fails in these, the later the further."""
+    failing = tuple(Hypothesis(name, "much", "little", False, "more", 10.0 ** (i + 1)) for i, name in enumerate(names))
+    finding = Finding("S0 theorem 4", "teacher node 0", failing, "", "", False, samples=7e5)
+    return NodeCheck(0, (finding,), None, None, True)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (("samples", "gradient", SAYING, RIVALS), "gradient fails by 100×"),
+        (("gradient", RIVALS), "gradient fails by 10×"),
+        ((SAYING, RIVALS), f"{SAYING} fails by 10×"),
+        ((RIVALS,), f"{RIVALS} fails by 10×"),
+    ],
+)
+def test_samples_and_gradient_are_told_before_what_follows_from_them(names, told):
+    assert lacking(*names).verdict.startswith(f"not certified: {told} ")
+
+
+def test_the_theorem_that_lacks_least_is_judged_without_rivals_of_nothing():
+    near, far = lacking("gradient", SAYING, RIVALS).findings[0], lacking("samples", "gradient", SAYING).findings[0]
+    node = NodeCheck(0, (replace(far, result="S0 theorem 3", samples=None), near), None, None, True)
+    assert node.closest is not None
+    assert node.closest[1] == "S0 theorem 4"
+    assert node.samples == 7e5
+
+
+def test_an_untrained_student_lacks_a_gradient_or_samples():
+    found = check(random_network(1, 3, 2, 2), random_network(2, 3, 8, 2), data())
+    names = {h.name for node in found.nodes for finding in node.findings for h in finding.hypotheses}
+    assert {SAYING, RIVALS} <= names
+    assert all(node.closest and node.closest[0].name not in (SAYING, RIVALS) for node in found.nodes)
+
+
+def test_a_contradicted_certificate_certifies_nothing_and_is_told():
+    against = Finding("S0 theorem 4", "teacher node 0", (), "", "", False, eps=0.1)
+    node = NodeCheck(0, (against,), None, None, True)
+    assert node.certificate is None
+    assert node.closest is None
+    assert node.verdict == "not certified: what was measured is against S0 theorem 4"
+
+
+@pytest.mark.parametrize(
+    ("teacher", "student", "x", "said"),
+    [
+        ((3, 2, 2), (4, 4, 2), (9, 3), "the teacher takes 3 inputs and the student 4: give networks of one input size"),
+        ((3, 2, 2), (3, 4, 1), (9, 3), "the teacher has 2 outputs and the student 1"),
+        ((3, 2, 2), (3, 4, 2), (0, 3), r"no data: give inputs as \[sample, 3\]"),
+        ((3, 2, 2), (3, 4, 2), (9, 4), "the networks take 3 inputs, and the data has 4 a sample"),
+        ((3, 2), (3, 4, 2), (9, 3), "the teacher has no hidden layer"),
+    ],
+    ids=["inputs", "outputs", "no data", "data", "no layer"],
+)
+def test_what_does_not_fit_together_is_refused(teacher, student, x, said):
+    with pytest.raises(UserError, match=said):
+        check(random_network(1, *teacher), random_network(2, *student), gaussian(1, *x))
+
+
+def test_numbers_that_are_not_finite_are_refused():
+    teacher, student, x = random_network(1, 3, 2, 2), random_network(2, 3, 4, 2), data()
+    x[0, 0] = torch.nan
+    with pytest.raises(UserError, match="the data has numbers that are not finite"):
+        check(teacher, student, x)
+    (w, b), top = student.layers
+    with pytest.raises(UserError, match="the student has weights that are not finite"):
+        check(teacher, replace(student, layers=(Layer(w / 0, b), top)), data())
+    with pytest.raises(UserError, match="the student has nodes with weights below 1e-60"):
+        check(teacher, replace(student, layers=(Layer(w * 1e-200, b), top)), data())
+
+
+def test_a_student_that_is_never_active_is_refused():
+    teacher, student = random_network(1, 3, 2, 2), random_network(2, 3, 4, 2)
+    (w, b), top = student.layers
+    with pytest.raises(UserError, match="no node of the student's lowest layer is active on any sample"):
+        check(teacher, replace(student, layers=(Layer(w, b - 1e6), top)), data())
+
+
+def test_the_rule_for_gradients_holds_where_they_cancel():
+    """A student that is its teacher up to rounding: the gradient is all rounding, and no contradiction."""
+    teacher = random_network(1, 3, 2, 2)
+    found = check(teacher, copied(teacher, 2, 1e-12), data())
+    assert not found.contradicted

@@ -1,0 +1,117 @@
+"""How early the final winners led, and studies that start from the runs of others."""
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import understudy as us
+from understudy import measures
+from understudy.errors import UserError
+from understudy.lab.execute import perform, plan
+from understudy.lab.mean_ranks import add_mean_ranks
+from understudy.papers.specialization.two_layer.study import TwoLayer
+from understudy.report.terminal.tables import Watch
+from understudy.training import SGD, Group, Training
+from understudy.training.records import METRICS, RANKS, joined
+
+TEACHER = us.teachers.regular((4, 3, 5, 2), seeds=[1, 2, 3])
+STUDENTS = us.students.like_linear(TEACHER, multiple=3)
+DATA = us.data.Gaussian(4, train=60, evaluation=200)
+
+
+def small(**options):
+    return TwoLayer(
+        **{"seeds": 2, "teacher_nodes": (3,), "polarity": (1.0,), "multiple": (2.0,), "epochs": 2, "steps": 5}
+        | {"dim": 4, "outputs": 2, "train": 40, "evaluation": 30, "device": "cpu"}
+        | options
+    )
+
+
+def written(folder, epochs=(0, 1, 3)):
+    """A run's tables, and the correlations they were made of."""
+    training = Training([Group(STUDENTS, TEACHER, DATA)], SGD(0.05, batch=8), steps=20, ranks=epochs, pairs=True)
+    tables = [training.probe().tables()]
+    for _ in range(3):
+        training.advance()
+        tables.append(training.probe().tables())
+    assert ["ranks" in table for table in tables] == [epoch in epochs for epoch in range(4)]
+    pq.write_table(joined([t["metrics"] for t in tables], METRICS), folder / "metrics.parquet")
+    pq.write_table(joined([t["ranks"] for t in tables if "ranks" in t], RANKS), folder / "ranks.parquet")
+    return tables
+
+
+def test_mean_ranks_are_those_of_the_measure(tmp_path):
+    tables = written(tmp_path)
+    before = pq.read_table(tmp_path / "metrics.parquet")
+    add_mean_ranks(tmp_path)
+    after = pq.read_table(tmp_path / "metrics.parquet")
+    assert not (tmp_path / "ranks.parquet").exists()
+    assert after.num_rows == before.num_rows + 3 * 3 * 2 and after.schema.names == before.schema.names
+    rows = after.filter(pc.equal(after["metric"].cast(pa.string()), "mean_rank")).to_pylist()
+    for layer, (m, n) in enumerate(((3, 9), (5, 15))):
+        rho = []
+        for epoch in (0, 1, 3):
+            nodes = tables[epoch]["nodes"]
+            pairs = nodes.filter(
+                pc.and_(pc.equal(nodes["role"].cast(pa.string()), "pair"), pc.equal(nodes["layer"], layer))
+            )
+            rho.append(pairs["correlation"].to_numpy().reshape(3, m, n))
+        expected = measures.mean_rank(torch.from_numpy(np.stack(rho, axis=1)).double())
+        for net in range(3):
+            for at, epoch in enumerate((0, 1, 3)):
+                found = [r["value"] for r in rows if (r["network"], r["epoch"], r["layer"]) == (net, epoch, layer)]
+                assert found == pytest.approx([float(expected[net, at])])
+    assert all(row["value"] == 0 for row in rows if row["epoch"] == 3) and any(row["value"] > 0 for row in rows)
+
+
+def test_adding_them_again_changes_nothing(tmp_path):
+    written(tmp_path)
+    ranks = (tmp_path / "ranks.parquet").read_bytes()
+    add_mean_ranks(tmp_path)
+    once = (tmp_path / "metrics.parquet").read_bytes()
+    add_mean_ranks(tmp_path)
+    (tmp_path / "ranks.parquet").write_bytes(ranks)
+    add_mean_ranks(tmp_path)
+    assert (tmp_path / "metrics.parquet").read_bytes() == once
+
+
+def test_a_run_of_which_no_network_was_left_has_none(tmp_path):
+    pq.write_table(METRICS.empty_table(), tmp_path / "metrics.parquet")
+    pq.write_table(RANKS.empty_table(), tmp_path / "ranks.parquet")
+    add_mean_ranks(tmp_path)
+    assert not (tmp_path / "ranks.parquet").exists() and not pq.read_table(tmp_path / "metrics.parquet").num_rows
+
+
+@dataclasses.dataclass(frozen=True)
+class Later(TwoLayer):
+    """Goes on with the students of a smaller study."""
+
+    name: ClassVar[str] = "two-layer"
+
+    def needs(self):
+        return (small(),)
+
+    def after(self, run):
+        plain = self.experiment()
+        (group,) = plain.groups
+        students = run.weights("epoch.2")[0]
+        return dataclasses.replace(plain, groups=(dataclasses.replace(group, students=students),))
+
+
+def test_a_study_starts_from_the_run_it_needs(tmp_path):
+    later = Later(**(small().options() | {"epochs": 1}))
+    with pytest.raises(UserError, match=r"not in .*; first understudy run two-layer --seeds 2"):
+        plan(later, tmp_path)
+    run = perform(later, tmp_path, Watch("later"))
+    assert len(list((tmp_path / "two-layer").iterdir())) == 2
+    needed = perform(small(), tmp_path, Watch("later"))  # is there already
+    ended, begun = needed.weights("epoch.2")[0], run.weights("epoch.0")[0]
+    for ours, theirs in zip(begun.layers, ended.layers, strict=True):
+        assert torch.equal(ours.weight, theirs.weight)
+    assert plan(later, tmp_path)[0].epochs == 1

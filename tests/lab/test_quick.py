@@ -1,0 +1,140 @@
+"""What `understudy run STUDY --quick` is there to show, of the studies of layers: as it is typed, from start to report.
+
+Bounds leave room for another machine's last digits; networks that do not learn are far outside all of them.
+"""
+
+from collections.abc import Callable
+from html import escape
+
+import numpy as np
+import pytest
+
+from support.commands import understudy
+from support.images import needs
+from understudy.data import Cifar10
+from understudy.store import Run
+
+needs_data = needs(Cifar10, "CIFAR-10")
+
+
+def layers(run: Run, metric: str = "rho_mean") -> np.ndarray:
+    """[network, layer, epoch] of a metric of layers, NaN where a network has no such layer."""
+    top = max(run.metrics["layer"].to_pylist())
+    return np.stack([run.series(metric, layer) for layer in range(top + 1)], axis=1)
+
+
+def deep(run: Run) -> None:
+    """Every layer learns its teacher's nodes, and a lower one sooner."""
+    rho = layers(run)
+    assert (rho[..., 0] < 0.6).all()
+    assert (rho[..., -1] > 0.95).all()
+    passed = (rho > 0.9).argmax(axis=2)
+    assert (np.diff(passed, axis=1) > 0).all(), passed
+
+
+def deep_samples(run: Run) -> None:
+    """More samples, a higher correlation: in every layer, by either loss; the top layer by squared error alone."""
+    loss, samples = run.column("loss"), run.column("samples")
+    ends = {
+        kind: np.stack([layers(run)[(loss == kind) & (samples == n), :, -1].mean(axis=0) for n in np.unique(samples)])
+        for kind in ("mse", "cross-entropy")
+    }
+    assert all((np.diff(rho, axis=0) > 0).all() and (rho[-1] - rho[0] > 0.1).all() for rho in ends.values()), ends
+    assert ends["mse"][-1, -1] > 0.95 > 0.8 > ends["cross-entropy"][-1, -1], ends
+
+
+def gaus(run: Run) -> None:
+    """Correlations grow, more so on fresh data; winners are ahead after one epoch, but were less so at the start."""
+    rho = np.nanmean(layers(run)[..., [0, -1]], axis=1)
+    fresh = run.column("data") == "infinite"
+    assert (np.diff(rho[fresh]) > 0.1).all(), rho
+    assert (rho[fresh, 1] > rho[~fresh, 1]).all(), rho
+    begun, early = np.nanmean(layers(run, "mean_rank")[..., :2], axis=(0, 1))
+    assert early < 0.05 < begun, (begun, early)
+
+
+def over_parameterization(run: Run) -> None:
+    """Up to 5× wider students match better, at 10× not worse; a seed's loss falls with every step in width."""
+    rho, loss = layers(run).mean(axis=1), run.series("eval_loss")
+    assert (rho[:, -1] - rho[:, 0] > 0.25).all(), rho
+    multiple = run.column("multiple")
+    widths = np.unique(multiple)
+    ends = np.array([rho[multiple == k, -1].mean() for k in widths])
+    assert (np.diff(ends) > [0.02, 0.02, -0.02]).all(), ends
+    by_seed = np.stack([loss[multiple == k, -1] for k in widths])
+    assert (np.diff(by_seed, axis=0) < 0).all(), by_seed
+
+
+def lottery(run: Run) -> None:
+    """Winners with their first weights end lower than new draws in most seeds, and match the teacher better."""
+    ticket, loss, rho = run.column("ticket"), run.series("eval_loss")[:, -1], run.series("rho_mean", 0)[:, -1]
+    reset, redrawn, full = (np.log10(loss[ticket == kind]) for kind in ("reset", "redrawn", "full"))
+    assert (reset < redrawn).mean() > 0.6, (reset, redrawn)
+    assert np.median(full) < np.median(redrawn) - 1, (full, redrawn)
+    assert rho[ticket == "reset"].mean() > rho[ticket == "redrawn"].mean() + 0.05, rho
+
+
+def cifar(run: Run) -> None:
+    """Wider students match better and come closer to their teacher's outputs, which they know the labels by."""
+    rho, loss, multiple = layers(run).mean(axis=1), run.series("eval_loss"), run.column("multiple")
+    by_width = np.stack([rho[multiple == k][:, [0, -1]].mean(axis=0) for k in np.unique(multiple)])
+    assert (np.diff(by_width, axis=1) > 0.04).all() and (np.diff(by_width[:, 1]) > 0.03).all(), by_width
+    by_seed = np.stack([loss[multiple == k, -1] for k in np.unique(multiple)])
+    assert (np.diff(by_seed, axis=0) < 0).all() and (loss[:, -1] < 0.7 * loss[:, 0]).all(), by_seed
+    accuracy, teacher = run.series("accuracy")[:, -1], run.series("teacher_accuracy")[:, -1]
+    assert (np.minimum(accuracy, teacher) > 0.2).all(), (accuracy, teacher)
+
+
+def cifar_luck(run: Run) -> None:
+    """Correlations grow in every setting, and students do about as well by the labels as their teachers, or better."""
+    rho = np.nanmean(layers(run)[..., [0, -1]], axis=1)
+    kind, norm = run.column("network_kind"), run.column("norm")
+    grown = {
+        (one, other): np.diff(rho[(kind == one) & (norm == other)]).mean()
+        for one in ("fc", "cnn")
+        for other in ("none", "after")
+    }
+    assert all(more > (0.15 if one == "fc" else 0.02) for (one, _), more in grown.items()), grown
+    accuracy, teacher = run.series("accuracy")[:, -1], run.series("teacher_accuracy")[:, -1]
+    assert (teacher > 0.2).all() and (accuracy > teacher - 0.05).all(), (accuracy, teacher)
+
+
+def bn_bias(run: Run) -> None:
+    """Most shifts are negative, and in the top layer nearly all are, by far more than they begin with, which is 0."""
+    layer, shift = run.nodes["layer"].to_numpy(), run.nodes["shift"].to_numpy()
+    top = shift[layer == layer.max()]
+    assert (shift < 0).mean() > 0.55, shift
+    assert (top < 0).mean() > 0.8 and np.median(top) < -0.3, top
+
+
+CHECKS: dict[str, Callable[[Run], None]] = {
+    "deep": deep,
+    "deep-samples": deep_samples,
+    "gaus": gaus,
+    "over-parameterization": over_parameterization,
+    "lottery": lottery,
+    "cifar": cifar,
+    "cifar-luck": cifar_luck,
+    "bn-bias": bn_bias,
+}
+ON_IMAGES = ("cifar", "cifar-luck", "bn-bias")
+
+
+def marks(name: str) -> list[pytest.MarkDecorator]:
+    """The shortest one every day."""
+    return [pytest.mark.deep] * (name != "lottery") + [needs_data] * (name in ON_IMAGES)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CHECKS])
+def test_a_quick_run_shows_what_it_is_there_to_show(name, tmp_path):
+    understudy("run", name, "--quick", "--out", tmp_path, cwd=tmp_path)
+    (folder,) = (tmp_path / name).iterdir()
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert escape((folder / "headline.txt").read_text(encoding="utf-8").strip()) in page
+    drawn = sorted((folder / "figures").iterdir())
+    assert {path.suffix for path in drawn} >= {".pdf", ".svg"}
+    assert all(f"figures/{path.name}" in page for path in drawn)
+    run = Run(folder)
+    assert run.networks["diverged_at"].null_count == run.networks.num_rows
+    assert run.metrics.num_rows and run.nodes.num_rows
+    CHECKS[name](run)

@@ -1,0 +1,402 @@
+"""Convolutional networks and BatchNorm on disk: our own files whole, state dicts of others, and what is refused."""
+
+import json
+from collections import OrderedDict
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from support.kinds import KINDS, made, module, same, tensors
+from understudy import nets
+from understudy.errors import UserError
+from understudy.nets import Shape
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
+
+
+def refusal(path, *words, load=nets.load, **options):
+    with pytest.raises(UserError) as caught:
+        load(path, **options)
+    text = str(caught.value)
+    for word in (path.name, *words):
+        assert word in text, text
+    assert text.endswith("."), text
+    return text
+
+
+@pytest.fixture(params=["net.safetensors", "net.pt"])
+def write(request, tmp_path):
+    """A state dict in one format and in the other."""
+
+    def put(state):
+        path = tmp_path / request.param
+        if path.suffix == ".safetensors":
+            safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in state.items()}, path)
+        else:
+            torch.save(state, path)
+        return path
+
+    return put
+
+
+def flat(population, which=0):
+    """The modules of a network in one sequence, as most networks are written: 0 is the first layer, 1 what follows."""
+    nested = module(population, which)
+    found = []
+    for part in nested:
+        found += [step for step in part if not isinstance(step, nn.Unflatten)]
+    return nn.Sequential(*found)
+
+
+class TestOurOwn:
+    @kinds
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+    def test_a_population_comes_back_bit_for_bit(self, shape, dtype, tmp_path):
+        networks = made(shape, 3, dtype=dtype)
+        nets.save(networks, tmp_path / "n")
+        loaded = nets.load(tmp_path / "n")
+        assert same(loaded, networks) and loaded.norm_first == networks.norm_first
+        assert torch.equal(
+            loaded(torch.ones(2, shape.inputs, dtype=dtype)), networks(torch.ones(2, shape.inputs, dtype=dtype))
+        )
+
+    @kinds
+    def test_one_of_them_is_plain_tensors(self, shape, tmp_path):
+        networks = made(shape, 3)
+        nets.save(networks, tmp_path / "n.safetensors", which=1)
+        assert same(nets.load(tmp_path / "n.safetensors"), networks[1])
+        with safetensors.safe_open(tmp_path / "n.safetensors", "pt") as source:
+            names = set(source.keys())
+            assert source.get_tensor("layers.0.weight").shape == shape.weights[0]
+        parts = ("mean", "variance", "scale", "shift")[: (4 if shape.affine else 2) if shape.norm else 0]
+        hidden = range(len(shape.sizes) - 2)
+        assert {f"norms.{i}.{part}" for i in hidden for part in parts} == {n for n in names if n.startswith("norms")}
+
+    def test_ten_layers_are_ten(self, tmp_path):
+        networks = made(Shape((2, *range(1, 12), 3), norm="before"), 2)
+        nets.save(networks, tmp_path / "n")
+        assert same(nets.load(tmp_path / "n"), networks)
+
+    def test_files_of_plain_networks_say_what_they_said_before(self, tmp_path):
+        nets.save(made(KINDS["fc"], 1), tmp_path / "n")
+        with safetensors.safe_open(tmp_path / "n", "pt") as source:
+            assert json.loads(source.metadata()["understudy"]) == {"version": 1, "slope": 0.1}
+
+    def test_metadata_says_image_and_order(self, tmp_path):
+        nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
+        with safetensors.safe_open(tmp_path / "n", "pt") as source:
+            said = json.loads(source.metadata()["understudy"])
+        assert said == {"version": 1, "slope": 0.0, "image": [6, 7], "norm": "after"}
+        nets.save(made(KINDS["conv-strided"], 1), tmp_path / "n")
+        with safetensors.safe_open(tmp_path / "n", "pt") as source:
+            said = json.loads(source.metadata()["understudy"])
+        assert said == {"version": 1, "slope": 0.1, "image": [7, 6], "convolutions": [[3, 1, 1], [5, 2, 2]]}
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {"image": [6]},
+            {"image": [6, "7"]},
+            {"image": 6},
+            {"image": [-6, 7]},
+            {"norm": "under"},
+            {"norm": True},
+            {"convolutions": 3},
+            {"convolutions": [[3, 1, "x"]]},
+            {"convolutions": [[3, 1, 0, 0]]},
+        ],
+    )
+    def test_damaged_metadata(self, tmp_path, said):
+        nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
+        with safetensors.safe_open(tmp_path / "n", "pt") as source:
+            held = {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118
+        text = json.dumps({"version": 1, "slope": 0.0, "image": [6, 7], "norm": "after"} | said)
+        safetensors.torch.save_file(held, tmp_path / "n", {"understudy": text})
+        refusal(tmp_path / "n", "metadata", "damaged", "save the networks again")
+
+    def test_what_the_caller_says_of_the_order_wins(self, tmp_path):
+        nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
+        assert nets.load(tmp_path / "n", norm_first=True).norm_first
+        assert not nets.load(tmp_path / "n").norm_first
+
+    def test_a_missing_norm_is_named(self, tmp_path):
+        nets.save(made(KINDS["conv-before"], 2), tmp_path / "n")
+        with safetensors.safe_open(tmp_path / "n", "pt") as source:
+            held, said = {n: source.get_tensor(n) for n in source.keys()}, source.metadata()  # noqa: SIM118
+        rest = {name: tensor for name, tensor in held.items() if not name.startswith("norms.1")}
+        safetensors.torch.save_file(rest, tmp_path / "n", said)
+        refusal(tmp_path / "n", "no BatchNorm follows", "'layers.1.weight' (2, 3, 4, 3, 3)", "each hidden layer")
+        cut = held | {name: tensor[:1] for name, tensor in held.items() if name.startswith("norms.1")}
+        safetensors.torch.save_file(cut, tmp_path / "n", said)
+        refusal(tmp_path / "n", "'norms.1' of 3 nodes does not fit the layer 'layers.1.weight'")
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.data())
+    def test_changed_anywhere_it_is_read_or_refused_in_words(self, tmp_path_factory, data):
+        path = tmp_path_factory.mktemp("changed") / "n.safetensors"
+        nets.save(made(KINDS["conv-before"], 2), path)
+        whole = bytearray(path.read_bytes())
+        whole[data.draw(st.integers(0, 1500))] = data.draw(st.integers(0, 255))
+        path.write_bytes(whole)
+        try:
+            nets.load(path)
+        except UserError as error:
+            assert path.name in str(error)
+
+
+class TestStateDicts:
+    @kinds
+    def test_a_sequence_gives_what_it_gives_in_torch(self, shape, write):
+        networks = made(shape, 2)
+        plain = flat(networks, 1).eval()
+        options = {"image": shape.image} if shape.image else {}
+        if shape.norm:
+            options["norm_first"] = shape.norm == "before"
+        if shape.convolutions:
+            options["convolutions"] = shape.convolutions
+        loaded = nets.load(write(plain.state_dict()), slope=shape.slope, **options)
+        assert loaded.shape == shape
+        assert all(torch.equal(a, b[1:]) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
+
+    def test_unless_said_batch_norm_stands_after_the_activation(self, write):
+        path = write(flat(made(KINDS["fc-before"], 1)).state_dict())
+        assert nets.load(path).shape.norm == "after" and nets.load(path, norm_first=True).shape.norm == "before"
+
+    def test_parts_with_names(self, write):
+        networks = made(KINDS["conv-before"], 1)
+        first, norm_1, _, second, norm_2, _, third, norm_3, _, _, top = flat(networks)
+        modules = {
+            "conv1": first,
+            "bn1": norm_1,
+            "conv2": second,
+            "bn2": norm_2,
+            "conv3": third,
+            "bn3": norm_3,
+            "fc": top,
+        }
+        orders = (
+            list(modules),
+            ["conv1", "conv2", "conv3", "bn1", "bn2", "bn3", "fc"],
+            ["conv1", "conv2", "conv3", "fc", "bn1", "bn2", "bn3"],
+        )
+        for order in orders:
+            named = nn.ModuleDict({name: modules[name] for name in order})
+            loaded = nets.load(write(named.state_dict()), slope=0.1, norm_first=True)
+            assert all(torch.equal(a, b) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
+
+    def test_blocks_and_wrappers(self, write):
+        networks = made(KINDS["conv-after"], 1)
+        first, _, norm_1, second, _, norm_2, _, top = flat(networks)
+        features = nn.Sequential(first, nn.ReLU(), norm_1, second, nn.ReLU(), norm_2)
+        for named in (
+            {"features": features, "classifier": top},
+            {"net1": nn.Sequential(first, norm_1), "net2": nn.Sequential(second, norm_2), "top": top},
+        ):
+            state = nn.ModuleDict(named).state_dict()
+            loaded = nets.load(write(state), image=(6, 7))
+            assert all(torch.equal(a, b) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
+        wrapped = OrderedDict((f"module.{name}", tensor) for name, tensor in nn.ModuleDict(named).state_dict().items())
+        assert nets.load(write(wrapped), image=(6, 7)).shape == networks.shape
+
+    def test_the_image_is_the_square_that_fits(self, write):
+        path = write(flat(made(KINDS["conv-before"], 1)).state_dict())
+        assert nets.load(path).image == (8, 8) == nets.load(path, image=(8, 8)).image
+        assert nets.load(path, image=(7, 10)).image == (7, 10)  # 1 × 4 leaves as many numbers as 2 × 2
+
+    def test_missing_biases_and_affine_parts_are_made_up(self, write):
+        network = nn.Sequential(
+            *(nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3, affine=False), nn.ReLU()),
+            *(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
+            *(nn.Flatten(), nn.Linear(4 * 9, 5)),
+        ).eval()
+        loaded = nets.load(write(network.state_dict()), norm_first=True)
+        assert loaded.layers[0].bias.tolist() == [[0, 0, 0]] and loaded.norms[0].scale.tolist() == [[1, 1, 1]]
+        x = torch.randn(3, 2, 7, 7)
+        assert torch.allclose(loaded(x.flatten(1))[0], network(x), atol=1e-5)
+
+    def test_the_widest_precision_wins(self, write):
+        network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, dtype=torch.float64), nn.Linear(3, 1).half())
+        loaded = nets.load(write(network.state_dict()))
+        assert {t.dtype for t in tensors(loaded)} == {torch.float64}
+
+
+class TestRefused:
+    def test_batch_norm_after_some_layers_only(self, write):
+        first = [nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 5), nn.Linear(5, 2)]
+        text = refusal(write(nn.Sequential(*first).state_dict()), "no BatchNorm follows", "one follows others")
+        assert "'2.weight' (4, 4), '3.weight' (5, 4)" in text and "'0.weight'" not in text
+        named = nn.ModuleDict({"fc1": first[0], "bn1": first[1], "fc2": first[2], "fc3": nn.Linear(4, 2)})
+        refusal(write(named.state_dict()), "no BatchNorm follows the hidden layers 'fc2.weight' (4, 4),")
+
+    @pytest.mark.parametrize(
+        ("parts", "words"),
+        [
+            ([nn.BatchNorm1d(3), nn.Linear(3, 3), nn.Linear(3, 2)], ("'0' of 3 nodes follows no layer",)),
+            ([nn.Linear(3, 2), nn.Linear(2, 2), nn.BatchNorm1d(2)], ("'2' of 2 nodes follows the last layer",)),
+            (
+                [nn.Linear(3, 2), nn.BatchNorm1d(2), nn.BatchNorm1d(2), nn.Linear(2, 2)],
+                ("'2' of 2 nodes follows '1' of 2 nodes",),
+            ),
+        ],
+    )
+    def test_batch_norm_elsewhere(self, write, parts, words):
+        refusal(write(nn.Sequential(*parts).state_dict()), *words, "only right after a hidden layer", "fold it")
+
+    def test_batch_norm_in_front_of_the_layer_of_its_number(self, tmp_path):
+        parts = {"bn1": nn.BatchNorm1d(3), "fc1": nn.Linear(3, 3), "fc2": nn.Linear(3, 2)}
+        torch.save(nn.ModuleDict(parts).state_dict(), tmp_path / "net.pt")
+        refusal(tmp_path / "net.pt", "'bn1' of 3 nodes follows no layer")
+
+    def test_batch_norm_of_another_size(self, write):
+        network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(5), nn.Linear(4, 2))
+        refusal(write(network.state_dict()), "'1' of 5 nodes does not fit the layer '0.weight' (4, 3)", "gives 4")
+
+    @pytest.mark.parametrize("part", ["running_mean", "running_var", "weight", "bias"])
+    def test_batch_norm_in_part(self, write, part):
+        state = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).state_dict()
+        whole = dict(state)
+        del state[f"1.{part}"]
+        refusal(write(state), f"and no '1.{part}'", "save the layer whole")
+        refusal(write(whole | {f"1.{part}": torch.ones(3)}), f"'1.{part}' (3,)", "(4,)", "of one shape")
+
+    def test_statistics_that_cannot_be(self, write):
+        state = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).state_dict()
+        refusal(write(state | {"1.running_var": torch.tensor([1.0, -1, 1, 1])}), "'1.running_var'", "below 0")
+        refusal(write(state | {"1.running_mean": torch.full((4,), torch.nan)}), "'1.running_mean'", "4 of 4", "finite")
+        square = {f"1.{part}": torch.ones(2, 2) for part in ("running_mean", "running_var", "weight", "bias")}
+        refusal(write(state | square), "'1.running_mean' is (2, 2)", "one number a node")
+
+    @pytest.mark.parametrize("kernel", [1, 2, 5, (3, 5)])
+    def test_other_kernels(self, write, kernel):
+        network = nn.Sequential(nn.Conv2d(2, 3, kernel), nn.Flatten(), nn.Linear(12, 2))
+        refusal(write(network.state_dict()), "'0.weight'", "3 × 3 convolution (out, in, 3, 3)", "other kernels")
+
+    def test_convolutions_with_anything_but_one_layer_after_them(self, write):
+        for parts in (
+            [nn.Conv2d(2, 3, 3)],
+            [nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3)],
+            [nn.Conv2d(2, 3, 3), nn.Linear(12, 4), nn.Linear(4, 2)],
+            [nn.Linear(2, 2), nn.Conv2d(2, 3, 3), nn.Linear(12, 4)],
+        ):
+            path = write(nn.Sequential(*parts).state_dict())
+            refusal(path, "'0.weight'", "not convolutions and one fully connected layer", "rewrite it so")
+
+    def test_kernels_strides_and_paddings_that_do_not_fit(self, write):
+        network = nn.Sequential(nn.Conv2d(2, 3, 5), nn.Flatten(), nn.Linear(27, 4), nn.ReLU(), nn.Linear(4, 2))
+        path = write(network.state_dict())
+        assert nets.load(path, image=(6, 6), convolutions=((5, 2, 2),)).sizes == (2, 3, 4, 2)
+        refusal(path, "say the height and width of the inputs too", convolutions=((5, 2, 2),))
+        refusal(path, "leave 6 × 6 of images of 6 × 6", "9 numbers", image=(6, 6), convolutions=((5, 1, 2),))
+        refusal(path, "'0.weight' has shape (3, 2, 5, 5)", image=(6, 6), convolutions=((3, 2, 2),))
+        refusal(path, "2 convolutions of kernels 5, 5", "(4, 27)", image=(6, 6), convolutions=((5, 2, 2),) * 2)
+        refusal(path, "got (5, 0, 2)", image=(6, 6), convolutions=((5, 0, 2),))
+        refusal(path, "are too small for convolution 1", image=(2, 2), convolutions=((5, 1, 0),))
+        refusal(path, "each is (kernel, stride, padding)", image=(6, 6), convolutions=((5, 2, 2, 2),))
+
+    def test_convolutions_that_do_not_chain(self, write):
+        network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(4, 3, 3), nn.Linear(12, 4))
+        refusal(write(network.state_dict()), "gives 3 nodes and the second takes 4", "must be equal;")
+        network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(13, 4))
+        refusal(write(network.state_dict()), "gives 3 nodes and the second takes 13", "or the second a multiple")
+
+    def test_a_map_that_is_not_square_needs_its_image(self, write):
+        network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Linear(3 * 2 * 4, 4))
+        path = write(network.state_dict())
+        refusal(path, "'2.weight' (4, 24)", "8 numbers of each of 3 channels", "image=(height, width)")
+        assert nets.load(path, image=(6, 8)).inputs == 2 * 6 * 8
+
+    @pytest.mark.parametrize("image", [(8, 8), (4, 4), (3, 40), (-2, -4)])
+    def test_an_image_that_does_not_fit(self, write, image):
+        network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Linear(3 * 2 * 4, 4))
+        height, width = image
+        words = (f"{height} × {width}", "'2.weight' (4, 24)", "8 numbers of each of 3 channels", "Padding, strides")
+        refusal(write(network.state_dict()), *words, image=image)
+
+    @pytest.mark.wrong_shapes
+    def test_an_image_that_is_none(self, write):
+        network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(3 * 4, 4))
+        refusal(write(network.state_dict()), "(2, 4, 4) was given", "(height, width)", image=(2, 4, 4))
+        refusal(write(nn.Linear(3, 2).state_dict()), "no convolution", "leave it out", image=(4, 4))
+
+    def test_an_order_that_the_file_does_not_say(self, tmp_path):
+        state = {"low.weight": torch.eye(3), "top.weight": torch.eye(3)}
+        state |= {f"even.running_{part}": torch.ones(3) for part in ("mean", "var")}
+        safetensors.torch.save_file(state, tmp_path / "n.safetensors")
+        refusal(tmp_path / "n.safetensors", "more than one order", "number them")
+
+    @pytest.mark.wrong_shapes
+    def test_inputs_of_another_size(self, write):
+        network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Linear(2 * 30 * 30, 10))
+        loaded = nets.load(write(network.state_dict()))
+        with pytest.raises(UserError, match=r"take 3 · 32 · 32 = 3,072 inputs, and the data has 784 a sample"):
+            loaded(torch.zeros(5, 784))
+
+
+def vgg(norms=True):
+    """As torchvision lays out a VGG, small: padded convolutions, pooling, several layers at the end."""
+    features = []
+    for into, out in ((3, 4), (4, 6), (6, 6)):
+        features += [nn.Conv2d(into, out, 3, padding=1), *([nn.BatchNorm2d(out)] * norms), nn.ReLU(), nn.MaxPool2d(2)]
+    classifier = nn.Sequential(nn.Linear(6 * 49, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 5))
+    network = nn.ModuleDict({"features": nn.Sequential(*features), "classifier": classifier})
+    for i, part in enumerate(part for part in network.modules() if isinstance(part, nn.BatchNorm2d)):
+        part.bias.data = torch.arange(len(part.bias)) - 10.0 * i
+    return network
+
+
+class TestShiftsOfAnyNetwork:
+    def test_in_the_order_of_the_network(self, write):
+        found = nets.bn_biases(write(vgg().state_dict()))
+        assert [name for name, _ in found] == ["features.1.bias", "features.5.bias", "features.9.bias"]
+        assert [shift.tolist() for _, shift in found] == [
+            [0, 1, 2, 3],
+            [-10, -9, -8, -7, -6, -5],
+            [-20, -19, -18, -17, -16, -15],
+        ]
+
+    def test_ten_comes_after_two(self, tmp_path):
+        state = nn.Sequential(*(nn.BatchNorm1d(n) for n in range(1, 13))).state_dict()
+        safetensors.torch.save_file(state, tmp_path / "n.safetensors")
+        assert [len(shift) for _, shift in nets.bn_biases(tmp_path / "n.safetensors")] == list(range(1, 13))
+
+    def test_of_a_state_dict_in_its_own_order(self, tmp_path):
+        parts = {"second": nn.BatchNorm1d(2), "first": nn.BatchNorm1d(1), "block": nn.Linear(2, 2)}
+        torch.save({"epoch": 3, "state_dict": nn.ModuleDict(parts).state_dict()}, tmp_path / "n.ckpt")
+        assert [name for name, _ in nets.bn_biases(tmp_path / "n.ckpt")] == ["second.bias", "first.bias"]
+
+    def test_of_our_own_files(self, tmp_path):
+        networks = made(KINDS["conv-before"], 2)
+        nets.save(networks, tmp_path / "n")
+        found = nets.bn_biases(tmp_path / "n")
+        assert [name for name, _ in found] == ["norms.0.shift", "norms.1.shift", "norms.2.shift"]
+        assert all(torch.equal(shift, norm.shift) for (_, shift), norm in zip(found, networks.norms, strict=True))
+
+    def test_those_without_an_affine_part_have_none(self, write):
+        mixed = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.BatchNorm1d(2))
+        assert [name for name, _ in nets.bn_biases(write(mixed.state_dict()))] == ["1.bias"]
+        path = write(nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(2, 2)).state_dict())
+        refusal(path, "none of its 1 BatchNorms has a shift", load=nets.bn_biases)
+
+    def test_a_network_without_batch_norm(self, write):
+        path = write(vgg(norms=False).state_dict())
+        refusal(path, "no BatchNorm was found among its 10 tensors", "'*.running_mean'", load=nets.bn_biases)
+        layer_norm = write(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)).state_dict())
+        refusal(layer_norm, "no BatchNorm was found among its 4 tensors", load=nets.bn_biases)
+
+    def test_damaged_files(self, write, tmp_path):
+        state = vgg().state_dict()
+        refusal(write(state | {"features.1.bias": torch.zeros(9)}), "'features.1.bias' (9,)", load=nets.bn_biases)
+        path = write(state | {"features.1.bias": torch.full((4,), torch.inf)})
+        refusal(path, "'features.1.bias'", "NaN or infinite", load=nets.bn_biases)
+        del state["features.5.bias"]
+        refusal(write(state), "and no 'features.5.bias'", load=nets.bn_biases)
+        path = write(vgg().state_dict())
+        path.write_bytes(path.read_bytes()[:-30])
+        refusal(path, "cut short", load=nets.bn_biases)
+        refusal(tmp_path / "absent.pt", "no such file", load=nets.bn_biases)

@@ -1,0 +1,231 @@
+"""Risk bounds and estimates of S3 sec 5.3.2 and D.4: by hand, in limits, above what is measured."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.errors import UserError
+from understudy.papers.distillation.theory.risk import (
+    angle_slack,
+    band,
+    deep_risk_bound,
+    errors,
+    held_out_risk,
+    large_margin_bound,
+    mean_risk,
+    measured_risk,
+    monotonicity,
+    polynomial_bound,
+    risk_bound,
+)
+from understudy.papers.distillation.theory.soft_labels import angle, hard_target, less_biased, solution
+from understudy.papers.distillation.theory.tasks import AngleTask, GivenTask, large_margin
+
+F = torch.float64
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def _risks(task, n, sets=400):
+    x = task.compact(range(sets), n)
+    teacher = torch.eye(1, x.shape[-1], dtype=F)[0]
+    return mean_risk(task.risk(angle(solution(x, teacher), teacher)))
+
+
+def test_one_input_in_the_plane_by_hand():
+    # The student is the input's line, at its angle a, uniform: risk a/π, on average ¼. The bound says 1 at any β.
+    task = AngleTask(2)
+    found = _risks(task, 1, 4000)
+    assert found.low < 0.25 < found.high and found.high - found.low < 0.02
+    assert risk_bound(task.p, [1], 2, printed=True).risk.item() == pytest.approx(1)
+    # With the factor of the proof it is 1 − b + b², b = 2β/π, and least at ½.
+    sharp = risk_bound(task.p, [1], 2)
+    assert sharp.risk.item() == pytest.approx(0.75) and sharp.beta.item() == pytest.approx(math.pi / 4, abs=1e-6)
+
+
+def test_the_best_beta_of_uniform_angles_by_hand():
+    # 1 − b + bⁿ is least where n b^(n−1) = 1.
+    for n in (2, 5, 20, 500):
+        b = n ** (-1 / (n - 1))
+        found = risk_bound(AngleTask(1000).p, [n], 1000, printed=True)
+        assert found.risk.item() == pytest.approx(1 - b + b**n, rel=1e-9)
+        assert found.beta.item() == pytest.approx(b * math.pi / 2, rel=1e-6)
+
+
+@given(st.floats(0.1, 5), st.integers(1, 500))
+def test_corollary_5_2_is_above_the_best_bound_which_is_above_the_proofs(kappa, n):
+    p = AngleTask(1000, kappa).p
+    printed, sharp = (risk_bound(p, [n], 1000, printed=which).risk.item() for which in (True, False))
+    assert sharp <= printed <= polynomial_bound(kappa, [n]).item() * (1 + 1e-9)
+
+
+def test_corollary_5_2_by_hand():
+    assert polynomial_bound(1.0, [1, 10]).tolist() == pytest.approx([1, (1 + math.log(10)) / 10])
+    assert polynomial_bound(0.0, [7]).tolist() == [2]
+
+
+def test_from_as_many_inputs_as_dimensions_the_bound_and_the_risk_are_zero():
+    task = AngleTask(6)
+    assert risk_bound(task.p, [5, 6, 7], 6).risk.tolist()[1:] == [0, 0] != risk_bound(task.p, [5], 6).risk.tolist()
+    x = task.inputs(range(20), 6)
+    assert float(task.risk(angle(solution(x, task.teacher), task.teacher)).max()) == 0
+
+
+@pytest.mark.parametrize(
+    "task",
+    [AngleTask(30, 0.3), AngleTask(30, 1.0), AngleTask(30, 4.0), large_margin(30, 0.2), large_margin(30, 0.6, 2.0)],
+)
+def test_the_bounds_are_above_the_measured_risk_at_every_size(task):
+    counts = [1, 2, 5, 10, 20, 29]
+    bounds = risk_bound(task.p, counts, task.dim).risk
+    found = [_risks(task, n) for n in counts]
+    assert all(one.low <= bound for one, bound in zip(found, bounds.tolist(), strict=True))
+    means = [one.mean for one in found]
+    assert means == sorted(means, reverse=True)
+    if task.margin:
+        margin = large_margin_bound(task.p, task.margin, counts)
+        assert all(one.low <= bound for one, bound in zip(found, margin.tolist(), strict=True))
+        assert (bounds <= margin + 1e-12).all()
+
+
+def test_a_margin_of_45_degrees_is_learned_from_one_input():
+    task = large_margin(20, math.pi / 4)
+    assert large_margin_bound(task.p, task.margin, [1]).item() == 0
+    assert _risks(task, 1).mean == 0
+    assert large_margin_bound(large_margin(20, math.pi / 8).p, math.pi / 8, [1, 3]).tolist() == pytest.approx(
+        [2 / 3, 8 / 27]
+    )
+
+
+@given(st.integers(0, 10**6), st.floats(1e-6, 0.5), st.integers(2, 6))
+def test_lemma_d_3_holds_and_the_arcsine_is_attained(seed, relative, d):
+    make = torch.Generator().manual_seed(seed)
+    w, off = torch.randn(2, d, dtype=F, generator=make)
+    off = off / off.norm() * relative * w.norm()
+    assert float(angle(w, w + off)) <= angle_slack(relative) + 1e-12 <= angle_slack(relative, printed=True)
+    # A tangent from the end of w to the circle of radius ε.
+    side = off - (off @ w) / (w @ w) * w
+    eps = relative * float(w.norm())
+    touching = w - relative * eps * w / w.norm() + math.sqrt(1 - relative**2) * eps * side / side.norm()
+    assert float((touching - w).norm()) == pytest.approx(eps)
+    assert float(angle(w, touching)) == pytest.approx(angle_slack(relative))
+
+
+def test_theorem_d_4_grows_with_the_slack_and_is_5_3_without_one():
+    p = AngleTask(100).p
+    risks = [risk_bound(p, [10], 100, slack=slack).risk.item() for slack in (0.0, 1e-9, 0.1, 0.5, 1.5)]
+    assert risks[1] == pytest.approx(risks[0]) and risks == sorted(risks) and risks[-1] <= 1
+
+
+def test_theorem_d_4_over_sets_counts_those_of_which_nothing_is_known_as_errors():
+    p, inf = AngleTask(100).p, math.inf
+    exact = risk_bound(p, [10], 100).risk.item()
+    assert deep_risk_bound(p, 10, 100, torch.zeros(8, dtype=F)).risk == pytest.approx(exact)
+    # One in four knows nothing: best is to give it up, at the slack of the others.
+    some = deep_risk_bound(p, 10, 100, torch.tensor([0.1, 0.1, 0.1, inf], dtype=F))
+    slack = math.asin(0.1)
+    assert some == pytest.approx((risk_bound(p, [10], 100, slack=slack).risk.item() + 0.25, slack, 0.25))
+    # A single far one costs less as an error than as a slack for all.
+    far = deep_risk_bound(p, 10, 100, torch.tensor([0.0] * 99 + [0.9], dtype=F))
+    assert far == pytest.approx((exact + 0.01, 0, 0.01))
+    assert deep_risk_bound(p, 10, 100, torch.full((3,), inf, dtype=F)).risk == 1
+    assert deep_risk_bound(p, 100, 100, torch.ones(3, dtype=F)).risk == 0
+    near = torch.full((5,), 0.01, dtype=F)
+    assert deep_risk_bound(p, 10, 100, near, printed=True).risk > deep_risk_bound(p, 10, 100, near).risk > exact
+
+
+def test_measured_risks_are_exact_of_angles_and_shares_of_held_out_inputs():
+    task = AngleTask(4)
+    w = torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [-1.0, 0, 0, 0]], dtype=F)
+    risks, mean = measured_risk(task, w)
+    assert risks.tolist() == pytest.approx([0, 0.5, 1]) and mean.mean == pytest.approx(0.5)
+    assert measured_risk(task, w[:, :2])[0].tolist() == pytest.approx([0, 0.5, 1])
+    held = torch.tensor([[1.0, 1.0], [1.0, -1.0], [2.0, 1.0], [3.0, 1.0]], dtype=F)
+    given = GivenTask(held, torch.tensor([1.0, 0.0], dtype=F), held)
+    risks, mean = measured_risk(given, torch.tensor([[1.0, 0.0], [0.0, 1.0]], dtype=F))
+    assert risks.tolist() == [0, 0.25] and mean.mean == 0.125
+
+
+def test_the_band_holds_everywhere_as_often_as_asked():
+    theta = torch.linspace(0, math.pi / 2, 400, dtype=F)
+    held = 0
+    task = AngleTask(4, 1.5)
+    for seed in range(200):
+        found = band(task.inputs([seed], 100)[0], task.teacher, 0.9)
+        held += bool(((found.low(theta) <= task.p(theta)) & (task.p(theta) <= found.high(theta))).all())
+    assert held >= 200 * 0.9 - 3 * math.sqrt(200 * 0.9 * 0.1)
+    # ≥, as p has it: an input at the angle counts.
+    one = band(torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=F), torch.tensor([1.0, 0.0], dtype=F))
+    right = float(one.angles[1])
+    assert one.p(torch.tensor([0.0, float(one.angles[0]), 0.8, right, 1.6], dtype=F)).tolist() == [1, 1, 0.5, 0.5, 0]
+    assert one.width == pytest.approx(math.sqrt(math.log(40) / 4))
+
+
+def test_a_bound_by_the_upper_band_is_above_that_by_the_truth():
+    task = AngleTask(50, 2.0)
+    found = band(task.inputs([1], 20_000)[0], task.teacher)
+    truth = risk_bound(task.p, [5, 20], 50).risk
+    above, estimate = (risk_bound(p, [5, 20], 50).risk for p in (found.high, found.p))
+    assert (above >= truth).all() and (above - truth < 0.03).all() and ((estimate - truth).abs() < 0.01).all()
+
+
+def test_intervals_by_hand():
+    mean = mean_risk(torch.tensor([0.1, 0.3], dtype=F))
+    assert (mean.mean, mean.low, mean.sets) == (pytest.approx(0.2), pytest.approx(0.2 - 1.959964 * 0.1), 2)
+    none = mean_risk(torch.zeros(10, dtype=F))
+    assert (none.mean, none.low) == (0, 0) and none.high == pytest.approx(1 - 0.05**0.1)
+    nothing = held_out_risk(torch.zeros(4, 9, dtype=torch.bool))
+    assert nothing.high == pytest.approx(1 - 0.05**0.25)
+    w = torch.tensor([[1.0, 0.2], [1.0, -0.3], [1.0, 0.1], [1.0, 0.1]], dtype=F)
+    found = monotonicity(w, w * torch.tensor([1.0, 0.5], dtype=F), torch.tensor([1.0, 0.0], dtype=F))
+    # Wilson's at 4 of 4.
+    assert (found.mean, found.high) == (1, pytest.approx(1)) and found.low == pytest.approx(4 / (4 + 1.959964**2))
+
+
+def test_intervals_of_held_out_risks_hold_as_often_as_asked():
+    task = AngleTask(10)
+    truth = _risks(task, 4, 20_000).mean
+    held = 0
+    for trial in range(100):
+        x = task.inputs(range(1000 * trial + 10, 1000 * trial + 40), 4)
+        wrong = errors(solution(x, task.teacher), task.teacher, task.inputs([1000 * trial + 1], 200)[0])
+        found = held_out_risk(wrong)
+        held += found.low <= truth <= found.high
+    assert held >= 85
+
+
+def test_distillation_is_monotone_and_best_and_less_bias_is_worse():
+    # Fig. 5.5 in small.
+    task, seeds = AngleTask(40), range(300)
+    x, teacher = task.inputs(seeds, 6), task.teacher
+    few, more = (
+        torch.cat(
+            (solution(s, teacher)[None], hard_target(s, teacher)[None], less_biased(s, teacher, [0.25, 1.0], seeds))
+        )
+        for s in (x[:, :5], x)
+    )
+    risks = task.risk(angle(few, teacher)).mean(-1).tolist()
+    indices = [monotonicity(a, b, teacher).mean for a, b in zip(few, more, strict=True)]
+    assert indices[0] == 1 and max(indices[1:]) < 0.8
+    assert risks[0] < risks[2] < risks[3] and risks[0] < risks[1]
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda p: risk_bound(p, [0], 5), r"sets of \[0\] inputs"),
+        (lambda p: risk_bound(p, [1], 5, slack=2.0), "a slack of 2.0"),
+        (lambda p: polynomial_bound(-1.0, [1]), "κ = -1.0"),
+        (lambda p: large_margin_bound(p, 0.2, [1]), "corollary 5.1 needs a margin"),
+        (lambda p: large_margin_bound(p, 0.0, [1]), "corollary 5.1 needs a margin"),
+        (lambda p: angle_slack(0.7, printed=True), "from 0 to 0.5"),
+        (lambda p: mean_risk(torch.zeros(0, dtype=F)), "0 transfer sets"),
+        (lambda p: mean_risk(torch.zeros(1, dtype=F), 1.0), "a confidence of 1.0"),
+        (lambda p: band(torch.zeros(0, 2, dtype=F), torch.ones(2, dtype=F)), "0 inputs"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(call, words):
+    with pytest.raises(UserError, match=words):
+        call(AngleTask(5).p)

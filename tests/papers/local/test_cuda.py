@@ -1,0 +1,102 @@
+"""Studies on exact losses on a card: on one that is not there by what is written for cards, and on a real one."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from support.fake_card import FakeCard, OnCard
+from understudy.papers.local.identifiability.study import Identifiability
+from understudy.papers.local.initialisation.study import Initialisation
+from understudy.papers.local.local_rate.study import LocalRate
+from understudy.papers.local.regimes.study import Regimes
+from understudy.papers.local.warm_up.study import WarmUp
+
+needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+
+SMALL = {
+    "regimes": Regimes(seeds=1, students=4, steps=12, looks=4),
+    "warm-up": WarmUp(angles=5, least=1e-3),
+    "local-rate": LocalRate(
+        seeds=2, r=(1, 2), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=12, batch=(4,),
+        batch_multiple=2, batch_steps=6,
+    ),
+    "flow": LocalRate(
+        seeds=1, r=(2,), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=12, batch=(4,),
+        batch_multiple=2, batch_steps=6, by="flow",
+    ),
+    "initialisation": Initialisation(
+        seeds=2, teacher_nodes=(2,), dim=(3,), students=(4, 6), samples=(500, 1_000), span_samples=500, descents=1,
+        descent_dim=(3,), descent_students=4, steps=12,
+    ),
+    "identifiability": Identifiability(
+        seeds=2, samples=500, digits=1, separation=(0.1, 1.0), fan=(2, 3), descents=1, teacher_nodes=(3,), dim=(3,),
+        steps=12,
+    ),
+}  # fmt: skip
+
+
+def _found(study, device):
+    return {name: make() for name, make in replace(study, device=device).pieces().items()}
+
+
+def _agree(one, other):
+    """Tables agree, and nothing in them is on a card."""
+    assert list(one) == list(other)
+    for name, tables in one.items():
+        for table in ("networks", "metrics", "nodes"):
+            ours, theirs = tables[table], other[name][table]
+            assert ours.column_names == theirs.column_names, (name, table)
+            assert ours.num_rows == theirs.num_rows, (name, table)
+        metrics, theirs = tables["metrics"], other[name]["metrics"]
+        assert metrics["metric"].to_pylist() == theirs["metric"].to_pylist()
+        for metric, a, b in zip(*(t[c].to_pylist() for t, c in _columns(metrics, theirs)), strict=True):
+            # What is rounding alone is so in either.
+            if not metric.endswith(("off", "difference")):
+                assert a == pytest.approx(b, rel=1e-6, abs=1e-9, nan_ok=True), (name, metric)
+        for column in ("direction", "average", "gap", "x"):
+            if column in tables["nodes"].column_names:
+                flat = [_numbers(each[name]["nodes"][column].to_pylist()) for each in (one, other)]
+                assert flat[0] == pytest.approx(flat[1], rel=1e-5, abs=1e-8), (name, column)
+        for who, population in other[name]["weights"].items():
+            assert population.device.type == "cpu" and not isinstance(population.layers[0].weight, OnCard)
+            assert population.layers[0].weight.numpy() == pytest.approx(
+                tables["weights"][who].layers[0].weight.numpy(), rel=1e-6, abs=1e-9
+            )
+
+
+def _columns(one, other):
+    return (one, "metric"), (one, "value"), (other, "value")
+
+
+def _numbers(column):
+    return np.concatenate([np.zeros(0), *(np.ravel(np.asarray(part, float)) for part in column if part is not None)])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_study_is_computed_on_the_card_that_it_is_given(name, monkeypatch, one_thread):
+    study = SMALL[name]
+    here = _found(study, "cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with FakeCard() as card:
+        there = _found(study, "cuda")
+    assert card.calls > 1_000
+    _agree(here, there)
+
+
+def test_a_card_that_is_not_there_refuses_what_a_card_refuses():
+    with FakeCard():
+        there, here = torch.ones(2, device="cuda"), torch.ones(2)
+        assert (there + there).is_cuda and (there + 1).device.type == "cuda" and not there.cpu().is_cuda
+        assert (there * torch.tensor(2.0)).is_cuda and torch.zeros_like(there).is_cuda and here.to(there).is_cuda
+        with pytest.raises(AssertionError, match="add: of tensors on the card"):
+            there + here
+        with pytest.raises(AssertionError, match="numpy of a tensor on the card"):
+            there.numpy()
+
+
+@needs_card
+@pytest.mark.parametrize("name", SMALL)
+def test_a_study_on_a_card_finds_what_it_finds_on_the_processor(name):
+    _agree(_found(SMALL[name], "cpu"), _found(SMALL[name], "cuda"))

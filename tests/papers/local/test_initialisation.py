@@ -1,0 +1,284 @@
+"""The study of starts: what it finds, what it takes to decide Z7, and a teacher of one's own."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import understudy as us
+from support.commands import Said
+from understudy.errors import UserError
+from understudy.lab.discovery import studies
+from understudy.lab.execute import perform
+from understudy.nets import Layer, Population
+from understudy.papers.local.initialisation.claims import by_samples, by_students, claims, reached, slopes
+from understudy.papers.local.initialisation.study import ALGORITHMS, Initialisation
+from understudy.papers.local.shared import measured
+from understudy.papers.local.theory import starts
+from understudy.papers.local.theory.gaussian.closed_forms import loss
+from understudy.papers.specialization.dynamics.claims import part
+from understudy.report.story import Kind
+from understudy.store import Run
+
+F = torch.float64
+SMALL = Initialisation(
+    seeds=3,
+    teacher_nodes=(2,),
+    dim=(2, 4),
+    students=(4, 8, 40),
+    samples=(10_000, 100_000),
+    span_samples=20_000,
+    descents=2,
+    descent_dim=(4,),
+    descent_students=4,
+)
+FULL = {"seeds": 20, "samples": (10_000, 1_000_000), "span_samples": 100_000, "descents": 10, "descent_students": 30}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return perform(SMALL, tmp_path_factory.mktemp("initialisation"), Said())
+
+
+def _as_if(**options):
+    """The small study, said to have been larger: what its claims ask of the settings."""
+    return Initialisation(**(SMALL.options() | FULL | options))
+
+
+def _write(path, lower, upper, slope=-1.0):
+    layers = (Layer(torch.tensor([lower], dtype=F), None), Layer(torch.tensor([[upper]], dtype=F), None))
+    us.save(Population(layers, seeds=torch.tensor([1]), slope=slope), path, which=0)
+    return str(path)
+
+
+# The study.
+
+
+def test_it_is_known_by_its_name():
+    assert studies()["initialisation"] is Initialisation
+
+
+def test_every_start_has_its_row(run):
+    assert run.networks["network"].to_pylist() == list(range(run.networks.num_rows))
+    assert len(part(run, "start")) == 2 * 2 * 3 * 3
+    assert len(part(run, "span")) == 2 * 3  # where the span is all of the space, samples have nothing to find
+    assert len(part(run, "descent")) == 4 * 2
+    assert SMALL.settings(SMALL.dim) == [(2, 2), (2, 4)]
+
+
+def test_losses_are_those_of_the_starts(run):
+    teachers = starts.random_teachers(2, 4, [1, 2, 3], 0.5)
+    students, losses = by_students(run, "scattered", 2, 4)
+    assert students.tolist() == [4, 8, 40]
+    for m, found in zip((4, 8, 40), losses, strict=True):
+        assert found == pytest.approx(loss(starts.scattered(teachers, m, [1, 2, 3])[0], teachers).numpy(), rel=1e-12)
+    again, counts = starts.scattered(teachers, 40, [1, 2, 3]), part(run, "start", by="scattered", students=40, dim=4)
+    assert run.series("idle")[counts, 0].tolist() == (again.students == 0).all(-1).sum(-1).tolist()
+    assert run.series("singular")[counts, 0].tolist() == list(again.singular)
+    samples, angles = by_samples(run, 2, 4)
+    wanted = starts.subspace_angle(starts.estimated_span(teachers, 100_000, [1, 2, 3]), teachers)
+    assert samples.tolist() == [10_000, 100_000]
+    assert angles[1] == pytest.approx(wanted.numpy(), rel=1e-12)
+    assert set(slopes(SMALL, run)) == {(2, 4)}
+
+
+def test_descent_is_seen_as_the_proofs_see_it(run):
+    which = part(run, "descent", by="large")
+    path_rates = starts.tempered(SMALL.rate, *_large())
+    assert (path_rates < SMALL.rate).all()
+    wanted = measured(_large()[0][None], _large()[1], path_rates).values
+    assert {"gradient_norm", "descent", "least_mass", "lemma 9 left", "lemma C.4 right"} <= set(wanted)
+    for name, value in wanted.items():
+        assert run.series(name)[which, 0] == pytest.approx(value[0], rel=1e-9, nan_ok=True), name
+    nodes = run.nodes
+    mine = [
+        role for role, net in zip(nodes["role"].to_pylist(), nodes["network"].to_pylist(), strict=True) if net in which
+    ]
+    assert mine.count("student") == 2 * 4 * len(SMALL.looks())
+    assert mine.count("teacher") == 2 * 2 * len(SMALL.looks())
+
+
+def _large():
+    teachers = starts.random_teachers(2, 4, [1, 2], 0.5)
+    return starts.begin("large", teachers, 4, [1, 2], 1, SMALL.large).students, teachers
+
+
+def test_directions_are_drawn_anew_for_every_number_of_students_and_the_teacher_is_not(run):
+    """So that a loss can rise from one to the next: in one seed of many it does."""
+    assert torch.equal(SMALL.teachers(2, 4, [1]), SMALL.teachers(2, 4, [1, 2])[:1])
+    teachers = SMALL.teachers(2, 4, range(1, 21))
+    for by in ALGORITHMS:
+        few, more = (loss(starts.begin(by, teachers, m, range(1, 21), 5_000, 1.0).students, teachers) for m in (10, 12))
+        assert 0 < int((more > few).sum()) < 20
+
+
+def test_descent_is_timed_by_its_first_look_below_the_bound(run):
+    found = reached(SMALL, run, "scattered")
+    losses = run.series("loss")[part(run, "descent", by="scattered")]
+    for steps, row in zip(found.steps, losses, strict=True):
+        below = run.epochs[np.flatnonzero(row <= 1e-6)]
+        assert steps == (below[0] if len(below) else np.inf)
+    assert found.arrived == np.isfinite(found.steps).sum() > 0
+    assert str(found).startswith(f"{found.arrived} of 2, after ")
+
+
+def test_the_story_has_its_figures_and_numbers(run):
+    story = SMALL.story(run)
+    assert [figure.name for figure in story.figures] == ["start-loss", "span", "descent"]
+    assert all(isinstance(figure.kind, Kind) for figure in story.figures)
+    assert story.headline.startswith("With 40 students of 2 teacher nodes in 4 dimensions")
+
+
+def test_the_story_tells_what_had_to_be_done(run):
+    first, _, last = (figure.caption for figure in SMALL.story(run).figures)
+    which = part(run, "start")
+    share = run.series("idle")[which, 0] / run.column("students")[which].astype(float)
+    assert f" Least squares gives {np.median(share):.0%} of the students length 0 (median; at most " in first
+    assert " 2 neurons in 2 dimensions: the subspace is all of the space." in first
+    assert "all of the space" not in last  # which is in 4 dimensions
+
+
+def test_singular_matrices_are_counted_in_the_story(run, tmp_path):
+    assert "singular" not in SMALL.story(run).figures[0].caption
+    wrong = _with(run, tmp_path, "singular", part(run, "start")[:3], lambda v, n: np.full_like(v, 2.0))
+    told = SMALL.story(wrong).figures[0].caption
+    assert "is singular in 3 of 36 starts, by up to 2 dimensions, left out of the least squares." in told
+
+
+def test_a_small_run_decides_nothing(run):
+    assert claims(SMALL, run) == []
+    assert claims(_as_if(teacher="mine.pt"), run) == []
+
+
+def _with(run, tmp_path, metric, where, by):
+    """The same run with some values made wrong."""
+    for path in run.folder.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    made, rows = Run(tmp_path), run.metrics
+    value, name, network = (rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "network"))
+    wrong = np.where((name == metric) & np.isin(network, where), by(value, network), value)
+    made.__dict__["metrics"] = rows.set_column(rows.column_names.index("value"), "value", pa.array(wrong))
+    return made
+
+
+def _as_theory_says(run, tmp_path):
+    """Angles of N^(−½) and descents that arrive: what three seeds need not give."""
+    samples = run.column("samples")
+    made = _with(run, tmp_path, "angle", part(run, "span"), lambda v, n: 1 / np.sqrt(samples[n].astype(float)))
+    rows = made.metrics
+    value, name, epoch, network = (
+        rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "epoch", "network")
+    )
+    last = np.isin(network, part(run, "descent")) & (epoch == epoch.max()) & (name == "loss")
+    made.__dict__["metrics"] = rows.set_column(
+        rows.column_names.index("value"), "value", pa.array(np.where(last, 1e-7, value))
+    )
+    return made
+
+
+def test_the_claims_are_those_of_the_catalogue(run, tmp_path):
+    found = claims(_as_if(), _as_theory_says(run, tmp_path))
+    assert [(claim.id, claim.part) for claim in found] == [("Z7", "loss by m"), ("Z7", "span"), ("Z7", "descent")]
+    assert all(claim.holds for claim in found)
+    assert found[1].values == pytest.approx((-0.5,))
+    assert [beside.where for beside in found[2].beside] == ["small starts", "large starts, whose rate is smaller"]
+
+
+@pytest.mark.parametrize(
+    ("metric", "name", "by", "failing"),
+    [
+        ("loss", "start", lambda v, n: np.ones_like(v), "loss by m"),
+        ("angle", "span", lambda v, n: np.abs(v) ** 1.3, "span"),
+        ("loss", "descent", lambda v, n: v + 2e-6, "descent"),
+    ],
+)
+def test_values_outside_the_bounds_decide_against_z7(run, tmp_path, metric, name, by, failing):
+    (tmp_path / "right").mkdir()
+    right = _as_theory_says(run, tmp_path / "right")
+    wrong = _with(right, tmp_path, metric, part(run, name), by)
+    found = {claim.part: claim.holds for claim in claims(_as_if(), wrong)}
+    assert found == {"loss by m": True, "span": True, "descent": True} | {failing: False}
+
+
+@pytest.mark.parametrize(
+    ("options", "undecided"),
+    [
+        ({"seeds": 19}, {"loss by m", "span"}),
+        ({"students": (4, 8)}, {"loss by m"}),
+        ({"students": (4, 7, 40)}, {"loss by m"}),
+        ({"span_samples": 99_999}, {"loss by m", "descent"}),
+        ({"samples": (10_000, 900_000)}, {"span"}),
+        ({"descents": 9}, {"descent"}),
+        ({"steps": 39_999}, {"descent"}),
+        ({"rate": 0.06}, {"descent"}),
+        ({"rate": 0.04}, {"descent"}),
+        ({"descent_students": 29}, {"descent"}),
+    ],
+)
+def test_other_settings_leave_what_they_cannot_decide(run, options, undecided):
+    parts = {claim.part for claim in claims(_as_if(**options), run)}
+    assert parts == {"loss by m", "span", "descent"} - undecided
+
+
+def test_where_no_span_was_measured_nothing_is_said_of_it(run):
+    """As many nodes as inputs: the span is all of the space."""
+    assert {claim.part for claim in claims(_as_if(dim=(2,)), run)} == {"loss by m", "descent"}
+
+
+def test_a_teacher_of_ones_own_takes_the_place_of_drawn_ones(tmp_path):
+    file = _write(tmp_path / "mine.safetensors", [[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], [1.0, 0.5])
+    small = {"seeds": 2, "students": (4,), "samples": (2_000,), "descents": 1, "descent_students": 4, "steps": 20}
+    study = Initialisation(teacher=file, **small)
+    assert study.settings(study.dim) == [(2, 3)]
+    assert torch.equal(study.teachers(2, 3, [1, 2])[1], torch.eye(3, dtype=F)[:2])
+    assert len(study.config()["contents"]["teacher"]) == 64  # what is in the file, not its name, is the study
+    made = perform(study, tmp_path, Said())
+    assert set(made.networks["dim"].to_pylist()) == {3}
+    assert made.claims == []
+    assert [figure.name for figure in study.story(made).figures] == ["start-loss", "descent"]
+
+
+def test_a_teacher_with_more_nodes_than_students_is_refused_before_anything_is_written(tmp_path):
+    file = _write(tmp_path / "mine.safetensors", torch.eye(12).tolist(), [1.0] * 12)
+    with pytest.raises(UserError, match="--students: 10 was given; allowed is a whole number from 12, the nodes"):
+        perform(Initialisation(teacher=file), tmp_path / "runs", Said())
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_rate_above_the_bound_is_said_and_goes_on(run):
+    assert SMALL.cautions() == ()
+    fast = Initialisation(**(SMALL.options() | {"rate": 0.5}))
+    (caution,) = fast.cautions()
+    assert fast.story(run).figures[-1].caption.endswith(f" Mind {caution}.")
+    assert caution.startswith("--rate: 0.5 is above 0.1")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"students": (4,)}, "--students: 4 was given; allowed is a whole number from 5, the nodes of the teacher"),
+        ({"descent_students": 4}, "--descent-students: 4 was given; allowed is a whole number from 5"),
+        ({"dim": (2,)}, "--dim: 2 was given; allowed is a whole number from 3, the least number of teacher nodes"),
+        ({"descent_dim": (2,)}, "--descent-dim: 2 was given"),
+        ({"separation": 2.0}, "--separation: 2 was given; allowed is a number above 0 and up to π/2"),
+        ({"separation": 1.5709}, "--separation: 1.5709 was given; allowed is a number above 0 and up to π/2"),
+        ({"samples": (0,)}, "--samples: 0 was given"),
+        ({"small": 0.0}, "--small: 0.0 was given"),
+        ({"dtype": "float32"}, "--dtype: float32 was given; theory is computed in float64 alone"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, words):
+    with pytest.raises(UserError) as error:
+        Initialisation(**options)
+    assert str(error.value).startswith(words)
+
+
+def test_teachers_may_be_all_but_at_right_angles():
+    study = Initialisation(separation=1.5705)
+    (teacher,) = study.teachers(3, 5, [1])
+    assert (teacher @ teacher.T).fill_diagonal_(0).abs().max() <= np.cos(1.5705) * (1 + 1e-6)
+
+
+def test_both_algorithms_are_compared():
+    assert ALGORITHMS == ("scattered", "subspace")

@@ -1,0 +1,399 @@
+"""The study of descent near teachers: what it finds, and what it takes to decide its claims."""
+
+import dataclasses
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+import torch
+
+import understudy as us
+from support.commands import Said
+from understudy.errors import UserError
+from understudy.lab.discovery import studies
+from understudy.lab.execute import perform
+from understudy.nets import Layer, Population
+from understudy.papers.local.local_rate.claims import (
+    LEMMAS,
+    RIGHT,
+    at,
+    batched,
+    below,
+    claims,
+    end_shares,
+    exact,
+    exponent,
+    exponents,
+    lemma,
+    lojasiewicz,
+    slopes,
+)
+from understudy.papers.local.local_rate.story import _losses
+from understudy.papers.local.local_rate.study import LocalRate, Setting
+from understudy.papers.local.theory.gaussian.closed_forms import loss_and_gradient
+from understudy.papers.local.theory.starts import near
+from understudy.report.story import Kind
+from understudy.store import Run
+
+SMALL = LocalRate(
+    seeds=2, r=(1, 3), d=(5,), multiple=(1, 2), separation=(0.5,), w_min=(1.0, 0.5), w_max=(1.0, 0.8), steps=3_000,
+    batch=(1, 64), batch_multiple=2, batch_steps=90,
+)  # fmt: skip
+SHORT = {"steps": 60, "batch_steps": 30}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return perform(SMALL, tmp_path_factory.mktemp("local-rate"), Said())
+
+
+@pytest.fixture
+def decided(monkeypatch, run):
+    """The claims of the small run, as if it were large enough."""
+    monkeypatch.setattr("understudy.papers.local.local_rate.claims.MULTIPLES", SMALL.multiple)
+    monkeypatch.setattr("understudy.papers.local.local_rate.claims.SEEDS", SMALL.seeds)
+    monkeypatch.setattr("understudy.papers.local.local_rate.claims.BATCH_STEPS", SMALL.batch_steps)
+    return lambda on=run: {(claim.id, claim.part): claim for claim in claims(SMALL, on)}
+
+
+def test_it_is_known_by_its_name():
+    assert studies()["local-rate"] is LocalRate
+
+
+def test_every_kind_of_teacher_and_number_of_students_has_its_networks(run):
+    assert run.networks["network"].to_pylist() == list(range(run.networks.num_rows))
+    assert len(SMALL.settings()) == 4
+    assert len(exact(run)) == 2 * 2 * 2 * 2
+    assert len(exact(run, multiple=1, r=3, w_max=0.8)) == 2
+    assert [len(batched(run, batch)) for batch in (0, 1, 64)] == [2, 2, 2]
+    assert run.networks["diverged_at"].null_count == run.networks.num_rows
+
+
+def test_one_neuron_comes_once_whatever_the_separation():
+    study = LocalRate(r=(1, 2), d=(5,), separation=(0.2, 0.5), w_min=(1.0,), w_max=(1.0,))
+    assert study.settings() == [
+        Setting(1, 5, math.pi / 2, 1.0, 1.0),
+        Setting(2, 5, 0.2, 1.0, 1.0),
+        Setting(2, 5, 0.5, 1.0, 1.0),
+    ]
+
+
+def test_teachers_are_as_their_kind_says(run):
+    assert (run.column("delta") >= run.column("separation") - 1e-9).all()
+    assert (run.column("shortest") >= run.column("w_min") - 1e-12).all()
+    assert (run.column("longest") <= run.column("w_max") + 1e-12).all()
+
+
+def test_descent_is_that_of_a_plain_loop(run):
+    setting = next(s for s in SMALL.settings() if (s.r, s.w_max) == (3, 1.0))
+    teachers = SMALL.teachers(setting)
+    students = near(teachers, 6, SMALL.angle, (1, 2)).students
+    look = next(step for step in SMALL.looks if step > 100)
+    for _ in range(look):
+        students = students - 0.05 * loss_and_gradient(students, teachers)[1]
+    networks = exact(run, r=3, w_max=1.0, multiple=2)
+    assert at(run, "loss", networks, look) == pytest.approx(loss_and_gradient(students, teachers)[0].numpy(), rel=1e-9)
+
+
+def test_as_many_students_converge_linearly_and_more_by_a_power(run):
+    assert (slopes(run, exact(run, r=3, multiple=1), 1_000, 3_000) < -5).all()
+    power = slopes(run, exact(run, r=3, multiple=2), 1_000, 3_000)
+    assert ((power < -1) & (power > -3.2)).all()
+
+
+def test_slopes_and_exponents_of_power_laws_are_found(run):
+    loss = np.geomspace(1e-9, 1e-2, 20)
+    assert exponent(loss, 3 * loss**0.375) == pytest.approx(0.375)
+    assert math.isnan(exponent(loss[:4], loss[:4]))
+    assert math.isnan(exponent(np.linspace(1, 2, 20), np.ones(20)))
+    assert exponent(np.append(loss, np.nan), np.append(loss, 1.0)) == pytest.approx(1.0)
+
+
+def test_the_threshold_is_that_of_lemma_8(run):
+    where, loss = below(run), run.series("loss")
+    r, most, least, delta = (run.column(name)[:, None] for name in ("r", "longest", "shortest", "delta"))
+    within = r * most * least ** (-5 / 3) * loss ** (1 / 3)
+    networks = exact(run)
+    there = np.isfinite(loss[networks])
+    clear = there & (np.abs(within[networks] / delta[networks] - 1) > 1e-6)
+    assert (where[networks] == ((within <= delta) & (loss > 1e-20))[networks])[clear].all()
+    assert where[networks].any(1).all()
+
+
+def test_the_gradient_is_large_and_pl_fails_for_two_students_of_one_teacher(run):
+    assert np.nanmin(lojasiewicz(run)[exact(run)]) > 0.4
+    two = exponents(run, "squared_ratio", exact(run, r=1, multiple=2))
+    assert two == pytest.approx([0.4] * 4, abs=0.15)
+    one = run.series("squared_ratio") / run.column("shortest")[:, None]
+    small = (run.series("loss") < 1e-8) & (run.series("loss") > 1e-18)
+    assert one[exact(run, r=1, multiple=1)][small[exact(run, r=1, multiple=1)]] == pytest.approx(2.0, rel=1e-3)
+
+
+def test_lemmas_hold_along_the_runs(run):
+    for name in LEMMAS:
+        found = lemma(run, name)
+        assert len(found.constants) == len(exact(run))
+        assert (found.constants > 0).all()
+        assert np.isfinite(found.constants).all()
+
+
+def test_larger_batches_are_nearer_to_the_exact_loss(run):
+    small, large = (np.abs(np.log(end_shares(SMALL, run, batch))).max() for batch in (1, 64))
+    assert large < min(small, 0.5)
+
+
+def test_mini_batches_are_the_same_however_the_work_is_cut(monkeypatch):
+    def found(work):
+        monkeypatch.setattr("understudy.papers.local.local_rate.study._WORK", work)
+        study = LocalRate(**(SMALL.options() | {"batch": (4,), "batch_steps": 20}))
+        parts = [make() for name, make in study.pieces().items() if name.startswith("mini-batches")]
+        return pa.concat_tables([part["metrics"] for part in parts]).sort_by([("network", "ascending")])
+
+    one, whole = found(1), found(10**9)
+    assert one["network"].to_pylist() == whole["network"].to_pylist()
+    loss = pc.equal(one["metric"], "loss")
+    assert one.filter(loss)["value"].to_pylist() == whole.filter(loss)["value"].to_pylist()
+    # What is measured besides sums over whole looks, of one network or of several.
+    assert one["value"].to_pylist() == pytest.approx(whole["value"].to_pylist(), rel=1e-6, abs=1e-12)
+
+
+def test_the_story_has_its_figures_and_numbers(run):
+    story = SMALL.story(run)
+    assert [figure.name for figure in story.figures] == ["loss", "ratio", "pl", "lemmas", "batches"]
+    assert all(isinstance(figure.kind, Kind) for figure in story.figures)
+    assert story.headline.startswith("Between steps 1,000 and 3,000 the loss falls with a log-log slope of −")
+
+
+def test_a_small_run_decides_nothing(run):
+    assert claims(SMALL, run) == []
+    assert claims(LocalRate.quick(), run) == []
+
+
+def test_the_claims_are_those_of_the_catalogue(decided):
+    found = decided()
+    assert {id for id, _ in found} == set(LocalRate.decides.split())
+    assert [part for id, part in found if id == "Z8"] == list(LEMMAS)
+    assert all(claim.holds for (id, _), claim in found.items() if id in ("Z2", "Z3", "Z4"))
+
+
+def _with(run, tmp_path, metric, where, by):
+    """The same run with other values of one metric, of some networks."""
+    for path in run.folder.iterdir():
+        if path.is_file():
+            (tmp_path / path.name).write_bytes(path.read_bytes())
+    made, rows = Run(tmp_path), run.metrics
+    value, name, network = (rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "network"))
+    wrong = np.where((name == metric) & np.isin(network, where), by(value), value)
+    made.__dict__["metrics"] = rows.set_column(rows.column_names.index("value"), "value", pa.array(wrong))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("metric", "where", "by", "failing"),
+    [
+        ("loss", {"r": 3, "multiple": 2, "w_max": 1.0}, lambda v: np.abs(v) ** 0.3, ("Z2", "")),
+        ("ratio", {"r": 3, "multiple": 2}, lambda v: v / 1e4, ("Z3", "")),
+        ("squared_ratio", {"r": 1, "multiple": 1}, lambda v: v / 3, ("Z4", "as many students")),
+        ("squared_ratio", {"r": 1, "multiple": 2}, lambda v: 0 * v + 1, ("Z4", "over-parameterised")),
+        ("lemma C.4 left", {"r": 3, "multiple": 2}, lambda v: np.sqrt(np.abs(v)), ("Z8", "lemma C.4")),
+        ("lemma 9 left", {"r": 3, "multiple": 2}, lambda v: 1e9 * v, ("Z8", "lemma 9")),
+    ],
+)
+def test_values_outside_the_bounds_decide_against_a_claim(run, decided, tmp_path, metric, where, by, failing):
+    before = decided()[failing]
+    after = decided(_with(run, tmp_path, metric, exact(run, **where), by))[failing]
+    assert before.holds
+    assert not after.holds
+    assert after.measured != before.measured
+
+
+def test_an_end_loss_that_is_another_decides_against_z10(run, decided, tmp_path):
+    wrong = decided(_with(run, tmp_path, "loss", batched(run, 64), lambda v: 9 * v))
+    assert not wrong["Z10", "end loss"].holds
+    assert not wrong["Z10", "floor"].beside[0].holds
+
+
+def test_without_a_floor_that_it_falls_is_not_held(run, decided):
+    claim = decided()["Z10", "floor"]
+    assert not claim.holds
+    assert claim.measured.startswith("no floor: ")
+    assert max(claim.values) < claim.low
+    (distance,) = claim.beside
+    assert distance.holds
+    assert distance.where.startswith("how far the end loss is from that of descent on the exact loss")
+
+
+@pytest.mark.parametrize(("floors", "holds"), [((1e-2, 1e-4), True), ((1e-4, 1e-2), False)])
+def test_floors_that_fall_with_the_batch_hold(run, decided, tmp_path, floors, holds):
+    made = run
+    for batch, floor in zip(SMALL.batch, floors, strict=True):
+        made = _with(made, tmp_path, "loss", batched(run, batch), lambda v, floor=floor: 0 * v + floor)
+    claim = decided(made)["Z10", "floor"]
+    assert claim.holds is holds
+    assert claim.measured.startswith("a floor at 2 of 2 batches; ")
+
+
+def test_a_loss_that_rises_is_no_floor(run, decided, tmp_path):
+    flat = _with(run, tmp_path, "loss", batched(run, 64), lambda v: 0 * v + 1e-9)
+    claim = decided(_with(flat, tmp_path, "loss", batched(run, 1), lambda v: 1 / v))["Z10", "floor"]
+    assert not claim.holds
+    assert claim.measured.startswith("a floor at 1 of 2 batches; ")
+
+
+def test_claims_are_decided_at_their_own_angle_and_length(run, decided, monkeypatch):
+    every = decided()
+    for option in ({"angle": 0.2}, {"rate": 0.04}, {"by": "flow"}):
+        assert claims(dataclasses.replace(SMALL, **option), run) == []
+    monkeypatch.setattr("understudy.papers.local.local_rate.claims.BATCH_STEPS", SMALL.batch_steps + 1)
+    assert set(decided()) == {key for key in every if key[0] != "Z10"}
+    assert LocalRate().batch_steps == 2_000
+
+
+def test_an_end_loss_of_rounding_is_told_where_it_is(run, decided, tmp_path):
+    some = exact(run, r=3, multiple=1, w_max=1.0)
+    assert "the end loss rounding in 2 of 2 runs" in decided()["Z2", ""].measured.split(";")[0]
+    one = decided(_with(run, tmp_path, "loss", some[:1], lambda v: 0 * v + 1e-3))["Z2", ""].measured
+    assert "the end loss rounding in 1 of 2 runs" in one.split(";")[0]
+    left = decided(_with(run, tmp_path, "loss", some, lambda v: 0 * v + 1e-3))["Z2", ""].measured
+    assert "rounding" not in left.split(";")[0]
+
+
+@pytest.mark.parametrize("name", list(LEMMAS))
+def test_the_statement_of_a_lemma_has_its_right_side(run, decided, name):
+    """Its words, read as a formula, are what was computed."""
+    statement = decided()["Z8", name].statement
+    assert f"at most C {RIGHT[name]}, along" in statement
+    assert "less 0.05, a slack of ours" in statement
+    columns = {"r": "r", "w_max": "longest", "w_min": "shortest", "Δ": "delta"}
+    networks, value = exact(run), 1.0
+    for factor in RIGHT[name].split():
+        base, _, power = factor.partition("^")
+        of = run.series("loss") if base == "L" else run.column(columns[base])[:, None]
+        value = value * of[networks] ** float(Fraction(power.strip("()").replace("−", "-") or 1))
+    wanted = run.series(f"{name} right")[networks]
+    there = np.isfinite(wanted)
+    assert np.broadcast_to(value, wanted.shape)[there] == pytest.approx(wanted[there], rel=1e-9)
+
+
+def test_titles_say_what_the_losses_do(run, tmp_path):
+    def told(by, where):
+        story = SMALL.story(_with(run, tmp_path, "loss", where, by))
+        return story.headline, story.figures[0].title
+
+    shown = exact(run, r=3, w_max=1.0)
+    assert SMALL.story(run).figures[0].title == "The loss falls faster than 1/t, however many students there are"
+    headline, title = told(lambda v: 1 / v, shown)
+    assert headline.startswith("Between steps 1,000 and 3,000 the loss rises with a log-log slope of ")
+    assert title == "The loss does not fall in 4 of 4 runs"
+    headline, title = told(lambda v: np.abs(v) ** 0.3, exact(run, r=3, multiple=2, w_max=1.0))
+    assert "the loss falls with" in headline
+    assert title == "The loss falls, but not faster than 1/t in 2 of 4 runs"
+
+
+def test_figures_without_a_look_below_the_threshold_are_left_out(run, tmp_path):
+    def story(where):
+        found = SMALL.story(_with(run, tmp_path, "lemma 8 right", where, lambda v: v + 100))
+        for figure in found.figures:
+            figure.kind.paper()
+            figure.kind.page()
+        return found
+
+    nowhere = story(range(run.networks.num_rows))
+    assert [figure.name for figure in nowhere.figures] == ["loss", "batches"]
+    assert "no look was below the threshold" in nowhere.headline
+    one = {figure.name: figure.kind for figure in story(exact(run, r=3)).figures}
+    assert [panel.title for panel in one["ratio"].panels] == [panel.title for panel in one["pl"].panels] == ["r = 1"]
+
+
+def test_titles_claim_only_what_was_seen(run, tmp_path):
+    def titles(metric, by, where):
+        found = SMALL.story(_with(run, tmp_path, metric, where, by))
+        return {figure.name: figure.title for figure in found.figures}
+
+    assert titles("ratio", lambda v: v, [])["ratio"] == "The gradient is no smaller than the loss allows"
+    assert titles("ratio", lambda v: v / 1e4, exact(run, r=3))["ratio"] == "The gradient beside the loss"
+    assert "fails" in titles("ratio", lambda v: v, [])["pl"]
+    assert "fails" not in titles("squared_ratio", lambda v: 0 * v + 1, exact(run, r=3, multiple=2))["pl"]
+    alike = titles("loss", lambda v: 0 * v + 1, [*batched(run, 0), *batched(run, 1)])["batches"]
+    assert alike.startswith("Small mini-batches do as well")
+    apart = titles("loss", lambda v: 9 * v, batched(run, 1))["batches"]
+    assert apart == "Mini-batches beside the exact loss"
+
+
+def test_a_rate_above_the_bound_is_warned_of_and_goes_on(tmp_path, capsys):
+    study = LocalRate(**(SMALL.options() | {"rate": 2.0, "r": (3,), "w_min": (1.0,), "w_max": (1.0,)} | SHORT))
+    run = perform(study, tmp_path, Said())
+    assert "warning: --rate: 2 is above 0." in capsys.readouterr().err
+    assert "networks diverged. Warning: --rate: 2 is above" in study.story(run).headline
+    assert run.networks["diverged_at"].null_count < run.networks.num_rows
+    assert (run.folder / "report.html").is_file()
+    assert LocalRate().cautions() == LocalRate.quick().cautions() == ()
+
+
+def test_a_teacher_of_ones_own_is_studied_from_every_seed(tmp_path):
+    lower, upper = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[[1.0, 0.25]]])
+    us.save(Population((Layer(lower, None), Layer(upper, None)), torch.tensor([1]), -1.0), tmp_path / "t.safetensors")
+    study = LocalRate(**(SMALL.options() | {"teacher": str(tmp_path / "t.safetensors"), "seeds": 3} | SHORT))
+    made = [make() for make in study.pieces().values()]
+    networks = pa.concat_tables([part["networks"] for part in made])
+    assert {(row["r"], row["d"], row["shortest"], row["longest"]) for row in networks.to_pylist()} == {(2, 3, 0.5, 1.0)}
+    assert networks["delta"].to_numpy() == pytest.approx(math.pi / 2)
+    assert networks.num_rows == 3 * 2 + 3 * 3
+    first = made[1]["metrics"].filter((pc.field("metric") == "loss") & (pc.field("epoch") == 0))
+    assert len(set(first["value"].to_pylist())) == 3
+    assert claims(study, None) == []
+
+
+def test_the_angle_of_a_teacher_of_ones_own_is_no_bound(run):
+    own = dataclasses.replace(SMALL, teacher="mine.safetensors")
+    setting = next(s for s in SMALL.settings() if s.r == 3)
+    (drawn,), (mine,) = (_losses(study, run, [setting]).panels for study in (SMALL, own))
+    assert "Δ ≥ 0.5" in drawn.title
+    assert "Δ = 0.5" in mine.title
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"r": (0,)}, "--r: 0 was given; allowed is a whole number from 1"),
+        ({"d": (1,)}, "--d: 1 was given; allowed is a whole number from 2"),
+        ({"multiple": (2, 2)}, "--multiple: 2 2 was given; name each value once"),
+        ({"separation": (0.0,)}, "--separation: 0.0 was given; allowed is a number above 0"),
+        ({"separation": (2.0,)}, "--separation: 2 was given; allowed is a number above 0 and up to π/2"),
+        ({"w_min": (0.0,), "w_max": (1.0,)}, "--w-min: 0.0 was given"),
+        ({"w_min": (2.0,), "w_max": (1.0,)}, "--w-max: 1 was given for --w-min 2; allowed is a finite number from 2"),
+        ({"w_min": (1.0,)}, "--w-max: 2 values were given for 1 of --w-min"),
+        ({"angle": 2.0}, "--angle: 2 was given"),
+        ({"rate": 0.0}, "--rate: 0.0 was given"),
+        ({"batch": (0,)}, "--batch: 0 was given"),
+    ],
+)
+def test_options_that_cannot_be_are_refused_in_words(options, words):
+    with pytest.raises(UserError) as said:
+        LocalRate(**options)
+    assert str(said.value).startswith(words)
+
+
+def test_lines_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"--separation: 6 lines in 2 dimensions cannot all be 0\.6 apart"):
+        perform(LocalRate(r=(6,), d=(2,), separation=(0.6,)), tmp_path, Said())
+    assert not list(tmp_path.iterdir())
+
+
+def test_flow_is_what_descent_is_in_the_limit_of_small_rates():
+    small = {"seeds": 2, "r": (2,), "d": (3,), "multiple": (2,), "steps": 200, "batch": (1,), "batch_steps": 1}
+    same = {"separation": (0.5,), "w_min": (1.0,), "w_max": (1.0,)}
+    ends = {}
+    for by, rate, steps in (("flow", 0.05, 200), ("descent", 0.05, 200), ("descent", 0.005, 2_000)):
+        study = LocalRate(**(small | same | {"by": by, "rate": rate, "steps": steps}))
+        made = [make() for name, make in study.pieces().items() if "mini" not in name]
+        rows = pa.concat_tables([part["metrics"] for part in made]).to_pylist()
+        last = sorted((r["network"], r["value"]) for r in rows if r["metric"] == "loss" and r["epoch"] == steps)
+        ends[by, rate] = np.array([value for _, value in last])
+        assert len(last) == 2
+    flowed, coarse, fine = ends.values()
+    assert flowed == pytest.approx(fine, rel=5e-3)
+    assert np.abs(fine / flowed - 1).max() < np.abs(coarse / flowed - 1).max() / 5

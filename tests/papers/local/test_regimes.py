@@ -1,0 +1,231 @@
+"""Regimes in the plane: how students start, whom they learn, and what counts."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from understudy.errors import UserError
+from understudy.lab.execute import perform
+from understudy.papers.local.regimes.claims import Regime, _lazy, _matched, light_words, regimes
+from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES, Regimes
+from understudy.papers.local.theory.gaussian.closed_forms import kernel, loss, residual
+from understudy.papers.local.theory.geometry import local_geometry
+
+SHORT = Regimes(seeds=2, steps=3_000, looks=20)
+
+
+class Silent:
+    def say(self, what: str) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return perform(SHORT, tmp_path_factory.mktemp("runs"), Silent())
+
+
+def output(students, x):
+    return (students.norm(dim=-1).unsqueeze(-2) * (x @ students.mT).abs()).sum(-1)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_a_problem_is_the_same_in_any_company(regime):
+    alone, among = SHORT.problem(regime, [5]), SHORT.problem(regime, [6, 5])
+    for one, several in zip(alone, among, strict=True):
+        assert torch.equal(one[0], several[1])
+
+
+def test_teachers_are_separated_and_of_length_one():
+    teachers = SHORT.problem(MEAN_FIELD, range(1, 41)).teachers
+    assert teachers.norm(dim=-1).numpy() == pytest.approx(np.ones((40, 3)))
+    off = (teachers @ teachers.mT).abs()[:, ~torch.eye(3, dtype=torch.bool)]
+    assert float(off.max()) <= np.cos(0.5) + 1e-12
+
+
+def test_lazy_students_start_with_the_teachers_loss():
+    """The centred model is 0 at first: what is left is ½ E f*²."""
+    made = SHORT.problem(LAZY, range(1, 9))
+    halves = kernel(made.teachers, made.teachers).sum((-2, -1)) / 2
+    assert loss(made.students, made.target).numpy() == pytest.approx(halves.numpy())
+
+
+def test_what_lazy_students_learn_is_the_start_and_the_teacher():
+    made = SHORT.problem(LAZY, [1, 2])
+    x = torch.randn(2, 5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    target = (x @ made.target.mT).abs().sum(-1)
+    assert torch.allclose(target, output(made.students, x) + (x @ made.teachers.mT).abs().sum(-1))
+    for regime in (MEAN_FIELD, LOCAL, LARGE):
+        assert SHORT.problem(regime, [1]).target.shape[1] == 3
+
+
+def test_lazy_and_large_start_alike_and_rates_fall_with_the_mass():
+    lazy, large, small = (SHORT.problem(name, [1]) for name in (LAZY, LARGE, MEAN_FIELD))
+    assert torch.equal(lazy.students, large.students)
+    assert torch.allclose(lazy.students / 10, small.students / 0.01)
+    mass = float(lazy.students.square().sum())
+    assert float(lazy.rates) == pytest.approx(0.05 * 3 / mass)
+    assert float(small.rates) == 0.05
+
+
+@given(seed=st.integers(1, 5), students=st.integers(3, 25))
+def test_local_students_are_spread_up_to_the_angle(seed, students):
+    study = dataclasses.replace(SHORT, students=students)
+    made = study.problem(LOCAL, [seed])
+    found = residual(made.students, made.teachers, torch.arange(students)[None] % 3)
+    most = -(-students // 3)
+    wanted = [0.3 * (j // 3 + 1) / most for j in range(students)]
+    assert found.angles[0].numpy() == pytest.approx(wanted, rel=1e-9)
+    assert float(made.students.square().sum()) == pytest.approx(3)
+
+
+def test_lazy_students_stay_and_the_others_turn(run):
+    found = regimes(run)
+    assert found[LAZY].farthest.max() < 0.02
+    assert min(found[name].farthest.min() for name in (MEAN_FIELD, LOCAL, LARGE)) > 0.1
+    for name in (LAZY, MEAN_FIELD, LOCAL):
+        assert (found[name].loss[:, -1] < 0.05 * found[name].loss[:, 0]).all()
+    for name in (MEAN_FIELD, LOCAL):
+        left = (found[name].shares * found[name].angles).sum(-1)
+        assert (left[:, -1] < 0.3 * left[:, 0]).all()
+
+
+def test_tables_hold_every_way(run):
+    nodes = run.nodes.to_pydict()
+    assert set(nodes["role"]) == {"student", "teacher", "target"}
+    places = regimes(run)[MEAN_FIELD].places
+    assert places.shape == (2, len(run.epochs), 20, 2)
+    assert np.allclose(places[:, 0], SHORT.problem(MEAN_FIELD, [1, 2]).students.numpy())
+    x = run.matched("teacher", "x", epoch=0)
+    assert np.allclose(x[:2], SHORT.problem(LAZY, [1, 2]).teachers[..., 0].numpy())
+    assert run.claims == []
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_what_the_proofs_speak_of_is_recorded_of_every_regime(run, regime):
+    """Of lazy students for the nodes that they learn, those of the start among them."""
+    network = int(np.flatnonzero(run.column("regime") == regime)[0])
+    metrics = {
+        m for n, m in zip(*(run.metrics[c].to_pylist() for c in ("network", "metric")), strict=True) if n == network
+    }
+    assert {"gradient_norm", "ratio", "squared_ratio", "linear", "bent", "least_eigenvalue"} <= metrics
+    assert ("descent" in metrics) == (regime != LAZY)  # some of the nodes that lazy students learn have none near
+    assert {f"lemma {lemma} left" for lemma in ("8", "9", "10", "11", "12", "13", "C.3", "C.4")} <= metrics
+    rows = [row for row in run.nodes.to_pylist() if row["network"] == network and row["epoch"] == 0]
+    made, role = SHORT.problem(regime, [1]), "target" if regime == LAZY else "teacher"
+    found = local_geometry(made.students, made.target)
+    nodes = [row for row in rows if row["role"] == role]
+    assert [row["teacher"] for row in nodes] == list(range(made.target.shape[1]))
+    for name, wanted in (
+        ("count", found.counts),
+        ("mass", found.mass),
+        ("average", found.averages),
+        ("gap", found.gaps),
+    ):
+        assert np.array([row[name] for row in nodes]) == pytest.approx(wanted[0].numpy(), abs=1e-12), name
+    ours = [row for row in rows if row["role"] == "student"]
+    whose, angle = ("target", "target_angle") if regime == LAZY else ("teacher", "angle")
+    assert [row[whose] for row in ours] == found.assignment[0].tolist()
+    assert [row[angle] for row in ours] == pytest.approx(found.angles[0].tolist(), abs=1e-12)
+    assert [row["norm"] for row in ours] == pytest.approx(made.students[0].norm(dim=-1).tolist())
+    for row, wanted in zip(ours, found.direction[0].tolist(), strict=True):
+        assert row["direction"] is None if np.isnan(wanted).any() else row["direction"] == pytest.approx(wanted)
+
+
+def test_a_rate_above_the_bound_is_warned_of_and_goes_on(capsys):
+    high = dataclasses.replace(SHORT, rate=0.5)
+    assert "--rate: 0.5 is above" in high.cautions()[0]
+    assert SHORT.cautions() == ()
+    high.pieces()
+    assert "warning: --rate: 0.5" in capsys.readouterr().err
+
+
+def test_networks_that_diverge_are_marked_and_told(tmp_path):
+    study = Regimes(seeds=1, steps=200, looks=10, rate=40.0)
+    run = perform(study, tmp_path, Silent())
+    assert any(at is not None for at in run.networks["diverged_at"].to_pylist())
+    for figure in study.story(run).figures:
+        figure.kind.paper()
+        figure.kind.page()
+    found = regimes(run)
+    assert all(np.isinf(found[name].farthest).all() for name in REGIMES if name != LAZY)
+    assert not _matched(found[MEAN_FIELD]).holds
+    said = (run.folder / "headline.txt").read_text(encoding="utf-8")
+    assert "diverged" in said
+    assert "Warning: --rate: 40 is above" in said
+
+
+def made(places, angles=None, name=MEAN_FIELD):
+    """A regime of one seed from [look, student, 2]."""
+    places = np.asarray(places, dtype=float)[None]
+    angles = np.zeros(places.shape[:3]) if angles is None else np.asarray(angles, dtype=float)[None]
+    return Regime(name, np.array([0]), np.ones(places.shape[:2]), places, angles)
+
+
+def test_turns_are_angles_with_the_start_at_any_look():
+    turned = made([[[1, 0], [0, 2]], [[1, 1], [0, 1]], [[3, 0], [0, 5]]])
+    assert turned.turns[0, 1] == pytest.approx([np.pi / 4, 0])
+    assert turned.farthest == pytest.approx([np.pi / 4])
+    assert not _lazy(turned, turned).holds
+    still = made([[[1, 0], [0, 2]], [[1, 0.09], [0, 1]]])
+    assert _lazy(still, turned).holds
+    assert not _lazy(still, turned).beside[0].holds
+
+
+def test_students_that_carry_mass_decide_and_the_others_are_counted():
+    ends = [[1, 0], [0, 1], [0.1, 0]]
+    good = made([ends], [[0.009, 0.001, 0.5]])
+    assert good.heavy.tolist() == [[True, True, False]]
+    claim = _matched(good)
+    assert claim.holds
+    assert claim.values == (0.009,)
+    assert "2 of the 2 that do" in claim.measured
+    assert "1 of 3 carry less" in claim.measured
+    assert "1 of them are further off, by up to 0.5 rad" in claim.measured
+    assert not _matched(made([ends], [[0.011, 0.001, 0.0]])).holds
+    assert "are as near" in light_words(made([ends], [[0.0, 0.0, 0.0]]))
+    assert light_words(made([ends[:2]])) == "none carries less"
+
+
+def test_every_seed_has_to_match():
+    """Of two, one is as near as can be and the other is not."""
+    places, angles = np.ones((2, 1, 2, 2)), np.array([[[0.0, 0.001]], [[0.0, 0.02]]])
+    both = Regime(MEAN_FIELD, np.array([0, 1]), np.ones((2, 1)), places, angles)
+    assert both.ends == pytest.approx([0.001, 0.02])
+    assert not _matched(both).holds
+    assert _matched(both._replace(angles=angles / 10)).holds
+    still, turned = [[[1, 0]], [[1, 0.01]]], [[[1, 0]], [[0, 1]]]
+    one_turned = Regime(LAZY, np.array([0, 1]), np.ones((2, 2)), np.array([still, turned], float), np.zeros((2, 2, 1)))
+    assert not _lazy(one_turned, one_turned).holds
+
+
+@pytest.mark.parametrize(("share", "carries"), [(0.02, True), (0.011, True), (0.009, False)])
+def test_a_hundredth_of_the_mass_counts(share, carries):
+    light = made([[[1, 0], [0, (share / (1 - share)) ** 0.5]]], [[0.0, 0.5]])
+    assert light.shares[0, 0, 1] == pytest.approx(share)
+    assert light.heavy.tolist() == [[True, carries]]
+    assert _matched(light).holds is not carries
+
+
+def test_a_network_that_diverged_fails():
+    gone = made([[[1, 0], [0, 1]], [[np.nan] * 2] * 2], [[0, 0], [np.nan, np.nan]])
+    assert not _matched(gone).holds
+    assert not _lazy(gone, gone).holds
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"students": 2}, "--students: 2 was given; allowed is a whole number from 3, the teacher nodes"),
+        ({"separation": 1.1}, "--separation: 1.1 was given; 3 lines in the plane are at most 1.047 apart"),
+        ({"angle": 2.0}, "--angle: 2 was given; allowed is a number above 0 and up to π/2"),
+        ({"large": 0.0}, "--large: 0.0 was given; allowed is a number above 0"),
+        ({"looks": 1}, "--looks: 1 was given; allowed is a whole number from 2"),
+        ({"dtype": "tf32"}, "--dtype: tf32 was given"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_words(options, words):
+    with pytest.raises(UserError, match=words):
+        Regimes(**options)

@@ -1,0 +1,246 @@
+"""What studies on exact losses share: looks, tables, cautions, and a teacher from a file."""
+
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import understudy as us
+from understudy.errors import UserError
+from understudy.nets import Layer, Population
+from understudy.papers.local import shared as on_population
+from understudy.papers.local.shared import (
+    OnOwnTeacher,
+    OnPopulation,
+    Part,
+    above_bound,
+    geometry,
+    log_looks,
+    measured,
+    read_teacher,
+    tables,
+)
+from understudy.papers.local.theory.gaussian.closed_forms import loss, loss_and_gradient
+from understudy.papers.local.theory.geometry import local_geometry, sides, smoothness_sides
+from understudy.papers.local.theory.starts import near, random_teachers
+
+TEACHERS = random_teachers(2, 3, (1, 2), 0.3)
+
+
+def _path(looks=3, students=4):
+    """Students at smaller and smaller angles from two teachers."""
+    return torch.stack([near(TEACHERS, students, 0.4 / (1 + look), (1, 2)).students for look in range(looks)])
+
+
+@given(st.integers(1, 100_000), st.integers(1, 80))
+def test_looks_begin_before_the_first_step_and_end_with_the_last(steps, count):
+    looks = log_looks(steps, count)
+    assert looks[0] == 0
+    assert list(looks) == sorted(set(looks))
+    assert max(looks) == steps
+    assert len(looks) <= max(2, count) + 1
+
+
+def test_all_that_is_measured_is_that_of_every_look_by_itself():
+    path = _path()
+    values = measured(path, TEACHERS, 0.05).values
+    for look in range(3):
+        found = local_geometry(path[look], TEACHERS)
+        for name in ("loss", "gradient_norm", "ratio", "squared_ratio", "within", "linear", "bent", "descent"):
+            assert values[name][look] == pytest.approx(getattr(found, name).numpy(), rel=1e-9), name
+        assert values["largest_angle"][look] == pytest.approx(found.angles.amax(-1).numpy(), rel=1e-9)
+        for name, both in sides(found, TEACHERS).items():
+            assert values[f"{name} left"][look] == pytest.approx(both.left.numpy(), rel=1e-9), name
+            assert values[f"{name} right"][look] == pytest.approx(both.right.numpy(), rel=1e-9), name
+        step = -0.05 * loss_and_gradient(path[look], TEACHERS)[1]
+        both = smoothness_sides(path[look], TEACHERS, step)
+        assert values["lemma 12 left"][look] == pytest.approx(both.left.numpy(), rel=1e-6)
+        assert values["lemma 12 right"][look] == pytest.approx(both.right.numpy(), rel=1e-9)
+    assert values["loss"] == pytest.approx(loss(path, TEACHERS).numpy(), rel=1e-12)
+
+
+def test_how_much_is_looked_at_in_one_go_changes_nothing(monkeypatch):
+    whole = measured(_path(), TEACHERS, 0.05)
+    monkeypatch.setattr(on_population, "_PAIRS", 1)
+    for parts, found in zip(whole, measured(_path(), TEACHERS, 0.05), strict=True):
+        assert list(parts) == list(found)
+        for name, value in found.items():
+            assert value == pytest.approx(parts[name], rel=1e-9, abs=1e-15), name
+
+
+def test_a_network_that_is_not_finite_is_left_out_and_the_others_are_not():
+    whole, path = measured(_path(), TEACHERS, 0.05), _path()
+    path[1:, 0, 2, 0] = torch.nan
+    found = measured(path, TEACHERS, 0.05)
+    for name, value in (found.values | found.nodes).items():
+        expected = (whole.values | whole.nodes)[name]
+        assert np.isnan(value[1:, 0]).all()
+        assert value[:, 1] == pytest.approx(expected[:, 1], rel=1e-9, abs=1e-15)
+        assert value[0] == pytest.approx(expected[0], rel=1e-9, abs=1e-15)
+    rows = pa.table(geometry(0, (0, 1, 2), found))
+    assert {(r["network"], r["epoch"]) for r in rows.to_pylist()} == {(0, 0), (1, 0), (1, 1), (1, 2)}
+
+
+def test_nodes_say_what_students_a_teacher_node_has_and_what_they_are_on_average():
+    teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
+    students = torch.tensor([[[0.5, 0.0], [0.0, -1.0]]], dtype=torch.float64)
+    rows = pa.table(geometry(7, (50,), measured(students.unsqueeze(0), teachers, 0.05))).to_pylist()
+    assert [(row["role"], row["student"], row["teacher"]) for row in rows] == [
+        ("student", 0, 0), ("student", 1, 1), ("teacher", None, 0), ("teacher", None, 1),
+    ]  # fmt: skip
+    assert {(row["network"], row["epoch"]) for row in rows} == {(7, 50)}
+    assert [row["norm"] for row in rows[:2]] == [0.5, 1]
+    assert [row["angle"] for row in rows[:2]] == pytest.approx([0, 0], abs=1e-12)
+    assert [(row["count"], row["mass"]) for row in rows[2:]] == [(1, 0.25), (1, 1.0)]
+    assert rows[2]["average"] == pytest.approx([0.25, 0])
+    assert rows[2]["gap"] == pytest.approx([-0.75, 0])
+    assert np.abs(rows[3]["average"]) == pytest.approx([0, 1])
+    assert np.abs(rows[3]["gap"]) == pytest.approx([0, 1])
+
+
+def test_nodes_say_whose_a_student_is_how_near_how_long_and_where_lemma_7_sends_it():
+    teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
+    angle = 0.1
+    student = torch.tensor([[math.sin(angle), -math.cos(angle)], [0.9, 0.0]], dtype=torch.float64)
+    places = np.array([3.0, 4.0])
+    rows = pa.table(geometry(7, [0, 50], measured(student.expand(2, 1, 2, 2), teachers, 0.05), {"place": places}))
+    ours = [row for row in rows.to_pylist() if row["role"] == "student"]
+    assert [row["network"] for row in ours] == [7] * 4
+    assert [row["epoch"] for row in ours] == [0, 0, 50, 50]
+    assert [row["student"] for row in ours] == [0, 1, 0, 1]
+    assert [row["teacher"] for row in ours] == [1, 0, 1, 0]
+    assert [row["angle"] for row in ours] == pytest.approx([angle, 0, angle, 0], abs=1e-12)
+    assert [row["norm"] for row in ours] == pytest.approx([1, 0.9, 1, 0.9])
+    assert [row["place"] for row in ours] == [3, 4, 3, 4]
+    # (I − ½ w̄w̄ᵀ)(w − q w*), q = 1/‖w‖ for the only student of its node: for the second ½ (0.9 − 1/0.9) along it.
+    assert ours[1]["direction"] == pytest.approx([(0.9 - 1 / 0.9) / 2, 0])
+    w, goal = student[0].numpy(), np.array([0.0, -2.0])
+    assert ours[0]["direction"] == pytest.approx((np.eye(2) - np.outer(w, w) / 2) @ (w - goal))
+
+
+def test_where_a_teacher_node_has_no_student_near_it_lemma_7_has_no_direction():
+    teachers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
+    students = torch.tensor([[[1.0, 0.0], [1e-9, 0.0]]], dtype=torch.float64)
+    found = measured(students.unsqueeze(0), teachers, 0.05)
+    rows = pa.table(geometry(0, (0,), found)).to_pylist()
+    assert np.isnan(found.nodes["direction"]).all() and np.isnan(found.values["descent"]).all()
+    assert [row["direction"] for row in rows] == [None] * 4
+
+
+def test_tables_have_a_row_for_every_value_that_is_there_and_for_every_loss():
+    values = {"loss": np.array([[1.0, 2.0], [0.5, np.nan]]), "ratio": np.array([[3.0, 4.0], [5.0, np.nan]])}
+    made = tables(4, (8, 9), {"m": 3, "delta": [0.1, 0.2]}, (0, 10), values)
+    assert made["networks"].to_pylist() == [
+        {"network": 4, "seed": 8, "m": 3, "delta": 0.1, "diverged_at": None},
+        {"network": 5, "seed": 9, "m": 3, "delta": 0.2, "diverged_at": 10},
+    ]
+    rows = {(r["network"], r["epoch"], r["metric"]): r["value"] for r in made["metrics"].to_pylist()}
+    assert math.isnan(rows.pop((5, 10, "loss")))
+    assert rows == {
+        (4, 0, "loss"): 1.0, (5, 0, "loss"): 2.0, (4, 10, "loss"): 0.5,
+        (4, 0, "ratio"): 3.0, (5, 0, "ratio"): 4.0, (4, 10, "ratio"): 5.0,
+    }  # fmt: skip
+    assert made["nodes"].num_rows == 0
+    assert set(made["metrics"]["layer"].to_pylist()) == {-1}
+
+
+@dataclass(frozen=True)
+class _Two(OnPopulation):
+    name = "two"
+
+    def parts(self):
+        for count in (2, 3):
+            yield Part(f"{count} networks", count, partial(self._make, count))
+
+    def cautions(self):
+        return (above_bound(1.0, 0.25),)
+
+    def _make(self, count, first):
+        return tables(first, range(count), {}, (0,), {"loss": np.ones((1, count))})
+
+
+def test_networks_are_numbered_over_all_parts_and_cautions_are_said(capsys):
+    made = [make() for make in _Two().pieces().values()]
+    assert pa.concat_tables([t["networks"] for t in made])["network"].to_pylist() == [0, 1, 2, 3, 4]
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("warning: --rate: 1 is above 0.25, up to which")
+
+
+def test_numbers_are_those_of_float64():
+    with pytest.raises(UserError, match="--dtype: float32 was given; theory is computed in float64 alone"):
+        _Two(dtype="float32")
+
+
+def _file(path, weights, outputs, slope=-1.0, biases=None):
+    lower = torch.tensor(weights, dtype=torch.float64)
+    lower = lower if lower.ndim == 3 else lower[None]
+    upper = torch.tensor([[outputs]] * len(lower), dtype=torch.float64)
+    bias = None if biases is None else torch.tensor([biases], dtype=torch.float64)
+    layers = (Layer(lower, bias), Layer(upper, None))
+    us.save(Population(layers, torch.arange(len(lower)), slope), path)
+    return str(path)
+
+
+def test_a_teacher_of_ones_own_is_brought_into_the_form_of_the_paper(tmp_path):
+    file = _file(tmp_path / "teacher.safetensors", [[1.0, 0.0], [0.0, 2.0]], [3.0, 0.5])
+    assert read_teacher(file).tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"outputs": [1.0, -1.0]}, "output weight of teacher neuron 1 is -1; allowed are numbers above 0"),
+        ({"slope": 0.0}, "slope 0 below zero; allowed is −1.*add --leaky -1"),
+        ({"biases": [0.0, 1.0]}, "biases"),
+        ({"weights": [[1.0, 0.0], [-2.0, 0.0]]}, "neurons 0 and 1 are parallel"),
+    ],
+)
+def test_a_file_that_is_no_such_teacher_is_refused_in_words(tmp_path, given, words):
+    plain = {"weights": [[1.0, 0.0], [0.0, 1.0]], "outputs": [1.0, 1.0]}
+    with pytest.raises(UserError, match=words) as said:
+        read_teacher(_file(tmp_path / "teacher.safetensors", **(plain | given)))
+    assert str(said.value).startswith("--teacher: ")
+
+
+@dataclass(frozen=True)
+class Own(OnOwnTeacher):
+    name = "own"
+
+
+def test_a_network_of_a_file_of_several_and_one_that_does_not_say_its_slope_are_named_by_options(tmp_path):
+    several = _file(tmp_path / "two.safetensors", [[[1.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [0.0, 1.0]]], [1.0, 1.0])
+    assert Own(teacher=several, teacher_network=1).own().tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
+    assert Own(teacher=several).own().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
+    with pytest.raises(UserError, match=r"--teacher-network: 2 was given; .* holds networks 0 to 1"):
+        Own(teacher=several, teacher_network=2).config()
+    bare = tmp_path / "bare.pt"
+    torch.save({"0.weight": torch.eye(2), "2.weight": torch.ones(1, 2)}, bare)
+    with pytest.raises(UserError, match=r"slope 0 below zero; allowed is −1.*add --leaky -1"):
+        Own(teacher=str(bare)).config()
+    study = Own(teacher=str(bare), leaky=-1.0)
+    assert study.own().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
+    assert Own.from_config(study.config()) == study
+    assert "--leaky -1" in study.command()
+
+
+@pytest.mark.parametrize(("option", "given"), [("leaky", -1.0), ("teacher_network", 1)])
+def test_options_of_a_teachers_file_are_refused_without_one(option, given):
+    words = f"--{option.replace('_', '-')}: {given:g} was given; it is of a teacher's file, so name one with --teacher"
+    with pytest.raises(UserError, match=words):
+        Own(**{option: given})
+    assert Own.from_config(Own().config()) == Own()
+
+
+def test_another_file_under_the_same_name_is_another_run(tmp_path):
+    study = Own(teacher=_file(tmp_path / "t.safetensors", [[1.0, 0.0]], [1.0]))
+    before = study.config()
+    _file(tmp_path / "t.safetensors", [[2.0, 0.0]], [1.0])
+    assert study.config() != before
+    assert "contents" not in Own().config()

@@ -1,0 +1,266 @@
+"""Signs of BatchNorm shifts: of networks trained here, and of any network file; a study that trains nothing."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import understudy as us
+from support.commands import Said, flat, understudy
+from support.kinds import KINDS, made
+from understudy.errors import UserError
+from understudy.lab.execute import perform, plan
+from understudy.lab.summary import summary
+from understudy.papers.luck.bn_bias.study import BatchNormBias
+from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
+from understudy.report.figures import SignedHistograms
+from understudy.store import Run
+
+SMALL = BatchNormBias(
+    seeds=2,
+    device="cpu",
+    layers=(4, 3),
+    train=100,
+    evaluation=50,
+    images="plain",
+    batch=20,
+    epochs=2,
+)
+
+
+def network_file(path, *shifts):
+    """A state dict of no architecture that we train: strided convolutions, a BatchNorm each, with these shifts."""
+    layers = []
+    for shift in shifts:
+        layers += [nn.LazyConv2d(len(shift), 5, stride=2, padding=2), nn.BatchNorm2d(len(shift)), nn.ReLU()]
+    network = nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(3))
+    network(torch.zeros(2, 3, 16, 16))
+    for i, shift in enumerate(shifts):
+        network[3 * i + 1].bias.data = torch.tensor(shift)
+    torch.save(network.state_dict(), path)
+    return path
+
+
+def of_file(path, out, **options):
+    return perform(BatchNormBias(network=str(path), device="cpu", **options), out, Said())
+
+
+@pytest.fixture(scope="module")
+def trained(cifar, tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    return perform(dataclasses.replace(SMALL, data=str(cifar)), out, Said())
+
+
+# Any network file
+
+
+def test_shares_of_a_file_by_hand(tmp_path):
+    run = of_file(network_file(tmp_path / "net.pt", [-1.0, 0.5, 2.0, 3.0], [-0.1, -0.2, 0.3]), tmp_path / "runs")
+    assert run.series("negative_shifts", 0).tolist() == [[0.25]]
+    assert run.series("negative_shifts", 1)[0, 0] == pytest.approx(2 / 3)
+    assert run.nodes["shift"].to_numpy() == pytest.approx([-1.0, 0.5, 2.0, 3.0, -0.1, -0.2, 0.3])
+    assert run.nodes["name"].to_pylist() == ["1.bias"] * 4 + ["4.bias"] * 3
+    assert run.claims == []
+    headline = (run.folder / "headline.txt").read_text()
+    assert headline == (
+        "43% of 7 BatchNorm shifts in net.pt are negative, 67% in the top layer; they are most of the shifts in 1 of 2 "
+        "layers.\n"
+    )
+
+
+def test_a_shift_of_zero_is_not_negative(tmp_path):
+    run = of_file(network_file(tmp_path / "net.pt", [0.0, -0.0, 0.0]), tmp_path / "runs")
+    assert run.series("negative_shifts", 0).tolist() == [[0.0]]
+
+
+def test_a_file_of_several_networks_has_a_share_each(tmp_path):
+    networks = made(KINDS["conv-before"], 3, dtype=torch.float32)
+    us.save(networks, tmp_path / "nets.safetensors")
+    run = of_file(tmp_path / "nets.safetensors", tmp_path / "runs")
+    for layer, norm in enumerate(networks.norms):
+        expected = (norm.shift < 0).double().mean(1)
+        assert run.series("negative_shifts", layer)[:, 0] == pytest.approx(expected.numpy())
+    assert run.column("file").tolist() == ["nets.safetensors"] * 3
+
+
+def test_shares_of_many_random_shifts_are_those_of_their_distribution(tmp_path):
+    """P(N(μ, 1) < 0) at μ = 0 and μ = 0.5, within 4 standard errors."""
+    n = 4_000
+    shifts = [(torch.randn(n, generator=torch.Generator().manual_seed(1)) + mean).tolist() for mean in (0.0, 0.5)]
+    tensors = {}
+    for i, shift in enumerate(shifts):
+        parts = {"running_mean": torch.zeros(n), "running_var": torch.ones(n), "weight": torch.ones(n)}
+        tensors |= {f"norms.{i}.{name}": part for name, part in (parts | {"bias": torch.tensor(shift)}).items()}
+    torch.save(tensors, tmp_path / "net.pt")
+    run = of_file(tmp_path / "net.pt", tmp_path / "runs")
+    for layer, expected in enumerate((0.5, 0.30854)):
+        found = run.series("negative_shifts", layer)[0, 0]
+        assert abs(found - expected) < 4 * (expected * (1 - expected) / n) ** 0.5
+
+
+def test_another_network_under_the_same_name_is_another_run(tmp_path):
+    first = of_file(network_file(tmp_path / "net.pt", [-1.0, 1.0]), tmp_path / "runs")
+    again = of_file(tmp_path / "net.pt", tmp_path / "runs")
+    other = of_file(network_file(tmp_path / "net.pt", [-1.0, -1.0]), tmp_path / "runs")
+    assert first.folder == again.folder != other.folder
+    assert other.series("negative_shifts", 0).tolist() == [[1.0]]
+
+
+def test_its_report_is_drawn_again_without_the_file(tmp_path):
+    path = network_file(tmp_path / "net.pt", [-1.0, 1.0])
+    told = json.loads(understudy("run", "bn-bias", "--network", path.name, "--json", cwd=tmp_path).stdout)
+    assert told["claims"] == []
+    path.unlink()
+    (tmp_path / told["report"]).unlink()
+    shown = understudy("report", told["run"], cwd=tmp_path).stdout
+    assert told["headline"] in flat(shown) and "diverged" not in shown
+    assert (tmp_path / told["report"]).is_file()
+
+
+@pytest.mark.parametrize(
+    ("write", "words"),
+    [
+        (lambda path: None, "--network: net.pt: there is no such file"),
+        (lambda path: path.mkdir(), "--network: net.pt: this is a directory"),
+        (lambda path: path.write_bytes(b""), "--network: net.pt: the file is empty"),
+        (lambda path: path.write_bytes(b"no network"), "--network: net.pt: "),
+        (lambda path: torch.save(nn.Linear(2, 3).state_dict(), path), "--network: net.pt: no BatchNorm was found"),
+        (
+            lambda path: torch.save(nn.BatchNorm1d(2, affine=False).state_dict(), path),
+            "--network: net.pt: none of its 1 BatchNorms has a shift",
+        ),
+    ],
+)
+def test_files_that_cannot_be_are_refused_and_nothing_is_written(tmp_path, monkeypatch, write, words):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "net.pt")
+    with pytest.raises(UserError) as caught:
+        of_file("net.pt", tmp_path / "runs")
+    assert words in str(caught.value)
+    assert not (tmp_path / "runs").exists()
+
+
+# Networks trained here
+
+
+def test_it_needs_networks_with_batchnorm_before_the_relu():
+    (need,) = BatchNormBias().needs()
+    assert need == CifarTeacher(seeds=3, norm="before", optimiser="sgd", lr=0.002, decay=0.0)
+    assert BatchNormBias(network="some.pt").needs() == ()
+    (small,) = BatchNormBias(epochs=7, layers=(8, 9), optimiser="adam").needs()
+    assert small == CifarTeacher(seeds=3, norm="before", epochs=7, layers=(8, 9), lr=0.002, decay=0.0)
+
+
+def test_shares_are_those_of_the_networks_it_needs(trained, cifar):
+    (need,) = dataclasses.replace(SMALL, data=str(cifar)).needs()
+    networks = ended(perform(need, trained.folder.parents[1], Said()))
+    assert networks.norm_first
+    for layer, norm in enumerate(networks.norms):
+        expected = (norm.shift < 0).double().mean(1).numpy()
+        assert trained.series("negative_shifts", layer)[:, 0] == pytest.approx(expected)
+    assert trained.column("seed").tolist() == [1, 2]
+
+
+def test_it_is_told_though_nothing_was_trained(trained):
+    page = (trained.folder / "report.html").read_text()
+    assert 'id="table" aria-labelledby="table-title" hidden' in page
+    assert "to train" not in page
+    assert summary(trained) == []
+    names = {path.stem for path in (trained.folder / "figures").iterdir()}
+    assert names == {"shifts", "negative-shares"}
+    assert not (trained.folder / "progress").exists()
+
+
+def test_a_finished_one_is_only_read(trained, cifar, monkeypatch):
+    monkeypatch.setattr(BatchNormBias, "pieces", None)
+    again = perform(dataclasses.replace(SMALL, data=str(cifar)), trained.folder.parents[1], Said())
+    assert again.folder == trained.folder
+
+
+def test_there_is_nothing_to_plan(tmp_path):
+    with pytest.raises(UserError, match=r"--plan: bn-bias trains nothing itself; see understudy run cifar-teacher .*"):
+        plan(SMALL, tmp_path)
+    with pytest.raises(UserError, match=r"trains nothing itself$"):
+        plan(BatchNormBias(network="some.pt"), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch": 1}, "--batch: 1 was given; BatchNorm needs batches of 2 images or more"),
+        ({"layers": (0,)}, "--layers: 0 was given"),
+        ({"epochs": 0}, "--epochs: 0 was given"),
+    ],
+)
+def test_options_that_cannot_be(options, words):
+    with pytest.raises(UserError, match=words):
+        BatchNormBias(**options)
+
+
+# D10
+
+
+class ByHand:
+    def __init__(self, share):
+        self.share = np.array(share, dtype=float)
+
+    def series(self, metric, layer):
+        assert metric == "negative_shifts"
+        return self.share[:, layer, None]
+
+
+@pytest.mark.parametrize(
+    ("share", "holds"),
+    [
+        (((0.4, 0.5, 0.6, 0.9), (0.4, 0.5, 0.7, 0.9)), True),
+        (((0.4, 0.5, 0.3, 0.9), (0.4, 0.5, 0.8, 0.9)), True),  # on the mean over networks
+        (((0.9, 0.9, 0.5, 0.9), (0.9, 0.9, 0.5, 0.9)), False),  # half is not most
+        (((0.9, 0.9, 0.9, 0.2),), False),
+    ],
+)
+def test_d10_asks_for_most_shifts_of_the_upper_two_layers(share, holds):
+    (claim,) = BatchNormBias().claims(ByHand(share))
+    assert claim.holds is holds
+    assert (claim.n, claim.low) == (len(share), 0.5)
+    assert claim.values == tuple(value for row in share for value in row[2:])
+
+
+def test_d10_is_decided_on_networks_trained_here_alone():
+    share = ByHand(((0.4, 0.5, 0.6, 0.9),))
+    for other in ({"network": "vgg.pt"}, {"epochs": 29}, {"train": 10_000}, {"layers": (64, 64, 64)}):
+        assert BatchNormBias(**other).claims(share) == []
+
+
+# The figure
+
+
+def test_bars_have_an_edge_at_zero_and_count_everything():
+    values = np.array([-0.31, -0.3, -1e-9, 0.0, 0.05, 0.7])
+    edges, counts = SignedHistograms(("a",), (values,), "shift")._bars(0)
+    assert np.abs(edges).min() == 0
+    assert counts.sum() == len(values)
+    assert counts[edges[:-1] < 0].sum() == 3
+
+
+@pytest.mark.parametrize("values", [[], [0.0], [-1.0], [2.0, 2.0], [np.nan, 1.0]])
+def test_few_numbers_are_drawn_too(values):
+    kind = SignedHistograms(("a",), (np.array(values, dtype=float),), "shift")
+    edges, counts = kind._bars(0)
+    assert counts.sum() == np.isfinite(values).sum()
+    assert (np.diff(edges) > 0).all()
+    kind.paper()
+    json.dumps(kind.page(), allow_nan=False)
+
+
+def test_over_each_panel_stands_the_share_below_zero():
+    kind = SignedHistograms(("low", "top"), (np.array([1.0, -1.0]), np.array([-1.0, -2.0, -3.0])), "shift")
+    titles = [ax.get_title() for ax in kind.paper().axes]
+    assert titles == ["low: 50% negative", "top: 100% negative"]
+
+
+def test_a_run_without_training_is_read_like_any_other(trained):
+    assert Run(trained.folder).environment["seconds"] == 0
+    assert trained.epochs.tolist() == [0]

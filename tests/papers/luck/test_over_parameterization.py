@@ -1,0 +1,284 @@
+"""Ever wider students: how their teachers are made, what is trained, what the runs decide and show."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import understudy as us
+from understudy.errors import UserError
+from understudy.lab.execute import perform
+from understudy.papers.luck.over_parameterization.claims import claims, widths
+from understudy.papers.luck.over_parameterization.story import MeanCurves, story
+from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
+from understudy.report.terminal.tables import Watch
+
+WIDTHS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+SMALL = {"networks": ("fc", "cnn"), "seeds": 2, "teacher_layers": (3, 4), "multiple": (1.0, 2.0), "dim": 5, "image": 6}
+SMALL |= {"outputs": 4, "epochs": 2, "steps": 5, "batch": 8, "train": 40, "evaluation": 30, "device": "cpu"}
+
+
+@pytest.mark.parametrize("kind", ["fc", "cnn"])
+def test_every_row_of_a_teacher_has_length_one_and_few_values(kind):
+    study = OverParameterization(**SMALL, dtype="float64")
+    teacher = study.teacher(kind)
+    assert teacher.norms == ()
+    assert teacher.image == (None if kind == "fc" else (6, 6))
+    assert teacher.sizes == (5 if kind == "fc" else 1, 3, 4, 4)
+    for i, (weight, bias) in enumerate(teacher.layers):
+        rows = weight.flatten(2)
+        assert torch.allclose(rows.norm(dim=2), torch.ones(()).double())
+        assert (bias.abs() <= 0.5).all()
+        assert bias.unique().numel() == bias.numel()
+        for row in rows.flatten(0, 1):
+            # Multiples of a quarter up to a half, all scaled alike.
+            sizes = row.abs().unique()
+            sizes = sizes[sizes > 1e-9]
+            assert len(sizes) <= 2, i
+            assert len(sizes) < 2 or sizes[1] / sizes[0] == pytest.approx(2)
+
+
+def test_batchnorm_that_has_seen_no_data_is_none():
+    """Why convolutional teachers go without: a teacher's running statistics start at mean 0 and variance 1."""
+    study = OverParameterization(**SMALL)
+    teacher = study.teacher("cnn").to(dtype=torch.float64)
+    like = teacher.layers[0].weight
+    norms = tuple(us.nets.fresh_norm(len(teacher), nodes, True, like) for nodes in teacher.sizes[1:-1])
+    x = study.source("cnn").evaluating(1, dtype=torch.float64)
+    plain, normed = (each.activations(x) for each in (teacher, replace(teacher, norms=norms)))
+    for ours, theirs in zip(plain.hidden, normed.hidden, strict=True):
+        assert torch.allclose(ours, theirs, rtol=2e-5, atol=1e-3)
+        rho = us.measures.correlation(ours, theirs).diagonal(dim1=1, dim2=2)
+        assert torch.allclose(rho[rho != 0], torch.ones(()).double())
+
+
+def test_each_kind_is_trained_at_every_width_at_its_own_rate():
+    study = OverParameterization(**SMALL, lr=0.1, cnn_lr=0.02)
+    made = study.experiment()
+    assert [group.students.sizes[1:-1] for group in made.groups] == [(3, 4), (6, 8)] * 2
+    assert [group.students.shape.norm for group in made.groups] == [None, None, "after", "after"]
+    assert [group.data.dim for group in made.groups] == [5, 5, 36, 36]
+    assert all(group.data.fresh for group in made.groups)
+    assert made.optimiser.lr == pytest.approx((0.1 * 2 / 4,) * 4 + (0.02 * 2 / 4,) * 4)
+    assert [(row["networks"], row["multiple"], row["seed"]) for row in made.parameters] == [
+        (kind, multiple, seed) for kind in ("fc", "cnn") for multiple in (1, 2) for seed in (1, 2)
+    ]
+
+
+def test_the_rate_is_that_of_the_error_averaged_over_outputs():
+    """One step of ½‖f*−f‖² at the study's rate is one of the mean squared error at the rate that was given."""
+    study = OverParameterization(**SMALL | {"networks": ("fc",), "multiple": (1.0,), "dtype": "float64"})
+    (group,) = study.experiment().groups
+    x = group.data.evaluating(1, dtype=torch.float64)
+    weight = group.students.layers[-1].weight.clone().requires_grad_()
+    mine = replace(
+        group.students, layers=(*group.students.layers[:-1], group.students.layers[-1]._replace(weight=weight))
+    )
+    error = (mine.activations(x).output - group.teacher.activations(x).output).square()
+    (averaged,) = torch.autograd.grad(error.mean(dim=(1, 2)).sum(), weight, retain_graph=True)
+    (halved,) = torch.autograd.grad(error.sum(dim=2).mean(dim=1).sum() / 2, weight)
+    assert torch.allclose(study.lr * averaged, study.rate("fc") * halved)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return perform(OverParameterization(**SMALL), tmp_path_factory.mktemp("runs"), Watch("wide"))
+
+
+def test_a_run_of_both_kinds_is_told(run):
+    told = story(OverParameterization(**SMALL), run)
+    names = ["width-curves-fc", "width-curves-cnn", "width-ends", "losses"]
+    of_layers = [f"{name}-{kind}" for kind in ("fc", "cnn") for name in ("layer-specialization", "modulation")]
+    assert [figure.name for figure in told.figures] == [*names, *of_layers, "mean-rank"]
+    assert told.headline.startswith(
+        "Fully connected: from 1× to 2× the mean best correlation after 2 epochs goes from "
+    )
+    assert "Convolutional, BatchNorm: from 1× to 2×" in told.headline
+    for figure in told.figures[: len(names)]:
+        assert isinstance(figure.kind, MeanCurves)
+        words = json.dumps(figure.kind.page(), ensure_ascii=False)
+        assert "mean ± 1 standard deviation" in words
+        assert "median" not in words and "quartiles" not in words and "samples" not in words
+        (key,) = figure.kind.paper().legends
+        entries = [text.get_text() for text in key.get_texts()]
+        assert {"mean", "± 1 standard deviation"} <= set(entries) and "median" not in entries
+
+
+def test_layers_are_shown_of_every_width_and_matrices_of_the_widest(run):
+    study = OverParameterization(**SMALL)
+    told = {figure.name: figure for figure in story(study, run).figures}
+    for kind, first, words in (("fc", 2, NAMES["fc"]), ("cnn", 6, NAMES["cnn"])):
+        students = told[f"layer-specialization-{kind}"].kind
+        assert students.groups == ("1×", "2×")
+        assert set(students.cells[1][0].network) == {first, first + 1}
+        matrices = told[f"modulation-{kind}"]
+        assert matrices.kind.network == first and f"network {first} ({words}, 2×)" in matrices.caption
+    ranks = told["mean-rank"].kind
+    assert ranks.titles == tuple(f"{NAMES[kind]}, {k}×" for kind in ("fc", "cnn") for k in (1, 2))
+    assert ranks.network_values[3, 1, 1] == pytest.approx(run.series("mean_rank", 1)[7])
+
+
+def test_curves_are_means_and_deviations_of_the_tables(run):
+    study = OverParameterization(**SMALL)
+    curves = story(study, run).figures[1].kind  # convolutional
+    series = run.series("rho_mean", 1)[4:]  # the upper layer
+    for i in range(2):
+        each = series[2 * i : 2 * i + 2]
+        assert curves.values[1, i] == pytest.approx(each.mean(axis=0))
+        assert curves.low[1, i] == pytest.approx(each.mean(axis=0) - each.std(axis=0))
+    assert claims(study, run) == []
+
+
+# What is decided
+
+
+class Fake:
+    """A run's tables made by hand: mean best correlations [multiple, seed, layer, epoch] of one kind."""
+
+    def __init__(self, rho, kind="fc", diverged=()):
+        wide, seeds, self.layers, epochs = rho.shape
+        self.rho = rho.reshape(wide * seeds, self.layers, epochs)
+        self.epochs = np.arange(epochs)
+        gone = [5 if network in diverged else None for network in range(wide * seeds)]
+        self.networks = pa.table(
+            {
+                "networks": [kind] * wide * seeds,
+                "multiple": np.repeat(WIDTHS[:wide], seeds),
+                "seed": list(range(1, seeds + 1)) * wide,
+                "diverged_at": pa.array(gone, pa.int64()),
+            }
+        )
+
+    def column(self, name):
+        return self.networks[name].to_numpy()
+
+    def series(self, metric, layer=-1):
+        assert metric == "rho_mean"
+        return self.rho[:, layer]
+
+
+def as_in_the_paper(end=(0.6, 0.7, 0.8, 0.9, 0.9, 0.9), spread=(0.1, 0.05, 0.02, 0.01, 0.01, 0.01), late=(0.8, 0.75)):
+    """Two seeds to either side of each width's mean; at epoch 3 of 4, near their end, the widest are behind."""
+    middle = np.array([0.5, 0.6, 0.65, 0.85, *late])
+    curve = np.stack([np.full(6, 0.3), np.full(6, 0.45), np.full(6, 0.65), middle, np.array(end)], axis=1)
+    apart = np.array([-1, 1])[None, :, None] * np.array(spread)[:, None, None]
+    return np.repeat((curve[:, None] + apart)[:, :, None], 4, axis=2)
+
+
+STUDY = OverParameterization(seeds=2)
+
+
+def test_d9_holds_as_in_the_paper():
+    higher, steadier, slower = claims(STUDY, Fake(as_in_the_paper()))
+    assert [claim.part for claim in (higher, steadier, slower)] == [
+        f"fully connected, {part}" for part in ("higher", "steadier", "slower")
+    ]
+    assert higher.holds and steadier.holds and slower.holds
+    assert higher.n == 2
+    assert higher.values == pytest.approx([0.6, 0.7, 0.8, 0.9])
+    assert steadier.values == pytest.approx([0.1, 0.05, 0.02, 0.01])
+    assert slower.values == pytest.approx([-0.05, -0.1])
+    assert "at epoch 3, by which 10× has made 90% of its gain" in slower.statement
+    half = "(at half of the gain, epoch 2, 10×: 0.6500, 20×: 0.6500, 50×: 0.6500)"
+    assert slower.measured == f"10×: 0.8500, 20×: 0.8000, 50×: 0.7500 {half}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "which"),
+    [
+        ({"end": (0.6, 0.8, 0.7, 0.9, 0.9, 0.9)}, 0),
+        ({"spread": (0.05, 0.06, 0.02, 0.01, 0.01, 0.01)}, 1),
+        ({"late": (0.8, 0.86)}, 2),
+        ({"late": (0.86, 0.8)}, 2),
+    ],
+)
+def test_d9_fails_where_one_width_is_out_of_order(changed, which):
+    found = [claim.holds for claim in claims(STUDY, Fake(as_in_the_paper(**changed)))]
+    assert found == [i != which for i in range(3)]
+
+
+def test_wider_ones_may_end_anywhere():
+    end, spread = (0.6, 0.7, 0.8, 0.9, 0.5, 0.95), (0.1, 0.05, 0.02, 0.01, 0.5, 0.01)
+    assert all(claim.holds for claim in claims(STUDY, Fake(as_in_the_paper(end, spread))))
+
+
+def test_layers_stand_beside_their_mean():
+    rho = as_in_the_paper()
+    rho[2, :, 3, -1] = 0.5  # 5× falls behind in the top layer alone, to 0.725 over all
+    higher, *_ = claims(STUDY, Fake(rho))
+    assert higher.holds
+    assert [(b.where, b.holds) for b in higher.beside] == [
+        ("layer 1", True),
+        ("layer 2", True),
+        ("layer 3", True),
+        ("layer 4", False),
+    ]
+
+
+def test_gains_are_counted_from_where_they_began():
+    (found,) = widths(STUDY, Fake(as_in_the_paper()))
+    curve = found.mean[3].mean(axis=0)
+    assert curve.tolist() == pytest.approx([0.3, 0.45, 0.65, 0.85, 0.9])
+    assert [found.gained(share) for share in (0.0, 0.2, 0.5, 0.9, 0.95)] == [0, 1, 2, 3, 4]  # 0.84 is 90%
+
+
+def test_networks_that_diverged_are_left_out():
+    rho = as_in_the_paper()
+    rho[5, 0] = 0.9
+    (found,) = widths(STUDY, Fake(rho, diverged={10}))
+    assert np.isnan(found.rho[5, 0]).all()
+    assert found.mean[5, 0] == pytest.approx(rho[5, 1, 0])
+    assert claims(STUDY, Fake(rho, diverged={10, 11})) == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"lr": 0.02}, {"epochs": 20}, {"multiple": WIDTHS[:5]}, {"dim": 30}, {"train": 1_000}, {"teacher_layers": (10,)}],
+)
+def test_d9_is_decided_at_its_settings_alone(other):
+    study = OverParameterization(**{"seeds": 2, "multiple": WIDTHS} | other)
+    rho = as_in_the_paper()[: len(study.multiple), :, : len(study.teacher_layers)]
+    assert claims(study, Fake(rho)) == []
+
+
+def test_convolutional_networks_are_decided_on_with_settings_of_their_own():
+    options = {"networks": ("cnn",), "seeds": 2, "epochs": 20, "steps": 150, "train": 9_600, "evaluation": 200}
+    found = claims(OverParameterization(**options), Fake(as_in_the_paper(), "cnn"))
+    assert [claim.part.split(", ")[0] for claim in found] == ["convolutional"] * 3
+    assert claims(OverParameterization(**options | {"cnn_lr": 0.1}), Fake(as_in_the_paper(), "cnn")) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"networks": ()}, r"--networks: no value was given; give one or more of fc, cnn"),
+        ({"networks": ("fc", "rnn")}, r"--networks: rnn was given; allowed are fc, cnn"),
+        ({"networks": ("fc", "fc")}, r"--networks: fc fc was given; name each value once"),
+        ({"networks": ("cnn",), "image": 8}, r"--image: 8 was given; allowed is a whole number from 9"),
+        (
+            {"networks": ("fc", "cnn"), "batch": 1},
+            r"--batch: 1 was given; allowed with BatchNorm \(--networks cnn\) is a whole number from 2",
+        ),
+        ({"multiple": (0.05,)}, r"--multiple: 0.05 was given; times 10 teacher nodes makes 0.5 student nodes"),
+        ({"cnn_lr": 0.0}, r"--cnn-lr: 0.0 was given; allowed is a number above 0"),
+        ({"train": 10}, r"--batch: 64 was given; allowed is up to the number of training samples, 10"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(options, words):
+    with pytest.raises(UserError, match=words):
+        OverParameterization(**options)
+
+
+def test_batches_of_one_are_enough_without_batchnorm():
+    made = OverParameterization(**SMALL | {"networks": ("fc",), "batch": 1}).experiment()
+    assert made.optimiser.batch == 1 and {group.students.shape.norm for group in made.groups} == {None}
+
+
+def test_all_diverged_is_said():
+    study = OverParameterization(seeds=2, lr=9.0)
+    told = story(study, Fake(as_in_the_paper(), diverged=range(12)))
+    assert told.headline == "All 12 networks diverged: choose a smaller --lr than 9."
+    assert told.figures == ()

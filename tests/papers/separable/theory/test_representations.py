@@ -1,0 +1,135 @@
+"""What layers make of labelled inputs: by hand, against torch's own modules, and against plain loops over pairs."""
+
+import itertools
+
+import pytest
+import torch
+
+from support.kinds import KINDS, made, module
+from support.problems import gaussians
+from understudy.data.separable import separability, similarities
+from understudy.errors import UserError
+from understudy.nets import Layer, Population
+from understudy.papers.separable.theory.representations import (
+    NEAR,
+    input_margins,
+    layer_pairs,
+    linear_neurons,
+    representations,
+    set_pairs,
+)
+
+
+def two_groups(bias: float = 0.0) -> Population:
+    """Of two inputs a layer that passes them on, then neurons along (1, 0) and (0, 1), told apart by their outputs."""
+    eye = torch.eye(2, dtype=torch.float64)[None]
+    none = torch.zeros(1, 2, dtype=torch.float64)
+    w = torch.tensor([[[2.0, -1.0], [-1.0, 2.0]]], dtype=torch.float64)
+    a = torch.tensor([[[1.0, -1.0]]], dtype=torch.float64)
+    layers = (Layer(eye, none), Layer(w, none + bias), Layer(a, none[:, :1]))
+    return Population(layers, torch.tensor([0]))
+
+
+X = torch.tensor([[1.0, 0.1], [2.0, 0.3], [0.2, 1.0], [0.0, 3.0]], dtype=torch.float64)
+LABELS = torch.tensor([1, 1, 0, 0])
+
+
+class TestRepresentations:
+    def test_by_hand(self):
+        found = representations(two_groups(), X, range(3))
+        assert torch.equal(found[0], X) and torch.equal(found[1], X)
+        expected = torch.tensor([[1.9, -0.8], [3.7, -1.4], [-0.6, 1.8], [-3.0, 6.0]], dtype=torch.float64)
+        torch.testing.assert_close(found[2], expected)
+        after = representations(two_groups(), X, (2,), activated=True)
+        assert list(after) == [2]
+        torch.testing.assert_close(after[2], expected.clamp_min(0))
+
+    @pytest.mark.parametrize("kind", [name for name, shape in KINDS.items() if not shape.norm])
+    def test_inner_products_are_those_of_torchs_maps(self, kind):
+        network = made(KINDS[kind], 2)[1]
+        x = gaussians(3, 260, network.inputs)  # more than pass at once
+        found, h = representations(network, x, range(len(network.layers)), activated=True), x
+        for layer, part in enumerate(list(module(network, 0))[:-1], 1):
+            h = part(h)
+            torch.testing.assert_close(found[layer] @ found[layer].T, h.flatten(1) @ h.flatten(1).T)
+
+    def test_what_is_not_there_is_refused(self):
+        for network, layers in ((two_groups(), (3,)), (two_groups(), ()), (made(KINDS["fc"], 2), (1,))):
+            with pytest.raises(UserError, match="were asked for; allowed are 0 to 2 of one network"):
+                representations(network, gaussians(1, 5, network.inputs), layers)
+
+
+class TestPairs:
+    def test_a_layer_that_separates(self):
+        found = set_pairs(two_groups(), X, LABELS, compared=3)
+        assert len(found.layers) == 3
+        assert found.layers[0].separability.share_apart == 1 and found.layers[0].separability.share_alike == 0
+        assert found.last.holds and found.before.holds and found.nearly.holds
+        assert found.layers[2].apart == 0 and found.layers[2].alike == pytest.approx(1)
+
+    def test_before_the_relu_pairs_may_be_below_zero_where_after_it_they_overlap(self):
+        found = set_pairs(two_groups(bias=0.9), X, LABELS, compared=4)
+        # With a bias the first neuron is open to the third point, and the second to the first.
+        assert not found.last.holds and found.last.share_apart == 0.75 and found.last.share_alike == 0
+        assert not found.before.holds and found.before.share_apart < found.last.share_apart
+
+    def test_against_a_loop_over_pairs(self):
+        x, labels = gaussians(5, 40, 6) + 0.3, (gaussians(6, 40) > 0).long()
+        found = layer_pairs(x, labels, bins=7)
+        cosine = torch.nn.functional.cosine_similarity
+        alike, apart = (
+            [cosine(x[i], x[j], 0) for i, j in itertools.combinations(range(40), 2) if (labels[i] == labels[j]) == same]
+            for same in (True, False)
+        )
+        assert found.alike == pytest.approx(float(torch.stack(alike).mean()))
+        assert found.apart == pytest.approx(float(torch.stack(apart).mean()))
+        above = sum(float(c) > 0 for c in apart)
+        assert found.separability.share_apart == pytest.approx(above / len(apart))
+        below = sum(float(c) <= 0 for c in alike)  # a point with itself is a pair too
+        assert found.separability.share_alike == pytest.approx(below / (len(alike) + 40))
+        assert found.similarities.between.sum() == len(apart) and found.similarities.within.sum() == len(alike)
+        nearly = separability(x, labels, tolerance=NEAR)
+        assert nearly.share_apart == pytest.approx(sum(float(c) > NEAR for c in apart) / len(apart))
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+    def test_a_card_finds_the_same_pairs(self):
+        network, x, labels = made(KINDS["conv-strided"], 1), gaussians(3, 30, 84), torch.arange(30) % 2
+        here, there = (set_pairs(network.to(on), x.to(on), labels.to(on), 20) for on in ("cpu", "cuda"))
+        assert here.last[2:] == there.last[2:] and here.before.wrong == there.before.wrong
+        for ours, theirs in zip(here.last[:2], there.last[:2], strict=True):
+            assert ours[:3] == theirs[:3] and ours.product == pytest.approx(theirs.product, rel=1e-12)
+        for ours, theirs in zip(here.layers, there.layers, strict=True):
+            torch.testing.assert_close(ours.similarities.edges, theirs.similarities.edges.cpu())
+            assert theirs.similarities.between.is_cuda and ours.separability.wrong == theirs.separability.wrong
+        assert similarities(x.cuda(), labels.cuda()).within.sum() == 2 * 15 * 14 / 2
+
+
+class TestNeurons:
+    def test_by_hand(self):
+        found = linear_neurons(two_groups(), X, LABELS)
+        torch.testing.assert_close(found.singular, torch.tensor([3.0, 1.0], dtype=torch.float64))
+        assert found.output.tolist() == [1, -1]
+        torch.testing.assert_close(found.length, torch.full((2,), 5**0.5, dtype=torch.float64))
+        # The layer sees X itself: w+ of (1, .1), (2, .3) is the first over its square, and w− that of (.2, 1).
+        margin = found.margin
+        torch.testing.assert_close(margin.vectors[0], X[0] / X[0].square().sum())
+        torch.testing.assert_close(margin.vectors[1], X[2] / X[2].square().sum())
+        assert margin.residual < 1e-8 and margin.supports == 2
+        assert margin.cosine == pytest.approx(float(torch.nn.functional.cosine_similarity(X[0], X[2], 0)))
+        w = torch.tensor([[2.0, -1.0], [-1.0, 2.0]], dtype=torch.float64)
+        cosines = torch.nn.functional.cosine_similarity(w, margin.vectors, 1)
+        torch.testing.assert_close(found.correlation, cosines)
+        torch.testing.assert_close(found.plane.norm(dim=1), w.norm(dim=1))
+        torch.testing.assert_close(found.top.norm(dim=1), w.norm(dim=1))
+
+    def test_inputs_without_a_margin_leave_it_out(self):
+        x = torch.cat((X, torch.tensor([[-1.0, -1.0]], dtype=torch.float64)))  # of which the ReLU leaves nothing
+        found = linear_neurons(two_groups(), x, torch.tensor([1, 1, 0, 0, 0]))
+        assert found.margin is None and found.plane is None and found.correlation is None
+        assert len(found.singular) == 2
+        assert input_margins(torch.zeros(2, 3), torch.tensor([0, 1])) is None
+
+    def test_other_networks_are_refused(self):
+        for network in (made(KINDS["fc"], 1), made(KINDS["conv-one"], 1)):
+            with pytest.raises(UserError, match="allowed is one that has two hidden layers or more and one output"):
+                linear_neurons(network, gaussians(1, 4, network.inputs), torch.tensor([0, 1, 0, 1]))

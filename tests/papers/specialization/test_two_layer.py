@@ -1,0 +1,439 @@
+"""What a two-layer run decides, on runs made by hand whose answer is known: T1 to T6 and T10."""
+
+import dataclasses
+import json
+import shutil
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from support.commands import TINY, understudy
+from understudy.errors import UserError
+from understudy.lab.recovery import first_epochs, strengths
+from understudy.lab.write_report import tell
+from understudy.nets import Layer, Population
+from understudy.papers.specialization.sweep import Sweep, rank_correlations, recovery_rates
+from understudy.papers.specialization.two_layer.claims import claims, unspecialised_share
+from understudy.papers.specialization.two_layer.study import TwoLayer
+from understudy.store import Run
+
+EPOCHS = np.array([0, 5, 100])
+
+
+class ByHand(Run):
+    """A run whose tables are given: losses [net, epoch], best correlations of teachers and students, fan-outs."""
+
+    def __init__(self, networks, loss, teacher, student=None, fanout=None, strength=None):
+        given = {"given_" + k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        self.__dict__.update(given)
+
+    @property
+    def networks(self):
+        columns = list(zip(*self.given_networks, strict=True))
+        names = ("teacher_nodes", "polarity", "multiple", "seed")
+        table = {"network": pa.array(range(len(self.given_networks)), pa.int32())}
+        table |= {name: pa.array(values) for name, values in zip(names, columns[:4], strict=True)}
+        return pa.table(table | {"diverged_at": pa.array(columns[4], pa.int64())})
+
+    @property
+    def epochs(self):
+        return EPOCHS
+
+    def series(self, metric, layer=-1):
+        if metric == "eval_loss":
+            return self.given_loss
+        assert (metric, layer) == ("recovered", 0)
+        sizes = np.array([nodes for nodes, *_ in self.given_networks])
+        return (self.given_teacher > 0.95).sum(2) / sizes[:, None]
+
+    def matched(self, role, column, layer=0, epoch=None):
+        values = {
+            ("teacher", "correlation"): self.given_teacher,
+            ("student", "correlation"): self.given_student,
+            ("student", "fanout"): self.given_fanout,
+        }[role, column]
+        return values if epoch is None else values[:, int(np.flatnonzero(epoch == EPOCHS)[0])]
+
+    def weights(self, who):
+        assert who == "teacher"
+        groups = []
+        for m in dict.fromkeys(nodes for nodes, *_ in self.given_networks):
+            its = [i for i, (nodes, *_) in enumerate(self.given_networks) if nodes == m]
+            strength = torch.from_numpy(np.asarray(self.given_strength, dtype=float)[its, :m])
+            layers = (Layer(torch.zeros(*strength.shape, 1), None), Layer(strength[:, None, :], None))
+            groups.append(Population(layers, torch.arange(len(its))))
+        return groups
+
+
+def run(settings, *, seeds=4, nodes=20, sizes=None, recovered=None, first=None, loss=None, diverged=()):
+    """Networks of each (polarity, multiple), of one size of teacher or of several.
+
+    `recovered` and `loss` are given by setting; `first` [node] is each node's epoch.
+    """
+    sizes = sizes or (nodes,)
+    networks = [(m, float(p), float(k), s) for m in sizes for p, k in settings for s in range(1, seeds + 1)]
+    networks = [(*net, 7 if i in diverged else None) for i, net in enumerate(networks)]
+    count, nodes = len(networks), max(sizes)
+    teacher = np.zeros((count, 3, nodes))
+    final = np.ones((count, 3))
+    for i, (m, p, k, *_) in enumerate(networks):
+        if recovered is not None:
+            teacher[i, 2, : recovered(p, k)] = 1
+        if first is not None:
+            teacher[i] = np.where(EPOCHS[:, None] >= first[None, :], 1.0, 0.0)
+        if loss is not None:
+            final[i, 2] = 10 ** loss(p, k)
+        teacher[i, :, m:] = np.nan
+    for i in diverged:
+        teacher[i, 1:], final[i, 1:] = np.nan, np.nan
+    return ByHand(networks, final, teacher, strength=np.tile(np.arange(nodes, 0, -1.0), (count, 1)))
+
+
+FULL = TwoLayer()
+
+
+def decided(made: Run, id: str, study: TwoLayer = FULL) -> dict[str, bool]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return {claim.part: claim.holds for claim in claims(study, made) if claim.id == id}
+
+
+PAPER = {0.5: -6.45, 1.0: -6.50, 1.5: -6.50, 2.0: -5.09, 2.5: -5.30}
+
+
+@pytest.mark.parametrize("off", [-0.5, -0.39, 0.0, 0.39, 0.5])
+def test_t1_holds_within_four_tenths_of_the_paper(off):
+    made = run([(p, 5) for p in PAPER], loss=lambda p, k: PAPER[p] + off)
+    assert decided(made, "T1") == {f"p = {p:g}": abs(off) < 0.4 for p in PAPER}
+
+
+def test_t1_is_the_median_over_seeds():
+    made = run([(0.5, 5)], seeds=5, loss=lambda p, k: -6.45)
+    made.given_loss[:2, 2] = 1e3
+    (claim,) = [claim for claim in claims(FULL, made) if claim.id == "T1"]
+    assert claim.holds
+    assert claim.n == 5
+    assert claim.measured.startswith("-6.45 (quartiles -6.45 to 3.00)")
+
+
+def test_t2_order_holds_where_stronger_nodes_come_first_and_not_where_weaker_ones_do():
+    assert decided(run([(1, 5)], seeds=32, recovered=lambda p, k: 8), "T2") == {"order": True}
+    turned = run([(1, 5)], seeds=32)
+    turned.given_teacher[:, 2, 12:] = 1
+    assert decided(turned, "T2") == {"order": False}
+
+
+def test_t2_allows_what_seeds_do_by_chance():
+    made = run([(1, 5)], seeds=32, recovered=lambda p, k: 8)
+    made.given_teacher[0, 2, 15] = 1  # one weak node, in one seed of 32
+    assert decided(made, "T2") == {"order": True}
+
+
+@pytest.mark.parametrize(("count", "holds"), [(5, False), (6, True), (9, True), (10, False)])
+def test_t2_at_high_polarity_wants_the_strongest_six_and_none_from_the_tenth_on(count, holds):
+    made = run([(2.5, 5)], recovered=lambda p, k: count)
+    assert decided(made, "T2")["p = 2.5, 5×"] is holds
+
+
+def test_t3_holds_where_wider_students_recover_no_fewer():
+    wide = run([(1, 1), (1, 5), (2, 1), (2, 5)], recovered=lambda p, k: 20 if k == 5 else 7)
+    assert decided(wide, "T3") == {"p = 1": True, "p = 2": True, "p = 1, all nodes": True}
+    narrow = run([(1, 1), (1, 5)], recovered=lambda p, k: 19 if k == 5 else 20)
+    assert decided(narrow, "T3") == {"p = 1": False, "p = 1, all nodes": False}
+
+
+def test_t3_wants_one_times_to_fall_short_somewhere():
+    every = run([(1, 1), (1, 5)], recovered=lambda p, k: 20)
+    assert decided(every, "T3") == {"p = 1": True, "p = 1, all nodes": False}
+
+
+def test_t3_says_nothing_below_polarity_one_or_of_one_width():
+    assert decided(run([(0.5, 1), (0.5, 5)]), "T3") == {}
+    assert "p = 2" not in decided(run([(2, 5)]), "T3")
+
+
+def _silent(share: float, seeds: int = 3) -> ByHand:
+    """Students of which the last matches nobody and holds a share of the squared fan-out."""
+    made = run([(1, 2)], seeds=seeds, nodes=10)
+    made.given_student = np.ones((seeds, 3, 20))
+    made.given_student[:, :, -1] = 0.3
+    made.given_fanout = np.ones((seeds, 3, 20))
+    made.given_fanout[:, :, -1] = np.sqrt(19 * share / (1 - share))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("share", "below_8", "below_5"), [(1e-6, True, True), (0.019, True, False), (0.021, False, False)]
+)
+def test_t4_holds_where_students_that_match_nobody_are_silent(share, below_8, below_5):
+    assert decided(_silent(share), "T4") == {"p = 1, 2×": below_8, "below 0.5, 2×": below_5}
+
+
+def test_the_share_of_squared_fan_out():
+    np.testing.assert_allclose(unspecialised_share(_silent(0.3), np.arange(3), 0.8), 0.3)
+    np.testing.assert_allclose(unspecialised_share(_silent(0.3), np.arange(3), 0.2), 0)
+
+
+def test_t5_holds_where_stronger_nodes_are_recovered_earlier():
+    order = np.repeat([0.0, 5.0, 100.0, np.inf], 5)
+    good = run([(1, 5), (2, 5)], first=order)
+    assert decided(good, "T5") == {"p = 1": True, "p = 2": True}
+    turned = run([(1, 5)], first=order[::-1])
+    assert decided(turned, "T5") == {"p = 1": False}
+
+
+def test_t5_leaves_out_runs_in_which_nothing_is_recovered():
+    assert decided(run([(1, 5)]), "T5") == {}
+
+
+def test_rank_correlations_are_over_the_nodes_that_were_recovered():
+    first = np.array([[1.0, 2.0, 3.0, np.inf], [3.0, 2.0, 1.0, np.inf], [1.0, 1.0, np.inf, np.inf]])
+    np.testing.assert_allclose(rank_correlations(first, np.tile([4.0, 3.0, 2.0, 9.0], (3, 1))), [-1, 1])
+
+
+def test_first_epochs_and_strengths_of_a_run():
+    made = run([(1, 5)], seeds=2, nodes=4, first=np.array([0.0, 5.0, 100.0, np.inf]))
+    np.testing.assert_array_equal(first_epochs(made), [[0, 5, 100, np.inf]] * 2)
+    np.testing.assert_allclose(strengths(made), [[4, 3, 2, 1]] * 2)
+
+
+def test_recovery_rates_are_over_the_networks_that_are_left():
+    made = run([(1, 1), (1, 5)], seeds=3, nodes=4, recovered=lambda p, k: 2, diverged=(0, 3, 4, 5))
+    made.given_teacher[1, 2, 1] = 0.95
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        np.testing.assert_array_equal(recovery_rates(Sweep.of(made, 4), 100), [[[1, 0.5, 0, 0], [np.nan] * 4]])
+
+
+def test_t6_holds_where_the_loss_falls_with_width():
+    falls = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -k)
+    assert decided(falls, "T6") == {"p = 1": True}
+    rises = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -1 if k == 5 else -k)
+    assert decided(rises, "T6") == {"p = 1": False}
+
+
+@pytest.mark.parametrize("change", [{"leaky": 0.2}, {"inputs": "uniform"}], ids=["leaky", "uniform"])
+def test_t10_decides_t2_and_t4_for_other_activations_and_inputs(change):
+    variant = "leaky 0.2" if "leaky" in change else "uniform ±2.6"
+    good = run([(3, 5)], seeds=32, recovered=lambda p, k: 8)
+    assert decided(good, "T10", dataclasses.replace(FULL, **change)) == {f"{variant}, T2, order": True}
+    turned = run([(3, 5)], seeds=32)
+    turned.given_teacher[:, 2, 12:] = 1
+    assert decided(turned, "T10", dataclasses.replace(FULL, **change)) == {f"{variant}, T2, order": False}
+    for share, holds in ((1e-6, True), (0.3, False)):
+        parts = decided(_silent(share), "T10", dataclasses.replace(FULL, **change))
+        assert parts == {f"{variant}, T4, p = 1, 2×": holds, f"{variant}, T4, below 0.5, 2×": holds}
+
+
+def test_t10_holds_uniform_inputs_of_the_figures_spread_to_the_losses_of_t1():
+    uniform = dataclasses.replace(FULL, inputs="uniform")
+    for loss, holds in ((-6.4, True), (-5.5, False)):
+        made = run([(1, 5)], loss=lambda p, k, loss=loss: loss)
+        assert decided(made, "T10", uniform)["uniform ±2.6, T1, p = 1"] is holds
+
+
+def test_t10_says_that_narrow_uniform_inputs_are_slower():
+    narrow = dataclasses.replace(FULL, inputs="uniform", input_std=3**-0.5)
+    for nodes, holds in ((4, True), (6, False)):
+        parts = decided(run([(2.5, 5)], seeds=32, recovered=lambda p, k, nodes=nodes: nodes), "T10", narrow)
+        assert parts == {"uniform ±1, T2, order": True, "uniform ±1, slower": holds}
+
+
+def test_t10_names_every_departure():
+    both = dataclasses.replace(FULL, inputs="uniform", leaky=0.2)
+    assert list(decided(run([(3, 5)], seeds=32), "T10", both)) == ["leaky 0.2, uniform ±2.6, T2, order"]
+
+
+@pytest.mark.parametrize("change", [{"epochs": 99}, {"evaluation": 20}, {"lr": 0.02}, {"input_std": 1.0}])
+def test_nothing_is_decided_away_from_the_papers_settings(change):
+    made = run([(1, 1), (1, 5)], recovered=lambda p, k: 20)
+    assert claims(dataclasses.replace(FULL, **change), made) == []
+
+
+# Several sizes of teacher.
+
+
+def test_nothing_is_decided_on_teachers_of_another_size():
+    made = run([(1, 1), (1, 5)], sizes=(5, 15), recovered=lambda p, k: 15)
+    assert claims(FULL, made) == []
+
+
+def _said(made: Run, id: str, part: str) -> tuple[bool, str]:
+    (claim,) = [claim for claim in claims(FULL, made) if (claim.id, claim.part) == (id, part)]
+    return claim.holds, "; ".join((claim.measured, *map(str, claim.beside)))
+
+
+def _sweep(**given) -> ByHand:
+    """5, 10 and 20 teacher nodes, with students to look at."""
+    made = run([(1, 1), (1, 5)], sizes=(5, 10, 20), seeds=2, **given)
+    made.given_student, made.given_fanout = np.ones((12, 3, 100)), np.ones((12, 3, 100))
+    return made
+
+
+def test_the_papers_size_decides_and_the_others_stand_beside_it():
+    made = _sweep(loss=lambda p, k: -k)
+    small = [i for i, (m, p, k, *_) in enumerate(made.given_networks) if m == 5 and k == 5]
+    made.given_loss[small, 2] = 0.1
+    assert _said(made, "T6", "p = 1") == (
+        True,
+        "1×: -1.00 (-1.00 to -1.00), 5×: -5.00 (-5.00 to -5.00); "
+        "5 nodes: 1×: -1.00, 5×: -1.00 (does not hold); "
+        "10 nodes: 1×: -1.00, 5×: -5.00 (holds)",
+    )
+
+
+def test_t3_and_t5_count_the_nodes_of_each_size():
+    first = np.array([0.0, 5.0, 5.0, 100.0, 100.0, *[np.inf] * 15])
+    made = _sweep(first=first)
+    holds, measured = _said(made, "T3", "p = 1, all nodes")
+    assert not holds
+    assert "all 20 in 0 of 2 seeds at 5×, in 0 of 2 at 1×" in measured
+    assert "5 nodes: all 5 in 2 of 2 seeds at 5×, in 2 of 2 at 1× (does not hold)" in measured
+    holds, measured = _said(made, "T5", "p = 1")
+    assert holds
+    assert "; 5 nodes: -0.949 over 5.0 nodes (holds); 10 nodes: -0.949 over 5.0" in measured
+
+
+def test_t2_counts_no_node_that_a_teacher_has_not():
+    holds, measured = _said(_sweep(recovered=lambda p, k: 5), "T2", "order")
+    assert holds
+    assert measured == (
+        "largest lead of a weaker node 0.0 standard errors; 5 nodes: 0.0 (holds); 10 nodes: 0.0 (holds)"
+    )
+
+
+def test_t4_is_decided_on_ten_nodes_in_the_same_sweep():
+    made = _sweep()
+    large = [i for i, (m, *_) in enumerate(made.given_networks) if m == 20]
+    made.given_student[large, :, :50] = 0.3
+    holds, measured = _said(made, "T4", "p = 1, 5×")
+    assert holds
+    assert measured == (
+        "largest 0.00%, median 0.00%; under 2% in 2 of 2; 5 nodes: under 2% in 2 of 2 (holds); "
+        "20 nodes: under 2% in 0 of 2 (does not hold)"
+    )
+
+
+def test_t10_too_is_decided_at_both_sizes():
+    made = _sweep(recovered=lambda p, k: 5)
+    parts = decided(made, "T10", dataclasses.replace(FULL, leaky=0.2))
+    assert list(parts) == ["leaky 0.2, T4, p = 1, 1×", "leaky 0.2, T4, p = 1, 5×", "leaky 0.2, T2, order"]
+
+
+def test_t1_is_of_twenty_nodes_alone():
+    made = _sweep(loss=lambda p, k: -6.5)
+    assert _said(made, "T1", "p = 1") == (True, "-6.50 (quartiles -6.50 to -6.50)")
+
+
+def test_a_sweep_of_one_size_holds_its_networks_alone():
+    five, ten, twenty = Sweep.each(_sweep())
+    assert [sweep.teacher_nodes for sweep in (five, ten, twenty)] == [5, 10, 20]
+    assert ten.network.tolist() == [[[4, 5], [6, 7]]]
+    assert ten.nodes_at(np.zeros((12, 3, 20))).shape == (1, 2, 2, 3, 10)
+
+
+def test_strengths_of_smaller_teachers_end_where_they_do():
+    strength = strengths(_sweep())
+    assert strength.shape == (12, 20)
+    assert (~np.isnan(strength)).sum(1).tolist() == [5] * 4 + [10] * 4 + [20] * 4
+
+
+def test_every_size_is_trained_on_the_same_data():
+    study = TwoLayer(seeds=2, polarity=(1.0,), dim=8, outputs=4)
+    experiment = study.experiment()
+    shapes = [(m, m * k) for m in (5, 10, 20) for k in (1, 2, 5, 10)]
+    assert [(g.teacher.sizes[1], g.students.sizes[1]) for g in experiment.groups] == shapes
+    assert len({id(group.data) for group in experiment.groups}) == 1
+    assert experiment.parameters[2] == {"teacher_nodes": 5, "multiple": 2.0, "polarity": 1.0, "seed": 1}
+
+
+def test_a_width_that_is_no_whole_node_is_refused_at_any_size():
+    with pytest.raises(UserError) as error:
+        TwoLayer(multiple=(1.0, 1.5))
+    assert str(error.value) == (
+        "--multiple: 1.5 was given; times 5 teacher nodes makes 7.5 student nodes, and allowed is a multiple that "
+        "gives a whole number from 1"
+    )
+    TwoLayer(teacher_nodes=(10, 20), multiple=(1.0, 1.5))
+
+
+def test_several_sizes_go_from_training_to_report(tmp_path):
+    words = [*TINY, "--teacher-nodes", "2", "3", "--json"]
+    told = json.loads(understudy("run", "two-layer", *words, cwd=tmp_path).stdout)
+    made = Run(tmp_path / told["run"])
+    assert made.column("teacher_nodes").tolist() == [2] * 4 + [3] * 4
+    figures = {path.stem for path in (made.folder / "figures").glob("*.pdf")}
+    assert {"recovery-rate", "recovery-rate-2", "loss-curves", "loss-curves-2", "specialization"} <= figures
+    assert made.matched("teacher", "correlation", epoch=3).shape == (8, 3)
+    page = (made.folder / "report.html").read_text(encoding="utf-8")
+    assert "Which teacher nodes are recovered, with 2 teacher nodes" in page
+    assert "understudy run two-layer --seeds 2 --device cpu --teacher-nodes 2 3 --polarity 1 " in page
+
+
+def test_the_configuration_of_a_run_of_one_size_is_read_as_it_was_written():
+    config = TwoLayer(teacher_nodes=(20,)).config()
+    config["options"]["teacher_nodes"] = 20
+    assert TwoLayer.from_config(config) == TwoLayer(teacher_nodes=(20,))
+
+
+# Networks that are missing or diverged.
+
+
+def test_a_sweep_lays_networks_out_and_leaves_out_those_that_diverged():
+    made = run([(1, 1), (2, 5)], seeds=2, diverged=(1,))
+    sweep = Sweep.of(made, 20)
+    assert sweep.network.tolist() == [[[0, -1], [-1, -1]], [[-1, -1], [2, 3]]]
+    assert sweep.where(1, 1).tolist() == [0]
+    assert sweep.where(2, 5).tolist() == [2, 3]
+    assert sweep.where(3, 1).tolist() == sweep.where(1, 7).tolist() == sweep.where(1, 5).tolist() == []
+    laid = sweep.at(np.array([10.0, 11.0, 12.0, 13.0]))
+    np.testing.assert_array_equal(laid, [[[10, np.nan], [np.nan, np.nan]], [[np.nan, np.nan], [12, 13]]])
+
+
+def test_claims_are_decided_on_the_networks_that_are_left():
+    made = run(
+        [(1, 1), (1, 5)], seeds=3, recovered=lambda p, k: 20 if k == 5 else 7, loss=lambda p, k: -k, diverged=(0, 4)
+    )
+    assert decided(made, "T3") == {"p = 1": True, "p = 1, all nodes": True}
+    assert decided(made, "T6") == {"p = 1": True}
+    (all_20,) = [claim for claim in claims(FULL, made) if claim.part == "p = 1, all nodes"]
+    assert all_20.n == 2
+
+
+def test_nothing_is_decided_where_a_whole_setting_diverged():
+    made = run([(1, 1), (1, 5)], seeds=2, recovered=lambda p, k: 20, loss=lambda p, k: -k, diverged=(2, 3))
+    assert [claim.id for claim in claims(FULL, made)] == ["T2"]
+    assert claims(FULL, run([(1, 1), (1, 5)], seeds=2, diverged=(0, 1, 2, 3))) == []
+
+
+def test_no_claim_holds_a_number_that_json_has_not():
+    made = run(
+        [(p, k) for p in (0.5, 1, 2.5) for k in (1, 5)], seeds=2, recovered=lambda p, k: 9, diverged=(0, 1, 6, 7, 11)
+    )
+    json.dumps([claim.as_dict() for claim in claims(FULL, made)], allow_nan=False)
+
+
+def test_a_run_whose_wide_networks_diverged_is_told_in_full(tiny, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny[1], folder)
+    tables = {table: pq.read_table(folder / f"{table}.parquet") for table in ("networks", "metrics", "nodes")}
+    wide = pc.field("network") >= 2
+    networks = tables["networks"].drop_columns(["diverged_at"])
+    pq.write_table(networks.append_column("diverged_at", pa.array([None, None, 5, 6])), folder / "networks.parquet")
+    for table in ("metrics", "nodes"):
+        pq.write_table(tables[table].filter(~wide | (pc.field("epoch") == 0)), folder / f"{table}.parquet")
+    made = Run(folder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tell(TwoLayer.from_config(made.config), made)
+    headline = (folder / "headline.txt").read_text(encoding="utf-8").strip()
+    assert headline.startswith("With 2 times the teacher's nodes every network diverged; with as many nodes as ")
+    assert headline.endswith(" 2 of 4 networks diverged.")
+    assert {path.stem for path in folder.glob("figures/*.pdf")} == {path.stem for path in tiny[1].glob("figures/*.pdf")}
+    assert made.matched("student", "correlation", epoch=3).shape == (4, 6)
+    assert "NaN" not in (folder / "claims.json").read_text()

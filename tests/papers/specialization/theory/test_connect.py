@@ -1,0 +1,296 @@
+"""Paths between solutions: S0 fig 13 by hand, what each segment may change, few spare nodes, and the command."""
+
+import json
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import understudy as us
+from support.problems import population
+from support.taught import inputs, network, solution, teacher, trained
+from understudy import cli
+from understudy.errors import UserError
+from understudy.papers.specialization.theory.connectivity import Path, joined, losses_along, straight
+from understudy.theory.unexplained import unexplained
+
+
+@pytest.fixture(scope="module")
+def taught():
+    return trained()
+
+
+def figure_13():
+    """Two teacher nodes, three students: nodes 1, 2 and an idle one; and an idle one, 2 and 1."""
+    w1, w2, idle = torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]), torch.tensor([1.0, -1.0])
+    v1, v2, none = torch.tensor([1.0, 2.0]), torch.tensor([3.0, -1.0]), torch.zeros(2)
+    flat, out = torch.zeros(3), torch.zeros(2)
+    of = network(torch.stack((w1, w2)), flat[:2], torch.stack((v1, v2)), out)
+    a = network(torch.stack((w1, w2, idle)), flat, torch.stack((v1, v2, none)), out)
+    b = network(torch.stack((-idle, w2, w1)), flat, torch.stack((none, v2, v1)), out)
+    return of, a, b
+
+
+def test_figure_13_by_hand():
+    of, a, b = figure_13()
+    x = inputs(dim=2)
+    path = joined(a, b, of, x)
+    assert float(losses_along(path, of, x).max()) < 1e-25
+    assert float(losses_along(straight(a, b), of, x, 11).max()) > 0.05
+    first, last = path.points[0], path.points[len(path.points) - 1]
+    for end, given_end in ((first, a), (last, b)):
+        for ours, theirs in zip(end.layers, given_end.layers, strict=True):
+            assert torch.equal(ours.weight, theirs.weight) and torch.equal(ours.bias, theirs.bias)
+
+
+def check_moves(path: Path) -> None:
+    """A segment moves fan-outs alone, or the weights of nodes without any."""
+    (weight, bias), (out, output) = path.points.layers
+    for i, move in enumerate(path.moves):
+        turned = (weight[i] != weight[i + 1]).any(1) | (bias[i] != bias[i + 1])
+        if move == "fan-outs":
+            assert not turned.any()
+        else:
+            assert move == "weights"
+            assert torch.equal(out[i], out[i + 1]) and torch.equal(output[i], output[i + 1])
+            assert not out[i][:, turned].any()
+
+
+@given(st.integers(0, 1000), st.integers(1, 5), st.booleans(), st.sampled_from([0.0, 0.2]))
+def test_exact_solutions_are_joined_at_no_loss(seed, idle, twice, slope):
+    of = teacher(nodes=4, seed=seed, slope=slope)
+    a, b = solution(of, idle, seed + 1, twice), solution(of, idle, seed + 2, twice)
+    path = joined(a, b, of, inputs(200), 0.9999)
+    check_moves(path)
+    assert float(losses_along(path, of, inputs(200), 4).max()) < 1e-20
+    assert len(path.moves) <= 3 + 2 * 2 * 4
+
+
+def test_wide_students_need_few_segments():
+    of = teacher(nodes=4)
+    path = joined(solution(of, 12), solution(of, 12, 2), of, inputs(), 0.9999)
+    assert len(path.moves) in (5, 7)
+
+
+def test_one_idle_node_is_enough_for_any_order():
+    of = teacher(nodes=5)
+    path = joined(solution(of, 1, 1, False), solution(of, 1, 7, False), of, inputs(), 0.9999)
+    check_moves(path)
+    assert float(losses_along(path, of, inputs()).max()) < 1e-20
+
+
+def test_without_an_idle_node_it_says_that_one_is_needed():
+    of = teacher(nodes=4)
+    with pytest.raises(UserError, match="all 4 nodes hold a teacher node, and one must be free"):
+        joined(solution(of, 0, 1, False), solution(of, 0, 2, False), of, inputs())
+
+
+@given(st.data())
+@settings(max_examples=60)
+def test_whatever_the_layouts_an_idle_node_is_enough(data):
+    """The path only ever stands for teacher nodes of a or b, and for all that both learned."""
+    nodes, known = data.draw(st.integers(1, 6), label="nodes"), 5
+    angles = 2 * torch.pi * torch.arange(known) / known
+    units = torch.stack((angles.cos(), angles.sin()), 1).double()
+    of = network(units, torch.full((known,), 0.1), 1 + torch.arange(known)[:, None], torch.zeros(1))
+
+    def student(name: str, most: int):
+        places = st.lists(st.integers(0, nodes - 1), min_size=1, max_size=min(most, known), unique=True)
+        where = data.draw(places, label=name)
+        holds = dict(zip(data.draw(st.permutations(range(known)), label=name), where, strict=False))
+        # Idle ones are never active, and give nothing on in the end.
+        first, biases, fan_out = torch.ones(nodes, 2).double(), torch.full((nodes,), -50.0), torch.zeros(nodes, 1)
+        for j, k in holds.items():
+            first[k], biases[k], fan_out[k] = 2 * units[j], 0.2, (1 + j) / 2
+        return holds, network(first, biases, fan_out, torch.zeros(1))
+
+    (held, a), (home, b) = student("a", nodes), student("b", nodes)
+    x = inputs(100, 2)
+    if len(held) == nodes and set(held) <= set(home):
+        with pytest.raises(UserError, match=f"all {nodes} nodes hold a teacher node"):
+            joined(a, b, of, x, 0.999)
+        return
+    path = joined(a, b, of, x, 0.999)
+    check_moves(path)
+    assert torch.equal(path.points[len(path.points) - 1].layers[1].weight, b.layers[1].weight)
+    for i in range(len(path.points)):
+        (weight, bias), (out, _) = ((layer.weight[0], layer.bias[0]) for layer in path.points[i].layers)
+        live = out[0] != 0
+        assert (bias[live] > 0).all()
+        stands_for = (weight[live] @ units.T).argmax(1).tolist()
+        assert len(set(stands_for)) == len(stands_for)
+        assert set(held) & set(home) <= set(stands_for) <= set(held) | set(home)
+        exact = sum((1 + j) * (x @ units[j] + 0.1).clamp_min(0) for j in stands_for)
+        torch.testing.assert_close(path.points[i](x)[0, :, 0], exact + torch.zeros(len(x)).double())
+    along, points = losses_along(path, of, x, 3), unexplained(of, path.points, x)
+    assert float(along.max()) <= float(points.max()) * (1 + 1e-9) + 1e-20
+
+
+def test_teacher_nodes_that_only_one_student_learned_come_and_go():
+    of = teacher(nodes=3)
+    a, b = solution(of, 3, 1, False), solution(of, 3, 2, False)
+
+    def forgetful(student, j):
+        """Without what stands for teacher node j."""
+        (weight, bias), (out, output) = ((layer.weight[0], layer.bias[0]) for layer in student.layers)
+        like = torch.nn.functional.cosine_similarity(weight, of.layers[0].weight[0, j][None]) > 1 - 1e-9
+        assert like.sum() == 1
+        return network(torch.where(like[:, None], -weight, weight), bias, torch.where(like[:, None], 0, out.T), output)
+
+    a, b = forgetful(a, 0), forgetful(b, 1)
+    path = joined(a, b, of, inputs(), 0.9999)
+    check_moves(path)
+    ends = [float(unexplained(of, each, inputs())) for each in (a, b)]
+    assert float(losses_along(path, of, inputs()).max()) <= 1.001 * sum(ends) + max(ends)
+
+
+def test_the_loss_is_largest_at_way_points_and_constant_where_idle_nodes_move(taught):
+    of, (a, b), data = taught
+    x = data.evaluating(1, dtype=torch.float64)
+    path = joined(a, b, of, x)
+    check_moves(path)
+    along = losses_along(path, of, x, 9)
+    points = unexplained(of, path.points, x)
+    torch.testing.assert_close(along[:, 0], points[:-1])
+    torch.testing.assert_close(along[:, -1], points[1:])
+    assert float(along.max()) <= float(points.max()) * (1 + 1e-12)
+    bends = along[:, 2:] - 2 * along[:, 1:-1] + along[:, :-2]
+    assert float(bends.min()) > -1e-12
+    still = [i for i, move in enumerate(path.moves) if move == "weights"]
+    assert float((along[still] - along[still][:, :1]).abs().max()) < 1e-12
+
+
+def test_trained_students_are_joined_far_below_the_straight_line(taught):
+    of, (a, b), data = taught
+    x = data.evaluating(1, dtype=torch.float64)
+    path, line = losses_along(joined(a, b, of, x), of, x), losses_along(straight(a, b), of, x, 41)
+    assert float(line.max()) > 30 * float(path.max())
+
+
+def test_losses_along_are_those_of_networks_in_between(taught):
+    of, (a, b), data = taught
+    x = data.evaluating(1, dtype=torch.float64)[:100]
+    along = losses_along(straight(a, b), of, x, 5)[0]
+    wide = [student.to(dtype=torch.float64) for student in (a, b)]
+    for i, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
+        parts = [
+            (1 - share) * p + share * q
+            for ours, theirs in zip(wide[0].layers, wide[1].layers, strict=True)
+            for p, q in zip(ours, theirs, strict=True)
+        ]
+        between = network(parts[0][0], parts[1][0], parts[2][0].T, parts[3][0])
+        assert float(along[i]) == pytest.approx(float(unexplained(of, between, x)), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (population((4, 6, 2), 1), population((4, 7, 2), 1), "sizes 4-6-2 and 4-7-2 cannot be joined"),
+        (population((4, 6, 2), 1), population((4, 6, 2), 1, bias=False), "both with biases or both without"),
+        (population((4, 6, 2), 1), population((4, 6, 2), 1, slope=0.1), "activation"),
+        (population((4, 6, 6, 2), 1), population((4, 6, 6, 2), 1), "two layers"),
+        (population((4, 6, 2), 2), population((4, 6, 2), 1), "2 networks were given"),
+        (population((5, 6, 2), 1), population((5, 6, 2), 1), "5 inputs and the teacher 4"),
+        (population((4, 6, 2), 1), population((4, 6, 2), 1), "no node of the first network correlates"),
+    ],
+)
+def test_what_cannot_be_joined_is_refused_in_words(a, b, words):
+    with pytest.raises(UserError, match=words):
+        joined(a, b, teacher(), inputs(), 0.99999)
+
+
+def test_bad_inputs_and_too_few_points_are_refused():
+    of, a, b = figure_13()
+    with pytest.raises(UserError, match="3 numbers a sample; the networks take 2"):
+        joined(a, b, of, inputs(dim=3))
+    with pytest.raises(UserError, match="2 or more"):
+        losses_along(straight(a, b), of, inputs(dim=2), 1)
+    dead = network(torch.zeros(3, 2), -torch.ones(3), torch.ones(3, 2), torch.zeros(2))
+    with pytest.raises(UserError, match=r"no node of the second network .* the highest is 0"):
+        joined(a, dead, of, inputs(dim=2))
+
+
+def test_networks_without_biases_are_joined_too():
+    of, a, b = figure_13()
+    bare = [us.nets.Population(tuple(us.nets.Layer(w, None) for w, _ in each.layers), each.seeds) for each in (a, b)]
+    assert float(losses_along(joined(*bare, of, inputs(dim=2)), of, inputs(dim=2)).max()) < 1e-25
+
+
+@pytest.fixture
+def told(taught, tmp_path, monkeypatch, capsys):
+    of, students, _ = taught
+    us.save(of, tmp_path / "teacher.safetensors")
+    for name, student in zip("ab", students, strict=True):
+        us.save(student, tmp_path / f"{name}.safetensors")
+    us.save(teacher(), tmp_path / "other.safetensors")
+
+    def told(*words: object) -> tuple[int, str, str]:
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", ["understudy", "connect", *map(str, words)])
+        status = cli.main()
+        printed = capsys.readouterr()
+        return status, printed.out, printed.err
+
+    return told
+
+
+FILES = ("a.safetensors", "b.safetensors", "--teacher", "teacher.safetensors", "--samples", "1000")
+
+
+def test_the_command_writes_way_points_and_draws_the_loss(told, taught, tmp_path):
+    of, (a, b), _ = taught
+    status, out, err = told(*FILES, "--save", "path.safetensors", "--figure", "loss.svg", "--json")
+    assert (status, err) == (0, "")
+    said = json.loads(out)
+    points = us.load(tmp_path / "path.safetensors")
+    assert len(points) == said["way_points"] == len(said["moves"]) + 1
+    torch.testing.assert_close(points[0].layers[0].weight, a.layers[0].weight.double())
+    torch.testing.assert_close(points[len(points) - 1].layers[1].weight, b.layers[1].weight.double())
+    x = us.data.Gaussian(10, 1.5, evaluation=1000).evaluating(1, dtype=torch.float64)
+    again = losses_along(Path(points, tuple(said["moves"])), of, x, 9)
+    torch.testing.assert_close(again, torch.tensor(said["losses"]).double())
+    largest = said["largest"]
+    assert largest["path"] == max(map(max, said["losses"])) and largest["line"] == max(said["line"])
+    assert largest["ratio"] == pytest.approx(largest["line"] / largest["path"])
+    assert (tmp_path / "loss.svg").read_bytes().startswith(b"<?xml")
+
+
+def test_the_command_says_it_in_words(told):
+    status, out, _ = told(*FILES)
+    assert status == 0
+    assert "Largest on the path" in out and "times as much." in out and "weights of idle nodes" in out
+    assert "The students themselves" not in out
+
+
+def test_untrained_students_are_called_by_their_name(told, taught, tmp_path):
+    of, _, _ = taught
+    for name, seed in (("a", 1), ("b", 2)):
+        us.save(us.students.gaussian(of, multiple=5, scale=0.05, seeds=[seed]), tmp_path / f"{name}.safetensors")
+    status, out, _ = told(*FILES, "--below", "0.3")
+    assert status == 0
+    assert "times as much" not in out and "the path is hardly lower" in out
+    assert "The students themselves leave " in out and "there is no low loss to keep" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("a.safetensors", "b.safetensors"), "--teacher: nothing was given"),
+        ((*FILES, "--points", "1"), "--points: 1 was given"),
+        ((*FILES, "--below", "3"), "--below: 3.0 was given"),
+        ((*FILES, "--save", "path.pt"), "--save: path.pt was given"),
+        ((*FILES, "--figure", "loss.gif"), "--figure: loss.gif was given"),
+        ((*FILES, "--b-network", "1"), "--b-network: 1 was given"),
+        (("a.safetensors", "teacher.safetensors", *FILES[2:]), "cannot be joined"),
+        (("a.safetensors", "b.safetensors", "--teacher", "other.safetensors"), "10 inputs and the teacher 4"),
+        ((*FILES, "--below", "1"), "no node of the first network correlates"),
+    ],
+)
+def test_bad_words_are_answered_by_what_is_allowed(told, tmp_path, words, error):
+    before = set(tmp_path.iterdir())
+    status, out, err = told(*words)
+    assert (status, out) == (2, "")
+    assert error in err
+    assert set(tmp_path.iterdir()) == before

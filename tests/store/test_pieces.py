@@ -1,0 +1,149 @@
+"""Studies that train nothing come in pieces, and a run that was stopped goes on with the piece it was at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from understudy.errors import UserError
+from understudy.lab.execute import perform
+from understudy.lab.study import Study
+from understudy.papers.local.shared import ends
+from understudy.report.figures.lines import Lines, Panel, Series
+from understudy.report.story import Figure, Story
+
+MADE: list[str] = []
+STOP_AT: list[str] = []
+
+
+@dataclass(frozen=True)
+class Counting(Study):
+    """Three pieces, each a network of one metric."""
+
+    name: ClassVar[str] = "counting"
+    summary: ClassVar[str] = "pieces"
+    figures: ClassVar[str] = "none"
+    decides: ClassVar[str] = ""
+    trains: ClassVar[bool] = False
+
+    @classmethod
+    def quick(cls) -> Self:
+        return cls(seeds=1)
+
+    def pieces(self, *runs):
+        return {name: lambda i=i, name=name: self._piece(i, name) for i, name in enumerate(("one", "two", "three"))}
+
+    def _piece(self, i, name):
+        if name in STOP_AT:
+            raise KeyboardInterrupt
+        MADE.append(name)
+        row = {"network": pa.array([i], pa.int32())}
+        return {
+            "networks": pa.table(row | {"seed": [i + 1], "diverged_at": pa.nulls(1, pa.int64())}),
+            "metrics": pa.table(row | {"epoch": [0], "layer": [-1], "metric": ["value"], "value": [10.0 * i]}),
+            "nodes": pa.table(row | {"epoch": [0], "layer": [0]}),
+        }
+
+    def story(self, run):
+        x = np.arange(3.0)
+        panel = Panel("values", "network", "value", (Series("value", x, run.metrics["value"].to_numpy()),))
+        return Story("Three were counted.", (), (Figure("values", "Values", "Three.", "", Lines((panel,))),))
+
+    def claims(self, run):
+        return []
+
+
+class Said:
+    def __init__(self):
+        self.words = []
+
+    def start(self, *_): ...
+
+    def epoch(self, *_): ...
+
+    def say(self, what):
+        self.words.append(what)
+
+
+@pytest.fixture(autouse=True)
+def nothing_made_yet():
+    MADE.clear()
+    STOP_AT.clear()
+
+
+def test_pieces_are_joined_in_their_order(tmp_path):
+    said = Said()
+    run = perform(Counting(), tmp_path, said)
+    assert MADE == ["one", "two", "three"]
+    assert run.metrics["value"].to_pylist() == [0.0, 10.0, 20.0]
+    assert run.networks["seed"].to_pylist() == [1, 2, 3]
+    assert [word for word in said.words if " of 3" in word] == ["1 of 3: one", "2 of 3: two", "3 of 3: three"]
+    assert not (run.folder / "progress").exists()
+
+
+def test_a_run_that_was_stopped_goes_on_with_the_piece_it_was_at(tmp_path):
+    STOP_AT.append("three")
+    with pytest.raises(KeyboardInterrupt):
+        perform(Counting(), tmp_path, Said())
+    assert MADE == ["one", "two"]
+    STOP_AT.clear()
+    run = perform(Counting(), tmp_path, Said())
+    assert MADE == ["one", "two", "three"]
+    assert run.metrics["value"].to_pylist() == [0.0, 10.0, 20.0]
+
+
+def test_a_piece_that_was_half_written_is_made_again(tmp_path):
+    STOP_AT.append("three")
+    with pytest.raises(KeyboardInterrupt):
+        perform(Counting(), tmp_path, Said())
+    (progress,) = tmp_path.glob("counting/*/progress")
+    (progress / "nodes-000002.parquet").unlink()
+    STOP_AT.clear()
+    run = perform(Counting(), tmp_path, Said())
+    assert MADE == ["one", "two", "two", "three"]
+    assert run.metrics.num_rows == 3
+
+
+def test_a_finished_run_is_only_read(tmp_path):
+    perform(Counting(), tmp_path, Said())
+    perform(Counting(), tmp_path, Said())
+    assert MADE == ["one", "two", "three"]
+
+
+@dataclass(frozen=True)
+class Keeping(Counting):
+    """Pieces of which the first and the last have networks to keep."""
+
+    name: ClassVar[str] = "keeping"
+
+    def _piece(self, i, name):
+        found = super()._piece(i, name)
+        sizes = {"one": (2, 3), "three": (4, 5)}.get(name)
+        if sizes:
+            teachers = torch.full((1, sizes[0], 2), 1.0 + i, dtype=torch.float64)
+            path = torch.full((2, 1, sizes[1], 2), 10.0 + i, dtype=torch.float64)
+            found["weights"] = ends(path, teachers, [i + 1])
+        return found
+
+
+def test_weights_of_pieces_are_kept_a_group_each_over_a_stop_too(tmp_path, monkeypatch):
+    STOP_AT.append("two")
+    with pytest.raises(KeyboardInterrupt):
+        perform(Keeping(seeds=1), tmp_path, Said())
+    STOP_AT.clear()
+    run = perform(Keeping(seeds=1), tmp_path, Said())
+    teachers, students = run.weights("teacher"), run.weights("end")
+    assert [len(group.layers[0].weight[0]) for group in teachers] == [2, 4]
+    assert [len(group.layers[0].weight[0]) for group in students] == [3, 5]
+    assert [group.seeds.tolist() for group in students] == [[1], [3]]
+    assert students[1].slope == -1
+    assert students[1].layers[0].weight.unique().tolist() == [12.0]
+    assert students[1].layers[1].weight.numpy() == pytest.approx(12 * np.sqrt(2))
+    assert teachers[1].layers[1].weight.unique().tolist() == [1.0]
+    with pytest.raises(UserError, match=r"no weights of epoch\.0; it holds those of end, start, teacher"):
+        run.weights("epoch.0")

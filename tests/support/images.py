@@ -1,0 +1,73 @@
+"""CIFAR-10 and MNIST as they are published, with images of our own: a colour or a blot a class and a little noise,
+which is soon learned."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from understudy.errors import UserError
+
+BATCHES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
+
+
+def write_cifar(folder: Path) -> Path:
+    """The folder that holds the folder of the files."""
+    random = np.random.default_rng(0)
+    inside = folder / "cifar-10-batches-bin"
+    inside.mkdir(parents=True)
+    colours = random.integers(40, 216, (10, 3, 1), dtype=np.uint8)
+    noise = random.integers(0, 40, (1_000, 3, 1024), dtype=np.uint8)
+    records = np.empty((10_000, 3073), np.uint8)
+    for name in BATCHES:
+        records[:, 0] = random.permutation(np.arange(10_000) % 10)
+        for part in records.reshape(10, 1_000, 3073):
+            part[:, 1:] = (colours[part[:, 0]] + noise).reshape(1_000, 3072)
+        records.tofile(inside / f"{name}.bin")
+    return folder
+
+
+MNIST_COUNTS = {
+    "train": (5_923, 6_742, 5_958, 6_131, 5_842, 5_421, 5_918, 6_265, 5_851, 5_949),
+    "t10k": (980, 1_135, 1_032, 1_010, 982, 892, 958, 1_028, 974, 1_009),
+}
+
+
+def idx(numbers: np.ndarray) -> bytes:
+    """Bytes in the layout of MNIST: a head that says how many axes of how many items, then the items."""
+    return np.array([0x800 + numbers.ndim, *numbers.shape], ">u4").tobytes() + numbers.astype(np.uint8).tobytes()
+
+
+def mnist_part(part: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Labels and images as many as MNIST has: of each digit a blot in a place of its own, and noise."""
+    labels = random.permutation(np.repeat(np.arange(10), MNIST_COUNTS[part]))
+    blots = np.zeros((10, 28, 28), np.uint8)
+    for digit in range(10):
+        row, column = divmod(digit, 4)
+        blots[digit, 8 * row + 2 : 8 * row + 8, 7 * column : 7 * column + 6] = 200
+    noise = random.integers(0, 50, (1_000, 28, 28), dtype=np.uint8)
+    return labels, blots[labels] + noise[np.arange(len(labels)) % 1_000]
+
+
+def write_mnist(folder: Path) -> Path:
+    """The folder that holds the folder of the files."""
+    random = np.random.default_rng(0)
+    inside = folder / "mnist"
+    inside.mkdir(parents=True)
+    for part in MNIST_COUNTS:
+        labels, images = mnist_part(part, random)
+        (inside / f"{part}-images-idx3-ubyte").write_bytes(idx(images))
+        (inside / f"{part}-labels-idx1-ubyte").write_bytes(idx(labels))
+    return folder
+
+
+def needs(source: Callable[[], object], name: str) -> pytest.MarkDecorator:
+    """Skips where the real images are not in $UNDERSTUDY_DATA."""
+    there = bool(os.environ.get("UNDERSTUDY_DATA"))
+    try:
+        there = there and bool(source())
+    except UserError:
+        there = False
+    return pytest.mark.skipif(not there, reason=f"needs {name} in $UNDERSTUDY_DATA")

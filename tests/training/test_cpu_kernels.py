@@ -1,0 +1,111 @@
+"""What is compiled for processors: its one kernel, transposes, random rows, and when it is compiled."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.problems import gaussians
+from understudy.training.batches import batch_indices
+from understudy.training.kernels.cpu import PAD, ROWS, draw, product, transpose
+
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+counts = st.sampled_from((1, 2, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS, 50, 101)) | st.integers(1, 40)
+
+
+def around(matrix):
+    """The matrix in the middle of a larger one that holds NaN, which spreads to any sum that touches it."""
+    outer = np.full((matrix.shape[0] + 2, matrix.shape[1] + 2 * PAD), np.nan, matrix.dtype)
+    inner = outer[1:-1, PAD:-PAD]
+    inner[:] = matrix
+    return inner, outer
+
+
+@dtypes
+@given(rows=counts, depth=counts, blocks=st.integers(1, 9), turned=st.booleans())
+def test_products_are_those_of_torch(dtype, rows, depth, blocks, turned):
+    a, b = gaussians(1, rows, depth, dtype=dtype), gaussians(2, depth, blocks * PAD, dtype=dtype)
+    c = gaussians(3, rows, blocks * PAD, dtype=dtype)
+    left = around(a.T.numpy())[0].T if turned else around(a.numpy())[0]
+    right = around(b.numpy())[0]
+    exact = a.double() @ b.double()
+    for add, expected in ((False, exact), (True, c.double() + exact)):
+        into, outer = around(c.numpy())
+        product(into, left, right, rows, depth, add)
+        bound = (depth + 1) * torch.finfo(dtype).eps * (a.double().abs() @ b.double().abs() + c.double().abs())
+        assert (torch.from_numpy(into).double() - expected).abs().le(bound).all()
+        assert np.isnan(outer).sum() == outer.size - into.size
+
+
+@dtypes
+def test_small_terms_are_added_up_before_they_meet_a_large_number(dtype):
+    # Sixteen times a quarter of one's last bit: one by one each would be rounded away, as steps would be at the end of
+    # training, and the loss could not fall as far as with other engines.
+    small = torch.finfo(dtype).eps / 4
+    into = np.ones((1, PAD), torch.zeros(0, dtype=dtype).numpy().dtype)
+    product(into, np.full((1, 16), small, into.dtype), np.ones((16, PAD), into.dtype), 1, 16, True)
+    assert (into == 1 + 16 * small).all()
+
+
+@dtypes
+@pytest.mark.parametrize("rows", [PAD, 3 * PAD])
+@pytest.mark.parametrize("columns", [PAD, 2 * PAD])
+def test_transposes(dtype, rows, columns):
+    source, _ = around(gaussians(1, rows, columns, dtype=dtype).numpy())
+    to, outer = around(np.zeros((columns, rows), source.dtype))
+    transpose(to, source)
+    assert np.array_equal(to, source.T) and np.isnan(outer).sum() == outer.size - to.size
+
+
+@given(
+    seed=st.integers(-(2**63), 2**63 - 1),
+    step=st.integers(0, 100) | st.integers(2**32 - 2, 2**40),
+    batch=st.integers(1, 40),
+    samples=st.sampled_from((1, 7, 10_000, 2**31 - 1)),
+)
+def test_rows_are_those_of_batch_indices(seed, step, batch, samples):
+    rows = np.full(batch, -1)
+    draw(rows, seed, step, samples)
+    assert rows.tolist() == batch_indices(torch.tensor([seed]), step, 1, batch, samples)[0, 0].tolist()
+
+
+def python(code, **environment):
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", code], env=os.environ | environment, stdout=subprocess.PIPE, text=True
+    )
+
+
+def test_numba_is_not_imported_before_it_is_needed():
+    with python("import sys, understudy, understudy.cli; print('numba' in sys.modules)") as done:
+        assert done.communicate()[0].strip() == "False"
+
+
+TRAIN = """
+import sys
+sys.path.insert(0, "tests")
+import torch
+from problems import OBJECTIVES, optimisers, population, problem, start
+from understudy.training.engines import ENGINES
+students = population((5, 9, 3), 2, dtype=torch.float32)
+posed = problem(students, optimisers(4, 0.1)["sgd"], OBJECTIVES["squared"])
+print(ENGINES["compiled"].take(posed, start(posed, students), 0, 20).sum().item())
+"""
+
+
+@pytest.mark.deep
+def test_several_processes_that_compile_at_once_agree(tmp_path):
+    many = [python(TRAIN, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(3)]
+    said = [process.communicate()[0] for process in many]
+    assert len(set(said)) == 1 and said[0].strip()
+    assert list(tmp_path.rglob("*.nbc"))
+
+
+@pytest.mark.deep
+def test_compiled_code_that_cannot_be_kept_is_made_again():
+    with python(TRAIN) as kept, python(TRAIN, NUMBA_CACHE_DIR="/dev/null/nowhere") as made:
+        assert made.communicate()[0].strip() and made.returncode == kept.wait() == 0
