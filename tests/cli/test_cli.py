@@ -260,11 +260,11 @@ def test_networks_that_diverge_are_told_and_the_run_ends_well(tmp_path):
 
 
 def test_quick_changes_defaults_and_what_is_typed_wins(tmp_path, monkeypatch):
-    from understudy.cli.parsing import parsed
+    from understudy.cli.parsing import parse
     from understudy.cli.run import run_options
 
     kind = studies()["two-layer"]
-    options = parsed(run_options(kind, True), ["--quick", "--seeds", "9"], "x")
+    options = parse(run_options(kind, True), ["--quick", "--seeds", "9"], "x")
     assert options.study.seeds == 9
     assert options.study.epochs == kind.quick().epochs != kind().epochs
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from support.engines import DEVICES, KINDS, engines, placed, suited, suits
+from support.engines import DEVICES, KINDS, engines, placed, suited, supports
 from support.problems import OBJECTIVES, SLOPES, optimisers, population, problem, start
 from support.reference_loop import reference
 from understudy.nets import Shape
@@ -66,10 +66,10 @@ def check_against_reference(engine, device, sizes, kind, objective, batch):
 def tasks(draw, engine, device):
     """Networks of awkward shapes, and what they are trained on, that suit an engine."""
     plain, squared = optimisers(4, 0.1), SquaredError()
-    depths = [depth for depth in (2, 3) if suits(engine, device, (3,) * (depth + 1), plain["sgd"], squared)]
-    kinds = [kind for kind in KINDS if suits(engine, device, (3, 4, 2), plain[kind], squared)]
-    batches = [b for b in (1, 5, 16, 37, None) if suits(engine, device, (3, 4, 2), SGD(batch=b), squared)]
-    objectives = [o for o in OBJECTIVES.values() if suits(engine, device, (3, 4, 2), plain["sgd"], o)]
+    depths = [depth for depth in (2, 3) if supports(engine, device, (3,) * (depth + 1), plain["sgd"], squared)]
+    kinds = [kind for kind in KINDS if supports(engine, device, (3, 4, 2), plain[kind], squared)]
+    batches = [b for b in (1, 5, 16, 37, None) if supports(engine, device, (3, 4, 2), SGD(batch=b), squared)]
+    objectives = [o for o in OBJECTIVES.values() if supports(engine, device, (3, 4, 2), plain["sgd"], o)]
     size = st.sampled_from((1, 2, 3, 7, 16, 33, 64, 101)) | st.integers(1, 40)
     depth = draw(st.sampled_from(depths))
     students = population(
@@ -82,7 +82,7 @@ def tasks(draw, engine, device):
     lr = tuple(0.01 / (i + 1) for i in range(NETS))
     optimiser = optimisers(draw(st.sampled_from(batches)), lr)[draw(st.sampled_from(kinds))]
     objective = draw(st.sampled_from(objectives))
-    assume(suits(engine, device, students.sizes, optimiser, objective, students.dtype))
+    assume(supports(engine, device, students.sizes, optimiser, objective, students.dtype))
     posed = problem(students, optimiser, objective, samples=draw(st.integers(1, 40)))
     return placed(posed, device), students.to(device)
 

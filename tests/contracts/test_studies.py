@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from understudy.claims import record
-from understudy.cli.parsing import parsed
+from understudy.cli.parsing import parse
 from understudy.cli.run import run_options
 from understudy.lab.cifar import OnCifar
 from understudy.lab.discovery import studies
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.lab.mnist import OnMnist
 from understudy.lab.study import Study
 from understudy.store import Run
@@ -264,7 +264,7 @@ def test_its_command_makes_the_same_study_again(study, make):
     made = make(study)
     program, run, named, *words = shlex.split(made.command())
     assert (program, run, named) == ("understudy", "run", study.name)
-    assert parsed(run_options(study, False), words, "x").study == made
+    assert parse(run_options(study, False), words, "x").study == made
 
 
 @every_study
@@ -285,7 +285,7 @@ def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monke
         if issubclass(study, kind):
             monkeypatch.setenv("UNDERSTUDY_DATA", str(request.getfixturevalue(images)))
     made, watcher = tiny(study), Silent()
-    run = perform(made, tmp_path, watcher)
+    run = execute(made, tmp_path, watcher)
     assert watcher.epochs == list(range(watcher.of + 1))
     assert study.from_config(run.config) == made.resolved()
     assert {claim.id for claim in run.claims} <= set(study.decides.split())
@@ -306,4 +306,4 @@ def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monke
 def test_numbers_of_many_digits_survive_the_command():
     made = studies()["two-layer"](polarity=(0.1234567891, 1.0), lr=1e-7 / 3)
     words = shlex.split(made.command())[3:]
-    assert parsed(run_options(type(made), False), words, "x").study == made
+    assert parse(run_options(type(made), False), words, "x").study == made

@@ -4,11 +4,11 @@ import signal
 
 import pytest
 
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.lab.interrupt import CtrlC
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.tables import Watch
-from understudy.store.writer import Keeper
+from understudy.store.writer import BackgroundWriter
 
 
 @pytest.fixture(autouse=True)
@@ -52,7 +52,7 @@ def test_one_that_comes_while_the_last_tables_are_written_is_heard(tmp_path, mon
     small = {"seeds": 1, "teacher_nodes": (2,), "polarity": (1.0,), "multiple": (1.0,), "dim": 3, "outputs": 2}
     study = TwoLayer(**small, epochs=1, steps=2, train=20, evaluation=20)
     with monkeypatch.context() as patch:
-        patch.setattr(Keeper, "finish", finish)
+        patch.setattr(BackgroundWriter, "finish", finish)
         with pytest.raises(KeyboardInterrupt):
-            perform(study, tmp_path, Watch("study"))
-    assert (perform(study, tmp_path, Watch("study")).folder / "report.html").exists()
+            execute(study, tmp_path, Watch("study"))
+    assert (execute(study, tmp_path, Watch("study")).folder / "report.html").exists()

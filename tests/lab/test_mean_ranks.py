@@ -13,7 +13,7 @@ import torch
 import understudy as us
 from understudy import measures
 from understudy.errors import UserError
-from understudy.lab.execute import perform, plan
+from understudy.lab.execute import execute, plan
 from understudy.lab.mean_ranks import add_mean_ranks
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.tables import Watch
@@ -108,9 +108,9 @@ def test_a_study_starts_from_the_run_it_needs(tmp_path):
     later = Later(**(small().options() | {"epochs": 1}))
     with pytest.raises(UserError, match=r"not in .*; first understudy run two-layer --seeds 2"):
         plan(later, tmp_path)
-    run = perform(later, tmp_path, Watch("later"))
+    run = execute(later, tmp_path, Watch("later"))
     assert len(list((tmp_path / "two-layer").iterdir())) == 2
-    needed = perform(small(), tmp_path, Watch("later"))  # is there already
+    needed = execute(small(), tmp_path, Watch("later"))  # is there already
     ended, begun = needed.weights("epoch.2")[0], run.weights("epoch.0")[0]
     for ours, theirs in zip(begun.layers, ended.layers, strict=True):
         assert torch.equal(ours.weight, theirs.weight)

@@ -351,13 +351,13 @@ def test_the_slider_moves_dots_and_words_and_an_image_marks_its_network(browser,
     page.js("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", rail)
     from selenium.webdriver import ActionChains
 
-    ActionChains(browser).move_to_element_with_offset(rail, 12 - rail.rect["width"] / 2, 0).click().perform()
+    ActionChains(browser).move_to_element_with_offset(rail, 12 - rail.rect["width"] / 2, 0).click().execute()
     page.until(f"{plot}.data[2].text[0] === 'ρ̄ = 0.200'")
     dots = np.array(page.js(f"return Array.from({plot}.data[0].x)"))
     assert dots.max() < 0.31
     image = page.find("#figure-2 .plot")
     page.js("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", image)
-    ActionChains(browser).move_to_element_with_offset(image, 60, 0).pause(0.3).click().perform()
+    ActionChains(browser).move_to_element_with_offset(image, 60, 0).pause(0.3).click().execute()
     page.until("!document.querySelector('#chip').hidden")
     said = page.find("#chip span").text
     assert said.startswith("network 12 · ") and " · teacher node " in said

@@ -279,7 +279,7 @@ class Opened:
     def keys(self, *keys: str) -> None:
         from selenium.webdriver import ActionChains
 
-        ActionChains(self.driver).send_keys(*keys).perform()
+        ActionChains(self.driver).send_keys(*keys).execute()
 
     def complaints(self) -> list[Any]:
         return [entry for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
@@ -427,7 +427,7 @@ def test_a_real_click_on_a_point(opened: Opened) -> None:
 
     opened.js("document.querySelector('#figure-3').scrollIntoView({block: 'center', behavior: 'instant'})")
     point = opened.find("#figure-3 .scatterlayer .point")
-    ActionChains(opened.driver).move_to_element(point).pause(0.3).click().perform()
+    ActionChains(opened.driver).move_to_element(point).pause(0.3).click().execute()
     opened.until("!document.querySelector('#chip').hidden")
     assert re.match(r"network \d+ · p=0 · 1× · seed \d+$", opened.find("#chip span").text)
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from understudy.report import pool as artists
 from understudy.report.figures import Dots, RecoveryRate
-from understudy.report.pool import Artists, drawn, endings
+from understudy.report.pool import FigurePool, drawn, endings
 
 RATES = np.array([[[1.0, 0.5, 0.0]]])
 KINDS = [
@@ -33,7 +33,7 @@ class Local:
 
 @pytest.mark.parametrize("count", [0, 1, 2])
 def test_whoever_draws_the_files_are_the_same(count):
-    with Artists(count) as hired:
+    with FigurePool(count) as hired:
         hired.begin(KINDS * 2)
         made = hired.finish()
     assert [list(each) for each in made] == [list(endings(kind)) for kind in KINDS * 2]
@@ -41,7 +41,7 @@ def test_whoever_draws_the_files_are_the_same(count):
 
 
 def test_what_an_artist_cannot_draw_is_drawn_here():
-    with Artists(1) as hired:
+    with FigurePool(1) as hired:
         hired.begin([Local(), *KINDS])
         first, *_ = hired.finish()
     assert first["gif"] == b"moving"
@@ -50,13 +50,13 @@ def test_what_an_artist_cannot_draw_is_drawn_here():
 
 def test_artists_that_do_not_come_are_not_waited_for(monkeypatch):
     monkeypatch.setattr(artists, "_HELLO", "raise SystemExit(1)")
-    with Artists(2) as hired:
+    with FigurePool(2) as hired:
         hired.begin(KINDS)
         assert len(hired.finish()) == len(KINDS)
 
 
 def test_artists_go_when_they_are_no_longer_needed():
-    with Artists(2) as hired:
+    with FigurePool(2) as hired:
         hired.begin([])
         assert hired.finish() == []
         there = list(hired._hired)
@@ -69,6 +69,6 @@ def test_what_cannot_be_drawn_at_all_says_why():
         def paper(self):
             raise ValueError("no such figure")
 
-    with Artists(1) as hired, pytest.raises(ValueError, match="no such figure"):
+    with FigurePool(1) as hired, pytest.raises(ValueError, match="no such figure"):
         hired.begin([Wrong()])
         hired.finish()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.lab.study import Study
 from understudy.papers.local.shared import ends
 from understudy.report.figures.lines import Lines, Panel, Series
@@ -78,7 +78,7 @@ def nothing_made_yet():
 
 def test_pieces_are_joined_in_their_order(tmp_path):
     said = Said()
-    run = perform(Counting(), tmp_path, said)
+    run = execute(Counting(), tmp_path, said)
     assert MADE == ["one", "two", "three"]
     assert run.metrics["value"].to_pylist() == [0.0, 10.0, 20.0]
     assert run.networks["seed"].to_pylist() == [1, 2, 3]
@@ -89,10 +89,10 @@ def test_pieces_are_joined_in_their_order(tmp_path):
 def test_a_run_that_was_stopped_goes_on_with_the_piece_it_was_at(tmp_path):
     STOP_AT.append("three")
     with pytest.raises(KeyboardInterrupt):
-        perform(Counting(), tmp_path, Said())
+        execute(Counting(), tmp_path, Said())
     assert MADE == ["one", "two"]
     STOP_AT.clear()
-    run = perform(Counting(), tmp_path, Said())
+    run = execute(Counting(), tmp_path, Said())
     assert MADE == ["one", "two", "three"]
     assert run.metrics["value"].to_pylist() == [0.0, 10.0, 20.0]
 
@@ -100,18 +100,18 @@ def test_a_run_that_was_stopped_goes_on_with_the_piece_it_was_at(tmp_path):
 def test_a_piece_that_was_half_written_is_made_again(tmp_path):
     STOP_AT.append("three")
     with pytest.raises(KeyboardInterrupt):
-        perform(Counting(), tmp_path, Said())
+        execute(Counting(), tmp_path, Said())
     (progress,) = tmp_path.glob("counting/*/progress")
     (progress / "nodes-000002.parquet").unlink()
     STOP_AT.clear()
-    run = perform(Counting(), tmp_path, Said())
+    run = execute(Counting(), tmp_path, Said())
     assert MADE == ["one", "two", "two", "three"]
     assert run.metrics.num_rows == 3
 
 
 def test_a_finished_run_is_only_read(tmp_path):
-    perform(Counting(), tmp_path, Said())
-    perform(Counting(), tmp_path, Said())
+    execute(Counting(), tmp_path, Said())
+    execute(Counting(), tmp_path, Said())
     assert MADE == ["one", "two", "three"]
 
 
@@ -134,9 +134,9 @@ class Keeping(Counting):
 def test_weights_of_pieces_are_kept_a_group_each_over_a_stop_too(tmp_path, monkeypatch):
     STOP_AT.append("two")
     with pytest.raises(KeyboardInterrupt):
-        perform(Keeping(seeds=1), tmp_path, Said())
+        execute(Keeping(seeds=1), tmp_path, Said())
     STOP_AT.clear()
-    run = perform(Keeping(seeds=1), tmp_path, Said())
+    run = execute(Keeping(seeds=1), tmp_path, Said())
     teachers, students = run.weights("teacher"), run.weights("end")
     assert [len(group.layers[0].weight[0]) for group in teachers] == [2, 4]
     assert [len(group.layers[0].weight[0]) for group in students] == [3, 5]

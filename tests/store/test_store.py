@@ -19,14 +19,14 @@ from safetensors import SafetensorError, safe_open
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.store import Claim, Run, tables
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 from understudy.store.config import from_toml, name, to_toml
 from understudy.store.environment import environment
 from understudy.store.files import disk_errors, whole, write_json, write_text
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table
 from understudy.store.weights import read_weights, write_weights
-from understudy.store.writer import Keeper
+from understudy.store.writer import BackgroundWriter
 
 CONFIG = {"study": "two-layer", "format": 1, "options": {"seeds": 2, "lr": 0.01}}
 
@@ -145,7 +145,7 @@ def test_a_folder_goes_on_from_its_last_whole_epoch(tmp_path):
     with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         state, seconds = folder.state()
         assert (int(state["epoch"]), seconds) == (2, 3.0)
-        with Keeper(folder, ["metrics"], 2) as keeper:
+        with BackgroundWriter(folder, ["metrics"], 2) as keeper:
             keeper.add(lambda: rows(3))
             keeper.save(3, {"epoch": torch.tensor(3)}, 4.0, lambda: None)
             keeper.finish()
@@ -279,7 +279,7 @@ def folder(tmp_path):
 
 def test_what_is_kept_is_down_before_it_is_said(folder):
     said = []
-    with Keeper(folder, ["metrics"], None) as keeper:
+    with BackgroundWriter(folder, ["metrics"], None) as keeper:
         assert keeper.due()
         state = {"epoch": torch.tensor(0)}
         for epoch in range(3):
@@ -304,7 +304,7 @@ def test_what_fails_on_disk_is_raised_at_the_next_word_and_no_state_follows(fold
         write_table(path, rows)
 
     monkeypatch.setattr("understudy.store.folder.write_table", full_at_first)
-    with pytest.raises(OSError, match="No space"), Keeper(folder, ["metrics"], None) as keeper:
+    with pytest.raises(OSError, match="No space"), BackgroundWriter(folder, ["metrics"], None) as keeper:
         for epoch in range(1_000):
             keeper.add(partial(rows, epoch))
             keeper.save(epoch, {"epoch": torch.tensor(epoch)}, 1.0, lambda: None)
@@ -315,7 +315,7 @@ def test_what_fails_on_disk_is_raised_at_the_next_word_and_no_state_follows(fold
 
 
 def test_what_was_given_before_an_interrupt_is_saved(folder):
-    with pytest.raises(KeyboardInterrupt), Keeper(folder, ["metrics"], None) as keeper:
+    with pytest.raises(KeyboardInterrupt), BackgroundWriter(folder, ["metrics"], None) as keeper:
         keeper.add(lambda: rows(0))
         keeper.save(0, {"epoch": torch.tensor(0)}, 1.0, lambda: None)
         raise KeyboardInterrupt
@@ -436,7 +436,7 @@ def test_a_run_without_claims_has_none(made):
 
 def test_claims_are_read_back_as_they_were(made):
     claim = Claim("T1", "it is", "1", "1.0", 3, True, "p = 1", (1.0, 2.0), None, 3.0)
-    other = dataclasses.replace(claim, beside=(Beside("5 nodes", "0.9", False),))
+    other = dataclasses.replace(claim, beside=(Variant("5 nodes", "0.9", False),))
     write_json(made.folder / "claims.json", [claim.as_dict(), other.as_dict()])
     assert Run(made.folder).claims == [claim, other]
     assert str(other.beside[0]) == "5 nodes: 0.9 (does not hold)"

@@ -18,7 +18,7 @@ DEVICES = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 KINDS = tuple(optimisers(batch=4, lr=0.1))
 
 
-def suits(
+def supports(
     name: str,
     device: str,
     sizes: Sequence[int],
@@ -27,7 +27,7 @@ def suits(
     dtype: torch.dtype = torch.float64,
 ) -> bool:
     like = torch.zeros(1, dtype=dtype, device=device)
-    return ENGINES[name].suits(Packing(Shape(tuple(sizes))), objective, optimiser, like)
+    return ENGINES[name].supports(Packing(Shape(tuple(sizes))), objective, optimiser, like)
 
 
 def suited(sizes: Iterable[Sequence[int]], kinds: Iterable[str] = KINDS, objectives: Iterable[str] = OBJECTIVES):
@@ -35,7 +35,7 @@ def suited(sizes: Iterable[Sequence[int]], kinds: Iterable[str] = KINDS, objecti
     cases = [
         pytest.param(name, device, size, kind, objective, id="-".join((name, device, str(size), kind, objective)))
         for name, device, size, kind, objective in itertools.product(ENGINES, DEVICES, sizes, kinds, objectives)
-        if suits(name, device, size, optimisers(4, 0.1)[kind], OBJECTIVES[objective])
+        if supports(name, device, size, optimisers(4, 0.1)[kind], OBJECTIVES[objective])
     ]
     return pytest.mark.parametrize(("engine", "device", "sizes", "kind", "objective"), cases)
 
@@ -43,7 +43,7 @@ def suited(sizes: Iterable[Sequence[int]], kinds: Iterable[str] = KINDS, objecti
 PAIRS = [
     pair
     for pair in itertools.product(ENGINES, DEVICES)
-    if suits(*pair, (3, 4, 2), optimisers(4, 0.1)["sgd"], OBJECTIVES["squared"])
+    if supports(*pair, (3, 4, 2), optimisers(4, 0.1)["sgd"], OBJECTIVES["squared"])
 ]
 engines = pytest.mark.parametrize(("engine", "device"), PAIRS)
 """Every engine on every device that is here: all of them can train two layers by plain SGD."""

@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 
 from understudy import cli
-from understudy.store.writer import Keeper
+from understudy.store.writer import BackgroundWriter
 
 _CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
 
@@ -56,19 +56,19 @@ def _run(change: int, out: str, words: list[str]) -> dict[str, object]:
         return {"status": status, "changes": made, "said": said.read_text(encoding="utf-8")}
 
 
-def _after_every_epoch(keeper: Keeper) -> bool:
+def _after_every_epoch(keeper: BackgroundWriter) -> bool:
     """So that each epoch can be died in, and a run makes the same changes each time."""
     keeper.wait()
     return True
 
 
 def main() -> None:
-    for room in ("data", "students", "teachers", "training", "studies.perform", "studies.two_layer_story"):
+    for room in ("data", "students", "teachers", "training", "lab.execute", "papers.specialization.two_layer.story"):
         import_module(f"understudy.{room}")
     from understudy.report.page.document import _packed_plotly
 
     _packed_plotly()
-    Keeper.due = _after_every_epoch  # type: ignore[method-assign]
+    BackgroundWriter.due = _after_every_epoch  # type: ignore[method-assign]
     print("ready", flush=True)
     for line in sys.stdin:
         change, out, *words = line.split()

@@ -44,7 +44,7 @@ def take(posed, state, first=0, count=STEPS):
 def test_only_autograd_suits(kind):
     packing, like = Packing(OTHERS[kind]), torch.zeros(1)
     assert choose(packing, SquaredError(), SGD(), like) == "autograd"
-    assert [name for name, e in ENGINES.items() if e.suits(packing, SquaredError(), SGD(), like)] == ["autograd"]
+    assert [name for name, e in ENGINES.items() if e.supports(packing, SquaredError(), SGD(), like)] == ["autograd"]
 
 
 @devices

@@ -23,7 +23,7 @@ needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 
 def test_our_kernels_are_not_for_processors():
     assert room(torch.zeros(1)) == 0
-    assert not looking.suits(population((3, 4, 2), 1), 2, SquaredError())
+    assert not looking.supports(population((3, 4, 2), 1), 2, SquaredError())
 
 
 @needs_card
@@ -44,7 +44,7 @@ def test_a_look_in_one_pass_is_a_plain_look(sizes, nodes, bias, dtype, blocks, m
         student.layers[0].bias[1, 0] = -1e4
         student.layers[0].weight[2, 0] = 0.0
     x, sets = gaussians(7, 2, 777, sizes[0], dtype=dtype).cuda(), torch.tensor([0, 1, 0], device="cuda")
-    if not looking.suits(student, nodes, SquaredError()):
+    if not looking.supports(student, nodes, SquaredError()):
         assert dtype == torch.float64 and sizes[1] >= 100
         pytest.skip("does not fit the shared memory")
     answers = answered(teacher, x[sets], SquaredError())

@@ -11,7 +11,7 @@ from understudy.measures.correlation import Side
 from understudy.nets import Layer, Population
 from understudy.training import CrossEntropy, SquaredError
 from understudy.training.kernels.cpu import PIECE, PIVOTS
-from understudy.training.probes.fused_cpu import moments, suits
+from understudy.training.probes.fused_cpu import moments, supports
 from understudy.training.probes.reading import quick_look, read
 from understudy.training.probes.teacher_outputs import answered
 
@@ -23,7 +23,7 @@ dtypes = pytest.mark.parametrize("dtype", NEAR)
 
 def both(student, teacher, x, sets):
     """Losses and correlations by a look in one pass, and by a plain one."""
-    assert suits(student, SquaredError())
+    assert supports(student, SquaredError())
     answers, every = answered(teacher, x[sets], SquaredError()), torch.arange(len(student))
     found, correlation = moments(student, x, sets, answers, every), Correlation()
     theirs = Side(answers.mean[0], answers.square[0])
@@ -120,6 +120,6 @@ def test_samples_in_an_unlucky_order_cost_nothing(dtype):
 
 
 def test_other_networks_are_looked_at_plainly():
-    assert not suits(population((3, 4, 4, 2), 1), SquaredError())
-    assert not suits(population((3, 4, 2), 1), CrossEntropy())
-    assert not suits(population((3, 4, 2), 1, dtype=torch.bfloat16), SquaredError())
+    assert not supports(population((3, 4, 4, 2), 1), SquaredError())
+    assert not supports(population((3, 4, 2), 1), CrossEntropy())
+    assert not supports(population((3, 4, 2), 1, dtype=torch.bfloat16), SquaredError())

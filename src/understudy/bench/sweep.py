@@ -10,7 +10,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.progress import Progress
 
@@ -62,7 +62,7 @@ class _Clock:
 
 def _main(out: str, words: str) -> None:
     clock = _Clock()
-    run = perform(TwoLayer.from_config({"options": json.loads(words)}), Path(out), clock)
+    run = execute(TwoLayer.from_config({"options": json.loads(words)}), Path(out), clock)
     print(json.dumps({"networks": run.networks.num_rows, "run": str(run.folder), "parts": clock.parts()}))
 
 

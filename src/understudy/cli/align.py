@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy.cli.inputs import OnInputs, check_ending, read_inputs, read_network
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 
 if TYPE_CHECKING:
     from understudy.measures import LayerMatch
@@ -35,7 +35,7 @@ class Align(OnInputs):
 
 def align_command(words: list[str]) -> int:
     """`understudy align`."""
-    options = parsed(Align, words, "understudy align")
+    options = parse(Align, words, "understudy align")
     check_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     from understudy.measures import align
 

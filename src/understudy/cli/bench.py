@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Bench:
 
 def bench_command(words: list[str]) -> int:
     """`understudy bench`."""
-    options = parsed(Bench, words, "understudy bench")
+    options = parse(Bench, words, "understudy bench")
     _check_out(options.out)
     if options.draw:
         return _draw(options)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.cli.inputs import OnInputs, check_ending, inputs_in_words, read_inputs, read_network, read_networks
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Check(OnInputs):
 
 def check_command(words: list[str]) -> int:
     """`understudy check`."""
-    options = parsed(Check, words, "understudy check")
+    options = parse(Check, words, "understudy check")
     check_ending("--html", options.html, (".html", ".htm"))
     if len(options.what) not in (1, 2):
         raise UserError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from understudy.cli.list import finished_runs
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 from understudy.cli.report import command
 
 
@@ -25,7 +25,7 @@ class _Claims:
 
 
 def claims_command(words: list[str]) -> int:
-    options = parsed(_Claims, words, "understudy claims")
+    options = parse(_Claims, words, "understudy claims")
     from rich.text import Text
 
     from understudy.claims import record

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy.cli.inputs import Given, check_ending, read_network, read_samples, read_teacher, write_networks
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Connect(Given):
 
 def connect_command(words: list[str]) -> int:
     """`understudy connect`."""
-    options = parsed(Connect, words, "understudy connect")
+    options = parse(Connect, words, "understudy connect")
     check_ending("--save", options.save, (".safetensors",))
     check_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     if options.points < 2:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def finished_runs(out: Path) -> list[Run]:
 
 
 def list_command(words: list[str]) -> int:
-    options = parsed(_List, words, "understudy list")
+    options = parse(_List, words, "understudy list")
     from understudy.lab.discovery import studies
     from understudy.report.terminal.tables import output, plain_table
 

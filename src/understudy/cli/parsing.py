@@ -26,7 +26,7 @@ def emit(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
-def parsed(kind: type[Options], words: Sequence[str], prog: str) -> Options:
+def parse(kind: type[Options], words: Sequence[str], prog: str) -> Options:
     """The options of a command; tyro prints what is wrong with them and ends with exit status 2."""
     import tyro
 

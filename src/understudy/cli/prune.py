@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from understudy.cli.inputs import Given, check_ending, read_network, read_samples, read_teacher, write_networks
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Prune(Given):
 
 def prune_command(words: list[str]) -> int:
     """`understudy prune`."""
-    options = parsed(Prune, words, "understudy prune")
+    options = parse(Prune, words, "understudy prune")
     check_ending("--save", options.save, (".safetensors",))
     if options.below is not None and not 0 <= options.below <= 1:
         raise UserError(f"--below: {options.below} was given; allowed is a number from 0 to 1")

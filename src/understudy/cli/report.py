@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.parsing import parsed
+from understudy.cli.parsing import parse
 from understudy.cli.run import show
 from understudy.errors import UserError
 
@@ -26,8 +26,8 @@ class _Report:
 
 
 def report_command(words: list[str]) -> int:
-    options = parsed(_Report, words, "understudy report")
-    from understudy.lab.write_report import tell
+    options = parse(_Report, words, "understudy report")
+    from understudy.lab.write_report import write_report
     from understudy.store import Run
     from understudy.store.files import disk_errors
     from understudy.store.folder import RunFolder
@@ -35,7 +35,7 @@ def report_command(words: list[str]) -> int:
     run = Run(options.run)
     kind = known_study(run)
     with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
-        tell(kind.from_config(run.config), run)
+        write_report(kind.from_config(run.config), run)
     show(Run(options.run), options.json)
     return 0
 

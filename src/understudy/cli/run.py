@@ -6,7 +6,7 @@ from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from understudy.cli.parsing import emit, nearest, parsed
+from understudy.cli.parsing import emit, nearest, parse
 from understudy.cli.plan import show_plan
 from understudy.errors import UserError
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def run_command(words: list[str]) -> int:
     kind, rest = _study(words)
-    options: Any = parsed(run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
+    options: Any = parse(run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
     if options.plan:
         show_plan(options.study, options.out, options.json)
         return 0
-    from understudy.lab.execute import perform
+    from understudy.lab.execute import execute
     from understudy.report.terminal.tables import Watch
 
     with Watch(options.study.command()) as watch:
-        run = perform(options.study, options.out, watch)
+        run = execute(options.study, options.out, watch)
     show(run, options.json)
     return 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from understudy.cli.inputs import check_ending, read_network
-from understudy.cli.parsing import emit, parsed
+from understudy.cli.parsing import emit, parse
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Start:
 
 def start_command(words: list[str]) -> int:
     """`understudy start`."""
-    options = parsed(Start, words, "understudy start")
+    options = parse(Start, words, "understudy start")
     _check(options)
     try:
         return _start(options)

@@ -20,7 +20,7 @@ from understudy.errors import UserError
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.mean_ranks import add_mean_ranks
 from understudy.lab.study import Experiment, Study
-from understudy.lab.write_report import tell
+from understudy.lab.write_report import write_report
 from understudy.report.terminal.progress import Progress, Standing, Watcher
 from understudy.store import Run
 from understudy.store.environment import environment
@@ -28,7 +28,7 @@ from understudy.store.files import write_json
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table
 from understudy.store.weights import kept_weights, read_weights, write_weights
-from understudy.store.writer import Keeper
+from understudy.store.writer import BackgroundWriter
 
 if TYPE_CHECKING:
     from understudy.nets import Population
@@ -44,7 +44,7 @@ _MOMENT = 2.0
 """Seconds: an epoch that takes no longer is ended before Ctrl-C is heeded."""
 
 
-def perform(study: Study, out: Path, watcher: Watcher) -> Run:
+def execute(study: Study, out: Path, watcher: Watcher) -> Run:
     """Run a study in its folder under `out`, from wherever it stopped; a finished one is only read."""
     study = study.resolved()
     runs = cache(lambda: [_first(study, need, out, watcher) for need in study.needs()])
@@ -92,7 +92,7 @@ def _look(study: Study, pieces: Callable[[], Pieces], out: Path, watcher: Watche
             write_weights(folder.path / "weights.safetensors", _joined(folder.progress))
             made_with = environment(study.device) | {"seconds": round(_seconds(worked), 1)}
             write_json(folder.path / "environment.json", made_with)
-            tell(study, Run(folder.path))
+            write_report(study, Run(folder.path))
             folder.finish()
         return Run(folder.path)
 
@@ -111,7 +111,7 @@ def _seconds(path: Path) -> float:
 
 def _first(study: Study, need: Study, out: Path, watcher: Watcher) -> Run:
     watcher.say(f"{study.name} starts from {need.command()}")
-    return perform(need, out, watcher)
+    return execute(need, out, watcher)
 
 
 def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan]:
@@ -177,7 +177,7 @@ def _train(study: Study, experiment: Experiment, folder: RunFolder, watcher: Wat
     first = training.epoch
     unsaid: list[Callable[[], Progress]] = []
     tables = (*_TABLES, "ranks") if experiment.ranks else _TABLES
-    with Keeper(folder, tables, training.epoch if before else None) as keeper, CtrlC() as ctrl_c:
+    with BackgroundWriter(folder, tables, training.epoch if before else None) as keeper, CtrlC() as ctrl_c:
         while before is None or training.epoch < experiment.epochs:
             start = time.monotonic()
             if before is None:
@@ -276,5 +276,5 @@ def _finish(
     write_json(folder.path / "environment.json", made_with)
     if experiment.ranks:
         add_mean_ranks(folder.path)
-    tell(study, Run(folder.path))
+    write_report(study, Run(folder.path))
     folder.finish()

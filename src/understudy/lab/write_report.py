@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from understudy.lab.study import Study
 from understudy.report.page.document import page
-from understudy.report.pool import Artists, endings
+from understudy.report.pool import FigurePool, endings
 from understudy.report.story import Number, Story
 from understudy.store import Claim, Run
 from understudy.store.environment import commit
@@ -19,9 +19,9 @@ from understudy.store.files import write_bytes, write_json, write_text
 _TABLES = ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "claims.json", "config.toml")
 
 
-def tell(study: Study, run: Run) -> None:
+def write_report(study: Study, run: Run) -> None:
     """Write `claims.json`, `figures/` and `report.html` beside the tables."""
-    with Artists() as artists:
+    with FigurePool() as artists:
         write_json(run.folder / "environment.json", run.environment | {"told_at": commit()})
         run = Run(run.folder)
         story = study.story(run)

@@ -37,7 +37,7 @@ def drawn(kind: Kind) -> Drawn:
     return made
 
 
-class Artists:
+class FigurePool:
     """Processes that draw beside this one for as long as the block lasts, as many as there are cores to spare.
 
     They are given figures and answer with their files through pipes, so they end with this process however it ends.

@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Beside:
+class Variant:
     """The same, measured where the paper does not claim it."""
 
     where: str
@@ -33,7 +33,7 @@ class Claim:
     """The quantity that was decided on, once a network or cell: what `low` and `high` bound."""
     low: float | None = None
     high: float | None = None
-    beside: tuple[Beside, ...] = field(default=())
+    beside: tuple[Variant, ...] = field(default=())
 
     def as_dict(self) -> dict[str, Any]:
         plain = asdict(self) | {"values": list(self.values), "beside": [asdict(other) for other in self.beside]}
@@ -41,5 +41,5 @@ class Claim:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Claim:
-        beside = tuple(Beside(**other) for other in row.get("beside", ()))
+        beside = tuple(Variant(**other) for other in row.get("beside", ()))
         return cls(**(row | {"values": tuple(row.get("values", ())), "beside": beside}))

@@ -23,7 +23,7 @@ _BEHIND = 4
 """Jobs that may wait: each holds what an epoch's rows are made of."""
 
 
-class Keeper:
+class BackgroundWriter:
     """One thread that writes in the order it is told; what goes wrong there is raised here, at the next word.
 
     Rows go straight into the tables of the run, which appear when all is done. Until then they are also in the parts

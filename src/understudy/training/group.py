@@ -70,7 +70,7 @@ def _depth(networks: Population) -> str:
     return f"{len(networks.shape.maps)} convolutions of images of {networks.image[0]} × {networks.image[1]}"
 
 
-class Members:
+class GroupState:
     """A group in training: its state on the device, and which ids its networks have."""
 
     def __init__(self, group: Group, first: int, slots: int, device: torch.device) -> None:
@@ -108,10 +108,10 @@ def _first_alike(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
     ]
 
 
-class Part:
+class Shard:
     """Some networks of a group, with the sets of inputs and the teachers that they need."""
 
-    def __init__(self, member: Members, which: Int[Tensor, "some"], device: torch.device) -> None:
+    def __init__(self, member: GroupState, which: Int[Tensor, "some"], device: torch.device) -> None:
         self.member, self.which = member, which
         places = which.tolist()
         seeds, asked = [member.seeds[i] for i in places], [member.like[i] for i in places]

@@ -15,7 +15,7 @@ from understudy.data import Labelled, Source
 from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.training.engines import ENGINES, choose, resident
-from understudy.training.group import Group, Members, Part
+from understudy.training.group import Group, GroupState, Shard
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
@@ -36,9 +36,9 @@ from understudy.training.probes.reading import looked, loss, quick_look, read
 from understudy.training.problem import Problem
 from understudy.training.records import METRICS, NODES, Records, joined, made_rows
 from understudy.training.samples import Samples
-from understudy.training.streams import Lanes, brought, sent
+from understudy.training.streams import Streams, fetch_async, to_device_async
 
-Job = tuple[Part, Int[Tensor, "_"]]
+Job = tuple[Shard, Int[Tensor, "_"]]
 """A piece of the work of an epoch: some networks of a part, by their place in it."""
 
 
@@ -82,14 +82,14 @@ class Training:
         free = available(self.device) if memory is None else memory
         refuse_too_many(groups, optimiser, free)
         firsts = [sum(len(g.students) for g in groups[:i]) for i in range(len(groups))]
-        self.members = [Members(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
+        self.members = [GroupState(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
         for member in self.members:
             like = member.state.blocks[0]
             member.engine = engine or choose(member.packing, member.objective, optimiser, like)
-            on_card = looking.suits(member.students, member.teacher.sizes[1], member.objective)
+            on_card = looking.supports(member.students, member.teacher.sizes[1], member.objective)
             alike = member.teacher.shape.dense and not isinstance(member.data, Labelled)
             on_card = alike and on_card
-            member.quick = on_card or (alike and cpu_looking.suits(member.students, member.objective))
+            member.quick = on_card or (alike and cpu_looking.supports(member.students, member.objective))
             if member.engine == "resident":
                 resident.prepare(member.packing, optimiser, like)
             if on_card:
@@ -99,7 +99,7 @@ class Training:
         # Where the networks are: to ask which of them go on would be to wait for the card.
         self._marks = torch.full((count,), -1, device=self.device)
         self._losses = torch.full((count,), torch.nan, dtype=torch.float64, device=self.device)
-        self._lanes = Lanes(self.device)
+        self._lanes = Streams(self.device)
         self._flows = len(self.plan.waves) == 1 and not any(group.data.fresh for group in groups)
         """Whether all samples stay, so that groups need not wait for each other."""
         self._going = torch.ones(count, dtype=torch.bool)
@@ -128,7 +128,7 @@ class Training:
     def _ask(self) -> Callable[[], Bool[Tensor, "all"]]:
         """The same, when all that was begun so far has been done; nobody waits for it who does not want to know."""
         with self._lanes.after_all():
-            return brought(self._marks < 0, self.device)
+            return fetch_async(self._marks < 0, self.device)
 
     @property
     def precision(self) -> str:
@@ -166,7 +166,7 @@ class Training:
             self._leave()
         self._asked = [*self._asked[-1:], self._ask()]
 
-    def _jobs(self, part: Part, size: int) -> list[Job]:
+    def _jobs(self, part: Shard, size: int) -> list[Job]:
         """The networks of a part that go on, in pieces."""
         inside = torch.nonzero(self._going[part.member.ids[part.which]]).flatten()
         return [(part, piece) for piece in splits(inside, size)]
@@ -185,7 +185,11 @@ class Training:
 
     def _take(self, job: Job, rate: Float[Tensor, "all"]) -> tuple[State, Float[Tensor, "piece step"]]:
         part, piece = job
-        member, where, inside = part.member, sent(part.which[piece], self.device), sent(piece, self.device)
+        member, where, inside = (
+            part.member,
+            to_device_async(part.which[piece], self.device),
+            to_device_async(piece, self.device),
+        )
         problem = Problem(
             member.packing,
             member.objective,
@@ -195,7 +199,7 @@ class Training:
             part.set_of[inside],
             part.teacher_of[inside],
             member.students.seeds[where],
-            sent(rate[member.ids[part.which[piece]]], self.device),
+            to_device_async(rate[member.ids[part.which[piece]]], self.device),
         )
         state = member.state.pick(where)
         return state, ENGINES[member.engine].take(problem, state, (self.epoch - 1) * self.steps, self.steps)
@@ -203,7 +207,7 @@ class Training:
     def _settle(self, job: Job, state: State, losses: Float[Tensor, "piece step"]) -> None:
         """Take over what a piece has become; a network that diverged stays as it was, marked with the step."""
         part, piece = job
-        where = sent(part.which[piece], self.device)
+        where = to_device_async(part.which[piece], self.device)
         ids = where + part.member.first
         sound = torch.stack([block.isfinite().all(1) for block in state.blocks]).all(0)
         broken = torch.cat((~losses.isfinite(), ~sound.unsqueeze(1)), dim=1)
@@ -247,7 +251,11 @@ class Training:
     def _look(self, job: Job) -> tuple[int, Callable[[], dict[str, pa.Table]]]:
         """The first network of a piece, and what makes the rows of all."""
         part, piece = job
-        member, where, inside = part.member, sent(part.which[piece], self.device), sent(piece, self.device)
+        member, where, inside = (
+            part.member,
+            to_device_async(part.which[piece], self.device),
+            to_device_async(piece, self.device),
+        )
         student, teacher = member.students[where], member.teacher[where]
         x, sets = self.samples.evaluation(part), part.set_of[inside]
         if member.quick:
@@ -258,12 +266,12 @@ class Training:
             look = looked(read(student, teacher, x[sets], member.objective, here, member.labelled))
         ids = where + member.first
         self._mark(ids, ~look.loss.isfinite(), torch.full_like(ids, self.epoch * self.steps))
-        known = brought((self._marks[ids] < 0, self._losses[ids]), self.device)
+        known = fetch_async((self._marks[ids] < 0, self._losses[ids]), self.device)
         networks = member.ids[part.which[piece]]
         ranked = self.epoch in self.ranks
         return int(networks[0]), partial(made_rows, networks, self.epoch, known, look, self.pairs, ranked)
 
-    def _first_loss(self, wave: Sequence[Part]) -> None:
+    def _first_loss(self, wave: Sequence[Shard]) -> None:
         """Before the first step the training loss is that over the whole training set."""
         jobs = [
             (part, piece) for part in wave for piece in splits(part.which, plainly_at_once(part.member, self.device))
@@ -271,7 +279,7 @@ class Training:
         for part in wave:
             self.samples.targets(part, epoch=1)
 
-        def measure(job: tuple[Part, Int[Tensor, "some"]]) -> Tensor:
+        def measure(job: tuple[Shard, Int[Tensor, "some"]]) -> Tensor:
             part, piece = job
             member, where = part.member, piece.to(self.device)
             inside = torch.searchsorted(part.which, piece).to(self.device)
@@ -303,7 +311,7 @@ class Training:
         self._asked = [self._ask()]
 
 
-def _widest_first(parts: Sequence[Part]) -> list[Part]:
+def _widest_first(parts: Sequence[Shard]) -> list[Shard]:
     return sorted(parts, key=lambda part: -part.member.packing.numbers)
 
 

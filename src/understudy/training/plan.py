@@ -12,7 +12,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from understudy.errors import UserError
-from understudy.training.group import Group, Members, Part
+from understudy.training.group import Group, GroupState, Shard
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing
 from understudy.training.parallel import cores
@@ -51,7 +51,7 @@ class Plan:
     """Rows a group, waves of networks whose data is in memory at the same time, and what memory that takes."""
 
     rows: tuple[Row, ...]
-    waves: tuple[tuple[Part, ...], ...]
+    waves: tuple[tuple[Shard, ...], ...]
     memory: dict[str, int]
     """Bytes by what they are for, of the largest wave."""
     free: int
@@ -82,7 +82,7 @@ def refuse(networks: int, need: float, free: float) -> None:
         )
 
 
-def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
+def planned(members: Sequence[GroupState], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
     """Fewest waves that fit."""
     state = sum(_state(member, optimiser) for member in members) * 2  # as they are, and as a piece changes them
     waves = 1
@@ -98,7 +98,7 @@ def planned(members: Sequence[Members], optimiser: Optimiser, steps: int, device
     return Plan(tuple(_row(m, optimiser, steps, device) for m in members), cut, memory, free, device)
 
 
-def at_once(member: Members, optimiser: Optimiser, device: torch.device) -> int:
+def at_once(member: GroupState, optimiser: Optimiser, device: torch.device) -> int:
     """Networks in a piece: what fits the cache or a share of the card; on a processor enough pieces for its cores."""
     count = len(member)
     if member.engine == "resident":
@@ -114,14 +114,14 @@ def at_once(member: Members, optimiser: Optimiser, device: torch.device) -> int:
     return min(-(-count // cores()), max(2, _CACHE // each))
 
 
-def looked_at(member: Members, device: torch.device) -> int:
+def looked_at(member: GroupState, device: torch.device) -> int:
     """Networks looked at at once."""
     if not member.quick:
         return plainly_at_once(member, device)
     return min(16, -(-len(member) // (2 * cores()))) if device.type == "cpu" else min(len(member), _GRID)
 
 
-def plainly_at_once(member: Members, device: torch.device) -> int:
+def plainly_at_once(member: GroupState, device: torch.device) -> int:
     """By plain products one on a processor, so that company changes no rounding; on a card as many as have room."""
     if device.type == "cpu":
         return 1
@@ -147,11 +147,11 @@ def available(device: torch.device) -> int:
     return int(min(found, default=8 << 30) * _CPU_SHARE)
 
 
-def _state(member: Members, optimiser: Optimiser) -> int:
+def _state(member: GroupState, optimiser: Optimiser) -> int:
     return len(member) * member.packing.numbers * member.state.blocks[0].element_size() * (1 + optimiser.slots)
 
 
-def _working(wave: Sequence[Part], optimiser: Optimiser, steps: int, device: torch.device) -> int:
+def _working(wave: Sequence[Shard], optimiser: Optimiser, steps: int, device: torch.device) -> int:
     """Bytes beside parameters and data: of the pieces that are trained at the same time, then of those looked at."""
     trained, looked = [0], [0]
     for part in wave:
@@ -177,7 +177,7 @@ def _working(wave: Sequence[Part], optimiser: Optimiser, steps: int, device: tor
     return max(sum(trained), *looked)
 
 
-def _look(member: Members) -> int:
+def _look(member: GroupState) -> int:
     """Bytes of one network on all samples of a pass; the first look also sees those of the training."""
     numbers = 3 * (member.students.shape.activations + member.teacher.shape.activations)
     samples = max(member.data.evaluation, member.data.train)
@@ -186,18 +186,18 @@ def _look(member: Members) -> int:
     return together * like.element_size()
 
 
-def _cut(members: Sequence[Members], waves: int, device: torch.device) -> tuple[tuple[Part, ...], ...]:
+def _cut(members: Sequence[GroupState], waves: int, device: torch.device) -> tuple[tuple[Shard, ...], ...]:
     """Networks in the order of their seeds, in as many runs as there are waves: few seeds in each."""
-    cut: list[list[Part]] = [[] for _ in range(waves)]
+    cut: list[list[Shard]] = [[] for _ in range(waves)]
     for member in members:
         order = torch.tensor(sorted(range(len(member)), key=member.seeds.__getitem__))
         for wave, which in zip(cut, order.tensor_split(waves), strict=True):
             if len(which):
-                wave.append(Part(member, which.sort().values, device))
+                wave.append(Shard(member, which.sort().values, device))
     return tuple(tuple(wave) for wave in cut)
 
 
-def _data(wave: Sequence[Part]) -> dict[str, int]:
+def _data(wave: Sequence[Shard]) -> dict[str, int]:
     """Bytes of the samples that a wave needs; parts that share them count once."""
     named: dict[str, dict[object, int]] = {name: {} for name in ("inputs", "targets", "evaluation", "answers")}
     for part in wave:
@@ -214,7 +214,7 @@ def _data(wave: Sequence[Part]) -> dict[str, int]:
     return {name: sum(each.values()) for name, each in named.items()}
 
 
-def _row(member: Members, optimiser: Optimiser, steps: int, device: torch.device) -> Row:
+def _row(member: GroupState, optimiser: Optimiser, steps: int, device: torch.device) -> Row:
     shape, theirs, batch = member.students.shape, member.teacher.shape, optimiser.batch or member.data.train
     products, nodes = shape.products, zip(theirs.sizes[1:-1], shape.sizes[1:-1], shape.positions, strict=True)
     matched = sum(m * n * positions for m, n, positions in nodes)

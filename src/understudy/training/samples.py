@@ -11,11 +11,11 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from understudy.data import Labelled
-from understudy.training.group import Part
+from understudy.training.group import Shard
 from understudy.training.objectives import of_labels
 from understudy.training.parallel import side_by_side
 from understudy.training.probes.reading import cut
-from understudy.training.probes.teacher_outputs import Answers, answered, joined
+from understudy.training.probes.teacher_outputs import TeacherOutputs, answered, joined
 
 
 def roomy(like: Tensor, count: int) -> Shaped[Tensor, "item ..."]:
@@ -35,13 +35,13 @@ class Samples:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self._kept: dict[tuple[object, ...], tuple[int, Tensor]] = {}
-        self._answers: dict[tuple[object, ...], Answers] = {}
+        self._answers: dict[tuple[object, ...], TeacherOutputs] = {}
 
     def forget(self) -> None:
         self._kept.clear()
         self._answers.clear()
 
-    def inputs(self, part: Part, epoch: int) -> Float[Tensor, "set sample in"]:
+    def inputs(self, part: Shard, epoch: int) -> Float[Tensor, "set sample in"]:
         data, dtype = part.member.data, part.member.students.dtype
         return self._once(
             ("inputs", id(data), dtype, *part.sets),
@@ -50,7 +50,7 @@ class Samples:
             part.sets,
         )
 
-    def targets(self, part: Part, epoch: int) -> Float[Tensor, "teacher sample out"]:
+    def targets(self, part: Shard, epoch: int) -> Float[Tensor, "teacher sample out"]:
         member, inputs = part.member, self.inputs(part, epoch)
         place = {seed: i for i, seed in enumerate(part.sets)}
 
@@ -67,7 +67,7 @@ class Samples:
         seeds = [member.seeds[network] for network in part.teachers]
         return self._once((*key, *part.teachers, *seeds), epoch if member.data.fresh else 0, answer, part.teachers)
 
-    def evaluation(self, part: Part) -> Float[Tensor, "set sample in"]:
+    def evaluation(self, part: Shard) -> Float[Tensor, "set sample in"]:
         data, dtype = part.member.data, part.member.students.dtype
         return self._once(
             ("evaluation", id(data), dtype, *part.sets),
@@ -76,7 +76,7 @@ class Samples:
             part.sets,
         )
 
-    def labels(self, part: Part) -> Int[Tensor, "set sample"] | None:
+    def labels(self, part: Shard) -> Int[Tensor, "set sample"] | None:
         """Of the evaluation sets, where the data has any."""
         data = part.member.data
         if not isinstance(data, Labelled):
@@ -85,7 +85,7 @@ class Samples:
             ("labels", id(data), *part.sets), 0, lambda seed: data.evaluation_labels(seed).to(self.device), part.sets
         )
 
-    def answers(self, part: Part) -> Answers:
+    def answers(self, part: Shard) -> TeacherOutputs:
         """What teachers do on the evaluation sets of their networks."""
         member, x = part.member, self.evaluation(part)
         seeds = [member.seeds[network] for network in part.teachers]
@@ -93,7 +93,7 @@ class Samples:
         if key not in self._answers:
             place = {seed: i for i, seed in enumerate(part.sets)}
 
-            def answer(network: int) -> Answers:
+            def answer(network: int) -> TeacherOutputs:
                 return answered(member.teacher[network], x[place[member.seeds[network]]].unsqueeze(0), member.objective)
 
             self._answers[key] = joined(side_by_side(answer, part.teachers, self.device))

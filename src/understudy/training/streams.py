@@ -11,7 +11,7 @@ Tensors = TypeVar("Tensors")
 """A tensor, or a tuple of tensors and tuples."""
 
 
-class Lanes:
+class Streams:
     """Streams of a card: what is put on one goes in its order, and does not wait for the others.
 
     Work that fills no card by itself goes side by side, and whoever has ended his goes on to what comes next. On a
@@ -48,11 +48,11 @@ class Lanes:
             torch.cuda.current_stream(self.device).wait_stream(lane)
 
 
-def brought(tensors: Tensors, device: torch.device) -> Callable[[], Tensors]:
+def fetch_async(tensors: Tensors, device: torch.device) -> Callable[[], Tensors]:
     """Tensors on their way to the processor: called, it waits until they are there. A card goes on meanwhile."""
     if device.type != "cuda":
         return lambda: tensors
-    here = each(tensors, lambda tensor: tensor.to("cpu", non_blocking=True))
+    here = map_tensors(tensors, lambda tensor: tensor.to("cpu", non_blocking=True))
     there = torch.cuda.Event()
     there.record(torch.cuda.current_stream(device))
 
@@ -63,14 +63,14 @@ def brought(tensors: Tensors, device: torch.device) -> Callable[[], Tensors]:
     return wait
 
 
-def sent(tensor: Tensor, device: torch.device) -> Tensor:
+def to_device_async(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor on its way to the device: nobody waits until it has come, or for what a card does before."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
-def each(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same tuple of tensors and tuples, every tensor changed; nothing stays nothing."""
     if value is None or isinstance(value, Tensor):
         return None if value is None else change(value)
-    parts = (each(part, change) for part in value)
+    parts = (map_tensors(part, change) for part in value)
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

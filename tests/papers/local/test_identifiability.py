@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.commands import Said
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.local.identifiability import study as studied
 from understudy.papers.local.identifiability import trials
 from understudy.papers.local.identifiability.claims import claims, decay, eigenvalues, lowest_right, sampled, slope
@@ -237,7 +237,7 @@ FULL = {"seeds": 100, "samples": 50_000, "digits": 60, "descents": 20, "steps": 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SMALL, tmp_path_factory.mktemp("identifiability"), Said())
+    return execute(SMALL, tmp_path_factory.mktemp("identifiability"), Said())
 
 
 def _with(run, folder, metric, which, by):
@@ -349,7 +349,7 @@ def test_claim_1_is_decided_at_its_own_rate(run):
 def test_a_rate_above_the_bound_is_warned_of_and_what_diverges_is_counted(tmp_path, capsys):
     assert Identifiability().cautions() == Identifiability.quick().cautions() == ()
     study = Identifiability(**(SMALL.options() | {"rate": 5.0, "steps": 50}))
-    run = perform(study, tmp_path, Said())
+    run = execute(study, tmp_path, Said())
     assert "warning: --rate: 5 is above 0." in capsys.readouterr().err
     story = study.story(run)
     assert story.headline.startswith(
@@ -373,7 +373,7 @@ def test_where_some_diverge_the_others_are_told_of(run, tmp_path):
 
 def test_teachers_that_cannot_be_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match="--teacher-nodes 20 with --dim 2: no 20 nodes of 2 inputs that sum to zero"):
-        perform(Identifiability(**(SMALL.options() | {"teacher_nodes": (20,), "dim": (2,)})), tmp_path, Said())
+        execute(Identifiability(**(SMALL.options() | {"teacher_nodes": (20,), "dim": (2,)})), tmp_path, Said())
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,7 @@ import understudy as us
 from support.commands import Said
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.nets import Layer, Population
 from understudy.papers.local.initialisation.claims import by_samples, by_students, claims, reached, slopes
 from understudy.papers.local.initialisation.study import ALGORITHMS, Initialisation
@@ -37,7 +37,7 @@ FULL = {"seeds": 20, "samples": (10_000, 1_000_000), "span_samples": 100_000, "d
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SMALL, tmp_path_factory.mktemp("initialisation"), Said())
+    return execute(SMALL, tmp_path_factory.mktemp("initialisation"), Said())
 
 
 def _as_if(**options):
@@ -233,7 +233,7 @@ def test_a_teacher_of_ones_own_takes_the_place_of_drawn_ones(tmp_path):
     assert study.settings(study.dim) == [(2, 3)]
     assert torch.equal(study.teachers(2, 3, [1, 2])[1], torch.eye(3, dtype=F)[:2])
     assert len(study.config()["contents"]["teacher"]) == 64  # what is in the file, not its name, is the study
-    made = perform(study, tmp_path, Said())
+    made = execute(study, tmp_path, Said())
     assert set(made.networks["dim"].to_pylist()) == {3}
     assert made.claims == []
     assert [figure.name for figure in study.story(made).figures] == ["start-loss", "descent"]
@@ -242,7 +242,7 @@ def test_a_teacher_of_ones_own_takes_the_place_of_drawn_ones(tmp_path):
 def test_a_teacher_with_more_nodes_than_students_is_refused_before_anything_is_written(tmp_path):
     file = _write(tmp_path / "mine.safetensors", torch.eye(12).tolist(), [1.0] * 12)
     with pytest.raises(UserError, match="--students: 10 was given; allowed is a whole number from 12, the nodes"):
-        perform(Initialisation(teacher=file), tmp_path / "runs", Said())
+        execute(Initialisation(teacher=file), tmp_path / "runs", Said())
     assert not (tmp_path / "runs").exists()
 
 

@@ -14,7 +14,7 @@ import understudy as us
 from support.commands import Said
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.nets import Layer, Population
 from understudy.papers.local.local_rate.claims import (
     LEMMAS,
@@ -47,7 +47,7 @@ SHORT = {"steps": 60, "batch_steps": 30}
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SMALL, tmp_path_factory.mktemp("local-rate"), Said())
+    return execute(SMALL, tmp_path_factory.mktemp("local-rate"), Said())
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_titles_claim_only_what_was_seen(run, tmp_path):
 
 def test_a_rate_above_the_bound_is_warned_of_and_goes_on(tmp_path, capsys):
     study = LocalRate(**(SMALL.options() | {"rate": 2.0, "r": (3,), "w_min": (1.0,), "w_max": (1.0,)} | SHORT))
-    run = perform(study, tmp_path, Said())
+    run = execute(study, tmp_path, Said())
     assert "warning: --rate: 2 is above 0." in capsys.readouterr().err
     assert "networks diverged. Warning: --rate: 2 is above" in study.story(run).headline
     assert run.networks["diverged_at"].null_count < run.networks.num_rows
@@ -379,7 +379,7 @@ def test_options_that_cannot_be_are_refused_in_words(options, words):
 
 def test_lines_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match=r"--separation: 6 lines in 2 dimensions cannot all be 0\.6 apart"):
-        perform(LocalRate(r=(6,), d=(2,), separation=(0.6,)), tmp_path, Said())
+        execute(LocalRate(r=(6,), d=(2,), separation=(0.6,)), tmp_path, Said())
     assert not list(tmp_path.iterdir())
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.local.regimes.claims import Regime, _lazy, _matched, light_words, regimes
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES, Regimes
 from understudy.papers.local.theory.gaussian.closed_forms import kernel, loss, residual
@@ -24,7 +24,7 @@ class Silent:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SHORT, tmp_path_factory.mktemp("runs"), Silent())
+    return execute(SHORT, tmp_path_factory.mktemp("runs"), Silent())
 
 
 def output(students, x):
@@ -144,7 +144,7 @@ def test_a_rate_above_the_bound_is_warned_of_and_goes_on(capsys):
 
 def test_networks_that_diverge_are_marked_and_told(tmp_path):
     study = Regimes(seeds=1, steps=200, looks=10, rate=40.0)
-    run = perform(study, tmp_path, Silent())
+    run = execute(study, tmp_path, Silent())
     assert any(at is not None for at in run.networks["diverged_at"].to_pylist())
     for figure in study.story(run).figures:
         figure.kind.paper()

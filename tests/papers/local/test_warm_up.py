@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.local.theory.gaussian.closed_forms import loss_and_gradient
 from understudy.papers.local.warm_up.claims import Approach, approaches, power
 from understudy.papers.local.warm_up.study import WarmUp, placed
@@ -23,7 +23,7 @@ class Silent:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(WarmUp(), tmp_path_factory.mktemp("runs"), Silent())
+    return execute(WarmUp(), tmp_path_factory.mktemp("runs"), Silent())
 
 
 def one(delta):

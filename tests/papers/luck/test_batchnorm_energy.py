@@ -13,7 +13,7 @@ from support.commands import Said
 from support.kinds import made
 from support.problems import gaussians, population
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.nets import EPS, Layer, Norm, Population, Shape
 from understudy.papers.luck.batchnorm_energy.claims import claims, orders
 from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
@@ -250,7 +250,7 @@ SMALL = BatchNormEnergy(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SMALL, tmp_path_factory.mktemp("runs"), Said())
+    return execute(SMALL, tmp_path_factory.mktemp("runs"), Said())
 
 
 def test_slopes_are_two_with_batchnorm_and_one_without(run):

@@ -12,7 +12,7 @@ import understudy as us
 from support.commands import Said, flat, understudy
 from support.kinds import KINDS, made
 from understudy.errors import UserError
-from understudy.lab.execute import perform, plan
+from understudy.lab.execute import execute, plan
 from understudy.lab.summary import summary
 from understudy.papers.luck.bn_bias.study import BatchNormBias
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
@@ -45,13 +45,13 @@ def network_file(path, *shifts):
 
 
 def of_file(path, out, **options):
-    return perform(BatchNormBias(network=str(path), device="cpu", **options), out, Said())
+    return execute(BatchNormBias(network=str(path), device="cpu", **options), out, Said())
 
 
 @pytest.fixture(scope="module")
 def trained(cifar, tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
-    return perform(dataclasses.replace(SMALL, data=str(cifar)), out, Said())
+    return execute(dataclasses.replace(SMALL, data=str(cifar)), out, Said())
 
 
 # Any network file
@@ -156,7 +156,7 @@ def test_it_needs_networks_with_batchnorm_before_the_relu():
 
 def test_shares_are_those_of_the_networks_it_needs(trained, cifar):
     (need,) = dataclasses.replace(SMALL, data=str(cifar)).needs()
-    networks = ended(perform(need, trained.folder.parents[1], Said()))
+    networks = ended(execute(need, trained.folder.parents[1], Said()))
     assert networks.norm_first
     for layer, norm in enumerate(networks.norms):
         expected = (norm.shift < 0).double().mean(1).numpy()
@@ -176,7 +176,7 @@ def test_it_is_told_though_nothing_was_trained(trained):
 
 def test_a_finished_one_is_only_read(trained, cifar, monkeypatch):
     monkeypatch.setattr(BatchNormBias, "pieces", None)
-    again = perform(dataclasses.replace(SMALL, data=str(cifar)), trained.folder.parents[1], Said())
+    again = execute(dataclasses.replace(SMALL, data=str(cifar)), trained.folder.parents[1], Said())
     assert again.folder == trained.folder
 
 

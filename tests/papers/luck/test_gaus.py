@@ -13,7 +13,7 @@ import torch
 
 from understudy import students
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.lab.study import ranked
 from understudy.measures.modulation import modulation
 from understudy.nets import Layer, Shape
@@ -440,8 +440,8 @@ def test_one_layer_that_does_not_grow_is_enough(monkeypatch):
 def train(tmp_path_factory):
     """Trains and records; the page is not drawn, which every study is held to elsewhere."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("understudy.lab.execute.tell", lambda *_: None)
-        yield lambda study: perform(study, tmp_path_factory.mktemp("gaus"), Silent())
+        patch.setattr("understudy.lab.execute.write_report", lambda *_: None)
+        yield lambda study: execute(study, tmp_path_factory.mktemp("gaus"), Silent())
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.nets import with_nodes
 from understudy.papers.luck.lottery.claims import cells, claims
 from understudy.papers.luck.lottery.story import Pairs, story, won_again
@@ -112,8 +112,8 @@ def test_it_needs_the_same_students_trained_as_long():
 def train(tmp_path_factory):
     """Trains and records; the page is not drawn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("understudy.lab.execute.tell", lambda *_: None)
-        yield lambda study: perform(study, tmp_path_factory.mktemp("runs"), Watch("lottery"))
+        patch.setattr("understudy.lab.execute.write_report", lambda *_: None)
+        yield lambda study: execute(study, tmp_path_factory.mktemp("runs"), Watch("lottery"))
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def run(train):
 
 def test_tickets_begin_as_the_needed_run_began_and_full_ones_end_as_it_ended(run):
     study = LotteryTickets(**SMALL)
-    need = perform(study.needs()[0], run.folder.parents[1], Watch("lottery"))  # is there already
+    need = execute(study.needs()[0], run.folder.parents[1], Watch("lottery"))  # is there already
     begun, ended = (need.weights(f"epoch.{epoch}") for epoch in (0, 2))
     groups = run.weights("epoch.0")
     assert [group.sizes[1] for group in groups] == [3, 3, 6, 3, 3, 9]

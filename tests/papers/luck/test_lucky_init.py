@@ -6,7 +6,7 @@ import pytest
 from support.commands import Said
 from understudy import students
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.luck.lucky_init import claims as lucky_init_claims
 from understudy.papers.luck.lucky_init.claims import bounds, in_setting, of_figure
 from understudy.papers.luck.lucky_init.study import FIGURE, SETTINGS, LuckyInit
@@ -19,7 +19,7 @@ SMALL = {"seeds": 2, "dim": 4, "teacher_nodes": 3, "outputs": 4, "multiple": (2.
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     study = LuckyInit(**SMALL, bounded=8, device="cpu")
-    return study, perform(study, tmp_path_factory.mktemp("runs"), Said())
+    return study, execute(study, tmp_path_factory.mktemp("runs"), Said())
 
 
 def test_it_records_what_the_simulation_gives(made):

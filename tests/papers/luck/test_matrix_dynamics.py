@@ -9,7 +9,7 @@ import torch
 import understudy as us
 from support.commands import Said
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.lab.summary import summary
 from understudy.papers.luck.matrix_dynamics.claims import Depth, claims, depths
 from understudy.papers.luck.matrix_dynamics.story import story
@@ -27,7 +27,7 @@ SMALL = MatrixDynamics(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SMALL, tmp_path_factory.mktemp("runs"), Said())
+    return execute(SMALL, tmp_path_factory.mktemp("runs"), Said())
 
 
 def of(run, hidden, way, seed):
@@ -135,7 +135,7 @@ def test_what_was_seen_before_a_network_diverged_counts(monkeypatch):
 
 def test_networks_that_diverge_are_marked_and_told_of(tmp_path):
     fast = replace(SMALL, lr=50.0, seeds=1, hidden=("4",))
-    run = perform(fast, tmp_path, Said())
+    run = execute(fast, tmp_path, Said())
     assert run.networks["diverged_at"].null_count == 0
     assert story(fast, run).headline.endswith("choose a smaller --lr than 50. 2 of 2 networks diverged.")
 

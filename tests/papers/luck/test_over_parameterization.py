@@ -10,7 +10,7 @@ import torch
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.luck.over_parameterization.claims import claims, widths
 from understudy.papers.luck.over_parameterization.story import MeanCurves, story
 from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
@@ -85,7 +85,7 @@ def test_the_rate_is_that_of_the_error_averaged_over_outputs():
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(OverParameterization(**SMALL), tmp_path_factory.mktemp("runs"), Watch("wide"))
+    return execute(OverParameterization(**SMALL), tmp_path_factory.mktemp("runs"), Watch("wide"))
 
 
 def test_a_run_of_both_kinds_is_told(run):

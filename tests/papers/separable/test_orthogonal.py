@@ -14,7 +14,7 @@ from support.commands import Said
 from understudy.data.input_files import read_labels
 from understudy.data.separable import orthogonally_separable, separability
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.local.shared import tables
 from understudy.papers.separable.orthogonal.claims import claims, gaps, group, spread
 from understudy.papers.separable.orthogonal.study import (
@@ -411,6 +411,6 @@ def test_what_cannot_be_is_refused_in_words(options, words):
 )
 def test_sets_that_cannot_be_drawn_are_refused_before_anything_is_written(option, count, words, tmp_path):
     with pytest.raises(UserError) as caught:
-        perform(Orthogonal(**{option: count, "batch": 1}), tmp_path, Said())
+        execute(Orthogonal(**{option: count, "batch": 1}), tmp_path, Said())
     assert str(caught.value).startswith(words)
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from support.commands import Said
 from support.images import needs
 from understudy.data import Mnist
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 from understudy.papers.separable.orthogonal_mnist.claims import claims
 from understudy.papers.separable.orthogonal_mnist.study import LAYERS, OrthogonalMnist
@@ -33,8 +33,8 @@ def runs(mnist, tmp_path_factory):
     """A tiny run of both studies, untold: of the networks, and of what they make of images."""
     out, study = tmp_path_factory.mktemp("runs"), OrthogonalMnist(**TINY, compared=30, data=str(mnist))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("understudy.lab.execute.tell", lambda study, run: None)
-        return perform(study.needs()[0], out, Said()), perform(study, out, Said())
+        patch.setattr("understudy.lab.execute.write_report", lambda study, run: None)
+        return execute(study.needs()[0], out, Said()), execute(study, out, Said())
 
 
 class TestNetworks:
@@ -103,18 +103,18 @@ class TestTables:
                 raise KeyboardInterrupt
             return piece(self, run, network)
 
-        monkeypatch.setattr("understudy.lab.execute.tell", lambda study, run: None)
+        monkeypatch.setattr("understudy.lab.execute.write_report", lambda study, run: None)
         shutil.copytree(runs[0].folder.parent, tmp_path / "mnist-classifier")
         monkeypatch.setattr(OrthogonalMnist, "_piece", stops)
         with pytest.raises(KeyboardInterrupt):
-            perform(study, tmp_path, said)
+            execute(study, tmp_path, said)
         monkeypatch.setattr(OrthogonalMnist, "_piece", piece)
-        again = perform(study, tmp_path, said)
+        again = execute(study, tmp_path, said)
         assert again.metrics.equals(runs[1].metrics) and again.nodes.equals(runs[1].nodes)
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
     def test_a_card_finds_the_same_before_training_and_trains(self, runs, mnist, tmp_path):
-        run = perform(OrthogonalMnist(**TINY, compared=30, data=str(mnist), device="cuda"), tmp_path, Said())
+        run = execute(OrthogonalMnist(**TINY, compared=30, data=str(mnist), device="cuda"), tmp_path, Said())
         here, there = (each.series("cosine apart test", LAYERS) for each in (runs[1], run))
         np.testing.assert_allclose(there[:, 0], here[:, 0], rtol=1e-9)
         assert np.isfinite(there[:, -1]).all() and run.networks["diverged_at"].null_count == 2
@@ -227,13 +227,13 @@ class TestRefused:
     def test_no_images_no_run(self, tmp_path):
         study = OrthogonalMnist(**TINY, data=str(tmp_path))
         with pytest.raises(UserError, match=r"--data: .*none of MNIST's files; download train-images-idx3-ubyte.gz"):
-            perform(study, tmp_path / "runs", Said())
+            execute(study, tmp_path / "runs", Said())
 
 
 @needs_data
 def test_real_digits_are_soon_told_apart_and_come_apart(tmp_path):
     small = {"seeds": 1, "train": 600, "evaluation": 200, "channels": (4, 8), "batch": 25, "epochs": 8}
-    run = perform(OrthogonalMnist(**small, compared=100), tmp_path, Said())
+    run = execute(OrthogonalMnist(**small, compared=100), tmp_path, Said())
     assert run.series("accuracy")[0, -1] > 0.97
     first, last = run.series("cosine apart test", LAYERS)[0]
     assert first > 0.99 and last < 0.9

@@ -10,7 +10,7 @@ import torch
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.specialization.certificates.claims import (
     Verdicts,
     claims,
@@ -141,7 +141,7 @@ class Quiet:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SMALL, tmp_path_factory.mktemp("runs"), Quiet())
+    return execute(SMALL, tmp_path_factory.mktemp("runs"), Quiet())
 
 
 def test_every_part_has_its_networks(run):

@@ -18,7 +18,7 @@ import understudy as us
 from support.commands import Said, flat, understudy
 from understudy.errors import UserError
 from understudy.lab.cifar import kept_sizes, one_cycle
-from understudy.lab.execute import perform, plan
+from understudy.lab.execute import execute, plan
 from understudy.lab.study import FORMAT
 from understudy.measures.modulation import modulation
 from understudy.papers.luck.cifar_luck.study import CifarLuck
@@ -67,12 +67,12 @@ def out(tmp_path_factory):
 def students(cifar, out):
     """The run of students, and what was said on the way."""
     said = Said()
-    return perform(at(STUDENTS, cifar), out, said), said.words
+    return execute(at(STUDENTS, cifar), out, said), said.words
 
 
 @pytest.fixture(scope="module")
 def luck(cifar, out):
-    return perform(at(LUCK, cifar), out, Said())
+    return execute(at(LUCK, cifar), out, Said())
 
 
 def same(one, other):
@@ -140,7 +140,7 @@ def test_teachers_learn_with_the_weight_decay_they_are_given(cifar, out, student
     assert Cifar(teacher_decay=0.3).needs()[0].decay == CifarLuck(teacher_decay=0.3).needs()[1].decay == 0.3
     whole = dataclasses.replace(at(TEACHER, cifar), decay=0.4)
     assert whole.after().optimiser.decay == 0.4
-    run = perform(at(TEACHER, cifar), out, Said())
+    run = execute(at(TEACHER, cifar), out, Said())
     assert dataclasses.replace(whole, keep=(0.5,)).after(run).optimiser.decay == 0.4
 
 
@@ -195,8 +195,8 @@ def test_a_teacher_starts_as_torchs_layers_do_and_elsewhere_than_its_students(ci
 
 
 def test_a_pruned_teacher_is_what_pruning_leaves_of_the_whole_one(students, cifar, out):
-    whole = perform(at(TEACHER, cifar), out, Said())
-    pruned = perform(at(dataclasses.replace(TEACHER, keep=(0.5,)), cifar), out, Said())
+    whole = execute(at(TEACHER, cifar), out, Said())
+    pruned = execute(at(dataclasses.replace(TEACHER, keep=(0.5,)), cifar), out, Said())
     (begun,) = pruned.weights("epoch.0")
     assert begun.sizes == (3, 2, 2, 10)
     assert same(begun, us.teachers.pruned(ended(whole), 0.5).network)
@@ -206,12 +206,12 @@ def test_a_pruned_teacher_is_what_pruning_leaves_of_the_whole_one(students, cifa
 def test_a_share_a_layer(cifar, out, students):
     pruned = dataclasses.replace(at(TEACHER, cifar), keep=(0.25, 1.0))
     assert kept_sizes(pruned.keep, pruned.layers) == (1, 4)
-    (begun,) = perform(pruned, out, Said()).weights("epoch.0")
+    (begun,) = execute(pruned, out, Said()).weights("epoch.0")
     assert begun.sizes == (3, 1, 4, 10)
 
 
 def test_teachers_learn_the_labels(cifar, out, students):
-    run = perform(at(TEACHER, cifar), out, Said())
+    run = execute(at(TEACHER, cifar), out, Said())
     accuracy, loss = run.series("accuracy"), run.series("train_loss")
     assert (accuracy[:, -1] > 0.5).all(), accuracy
     assert (loss[:, -1] < loss[:, 0]).all()
@@ -224,9 +224,9 @@ def test_teachers_learn_the_labels(cifar, out, students):
 def test_a_teacher_that_diverged_is_not_learned_from(cifar, tmp_path):
     study = dataclasses.replace(at(STUDENTS, cifar), teacher_lr=1e30, keep=(1.0,), norm="none")
     with pytest.raises(UserError, match=r"2 of 2 teachers diverged, which no student can learn from"):
-        perform(study, tmp_path, Said())
+        execute(study, tmp_path, Said())
     (teacher,) = study.needs()
-    run = perform(teacher, tmp_path, Said())
+    run = execute(teacher, tmp_path, Said())
     assert (run.folder / "headline.txt").read_text().startswith("All 2 networks diverged, the first at step")
 
 
@@ -239,7 +239,7 @@ def test_what_is_needed_is_made_first_and_once(students, cifar, out):
     assert [words.split()[0] for words in starts] == ["cifar", "cifar-teacher"]
     assert "--keep 0.5" in starts[0] and "--keep" not in starts[1]
     again = Said()
-    assert perform(at(STUDENTS, cifar), out, again).folder == run.folder
+    assert execute(at(STUDENTS, cifar), out, again).folder == run.folder
     assert not again.words
     assert plan(at(STUDENTS, cifar), out)[0].epochs == 2
 
@@ -248,7 +248,7 @@ def test_students_are_so_many_times_as_wide_and_see_outputs_alone(students, cifa
     run, _ = students
     assert [group.sizes for group in run.weights("epoch.0")] == [(3, 2, 2, 10), (3, 6, 6, 10)]
     assert run.column("multiple").tolist() == [1, 1, 3, 3]
-    run_of_the_teacher = perform(*_needed(STUDENTS, cifar, run))
+    run_of_the_teacher = execute(*_needed(STUDENTS, cifar, run))
     experiment = at(STUDENTS, cifar).after(run_of_the_teacher)
     assert all(not group.labelled and group.objective == us.SquaredError() for group in experiment.groups)
     assert isinstance(experiment.optimiser, us.Adam) and experiment.steps == 10
@@ -335,7 +335,7 @@ def test_luck_has_students_with_batchnorm_and_without_of_one_teacher(luck):
 
 def test_luck_has_a_rate_for_each_kind_of_student(luck, cifar):
     study = dataclasses.replace(at(LUCK, cifar), lr=0.1, cnn_lr=0.02, cnn_norm_lr=0.003)
-    runs = [perform(need, luck.folder.parents[1], Said()) for need in study.needs()]
+    runs = [execute(need, luck.folder.parents[1], Said()) for need in study.needs()]
     rates = study.after(*runs).optimiser.lr
     assert rates == pytest.approx([0.1] * 4 + [0.02] * 2 + [0.003] * 2)
     fc, cnn = dataclasses.replace(study, teacher_lr=0.7, cnn_teacher_lr=0.07).needs()
@@ -604,7 +604,7 @@ def test_images_that_are_not_whole_are_refused_under_the_options_name(cifar, tmp
         (inside / file.name).symlink_to(file)
     damage(inside / "data_batch_3.bin")
     with pytest.raises(UserError) as caught:
-        perform(at(TEACHER, tmp_path / "data"), tmp_path / "runs", Said())
+        execute(at(TEACHER, tmp_path / "data"), tmp_path / "runs", Said())
     assert str(caught.value).startswith("--data: ")
     assert words in str(caught.value)
     assert not (tmp_path / "runs").exists()
@@ -613,8 +613,8 @@ def test_images_that_are_not_whole_are_refused_under_the_options_name(cifar, tmp
 def test_a_folder_with_a_space_survives_the_command():
     import shlex
 
-    from understudy.cli.parsing import parsed
+    from understudy.cli.parsing import parse
     from understudy.cli.run import run_options
 
     made = CifarTeacher(data="my images/of 'cifar'")
-    assert parsed(run_options(CifarTeacher, False), shlex.split(made.command())[3:], "x").study == made
+    assert parse(run_options(CifarTeacher, False), shlex.split(made.command())[3:], "x").study == made

@@ -12,7 +12,7 @@ import torch
 from understudy import CrossEntropy, SquaredError
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.lab.matrices import modulated
 from understudy.lab.study import ranked
 from understudy.papers.specialization.deep.claims import first_passed, laid_out
@@ -444,7 +444,7 @@ FIGURES = {
 
 @pytest.mark.parametrize("study", TINY, ids=lambda study: study.name)
 def test_from_training_to_report(study, tmp_path):
-    run = perform(study, tmp_path, Silent())
+    run = execute(study, tmp_path, Silent())
     story = study.story(run)
     assert story.headline.endswith(".")
     assert "nan" not in story.headline + "".join(n.value for n in story.numbers)
@@ -461,7 +461,7 @@ def test_from_training_to_report(study, tmp_path):
 def test_a_run_in_which_everything_diverged_is_told(study, tmp_path):
     rates = {"lr": 1e8} | ({"ce_lr": 1e8} if study.name == "deep-samples" else {})
     study = dataclasses.replace(study, **rates)
-    run = perform(study, tmp_path, Silent())
+    run = execute(study, tmp_path, Silent())
     assert all(at is not None for at in run.networks["diverged_at"].to_pylist())
     assert study.story(run).headline.startswith(f"All {run.networks.num_rows} networks diverged, the first at step ")
     assert study.story(run).figures == ()
@@ -471,8 +471,8 @@ def test_a_run_in_which_everything_diverged_is_told(study, tmp_path):
 def train(tmp_path_factory):
     """Trains and records; the page is not drawn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("understudy.lab.execute.tell", lambda *_: None)
-        yield lambda study: perform(study, tmp_path_factory.mktemp("deep"), Silent())
+        patch.setattr("understudy.lab.execute.write_report", lambda *_: None)
+        yield lambda study: execute(study, tmp_path_factory.mktemp("deep"), Silent())
 
 
 @pytest.fixture(scope="module")
@@ -533,7 +533,7 @@ def test_students_fewer_than_their_teachers_nodes_have_no_matrices(train):
 
 def test_one_kind_of_loss_that_diverged_leaves_the_other(tmp_path):
     study = dataclasses.replace(TINY[1], ce_lr=1e8)
-    run = perform(study, tmp_path, Silent())
+    run = execute(study, tmp_path, Silent())
     story = study.story(run)
     assert "(MSE)" in story.headline
     assert "cross-entropy" not in story.headline

@@ -7,7 +7,7 @@ import pytest
 from support.commands import Said
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.specialization.dynamics.claims import claims, growth, leaving_slope, part, pulls
 from understudy.papers.specialization.dynamics.study import LAWS, NodeDynamics
 from understudy.report.story import Kind
@@ -20,7 +20,7 @@ SMALL = NodeDynamics(
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return perform(SMALL, tmp_path_factory.mktemp("dynamics"), Said())
+    return execute(SMALL, tmp_path_factory.mktemp("dynamics"), Said())
 
 
 def _as_if(**options):

@@ -8,7 +8,7 @@ import torch
 
 from support.commands import Said
 from understudy.errors import UserError
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.specialization.prune_and_connect.claims import APART, COST, TIMES, Cell, cells, claims
 from understudy.papers.specialization.prune_and_connect.study import PruneAndConnect
 from understudy.papers.specialization.second_draw.study import SecondDraw
@@ -24,7 +24,7 @@ CELLS = "understudy.papers.specialization.prune_and_connect.claims.cells"
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory) -> Run:
-    return perform(SMALL, tmp_path_factory.mktemp("runs"), Said())
+    return execute(SMALL, tmp_path_factory.mktemp("runs"), Said())
 
 
 def needed(made: Run, study: type) -> Run:
@@ -141,7 +141,7 @@ def test_pairs_that_are_left_out_count_as_failing_and_are_told(monkeypatch):
 
 def test_why_a_pair_was_left_out_stands_in_the_table(made):
     assert made.networks["left_out"].to_pylist() == [None] * 4
-    run = perform(replace(SMALL, below=1.0), made.folder.parents[1], Said())
+    run = execute(replace(SMALL, below=1.0), made.folder.parents[1], Said())
     reasons = run.networks["left_out"].to_pylist()
     assert len(reasons) == 4 and all("no node of the first network correlates" in why for why in reasons)
     (found,) = cells(replace(SMALL, below=1.0), run)

@@ -11,7 +11,7 @@ import torch
 from understudy import teachers
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
-from understudy.lab.execute import perform
+from understudy.lab.execute import execute
 from understudy.papers.specialization.focus_shift.claims import shifted
 from understudy.papers.specialization.focus_shift.study import FocusShifting
 from understudy.papers.specialization.hyperplanes.claims import settled
@@ -347,7 +347,7 @@ TINY = (
 
 @pytest.mark.parametrize("study", TINY, ids=lambda study: study.name)
 def test_from_training_to_report(study, tmp_path):
-    run = perform(study, tmp_path, Silent())
+    run = execute(study, tmp_path, Silent())
     story = study.story(run)
     assert story.headline.endswith(".")
     assert "nan" not in story.headline + "".join(n.value for n in story.numbers)
@@ -362,7 +362,7 @@ def test_from_training_to_report(study, tmp_path):
 @pytest.mark.parametrize("study", SMALL)
 def test_a_run_in_which_everything_diverged_is_told(study, tmp_path):
     tiny = next(s for s in TINY if isinstance(s, study))
-    run = perform(dataclasses.replace(tiny, lr=1e6), tmp_path, Silent())
+    run = execute(dataclasses.replace(tiny, lr=1e6), tmp_path, Silent())
     assert all(at is not None for at in run.column("diverged_at"))
     assert tiny.story(run).headline
 

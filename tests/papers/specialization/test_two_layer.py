@@ -15,7 +15,7 @@ import torch
 from support.commands import TINY, understudy
 from understudy.errors import UserError
 from understudy.lab.recovery import first_epochs, strengths
-from understudy.lab.write_report import tell
+from understudy.lab.write_report import write_report
 from understudy.nets import Layer, Population
 from understudy.papers.specialization.sweep import Sweep, rank_correlations, recovery_rates
 from understudy.papers.specialization.two_layer.claims import claims, unspecialised_share
@@ -430,7 +430,7 @@ def test_a_run_whose_wide_networks_diverged_is_told_in_full(tiny, tmp_path):
     made = Run(folder)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tell(TwoLayer.from_config(made.config), made)
+        write_report(TwoLayer.from_config(made.config), made)
     headline = (folder / "headline.txt").read_text(encoding="utf-8").strip()
     assert headline.startswith("With 2 times the teacher's nodes every network diverged; with as many nodes as ")
     assert headline.endswith(" 2 of 4 networks diverged.")

@@ -23,7 +23,7 @@ from plotly.offline import get_plotlyjs
 
 from understudy.report.page.strip import strip
 from understudy.report.story import Figure, Number, Story
-from understudy.store.claims import Beside, Claim
+from understudy.store.claims import Claim, Variant
 
 MAXIMUM_BYTES = 8_000_000
 _MOST_ROWS = 30_000
@@ -317,7 +317,7 @@ def _claim(claim: Claim) -> str:
 </li>"""
 
 
-def _beside(other: Beside) -> str:
+def _beside(other: Variant) -> str:
     symbol, word = ("✓", "holds") if other.holds else ("✗", "does not hold")
     verdict = f'<span title="{word}" aria-label="{word}">{symbol}</span>'
     return f'<div class="beside"><dt>{escape(other.where)}</dt><dd>{escape(other.measured)} {verdict}</dd></div>'

@@ -22,19 +22,19 @@ class Engine:
     take: Callable[[Problem, State, int, int], Float[Tensor, "net step"]]
     """take(problem, state, first, count): take steps first … first + count − 1 in place; return each step's reported
     batch loss, measured before its update. On a card it may return before the steps are done."""
-    suits: Callable[[Packing, Objective, Optimiser, Tensor], bool]
+    supports: Callable[[Packing, Objective, Optimiser, Tensor], bool]
     """suits(packing, objective, optimiser, like): whether it can, with numbers of `like`'s kind and on its device."""
 
 
 ENGINES: dict[str, Engine] = {
-    "compiled": Engine(compiled.compiled, compiled.suits),
-    "resident": Engine(resident.resident, resident.suits),
-    "batched": Engine(batched.batched, batched.suits),
-    "autograd": Engine(autograd.autograd, autograd.suits),
+    "compiled": Engine(compiled.compiled, compiled.supports),
+    "resident": Engine(resident.resident, resident.supports),
+    "batched": Engine(batched.batched, batched.supports),
+    "autograd": Engine(autograd.autograd, autograd.supports),
 }
 """The fastest first."""
 
 
 def choose(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> str:
     """The name of the fastest engine that suits."""
-    return next(name for name, engine in ENGINES.items() if engine.suits(packing, objective, optimiser, like))
+    return next(name for name, engine in ENGINES.items() if engine.supports(packing, objective, optimiser, like))

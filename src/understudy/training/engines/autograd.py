@@ -17,7 +17,7 @@ _ENOUGH = 1 << 22
 """Numbers in the maps of a batch that keep a card busy."""
 
 
-def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
+def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     return True
 
 

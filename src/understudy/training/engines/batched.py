@@ -14,7 +14,7 @@ from understudy.training.packing import ALIGN, Packing, State, padded
 from understudy.training.problem import Problem
 
 
-def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
+def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     """Fully connected networks without BatchNorm."""
     return packing.shape.dense
 

@@ -12,7 +12,7 @@ from understudy.training.packing import Packing, State
 from understudy.training.problem import Problem
 
 
-def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
+def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     """Two-layer networks on a processor, squared error, plain SGD in batches."""
     if not packing.shape.dense or len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
         return False

@@ -19,7 +19,7 @@ _LONGEST = 5_000
 """Steps of a launch, which nobody can interrupt."""
 
 
-def suits(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
+def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     """Two-layer networks that fit the shared memory of a multiprocessor, squared error, plain SGD in batches."""
     batch = optimiser.batch
     if not packing.shape.dense or len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):

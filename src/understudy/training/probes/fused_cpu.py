@@ -8,10 +8,10 @@ from torch import Tensor
 
 from understudy.nets import Population
 from understudy.training.objectives import Objective, SquaredError
-from understudy.training.probes.teacher_outputs import Answers, Moments
+from understudy.training.probes.teacher_outputs import Moments, TeacherOutputs
 
 
-def suits(student: Population, objective: Objective) -> bool:
+def supports(student: Population, objective: Objective) -> bool:
     """Whether `moments` can look at these students."""
     known = student.device.type == "cpu" and student.dtype in (torch.float32, torch.float64)
     return known and student.shape.dense and len(student.sizes) == 3 and isinstance(objective, SquaredError)
@@ -21,7 +21,7 @@ def moments(
     student: Population,
     x: Float[Tensor, "set sample in"],
     set_of: Int[Tensor, "net"],
-    answers: Answers,
+    answers: TeacherOutputs,
     teacher_of: Int[Tensor, "net"],
 ) -> Moments:
     """Of every network on its set of inputs, against its teacher's answers; the same bits in any company."""

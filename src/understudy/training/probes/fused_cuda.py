@@ -10,13 +10,13 @@ from understudy.nets import Population
 from understudy.training.kernels import cuda as card
 from understudy.training.kernels.cuda import up
 from understudy.training.objectives import Objective, SquaredError
-from understudy.training.probes.teacher_outputs import Answers, Moments
+from understudy.training.probes.teacher_outputs import Moments, TeacherOutputs
 
 _BLOCKS = 2_000
 """Thread blocks to aim at: several for every multiprocessor."""
 
 
-def suits(student: Population, nodes: int, objective: Objective) -> bool:
+def supports(student: Population, nodes: int, objective: Objective) -> bool:
     """Whether the kernel can look at these students, of teachers with so many nodes."""
     if not student.shape.dense or len(student.sizes) != 3 or not isinstance(objective, SquaredError):
         return False
@@ -27,7 +27,7 @@ def moments(
     student: Population,
     x: Float[Tensor, "set sample in"],
     set_of: Int[Tensor, "net"],
-    answers: Answers,
+    answers: TeacherOutputs,
     teacher_of: Int[Tensor, "net"],
 ) -> Moments:
     """Of every network on its set of inputs, against its teacher's answers."""

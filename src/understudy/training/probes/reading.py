@@ -25,8 +25,8 @@ from understudy.nets import Layer, Population
 from understudy.training.objectives import Objective, answered_class, of_labels
 from understudy.training.probes import fused_cpu as cpu_looking
 from understudy.training.probes import fused_cuda as looking
-from understudy.training.probes.teacher_outputs import Answers
-from understudy.training.streams import brought, each
+from understudy.training.probes.teacher_outputs import TeacherOutputs
+from understudy.training.streams import fetch_async, map_tensors
 
 
 class Matched(NamedTuple):
@@ -59,7 +59,7 @@ class Reading(NamedTuple):
 
     def pick(self, which: Int[Tensor, "some"]) -> Reading:
         """The reading of some of the networks."""
-        picked: Reading = each(self, lambda tensor: tensor[which.to(tensor.device)])
+        picked: Reading = map_tensors(self, lambda tensor: tensor[which.to(tensor.device)])
         return picked
 
 
@@ -147,7 +147,7 @@ def quick_look(
     teacher: Population,
     x: Float[Tensor, "set sample in"],
     set_of: Int[Tensor, "net"],
-    answers: Answers,
+    answers: TeacherOutputs,
     teacher_of: Int[Tensor, "net"],
 ) -> Look:
     """What `read` gives, of two-layer networks, in one pass, with the answers that the teachers have given before."""
@@ -160,7 +160,7 @@ def quick_look(
 
 
 def looked(reading: Reading) -> Look:
-    return Look(reading.eval_loss, brought(reading, reading.eval_loss.device))
+    return Look(reading.eval_loss, fetch_async(reading, reading.eval_loss.device))
 
 
 def _layer(

@@ -13,7 +13,7 @@ from understudy.nets import Population
 from understudy.training.objectives import Objective
 
 
-class Answers(NamedTuple):
+class TeacherOutputs(NamedTuple):
     """What teachers answer on their evaluation sets; activations centred, and their means and squared lengths."""
 
     hidden: tuple[Float[Tensor, "teacher sample node"], ...]
@@ -22,22 +22,22 @@ class Answers(NamedTuple):
     target: Float[Tensor, "teacher sample out"]
 
 
-def answered(teacher: Population, x: Float[Tensor, "net sample in"], objective: Objective) -> Answers:
+def answered(teacher: Population, x: Float[Tensor, "net sample in"], objective: Objective) -> TeacherOutputs:
     """The answers of teachers, each on inputs of its own."""
     activations = teacher.activations(x)
     means = tuple(h.double().mean(1) for h in activations.hidden)
     hidden = tuple(h - mean.to(h.dtype).unsqueeze(1) for h, mean in zip(activations.hidden, means, strict=True))
     squares = tuple(h.double().square().sum(1) for h in hidden)
-    return Answers(hidden, means, squares, objective.target(activations.output))
+    return TeacherOutputs(hidden, means, squares, objective.target(activations.output))
 
 
-def joined(answers: Sequence[Answers]) -> Answers:
+def joined(answers: Sequence[TeacherOutputs]) -> TeacherOutputs:
     """Those of several teachers of one shape, stacked."""
     hidden, means, squares = (
         tuple(torch.cat(layer) for layer in zip(*field, strict=True))
         for field in zip(*(each[:3] for each in answers), strict=True)
     )
-    return Answers(hidden, means, squares, torch.cat([each.target for each in answers]))
+    return TeacherOutputs(hidden, means, squares, torch.cat([each.target for each in answers]))
 
 
 class Moments(NamedTuple):

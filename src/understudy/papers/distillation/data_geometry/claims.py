@@ -10,7 +10,7 @@ import numpy as np
 from understudy.papers.distillation.data_geometry.study import BOUNDS
 from understudy.papers.distillation.shared import Cell, cells, risk_words
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.distillation.data_geometry.study import DataGeometry
@@ -54,7 +54,7 @@ def _falls(found: list[Cell]) -> Claim:
         "falls",
         tuple(risk.mean for risk in means),
         beside=(
-            Beside(
+            Variant(
                 "theorem 5.3",
                 "bounds " + ", ".join(f"{cell.once['bound']:.2g}" for cell in found) + ", above every mean risk"
                 if under

@@ -10,7 +10,7 @@ import numpy as np
 from understudy.papers.distillation.linear_distillation.study import BOUNDS, DESCENT, FLOW, LEARNED, MARGIN, RISK
 from understudy.papers.distillation.shared import Cell, cells
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.distillation.linear_distillation.study import LinearDistillation
@@ -143,7 +143,7 @@ def _learned(flows: list[Followed], steps: list[Followed], depth: int, many: boo
         tuple(share[np.isfinite(share)].tolist()),
         None,
         1.0,
-        (Beside("gradient descent, so far", descent.words, descent.holds),),
+        (Variant("gradient descent, so far", descent.words, descent.holds),),
     )
 
 
@@ -177,7 +177,7 @@ def _under(task: str, depth: int, found: list[Cell]) -> Claim:
     )
 
 
-def _others(task: str, depth: int, means: np.ndarray, found: list[Cell]) -> tuple[Beside, ...]:
+def _others(task: str, depth: int, means: np.ndarray, found: list[Cell]) -> tuple[Variant, ...]:
     """The same with the bounds as they are printed; corollaries are of students that end in ŵ."""
     corollary = "corollary 5.1" if task == MARGIN else "corollary 5.2"
     each = []
@@ -186,5 +186,5 @@ def _others(task: str, depth: int, means: np.ndarray, found: list[Cell]) -> tupl
         real = bound > 0
         share = float((means[real] / bound[real]).max())
         under = bool((means <= bound + _ROUNDING).all())
-        each.append(Beside(words, f"mean risk up to {share:.2g} of the bound", under))
+        each.append(Variant(words, f"mean risk up to {share:.2g} of the bound", under))
     return tuple(each)

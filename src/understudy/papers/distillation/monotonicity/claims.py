@@ -11,7 +11,7 @@ import numpy as np
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT
 from understudy.papers.distillation.shared import Cell, cells, difference, risk_words
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.distillation.monotonicity.study import Monotonicity
@@ -97,8 +97,8 @@ def _correlated(found: dict[str, Cell]) -> Claim:
         None,
         0.0,
         (
-            Beside("hard targets as the max-margin limit", str(in_the_limit), in_the_limit.negative),
-            Beside("no hard targets", str(biased), biased.negative),
+            Variant("hard targets as the max-margin limit", str(in_the_limit), in_the_limit.negative),
+            Variant("no hard targets", str(biased), biased.negative),
         ),
     )
 

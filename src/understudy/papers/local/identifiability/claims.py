@@ -12,7 +12,7 @@ from understudy.papers.local.identifiability.study import COEFFICIENTS, FAR, MAT
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.report.style import number, signed
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.local.identifiability.study import Identifiability
@@ -164,7 +164,7 @@ def _digits(run: Run) -> Claim:
         None,
         ACCURATE,
         (
-            Beside(
+            Variant(
                 "the textbook's form in float64",
                 f"largest error {number(book[there].max())} at losses of 1e−12 and more; at most 1% down to "
                 f"{number(low)}",
@@ -194,7 +194,7 @@ def _lemma_10(study: Identifiability, run: Run) -> Claim:
         values=(steep,),
         high=STEEPEST,
         beside=(
-            Beside(
+            Variant(
                 "more nodes, in the plane and at random in 3, 5 and 10 dimensions",
                 f"λ_min r³/Δ³ is {constant:.3g} or more, and λ_min/Δ³ {(values / every**3).min():.4f} or more, over "
                 f"{len(every)} teachers; in a fan λ_min/Δ³ falls from {falls[2]:.4f} for 2 nodes to {falls[most]:.4f} "
@@ -249,13 +249,13 @@ def _reduction(study: Identifiability, run: Run) -> Claim:
         None,
         MATCHED,
         (
-            Beside(
+            Variant(
                 "small starts that point anywhere",
                 f"{share.mean():.0%} of the students are within 0.01 rad after {study.steps:,} steps, at losses of at "
                 f"most {number(small.max())}; all are in {int((share == 1).sum())} of {len(share)} networks",
                 bool((share == 1).all()),
             ),
-            Beside(
+            Variant(
                 "ReLU without the linear term, up to sign",
                 f"farthest student {lines.max():.4f} rad: they come to the lines of teacher nodes as well, and "
                 "point the wrong way",
@@ -280,7 +280,7 @@ def _hermite(run: Run) -> Claim:
         values=tuple(off.tolist()),
         high=COEFFICIENT,
         beside=(
-            Beside(
+            Variant(
                 "the decay printed beside the formula, σ̂² = Θ(k^(−3/2))",
                 f"σ̂² goes as k to the power {signed(round(power, 3))}, fitted from k = {FAR[0]} to {FAR[-1]:,}",
                 abs(power + 1.5) <= 0.05,

@@ -11,7 +11,7 @@ from understudy.papers.local.initialisation.study import ALGORITHMS, BESIDE, REA
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.report.style import number, signed
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 SLOPE, WITHIN = -0.5, 0.1
 """Of log of the median angle against log N, and how far it may be from that."""
@@ -159,5 +159,5 @@ def _descent(study: Initialisation, run: Run) -> Claim:
         tuple(np.log10(last[np.isfinite(last)]).tolist()),
         None,
         float(np.log10(REACHED)),
-        tuple(Beside(_BESIDE[by], str(found[by]), found[by].arrived == len(found[by].steps)) for by in BESIDE),
+        tuple(Variant(_BESIDE[by], str(found[by]), found[by].arrived == len(found[by].steps)) for by in BESIDE),
     )

@@ -10,7 +10,7 @@ import numpy as np
 from understudy.papers.local.local_rate.study import CLAIMED, FROM, TO
 from understudy.report.style import number, signed
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.local.local_rate.study import LocalRate
@@ -254,7 +254,7 @@ def _pl(run: Run) -> list[Claim]:
             "over-parameterised",
             tuple(free.powers.tolist()),
             FALLS,
-            beside=(Beside("d = 2", aside, flat.holds),) if plane.any() else (),
+            beside=(Variant("d = 2", aside, flat.holds),) if plane.any() else (),
         ),
     ]
 
@@ -291,7 +291,7 @@ def _lemma(run: Run, name: str) -> Claim:
         name,
         tuple(found.fitted.tolist()),
         proved - BELOW,
-        beside=(Beside(f"threshold with C = {NEAR:g}", str(lower), lower.holds),) if len(lower.fitted) else (),
+        beside=(Variant(f"threshold with C = {NEAR:g}", str(lower), lower.holds),) if len(lower.fitted) else (),
     )
 
 
@@ -342,7 +342,7 @@ def _batches(study: LocalRate, run: Run) -> list[Claim]:
             -FLAT,
             FLAT,
             (
-                Beside(
+                Variant(
                     "how far the end loss is from that of descent on the exact loss",
                     f"end loss over the exact one {medians} (medians); the distance goes as the batch to the power "
                     f"{signed(round(falls, 2))}",

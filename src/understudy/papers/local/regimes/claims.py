@@ -9,7 +9,7 @@ import numpy as np
 
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.local.regimes.study import Regimes
@@ -102,7 +102,7 @@ def _lazy(lazy: Regime, large: Regime) -> Claim:
         tuple(turned[np.isfinite(turned)].tolist()),
         None,
         TURN,
-        (Beside("the same start with nothing taken off", _turning(large), bool((large.farthest < TURN).all())),),
+        (Variant("the same start with nothing taken off", _turning(large), bool((large.farthest < TURN).all())),),
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from understudy.papers.luck.batchnorm_energy.study import NORMS
 from understudy.papers.specialization.deep.claims import at, laid_out
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
@@ -102,6 +102,6 @@ def _claim(order: Order, without: Order) -> Claim:
     )
 
 
-def _beside(where: str, median: np.ndarray) -> Beside:
+def _beside(where: str, median: np.ndarray) -> Variant:
     slope = float(np.median(median)) if len(median) else np.nan
-    return Beside(where, f"{slope:.3f}", bool(abs(slope - SLOPE) <= WITHIN))
+    return Variant(where, f"{slope:.3f}", bool(abs(slope - SLOPE) <= WITHIN))

@@ -12,7 +12,7 @@ from understudy.lab import matrices
 from understudy.lab.matrices import MATRICES, Modulated
 from understudy.lab.study import ranked
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.luck.gaus.study import Gaus
@@ -166,10 +166,10 @@ def _d7(study: Gaus, run: Run) -> Iterator[Claim]:
         yield _compared(study, run, f"{words}: higher for the small teacher than for the large one", small, large)
     normed = Setting("fc-small", "after")
     if _there(run, small, normed):
-        beside: tuple[Beside, ...] = ()
+        beside: tuple[Variant, ...] = ()
         if _there(run, large, Setting("fc", "after")):
             gain = _finite(speed(study, run, large) - speed(study, run, Setting("fc", "after")))
-            beside = (Beside("large teacher", f"higher without in {(gain > 0).sum()} of {len(gain)}", _rises(gain)),)
+            beside = (Variant("large teacher", f"higher without in {(gain > 0).sum()} of {len(gain)}", _rises(gain)),)
         yield _compared(study, run, f"{words}: higher without BatchNorm, small teacher", small, normed, beside)
     for norm in NORMS:
         fresh, fixed = (Setting("cnn", norm, data) for data in ("infinite", "finite"))
@@ -178,7 +178,7 @@ def _d7(study: Gaus, run: Run) -> Iterator[Claim]:
 
 
 def _compared(
-    study: Gaus, run: Run, statement: str, first: Setting, second: Setting, beside: tuple[Beside, ...] = ()
+    study: Gaus, run: Run, statement: str, first: Setting, second: Setting, beside: tuple[Variant, ...] = ()
 ) -> Claim:
     ahead, behind = speed(study, run, first), speed(study, run, second)
     lead = _finite(ahead - behind)
@@ -252,7 +252,7 @@ def _d8(study: Gaus, run: Run) -> Iterator[Claim]:
         "grows",
         tuple(growth.min(axis=(1, 2)).tolist()),
         0.0,
-        beside=tuple(Beside(words, *_least_growth(d)) for words, d in beside.items()),
+        beside=tuple(Variant(words, *_least_growth(d)) for words, d in beside.items()),
     )
     more = _more(diagonal)
     yield Claim(
@@ -266,7 +266,7 @@ def _d8(study: Gaus, run: Run) -> Iterator[Claim]:
         tuple(more.tolist()),
         0.0,
         beside=tuple(
-            Beside(words, f"more in {(_more(d) > 0).sum()} of {len(d)}", _rises(_more(d)))
+            Variant(words, f"more in {(_more(d) > 0).sum()} of {len(d)}", _rises(_more(d)))
             for words, d in beside.items()
         ),
     )

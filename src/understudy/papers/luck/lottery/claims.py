@@ -10,7 +10,7 @@ import numpy as np
 from understudy.papers.luck.lottery.study import TICKETS
 from understudy.papers.specialization.deep.claims import at, laid_out
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.luck.lottery.study import LotteryTickets
@@ -94,7 +94,7 @@ def _papers_settings(study: LotteryTickets) -> bool:
 
 def _beside(finding: Finding, others: list[tuple[Cell, Finding]]) -> Claim:
     beside = tuple(
-        Beside(f"p = {cell.polarity:g}, {cell.multiple:g}×", found.brief, found.claim.holds) for cell, found in others
+        Variant(f"p = {cell.polarity:g}, {cell.multiple:g}×", found.brief, found.claim.holds) for cell, found in others
     )
     return replace(finding.claim, beside=beside)
 

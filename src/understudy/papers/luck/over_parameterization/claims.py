@@ -12,7 +12,7 @@ import numpy as np
 from understudy.papers.luck.over_parameterization.study import NAMES
 from understudy.papers.specialization.deep.claims import at, laid_out
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.luck.over_parameterization.study import Kind, OverParameterization
@@ -138,7 +138,7 @@ def _claim(found: Widths, part: str, statement: str, paper: str, measure: Measur
         "D9", statement, paper, words, found.rho.shape[1], holds, f"{NAMES[found.kind]}, {part}", values, None, high
     )
     beside = [(layer, measure(found, np.array([layer]))) for layer in layers.tolist()]
-    return replace(claim, beside=tuple(Beside(f"layer {i + 1}", each.words, each.holds) for i, each in beside))
+    return replace(claim, beside=tuple(Variant(f"layer {i + 1}", each.words, each.holds) for i, each in beside))
 
 
 def _higher(found: Widths, layers: np.ndarray) -> Finding:

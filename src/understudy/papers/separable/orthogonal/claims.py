@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, SETS, SGD, SPANNING, VALUES
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.separable.orthogonal.study import Orthogonal
@@ -103,11 +103,11 @@ def _sure(values: np.ndarray) -> np.ndarray:
     return np.nan_to_num(values, nan=np.inf)
 
 
-def _others(study: Orthogonal, run: Run, layers: int, say: Callable[[Group], tuple[str, bool]]) -> tuple[Beside, ...]:
+def _others(study: Orthogonal, run: Run, layers: int, say: Callable[[Group], tuple[str, bool]]) -> tuple[Variant, ...]:
     """The same from other starts."""
     rest = [start for start in study.start if start != START]
     return tuple(
-        Beside(f"× {start:g}", *say(group(run, SGD, layers=layers, start=start))) for start in sorted(rest)[::-1]
+        Variant(f"× {start:g}", *say(group(run, SGD, layers=layers, start=start))) for start in sorted(rest)[::-1]
     )
 
 
@@ -122,7 +122,7 @@ def _of_rank_two(name: str) -> Callable[[Group], tuple[str, bool]]:
 def _rank(study: Orthogonal, run: Run) -> Claim:
     found = group(run, SGD, layers=2, start=START)
     third = found.end("W1 third")
-    beside = Beside("W − W₀", *_of_rank_two("W1 added third")(found))
+    beside = Variant("W − W₀", *_of_rank_two("W1 added third")(found))
     return Claim(
         "B1",
         f"two layers: the third singular value of W is under {THIRD:.0%} of the first, in every seed",
@@ -150,7 +150,7 @@ def _third(study: Orthogonal, run: Run) -> Claim:
     found = group(run, SGD, layers=2, start=START)
     times = _grown(found)
     largest = found.values(1)[:, 2] / found.values(1, 0)[:, 0]
-    weyl = Beside("σ₁ of W₀", f"{spread(largest, 3)} times", bool((_sure(largest) <= 1).all()))
+    weyl = Variant("σ₁ of W₀", f"{spread(largest, 3)} times", bool((_sure(largest) <= 1).all()))
     return Claim(
         "B1",
         "two layers: the third singular value of W is no larger than at the start, in every seed",
@@ -202,7 +202,7 @@ def _deep(study: Orthogonal, run: Run, layer: int) -> Claim:
     two = int((after == 2).sum())
     drop = found.values(layer)[:, 1] / found.values(layer)[:, 2]
     words = f"the widest is after the second value in {two} of {len(after)} seeds, where they fall {spread(drop)} times"
-    added = Beside("W − W₀", *_of_rank_two(f"W{layer} added third")(found))
+    added = Variant("W − W₀", *_of_rank_two(f"W{layer} added third")(found))
     return Claim(
         "B2",
         f"{DEEP} layers: the third singular value of W{layer} is under {THIRD:.0%} of the first, in every seed",
@@ -215,7 +215,7 @@ def _deep(study: Orthogonal, run: Run, layer: int) -> Claim:
         None,
         THIRD,
         (
-            Beside("gap", words, two == len(after)),
+            Variant("gap", words, two == len(after)),
             added,
             *_others(study, run, DEEP, _of_rank_two(f"W{layer} third")),
         ),
@@ -257,7 +257,7 @@ def _stays(found: Group) -> tuple[str, bool]:
     return words, none
 
 
-def _stay_claim(found: Group, where: str, who: str, beside: tuple[Beside, ...]) -> Claim:
+def _stay_claim(found: Group, where: str, who: str, beside: tuple[Variant, ...]) -> Claim:
     words, holds = _stays(found)
     astray = found.undecided[:, -1]
     return Claim(
@@ -279,7 +279,7 @@ def _stay_claim(found: Group, where: str, who: str, beside: tuple[Beside, ...]) 
 def _flow(study: Orthogonal, run: Run, kind: str) -> Claim:
     starts = sorted(study.flow_start)
     groups = {start: group(run, FLOW, points=kind, start=start) for start in starts}
-    beside = tuple(Beside(f"λ = {start:g}", *_stays(groups[start])) for start in starts[1:])
+    beside = tuple(Variant(f"λ = {start:g}", *_stays(groups[start])) for start in starts[1:])
     points = {DRAWN: "points as drawn", SPANNING: "points whose support examples span the space"}[kind]
     where = f"gradient flow from a balanced start of λ = {starts[0]:g}, {points}"
     return _stay_claim(groups[starts[0]], where, f"flow, {kind}", beside)

@@ -8,7 +8,7 @@ import numpy as np
 
 from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.separable.orthogonal_mnist.study import OrthogonalMnist
@@ -67,8 +67,8 @@ def _words(alike: np.ndarray, apart: np.ndarray) -> str:
     return f"of pairs of two digits {ranged(apart)} are above 0, of pairs of one digit {ranged(alike)} are not"
 
 
-def _beside(where: str, alike: np.ndarray, apart: np.ndarray) -> Beside:
-    return Beside(where, _words(alike, apart), bool((alike == 0).all() and (apart == 0).all()))
+def _beside(where: str, alike: np.ndarray, apart: np.ndarray) -> Variant:
+    return Variant(where, _words(alike, apart), bool((alike == 0).all() and (apart == 0).all()))
 
 
 def _few(run: Run) -> Claim:

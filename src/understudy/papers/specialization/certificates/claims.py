@@ -10,7 +10,7 @@ import numpy as np
 from understudy.papers.specialization.certificates.study import AUGMENTED
 from understudy.report.style import number
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.specialization.certificates.study import Certificates
@@ -161,9 +161,9 @@ def _kinds(run: Run) -> list[str]:
     return list(dict.fromkeys(run.column("kind")[part(run, "triples")].tolist()))
 
 
-def _beside(name: str, here: Verdicts) -> Beside:
+def _beside(name: str, here: Verdicts) -> Variant:
     wrong, given = int(here.contradicted.sum()), int(here.certified.sum())
-    return Beside(name, f"{wrong} of {given:,} certificates, {len(here.network):,} asked for", wrong == 0)
+    return Variant(name, f"{wrong} of {given:,} certificates, {len(here.network):,} asked for", wrong == 0)
 
 
 def _every_node(study: Certificates, run: Run) -> Claim:

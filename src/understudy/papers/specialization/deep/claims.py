@@ -9,7 +9,7 @@ import numpy as np
 
 from understudy.measures import THRESHOLD
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.specialization.deep.study import Deep, DeepTeachers
@@ -75,7 +75,7 @@ def claims(study: Deep, run: Run) -> list[Claim]:
     }
     decided = found.pop(PAPERS_MULTIPLE, [])
     return [
-        replace(claim, beside=tuple(Beside(f"{k:g}×", f[i].brief, f[i].claim.holds) for k, f in found.items()))
+        replace(claim, beside=tuple(Variant(f"{k:g}×", f[i].brief, f[i].claim.holds) for k, f in found.items()))
         for i, (claim, _) in enumerate(decided)
     ]
 

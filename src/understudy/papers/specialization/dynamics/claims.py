@@ -10,7 +10,7 @@ from scipy import stats
 
 from understudy.report.style import number
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.specialization.dynamics.study import NodeDynamics
@@ -178,7 +178,7 @@ def _slow(study: NodeDynamics, run: Run) -> Claim:
         1 - SLOPE,
         1 + SLOPE,
         (
-            Beside(
+            Variant(
                 "output weight held at 1",
                 f"slope {lower:.2f}: ẇ has no factor ‖w‖ then, w shrinks first and turns after about 2 ln(π/ε), "
                 f"{time:.1f} at ε = {min(study.eps):g}",

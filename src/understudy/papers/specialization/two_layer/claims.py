@@ -14,7 +14,7 @@ from understudy.lab.recovery import first_epochs, strengths
 from understudy.measures import THRESHOLD
 from understudy.papers.specialization.sweep import Sweep, rank_correlations, recovery_rates
 from understudy.store import Claim, Run
-from understudy.store.claims import Beside
+from understudy.store.claims import Variant
 
 if TYPE_CHECKING:
     from understudy.papers.specialization.two_layer.study import TwoLayer
@@ -61,7 +61,7 @@ def _decided(make: Maker, nodes: int, sweeps: list[Sweep]) -> Iterator[Claim]:
         yield replace(
             claim,
             beside=tuple(
-                Beside(f"{other} nodes", same[part].brief, same[part].claim.holds)
+                Variant(f"{other} nodes", same[part].brief, same[part].claim.holds)
                 for other, same in found.items()
                 if part in same
             ),
