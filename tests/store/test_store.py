@@ -16,13 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
+from understudy._atomic import atomic_path, write_json, write_text
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.store import Claim, Run, tables
 from understudy.store.claims import Variant
 from understudy.store.config import from_toml, name, to_toml
 from understudy.store.environment import environment
-from understudy.store.files import disk_errors, whole, write_json, write_text
+from understudy.store.files import disk_errors
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table
 from understudy.store.weights import read_weights, write_weights
@@ -37,7 +38,7 @@ CONFIG = {"study": "two-layer", "format": 1, "options": {"seeds": 2, "lr": 0.01}
 def test_a_file_takes_the_place_of_the_old_one_at_one_stroke(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with whole(path) as temporary:
+    with atomic_path(path) as temporary:
         temporary.write_text("new")
         assert path.read_text() == "old"
         assert temporary.parent == tmp_path
@@ -49,7 +50,7 @@ def test_a_file_takes_the_place_of_the_old_one_at_one_stroke(tmp_path):
 def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
-    with pytest.raises(RuntimeError), whole(path) as temporary:
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
         temporary.write_text("ne")
         raise RuntimeError
     assert path.read_text() == "old"

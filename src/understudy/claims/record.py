@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understudy._atomic import write_json
 from understudy.store import Claim, Run
-from understudy.store.files import write_json
 
 _HERE = Path(__file__).parent
 RECORD = _HERE / "record.json"

@@ -87,9 +87,10 @@ def _check_out(out: Path) -> None:
 
 def _keep(folder: Path, benches: list[dict[str, Any]], name: str | None = "bench.json") -> None:
     """Write what a bench told, where it has a name, and the picture of it or of several."""
+    from understudy._atomic import write_json
     from understudy.bench.picture import CostByPopulation, cost_by_population
     from understudy.report.style import save
-    from understudy.store.files import disk_errors, write_json
+    from understudy.store.files import disk_errors
 
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

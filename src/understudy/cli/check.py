@@ -97,8 +97,9 @@ def _of_files(options: Check) -> Checks:
 
 
 def _write(found: Checks, path: Path, command: str) -> None:
+    from understudy._atomic import write_bytes
     from understudy.report.check.page import check_page
-    from understudy.store.files import disk_errors, write_bytes
+    from understudy.store.files import disk_errors
 
     content = check_page(found.networks, found.of, command)
     with disk_errors(path, "choose another place with --html"):

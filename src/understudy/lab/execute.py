@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from understudy._atomic import write_json
 from understudy.errors import UserError
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.mean_ranks import add_mean_ranks
@@ -24,7 +25,6 @@ from understudy.lab.write_report import write_report
 from understudy.report.terminal.progress import Progress, Standing, Watcher
 from understudy.store import Run
 from understudy.store.environment import environment
-from understudy.store.files import write_json
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table
 from understudy.store.weights import kept_weights, read_weights, write_weights

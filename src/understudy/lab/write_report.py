@@ -8,13 +8,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 
+from understudy._atomic import write_bytes, write_json, write_text
 from understudy.lab.study import Study
 from understudy.report.page.document import page
 from understudy.report.pool import FigurePool, endings
 from understudy.report.story import Number, Story
 from understudy.store import Claim, Run
 from understudy.store.environment import commit
-from understudy.store.files import write_bytes, write_json, write_text
 
 _TABLES = ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "claims.json", "config.toml")
 

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._atomic import write_bytes
 from understudy.errors import UserError
 from understudy.nets.layer_order import arranged, natural
 from understudy.nets.norm import Norm
@@ -74,7 +75,7 @@ def save(population: Population, path: str | os.PathLike[str], *, which: int | N
     copies = {
         name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format) for name, tensor in tensors.items()
     }
-    _write_whole(Path(path), safetensors.torch.save(copies, metadata))
+    _write(Path(path), safetensors.torch.save(copies, metadata))
 
 
 def load(
@@ -179,25 +180,17 @@ def existing_file(path: str | os.PathLike[str], needed: str) -> Path:
     return file
 
 
-def _write_whole(path: Path, data: bytes) -> None:
-    """Write beside the path, reach the disk, then take the name: no reader ever sees half a file."""
+def _write(path: Path, data: bytes) -> None:
     if path.is_dir():
         raise UserError(f"{path}: this is a directory; name a file in it, for example {path / 'networks.safetensors'}.")
     if not path.parent.is_dir():
         raise UserError(f"{path}: the directory {path.parent} does not exist; create it or choose another.")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
-        with open(partial, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(partial, path)
+        write_bytes(path, data)
     except OSError as error:
         raise UserError(
             f"{path}: the file could not be written ({error.strerror}); choose a directory with room and permission."
         ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _read(file: Path) -> Contents:

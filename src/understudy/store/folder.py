@@ -15,9 +15,10 @@ import pyarrow.parquet as pq
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from understudy._atomic import atomic_path, write_text
 from understudy.errors import UserError
 from understudy.store.config import Config, from_toml, name, same, to_toml
-from understudy.store.files import disk_errors, whole, write_text
+from understudy.store.files import disk_errors
 from understudy.store.tables import by_epoch, write_table
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class RunFolder:
         """Epochs up to this one are done: the rows since the last time, and the state after it."""
         for table, rows in tables.items():
             write_table(self.progress / f"{table}-{epoch:06}.parquet", rows)
-        with whole(self.progress / "state.safetensors") as temporary:
+        with atomic_path(self.progress / "state.safetensors") as temporary:
             plain = {key: value.cpu().contiguous() for key, value in state.items()}
             save_file(plain, temporary, metadata={"seconds": repr(seconds)})
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from understudy._atomic import atomic_path
 from understudy.errors import UserError
-from understudy.store.files import whole
 
 _FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
 _ENOUGH = 1 << 16
@@ -31,7 +31,7 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
 
 def write_table(path: Path, table: pa.Table) -> None:
     """Parquet, the same bytes for the same rows."""
-    with whole(path) as temporary:
+    with atomic_path(path) as temporary:
         pq.write_table(table, temporary, **_form(table.column_names))
 
 
@@ -63,7 +63,7 @@ class Growing:
         rows = pa.concat_tables([_coded(part) for part in self._waiting], promote_options="none").combine_chunks()
         self._waiting = []
         if self._file is None:
-            temporary = self._stack.enter_context(whole(self._path))
+            temporary = self._stack.enter_context(atomic_path(self._path))
             self._file = pq.ParquetWriter(temporary, rows.schema, **_form(rows.column_names))
         for part in _by_role(rows):
             self._file.write_table(part, row_group_size=max(1, part.num_rows))

@@ -12,9 +12,9 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from understudy._atomic import atomic_path
 from understudy.errors import UserError
 from understudy.nets import Convolution, Layer, Norm, Population
-from understudy.store.files import whole
 
 _PARTS: dict[str, type[Layer] | type[Norm]] = {"layers": Layer, "norms": Norm}
 
@@ -43,7 +43,7 @@ def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> No
                     }
     # One entry: safetensors puts several in any order, and the same weights are to be the same bytes.
     said = {"slopes": slopes, "kinds": kinds} if kinds else slopes
-    with whole(path) as temporary:
+    with atomic_path(path) as temporary:
         save_file(tensors, temporary, metadata={"slopes": json.dumps(said)})
 
 
