@@ -214,7 +214,7 @@ def _near(options: Start, students: Tensor, teachers: Tensor) -> list[dict[str, 
 
 def _descend(options: Start, students: Tensor, teachers: Tensor, nothing: float) -> tuple[Tensor, dict[str, Any]]:
     """Where descent ends, and how: the loss fell as t^(−power) over the last two thirds of the steps."""
-    from understudy.papers.local.shared import above_bound, log_looks
+    from understudy.papers.local.shared import above_bound, log_probes
     from understudy.papers.local.theory.descent import descend, rate_bound
     from understudy.papers.local.theory.gaussian.closed_forms import loss
     from understudy.papers.local.theory.starts import tempered
@@ -225,17 +225,17 @@ def _descend(options: Start, students: Tensor, teachers: Tensor, nothing: float)
     if rate > bound:
         print(f"warning: {above_bound(rate, bound)}", file=sys.stderr)
     third = -(-steps // 3)
-    looks = sorted({*log_looks(steps), third})
-    path = descend(students, teachers, rate, steps, looks, batch=options.batch, seeds=[options.seed])
+    probes = sorted({*log_probes(steps), third})
+    path = descend(students, teachers, rate, steps, probes, batch=options.batch, seeds=[options.seed])
     lost = path.isnan().flatten(1).any(1)
     smaller = sure if sure < rate else rate / 10
     if lost.any():
         at = int(lost.nonzero()[0])
         raise UserError(
-            f"--rate: at {rate:g} the weights grew beyond all numbers between steps {looks[at - 1]:,} and "
-            f"{looks[at]:,}, and nothing was written; choose a smaller one, such as {smaller:.2g}"
+            f"--rate: at {rate:g} the weights grew beyond all numbers between steps {probes[at - 1]:,} and "
+            f"{probes[at]:,}, and nothing was written; choose a smaller one, such as {smaller:.2g}"
         )
-    losses = dict(zip(looks, loss(path, teachers)[:, 0].tolist(), strict=True))
+    losses = dict(zip(probes, loss(path, teachers)[:, 0].tolist(), strict=True))
     before, after = losses[0], losses[steps]
     zero = after < _ROUNDING * nothing
     power = None if zero or steps < 3 else log(losses[third] / after) / log(steps / third)

@@ -94,8 +94,8 @@ def test_descent_is_seen_as_the_proofs_see_it(run):
     mine = [
         role for role, net in zip(nodes["role"].to_pylist(), nodes["network"].to_pylist(), strict=True) if net in which
     ]
-    assert mine.count("student") == 2 * 4 * len(SMALL.looks())
-    assert mine.count("teacher") == 2 * 2 * len(SMALL.looks())
+    assert mine.count("student") == 2 * 4 * len(SMALL.probes())
+    assert mine.count("teacher") == 2 * 2 * len(SMALL.probes())
 
 
 def _large():

@@ -91,11 +91,11 @@ def test_descent_is_that_of_a_plain_loop(run):
     setting = next(s for s in SMALL.settings() if (s.r, s.w_max) == (3, 1.0))
     teachers = SMALL.teachers(setting)
     students = near(teachers, 6, SMALL.angle, (1, 2)).students
-    look = next(step for step in SMALL.looks if step > 100)
-    for _ in range(look):
+    step = next(step for step in SMALL.probes if step > 100)
+    for _ in range(step):
         students = students - 0.05 * loss_and_gradient(students, teachers)[1]
     networks = exact(run, r=3, w_max=1.0, multiple=2)
-    assert at(run, "loss", networks, look) == pytest.approx(loss_and_gradient(students, teachers)[0].numpy(), rel=1e-9)
+    assert at(run, "loss", networks, step) == pytest.approx(loss_and_gradient(students, teachers)[0].numpy(), rel=1e-9)
 
 
 def test_as_many_students_converge_linearly_and_more_by_a_power(run):

@@ -21,7 +21,7 @@ from understudy.papers.local.shared import (
     Part,
     above_bound,
     geometry,
-    log_looks,
+    log_probes,
     measured,
     read_teacher,
     tables,
@@ -40,7 +40,7 @@ def _path(looks=3, students=4):
 
 @given(st.integers(1, 100_000), st.integers(1, 80))
 def test_looks_begin_before_the_first_step_and_end_with_the_last(steps, count):
-    looks = log_looks(steps, count)
+    looks = log_probes(steps, count)
     assert looks[0] == 0
     assert list(looks) == sorted(set(looks))
     assert max(looks) == steps

@@ -142,51 +142,51 @@ def above_bound(rate: float, bound: float) -> str:
     )
 
 
-def log_looks(steps: int, count: int = 60) -> tuple[int, ...]:
-    """Steps to look at: 0, then about evenly on a logarithmic axis, the last among them."""
+def log_probes(steps: int, count: int = 60) -> tuple[int, ...]:
+    """Steps to probe at: 0, then about evenly on a logarithmic axis, the last among them."""
     return (0, *np.unique(np.geomspace(1, max(1, steps), max(2, count)).round().astype(int)).tolist())
 
 
 class Measured(NamedTuple):
-    """What a path looks like from where S4's proofs stand. Of a network that is not finite all is NaN."""
+    """Quantities of Zhou, Ge & Jin 2021 along a path; all of them are NaN for a network that is not finite."""
 
     values: dict[str, np.ndarray]
-    """[look, net] of all that is one number a network: names are those of `LocalGeometry`, `lemma 8 left` and `lemma 8
+    """[probe, net] of all that is one number a network: names are those of `LocalGeometry`, `lemma 8 left` and `lemma 8
     right` and so on of `sides`, and over nodes `largest_angle`, `least_mass` (within δ_max of a teacher node, over its
     length) and `least_count`."""
     nodes: dict[str, np.ndarray]
-    """[look, net, student] of `assignment`, `angles`, `squares`, and with an axis of inputs more of `direction`; [look,
-    net, teacher] of `counts`, `mass`, and with an axis of inputs more of `averages` and `gaps`."""
+    """[probe, net, student] of `assignment`, `angles`, `squares`, and with an axis of inputs more of `direction`;
+    [probe, net, teacher] of `counts`, `mass`, and with an axis of inputs more of `averages` and `gaps`."""
 
 
 def measured(
-    path: Float[Tensor, "look net student in"],
+    path: Float[Tensor, "probe net student in"],
     teachers: Float[Tensor, "#net teacher in"],
     rate: float | Float[Tensor, "net"],
 ) -> Measured:
-    """All that `local_geometry` and `sides` have of every network at every look; lemma 12 is of a step of this rate.
+    """All that `local_geometry` and `sides` have of every network at every probe; lemma 12 is of a step of this rate.
 
     It is computed where the path is, and comes back.
     """
     import torch
 
-    looks, nets, students = path.shape[:3]
+    probes, nets, students = path.shape[:3]
     their = teachers.expand(nets, *teachers.shape[1:])
     rates = torch.as_tensor(rate, dtype=path.dtype, device=path.device).expand(nets)
     pairs = _PAIRS if path.device.type == "cpu" else _PAIRS_ON_CARD
     found = Measured({}, {})
     for some in path.flatten(2).isfinite().all(-1).nonzero().split(max(1, pairs // students**2)):
-        look, net = some.unbind(-1)
-        where = look.cpu().numpy(), net.cpu().numpy()
-        for name, value in _look(path[look, net], their[net], rates[net]).items():
+        probe, net = some.unbind(-1)
+        where = probe.cpu().numpy(), net.cpu().numpy()
+        for name, value in _probe(path[probe, net], their[net], rates[net]).items():
             into = (found.values if value.ndim == 1 else found.nodes).setdefault(
-                name, np.full((looks, nets, *value.shape[1:]), np.nan)
+                name, np.full((probes, nets, *value.shape[1:]), np.nan)
             )
             into[where] = value.double().cpu().numpy()
     return found
 
 
-def _look(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]:
+def _probe(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]:
     from understudy.papers.local.theory.gaussian.closed_forms import gradient
     from understudy.papers.local.theory.geometry import local_geometry, sides, smoothness_sides
 
@@ -205,16 +205,16 @@ def _look(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]
 
 def geometry(
     first: int,
-    looks: Sequence[int],
+    probes: Sequence[int],
     found: Measured,
     students: Mapping[str, np.ndarray] | None = None,
     teachers: Mapping[str, np.ndarray] | None = None,
     role: str = "teacher",
 ) -> dict[str, Any]:
-    """Rows of `nodes`: of every student at every look its teacher node, angle, length and part of lemma 7's direction;
+    """Rows of `nodes`: of every student at every probe its teacher node, angle, length and part of lemma 7's direction;
     of every teacher node how many students and what mass are within δ_max, the average ŵ and the gap v = ŵ − w*.
 
-    Columns of one's own, or in the place of these, are [look, net, node], or broadcast to it; `role` is that of teacher
+    Additional or replacing columns are [probe, net, node], or broadcast to it; `role` is that of teacher
     nodes. The direction is null where it is not defined.
     """
     of = found.nodes
@@ -222,8 +222,8 @@ def geometry(
     theirs = {"count": of["counts"], "mass": of["mass"], "average": of["averages"], "gap": of["gaps"]}
     both = pa.concat_tables(
         [
-            _rows(first, looks, "student", "student", ours | {"direction": of["direction"]} | dict(students or {})),
-            _rows(first, looks, role, "teacher", theirs | dict(teachers or {})),
+            _rows(first, probes, "student", "student", ours | {"direction": of["direction"]} | dict(students or {})),
+            _rows(first, probes, role, "teacher", theirs | dict(teachers or {})),
         ],
         promote_options="default",
     )
@@ -233,13 +233,13 @@ def geometry(
 _WHOLE = ("teacher", "target", "count")
 
 
-def _rows(first: int, looks: Sequence[int], role: str, node: str, values: Mapping[str, np.ndarray]) -> pa.Table:
+def _rows(first: int, probes: Sequence[int], role: str, node: str, values: Mapping[str, np.ndarray]) -> pa.Table:
     """A row for every node of the networks that are finite."""
     like = values["angle" if node == "student" else "mass"]
     there = np.nonzero(~np.isnan(like))
     columns = {
         "network": (first + there[1]).astype(np.int32),
-        "epoch": np.asarray(looks, np.int32)[there[0]],
+        "epoch": np.asarray(probes, np.int32)[there[0]],
         "layer": np.zeros(len(there[0]), np.int16),
         "role": pa.array([role] * len(there[0]), pa.string()),
         node: there[2].astype(np.int32),
@@ -261,32 +261,32 @@ def tables(
     first: int,
     seeds: Sequence[int],
     parameters: Mapping[str, Any],
-    looks: Sequence[int],
+    probes: Sequence[int],
     values: Mapping[str, np.ndarray],
     nodes: Mapping[str, Any] | None = None,
     weights: dict[str, Population] | None = None,
 ) -> Tables:
-    """A piece's rows: of parameters one a network, or one for all; values are [look, net].
+    """A piece's rows: of parameters one a network, or one for all; values are [probe, net].
 
-    What is NaN is left out, but for the `loss`, so that every look is there. A network diverged at the first look at
+    What is NaN is left out, but for the `loss`, so that every probe is there. A network diverged at the first probe at
     which its loss is not finite.
     """
     count = len(seeds)
     network = np.arange(first, first + count, dtype=np.int32)
     rows = []
     for name, value in values.items():
-        look, net = np.nonzero(~np.isnan(value) | (name == "loss"))
+        probe, net = np.nonzero(~np.isnan(value) | (name == "loss"))
         rows.append(
             {
                 "network": network[net],
-                "epoch": np.asarray(looks, np.int32)[look],
+                "epoch": np.asarray(probes, np.int32)[probe],
                 "layer": np.full(len(net), -1, np.int16),
                 "metric": pa.array([name] * len(net), pa.string()),
-                "value": np.asarray(value, np.float64)[look, net],
+                "value": np.asarray(value, np.float64)[probe, net],
             }
         )
     lost = ~np.isfinite(values["loss"]) if "loss" in values else np.zeros((1, count), bool)
-    diverged = [looks[int(np.argmax(column))] if column.any() else None for column in lost.T]
+    diverged = [probes[int(np.argmax(column))] if column.any() else None for column in lost.T]
     none = {"network": np.zeros(0, np.int32), "epoch": np.zeros(0, np.int32), "layer": np.zeros(0, np.int16)}
     columns = {k: v if isinstance(v, list | np.ndarray) else [v] * count for k, v in parameters.items()}
     return {
@@ -300,7 +300,7 @@ def tables(
 
 
 def ends(
-    path: Float[Tensor, "look net student in"],
+    path: Float[Tensor, "probe net student in"],
     teachers: Float[Tensor, "#net teacher in"],
     seeds: Sequence[int],
     slope: float = -1.0,

@@ -13,7 +13,7 @@ import numpy as np
 from understudy.errors import UserError
 from understudy.lab.options import check
 from understudy.papers.distillation.shared import OnOwnData, read_data, set_tables
-from understudy.papers.local.shared import Part, log_looks, tables
+from understudy.papers.local.shared import Part, log_probes, tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -247,7 +247,7 @@ class LinearDistillation(OnOwnData):
             path = flow(start, x, teacher, times, depth)
             time = torch.tensor(times)[:, None].expand(-1, self.students)
         else:
-            steps = log_looks(self.steps, self.looks - 1)
+            steps = log_probes(self.steps, self.looks - 1)
             rates = self.rate * rate_bound(x) / depth
             went = descend(begun, x, teacher, rates, steps)
             path = torch.stack([end_to_end(students) for students in went])

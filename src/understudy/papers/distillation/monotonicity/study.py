@@ -12,7 +12,7 @@ from understudy.errors import UserError
 from understudy.lab.options import check
 from understudy.lab.study import word
 from understudy.papers.distillation.shared import OnTransfer, set_tables
-from understudy.papers.local.shared import Part, log_looks, tables
+from understudy.papers.local.shared import Part, log_probes, tables
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -117,7 +117,7 @@ class Monotonicity(OnTransfer):
 
         from understudy.papers.distillation.theory.soft_labels import hard_path
 
-        seeds, looks = range(1, self.seeds + 1), log_looks(self.longest, self.looks)[1:]
+        seeds, looks = range(1, self.seeds + 1), log_probes(self.longest, self.looks)[1:]
         each = [
             self._values(*(hard_path(x, self.task.teacher, self.rate, looks) for x in both))
             for _, both in self._sets(seeds)

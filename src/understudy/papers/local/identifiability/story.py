@@ -141,8 +141,8 @@ def _accuracy(run: Run) -> Lines:
 
 
 def _relu(study: Identifiability, run: Run) -> Lines:
-    steps = np.array(study.looks()[1:], float)
-    at = np.isin(run.epochs, study.looks()[1:])
+    steps = np.array(study.probes()[1:], float)
+    at = np.isin(run.epochs, study.probes()[1:])
 
     def line(name: str, linear: bool) -> Series:
         values = run.series(name)[part(run, "descent", start="opposite", linear=linear)][:, at]

@@ -19,7 +19,7 @@ from understudy.papers.local.shared import (
     above_bound,
     ends,
     geometry,
-    log_looks,
+    log_probes,
     measured,
     tables,
 )
@@ -129,8 +129,8 @@ class Identifiability(OnPopulation):
         except UserError as error:
             raise UserError(f"--teacher-nodes {nodes} with --dim {dim}: {error}") from error
 
-    def looks(self) -> tuple[int, ...]:
-        return log_looks(self.steps)
+    def probes(self) -> tuple[int, ...]:
+        return log_probes(self.steps)
 
     def parts(self) -> Iterator[Part]:
         every = range(1, self.seeds + 1)
@@ -244,12 +244,12 @@ class Identifiability(OnPopulation):
         are `absolute_loss` and so on; `loss`, `gradient_norm` and their ratios are of what is descended on."""
         from understudy.papers.local.theory import identifiability as relu
 
-        looks = self.looks()
+        probes = self.probes()
         teachers = self._zero_sum(nodes, dim, seeds)
         students = self.moved(relu.beginning(teachers, multiple * nodes, start, seeds))
         teachers = self.moved(teachers)
         way = relu.descend_reduced if linear else relu.descend_relu
-        path, loss = way(students, teachers, self.rate, looks)
+        path, loss = way(students, teachers, self.rate, probes)
         apart = relu.apart(path, teachers)
         of, rate = (relu.reduced(teachers).teachers, 2 * self.rate) if linear else (teachers, self.rate)
         found = measured(path, of, rate)
@@ -264,7 +264,7 @@ class Identifiability(OnPopulation):
         values = (found.values if linear else _of_the_bend(found)) | {k: v.cpu().numpy() for k, v in own.items()}
         parameters = {"part": "descent", "start": start, "linear": linear} | _sizes((multiple * nodes, nodes, dim))
         kept = ends(path, of, seeds, -1.0 if linear else 0.0)
-        return tables(first, seeds, parameters, looks, values, geometry(first, looks, found), kept)
+        return tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
 
 
 def _of_the_bend(found: Measured) -> dict[str, np.ndarray]:

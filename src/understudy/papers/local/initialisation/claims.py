@@ -72,9 +72,9 @@ def slopes(study: Initialisation, run: Run) -> dict[tuple[int, int], float]:
 
 
 def reached(study: Initialisation, run: Run, by: str) -> Reached:
-    losses = run.series("loss")[part(run, "descent", by=by)][:, np.isin(run.epochs, study.looks())]
+    losses = run.series("loss")[part(run, "descent", by=by)][:, np.isin(run.epochs, study.probes())]
     there = losses <= REACHED
-    first = np.array(study.looks(), float)[there.argmax(1)]
+    first = np.array(study.probes(), float)[there.argmax(1)]
     return Reached(np.where(there.any(1), first, np.inf), np.where(np.isfinite(losses[:, -1]), losses[:, -1], np.inf))
 
 

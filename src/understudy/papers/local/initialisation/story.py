@@ -128,8 +128,8 @@ def _spans(study: Initialisation, run: Run) -> Lines:
 
 
 def _descents(study: Initialisation, run: Run) -> Lines:
-    looks, panels = study.looks(), []
-    at = np.isin(run.epochs, looks)
+    probes, panels = study.probes(), []
+    at = np.isin(run.epochs, probes)
     for nodes, dim in study.settings(study.descent_dim):
         lines = []
         for by in (*ALGORITHMS, *BESIDE):
@@ -137,6 +137,6 @@ def _descents(study: Initialisation, run: Run) -> Lines:
             losses = np.maximum(run.series("loss")[which][:, at], _FLOOR)
             there = np.isfinite(losses).any(0)
             there[0] = False  # step 0 has no place on a logarithmic axis
-            lines.append(_quartiles(_NAMES[by], np.array(looks, float)[there], losses[:, there].T, _COLOURS[by]))
+            lines.append(_quartiles(_NAMES[by], np.array(probes, float)[there], losses[:, there].T, _COLOURS[by]))
         panels.append(Panel(f"r = {nodes}, d = {dim}", "step", "loss", tuple(lines), True, True, REACHED, "1e−6"))
     return Lines(tuple(panels), note=f"n = {counted(study.descents, 'seed')}, m = {study.descent_students}")

@@ -12,7 +12,7 @@ import numpy as np
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnOwnTeacher, Part, above_bound, ends, geometry, log_looks, measured, tables
+from understudy.papers.local.shared import OnOwnTeacher, Part, above_bound, ends, geometry, log_probes, measured, tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,8 +135,8 @@ class Initialisation(OnOwnTeacher):
         each = [float(rate_bound(self.teachers(*size, seeds)).min()) for size in self.settings(self.descent_dim)]
         return (above_bound(self.rate, min(each)),) if self.rate > min(each) else ()
 
-    def looks(self) -> tuple[int, ...]:
-        return log_looks(self.steps, 120)
+    def probes(self) -> tuple[int, ...]:
+        return log_probes(self.steps, 120)
 
     def parts(self) -> Iterator[Part]:
         seeds = range(1, self.seeds + 1)
@@ -180,26 +180,26 @@ class Initialisation(OnOwnTeacher):
         from understudy.papers.local.theory.descent import descend
         from understudy.papers.local.theory.starts import begin, tempered
 
-        teachers, looks = self.teachers(nodes, dim, seeds), self.looks()
+        teachers, probes = self.teachers(nodes, dim, seeds), self.probes()
         mass = self.large if by == "large" else self.small
         begun = begin(by, teachers, self.descent_students, seeds, self.span_samples, mass)
         students, teachers = self.moved(begun.students), self.moved(teachers)
         rates = tempered(self.rate, students, teachers)
-        path = descend(students, teachers, rates, self.steps, looks)
+        path = descend(students, teachers, rates, self.steps, probes)
         found = measured(path, teachers, rates)
         parameters = {"part": "descent", "by": by, "students": self.descent_students}
         parameters |= {"teacher_nodes": nodes, "dim": dim}
-        values = found.values | _said(begun, len(looks))
+        values = found.values | _said(begun, len(probes))
         kept = ends(path, teachers, seeds)
-        return tables(first, seeds, parameters, looks, values, geometry(first, looks, found), kept)
+        return tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
 
 
-def _said(begun: Start, looks: int) -> dict[str, np.ndarray]:
-    """What least squares did, a network, at the first of the looks: dimensions it left out, students of length 0."""
+def _said(begun: Start, probes: int) -> dict[str, np.ndarray]:
+    """What least squares did, a network, at the first of the probes: dimensions it left out, students of length 0."""
     if not begun.singular:
         return {}
     counts = {"singular": begun.singular, "idle": (begun.students == 0).all(-1).sum(-1).tolist()}
-    found = {name: np.full((looks, len(count)), np.nan) for name, count in counts.items()}
+    found = {name: np.full((probes, len(count)), np.nan) for name, count in counts.items()}
     for name, count in counts.items():
         found[name][0] = count
     return found

@@ -124,7 +124,7 @@ def _kind(setting: Setting) -> tuple[int, int, float, float]:
 def _between(study: LocalRate) -> tuple[int, int] | None:
     """Steps between which slopes are taken: those of the claims, or the last two thirds; None if not looked at."""
     ends = (FROM, TO) if study.steps >= TO else (max(1, study.steps // 3), study.steps)
-    return ends if set(ends) <= set(study.looks) and ends[0] < ends[1] else None
+    return ends if set(ends) <= set(study.probes) and ends[0] < ends[1] else None
 
 
 def _fell(study: LocalRate, run: Run) -> str:
@@ -183,7 +183,7 @@ def _colours(study: LocalRate) -> dict[int, str]:
 
 def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Lines:
     panels, colours = [], _colours(study)
-    steps = np.array(study.looks[1:])
+    steps = np.array(study.probes[1:])
     place = np.searchsorted(run.epochs, steps)
     for setting in settings:
         lines = []
@@ -284,7 +284,7 @@ def _lemmas(study: LocalRate, run: Run) -> Lines:
 
 
 def _batches(study: LocalRate, run: Run) -> Lines:
-    steps, sizes = np.array(study.batch_looks[1:]), np.array(sorted(study.batch))
+    steps, sizes = np.array(study.batch_probes[1:]), np.array(sorted(study.batch))
     place = np.searchsorted(run.epochs, steps)
     colours = style.categories(len(sizes) + 1)
     ways = []

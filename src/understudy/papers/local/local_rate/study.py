@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnOwnTeacher, Part, above_bound, ends, geometry, log_looks, measured, tables
+from understudy.papers.local.shared import OnOwnTeacher, Part, above_bound, ends, geometry, log_probes, measured, tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FROM, TO = 1_000, 3_000
 """Steps between which slopes of the loss are taken."""
-_LOOKS = 40
+_PROBES = 40
 _WORK, _SAMPLES = 15_000, 2_000
 """Steps of networks by mini-batches in a piece, and the samples that take as long as all else in a step."""
 
@@ -126,13 +126,13 @@ class LocalRate(OnOwnTeacher):
         return list(zip(self.w_min, self.w_max, strict=False))
 
     @property
-    def looks(self) -> tuple[int, ...]:
-        """Steps of the exact descent that are looked at."""
-        return _with(log_looks(self.steps, _LOOKS), FROM, TO)
+    def probes(self) -> tuple[int, ...]:
+        """Steps at which the exact descent is probed."""
+        return _with(log_probes(self.steps, _PROBES), FROM, TO)
 
     @property
-    def batch_looks(self) -> tuple[int, ...]:
-        return _with(log_looks(self.batch_steps, _LOOKS), self.batch_steps // 3)
+    def batch_probes(self) -> tuple[int, ...]:
+        return _with(log_probes(self.batch_steps, _PROBES), self.batch_steps // 3)
 
     def settings(self) -> list[Setting]:
         """Every kind of teacher; one neuron is as far from the others as can be, so it comes once."""
@@ -200,12 +200,12 @@ class LocalRate(OnOwnTeacher):
         swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
         teachers = self.moved(teachers)
         if self.by == "flow":
-            path = flow(students, teachers, [self.rate * look for look in self.looks])
+            path = flow(students, teachers, [self.rate * step for step in self.probes])
         else:
-            path = descend(students, teachers, self.rate, self.steps, self.looks)
+            path = descend(students, teachers, self.rate, self.steps, self.probes)
         found = measured(path, teachers, self.rate)
-        nodes, weights = geometry(first, self.looks, found), ends(path, teachers, seeds)
-        return tables(first, seeds, swept, self.looks, found.values, nodes, weights)
+        nodes, weights = geometry(first, self.probes, found), ends(path, teachers, seeds)
+        return tables(first, seeds, swept, self.probes, found.values, nodes, weights)
 
     def _batch(self, batch: int, seeds: range, first: int) -> Tables:
         from understudy.papers.local.theory.descent import descend
@@ -218,14 +218,14 @@ class LocalRate(OnOwnTeacher):
         swept |= setting._asdict() | _described(teachers)
         teachers = self.moved(teachers)
         drawn: dict[str, Any] = {"batch": batch, "seeds": seeds} if batch else {}
-        path = descend(students, teachers, self.rate, self.batch_steps, self.batch_looks, **drawn)
+        path = descend(students, teachers, self.rate, self.batch_steps, self.batch_probes, **drawn)
         found = measured(path, teachers, self.rate)
-        nodes, weights = geometry(first, self.batch_looks, found), ends(path, teachers, seeds)
-        return tables(first, seeds, swept, self.batch_looks, found.values, nodes, weights)
+        nodes, weights = geometry(first, self.batch_probes, found), ends(path, teachers, seeds)
+        return tables(first, seeds, swept, self.batch_probes, found.values, nodes, weights)
 
 
-def _with(looks: tuple[int, ...], *more: int) -> tuple[int, ...]:
-    return tuple(sorted({*looks, *(step for step in more if step <= looks[-1])}))
+def _with(probes: tuple[int, ...], *more: int) -> tuple[int, ...]:
+    return tuple(sorted({*probes, *(step for step in more if step <= probes[-1])}))
 
 
 def _described(teachers: Tensor) -> dict[str, Any]:

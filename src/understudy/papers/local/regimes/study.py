@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnPopulation, Part, above_bound, ends, geometry, log_looks, measured, tables
+from understudy.papers.local.shared import OnPopulation, Part, above_bound, ends, geometry, log_probes, measured, tables
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -149,21 +149,21 @@ class Regimes(OnPopulation):
         from understudy.papers.local.theory.descent import descend
         from understudy.papers.local.theory.starts import nearest
 
-        looks = log_looks(self.steps, self.looks - 1)
+        probes = log_probes(self.steps, self.looks - 1)
         made = Problem(*map(self.moved, self.problem(regime, seeds)))
-        path = descend(made.students, made.target, made.rates, self.steps, looks)
+        path = descend(made.students, made.target, made.rates, self.steps, probes)
         found = measured(path, made.target, made.rates)
         of_students, of_targets = _places(path), _places(made.target)
         if regime != LAZY:
-            rows = geometry(first, looks, found, of_students, of_targets)
+            rows = geometry(first, probes, found, of_students, of_targets)
         else:
             learned = {"target": found.nodes["assignment"], "target_angle": found.nodes["angles"]}
             which, angle = (part.double().cpu().numpy() for part in nearest(path, made.teachers))
             own = {"teacher": which, "angle": np.where(np.isnan(learned["target_angle"]), np.nan, angle)}
-            rows = geometry(first, looks, found, of_students | learned | own, of_targets, "target")
+            rows = geometry(first, probes, found, of_students | learned | own, of_targets, "target")
             both = pa.concat_tables([pa.table(rows), _standing(first, made.teachers)], promote_options="default")
             rows = {name: both[name] for name in both.column_names}
-        return tables(first, seeds, {"regime": regime}, looks, found.values, rows, ends(path, made.teachers, seeds))
+        return tables(first, seeds, {"regime": regime}, probes, found.values, rows, ends(path, made.teachers, seeds))
 
 
 def _places(nodes: Tensor) -> dict[str, np.ndarray]:

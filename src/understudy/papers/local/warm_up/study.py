@@ -68,15 +68,15 @@ class WarmUp(OnPopulation):
 
         seeds = range(1, self.seeds + 1)
         deltas = self.deltas()
-        looks = range(len(deltas))
+        probes = range(len(deltas))
         places = placed(count, deltas)[:, None]
         path = self.moved(torch.from_numpy(places)).expand(-1, len(seeds), -1, -1)
         teacher = self.moved(torch.tensor([[[1.0, 0.0]]], dtype=torch.float64))
         # Nothing is descended here: lemma 12 is of the step that theorem 4 allows.
         found = measured(path, teacher, float(rate_bound(teacher)))
         values = {"delta": np.repeat(deltas[:, None], len(seeds), axis=1), **found.values}
-        nodes = geometry(first, looks, found, {"x": places[..., 0], "y": places[..., 1]})
-        return tables(first, seeds, {"students": count}, looks, values, nodes)
+        nodes = geometry(first, probes, found, {"x": places[..., 0], "y": places[..., 1]})
+        return tables(first, seeds, {"students": count}, probes, values, nodes)
 
 
 def placed(count: int, deltas: np.ndarray) -> np.ndarray:

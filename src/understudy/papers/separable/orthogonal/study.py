@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnPopulation, Part, log_looks, tables
+from understudy.papers.local.shared import OnPopulation, Part, log_probes, tables
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -236,7 +236,7 @@ class Orthogonal(OnPopulation):
 
         made = self.sets(self.main, seeds)
         each = -(-made.x.shape[1] // self.batch)
-        looks = log_looks(self.epochs * each, self.looks - 1)
+        looks = log_probes(self.epochs * each, self.looks - 1)
         begun = small_linear(made.x.shape[2], self.neurons, layers, start, seeds)
         weights, x, y = tuple(map(self.moved, begun)), self.moved(made.x), self.moved(made.y)
         path = descend(weights, x, y, self.rate, looks, batch=self.batch, seeds=seeds)
