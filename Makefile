@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 CORES := --numprocesses auto --maxprocesses 8 --dist loadfile
 
-.PHONY: demo test deep lint format clean
+.PHONY: demo test deep lint format docs pages clean
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "understudy needs Python 3.11 or later: make PYTHON=python3.11 …")'
@@ -21,8 +21,8 @@ demo: $(READY)
 	  print(f"The report: {page}")'
 
 lint: $(READY)
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests examples
+	$(BIN)/ruff format --check src tests examples
 	$(BIN)/mypy
 
 test: lint
@@ -31,9 +31,18 @@ test: lint
 deep: lint
 	UNDERSTUDY_PROFILE=deep $(BIN)/pytest $(CORES)
 
+# Pages that commands write; a test compares each with what its command prints.
+pages: $(READY)
+	$(BIN)/understudy claims --markdown > docs/results/claims.md
+	$(BIN)/python -c 'from understudy.theory.page import as_markdown; print(as_markdown(), end="")' > docs/reference/theorems.md
+
+# --strict: a broken link, an unknown name or a page outside the navigation is an error.
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
 format: $(READY)
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix src tests examples
+	$(BIN)/ruff format src tests examples
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis site

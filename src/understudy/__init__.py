@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from understudy.training import SquaredError as SquaredError
     from understudy.training import train as train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _ROOMS = (
     "bench",

@@ -133,7 +133,7 @@ def test_what_was_kept_is_read_back_the_same(decided, kept):
 
 
 def test_the_page_of_claims_is_what_the_command_prints(tmp_path):
-    page = (ROOT / "docs" / "claims.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "claims.md").read_text(encoding="utf-8")
     assert understudy("claims", "--markdown", cwd=tmp_path).stdout == page
     assert all(f"| {id} |" in page for id in IDS)
 

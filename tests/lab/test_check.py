@@ -475,4 +475,4 @@ def test_populations_that_are_stacked_keep_their_numbers():
 
 
 def test_the_page_of_theorems_is_what_the_catalogue_writes():
-    assert (ROOT / "docs" / "theorems.md").read_text(encoding="utf-8") == as_markdown()
+    assert (ROOT / "docs" / "reference" / "theorems.md").read_text(encoding="utf-8") == as_markdown()

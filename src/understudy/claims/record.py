@@ -91,7 +91,7 @@ def as_markdown() -> str:
         "",
         "What the papers claim, the value that counts, and what full runs measured.",
         "Written by `understudy claims --markdown`; a row that does not hold says so. How each is read, and which",
-        "bounds are ours, is in [the settings](settings.md). A commit with a + had other changes in its tree.",
+        "bounds are ours, is on [the pages of the papers](../papers/index.md). A commit with a + had other changes in its tree.",
         "",
         "S0 is *Student Specialization in Deep Rectified Networks* (ICML 2020), S1 its earlier version,",
         "S2 *Luck Matters*, S3 the thesis, S4 the paper on local convergence.",

@@ -65,7 +65,7 @@ _SUBJECTS = {
 
 
 def as_markdown() -> str:
-    """The page `docs/theorems.md`."""
+    """The page `docs/reference/theorems.md`."""
     lines = [
         "# Theorems",
         "",
@@ -77,7 +77,7 @@ def as_markdown() -> str:
         "S0 is *Student Specialization in Deep Rectified Networks* (ICML 2020), S1 its earlier version,",
         "S2 *Luck Matters*, S4 *A Local Convergence Theory for Mildly Over-Parameterized Two-Layer Neural Network*, of",
         "students f(x) = Σ ‖w‖ |wᵀx| and a teacher Σ |w\\*ᵀx| on standard normal inputs, in closed form: a network",
-        "Σ a |uᵀx| is one, with w = u √(a/‖u‖), or w\\* = a u. This page is written by `theory/catalogue.py`.",
+        "Σ a |uᵀx| is one, with w = u √(a/‖u‖), or w\\* = a u. This page is written by `theory/page.py`.",
     ]
     for subject, title in _SUBJECTS.items():
         of = sorted((r for r in results() if r.subject == subject), key=_place)

@@ -27,7 +27,7 @@ _LOOK = 8 << 30
 _GRID = 65_535
 """Networks that one look on a card can take."""
 _RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "autograd": 0.1, "looking": 0.6}
-"""About which share of a large product's rate each kind of work reaches: see docs/performance.md."""
+"""About which share of a large product's rate each kind of work reaches: see docs/results/performance.md."""
 
 
 @dataclass(frozen=True)
