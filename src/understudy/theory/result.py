@@ -100,7 +100,7 @@ def prunable(found: Finding, most: float = PRUNABLE) -> bool:
 Check = Callable[[Population, Population, Float[Tensor, "sample in"]], Sequence[Finding]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """A theorem, lemma or corollary: called on one teacher, one student and inputs, in float64."""
 
@@ -109,6 +109,8 @@ class Result:
     title: str
     statement: str
     """In words."""
+    measured: str
+    """What `check` measures for it."""
     subject: Subject
     networks: Networks
     check: Check
@@ -170,19 +172,45 @@ _RESULTS: dict[str, Result] = {}
 
 def result(
     name: str,
+    *,
     title: str,
     statement: str,
-    *,
+    measured: str,
     subject: Subject,
     networks: Networks = "any",
     slopes: Slopes = "ReLU or leaky",
 ) -> Callable[[Check], Check]:
-    """Registers a function of (teacher, student, inputs) as a result of the literature, and gives it back unchanged."""
+    """Register a function of (teacher, student, inputs) as a result of the literature.
+
+    Args:
+        name: Paper, kind and number, such as `S0 theorem 3`.
+        title: The result in a few words.
+        statement: The result in one or two sentences.
+        measured: What `check` measures for it.
+        subject: What its findings are about.
+        networks: The architectures it is stated for.
+        slopes: The activations it is stated for.
+
+    Returns:
+        A decorator that registers the function and returns it unchanged.
+
+    Raises:
+        ValueError: A result of this name is already registered.
+    """
 
     def register(check: Check) -> Check:
         if name in _RESULTS:
             raise ValueError(f"two results are called {name}: rename one")
-        _RESULTS[name] = Result(name, title, statement, subject, networks, check, slopes)
+        _RESULTS[name] = Result(
+            name=name,
+            title=title,
+            statement=statement,
+            measured=measured,
+            subject=subject,
+            networks=networks,
+            check=check,
+            slopes=slopes,
+        )
         return check
 
     return register

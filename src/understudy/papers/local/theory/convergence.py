@@ -59,8 +59,9 @@ def _unmeasured(name: str, about: str, setting: Setting, conclusion: str) -> lis
 
 @_s4(
     "S4 theorem 2",
-    "zero loss, matched students",
-    "Where the loss under normal inputs is zero, every student points along a teacher node or against it.",
+    title="zero loss, matched students",
+    statement="Where the loss under normal inputs is zero, every student points along a teacher node or against it.",
+    measured="the exact loss, and the largest angle between a student and its teacher node",
     subject="student node",
 )
 def matched(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
@@ -92,9 +93,11 @@ def matched(teacher: Population, student: Population, x: Float[Tensor, "sample i
 
 @_s4(
     "S4 theorem 3",
-    "gradients are as large as losses",
-    "Below a threshold the gradient is at least κ times the loss, with κ of order (r w_max)^(−½): no other stationary "
-    "points are near the teacher, however many students there are.",
+    title="gradients are as large as losses",
+    statement="Below a threshold the gradient is at least κ times the loss, with κ of order (r w_max)^(−½): no other "
+    "stationary points are near the teacher, however many students there are.",
+    measured="‖∇L‖ / L times √(r w_max) next to the value that the proof's constants give, the inner product of lemma "
+    "7, and the ratio of the loss to the proof's threshold",
     subject="dynamics",
 )
 def gradients(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
@@ -120,9 +123,11 @@ def gradients(teacher: Population, student: Population, x: Float[Tensor, "sample
 
 @_s4(
     "S4 theorem 4",
-    "local convergence",
-    "Gradient descent from a loss below a threshold has a loss of order r w_max / (η t) after t steps, however many "
-    "students there are.",
+    title="local convergence",
+    statement="Gradient descent from a loss below a threshold has a loss of order r w_max / (η t) after t steps, "
+    "however many students there are.",
+    measured="the decrease of the exact loss in one step of gradient descent, next to the decrease that the theorem "
+    "guarantees",
     subject="dynamics",
 )
 def convergence(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
@@ -146,9 +151,11 @@ def convergence(teacher: Population, student: Population, x: Float[Tensor, "samp
 
 @_s4(
     "S4 lemma 8",
-    "a student near every teacher node",
-    "Where the loss is small every teacher node has students close to it, of half its length together. With all "
-    "constants: within √(B / (ℓ/2 − α)), ℓ its length, α of lemma 9, B of lemma C.4.",
+    title="a student near every teacher node",
+    statement="Where the loss is small every teacher node has students close to it, of half its length together. With "
+    "all constants: within √(B / (ℓ/2 − α)), ℓ its length, α of lemma 9, B of lemma C.4.",
+    measured="the angle within which the students of each teacher node are guaranteed to have half of its length, by "
+    "the bounds of lemmas 9 and C.4, and the angle within which they do",
     subject="teacher node",
 )
 def near_every_node(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
@@ -195,9 +202,10 @@ def near_every_node(teacher: Population, student: Population, x: Float[Tensor, "
 
 @_s4(
     "S4 lemma 9",
-    "averages of students are near the teacher",
-    "Where the loss ε is small the sum of ‖w‖ w over the students of a teacher node is within order ε^(3/8) of it. "
-    "With all constants: (√(2ε) + ‖R₂‖) / √λ_min(M), ‖R₂‖ by lemma 11.",
+    title="averages of students are near the teacher",
+    statement="Where the loss ε is small the sum of ‖w‖ w over the students of a teacher node is within order ε^(3/8) "
+    "of it. With all constants: (√(2ε) + ‖R₂‖) / √λ_min(M), ‖R₂‖ by lemma 11.",
+    measured="√Σ‖v‖² of the averages next to the bound with all constants: lemmas C.3, C.4, 11 and λ_min(M)",
     subject="student node",
 )
 def averages(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
@@ -217,9 +225,10 @@ def averages(teacher: Population, student: Population, x: Float[Tensor, "sample 
 
 @_s4(
     "S4 lemma 10",
-    "what averages miss shows in the loss",
-    "The part of the residual that is due to averages, R₁, has ‖R₁‖² of at least λ_min(M) Σ‖v‖², and λ_min(M) is of "
-    "order Δ³/r³ at least.",
+    title="what averages miss shows in the loss",
+    statement="The part of the residual that is due to averages, R₁, has ‖R₁‖² of at least λ_min(M) Σ‖v‖², and "
+    "λ_min(M) is of order Δ³/r³ at least.",
+    measured="λ_min(M) in closed form next to Δ³/r³, and ‖R₁‖² next to the bound that it gives",
     subject="dynamics",
 )
 def convexity(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
@@ -240,9 +249,10 @@ def convexity(teacher: Population, student: Population, x: Float[Tensor, "sample
 
 @_s4(
     "S4 lemma C.4",
-    "students far from the teacher have little mass",
-    "Where the loss is ε, Σ‖w‖²δ² over all students, δ the angle with the nearest teacher node, is of order √ε. With "
-    "all constants: (π²/4) (‖h‖ √(2ε) + (r − 1) cosˡ(Δ/2) Σ‖w‖²).",
+    title="students far from the teacher have little mass",
+    statement="Where the loss is ε, Σ‖w‖²δ² over all students, δ the angle with the nearest teacher node, is of order "
+    "√ε. With all constants: (π²/4) (‖h‖ √(2ε) + (r − 1) cosˡ(Δ/2) Σ‖w‖²).",
+    measured="Σ‖w‖²δ² next to the bound with all constants, at the best degree of the proof's test function",
     subject="student node",
 )
 def far_students(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:

@@ -142,9 +142,11 @@ def slopes(lr: Float[Tensor, "rate"], change: Float[Tensor, "rate *nodes"]) -> F
 
 @result(
     "S2 theorem 3",
-    "Conserved under BatchNorm",
-    "before BatchNorm, with the ReLU before or after it, the length of a node's incoming weights, its bias among them, "
-    "does not change in training",
+    title="Conserved under BatchNorm",
+    statement="before BatchNorm, with the ReLU before or after it, the length of a node's incoming weights, its bias "
+    "among them, does not change in training",
+    measured="the component of a step along the weights, next to the component that the ε of BatchNorm explains. "
+    "Measured by `understudy run batchnorm-energy`; `check` takes networks without BatchNorm",
     subject="student node",
     networks="BatchNorm",
 )

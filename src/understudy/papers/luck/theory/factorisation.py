@@ -296,9 +296,11 @@ def _affordable(student: Population, samples: int) -> int:
 
 @result(
     "S2 theorem 2",
-    "Matrix dynamics",
-    "where the expectations of β, of gates and of activations separate, the weights of a layer move by "
-    "Ẇ = L*W*H* − LWH",
+    title="Matrix dynamics",
+    statement="where the expectations of β, of gates and of activations separate, the weights of a layer move by Ẇ = "
+    "L*W*H* − LWH",
+    measured="the errors of the two factorisations (eqns 4 and 5), then the difference between Ẇ and minus the "
+    "gradient, next to the bound that these errors give",
     subject="dynamics",
 )
 def matrix_dynamics(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:

@@ -263,9 +263,11 @@ def paired(teacher: Population, student: Population) -> Population:
 
 @result(
     "S2 theorem 4",
-    "Students near their teachers converge to them",
-    "As many students as teacher nodes, each within an angle θ_0 of its own, come closer at a rate of at least "
-    "1 − η d̄ γ where teacher nodes are seldom active together.",
+    title="Students near their teachers converge to them",
+    statement="As many students as teacher nodes, each within an angle θ_0 of its own, come closer at a rate of at "
+    "least 1 − η d̄ γ where teacher nodes are seldom active together.",
+    measured="θ_0, ε_d, K_d, d̄ and γ of the pair at its current weights, and the decrease of the largest angle in "
+    "the next step of the projected dynamics",
     subject="dynamics",
     networks="two layers",
     slopes="ReLU",

@@ -250,9 +250,11 @@ def _fixed_point(
 
 @result(
     "S2 theorem 5",
-    "Lucky students converge, and the fan-outs of the others vanish",
-    "Where all nodes are seldom active together, students that start near teacher nodes converge to them with their "
-    "fan-outs, and the fan-outs of all others go to zero, at a rate of at least 1 − ηλ.",
+    title="Lucky students converge, and the fan-outs of the others vanish",
+    statement="Where all nodes are seldom active together, students that start near teacher nodes converge to them "
+    "with their fan-outs, and the fan-outs of all others go to zero, at a rate of at least 1 − ηλ.",
+    measured="the constants of eqns 41 to 54 with their missing terms added, and angles and fan-outs after the next "
+    "step of the expected dynamics",
     subject="dynamics",
     networks="two layers",
     slopes="ReLU",

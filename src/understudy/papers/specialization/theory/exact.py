@@ -144,8 +144,10 @@ _ZERO_GRADIENT = (
 
 @result(
     "S0 theorem 1",
-    "Exact specialization, two layers",
-    _ZERO_GRADIENT,
+    title="Exact specialization, two layers",
+    statement=_ZERO_GRADIENT,
+    measured="an observer, its gradient at all samples in units of its rounding error, and its gradient at a point of "
+    "the boundary between samples and on either side of it; then the distance of the nearest student",
     subject="teacher node",
     networks="two layers",
 )
@@ -157,9 +159,10 @@ def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample
 
 @result(
     "S1 theorem 4",
-    "Exact specialization of the lowest layer, more layers",
-    _ZERO_GRADIENT
+    title="Exact specialization of the lowest layer, more layers",
+    statement=_ZERO_GRADIENT
     + " In deep networks this holds inside one linear region of the layers above, with α of that region.",
+    measured="as for S0 theorem 1, counting the boundaries that higher layers induce around the point",
     subject="teacher node",
     networks="deep",
 )

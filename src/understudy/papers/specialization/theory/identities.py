@@ -42,9 +42,12 @@ def backpropagated(
 
 @result(
     "S0 lemma 1",
-    "Recursive gradient rule",
-    "At every layer the gradient that reaches the student's nodes is D (A f* − B f): the teacher's activations of the "
-    "same layer pull and the student's own push back, with matrices that are known from the layers above.",
+    title="Recursive gradient rule",
+    statement="At every layer the gradient that reaches the student's nodes is D (A f* − B f): the teacher's "
+    "activations of the same layer pull and the student's own push back, with matrices that are known from the layers "
+    "above.",
+    measured="the largest difference between the rule and automatic differentiation at every hidden layer, relative "
+    "to the larger of its two terms; both must agree to 1e−10",
     subject="identity",
     slopes="any",
 )
@@ -74,8 +77,9 @@ def lemma_1(teacher: Population, student: Population, x: Float[Tensor, "sample i
 
 @result(
     "S0 corollary 2",
-    "A and B are piecewise constant",
-    "Within a linear region of both networks, where no gate changes, A and B do not depend on the input.",
+    title="A and B are piecewise constant",
+    statement="Within a linear region of both networks, where no gate changes, A and B do not depend on the input.",
+    measured="A and B at both ends of segments that no gate of either network cuts; they must be equal to the last bit",
     subject="identity",
     slopes="any",
 )

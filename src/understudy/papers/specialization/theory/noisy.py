@@ -46,9 +46,11 @@ def _log_volume(dim: int) -> float:
 
 @result(
     "S1 theorem 5",
-    "Noisy recovery",
-    "If the gradient is at most ε at every input of a region through which a teacher node's boundary passes, seen by a "
-    "student, then some student's boundary is within a multiple of ε/α of it.",
+    title="Noisy recovery",
+    statement="If the gradient is at most ε at every input of a region through which a teacher node's boundary "
+    "passes, seen by a student, then some student's boundary is within a multiple of ε/α of it.",
+    measured="ε, α and the radius of a ball on the boundary as estimated from the samples, and the guarantee that "
+    "they would give. It never certifies: no finite data set shows that a gradient is small at every input",
     subject="teacher node",
     networks="two layers",
 )

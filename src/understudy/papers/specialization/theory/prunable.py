@@ -220,9 +220,13 @@ def _parts(layer: Layer) -> tuple[Tensor, Tensor]:
 
 @result(
     "S0 theorem 2",
-    "Unspecialised student nodes are prunable",
-    "Where the gradient is zero, the fan-outs of the students that share a boundary which is no teacher node's add up "
-    "to nothing, if C students with independent fan-outs see that boundary; a small gradient leaves a small sum.",
+    title="Unspecialised student nodes are prunable",
+    statement="Where the gradient is zero, the fan-outs of the students that share a boundary which is no teacher "
+    "node's add up to nothing, if C students with independent fan-outs see that boundary; a small gradient leaves a "
+    "small sum.",
+    measured="the number of students that observe the boundary, the smallest singular value of their fan-outs, how "
+    "well the samples separate the activations of different nodes, and the bound on the contribution of the group "
+    "next to its measured contribution",
     subject="student node",
     networks="two layers",
 )
@@ -289,9 +293,12 @@ def unaligned_share(
 
 @result(
     "S0 corollary 1",
-    "All unspecialised student nodes together contribute nothing",
-    "Where the gradient is zero and each boundary that is no teacher node's is seen by enough students, the students "
-    "without a teacher's boundary add nothing to the output, or a linear function where some of them are opposite.",
+    title="All unspecialised student nodes together contribute nothing",
+    statement="Where the gradient is zero and each boundary that is no teacher node's is seen by enough students, the "
+    "students without a teacher's boundary add nothing to the output, or a linear function where some of them are "
+    "opposite.",
+    measured="the share of the output variance that is due to students without a teacher's boundary, next to the sum "
+    "of the bounds of theorem 2 over their groups",
     subject="student node",
     networks="two layers",
 )

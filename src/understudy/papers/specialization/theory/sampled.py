@@ -276,8 +276,11 @@ _SMALL = (
 
 @result(
     "S0 theorem 3",
-    "Specialization from finitely many samples, augmented along the axes",
-    _SMALL + " The augmentation moves every sample along each axis; it needs no knowledge of the teacher.",
+    title="Specialization from finitely many samples, augmented along the axes",
+    statement=_SMALL + " The augmentation moves every sample along each axis; it needs no knowledge of the teacher.",
+    measured="the number of samples in the band that an observer sees, the gradient there and at the augmented "
+    "points, η, μ, M1 and M2 of Lemma 6, and other boundaries that are as close; then ε and the distance of the "
+    "nearest student. The width of the band and the observer are those with the best guarantee",
     subject="teacher node",
     networks="two layers",
 )
@@ -288,9 +291,11 @@ def theorem_3(teacher: Population, student: Population, x: Float[Tensor, "sample
 
 @result(
     "S0 theorem 4",
-    "Specialization from finitely many samples, augmented along the teacher's weights",
-    _SMALL + " The augmentation moves samples along the teacher's own weights, which for the same ε takes fewer "
+    title="Specialization from finitely many samples, augmented along the teacher's weights",
+    statement=_SMALL
+    + " The augmentation moves samples along the teacher's own weights, which for the same ε takes fewer "
     "samples and lets the gradient be larger, by √d in the paper's count.",
+    measured="as for S0 theorem 3, with points augmented along the teacher's weights",
     subject="teacher node",
     networks="two layers",
 )

@@ -158,9 +158,11 @@ def bound(comparisons: int) -> float:
 
 @result(
     "S1 theorem 6",
-    "pull of a teacher node on a student node",
-    "On spherically symmetric inputs the mean of x over the samples that a student node passes, weighted by a teacher "
-    "node's activation, lies between the weights of the two, and is known from their angle.",
+    title="pull of a teacher node on a student node",
+    statement="On spherically symmetric inputs the mean of x over the samples that a student node passes, weighted by "
+    "a teacher node's activation, lies between the weights of the two, and is known from their angle.",
+    measured="whether lengths, biases and inputs satisfy the hypotheses, and the largest difference between the "
+    "closed form and the mean over the samples, in standard errors",
     subject="dynamics",
 )
 def spherical_pull(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
