@@ -90,8 +90,8 @@ def test_metrics_are_what_theory_says_of_the_networks_that_are_kept(run):
         assert np.allclose(found.end("W1 third"), orthogonal.third_over_first(w))
         assert np.allclose(found.values(1), orthogonal.singular_values(w)[:, :10])
         assert np.allclose(found.nodes("correlation"), orthogonal.own_correlation(w, a, sets.margins))
-        assert np.allclose(found.nodes("plane_1"), orthogonal.in_plane(w, sets.margins)[..., 0])
-        within = sectors.within(sectors.sectors(w, sets.x), a, sectors.extremal_sectors(sets.x, sets.y))
+        assert np.allclose(found.nodes("plane_1"), orthogonal.margin_coordinates(w, sets.margins)[..., 0])
+        within = sectors.in_extremal_sector(sectors.sectors(w, sets.x), a, sectors.extremal_sectors(sets.x, sets.y))
         assert np.array_equal(found.nodes("inside") == 1, within.numpy())
         assert np.allclose(found.end("inside"), within.double().mean(-1))
         losses = logistic_loss((w, a.unsqueeze(1)), sets.x, sets.y, mean=True)
@@ -154,23 +154,23 @@ def test_sgd_on_a_card_agrees_with_the_processor():
 @given(st.integers(0, 10**6), st.integers(2, 8), st.integers(1, 30))
 def test_searches_agree_with_the_lemma_on_any_drawn_set(seed, dim, count):
     x, y = (part[0] for part in orthogonally_separable(dim, 60, [seed]))
-    for found in sectors.searched(x, y, count, seed):
+    for found in sectors.compare_extrema(x, y, count, seed):
         assert found.settled + found.off == count and found.elsewhere == 0
         assert found.holds is (found.settled > 0)
 
 
 def test_searches_disagree_where_the_lemma_does_not_hold():
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], dtype=F)
-    found, _ = sectors.searched(x, torch.tensor([1.0, 1.0, -1.0], dtype=F), 40, 1)
+    found, _ = sectors.compare_extrema(x, torch.tensor([1.0, 1.0, -1.0], dtype=F), 40, 1)
     assert not found.holds and found.elsewhere > 0
     with pytest.raises(UserError, match="0 searches were asked for; allowed is 1 or more"):
-        sectors.searched(x, torch.tensor([1.0, 1.0, -1.0], dtype=F), 0, 1)
+        sectors.compare_extrema(x, torch.tensor([1.0, 1.0, -1.0], dtype=F), 0, 1)
 
 
 def test_ends_are_counted_as_different_only_where_they_are():
     ends = torch.tensor([[1.0, 0.0], [1.0, 1e-9], [0.0, 1.0], [1.0, 0.0]], dtype=F)
-    assert sectors._different(ends) == 2
-    assert sectors._different(ends[:0]) == 0
+    assert sectors._count_distinct(ends) == 2
+    assert sectors._count_distinct(ends[:0]) == 0
 
 
 def test_tiles_of_examples_change_no_sector(monkeypatch):
@@ -183,9 +183,11 @@ def test_tiles_of_examples_change_no_sector(monkeypatch):
 def test_the_plane_of_two_vectors_keeps_lengths_in_it():
     both = torch.tensor([[2.0, 0.0, 0.0], [-1.0, 1.0, 0.0]], dtype=F)
     w = torch.tensor([[3.0, 4.0, 9.0], [-1.0, 1.0, 0.0]], dtype=F)
-    assert orthogonal.in_plane(w, both).tolist() == [[3.0, 4.0], [-1.0, 1.0]]
+    assert orthogonal.margin_coordinates(w, both).tolist() == [[3.0, 4.0], [-1.0, 1.0]]
     turn, _ = torch.linalg.qr(torch.tensor([[1.0, 2, 3], [0, 1, 4], [5, 6, 0]], dtype=F))
-    torch.testing.assert_close(orthogonal.in_plane(w @ turn, both @ turn), orthogonal.in_plane(w, both))
+    torch.testing.assert_close(
+        orthogonal.margin_coordinates(w @ turn, both @ turn), orthogonal.margin_coordinates(w, both)
+    )
 
 
 def test_mass_of_aligned_neurons_by_hand():

@@ -81,7 +81,7 @@ class TestTables:
             pairs, neurons = set_pairs(one, x, labels, 30), linear_neurons(one, x, labels)
             look = list(run.epochs).index(epoch)
             for layer, found in enumerate(pairs.layers):
-                assert run.series("cosine apart training", layer)[network, look] == pytest.approx(found.apart)
+                assert run.series("cosine apart training", layer)[network, look] == pytest.approx(found.cosine_between)
                 wrong = run.series("apart some training", layer)[network, look]
                 assert wrong == found.separability.share_apart
             assert run.series("alike before training", LAYERS)[network, look] == pairs.before.share_alike

@@ -1,4 +1,4 @@
-"""Max-margin vectors (S3 eqs. 3.6 and 3.7): by hand, against every subset, against another solver."""
+"""Max-margin vectors (Phuong 2021, eqs. 3.6, 3.7): by hand, against all subsets and against other solvers."""
 
 import itertools
 import math
@@ -24,7 +24,7 @@ def _positive(seed, count, dim):
 
 
 def _by_subsets(x):
-    """The shortest feasible w of all that some examples carry: the answer is among them."""
+    """The shortest feasible w among those with w·x = 1 on some subset: the max-margin vector is one of them."""
     best = None
     for size in range(1, x.shape[1] + 1):
         for some in itertools.combinations(range(len(x)), size):
@@ -35,26 +35,26 @@ def _by_subsets(x):
 
 
 def test_by_hand_in_the_plane():
-    # (1, 0) and (0, 1): w = (1, 1), both carry it. (2, 2) is beyond.
+    # (1, 0) and (0, 1) give w = (1, 1), with both as support examples; (2, 2) has a larger margin.
     found = max_margin(torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], dtype=F))
     assert found.vector.tolist() == pytest.approx([1, 1], abs=1e-14)
     assert found.multipliers.tolist() == pytest.approx([1, 1, 0], abs=1e-14)
     assert found.supports.tolist() == [True, True, False] and found.spans
-    # One example alone: w = x/‖x‖²; it does not span the plane.
+    # A single support example gives w = x/‖x‖², and does not span the plane.
     found = max_margin(torch.tensor([[3.0, 4.0], [6.0, 9.0]], dtype=F))
     assert found.vector.tolist() == pytest.approx([3 / 25, 4 / 25], abs=1e-15)
     assert found.multipliers.tolist() == pytest.approx([1 / 25, 0])
     assert not found.spans
-    # Who attains the margin is a support example, also one that carries nothing: w = (1, 0).
+    # An example that attains the margin is a support example, even if its multiplier is 0: w = (1, 0).
     found = max_margin(torch.tensor([[1.0, 0.0], [1.0, 5.0]], dtype=F))
     assert found.supports.tolist() == [True, True] and found.spans
     assert found.multipliers.tolist() == pytest.approx([1, 0], abs=1e-14)
-    # Twice the same example.
+    # The same example twice.
     assert max_margin(torch.tensor([[2.0, 0.0], [2.0, 0.0]], dtype=F)).vector.tolist() == pytest.approx([0.5, 0])
 
 
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 4))
-def test_it_is_the_best_of_all_subsets(seed, count, dim):
+def test_max_margin_is_the_best_of_all_subsets(seed, count, dim):
     x = _positive(seed, count, dim)
     found = max_margin(x)
     np.testing.assert_allclose(found.vector, _by_subsets(x.numpy()), rtol=1e-8, atol=1e-9)
@@ -62,7 +62,7 @@ def test_it_is_the_best_of_all_subsets(seed, count, dim):
 
 
 @pytest.mark.parametrize(("count", "dim"), [(30, 5), (60, 20), (10, 40)])
-def test_another_solver_finds_the_same(count, dim):
+def test_slsqp_finds_the_same_vector(count, dim):
     from scipy.optimize import minimize
 
     x = _positive(4, count, dim).numpy()
@@ -81,12 +81,12 @@ def test_another_solver_finds_the_same(count, dim):
 
 
 @given(st.integers(0, 10**6), st.integers(2, 25), st.integers(2, 60), st.floats(-6, 6))
-def test_its_conditions_hold_at_any_scale(seed, dim, count, power):
+def test_kkt_conditions_hold_at_any_scale(seed, dim, count, power):
     x = _positive(seed, count, dim) * 10**power
     found = max_margin(x)
     assert found.residual < 1e-8
     np.testing.assert_allclose((x @ found.vector).min(), 1, rtol=1e-8)
-    # Strong duality: ‖w‖² = Σ α; and the nearest point of the hull is w/‖w‖².
+    # Strong duality: ‖w‖² = Σ α. The point of the convex hull nearest to 0 is w/‖w‖².
     square = float(found.vector @ found.vector)
     assert float(found.multipliers.sum()) == pytest.approx(square, rel=1e-8)
     hull = (found.multipliers / found.multipliers.sum()) @ x
@@ -97,14 +97,14 @@ def test_its_conditions_hold_at_any_scale(seed, dim, count, power):
 
 
 @given(st.integers(0, 10**6))
-def test_a_turned_set_has_turned_vectors(seed):
+def test_rotated_examples_have_rotated_vectors(seed):
     x, y = orthogonally_separable(4, 40, [seed])
     turn, _ = torch.linalg.qr(normal(seed, Stream.TRAIN, 9, 16).view(4, 4))
     torch.testing.assert_close(max_margins(x @ turn, y), max_margins(x, y) @ turn)
 
 
-def test_logistic_regression_grows_along_it():
-    # Soudry and others 2018: descent on one class alone is w log t and what stays bounded.
+def test_logistic_regression_grows_along_the_max_margin_vector():
+    # Soudry et al. 2018: gradient descent on one class is w log t plus a bounded term.
     x = torch.tensor([[1.0, 0.2], [0.3, 1.0], [2.0, 1.0]], dtype=F)
     wanted, w, kept = max_margin(x).vector, torch.zeros(2, dtype=F), []
     for step in range(1, 20_001):
@@ -127,7 +127,7 @@ def test_both_classes_of_many_sets():
         products = x[net] @ one.vectors.T
         assert torch.equal(one.supports[y[net] > 0], one.positive.supports)
         assert (products[y[net] > 0, 0] > 1 - 1e-9).all() and (products[y[net] < 0, 1] > 1 - 1e-9).all()
-        # Orthogonal separability: neither is active for the other class (eq. B.49).
+        # By orthogonal separability neither vector is active for the other class (Phuong 2021, eq. B.49).
         assert (products[y[net] > 0, 1] <= 0).all() and (products[y[net] < 0, 0] <= 0).all()
 
 
@@ -135,28 +135,28 @@ def test_both_classes_of_many_sets():
     "x", [[[1.0, 0.0], [-1.0, 0.0]], [[1.0, 0.0], [0.0, 0.0], [2.0, 1.0]], [[1.0, 1.0], [-1.0, 1.0], [0.0, -1.0]]]
 )
 def test_examples_that_no_margin_separates_are_refused(x):
-    with pytest.raises(UserError, match="0 is within their convex hull"):
+    with pytest.raises(UserError, match="their convex hull contains 0"):
         max_margin(torch.tensor(x, dtype=F))
 
 
-def test_what_has_no_margin_is_said():
-    with pytest.raises(UserError, match="0 examples were given"):
+def test_invalid_examples_are_refused():
+    with pytest.raises(UserError, match="got 0 examples"):
         max_margin(torch.zeros(0, 2, dtype=F))
     with pytest.raises(UserError, match="of finite numbers"):
         max_margin(torch.tensor([[math.nan, 1.0]], dtype=F))
-    with pytest.raises(UserError, match="half the examples are zero"):
+    with pytest.raises(UserError, match="half of the examples or more are zero"):
         max_margin(torch.zeros(3, 2, dtype=F))
     with pytest.raises(UserError, match="allowed are those of two"):
         margins(torch.ones(3, 2, dtype=F), torch.ones(3, dtype=F))
 
 
-def test_an_example_just_beyond_the_margin_is_no_support():
+def test_an_example_just_beyond_the_margin_is_not_a_support_example():
     found = max_margin(torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5 + 1e-6], [0.5, 0.5]], dtype=F))
     assert found.supports.tolist() == [True, True, False, True]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(2, 9))
-def test_it_is_the_separator_that_hard_targets_of_the_same_side_end_in(seed, count, dim):
+def test_max_margin_equals_the_batched_solver_of_distillation(seed, count, dim):
     x = _positive(seed, count, dim)
     separator = hard_target(x[None], torch.ones(dim, dtype=F))[0]
     torch.testing.assert_close(max_margin(x).vector, separator, rtol=1e-7, atol=1e-9)

@@ -1,4 +1,4 @@
-"""What layers make of labelled inputs: by hand, against torch's own modules, and against plain loops over pairs."""
+"""Representations of labelled inputs: by hand, against torch modules, and against plain loops over pairs."""
 
 import itertools
 
@@ -21,7 +21,7 @@ from understudy.papers.separable.theory.representations import (
 
 
 def two_groups(bias: float = 0.0) -> Population:
-    """Of two inputs a layer that passes them on, then neurons along (1, 0) and (0, 1), told apart by their outputs."""
+    """An identity layer on two inputs, then one neuron for each input, with output weights of opposite sign."""
     eye = torch.eye(2, dtype=torch.float64)[None]
     none = torch.zeros(1, 2, dtype=torch.float64)
     w = torch.tensor([[[2.0, -1.0], [-1.0, 2.0]]], dtype=torch.float64)
@@ -45,17 +45,17 @@ class TestRepresentations:
         torch.testing.assert_close(after[2], expected.clamp_min(0))
 
     @pytest.mark.parametrize("kind", [name for name, shape in KINDS.items() if not shape.norm])
-    def test_inner_products_are_those_of_torchs_maps(self, kind):
+    def test_inner_products_equal_those_of_torch_modules(self, kind):
         network = made(KINDS[kind], 2)[1]
-        x = gaussians(3, 260, network.inputs)  # more than pass at once
+        x = gaussians(3, 260, network.inputs)  # more than one forward pass
         found, h = representations(network, x, range(len(network.layers)), activated=True), x
         for layer, part in enumerate(list(module(network, 0))[:-1], 1):
             h = part(h)
             torch.testing.assert_close(found[layer] @ found[layer].T, h.flatten(1) @ h.flatten(1).T)
 
-    def test_what_is_not_there_is_refused(self):
+    def test_missing_layers_are_refused(self):
         for network, layers in ((two_groups(), (3,)), (two_groups(), ()), (made(KINDS["fc"], 2), (1,))):
-            with pytest.raises(UserError, match="were asked for; allowed are 0 to 2 of one network"):
+            with pytest.raises(UserError, match="layers must be from 0 to 2, of one network"):
                 representations(network, gaussians(1, 5, network.inputs), layers)
 
 
@@ -65,11 +65,11 @@ class TestPairs:
         assert len(found.layers) == 3
         assert found.layers[0].separability.share_apart == 1 and found.layers[0].separability.share_alike == 0
         assert found.last.holds and found.before.holds and found.nearly.holds
-        assert found.layers[2].apart == 0 and found.layers[2].alike == pytest.approx(1)
+        assert found.layers[2].cosine_between == 0 and found.layers[2].cosine_within == pytest.approx(1)
 
-    def test_before_the_relu_pairs_may_be_below_zero_where_after_it_they_overlap(self):
+    def test_pairs_can_be_separable_before_the_relu_and_overlap_after_it(self):
         found = set_pairs(two_groups(bias=0.9), X, LABELS, compared=4)
-        # With a bias the first neuron is open to the third point, and the second to the first.
+        # With the bias the first neuron is active at the third point, and the second at the first.
         assert not found.last.holds and found.last.share_apart == 0.75 and found.last.share_alike == 0
         assert not found.before.holds and found.before.share_apart < found.last.share_apart
 
@@ -81,18 +81,18 @@ class TestPairs:
             [cosine(x[i], x[j], 0) for i, j in itertools.combinations(range(40), 2) if (labels[i] == labels[j]) == same]
             for same in (True, False)
         )
-        assert found.alike == pytest.approx(float(torch.stack(alike).mean()))
-        assert found.apart == pytest.approx(float(torch.stack(apart).mean()))
+        assert found.cosine_within == pytest.approx(float(torch.stack(alike).mean()))
+        assert found.cosine_between == pytest.approx(float(torch.stack(apart).mean()))
         above = sum(float(c) > 0 for c in apart)
         assert found.separability.share_apart == pytest.approx(above / len(apart))
-        below = sum(float(c) <= 0 for c in alike)  # a point with itself is a pair too
+        below = sum(float(c) <= 0 for c in alike)  # a point and itself also form a pair
         assert found.separability.share_alike == pytest.approx(below / (len(alike) + 40))
         assert found.similarities.between.sum() == len(apart) and found.similarities.within.sum() == len(alike)
         nearly = separability(x, labels, tolerance=NEAR)
         assert nearly.share_apart == pytest.approx(sum(float(c) > NEAR for c in apart) / len(apart))
 
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
-    def test_a_card_finds_the_same_pairs(self):
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+    def test_the_gpu_finds_the_same_pairs(self):
         network, x, labels = made(KINDS["conv-strided"], 1), gaussians(3, 30, 84), torch.arange(30) % 2
         here, there = (set_pairs(network.to(on), x.to(on), labels.to(on), 20) for on in ("cpu", "cuda"))
         assert here.last[2:] == there.last[2:] and here.before.wrong == there.before.wrong
@@ -110,7 +110,7 @@ class TestNeurons:
         torch.testing.assert_close(found.singular, torch.tensor([3.0, 1.0], dtype=torch.float64))
         assert found.output.tolist() == [1, -1]
         torch.testing.assert_close(found.length, torch.full((2,), 5**0.5, dtype=torch.float64))
-        # The layer sees X itself: w+ of (1, .1), (2, .3) is the first over its square, and w− that of (.2, 1).
+        # The inputs of W are X: w+ of (1, .1), (2, .3) is x/‖x‖² of the first point, and w− is that of (.2, 1).
         margin = found.margin
         torch.testing.assert_close(margin.vectors[0], X[0] / X[0].square().sum())
         torch.testing.assert_close(margin.vectors[1], X[2] / X[2].square().sum())
@@ -122,8 +122,8 @@ class TestNeurons:
         torch.testing.assert_close(found.plane.norm(dim=1), w.norm(dim=1))
         torch.testing.assert_close(found.top.norm(dim=1), w.norm(dim=1))
 
-    def test_inputs_without_a_margin_leave_it_out(self):
-        x = torch.cat((X, torch.tensor([[-1.0, -1.0]], dtype=torch.float64)))  # of which the ReLU leaves nothing
+    def test_inputs_without_a_margin_have_no_margin_fields(self):
+        x = torch.cat((X, torch.tensor([[-1.0, -1.0]], dtype=torch.float64)))  # the ReLU maps it to 0
         found = linear_neurons(two_groups(), x, torch.tensor([1, 1, 0, 0, 0]))
         assert found.margin is None and found.plane is None and found.correlation is None
         assert len(found.singular) == 2
@@ -131,5 +131,5 @@ class TestNeurons:
 
     def test_other_networks_are_refused(self):
         for network in (made(KINDS["fc"], 1), made(KINDS["conv-one"], 1)):
-            with pytest.raises(UserError, match="allowed is one that has two hidden layers or more and one output"):
+            with pytest.raises(UserError, match="two or more hidden layers and one output is needed"):
                 linear_neurons(network, gaussians(1, 4, network.inputs), torch.tensor([0, 1, 0, 1]))

@@ -1,4 +1,4 @@
-"""Sectors, extremal directions and absorption (S3 lemmas 3.1 to 3.3): by hand in the plane, by search, in training."""
+"""Sectors, extremal directions and absorption (Phuong 2021, lemmas 3.1 to 3.3): by hand, by search, in training."""
 
 import math
 
@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from understudy._random import Stream, normal
 from understudy.data.separable import orthogonally_separable
 from understudy.errors import UserError
-from understudy.papers.separable.theory import training as descent
+from understudy.papers.separable.theory import training
 from understudy.papers.separable.theory.sectors import (
     absorption,
     extremal_directions,
     extremal_sectors,
+    in_extremal_sector,
     potential,
-    search,
+    potential_gradient,
+    search_extrema,
     sectors,
-    slope,
-    within,
 )
 
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-# Two examples of class 1 on the axes' side, one of class −1 opposite, one of class −1 at right angles to the first two.
+# Two examples of class 1; one example of class −1 opposite to them, one orthogonal to them.
 X = torch.tensor([[1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [-1.0, -0.5, 0.2], [0.0, 0.0, 1.0]], dtype=F)
 Y = torch.tensor([1.0, 1.0, -1.0, -1.0], dtype=F)
 
@@ -35,11 +35,11 @@ def test_signs_and_the_potential_by_hand():
     assert sectors(w, X).tolist() == [[1, 0, -1, 0], [0, 1, -1, 1]]
     # ½ (1 + 0) and ½ (0 + 1 − 0 − 2).
     assert potential(w, X, Y).tolist() == [0.5, -0.5]
-    assert slope(w, X, Y).tolist() == [[0.5, 0, 0], [0.5, 0.5, -0.5]]
+    assert potential_gradient(w, X, Y).tolist() == [[0.5, 0, 0], [0.5, 0.5, -0.5]]
 
 
 def test_the_sectors_of_lemma_3_2_by_hand():
-    # The last example has no product below 0 with class 1, so σ+ has 0 there.
+    # The last example has no negative product with class 1, so that σ+ is 0 there.
     assert extremal_sectors(X, Y).tolist() == [[1, 1, -1, 0], [-1, -1, 1, 1]]
     assert extremal_sectors(X[[0, 2]], Y[[0, 2]]).tolist() == [[1, -1], [-1, 1]]
     nearly = X.clone()
@@ -48,19 +48,19 @@ def test_the_sectors_of_lemma_3_2_by_hand():
     assert extremal_sectors(nearly, Y, tolerance=1e-9)[0].tolist() == [1, 1, -1, 0]
 
 
-@pytest.mark.parametrize("what", [extremal_sectors, extremal_directions])
-def test_points_that_are_not_orthogonally_separable_have_none_that_the_lemma_knows(what):
+@pytest.mark.parametrize("extremal", [extremal_sectors, extremal_directions])
+def test_points_that_are_not_orthogonally_separable_are_refused(extremal):
     with pytest.raises(UserError, match="not orthogonally separable, which the theorems need: points 0 and 1"):
-        what(torch.tensor([[1.0, 0.0], [1.0, 1.0]]).double(), torch.tensor([1.0, -1.0]))
+        extremal(torch.tensor([[1.0, 0.0], [1.0, 1.0]]).double(), torch.tensor([1.0, -1.0]))
 
 
-def test_an_example_on_the_boundary_is_in_no_sector_that_has_it_on_a_side():
+def test_a_neuron_with_an_example_on_its_boundary_is_outside_sectors_of_sign_1():
     extremal = torch.tensor([[1, -1], [-1, 1]])
     signs = torch.tensor([[1, -1], [1, 0], [0, -1], [1, 1]])
-    assert within(signs, torch.ones(4), extremal).tolist() == [True, False, False, False]
+    assert in_extremal_sector(signs, torch.ones(4), extremal).tolist() == [True, False, False, False]
 
 
-def test_in_the_plane_the_only_strict_maximum_on_the_circle_is_the_one():
+def test_in_the_plane_the_circle_has_one_strict_maximum():
     x, y = (part[0] for part in orthogonally_separable(2, 20, [5]))
     angle = torch.arange(40_000, dtype=F) * 2 * math.pi / 40_000
     circle = torch.stack((angle.cos(), angle.sin()), 1)
@@ -71,7 +71,7 @@ def test_in_the_plane_the_only_strict_maximum_on_the_circle_is_the_one():
 
 
 @given(st.integers(0, 10**6), st.integers(2, 12), st.integers(60, 90), st.booleans())
-def test_extremal_directions_lie_in_their_sectors_and_nothing_is_beyond(seed, dim, count, tilt):
+def test_extremal_directions_lie_in_their_sectors_and_are_global_extrema(seed, dim, count, tilt):
     x, y = (part[0] for part in orthogonally_separable(dim, count, [seed], tilt=tilt))
     best = extremal_directions(x, y)
     assert torch.equal(sectors(best, x), extremal_sectors(x, y))
@@ -79,22 +79,22 @@ def test_extremal_directions_lie_in_their_sectors_and_nothing_is_beyond(seed, di
     near = torch.nn.functional.normalize(best.unsqueeze(1) + 1e-3 * anywhere, dim=-1)
     for some in (anywhere, near[0], near[1]):
         values, (top, bottom) = potential(some, x, y), potential(best, x, y)
-        # In the plane one of so many may be next to the best: what rounding makes of it is not beyond.
+        # In the plane a random direction can be near the extremal one: allow for rounding.
         assert (values <= top * (1 + 1e-14)).all() and (values >= bottom * (1 + 1e-14)).all()
-    # g(w) = Cw (lemma B.1), with the value of G for C.
-    torch.testing.assert_close(slope(best, x, y), potential(best, x, y).unsqueeze(-1) * best)
+    # g(w) = Cw (lemma B.1) with C = G(w).
+    torch.testing.assert_close(potential_gradient(best, x, y), potential(best, x, y).unsqueeze(-1) * best)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 12), st.integers(60, 90), st.booleans())
-def test_searches_from_everywhere_end_at_the_extremal_direction_or_off(seed, dim, count, down):
+def test_searches_end_at_the_extremal_direction_or_off(seed, dim, count, down):
     x, y = (part[0] for part in orthogonally_separable(dim, count, [seed]))
     starts = normal(seed, Stream.DIRECTIONS, 1, 60 * dim).view(60, dim)
-    found = search(starts, x, y, down=down)
+    found = search_extrema(starts, x, y, down=down)
     assert (found.settled ^ found.off).all()
     wanted = extremal_directions(x, y)[int(down)].expand_as(found.directions)
     torch.testing.assert_close(found.directions[found.settled], wanted[found.settled], rtol=0, atol=1e-9)
     own = (starts @ x.T > 0)[:, y == (-1 if down else 1)].any(1)
-    assert found.settled[own].all()  # lemma B.5: who is on for one of the class stays so
+    assert found.settled[own].all()  # lemma B.5: a neuron active for an example of its class stays active
 
 
 def test_a_search_finds_every_maximum_where_there_are_several():
@@ -103,9 +103,9 @@ def test_a_search_finds_every_maximum_where_there_are_several():
     y = torch.tensor([1.0, 1.0, -1.0], dtype=F)
     angle = torch.arange(360, dtype=F) * math.pi / 180 + 0.01
     starts = torch.stack((angle.cos(), angle.sin()), 1)
-    found = search(starts, x, y)
-    # Where the third is off the first pulls towards (1, 0), where it would be on: there is a kink at (1, −1)/√2, and
-    # one at (−1, 1)/√2. A kink does not settle.
+    found = search_extrema(starts, x, y)
+    # While the third example is inactive, the first pulls towards (1, 0), where the third would be active: G has kinks
+    # at (1, −1)/√2 and (−1, 1)/√2. A search that ends at a kink does not settle.
     kinks = found.directions[~found.settled & ~found.off]
     wanted = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=F) / math.sqrt(2)
     assert len(kinks) > 100
@@ -114,28 +114,28 @@ def test_a_search_finds_every_maximum_where_there_are_several():
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6))
-def test_a_search_never_goes_down_on_any_data(seed, dim):
+def test_an_ascent_never_decreases_on_any_data(seed, dim):
     x, y = normal(seed, Stream.TRAIN, 0, 15 * dim).view(15, dim), torch.tensor([1.0, -1.0, 1.0] * 5, dtype=F)
     starts = torch.nn.functional.normalize(normal(seed, Stream.DIRECTIONS, 1, 30 * dim).view(30, dim), dim=1)
     before = potential(starts, x, y)
-    after = potential(search(starts, x, y).directions, x, y)
-    # What climbs is max over lengths of G − ½‖w‖², ½ G² at its best length, so that of G > 0 nothing is lost.
+    after = potential(search_extrema(starts, x, y).directions, x, y)
+    # The ascent increases G − ½‖w‖², which is ½ G² at the best length of w.
     best = (before - 0.5).clamp_min(0)
     assert (after.clamp_min(0).square() / 2 >= best - 1e-9).all()
 
 
-def test_a_neuron_is_within_the_sector_of_its_sign():
+def test_the_sector_of_a_neuron_depends_on_its_sign():
     extremal = extremal_sectors(X, Y)
     signs = torch.tensor([[1, 1, -1, 0], [1, 1, -1, -1], [1, 1, -1, 1], [-1, -1, 1, 1], [1, 1, 1, 0]], dtype=torch.int8)
-    assert within(signs, torch.ones(5, dtype=F), extremal).tolist() == [True, True, False, False, False]
-    assert within(signs, -torch.ones(5, dtype=F), extremal).tolist() == [False, False, False, True, False]
-    assert not within(signs, torch.zeros(5, dtype=F), extremal).any()
+    assert in_extremal_sector(signs, torch.ones(5, dtype=F), extremal).tolist() == [True, True, False, False, False]
+    assert in_extremal_sector(signs, -torch.ones(5, dtype=F), extremal).tolist() == [False, False, False, True, False]
+    assert not in_extremal_sector(signs, torch.zeros(5, dtype=F), extremal).any()
 
 
 def test_a_path_by_hand():
     x, y = torch.tensor([[[1.0, 0.0], [-1.0, -0.1]]], dtype=F), torch.tensor([[1.0, -1.0]], dtype=F)
     inside, outside, off = [1.0, 0.0], [-1.0, 0.0], [0.1, -5.0]
-    # off is on for the first example and on for the second (−0.1 + 0.5): neither; [0, 1] is on for none.
+    # `off` is active for both examples (0.1, and −0.1 + 0.5), so in neither sector; [0, 1] is active for none.
     w = torch.tensor(
         [
             [[inside, outside, outside, [0.0, 1.0], outside]],
@@ -155,21 +155,23 @@ def test_a_path_by_hand():
     a[1, 0, 0] = -1
     turned = absorption(w, a, x, y)
     assert turned.turned.tolist() == [[True, False, False, False, False]] and turned.left[0, 0] == 1
-    with pytest.raises(UserError, match="0 looks at neurons"):
+    with pytest.raises(UserError, match="w and a need as many probes, 1 or more, got 0 and 0"):
         absorption(w[:0], a[:0], x, y)
 
 
-def test_in_flow_from_a_small_balanced_start_every_neuron_is_absorbed_or_off():
+def test_flow_from_a_small_balanced_start_absorbs_every_neuron_or_turns_it_off():
     seeds = [1, 2]
     x, y = orthogonally_separable(3, 30, seeds)
-    path = descent.flow(descent.balanced(3, 8, 1e-4, seeds), x, y, [0, *torch.logspace(-2, 0.5, 25).tolist()])
-    w, a = descent.neurons(path)
+    path = training.logistic_flow(
+        training.balanced(3, 8, 1e-4, seeds), x, y, [0, *torch.logspace(-2, 0.5, 25).tolist()]
+    )
+    w, a = training.neurons(path)
     found = absorption(w, a, x, y)
     assert not found.undecided.any() and (found.left < 0).all() and not found.turned.any()
-    # Lemma B.5: a neuron that is on for one example of its class at the start ends in its sector.
+    # Lemma B.5: a neuron active for an example of its class at the start ends in its extremal sector.
     own = ((sectors(w[0], x) > 0) & (a[0].unsqueeze(-1) * y.unsqueeze(-2) > 0)).any(-1)
     assert found.absorbed[own].all()
-    # On their way most point to the extremal direction, before they turn to the max-margin one; late ones do not.
+    # Most neurons first turn to the extremal direction, later to the max-margin one; those absorbed late do not.
     towards = extremal_directions(x, y)
     best = torch.where((a > 0).unsqueeze(-1), towards[:, :1], towards[:, 1:])
     cosine = (torch.nn.functional.normalize(w, dim=-1) * best).sum(-1)
@@ -180,8 +182,8 @@ def test_in_flow_from_a_small_balanced_start_every_neuron_is_absorbed_or_off():
 @given(st.integers(0, 10**6), st.integers(1, 30), st.floats(-2, 1))
 def test_steps_of_any_size_and_batch_keep_neurons_in_their_sector(seed, batch, power):
     x, y = orthogonally_separable(4, 40, [seed])
-    weights = descent.small_linear(4, 20, 2, 0.3, [seed])
-    path = descent.descend(weights, x, y, 10**power, range(40), batch=batch, seeds=[seed])
-    found = absorption(*descent.neurons(path), x, y)
+    weights = training.small_linear(4, 20, 2, 0.3, [seed])
+    path = training.descend(weights, x, y, 10**power, range(40), batch=batch, seeds=[seed])
+    found = absorption(*training.neurons(path), x, y)
     assert (found.entered >= 0).any()
     assert (found.left < 0).all()

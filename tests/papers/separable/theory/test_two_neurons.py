@@ -1,4 +1,4 @@
-"""Orthogonally separable points, networks that learn them, and theorem 3.1 of S3."""
+"""Orthogonally separable points, networks that learn them, and Phuong 2021, theorem 3.1."""
 
 import math
 
@@ -11,8 +11,7 @@ from understudy._random import Stream, normal
 from understudy.data import separable as points
 from understudy.data.separable import orthogonally_separable, separability, similarities, two_classes
 from understudy.errors import UserError
-from understudy.papers.separable.theory import training as descent
-from understudy.papers.separable.theory import two_neurons as orthogonal
+from understudy.papers.separable.theory import training, two_neurons
 from understudy.papers.separable.theory.max_margin import margins, max_margins
 from understudy.papers.separable.theory.sectors import extremal_directions
 
@@ -33,14 +32,14 @@ def test_drawn_points_are_orthogonally_separable(seed, dim, count, tilt):
 
 
 @pytest.mark.parametrize("dim", [2, 3, 4])
-def test_they_have_the_distribution_of_points_that_pass_the_filter(dim):
+def test_drawn_points_have_the_distribution_of_gaussians_that_pass_the_filter(dim):
     g = normal(5, Stream.EVALUATION, 0, 400_000 * dim).view(-1, dim)
     z = torch.tensor([1.0, -1.0] * dim, dtype=F)[:dim]
     kept = g[((g > 0).all(1) | (g < 0).all(1)) & (g @ z >= 0)]
     x = orthogonally_separable(dim, 20_000, [3]).x[0]
-    # Moments of both classes apart, the share of class 1 (above a half in odd dimensions) and of products with z.
-    for look in (lambda v: (v[:, 0] > 0).double(), lambda v: v @ z, lambda v: (v @ z).square()):
-        one, other = look(x), look(kept)
+    # Share of class 1 (above a half in odd dimensions), products with z, and moments of each class.
+    for statistic in (lambda v: (v[:, 0] > 0).double(), lambda v: v @ z, lambda v: (v @ z).square()):
+        one, other = statistic(x), statistic(kept)
         error = math.sqrt(one.var() / len(one) + other.var() / len(other))
         assert abs(one.mean() - other.mean()) < 4 * error
     for sign in (1, -1):
@@ -52,7 +51,7 @@ def test_they_have_the_distribution_of_points_that_pass_the_filter(dim):
         assert ((together[0].mean(0) - together[1].mean(0)).abs() < 4.5 * error).all()
 
 
-def test_a_set_is_its_seeds_own():
+def test_a_set_depends_on_its_own_seed_only():
     both = orthogonally_separable(4, 30, [7, 8])
     assert torch.equal(both.x[1], orthogonally_separable(4, 30, [8]).x[0])
     assert not torch.equal(both.x[0], both.x[1])
@@ -69,16 +68,16 @@ def test_spanning_points_have_as_many_supports_as_dimensions_in_each_class(seed,
     torch.testing.assert_close(x / x.norm(dim=-1, keepdim=True), before / before.norm(dim=-1, keepdim=True))
 
 
-def test_the_pair_that_breaks_it_is_named():
+def test_the_pair_that_violates_separability_is_named():
     x = torch.tensor([[1.0, 0.2], [1.0, 1.0], [-1.0, -1.0], [-1.0, 0.5]])
     found = separability(x, torch.tensor([7, 7, 3, 3]))
-    # Across: (0, 3) −0.9, (1, 3) −0.5; within: (2, 3) 0.5, (0, 1) 1.2. Nothing is wrong so far.
+    # Between classes: (0, 3) −0.9, (1, 3) −0.5; within: (2, 3) 0.5, (0, 1) 1.2. No violation.
     assert found.holds and found.pairs == 10
     assert (found.same.first, found.same.second, found.same.classes) == (2, 3, (3.0, 3.0))
     assert found.same.product == pytest.approx(0.5) and found.different.product == pytest.approx(-0.5)
     x[3] = torch.tensor([-1.0, 2.0])
     found = separability(x, torch.tensor([7, 7, 3, 3]))
-    # Now (1, 3) has 1 and (2, 3) has −1, (0, 3) −0.6.
+    # Now (1, 3) is 1, (2, 3) is −1 and (0, 3) is −0.6: two violations.
     assert found.wrong == 2 and not found.holds
     assert found.different[:3] == (1, 3, (7.0, 3.0)) and found.same[:3] == (2, 3, (3.0, 3.0))
     assert (
@@ -89,19 +88,19 @@ def test_the_pair_that_breaks_it_is_named():
     assert found.violation in (found.same, found.different)
 
 
-def test_right_angles_separate_classes_and_not_points_of_one():
+def test_right_angles_are_allowed_between_classes_only():
     axes = torch.eye(2)
     assert separability(axes, torch.tensor([0, 1])).holds
     found = separability(torch.cat((axes, -axes[:1])), torch.tensor([1, 1, 0]))
     assert found.wrong == 1 and found.violation == found.same
-    assert separability(torch.zeros(2, 2), torch.tensor([0, 1])).wrong == 2  # each with itself
+    assert separability(torch.zeros(2, 2), torch.tensor([0, 1])).wrong == 2  # each point with itself
     turned = torch.tensor([[1.0, 1e-9], [0.0, 1.0]])
     assert not separability(turned, torch.tensor([0, 1])).holds
     assert separability(turned, torch.tensor([0, 1]), tolerance=1e-8).holds
 
 
 @given(st.integers(0, 10**6), st.integers(2, 40), st.integers(1, 7))
-def test_tiles_leave_no_pair_out(seed, count, tile):
+def test_tiles_cover_every_pair(seed, count, tile):
     x, labels = normal(seed, Stream.TRAIN, 0, count * 3).view(count, 3), torch.arange(count) % 2
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(points, "_TILE", tile)
@@ -113,29 +112,29 @@ def test_tiles_leave_no_pair_out(seed, count, tile):
     assert found.wrong == int(((products > 0) != alike)[once].sum())
     assert found.pairs == int(once.sum())
     between = torch.histogram(products[~alike & once], counted.edges).hist
-    assert (counted.between - between).abs().sum() <= 2  # on an edge, by rounding
+    assert (counted.between - between).abs().sum() <= 2  # rounding at the edges of bins
     assert counted.between.sum() + counted.within.sum() == count * (count - 1) // 2
-    apart = once & ~torch.eye(count, dtype=torch.bool)
-    assert counted.within[1].sum() == int((alike & apart & (labels == 1)).sum())
+    distinct = once & ~torch.eye(count, dtype=torch.bool)
+    assert counted.within[1].sum() == int((alike & distinct & (labels == 1)).sum())
 
 
-def test_a_round_cone_is_orthogonally_separable_and_fits_no_orthant():
+def test_a_round_cone_is_orthogonally_separable_and_fits_in_no_orthant():
     turn = torch.arange(24) * 2 * math.pi / 24
     angle = math.radians(44)
     cone = torch.stack((math.sin(angle) * turn.cos(), math.sin(angle) * turn.sin(), 0 * turn + math.cos(angle)), 1)
     axis = torch.tensor([[0.0, 0.0, -1.0]])
     assert separability(torch.cat((cone, axis)), torch.tensor([1] * 24 + [0])).holds
-    # Axes u_k of an orthant that holds a cone of this angle have u_k·axis ≥ sin(angle): three at right angles have not.
+    # An orthant that contains the cone has u_k·axis ≥ sin(angle) for its axes u_k: no three orthogonal axes do.
     assert 3 * math.sin(angle) ** 2 > 1
 
 
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 1, 2]])
-def test_other_than_two_classes_are_refused(labels):
+def test_one_or_three_classes_are_refused(labels):
     with pytest.raises(UserError, match="allowed are those of two"):
         separability(torch.rand(3, 2), torch.tensor(labels))
 
 
-def test_what_cannot_be_drawn_or_tested_is_said():
+def test_invalid_points_and_options_are_refused():
     with pytest.raises(UserError, match="are all of class 1: two classes are needed, so ask for 2 inputs or more"):
         orthogonally_separable(1, 50, [1])
     with pytest.raises(UserError, match="more points"):
@@ -156,90 +155,91 @@ def test_what_cannot_be_drawn_or_tested_is_said():
 
 
 @given(st.integers(0, 10**6), st.integers(2, 4), st.booleans())
-def test_gradients_are_those_of_autograd(seed, depth, mean):
+def test_gradients_equal_autograd(seed, depth, mean):
     x, y = orthogonally_separable(4, 40, [seed, seed + 1])
-    weights = tuple(w.requires_grad_() for w in descent.small_linear(4, 5, depth, 2.0, [seed, seed + 1]))
+    weights = tuple(w.requires_grad_() for w in training.small_linear(4, 5, depth, 2.0, [seed, seed + 1]))
     h = x @ weights[0].mT
     for w in weights[1:-1]:
         h = h + torch.relu(h) @ w.mT
     out = (torch.relu(h) @ weights[-1].mT).squeeze(-1)
     losses = torch.log1p(torch.exp(-y * out))
     total = losses.mean(-1) if mean else losses.sum(-1)
-    torch.testing.assert_close(descent.outputs(weights, x), out)
-    torch.testing.assert_close(descent.logistic_loss(weights, x, y, mean=mean), total)
+    torch.testing.assert_close(training.outputs(weights, x), out)
+    torch.testing.assert_close(training.logistic_loss(weights, x, y, mean=mean), total)
     wanted = torch.autograd.grad(total.sum(), weights)
-    for one, other in zip(descent.logistic_gradient(weights, x, y, mean=mean), wanted, strict=True):
+    for one, other in zip(training.logistic_gradient(weights, x, y, mean=mean), wanted, strict=True):
         torch.testing.assert_close(one.detach(), other, rtol=1e-11, atol=1e-13)
 
 
 def test_a_step_by_hand():
-    # h = a ρ(w x) = 2·3 for x = 1, y = −1; ℓ' = σ(6): a loses η σ(6) w, w loses η σ(6) a. The example at −1 is off.
+    # At x = 1, y = −1: h = a ρ(w x) = 2·3 and ℓ' = σ(6), so that a loses η σ(6) w and w loses η σ(6) a. At x = −1 the
+    # neuron is inactive.
     x, y = torch.tensor([[[1.0], [-1.0]]], dtype=F), torch.tensor([[-1.0, 1.0]], dtype=F)
     weights = (torch.tensor([[[3.0]]], dtype=F), torch.tensor([[[2.0]]], dtype=F))
     pull = 1 / (1 + math.exp(-6))
-    w, a = descent.descend(weights, x, y, 0.1, [0, 1], mean=False)
+    w, a = training.descend(weights, x, y, 0.1, [0, 1], mean=False)
     assert w.flatten().tolist() == pytest.approx([3, 3 - 0.1 * pull * 2])
     assert a.flatten().tolist() == pytest.approx([2, 2 - 0.1 * pull * 3])
 
 
 def test_an_epoch_sees_every_example_once():
     x, y = orthogonally_separable(3, 23, [1])
-    weights = descent.small_linear(3, 4, 2, 0.05, [1])
-    # So small a rate that all gradients are those at the start: batches of 5, 5, 5, 5, 3, each with its own mean.
-    end = descent.descend(weights, x, y, 1e-9, [5], batch=5, seeds=[1], mean=False)
-    whole = descent.logistic_gradient(weights, x, y)
+    weights = training.small_linear(3, 4, 2, 0.05, [1])
+    # At this small rate all gradients are those at the start; the batches have 5, 5, 5, 5 and 3 examples.
+    end = training.descend(weights, x, y, 1e-9, [5], batch=5, seeds=[1], mean=False)
+    whole = training.logistic_gradient(weights, x, y)
     for before, after, gradient in zip(weights, end, whole, strict=True):
         torch.testing.assert_close((before - after[0]) / 1e-9, gradient, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("batch", "depth"), [(None, 2), (47, 2), (47, 4)])
-def test_parts_and_company_change_no_bit(batch, depth):
+def test_resuming_and_other_networks_change_no_bit(batch, depth):
     x, y = orthogonally_separable(20, 150, [1, 2, 3])
-    weights = descent.small_linear(20, 100, depth, 0.5, [1, 2, 3])
+    weights = training.small_linear(20, 100, depth, 0.5, [1, 2, 3])
     rate = torch.tensor([0.1, 0.05, 0.1], dtype=F)
-    whole = descent.descend(weights, x, y, rate, [0, 8, 20], batch=batch, seeds=[1, 2, 3])
-    half = descent.descend(weights, x, y, rate, [8], batch=batch, seeds=[1, 2, 3])
-    rest = descent.descend(tuple(w[0] for w in half), x, y, rate, [12], batch=batch, seeds=[1, 2, 3], first=8)
-    alone = descent.descend(tuple(w[1:2] for w in weights), x[1:2], y[1:2], 0.05, [20], batch=batch, seeds=[2])
+    whole = training.descend(weights, x, y, rate, [0, 8, 20], batch=batch, seeds=[1, 2, 3])
+    half = training.descend(weights, x, y, rate, [8], batch=batch, seeds=[1, 2, 3])
+    rest = training.descend(tuple(w[0] for w in half), x, y, rate, [12], batch=batch, seeds=[1, 2, 3], first=8)
+    alone = training.descend(tuple(w[1:2] for w in weights), x[1:2], y[1:2], 0.05, [20], batch=batch, seeds=[2])
     for a, b, c, start in zip(whole, rest, alone, weights, strict=True):
         assert torch.equal(a[2], b[0])
         assert torch.equal(a[2, 1], c[0, 0])
         assert torch.equal(a[0], start)
 
 
-def test_a_network_that_goes_beyond_numbers_is_marked_and_the_others_go_on():
+def test_a_network_that_diverges_is_marked_and_the_others_continue():
     x, y = orthogonally_separable(3, 20, [1, 2])
-    weights = tuple(w.clone() for w in descent.small_linear(3, 4, 2, 0.5, [1, 2]))
+    weights = tuple(w.clone() for w in training.small_linear(3, 4, 2, 0.5, [1, 2]))
     weights[1][0] = math.inf
-    path = descent.descend(weights, x, y, 0.1, [3])
+    path = training.descend(weights, x, y, 0.1, [3])
     assert all(part[0, 0].isnan().all() and part[0, 1].isfinite().all() for part in path)
 
 
-def test_flow_is_the_limit_of_descent_and_keeps_what_lemma_b4_says():
+def test_flow_is_the_limit_of_descent_and_conserves_the_balance_of_lemma_b4():
     x, y = orthogonally_separable(3, 20, [1, 2])
-    weights = descent.balanced(3, 6, 0.3, [1, 2])
+    weights = training.balanced(3, 6, 0.3, [1, 2])
     times = [0.0, 0.1, 0.4]
-    exact = descent.flow(weights, x, y, times)
+    exact = training.logistic_flow(weights, x, y, times)
     gaps = []
     for steps in (400, 800):
-        path = descent.descend(weights, x, y, 0.4 / steps, [0, steps // 4, steps], mean=False)
+        path = training.descend(weights, x, y, 0.4 / steps, [0, steps // 4, steps], mean=False)
         gaps.append(max(float((one - other).abs().max()) for one, other in zip(path, exact, strict=True)))
     assert gaps[0] / gaps[1] == pytest.approx(2, rel=0.3)
-    assert descent.balance(exact).gap.abs().max() < 1e-6
-    _, a = descent.neurons(exact)
+    assert training.balance(exact).gap.abs().max() < 1e-6
+    _, a = training.neurons(exact)
     assert torch.equal(a[0].sign(), a[-1].sign())
-    losses = torch.stack([descent.logistic_loss(tuple(w[i] for w in exact), x, y) for i in range(3)])
+    losses = torch.stack([training.logistic_loss(tuple(w[i] for w in exact), x, y) for i in range(3)])
     assert (losses.diff(dim=0) < 0).all()
-    slow = descent.flow(weights, x, y, [t * 20 for t in times], mean=True)
+    slow = training.logistic_flow(weights, x, y, [t * 20 for t in times], mean=True)
     for one, other in zip(slow, exact, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=5e-5)  # each kink adds some 1e-6
+        torch.testing.assert_close(one, other, rtol=0, atol=5e-5)  # each kink adds about 1e-6
 
 
 def test_a_balanced_start_is_balanced_and_a_linear_one_within_its_bounds():
-    w, a = descent.neurons(descent.balanced(5, 400, 1e-3, [1, 2]))
+    w, a = training.neurons(training.balanced(5, 400, 1e-3, [1, 2]))
     torch.testing.assert_close(w.norm(dim=-1), torch.full((2, 400), 1e-3, dtype=F))
     assert (a.abs() == 1e-3).all() and abs(float((a > 0).double().mean()) - 0.5) < 4 * 0.5 / math.sqrt(800)
-    first, middle, last = descent.small_linear(20, 50, 3, 0.05, [1])
+    first, middle, last = training.small_linear(20, 50, 3, 0.05, [1])
     assert (first.shape, middle.shape, last.shape) == ((1, 50, 20), (1, 50, 50), (1, 1, 50))
     for each, into in ((first, 20), (middle, 50)):
         limit = 0.05 / math.sqrt(into)
@@ -247,28 +247,28 @@ def test_a_balanced_start_is_balanced_and_a_linear_one_within_its_bounds():
         assert float(each.std()) == pytest.approx(limit / math.sqrt(3), rel=0.05)
 
 
-def test_what_networks_cannot_be_given_is_said():
+def test_invalid_arguments_are_refused():
     x, y = orthogonally_separable(3, 20, [1])
-    weights = descent.small_linear(3, 4, 2, 0.5, [1])
+    weights = training.small_linear(3, 4, 2, 0.5, [1])
     for change, words in (
-        ({"rate": 0.0}, "rate 0.0 was given"),
-        ({"looks": [2, 1]}, "looks must be in order"),
-        ({"batch": 21, "seeds": [1]}, "batches of 21 of 20 examples"),
-        ({"batch": 5}, "and 0 seeds were given"),
-        ({"y": y + 1}, "classes other than −1 and 1"),
-        ({"x": x[..., :2]}, "take 3 inputs, and the examples have 2"),
+        ({"rate": 0.0}, "rate must be finite and above 0.*got 0.0"),
+        ({"probes": [2, 1]}, "probes must be in ascending order"),
+        ({"batch": 21, "seeds": [1]}, r"batch must be from 1 to the number of examples \(20\), got 21"),
+        ({"batch": 5}, r"one seed per network \(1\), got 0"),
+        ({"y": y + 1}, "classes must be −1 and 1, got"),
+        ({"x": x[..., :2]}, "take 3 inputs, but the examples have 2"),
     ):
-        arguments = {"x": x, "y": y, "rate": 0.1, "looks": [1]} | change
+        arguments = {"x": x, "y": y, "rate": 0.1, "probes": [1]} | change
         with pytest.raises(UserError, match=words):
-            descent.descend(weights, **arguments)
-    with pytest.raises(UserError, match="allowed is 2 layers or more"):
-        descent.small_linear(3, 4, 1, 0.5, [1])
+            training.descend(weights, **arguments)
+    with pytest.raises(UserError, match="needs 2 or more layers"):
+        training.small_linear(3, 4, 1, 0.5, [1])
     with pytest.raises(UserError, match="a finite scale above 0"):
-        descent.balanced(3, 4, 0.0, [1])
+        training.balanced(3, 4, 0.0, [1])
     with pytest.raises(UserError, match="times must be finite"):
-        descent.flow(weights, x, y, [1.0, 0.5])
-    with pytest.raises(UserError, match="networks of 4 layers"):
-        descent.neurons(descent.small_linear(3, 4, 4, 0.5, [1]))
+        training.logistic_flow(weights, x, y, [1.0, 0.5])
+    with pytest.raises(UserError, match="two layers is needed, got 4 layers"):
+        training.neurons(training.small_linear(3, 4, 4, 0.5, [1]))
 
 
 # Theorem 3.1
@@ -277,54 +277,54 @@ def test_what_networks_cannot_be_given_is_said():
 def test_correlations_by_hand():
     margins = torch.tensor([[2.0, 0.0], [0.0, -1.0]], dtype=F)
     w = torch.tensor([[3.0, 4.0], [3.0, -4.0], [0.0, 0.0]], dtype=F)
-    assert orthogonal.own_correlation(w, torch.tensor([1.0, -1.0, 1.0], dtype=F), margins).tolist() == pytest.approx(
+    assert two_neurons.own_correlation(w, torch.tensor([1.0, -1.0, 1.0], dtype=F), margins).tolist() == pytest.approx(
         [0.6, 0.8, 0]
     )
-    assert orthogonal.nearest_correlation(w, margins).tolist() == pytest.approx([0.6, 0.8, 0])
-    assert float(orthogonal.aligned_share(torch.tensor([0.95, 0.9, -1.0, 0.91], dtype=F))) == 0.5
+    assert two_neurons.nearest_correlation(w, margins).tolist() == pytest.approx([0.6, 0.8, 0])
+    assert float(two_neurons.aligned_share(torch.tensor([0.95, 0.9, -1.0, 0.91], dtype=F))) == 0.5
 
 
-def test_a_matrix_of_rank_two_is_seen_as_one_and_its_projection_keeps_all_products():
+def test_rank_two_is_recognised_and_the_projection_keeps_inner_products():
     u, v = normal(1, Stream.TRAIN, 0, 16).view(8, 2), normal(2, Stream.TRAIN, 0, 10).view(2, 5)
     w = (u @ v).expand(3, 8, 5)
-    assert (orthogonal.third_over_first(w) < 1e-14).all()
-    flat = orthogonal.projected(w)
+    assert (two_neurons.third_over_first(w) < 1e-14).all()
+    flat = two_neurons.singular_coordinates(w)
     torch.testing.assert_close(flat @ flat.mT, w @ w.mT)
-    values = orthogonal.singular_values(w)
+    values = two_neurons.singular_values(w)
     torch.testing.assert_close(flat.norm(dim=-2), values[:, :2])
-    assert orthogonal.third_over_first(torch.rand(4, 2, dtype=F)) == 0
-    assert orthogonal.projected(torch.rand(4, 1, dtype=F)).shape == (4, 2)
+    assert two_neurons.third_over_first(torch.rand(4, 2, dtype=F)) == 0
+    assert two_neurons.singular_coordinates(torch.rand(4, 1, dtype=F)).shape == (4, 2)
 
 
-def test_what_sgd_adds_to_small_weights_has_rank_two_and_turns_to_the_max_margin_directions():
+def test_sgd_adds_rank_two_to_small_weights_and_turns_them_to_the_max_margin_directions():
     seeds = [1, 2]
     x, y = orthogonally_separable(10, 100, seeds)
-    w, a = descent.neurons(
-        descent.descend(descent.balanced(10, 20, 0.01, seeds), x, y, 0.1, [0, 2_000], batch=20, seeds=seeds)
+    w, a = training.neurons(
+        training.descend(training.balanced(10, 20, 0.01, seeds), x, y, 0.1, [0, 2_000], batch=20, seeds=seeds)
     )
-    added, values = w[1] - w[0], orthogonal.singular_values(w)
-    assert (orthogonal.third_over_first(added) < 0.005).all()
-    assert (orthogonal.singular_values(added)[:, 1] > 0.1).all()
-    assert (values[1, :, 2] <= values[0, :, 0] + orthogonal.singular_values(added)[:, 2] + 1e-12).all()
-    assert (orthogonal.third_over_first(w[1]) < 0.1 * orthogonal.third_over_first(w[0])).all()
-    # From the mean of their class, which comes first (lemma 3.2), on to its max-margin vector, slowly as log t.
+    added, values = w[1] - w[0], two_neurons.singular_values(w)
+    assert (two_neurons.third_over_first(added) < 0.005).all()
+    assert (two_neurons.singular_values(added)[:, 1] > 0.1).all()
+    assert (values[1, :, 2] <= values[0, :, 0] + two_neurons.singular_values(added)[:, 2] + 1e-12).all()
+    assert (two_neurons.third_over_first(w[1]) < 0.1 * two_neurons.third_over_first(w[0])).all()
+    # Neurons first turn to the mean of their class (lemma 3.2), then at rate log t to its max-margin vector.
     targets = max_margins(x, y)
-    means = orthogonal.correlations(extremal_directions(x, y), targets).diagonal(dim1=-2, dim2=-1)
-    own = orthogonal.own_correlation(w[1], a[1], targets)
+    means = two_neurons.correlations(extremal_directions(x, y), targets).diagonal(dim1=-2, dim2=-1)
+    own = two_neurons.own_correlation(w[1], a[1], targets)
     assert (own > torch.where(a[1] > 0, means[:, :1], means[:, 1:])).all()
-    assert (own > orthogonal.own_correlation(w[0], a[0], targets)).all()
+    assert (own > two_neurons.own_correlation(w[0], a[0], targets)).all()
 
 
-def test_canonical_networks_are_at_no_distance_from_their_limit_and_others_are():
+def test_only_canonical_networks_have_distance_0_from_the_limit():
     margins = torch.tensor([[2.0, 1.0, 0.0], [-1.0, 0.0, -3.0]], dtype=F)
     lengths = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=F)
     a = lengths * torch.tensor([1, -1, -1, 1])
     w = lengths.unsqueeze(1) * torch.nn.functional.normalize(margins, dim=1)[[0, 1, 1, 0]]
-    at = orthogonal.limit(w, a, margins)
+    at = two_neurons.limit_distance(w, a, margins)
     assert at.hidden < 1e-15 and at.output < 1e-15
-    # One neuron at right angles, with a share of its length: u_j = 0 is nearest, all of it is left.
+    # For a neuron orthogonal to its target, u_j = 0 is nearest, and the distance is its share of the length.
     w[0] = lengths[0] * torch.tensor([0.0, 0.0, 1.0])
-    off = orthogonal.limit(w, a, margins)
+    off = two_neurons.limit_distance(w, a, margins)
     share = float(lengths[0] / lengths.norm())
     assert float(off.hidden) == pytest.approx(share) and float(off.output) == pytest.approx(share)
 
@@ -332,12 +332,12 @@ def test_canonical_networks_are_at_no_distance_from_their_limit_and_others_are()
 def test_flow_from_a_small_balanced_start_goes_to_the_limit_of_theorem_3_1():
     x, y = orthogonally_separable(2, 20, [1, 2], spanning=True)
     targets = max_margins(x, y)
-    weights = descent.balanced(2, 12, 1e-3, [1, 2])
-    w, a = descent.neurons(descent.flow(weights, x, y, [0, 10, 100]))
-    gaps = orthogonal.limit(w, a, targets)
+    weights = training.balanced(2, 12, 1e-3, [1, 2])
+    w, a = training.neurons(training.logistic_flow(weights, x, y, [0, 10, 100]))
+    gaps = two_neurons.limit_distance(w, a, targets)
     assert (gaps.hidden.diff(dim=0) < 0).all() and (gaps.hidden[-1] < 0.2).all()
     assert (gaps.output[-1] < 0.05).all()
-    # Neurons of one sign end parallel.
+    # Neurons of one sign become parallel.
     growing = w[-1].norm(dim=-1) > 0.01
     assert growing.any(-1).all()
     for net in range(2):

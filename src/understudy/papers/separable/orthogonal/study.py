@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.nets import Population
     from understudy.papers.separable.theory.training import Weights
-    from understudy.papers.separable.theory.two_neurons import Observed
+    from understudy.papers.separable.theory.two_neurons import PathReading
 
 SETS, SGD, FLOW = "sets", "sgd", "flow"
 """Parts of a run: the points themselves, networks trained by SGD, and by gradient flow."""
@@ -206,7 +206,7 @@ class Orthogonal(OnPopulation):
         """Whether sets are what theorem 3.1 asks for, and lemma 3.2 against searches."""
         from understudy.data.separable import separability
         from understudy.papers.separable.theory.max_margin import margins
-        from understudy.papers.separable.theory.sectors import searched
+        from understudy.papers.separable.theory.sectors import compare_extrema
         from understudy.papers.separable.theory.two_neurons import correlations
 
         made = self.sets(kind, seeds)
@@ -223,7 +223,7 @@ class Orthogonal(OnPopulation):
                 "cosine": float(correlations(found.vectors, found.vectors)[0, 1]),
                 "residual": max(found.positive.residual, found.negative.residual),
             }
-            for side, ends in zip(("positive", "negative"), searched(x, y, self.searches, seed), strict=True):
+            for side, ends in zip(("positive", "negative"), compare_extrema(x, y, self.searches, seed), strict=True):
                 row |= {f"{side} {name}": float(value) for name, value in ends._asdict().items()}
                 row[f"{side} holds"] = ends.holds
             for name, value in row.items():
@@ -249,11 +249,11 @@ class Orthogonal(OnPopulation):
         return np.array([0.0, *np.geomspace(min(1e-4, self.flow_time / 10), self.flow_time, self.looks - 1)])
 
     def _flow(self, kind: str, start: float, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.papers.separable.theory.training import balanced, flow
+        from understudy.papers.separable.theory.training import balanced, logistic_flow
 
         made = self.sets(kind, seeds)
         neurons = self.span_neurons if kind == SPANNING else self.neurons
-        path = flow(balanced(made.x.shape[2], neurons, start, seeds), made.x, made.y, self.times().tolist())
+        path = logistic_flow(balanced(made.x.shape[2], neurons, start, seeds), made.x, made.y, self.times().tolist())
         parameters = {"part": FLOW, "points": kind, "layers": 2, "start": start}
         return self._seen(path, made, seeds, parameters, range(self.looks), self.times(), first)
 
@@ -271,9 +271,9 @@ class Orthogonal(OnPopulation):
 
         A look has the number of the step, or, of gradient flow, its own; `time` is that of the sum of losses.
         """
-        from understudy.papers.separable.theory.two_neurons import observed, singular_values
+        from understudy.papers.separable.theory.two_neurons import probe_path, singular_values
 
-        found = observed(path, *made)
+        found = probe_path(path, *made)
         values = {name: value.numpy() for name, value in found.values.items()}
         sound = np.isfinite(values["loss"])
         for number, layer in enumerate(path[:-1], 1):
@@ -312,21 +312,21 @@ def _words(seeds: range) -> str:
 
 
 def _neurons(
-    path: Weights, made: Sets, found: Observed, looks: Sequence[int], times: np.ndarray, first: int
+    path: Weights, made: Sets, found: PathReading, looks: Sequence[int], times: np.ndarray, first: int
 ) -> Iterator[pa.Table]:
     """Rows of matrices but the last: the first at some looks with their sectors, the others at the start and end."""
-    from understudy.papers.separable.theory.two_neurons import in_plane, projected
+    from understudy.papers.separable.theory.two_neurons import margin_coordinates, singular_coordinates
 
     ends = [0, len(looks) - 1]
     for layer, weights in enumerate(path[:-1]):
         some = np.unique([*range(0, len(looks), _EVERY), ends[-1]]) if len(path) == 2 else np.array(ends)
         kept = weights[some]
         look, net, node = (axis.ravel() for axis in np.indices(kept.shape[:3]))
-        top = projected(kept.nan_to_num()).numpy()
+        top = singular_coordinates(kept.nan_to_num()).numpy()
         columns: dict[str, np.ndarray] = {"norm": kept.norm(dim=-1).numpy(), "top_1": top[..., 0], "top_2": top[..., 1]}
         if layer == 0:
             columns["correlation"] = found.correlation.numpy()[some]
-            plane = in_plane(kept, made.margins).numpy()
+            plane = margin_coordinates(kept, made.margins).numpy()
             columns |= {"plane_1": plane[..., 0], "plane_2": plane[..., 1]}
         if found.absorbed is not None:
             columns |= {

@@ -123,7 +123,7 @@ def _places(network: int, epoch: int, layer: int, count: int) -> dict[str, np.nd
 
 
 def _of_layer(which: str, found: LayerPairs) -> dict[str, float]:
-    cosines = {f"cosine alike {which}": found.alike, f"cosine apart {which}": found.apart}
+    cosines = {f"cosine alike {which}": found.cosine_within, f"cosine apart {which}": found.cosine_between}
     return cosines | _shares(f"some {which}", found.separability)
 
 

@@ -1,4 +1,4 @@
-"""Max-margin vectors of the two classes and their support examples (S3 eqs. 3.6 and 3.7), exact to rounding."""
+"""Max-margin vectors of two classes and their support examples, exact to rounding (Phuong 2021, eqs. 3.6, 3.7)."""
 
 from typing import NamedTuple
 
@@ -15,54 +15,53 @@ _EQUAL = 1e-8
 
 
 class MaxMargin(NamedTuple):
-    """The shortest w with w·x_i ≥ 1 for all examples, and how well it meets the conditions that make it so."""
+    """The shortest w with w·x_i ≥ 1 for all examples, and how well it meets the Karush-Kuhn-Tucker conditions."""
 
     vector: Float[Tensor, "in"]
     multipliers: Float[Tensor, "sample"]
-    """α ≥ 0 with w = Σ α_i x_i; 0 but for support examples."""
+    """α ≥ 0 with w = Σ α_i x_i; 0 except for support examples."""
     supports: Bool[Tensor, "sample"]
-    """Who has w·x_i = 1."""
+    """Which examples have w·x_i = 1."""
     spans: bool
-    """Whether the support examples span the space, which theorem 3.1 asks for."""
+    """Whether the support examples span the input space, as Phuong 2021, theorem 3.1 requires."""
     feasibility: float
-    """How far the least margin is below 1; 0 if it is not."""
+    """By how much the smallest margin is below 1, at least 0."""
     sign: float
-    """How far the least multiplier is below 0."""
+    """By how much the smallest multiplier is below 0, relative to ‖w‖²."""
     slackness: float
-    """The greatest α_i |w·x_i − 1|, over ‖w‖² = Σ α_i."""
+    """The largest α_i |w·x_i − 1|, relative to ‖w‖² = Σ α_i."""
     stationarity: float
-    """‖w − Σ α_i x_i‖ over ‖w‖."""
+    """‖w − Σ α_i x_i‖ / ‖w‖."""
 
     @property
     def residual(self) -> float:
-        """The worst of the four conditions of Karush, Kuhn and Tucker."""
+        """The largest violation of the four conditions."""
         return max(self.feasibility, self.sign, self.slackness, self.stationarity)
 
 
 def max_margin(x: Float[Tensor, "sample in"]) -> MaxMargin:
-    """Of the examples of one class, by an active-set method on the multipliers.
+    """Compute the max-margin vector of the examples of one class, by an active-set method on the multipliers.
 
-    Non-negative least squares on [Xᵀ; 1ᵀ] α ≈ e finds which examples carry w (Lawson and Hanson's reduction of least
-    distance); then w is the shortest solution of w·x_i = 1 on those.
+    Non-negative least squares on [Xᵀ; 1ᵀ] α ≈ e finds the examples with α_i > 0 (the reduction of least-distance
+    problems by Lawson and Hanson); w is the shortest solution of w·x_i = 1 on those.
     """
     from scipy.optimize import nnls
 
     if len(x) < 1 or not x.isfinite().all():
-        raise UserError(f"{len(x)} examples were given; allowed is 1 or more, of finite numbers")
+        raise UserError(f"a max-margin vector needs 1 or more examples of finite numbers, got {len(x)} examples")
     scale = float(torch.linalg.vector_norm(x.double(), dim=1).median())
     if scale == 0:
-        raise UserError("half the examples are zero, which no margin separates: leave them out")
+        raise UserError("half of the examples or more are zero, which no margin separates: leave them out")
     points = x.detach().double().cpu().numpy() / scale
     count, size = points.shape
     system = np.vstack((points.T, np.ones(count)))
     goal = np.zeros(size + 1)
     goal[-1] = 1
     found, _ = nnls(system, goal, maxiter=max(1_000, 30 * count))
-    # The rest is 1/(1 + ‖w‖²): next to nothing where the hull of the examples comes to the origin.
-    rest = 1 - found.sum()
-    if not rest > 1e-12:
+    # 1 − Σα is 1/(1 + ‖w‖²), and vanishes as the convex hull of the examples approaches the origin.
+    if not 1 - found.sum() > 1e-12:
         raise UserError(
-            "no w has w·x > 0 for all these examples: 0 is within their convex hull, so they have no max-margin vector"
+            "no w has w·x > 0 for all examples: their convex hull contains 0, so they have no max-margin vector"
         )
     carrying = found > 1e-12 * found.max()
     vector = np.linalg.lstsq(points[carrying], np.ones(int(carrying.sum())), rcond=None)[0]
@@ -84,7 +83,7 @@ def max_margin(x: Float[Tensor, "sample in"]) -> MaxMargin:
 
 
 class Margins(NamedTuple):
-    """Those of both classes of one set; `supports` is over all of its examples."""
+    """Max-margin vectors of both classes of one set; `supports` covers all of its examples."""
 
     positive: MaxMargin
     negative: MaxMargin
@@ -101,7 +100,7 @@ class Margins(NamedTuple):
 
 
 def margins(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"]) -> Margins:
-    """w+ of eq. 3.6 and w− of eq. 3.7, of examples with two classes."""
+    """Compute w+ (Phuong 2021, eq. 3.6) and w− (eq. 3.7) of examples of two classes."""
     signs = two_classes(y)
     positive, negative = (max_margin(x[signs == sign]) for sign in (1, -1))
     supports = torch.zeros(len(x), dtype=torch.bool)
@@ -110,5 +109,5 @@ def margins(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"]) -> Margin
 
 
 def max_margins(x: Float[Tensor, "net sample in"], y: Float[Tensor, "net sample"]) -> Float[Tensor, "net 2 in"]:
-    """w+ and w− of every network's examples."""
+    """Compute w+ and w− of the examples of every network."""
     return torch.stack([margins(points, classes).vectors for points, classes in zip(x, y, strict=True)]).to(x.device)

@@ -1,7 +1,7 @@
-"""What the layers of a network make of labelled inputs, and its first linear layer (S3 sec 3.4.3, figs 3.3, 3.4).
+"""Representations of labelled inputs at the layers of a network, and the neurons of its last hidden layer.
 
-The representation h^{1:l} of S3 is what comes into the nodes of layer l, before the ReLU (eq. 3.30, lemma 2.1); what
-the next layer sees, after it, has no products below 0.
+Phuong 2021, sec. 3.4.3, figs. 3.3 and 3.4. The representation h^{1:l} of the thesis is the pre-activation of layer l
+(eq. 3.30, lemma 2.1); after the ReLU no inner product of two representations is negative.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,26 +15,30 @@ from understudy.data.separable import Separability, Similarities, separability, 
 from understudy.errors import UserError
 from understudy.nets import Population, incoming, outgoing
 from understudy.papers.separable.theory.max_margin import margins
-from understudy.papers.separable.theory.two_neurons import in_plane, own_correlation, projected, singular_values
+from understudy.papers.separable.theory.two_neurons import (
+    margin_coordinates,
+    own_correlation,
+    singular_coordinates,
+    singular_values,
+)
 
 NEAR = 0.05
-"""Cosine up to which two vectors are nearly at right angles."""
+"""Cosine up to which two vectors count as nearly orthogonal."""
 _TOGETHER = 250
-"""Samples that pass at once: their maps stay small."""
+"""Samples per forward pass, which bounds the memory of feature maps."""
 
 
 def representations(
     network: Population, x: Float[Tensor, "sample in"], layers: Collection[int], *, activated: bool = False
 ) -> dict[int, Float[Tensor, "sample number"]]:
-    """All numbers that layers have for each sample, of one network: layer 0 is the inputs, the first hidden one is 1.
+    """Compute the representations of samples at the given layers of one network; layer 0 is the input.
 
-    `activated`: what hidden layers give the next one, instead of what comes into their nodes.
+    A hidden layer is represented by its pre-activations, or, with `activated`, by its activations.
     """
     hidden = len(network.layers) - 1
     if len(network) != 1 or not layers or not set(layers) <= set(range(hidden + 1)):
         raise UserError(
-            f"layers {sorted(layers)} of {len(network)} networks of {hidden} hidden layers were asked for; allowed are "
-            f"0 to {hidden} of one network"
+            f"layers must be from 0 to {hidden}, of one network, got layers {sorted(layers)} of {len(network)} networks"
         )
     found: dict[int, list[Tensor]] = {layer: [] for layer in sorted(layers)}
     for some in x.split(_TOGETHER):
@@ -54,45 +58,46 @@ def _upwards(network: Population, x: Tensor, activated: bool, last: int) -> Iter
 
 
 class LayerPairs(NamedTuple):
-    """Pairs of samples as one layer has them."""
+    """Pairs of samples, compared by their representations at one layer."""
 
     similarities: Similarities
     separability: Separability
-    alike: float
+    cosine_within: float
     """Mean cosine of two samples of one class."""
-    apart: float
-    """And of different classes."""
+    cosine_between: float
+    """Mean cosine of two samples of different classes."""
 
 
 def layer_pairs(x: Float[Tensor, "sample number"], labels: Int[Tensor, "sample"], bins: int = 60) -> LayerPairs:
-    """How similar samples of one class are, and of different ones."""
+    """Compare samples within and between classes."""
     unit = torch.nn.functional.normalize(x.double(), dim=1)
     cosines, same = unit @ unit.T, labels[:, None] == labels
-    apart = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
+    distinct = ~torch.eye(len(x), dtype=torch.bool, device=x.device)
     return LayerPairs(
         similarities(x, labels, bins),
         separability(x, labels),
-        float(cosines[same & apart].mean()),
+        float(cosines[same & distinct].mean()),
         float(cosines[~same].mean()),
     )
 
 
 class SetPairs(NamedTuple):
-    """Pairs of one set: of some samples at every layer, of all at the last hidden one, after its ReLU."""
+    """Pairs of one set: some samples at every layer, and all samples at the last hidden layer."""
 
     layers: tuple[LayerPairs, ...]
-    """From the inputs up."""
+    """Pairs at every layer, from the input up."""
     last: Separability
+    """Separability of the activations of the last hidden layer."""
     nearly: Separability
-    """Cosines up to `NEAR` counted as 0."""
+    """The same with cosines up to `NEAR` counted as 0."""
     before: Separability
-    """Before the ReLU."""
+    """Separability of the pre-activations of the last hidden layer."""
 
 
 def set_pairs(
     network: Population, x: Float[Tensor, "sample in"], labels: Int[Tensor, "sample"], compared: int
 ) -> SetPairs:
-    """Of one network, on labelled samples of which the first are compared at every layer."""
+    """Compare labelled samples in one network: all at the last hidden layer, the first `compared` at every layer."""
     last = len(network.layers) - 1
     some = representations(network, x[:compared], range(last + 1), activated=True)
     after, before = (representations(network, x, (last,), activated=given)[last] for given in (True, False))
@@ -101,57 +106,60 @@ def set_pairs(
     return SetPairs(layers, *checks)
 
 
-class Margin(NamedTuple):
-    """The max-margin vectors of a layer's inputs, and how well they meet the conditions that make them so."""
+class InputMargins(NamedTuple):
+    """Max-margin vectors of the inputs of a layer."""
 
     vectors: Float[Tensor, "2 in"]
-    """w+ and w− (S3 eqs. 3.6, 3.7)."""
+    """w+ and w− (Phuong 2021, eqs. 3.6, 3.7)."""
     cosine: float
-    """Of the two."""
+    """Cosine of w+ and w−."""
     residual: float
+    """Largest violation of the Karush-Kuhn-Tucker conditions."""
     supports: int
+    """Number of support examples."""
 
 
-def input_margins(seen: Float[Tensor, "sample in"], labels: Int[Tensor, "sample"]) -> Margin | None:
-    """Of what a layer sees, on the processor, where the solver is; none where a class has no max-margin vector."""
+def input_margins(seen: Float[Tensor, "sample in"], labels: Int[Tensor, "sample"]) -> InputMargins | None:
+    """Compute the max-margin vectors of the inputs of a layer, on the CPU; None if a class has none."""
     try:
         found = margins(seen.double().cpu(), labels.double().cpu())
-    except UserError:  # such as a sample of which the layers below leave nothing
+    except UserError:  # for example a sample whose representation is zero
         return None
     positive, negative = torch.nn.functional.normalize(found.vectors, dim=1)
     residual = max(found.positive.residual, found.negative.residual)
-    return Margin(found.vectors, float(positive @ negative), residual, int(found.supports.sum()))
+    return InputMargins(found.vectors, float(positive @ negative), residual, int(found.supports.sum()))
 
 
 class Neurons(NamedTuple):
-    """The nodes of the layer W below the single output a of one network: their weights w_j, and a_j."""
+    """The neurons w_j of the last hidden layer W of a network with one output, whose weights are a_j."""
 
     singular: Float[Tensor, "value"]
-    """Of W, from the largest down."""
+    """Singular values of W, in descending order."""
     output: Float[Tensor, "node"]
-    """a_j."""
+    """Output weights a_j."""
     length: Float[Tensor, "node"]
+    """‖w_j‖."""
     top: Float[Tensor, "node 2"]
-    """On the two first singular directions of W (fig 3.4b)."""
-    margin: Margin | None
+    """Coordinates along the first two right singular vectors of W (Phuong 2021, fig. 3.4b)."""
+    margin: InputMargins | None
+    """Max-margin vectors of the inputs of W."""
     plane: Float[Tensor, "node 2"] | None
-    """On the plane of the max-margin vectors of what W sees: along w+, and along what w− has at right angles to it."""
+    """Coordinates in the plane of these vectors (see `margin_coordinates`)."""
     correlation: Float[Tensor, "node"] | None
-    """Cosine with the max-margin vector of the sign of a_j."""
+    """Cosine of w_j with the max-margin vector of the sign of a_j."""
 
 
 def linear_neurons(network: Population, x: Float[Tensor, "sample in"], labels: Int[Tensor, "sample"]) -> Neurons:
-    """With the max-margin vectors of what W sees of labelled samples."""
+    """Describe the neurons of the last hidden layer, given labelled samples."""
     if len(network) != 1 or network.sizes[-1] != 1 or len(network.layers) < 3:
         raise UserError(
-            f"{len(network)} networks of sizes {network.sizes} were given; allowed is one that has two hidden layers "
-            "or more and one output"
+            "one network with two or more hidden layers and one output is needed, got "
+            f"{len(network)} networks of sizes {network.sizes}"
         )
     below = len(network.layers) - 2
     margin = input_margins(representations(network, x, (below,), activated=True)[below], labels)
     w, a = (layer.weight[0].double().cpu() for layer in network.layers[-2:])
-    plane = None if margin is None else in_plane(w, margin.vectors)
+    plane = None if margin is None else margin_coordinates(w, margin.vectors)
     correlation = None if margin is None else own_correlation(w, a[0], margin.vectors)
-    return Neurons(
-        singular_values(w), a[0], torch.linalg.vector_norm(w, dim=1), projected(w), margin, plane, correlation
-    )
+    lengths = torch.linalg.vector_norm(w, dim=1)
+    return Neurons(singular_values(w), a[0], lengths, singular_coordinates(w), margin, plane, correlation)

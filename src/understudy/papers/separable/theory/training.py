@@ -1,7 +1,8 @@
-"""Residual ReLU networks under the logistic loss: steps of SGD and gradient flow, whole populations at once (S3 ch 3).
+"""Residual ReLU networks trained with the logistic loss, by SGD or by gradient flow (Phuong 2021, ch. 3).
 
-A network is its matrices (W_1, …, W_L) of eq. 3.30: W_1 x, to which every further layer adds W_l ρ(·), and W_L ρ(·) at
-the end. With L = 2 this is the two-layer network of eq. 3.2. Examples are each network's own, or shared.
+A network is a tuple of matrices (W_1, …, W_L). Following Phuong 2021, eq. 3.30, the first layer computes W_1 x, every
+further hidden layer adds W_l ρ(·) to its input, and the output is W_L ρ(·). L = 2 is the two-layer network of eq. 3.2.
+Every network has its own examples.
 """
 
 from collections.abc import Sequence
@@ -15,23 +16,24 @@ from torch import Tensor
 
 from understudy._random import Stream, normal, uniform, words
 from understudy.errors import UserError
+from understudy.theory.flows import follow_flows
 
 Weights = tuple[Tensor, ...]
-"""One [net, out, in] a layer; a recorded path has a leading axis of looks."""
+"""One matrix [net, out, in] per layer; a recorded path has a leading axis of probes."""
 
 _RELATIVE = 1e-8
-"""Error that a step of gradient flow may make, in units of a number and of the least length at the start."""
+"""Tolerance of a step of gradient flow, relative to each weight and to the shortest neuron at the start."""
 
 
 def small_linear(dim: int, width: int, depth: int, factor: float, seeds: Sequence[int]) -> Weights:
-    """Torch's own start of linear layers, U(±1/√fan-in), times a factor: secs 3.4.1 and 3.4.2 have 0.05."""
+    """Draw weights as `torch.nn.Linear` does, U(±1/√fan-in), times a factor (Phuong 2021, sec. 3.4.1: 0.05)."""
     if min(dim, width) < 1 or depth < 2:
         raise UserError(
-            f"{depth} layers of width {width} on {dim} inputs were asked for; allowed is 2 layers or more, and 1 or "
-            "more of the others"
+            f"a network needs 2 or more layers and a width and inputs of 1 or more, got {depth} layers of width "
+            f"{width} on {dim} inputs"
         )
     if not 0 < factor < torch.inf:
-        raise UserError(f"factor {factor} was given; allowed is a finite number above 0")
+        raise UserError(f"factor must be finite and above 0, got {factor}")
     sizes = (dim, *[width] * (depth - 1), 1)
 
     def drawn(seed: int, layer: int, into: int, out: int) -> Tensor:
@@ -43,27 +45,27 @@ def small_linear(dim: int, width: int, depth: int, factor: float, seeds: Sequenc
 
 
 def balanced(dim: int, width: int, scale: float, seeds: Sequence[int]) -> Weights:
-    """Two layers with ‖w_j‖ = |a_j| = λ, the scale: random directions, random signs (S3 sec 3.1)."""
+    """Draw two layers with ‖w_j‖ = |a_j| = scale, in random directions with random signs (Phuong 2021, sec. 3.1)."""
     if min(dim, width) < 1 or not 0 < scale < torch.inf:
         raise UserError(
-            f"{width} neurons of {dim} inputs at scale {scale} were asked for; allowed is 1 or more, and a finite "
-            "scale above 0"
+            f"a balanced start needs 1 or more neurons and inputs and a finite scale above 0, got {width} neurons on "
+            f"{dim} inputs at scale {scale}"
         )
-    ways = torch.stack([normal(seed, Stream.STUDENT, 0, width * dim).view(width, dim) for seed in seeds])
+    directions = torch.stack([normal(seed, Stream.STUDENT, 0, width * dim).view(width, dim) for seed in seeds])
     coins = torch.stack([uniform(seed, Stream.STUDENT, 1 << 32, width) < 0.5 for seed in seeds])
-    ways = ways / torch.linalg.vector_norm(ways, dim=-1, keepdim=True)
-    return scale * ways, scale * (2 * coins.double() - 1).unsqueeze(-2)
+    directions = directions / torch.linalg.vector_norm(directions, dim=-1, keepdim=True)
+    return scale * directions, scale * (2 * coins.double() - 1).unsqueeze(-2)
 
 
 def outputs(weights: Weights, x: Float[Tensor, "*#net sample in"]) -> Float[Tensor, "*net sample"]:
-    """h of eq. 3.30 for every sample."""
+    """Output h(x) of every network for each of its examples (Phuong 2021, eq. 3.30)."""
     return _through(weights, x)[0]
 
 
 def logistic_loss(
     weights: Weights, x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"], *, mean: bool = False
 ) -> Float[Tensor, "*net"]:
-    """Σ log(1 + exp(−y h)) of eq. 3.3, or its mean, which is what torch's SGD descends."""
+    """Logistic loss Σ log(1 + exp(−y h)) over the examples (Phuong 2021, eq. 3.3), or its mean."""
     losses = torch.nn.functional.softplus(-y * outputs(weights, x))
     return losses.mean(-1) if mean else losses.sum(-1)
 
@@ -71,7 +73,7 @@ def logistic_loss(
 def logistic_gradient(
     weights: Weights, x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"], *, mean: bool = False
 ) -> Weights:
-    """The gradient by every matrix; an example at w·x = 0 exactly does not count as active."""
+    """Gradient of `logistic_loss` with respect to every matrix; ρ′(0) = 0."""
     h, before = _through(weights, x)
     pull = (-y * torch.sigmoid(-y * h)).unsqueeze(-1)
     pull = pull / x.shape[-2] if mean else pull
@@ -84,7 +86,7 @@ def logistic_gradient(
 
 
 def _through(weights: Weights, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Outputs, and what comes to each activation."""
+    """Outputs, and the pre-activations of every hidden layer."""
     before = [x @ weights[0].mT]
     for weight in weights[1:-1]:
         before.append(before[-1] + before[-1].relu() @ weight.mT)
@@ -96,61 +98,60 @@ def descend(
     x: Float[Tensor, "net sample in"],
     y: Float[Tensor, "net sample"],
     rate: float | Float[Tensor, "net"],
-    looks: Sequence[int],
+    probes: Sequence[int],
     *,
     batch: int | None = None,
     seeds: Sequence[int] | None = None,
     mean: bool = True,
     first: int = 0,
 ) -> Weights:
-    """The weights after as many steps W ← W − η ∇ℓ as each of `looks` says, with a leading axis of looks.
+    """Take gradient steps W ← W − η ∇ℓ, and return the weights after the numbers of steps in `probes`.
 
-    With `batch`, an epoch goes through all examples in an order that its number and the network's seed of `seeds` make;
-    its last batch has what is left. Steps count from `first`, so that k steps, and k more from `first` = k, are 2k
-    steps bit for bit. A network whose weights stop being finite is NaN from there on.
+    With `batch`, every epoch visits all examples once, in an order that depends on the network's seed and the epoch;
+    its last batch has the remaining examples. Steps are counted from `first`: k steps, followed by k steps from
+    `first` = k, equal 2k steps bit for bit. A network whose weights are no longer finite is NaN from that probe on.
     """
-    _check(weights, x, y)
+    _validate(weights, x, y)
     rates = torch.as_tensor(rate, dtype=x.dtype).reshape(-1)
     if not bool(((rates > 0) & rates.isfinite()).all()) or len(rates) not in (1, len(x)):
-        raise UserError(f"rate {rate} was given; allowed is a finite number above 0, or one for every network")
-    if list(looks) != sorted(looks) or min(looks, default=0) < 0 or first < 0:
-        raise UserError(f"looks must be in order and from 0 on, got {list(looks)} from step {first}")
-    if batch is not None and (not 1 <= batch <= x.shape[1] or seeds is None or len(seeds) != len(x)):
-        raise UserError(
-            f"batches of {batch} of {x.shape[1]} examples, {len(x)} networks and {0 if seeds is None else len(seeds)} "
-            "seeds were given; allowed are batches from 1 to all examples, with a seed for every network"
-        )
+        raise UserError(f"rate must be finite and above 0, one number or one per network, got {rate}")
+    if list(probes) != sorted(probes) or min(probes, default=0) < 0 or first < 0:
+        raise UserError(f"probes must be in ascending order and at least 0, got {list(probes)} from step {first}")
+    if batch is not None and not 1 <= batch <= x.shape[1]:
+        raise UserError(f"batch must be from 1 to the number of examples ({x.shape[1]}), got {batch}")
+    if batch is not None and (seeds is None or len(seeds) != len(x)):
+        raise UserError(f"mini-batches need one seed per network ({len(x)}), got {0 if seeds is None else len(seeds)}")
     every = rates.expand(len(x)).tolist()
     orders = [None] * len(x) if batch is None else list(seeds or ())
-    # One by one: a network then has the same bits in any company.
+    # One network at a time: its result then does not depend, even in the last bit, on which others are trained.
     paths = [
-        _steps(tuple(w[i] for w in weights), x[i], y[i], every[i], looks, batch, orders[i], mean, first)
+        _descend_one(tuple(w[i] for w in weights), x[i], y[i], every[i], probes, batch, orders[i], mean, first)
         for i in range(len(x))
     ]
-    found = tuple(torch.stack(part, dim=1) for part in zip(*paths, strict=True))
-    sound = torch.stack([part.isfinite().flatten(2).all(-1) for part in found]).all(0)
-    return tuple(torch.where(sound[..., None, None], part, torch.nan) for part in found)
+    recorded = tuple(torch.stack(part, dim=1) for part in zip(*paths, strict=True))
+    finite = torch.stack([part.isfinite().flatten(2).all(-1) for part in recorded]).all(0)
+    return tuple(torch.where(finite[..., None, None], part, torch.nan) for part in recorded)
 
 
-def _steps(
+def _descend_one(
     weights: Weights,
     x: Float[Tensor, "sample in"],
     y: Float[Tensor, "sample"],
     rate: float,
-    looks: Sequence[int],
+    probes: Sequence[int],
     batch: int | None,
     seed: int | None,
     mean: bool,
     first: int,
 ) -> Weights:
-    """Those of one network."""
+    """Train one network and return its weights at every probe."""
     size = len(x) if batch is None else batch
     each = -(-len(x) // size)
     now, step, epoch = weights, first, -1
-    found = tuple(w.new_empty(len(looks), *w.shape) for w in weights)
+    recorded = tuple(w.new_empty(len(probes), *w.shape) for w in weights)
     mixed_x, mixed_y = x, y
-    for place, look in enumerate(looks):
-        while step < first + look:
+    for i, probe in enumerate(probes):
+        while step < first + probe:
             if seed is not None and step // each != epoch:
                 epoch = step // each
                 order = words(seed, Stream.BATCH, epoch, len(x)).argsort(stable=True)
@@ -158,12 +159,12 @@ def _steps(
             part = slice(step % each * size, (step % each + 1) * size)
             by = logistic_gradient(now, mixed_x[part], mixed_y[part], mean=mean)
             now, step = tuple(w - rate * g for w, g in zip(now, by, strict=True)), step + 1
-        for path, w in zip(found, now, strict=True):
-            path[place] = w
-    return found
+        for path, w in zip(recorded, now, strict=True):
+            path[i] = w
+    return recorded
 
 
-def flow(
+def logistic_flow(
     weights: Weights,
     x: Float[Tensor, "net sample in"],
     y: Float[Tensor, "net sample"],
@@ -171,74 +172,65 @@ def flow(
     *,
     mean: bool = False,
 ) -> Weights:
-    """The weights at each of `times` along Ẇ = −∇ℓ (eq. 3.4), by an adaptive Runge-Kutta method.
+    """Follow gradient flow Ẇ = −∇ℓ (Phuong 2021, eq. 3.4) by an adaptive Runge-Kutta method; weights at `times`.
 
-    Of the sum of losses (eq. 3.3) unless `mean`, which is slower by the number of examples. Where examples go on or off
-    the velocity jumps, which leaves errors of the order of 1e-5 of the weights.
+    ℓ is the sum of the losses (eq. 3.3), or with `mean` their mean, which is slower by the number of examples. The
+    velocity jumps where an example becomes active or inactive, which leaves errors of about 1e−5 of the weights.
     """
     from scipy.integrate import solve_ivp
 
-    _check(weights, x, y)
-    until = np.asarray(times, dtype=float)
-    if not np.isfinite(until).all() or (until < 0).any() or (np.diff(until) < 0).any():
-        raise UserError(f"times must be finite, from 0 on and in order, got {list(times)}")
+    _validate(weights, x, y)
     sizes = [w.shape[1:] for w in weights]
-    found = [np.full((len(until), *w.shape), np.nan) for w in weights]
-    for i in range(len(x)):
-        start = np.concatenate([w[i].detach().numpy().ravel() for w in weights])
 
-        def parted(flat: Tensor) -> Weights:
-            cut = flat.split([size.numel() for size in sizes], dim=-1)
-            return tuple(part.unflatten(-1, size) for part, size in zip(cut, sizes, strict=True))
+    def split(flat: Tensor) -> Weights:
+        parts = flat.split([size.numel() for size in sizes], dim=-1)
+        return tuple(part.unflatten(-1, size) for part, size in zip(parts, sizes, strict=True))
 
-        def downhill(_: float, flat: np.ndarray, examples: Tensor = x[i], classes: Tensor = y[i]) -> np.ndarray:
-            by = logistic_gradient(parted(torch.from_numpy(flat)), examples, classes, mean=mean)
+    def solve(i: int, start: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        def velocity(_: float, flat: np.ndarray) -> np.ndarray:
+            by = logistic_gradient(split(torch.from_numpy(flat)), x[i], y[i], mean=mean)
             return -torch.cat([part.ravel() for part in by]).numpy()
 
-        path = np.repeat(start[None], len(until), 0)
-        ahead = until[until > 0]
-        if len(ahead):
-            # Of order 5: kinks, where examples go on or off, take from higher orders what they gain. Numbers near zero
-            # matter as long as they are not small beside a neuron at the start.
-            least = _RELATIVE * float(torch.linalg.vector_norm(weights[0][i], dim=-1).min())
-            solved = solve_ivp(downhill, (0, ahead[-1]), start, "RK45", ahead, rtol=_RELATIVE, atol=max(least, 1e-300))
-            path[len(until) - len(ahead) :] = np.nan
-            path[len(until) - len(ahead) :][: len(solved.t)] = solved.y.T
-        for whole, part in zip(found, parted(torch.from_numpy(path)), strict=True):
-            whole[:, i] = part.numpy()
-    return tuple(torch.from_numpy(part) for part in found)
+        # Order 5: a higher order gains nothing at the jumps. Weights near zero matter as long as they are not small
+        # compared with a neuron at the start.
+        least = _RELATIVE * float(torch.linalg.vector_norm(weights[0][i], dim=-1).min())
+        tolerances = {"rtol": _RELATIVE, "atol": max(least, 1e-300)}
+        return solve_ivp(velocity, (0, ahead[-1]), start, "RK45", ahead, **tolerances).y.T
+
+    starts = torch.cat([w.detach().flatten(1) for w in weights], 1).numpy()
+    return tuple(part.contiguous() for part in split(torch.from_numpy(follow_flows(starts, times, solve))))
 
 
-def _check(weights: Weights, x: Tensor, y: Tensor) -> None:
+def _validate(weights: Weights, x: Tensor, y: Tensor) -> None:
     if len(weights) < 2 or x.shape[:-1] != y.shape or {len(w) for w in weights} != {len(x)}:
         raise UserError(
-            f"weights {[list(w.shape) for w in weights]}, examples {list(x.shape)} and classes {list(y.shape)} were "
-            "given; allowed are two layers or more, and examples with classes for every network"
+            "two or more layers are needed, and examples with classes for every network, got weights "
+            f"{[list(w.shape) for w in weights]}, examples {list(x.shape)} and classes {list(y.shape)}"
         )
     if weights[0].shape[-1] != x.shape[-1]:
-        raise UserError(f"the networks take {weights[0].shape[-1]} inputs, and the examples have {x.shape[-1]}")
+        raise UserError(f"the networks take {weights[0].shape[-1]} inputs, but the examples have {x.shape[-1]}")
     if not bool((y.abs() == 1).all()):
-        raise UserError("classes other than −1 and 1 were given; allowed are these")
+        raise UserError(f"classes must be −1 and 1, got {sorted(set(y.flatten().tolist()))[:5]}")
 
 
 class Balance(NamedTuple):
-    """How far two layers are from ‖w_j‖ = |a_j|, which gradient flow keeps (lemma B.4)."""
+    """Distance of two layers from ‖w_j‖ = |a_j|, which gradient flow conserves (Phuong 2021, lemma B.4)."""
 
     gap: Float[Tensor, "*net node"]
-    """‖w_j‖² − a_j², which gradient flow keeps whatever it is."""
+    """‖w_j‖² − a_j², which gradient flow conserves for any start."""
     ratio: Float[Tensor, "*net node"]
-    """|a_j| over ‖w_j‖."""
+    """|a_j| / ‖w_j‖."""
 
 
 def balance(weights: Weights) -> Balance:
-    """Of two-layer networks, or of a recorded path of them."""
+    """Compute the balance of two-layer networks, or of a recorded path of them."""
     w, a = neurons(weights)
     lengths = torch.linalg.vector_norm(w, dim=-1)
     return Balance(lengths.square() - a.square(), a.abs() / lengths)
 
 
 def neurons(weights: Weights) -> tuple[Float[Tensor, "*net node in"], Float[Tensor, "*net node"]]:
-    """w_j and a_j of two-layer networks, or of a recorded path of them."""
+    """Weights w_j and output weights a_j of two-layer networks, or of a recorded path of them."""
     if len(weights) != 2:
-        raise UserError(f"networks of {len(weights)} layers were given; allowed are those of two")
+        raise UserError(f"a network of two layers is needed, got {len(weights)} layers")
     return weights[0], weights[1].squeeze(-2)

@@ -1,4 +1,4 @@
-"""What two-layer ReLU networks become on orthogonally separable examples (S3 theorem 3.1): two kinds of neurons."""
+"""Limit of ReLU networks on orthogonally separable examples: two groups of neurons (Phuong 2021, theorem 3.1)."""
 
 from typing import NamedTuple
 
@@ -10,13 +10,13 @@ from understudy.papers.separable.theory.sectors import Absorption, absorption
 from understudy.papers.separable.theory.training import Weights, balance, logistic_loss, neurons
 
 HIGH = 0.9
-"""Correlation with a max-margin direction above which S3 sec 3.4.1 counts a neuron as aligned."""
+"""Correlation with a max-margin direction above which a neuron counts as aligned (Phuong 2021, sec. 3.4.1)."""
 
 
 def own_correlation(
     w: Float[Tensor, "*#net node in"], a: Float[Tensor, "*#net node"], margins: Float[Tensor, "*#net 2 in"]
 ) -> Float[Tensor, "*net node"]:
-    """Cosine of every neuron and the max-margin vector of its sign, w+ where a_j > 0, w− elsewhere (fig 3.1c)."""
+    """Cosine of neurons with the max-margin vector of their sign: w+ if a_j > 0, else w− (Phuong 2021, fig. 3.1c)."""
     both = correlations(w, margins)
     return torch.where(a > 0, both[..., 0], both[..., 1])
 
@@ -24,47 +24,50 @@ def own_correlation(
 def nearest_correlation(
     w: Float[Tensor, "*#net node in"], margins: Float[Tensor, "*#net 2 in"]
 ) -> Float[Tensor, "*net node"]:
-    """Cosine of every neuron and the nearer of the two max-margin vectors: deep networks have no signs (fig 3.2g)."""
+    """Cosine of every neuron with the nearer max-margin vector, for deep networks (Phuong 2021, fig. 3.2g)."""
     return correlations(w, margins).amax(-1)
 
 
 def correlations(
     w: Float[Tensor, "*#net node in"], margins: Float[Tensor, "*#net 2 in"]
 ) -> Float[Tensor, "*net node 2"]:
-    """Cosines of neurons and w+, w−; 0 for a neuron that is zero."""
+    """Cosines of neurons with w+ and w−; 0 for a neuron of length 0."""
     return torch.nn.functional.normalize(w, dim=-1) @ torch.nn.functional.normalize(margins, dim=-1).mT
 
 
 def aligned_share(correlation: Float[Tensor, "*net node"], above: float = HIGH) -> Float[Tensor, "*net"]:
-    """The share of neurons with a correlation above a limit."""
+    """Share of neurons with a correlation above the threshold."""
     return (correlation > above).double().mean(-1)
 
 
 def aligned_mass(
     w: Float[Tensor, "*net node in"], correlation: Float[Tensor, "*net node"], above: float = HIGH
 ) -> Float[Tensor, "*net"]:
-    """The share of Σ ‖w_j‖² that neurons with a correlation above a limit have."""
+    """Share of Σ ‖w_j‖² due to neurons with a correlation above the threshold."""
     squares = w.square().sum(-1)
     return torch.where(correlation > above, squares, 0.0).sum(-1) / squares.sum(-1)
 
 
 def singular_values(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net value"]:
-    """From the largest down."""
+    """Singular values in descending order."""
     return torch.linalg.svdvals(w)
 
 
 def third_over_first(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net"]:
-    """How far a matrix is from rank two: σ3/σ1, 0 where there is no third.
+    """Distance of a matrix from rank two: σ3/σ1, or 0 if it has fewer than three singular values.
 
-    What training adds is nearer to rank two than the weights, which keep what they began with: of W = W_0 + ΔW the
-    third singular value is at most σ1(W_0) + σ3(ΔW) (Weyl).
+    The change ΔW made by training is nearer to rank two than the weights W = W_0 + ΔW, which contain their initial
+    values: σ3(W) ≤ σ1(W_0) + σ3(ΔW) (Weyl).
     """
     values = singular_values(w)
     return values[..., 2] / values[..., 0] if values.shape[-1] > 2 else torch.zeros_like(values[..., 0])
 
 
-def projected(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net node 2"]:
-    """Rows on the first two right singular vectors (figs 3.1b, 3.2d to f), whose largest entries are made positive."""
+def singular_coordinates(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net node 2"]:
+    """Project rows on the first two right singular vectors (Phuong 2021, figs. 3.1b, 3.2d to f).
+
+    The sign of a singular vector is that which makes its largest entry positive.
+    """
     _, _, axes = torch.linalg.svd(w, full_matrices=False)
     axes = axes[..., :2, :]
     largest = axes.gather(-1, axes.abs().argmax(-1, keepdim=True))
@@ -72,15 +75,17 @@ def projected(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net node 2"]:
     return torch.nn.functional.pad(found, (0, 2 - found.shape[-1]))
 
 
-def in_plane(w: Float[Tensor, "*#net node in"], margins: Float[Tensor, "*#net 2 in"]) -> Float[Tensor, "*net node 2"]:
-    """Vectors on the plane of the max-margin vectors: along w+, and along what w− has at right angles to it."""
+def margin_coordinates(
+    w: Float[Tensor, "*#net node in"], margins: Float[Tensor, "*#net 2 in"]
+) -> Float[Tensor, "*net node 2"]:
+    """Project vectors on the plane of the max-margin vectors: along w+, and along the part of w− orthogonal to w+."""
     first, other = torch.nn.functional.normalize(margins, dim=-1).unbind(-2)
     second = other - (other * first).sum(-1, keepdim=True) * first
     return w @ torch.stack((first, torch.nn.functional.normalize(second, dim=-1)), dim=-1)
 
 
-class Limit(NamedTuple):
-    """Distances from what theorem 3.1 says weights go to, for the u and z ≥ 0 that bring the first layer nearest."""
+class LimitDistance(NamedTuple):
+    """Distance of weights from the limit in Phuong 2021, theorem 3.1, at the u, z ≥ 0 nearest to the first layer."""
 
     hidden: Float[Tensor, "*net"]
     """‖W/‖W‖ − (u w+ᵀ + z w−ᵀ)‖ of eq. 3.8."""
@@ -88,44 +93,47 @@ class Limit(NamedTuple):
     """‖a/‖a‖ − (u‖w+‖ − z‖w−‖)‖ of eq. 3.9."""
 
 
-def limit(
+def limit_distance(
     w: Float[Tensor, "*#net node in"], a: Float[Tensor, "*#net node"], margins: Float[Tensor, "*#net 2 in"]
-) -> Limit:
-    """Where each neuron has w+ or w− by the sign of its a_j: one of u_j and z_j is zero."""
+) -> LimitDistance:
+    """Measure the distance from the limit, where a neuron is along w+ if a_j > 0 and along w− otherwise."""
     lengths = torch.linalg.vector_norm(w, dim=-1)
     shares = lengths / torch.linalg.vector_norm(lengths, dim=-1, keepdim=True)
     own = own_correlation(w, a, margins).clamp(0, 1)
-    # A cosine near 1 has lost the digits of the sine, the difference of unit vectors has not.
+    # Near a cosine of 1 the difference of unit vectors is accurate, √(1 − cos²) is not.
     unit, both = (torch.nn.functional.normalize(each, dim=-1) for each in (w, margins))
     target = torch.where((a > 0).unsqueeze(-1), both[..., :1, :], both[..., 1:, :])
     sine = torch.linalg.vector_norm(unit - own.unsqueeze(-1) * target, dim=-1)
     ends = a / torch.linalg.vector_norm(a, dim=-1, keepdim=True) - a.sign() * shares * own
-    return Limit(torch.linalg.vector_norm(shares * sine, dim=-1), torch.linalg.vector_norm(ends, dim=-1))
+    return LimitDistance(torch.linalg.vector_norm(shares * sine, dim=-1), torch.linalg.vector_norm(ends, dim=-1))
 
 
-class Observed(NamedTuple):
-    """A recorded path of networks, looked at as S3 sec 3.4 does. NaN where weights are not finite."""
+class PathReading(NamedTuple):
+    """Measurements of Phuong 2021, sec. 3.4 along a recorded path of networks; NaN where weights are not finite."""
 
-    values: dict[str, Float[Tensor, "look net"]]
-    """`loss`, the mean; of every matrix but the last `W1 third`, σ3/σ1, and `W1 added third`, that of what training
-    added; of the first `aligned` and `aligned mass`. Of two layers besides the shares `inside` and `off` of neurons in
-    their extremal sectors and active for no example, how many have `left` theirs so far, the distances `hidden` and
-    `output` of eqs. 3.8 and 3.9, the `longest` neuron, and the least and largest |a_j|/‖w_j‖."""
-    correlation: Float[Tensor, "look net node"]
-    """Of neurons with the max-margin vector of their sign, or, in deep networks, with the nearer one."""
+    values: dict[str, Float[Tensor, "probe net"]]
+    """For any depth: `loss`, the mean; for every matrix but the last, `W1 third`, its σ3/σ1, and `W1 added third`, that
+    of its change since the start; for the first matrix `aligned` and `aligned mass`.
+
+    For two layers also: the shares of neurons `inside` their extremal sector and `off` (active for no example), the
+    number that have `left` their sector so far, the distances `hidden` and `output` of eqs. 3.8 and 3.9, the length of
+    the `longest` neuron, and the `least balance` and `largest balance` |a_j|/‖w_j‖.
+    """
+    correlation: Float[Tensor, "probe net node"]
+    """Cosine of neurons with the max-margin vector of their sign, or, in deep networks, with the nearer one."""
     absorbed: Absorption | None
-    """Of two layers."""
+    """Only for two layers."""
 
 
-def observed(
+def probe_path(
     path: Weights,
     x: Float[Tensor, "net sample in"],
     y: Float[Tensor, "net sample"],
     margins: Float[Tensor, "net 2 in"],
-) -> Observed:
-    """What a path of networks of any depth shows, look by look."""
-    sound = torch.stack([layer.isfinite().flatten(2).all(-1) for layer in path]).all(0)
-    path = tuple(torch.where(sound[..., None, None], layer, 0.0) for layer in path)
+) -> PathReading:
+    """Measure networks of any depth at every probe of a recorded path."""
+    finite = torch.stack([layer.isfinite().flatten(2).all(-1) for layer in path]).all(0)
+    path = tuple(torch.where(finite[..., None, None], layer, 0.0) for layer in path)
     values = {"loss": torch.stack([logistic_loss(tuple(now), x, y, mean=True) for now in zip(*path, strict=True)])}
     for number, layer in enumerate(path[:-1], 1):
         values[f"W{number} third"] = third_over_first(layer)
@@ -136,7 +144,7 @@ def observed(
         correlation = own_correlation(w, a, margins)
         found = absorption(w, a, x, y)
         gone = found.inside.cummax(0).values & ~found.inside
-        distances, ratio = limit(w, a, margins), balance(path).ratio
+        distances, ratio = limit_distance(w, a, margins), balance(path).ratio
         values |= {
             "inside": found.inside.double().mean(-1),
             "off": found.silent.double().mean(-1),
@@ -150,8 +158,8 @@ def observed(
     else:
         correlation = nearest_correlation(path[0], margins)
     values |= {"aligned": aligned_share(correlation), "aligned mass": aligned_mass(path[0], correlation)}
-    return Observed(
-        {name: torch.where(sound, value, torch.nan) for name, value in values.items()},
-        torch.where(sound.unsqueeze(-1), correlation, torch.nan),
+    return PathReading(
+        {name: torch.where(finite, value, torch.nan) for name, value in values.items()},
+        torch.where(finite.unsqueeze(-1), correlation, torch.nan),
         found,
     )
