@@ -1,5 +1,8 @@
-"""What a user can put right: one exception, whose text names what was given, what is allowed and what to do."""
+"""The exception for mistakes that the user can correct."""
 
 
 class UserError(Exception):
-    """A bad option, file or run folder. The command line prints it and ends with exit status 2."""
+    """A bad option, file or run folder; the message states what is wrong, what was given and what to do.
+
+    The command line prints the message and exits with status 2.
+    """

@@ -189,8 +189,8 @@ def test_v_goes_down_by_sums_over_kernels(kind):
     network = made(CONVOLUTIONS[kind], 1)
     shape, x = network.shape, inputs(network, 2)
     seen, energies = by_torch(network, 0, x[0]), measures.modulated_fan_out(network, x)
-    for i in range(1, len(shape.looks)):
-        (height, width), (_, stride, padding), weight = shape.maps[i], shape.looks[i], network.layers[i].weight[0]
+    for i in range(1, len(shape.resolved_convolutions)):
+        (height, width), (_, stride, padding), weight = shape.maps[i], shape.resolved_convolutions[i], network.layers[i].weight[0]
         gated = (seen[i].v * seen[i].slopes.unsqueeze(1)).unflatten(3, (height, width))
         rows, columns = shape.maps[i - 1]
         below = torch.zeros(*gated.shape[:2], weight.shape[1], rows, columns).double()
@@ -209,9 +209,9 @@ def unrolled(network):
     layers, shape = [], network.shape
     for i, (weight, bias) in enumerate(network.layers):
         if weight.ndim == 5:
-            _, stride, padding = shape.looks[i]
-            pixels = weight.shape[2] * math.prod(shape.seen[i])
-            each = torch.eye(pixels).double().view(pixels, weight.shape[2], *shape.seen[i])
+            _, stride, padding = shape.resolved_convolutions[i]
+            pixels = weight.shape[2] * math.prod(shape.spatial_sizes[i])
+            each = torch.eye(pixels).double().view(pixels, weight.shape[2], *shape.spatial_sizes[i])
             maps = [nn.functional.conv2d(each, w, stride=stride, padding=padding).flatten(1).mT for w in weight]
             weight = torch.stack(maps)
             bias = None if bias is None else bias.repeat_interleave(shape.positions[i], dim=1)
@@ -244,7 +244,7 @@ class TestIdentities:
             # Of a kernel with padding on one pixel the middle alone sees something.
             layers = [
                 layer._replace(weight=layer.weight[..., 1, 1] if look.padding else layer.weight.flatten(2))
-                for layer, look in zip(network.layers, network.shape.looks, strict=False)
+                for layer, look in zip(network.layers, network.shape.resolved_convolutions, strict=False)
             ]
             layers += network.layers[len(layers) :]
             flat.append(replace(network, layers=tuple(layers), image=None, convolutions=None))

@@ -1,4 +1,4 @@
-"""Convolutional networks and BatchNorm: what torch's own modules give, outside training and in it, and by hand."""
+"""Convolutional networks and BatchNorm: against torch's modules in evaluation and training, and by hand."""
 
 import math
 from dataclasses import replace
@@ -47,8 +47,8 @@ def inputs(networks, samples=SAMPLES, seed=5):
     return gaussians(seed, len(networks), samples, networks.inputs, dtype=networks.dtype)
 
 
-def wanting_gradients(networks):
-    """The same with leaves of autograd for parameters."""
+def with_gradients(networks):
+    """Copy the networks with parameters that require gradients."""
     leaves = [t.clone().requires_grad_() for t in tensors(networks)]
     spare = iter(leaves)
     parts = [
@@ -59,7 +59,7 @@ def wanting_gradients(networks):
 
 
 def steps_of(network, x):
-    """What each part of a module gives."""
+    """Outputs of each part of a module."""
     found = []
     for part in network:
         x = part(x)
@@ -69,7 +69,7 @@ def steps_of(network, x):
 
 class TestAgainstTorch:
     @kinds
-    def test_outside_training(self, shape):
+    def test_evaluation_mode(self, shape):
         networks = made(shape, NETS)
         x = inputs(networks)
         own, shared = networks.activations(x), networks.activations(x[0])
@@ -82,8 +82,8 @@ class TestAgainstTorch:
                     close(h[which], rows(expected))
 
     @kinds
-    def test_in_training(self, shape):
-        networks = wanting_gradients(made(shape, NETS))
+    def test_training_mode(self, shape):
+        networks = with_gradients(made(shape, NETS))
         x = inputs(networks)
         found, statistics = training_pass(networks, x)
         weights = [gaussians(30 + i, *t.shape) for i, t in enumerate((*found.hidden, found.output))]
@@ -131,7 +131,7 @@ class TestAgainstTorch:
 
     @kinds
     def test_in_single_precision(self, shape):
-        networks = wanting_gradients(made(shape, NETS, dtype=torch.float32))
+        networks = with_gradients(made(shape, NETS, dtype=torch.float32))
         x = inputs(networks, 20)
         outside, (inside, _) = networks(x), training_pass(networks, x)
         inside.output.square().mean((1, 2)).sum().backward()
@@ -147,7 +147,7 @@ class TestAgainstTorch:
 
 
 @given(shapes, st.integers(1, 4), st.integers(2, 5))
-def test_many_networks_give_what_each_gives_alone(shape, nets, samples):
+def test_a_population_equals_its_networks_one_by_one(shape, nets, samples):
     networks = made(shape, nets)
     x = inputs(networks, samples)
     together, (trained, statistics) = networks.activations(x), training_pass(networks, x)
@@ -166,7 +166,7 @@ def test_many_networks_give_what_each_gives_alone(shape, nets, samples):
 
 
 @given(shapes)
-def test_activations_have_a_row_for_every_sample_and_position(shape):
+def test_activations_have_one_row_per_sample_and_position(shape):
     networks = made(shape, 2)
     found = networks.activations(inputs(networks, 3))
     positions = [h * w for h, w in shape.maps] or [1] * (len(shape.sizes) - 2)
@@ -177,10 +177,10 @@ def test_activations_have_a_row_for_every_sample_and_position(shape):
 
 @pytest.mark.parametrize("kind", [name for name, shape in KINDS.items() if shape.image])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_channels_lie_next_to_each_other_so_that_rows_and_images_are_views(kind, dtype):
+def test_channels_are_contiguous_so_that_rows_and_images_are_views(kind, dtype):
     networks = made(KINDS[kind], NETS, dtype=dtype)
     for found in (networks.activations(inputs(networks)), training_pass(networks, inputs(networks))[0]):
-        for h in found.hidden[: len(networks.shape.looks)]:
+        for h in found.hidden[: len(networks.shape.resolved_convolutions)]:
             assert h.stride() == (h.shape[2], NETS * h.shape[2], 1)
 
 
@@ -191,7 +191,7 @@ class TestByHand:
         network = Population(
             (Layer(kernel, torch.tensor([[-50.0]])), Layer(top, None)), torch.tensor([0]), image=(3, 4)
         )
-        # The window at the left sees columns 0 to 2 of rows of 4, the one at the right columns 1 to 3.
+        # The left window covers columns 0 to 2 of rows of 4, the right one columns 1 to 3.
         x = torch.arange(12.0).unsqueeze(0)
         left = sum(k * p for k, p in zip(range(9), (0, 1, 2, 4, 5, 6, 8, 9, 10), strict=True)) - 50
         right = left + 36
@@ -231,18 +231,18 @@ class TestByHand:
 
 class TestStrideAndPadding:
     def test_by_hand(self):
-        """A row of three pixels under a kernel of 2 × 2 at stride 2, with zeros around: what lies where."""
+        """Convolve a row of three pixels with a 2 × 2 kernel, stride 2 and padding 1."""
         weight = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).view(1, 1, 1, 2, 2)
         above = (Layer(torch.ones(1, 1, 2), None), Layer(torch.full((1, 1, 1), 10.0), None))
         networks = Population(
             (Layer(weight, None), *above), torch.tensor([0]), image=(1, 3), convolutions=(Convolution(2, 2, 1),)
         )
         found = networks.activations(torch.tensor([[1.0, -5.0, 7.0]]))
-        # Rows of zeros above and below: the kernel's lower row sees (0, 1) and (−5, 7).
+        # Padding adds rows of zeros above and below: the lower row of the kernel covers (0, 1) and (−5, 7).
         assert found.hidden[0].flatten().tolist() == [4.0, 13.0]
         assert found.hidden[1].flatten().tolist() == [17.0] and found.output.flatten().tolist() == [170.0]
 
-    def test_every_second_place_of_what_stride_1_gives(self):
+    def test_stride_2_gives_every_second_position_of_stride_1(self):
         networks = made(Shape((2, 3, 2), image=(7, 8), convolutions=((3, 1, 1),)), 2)
         x = inputs(networks)
         every = networks.activations(x).hidden[0].unflatten(1, (SAMPLES, 7, 8))
@@ -259,7 +259,7 @@ class TestIdentities:
         x = inputs(networks)
         close(networks(x), replace(networks, layers=flat, image=None)(x))
 
-    def test_a_moved_image_moves_the_map(self):
+    def test_a_shifted_image_shifts_the_map(self):
         networks = made(Shape((2, 3, 2), image=(6, 9)), 2)
         picture = gaussians(3, 5, 2, 6, 10)
         low, high = (
@@ -278,7 +278,7 @@ class TestIdentities:
             close(h.std(1, correction=0), torch.ones_like(h[:, 0]) * scale, digits=3)
 
     @normed_kinds
-    def test_running_statistics_of_the_batch_give_what_training_gives(self, shape):
+    def test_evaluation_with_batch_statistics_equals_training(self, shape):
         networks = made(shape, NETS)
         x = inputs(networks)
         trained, statistics = training_pass(networks, x)
@@ -287,7 +287,7 @@ class TestIdentities:
             norms.append(norm._replace(mean=of.mean, variance=of.variance * (1 - 1 / h.shape[1])))
         close(replace(networks, norms=tuple(norms))(x), trained.output)
 
-    def test_a_fresh_norm_changes_next_to_nothing(self):
+    def test_a_fresh_norm_is_almost_the_identity(self):
         plain = made(replace(KINDS["conv"], slope=0.1), NETS)
         like = plain.layers[0].weight
         norms = tuple(fresh_norm(NETS, nodes, True, like) for nodes in plain.sizes[1:-1])
@@ -295,7 +295,7 @@ class TestIdentities:
         for first in (True, False):
             close(replace(plain, norms=norms, norm_first=first)(x), plain(x), digits=4)
 
-    def test_many_batches_bring_the_running_statistics_to_those_of_the_inputs(self):
+    def test_batch_statistics_are_unbiased(self):
         networks = made(Shape((3, 4, 2), norm="before"), 2)
         mean, square, batches = 0.0, 0.0, 400
         for step in range(batches):
@@ -310,7 +310,7 @@ class TestIdentities:
 
 class TestWithoutNorm:
     @pytest.mark.parametrize("kind", ["fc", "conv", "conv-one"])
-    def test_training_gives_what_there_is_outside(self, kind):
+    def test_training_equals_evaluation(self, kind):
         networks = made(KINDS[kind], NETS)
         x = inputs(networks)
         found, statistics = training_pass(networks, x)
@@ -324,27 +324,27 @@ class TestShape:
         assert shape.maps == ((30, 18), (28, 16), (26, 14))
         assert shape.weights == ((64, 3, 3, 3), (32, 64, 3, 3), (16, 32, 3, 3), (10, 16 * 26 * 14))
 
-    def test_of_the_network_of_s3_table_31(self):
-        looks = ((3, 1, 1), (3, 1, 1), (5, 2, 2)) * 2
-        shape = Shape((1, 32, 32, 32, 64, 64, 64, 128, 1), image=(28, 28), convolutions=looks)
-        assert shape.seen == ((28, 28),) * 3 + ((14, 14),) * 3 + ((7, 7),) and shape.inputs == 784
+    def test_of_the_network_of_phuong_2021_table_3_1(self):
+        convolutions = ((3, 1, 1), (3, 1, 1), (5, 2, 2)) * 2
+        shape = Shape((1, 32, 32, 32, 64, 64, 64, 128, 1), image=(28, 28), convolutions=convolutions)
+        assert shape.spatial_sizes == ((28, 28),) * 3 + ((14, 14),) * 3 + ((7, 7),) and shape.inputs == 784
         assert shape.weights[2:4] == ((32, 32, 5, 5), (64, 32, 3, 3))
         assert shape.weights[-3:] == ((64, 64, 5, 5), (128, 3136), (1, 128))
         assert shape.positions == (784, 784, 196, 196, 196, 49, 1)
         assert shape.products == (225_792, 7_225_344, 5_017_600, 3_612_672, 7_225_344, 5_017_600, 401_408, 128)
         assert shape.activations == 2 * 32 * 784 + 32 * 196 + 2 * 64 * 196 + 64 * 49 + 128 + 1
 
-    def test_one_shape_has_one_name(self):
+    def test_equal_shapes_compare_as_equal(self):
         usual = Shape((2, 4, 3, 5), image=(7, 6))
         assert Shape((2, 4, 3, 5), image=(7, 6), convolutions=((3, 1, 0), (3, 1, 0))) == usual
         other = Shape((2, 4, 3, 5), image=(7, 6), convolutions=((3, 1, 0),))
         assert other != usual and other.weights == ((4, 2, 3, 3), (3, 4 * 5 * 4), (5, 3))
-        assert usual.looks == (Convolution(),) * 2 and Shape((4, 5, 6)).looks == ()
+        assert usual.resolved_convolutions == (Convolution(),) * 2 and Shape((4, 5, 6)).resolved_convolutions == ()
 
-    @given(side=st.integers(1, 12), look=st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(0, 3)))
-    def test_a_side_is_what_torch_leaves_of_it(self, side, look):
-        kernel, stride, padding = look
-        left = Convolution(*look)(side)
+    @given(side=st.integers(1, 12), given=st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(0, 3)))
+    def test_output_side_equals_torch(self, side, given):
+        kernel, stride, padding = given
+        left = Convolution(*given)(side)
         if side + 2 * padding >= kernel:
             x = torch.zeros(1, 1, side, side)
             assert nn.functional.conv2d(x, torch.zeros(1, 1, kernel, kernel), None, stride, padding).shape[-1] == left
@@ -356,7 +356,7 @@ class TestShape:
         assert shape.inputs == 20 and shape.maps == () and shape.weights == ((50, 20), (75, 50), (10, 75))
 
     @kinds
-    def test_a_population_knows_its_shape(self, shape):
+    def test_shape_of_a_population(self, shape):
         networks = made(shape, NETS)
         assert networks.shape == shape and networks.sizes == shape.sizes and networks.inputs == shape.inputs
 
@@ -364,18 +364,21 @@ class TestShape:
         ("options", "text"),
         [
             ({"sizes": (3, 8, 8, 10), "image": (4, 9)}, "images of 4 × 9 are too small for 2 convolutions, .*5 × 5"),
-            ({"sizes": (3, 10), "image": (4, 4)}, r"sizes \(3, 10\) was asked for, .* give at least three sizes"),
+            ({"sizes": (3, 10), "image": (4, 4)}, r"needs at least three sizes .* got \(3, 10\)"),
             (
                 {"sizes": (3, 8, 8, 10), "image": (9, 4), "convolutions": ((3, 2, 0), (5, 1, 1))},
-                "images of 9 × 4 are too small for convolution 2, a kernel of 5 × 5 at stride 1 with padding 1, which "
-                "sees 4 × 1",
+                "images of 9 × 4 are too small for convolution 2: a 5 × 5 kernel with stride 1 and padding 1 on a "
+                "map of 4 × 1",
             ),
             (
                 {"sizes": (3, 8, 10), "image": (9, 4), "convolutions": ((3, 1, 1),) * 2},
-                "2 convolutions were given for 1 hidden layers: give 1 to 1",
+                "give 1 to 1 convolutions for 1 hidden layers, got 2",
             ),
-            ({"sizes": (3, 8, 10), "image": (9, 4), "convolutions": ()}, "0 convolutions were given for 1 hidden"),
-            ({"sizes": (3, 8, 10), "convolutions": ((3, 1, 1),)}, "without an image: give its height and width"),
+            (
+                {"sizes": (3, 8, 10), "image": (9, 4), "convolutions": ()},
+                "give 1 to 1 convolutions for 1 hidden layers, got 0",
+            ),
+            ({"sizes": (3, 8, 10), "convolutions": ((3, 1, 1),)}, "need an image: give its height and width"),
             (
                 {"sizes": (3, 8, 10), "image": (9, 4), "convolutions": ((3, 0, 1),)},
                 r"a convolution is \(kernel, stride, padding\), .* got \(3, 0, 1\)",
@@ -387,7 +390,7 @@ class TestShape:
             ),
         ],
     )
-    def test_impossible_ones_are_refused(self, options, text):
+    def test_impossible_shapes_are_rejected(self, options, text):
         with pytest.raises(UserError, match=text):
             Shape(**options)
 
@@ -414,38 +417,38 @@ class TestPopulations:
         with pytest.raises(ValueError, match="only networks of one shape stack"):
             stack([made(shape, 1), made(KINDS[other], 1)])
 
-    def test_what_does_not_fit_is_refused(self):
+    def test_tensors_that_do_not_fit_are_rejected(self):
         plain, normed = made(KINDS["conv"], 2), made(KINDS["conv-before"], 2)
         first, second, third, top = normed.layers
         cut = Norm._make(part[:, 1:] for part in normed.norms[0])
         bare = normed.norms[0]._replace(scale=None, shift=None)
         for wrong, text in (
-            (lambda: replace(plain, image=None), "does not follow 2 networks of 2 nodes"),
-            (lambda: replace(plain, image=(8, 6)), r"\(2, 5, 18\) does not follow 2 networks of 24 nodes"),
+            (lambda: replace(plain, image=None), r"a weight must have shape \(2, 4, 2\)"),
+            (lambda: replace(plain, image=(8, 6)), r"must have shape \(2, 5, 24\), got \(2, 5, 18\)"),
             (
                 lambda: replace(normed, layers=(first, third, second, top)),
-                r"\(2, 2, 3, 3, 3\) does not follow 2 networks of 4 channels under 3 × 3 kernels",
+                r"must have shape \(2, 2, 4, 3, 3\), got \(2, 2, 3, 3, 3\)",
             ),
-            (lambda: replace(normed, norms=normed.norms[:2]), "2 norms do not fit 3 hidden layers: give one each"),
-            (lambda: replace(normed, norms=(cut, *normed.norms[1:])), r"\(2, 3\) does not fit 2 networks of 4 nodes"),
-            (lambda: replace(normed, norms=(*normed.norms[:2], bare)), "does not fit|some norms have"),
-            (lambda: replace(normed, norms=(bare, *normed.norms[1:])), "some norms have a scale and a shift"),
+            (lambda: replace(normed, norms=normed.norms[:2]), r"one per hidden layer \(3\), got 2"),
+            (lambda: replace(normed, norms=(cut, *normed.norms[1:])), r"a norm must have shape \(2, 4\), got \(2, 3\)"),
+            (lambda: replace(normed, norms=(*normed.norms[:2], bare)), "a norm must have shape|either all norms have"),
+            (lambda: replace(normed, norms=(bare, *normed.norms[1:])), "either all norms have a scale and a shift"),
         ):
             with pytest.raises(ValueError, match=text):
                 wrong()
 
     @pytest.mark.wrong_shapes
-    def test_images_of_the_wrong_size_are_refused(self):
+    def test_images_of_the_wrong_size_are_rejected(self):
         networks = made(Shape((3, 2, 5), image=(32, 32)), 2)
-        text = r"take 3 · 32 · 32 = 3,072 inputs, and the data has 784 a sample: choose networks and data of one size"
+        text = r"take 3 · 32 · 32 = 3,072 inputs, but the data has 784 per sample: choose networks and data of one size"
         for x in (torch.zeros(2, 784), torch.zeros(2, 2, 784)):
             for run in (networks, networks.activations, lambda x: training_pass(networks, x)):
                 with pytest.raises(UserError, match=text):
                     run(x)
-        with pytest.raises(UserError, match="the networks take 4 inputs, and the data has 5 a sample"):
+        with pytest.raises(UserError, match="the networks take 4 inputs, but the data has 5 per sample"):
             made(KINDS["fc"], 1)(torch.zeros(2, 5))
 
-    def test_a_batch_of_one_row_is_refused_in_training(self):
+    def test_a_batch_of_one_row_is_rejected_in_training(self):
         networks = made(KINDS["fc-before"], 2)
         with pytest.raises(UserError, match=r"BatchNorm needs batches of 2 or more samples in training"):
             training_pass(networks, inputs(networks, 1))
@@ -456,7 +459,7 @@ class TestPopulations:
 
 class TestPacking:
     @kinds
-    def test_blocks_hold_all_of_a_population(self, shape):
+    def test_blocks_contain_a_complete_population(self, shape):
         networks, packing = made(shape, NETS), Packing(shape)
         blocks, running = packing.blocks(networks), packing.running(networks)
         assert same(packing.population(blocks, networks.seeds, running), networks)
@@ -477,11 +480,11 @@ class TestPacking:
         assert plain.sizes == Packing(Shape((4, 3, 2))).sizes and plain.buffers == ((3,), (3,))
 
     @kinds
-    def test_what_is_written_to_the_networks_is_written_to_the_blocks(self, shape):
+    def test_networks_are_views_of_the_blocks(self, shape):
         networks, packing = made(shape, NETS), Packing(shape)
         blocks, running = packing.blocks(networks), packing.running(networks)
-        seen = packing.population(blocks, networks.seeds, running)
-        for t in tensors(seen):
+        views = packing.population(blocks, networks.seeds, running)
+        for t in tensors(views):
             t.mul_(2)
         for block, before in zip(
             (*blocks, *running), (*packing.blocks(networks), *packing.running(networks)), strict=True
@@ -492,10 +495,10 @@ class TestPacking:
     def test_gradients_reach_every_block(self, shape):
         networks, packing = made(shape, NETS), Packing(shape)
         blocks = tuple(block.requires_grad_() for block in packing.blocks(networks))
-        seen = packing.population(blocks, networks.seeds, packing.running(networks))
-        found, _ = training_pass(seen, inputs(networks))
+        views = packing.population(blocks, networks.seeds, packing.running(networks))
+        found, _ = training_pass(views, inputs(networks))
         gradients = torch.autograd.grad(found.output.square().sum(), blocks)
-        direct = wanting_gradients(networks)
+        direct = with_gradients(networks)
         training_pass(direct, inputs(networks))[0].output.square().sum().backward()
         parameters = [t for layer in direct.layers for t in layer if t is not None]
         parameters += [t for norm in direct.norms for t in norm[2:] if t is not None]
@@ -503,7 +506,7 @@ class TestPacking:
             close(gradient[:, : math.prod(size)].unflatten(1, size), leaf.grad)
 
     @kinds
-    def test_a_state_is_picked_put_back_and_loaded_whole(self, shape):
+    def test_a_state_is_selected_written_back_and_loaded(self, shape):
         networks, packing = made(shape, 4), Packing(shape)
         slots = (packing.blocks(made(shape, 4, seed=2)),)
         state = State(packing.blocks(networks), slots, packing.running(networks))

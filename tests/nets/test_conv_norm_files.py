@@ -1,4 +1,4 @@
-"""Convolutional networks and BatchNorm on disk: our own files whole, state dicts of others, and what is refused."""
+"""Files of convolutional networks and BatchNorm: our own format, state dicts of torch, and errors."""
 
 import json
 from collections import OrderedDict
@@ -32,7 +32,7 @@ def refusal(path, *words, load=nets.load, **options):
 
 @pytest.fixture(params=["net.safetensors", "net.pt"])
 def write(request, tmp_path):
-    """A state dict in one format and in the other."""
+    """Write a state dict as safetensors, and with torch.save."""
 
     def put(state):
         path = tmp_path / request.param
@@ -46,7 +46,7 @@ def write(request, tmp_path):
 
 
 def flat(population, which=0):
-    """The modules of a network in one sequence, as most networks are written: 0 is the first layer, 1 what follows."""
+    """Flatten the modules of a network into one `nn.Sequential`, as most networks are written."""
     nested = module(population, which)
     found = []
     for part in nested:
@@ -57,7 +57,7 @@ def flat(population, which=0):
 class TestOurOwn:
     @kinds
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-    def test_a_population_comes_back_bit_for_bit(self, shape, dtype, tmp_path):
+    def test_a_population_is_restored_bit_for_bit(self, shape, dtype, tmp_path):
         networks = made(shape, 3, dtype=dtype)
         nets.save(networks, tmp_path / "n")
         loaded = nets.load(tmp_path / "n")
@@ -67,7 +67,7 @@ class TestOurOwn:
         )
 
     @kinds
-    def test_one_of_them_is_plain_tensors(self, shape, tmp_path):
+    def test_one_network_is_saved_as_plain_tensors(self, shape, tmp_path):
         networks = made(shape, 3)
         nets.save(networks, tmp_path / "n.safetensors", which=1)
         assert same(nets.load(tmp_path / "n.safetensors"), networks[1])
@@ -78,28 +78,28 @@ class TestOurOwn:
         hidden = range(len(shape.sizes) - 2)
         assert {f"norms.{i}.{part}" for i in hidden for part in parts} == {n for n in names if n.startswith("norms")}
 
-    def test_ten_layers_are_ten(self, tmp_path):
+    def test_more_than_ten_layers_keep_their_order(self, tmp_path):
         networks = made(Shape((2, *range(1, 12), 3), norm="before"), 2)
         nets.save(networks, tmp_path / "n")
         assert same(nets.load(tmp_path / "n"), networks)
 
-    def test_files_of_plain_networks_say_what_they_said_before(self, tmp_path):
+    def test_metadata_of_plain_networks(self, tmp_path):
         nets.save(made(KINDS["fc"], 1), tmp_path / "n")
         with safetensors.safe_open(tmp_path / "n", "pt") as source:
             assert json.loads(source.metadata()["understudy"]) == {"version": 1, "slope": 0.1}
 
-    def test_metadata_says_image_and_order(self, tmp_path):
+    def test_metadata_of_convolutional_networks(self, tmp_path):
         nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
         with safetensors.safe_open(tmp_path / "n", "pt") as source:
-            said = json.loads(source.metadata()["understudy"])
-        assert said == {"version": 1, "slope": 0.0, "image": [6, 7], "norm": "after"}
+            stated = json.loads(source.metadata()["understudy"])
+        assert stated == {"version": 1, "slope": 0.0, "image": [6, 7], "norm": "after"}
         nets.save(made(KINDS["conv-strided"], 1), tmp_path / "n")
         with safetensors.safe_open(tmp_path / "n", "pt") as source:
-            said = json.loads(source.metadata()["understudy"])
-        assert said == {"version": 1, "slope": 0.1, "image": [7, 6], "convolutions": [[3, 1, 1], [5, 2, 2]]}
+            stated = json.loads(source.metadata()["understudy"])
+        assert stated == {"version": 1, "slope": 0.1, "image": [7, 6], "convolutions": [[3, 1, 1], [5, 2, 2]]}
 
     @pytest.mark.parametrize(
-        "said",
+        "stated",
         [
             {"image": [6]},
             {"image": [6, "7"]},
@@ -112,15 +112,15 @@ class TestOurOwn:
             {"convolutions": [[3, 1, 0, 0]]},
         ],
     )
-    def test_damaged_metadata(self, tmp_path, said):
+    def test_damaged_metadata(self, tmp_path, stated):
         nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
         with safetensors.safe_open(tmp_path / "n", "pt") as source:
             held = {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118
-        text = json.dumps({"version": 1, "slope": 0.0, "image": [6, 7], "norm": "after"} | said)
+        text = json.dumps({"version": 1, "slope": 0.0, "image": [6, 7], "norm": "after"} | stated)
         safetensors.torch.save_file(held, tmp_path / "n", {"understudy": text})
         refusal(tmp_path / "n", "metadata", "damaged", "save the networks again")
 
-    def test_what_the_caller_says_of_the_order_wins(self, tmp_path):
+    def test_norm_first_overrides_the_file(self, tmp_path):
         nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
         assert nets.load(tmp_path / "n", norm_first=True).norm_first
         assert not nets.load(tmp_path / "n").norm_first
@@ -128,17 +128,19 @@ class TestOurOwn:
     def test_a_missing_norm_is_named(self, tmp_path):
         nets.save(made(KINDS["conv-before"], 2), tmp_path / "n")
         with safetensors.safe_open(tmp_path / "n", "pt") as source:
-            held, said = {n: source.get_tensor(n) for n in source.keys()}, source.metadata()  # noqa: SIM118
+            held, metadata = {n: source.get_tensor(n) for n in source.keys()}, source.metadata()  # noqa: SIM118
         rest = {name: tensor for name, tensor in held.items() if not name.startswith("norms.1")}
-        safetensors.torch.save_file(rest, tmp_path / "n", said)
-        refusal(tmp_path / "n", "no BatchNorm follows", "'layers.1.weight' (2, 3, 4, 3, 3)", "each hidden layer")
+        safetensors.torch.save_file(rest, tmp_path / "n", metadata)
+        refusal(
+            tmp_path / "n", "no BatchNorm follows", "'layers.1.weight' (2, 3, 4, 3, 3)", "every hidden layer has one"
+        )
         cut = held | {name: tensor[:1] for name, tensor in held.items() if name.startswith("norms.1")}
-        safetensors.torch.save_file(cut, tmp_path / "n", said)
+        safetensors.torch.save_file(cut, tmp_path / "n", metadata)
         refusal(tmp_path / "n", "'norms.1' of 3 nodes does not fit the layer 'layers.1.weight'")
 
     @settings(max_examples=60, deadline=None)
     @given(st.data())
-    def test_changed_anywhere_it_is_read_or_refused_in_words(self, tmp_path_factory, data):
+    def test_a_changed_byte_is_read_or_rejected_with_a_user_error(self, tmp_path_factory, data):
         path = tmp_path_factory.mktemp("changed") / "n.safetensors"
         nets.save(made(KINDS["conv-before"], 2), path)
         whole = bytearray(path.read_bytes())
@@ -152,7 +154,7 @@ class TestOurOwn:
 
 class TestStateDicts:
     @kinds
-    def test_a_sequence_gives_what_it_gives_in_torch(self, shape, write):
+    def test_a_loaded_sequence_equals_the_module(self, shape, write):
         networks = made(shape, 2)
         plain = flat(networks, 1).eval()
         options = {"image": shape.image} if shape.image else {}
@@ -164,7 +166,7 @@ class TestStateDicts:
         assert loaded.shape == shape
         assert all(torch.equal(a, b[1:]) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
 
-    def test_unless_said_batch_norm_stands_after_the_activation(self, write):
+    def test_by_default_batch_norm_stands_after_the_activation(self, write):
         path = write(flat(made(KINDS["fc-before"], 1)).state_dict())
         assert nets.load(path).shape.norm == "after" and nets.load(path, norm_first=True).shape.norm == "before"
 
@@ -209,7 +211,7 @@ class TestStateDicts:
         assert nets.load(path).image == (8, 8) == nets.load(path, image=(8, 8)).image
         assert nets.load(path, image=(7, 10)).image == (7, 10)  # 1 × 4 leaves as many numbers as 2 × 2
 
-    def test_missing_biases_and_affine_parts_are_made_up(self, write):
+    def test_missing_biases_and_affine_parts_are_filled_in(self, write):
         network = nn.Sequential(
             *(nn.Conv2d(2, 3, 3, bias=False), nn.BatchNorm2d(3, affine=False), nn.ReLU()),
             *(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
@@ -226,7 +228,7 @@ class TestStateDicts:
         assert {t.dtype for t in tensors(loaded)} == {torch.float64}
 
 
-class TestRefused:
+class TestRejected:
     def test_batch_norm_after_some_layers_only(self, write):
         first = [nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 4), nn.Linear(4, 5), nn.Linear(5, 2)]
         text = refusal(write(nn.Sequential(*first).state_dict()), "no BatchNorm follows", "one follows others")
@@ -246,7 +248,7 @@ class TestRefused:
         ],
     )
     def test_batch_norm_elsewhere(self, write, parts, words):
-        refusal(write(nn.Sequential(*parts).state_dict()), *words, "only right after a hidden layer", "fold it")
+        refusal(write(nn.Sequential(*parts).state_dict()), *words, "must directly follow a hidden layer", "fold it")
 
     def test_batch_norm_in_front_of_the_layer_of_its_number(self, tmp_path):
         parts = {"bn1": nn.BatchNorm1d(3), "fc1": nn.Linear(3, 3), "fc2": nn.Linear(3, 2)}
@@ -255,27 +257,27 @@ class TestRefused:
 
     def test_batch_norm_of_another_size(self, write):
         network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(5), nn.Linear(4, 2))
-        refusal(write(network.state_dict()), "'1' of 5 nodes does not fit the layer '0.weight' (4, 3)", "gives 4")
+        refusal(write(network.state_dict()), "'1' of 5 nodes does not fit the layer '0.weight' (4, 3)", "has 4")
 
     @pytest.mark.parametrize("part", ["running_mean", "running_var", "weight", "bias"])
     def test_batch_norm_in_part(self, write, part):
         state = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).state_dict()
         whole = dict(state)
         del state[f"1.{part}"]
-        refusal(write(state), f"and no '1.{part}'", "save the layer whole")
-        refusal(write(whole | {f"1.{part}": torch.ones(3)}), f"'1.{part}' (3,)", "(4,)", "of one shape")
+        refusal(write(state), f"but no '1.{part}'", "save the complete layer")
+        refusal(write(whole | {f"1.{part}": torch.ones(3)}), f"'1.{part}' (3,)", "(4,)", "must have one shape")
 
-    def test_statistics_that_cannot_be(self, write):
+    def test_impossible_statistics(self, write):
         state = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)).state_dict()
         refusal(write(state | {"1.running_var": torch.tensor([1.0, -1, 1, 1])}), "'1.running_var'", "below 0")
         refusal(write(state | {"1.running_mean": torch.full((4,), torch.nan)}), "'1.running_mean'", "4 of 4", "finite")
         square = {f"1.{part}": torch.ones(2, 2) for part in ("running_mean", "running_var", "weight", "bias")}
-        refusal(write(state | square), "'1.running_mean' is (2, 2)", "one number a node")
+        refusal(write(state | square), "'1.running_mean' must have one number per node", "got (2, 2)")
 
     @pytest.mark.parametrize("kernel", [1, 2, 5, (3, 5)])
     def test_other_kernels(self, write, kernel):
         network = nn.Sequential(nn.Conv2d(2, 3, kernel), nn.Flatten(), nn.Linear(12, 2))
-        refusal(write(network.state_dict()), "'0.weight'", "3 × 3 convolution (out, in, 3, 3)", "other kernels")
+        refusal(write(network.state_dict()), "'0.weight'", "3 × 3 convolution (out, in, 3, 3)", "for other kernels")
 
     def test_convolutions_with_anything_but_one_layer_after_them(self, write):
         for parts in (
@@ -285,25 +287,25 @@ class TestRefused:
             [nn.Linear(2, 2), nn.Conv2d(2, 3, 3), nn.Linear(12, 4)],
         ):
             path = write(nn.Sequential(*parts).state_dict())
-            refusal(path, "'0.weight'", "not convolutions and one fully connected layer", "rewrite it so")
+            refusal(path, "'0.weight'", "expected convolutions followed by one linear layer", "restructure")
 
     def test_kernels_strides_and_paddings_that_do_not_fit(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 5), nn.Flatten(), nn.Linear(27, 4), nn.ReLU(), nn.Linear(4, 2))
         path = write(network.state_dict())
         assert nets.load(path, image=(6, 6), convolutions=((5, 2, 2),)).sizes == (2, 3, 4, 2)
-        refusal(path, "say the height and width of the inputs too", convolutions=((5, 2, 2),))
-        refusal(path, "leave 6 × 6 of images of 6 × 6", "9 numbers", image=(6, 6), convolutions=((5, 1, 2),))
+        refusal(path, "also give the height and width of the inputs", convolutions=((5, 2, 2),))
+        refusal(path, "reduce images of 6 × 6 to 6 × 6", "9 numbers", image=(6, 6), convolutions=((5, 1, 2),))
         refusal(path, "'0.weight' has shape (3, 2, 5, 5)", image=(6, 6), convolutions=((3, 2, 2),))
-        refusal(path, "2 convolutions of kernels 5, 5", "(4, 27)", image=(6, 6), convolutions=((5, 2, 2),) * 2)
+        refusal(path, "2 convolutions with kernels 5, 5", "(4, 27)", image=(6, 6), convolutions=((5, 2, 2),) * 2)
         refusal(path, "got (5, 0, 2)", image=(6, 6), convolutions=((5, 0, 2),))
         refusal(path, "are too small for convolution 1", image=(2, 2), convolutions=((5, 1, 0),))
-        refusal(path, "each is (kernel, stride, padding)", image=(6, 6), convolutions=((5, 2, 2, 2),))
+        refusal(path, "each convolution must be (kernel, stride, padding)", image=(6, 6), convolutions=((5, 2, 2, 2),))
 
     def test_convolutions_that_do_not_chain(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(4, 3, 3), nn.Linear(12, 4))
-        refusal(write(network.state_dict()), "gives 3 nodes and the second takes 4", "must be equal;")
+        refusal(write(network.state_dict()), "has 3 nodes and the second takes 4", "must be equal;")
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(13, 4))
-        refusal(write(network.state_dict()), "gives 3 nodes and the second takes 13", "or the second a multiple")
+        refusal(write(network.state_dict()), "has 3 nodes and the second takes 13", "or the second a multiple")
 
     def test_a_map_that_is_not_square_needs_its_image(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Linear(3 * 2 * 4, 4))
@@ -319,12 +321,12 @@ class TestRefused:
         refusal(write(network.state_dict()), *words, image=image)
 
     @pytest.mark.wrong_shapes
-    def test_an_image_that_is_none(self, write):
+    def test_an_image_of_three_sides_or_for_no_convolution(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(3 * 4, 4))
-        refusal(write(network.state_dict()), "(2, 4, 4) was given", "(height, width)", image=(2, 4, 4))
-        refusal(write(nn.Linear(3, 2).state_dict()), "no convolution", "leave it out", image=(4, 4))
+        refusal(write(network.state_dict()), "image must be (height, width)", "got (2, 4, 4)", image=(2, 4, 4))
+        refusal(write(nn.Linear(3, 2).state_dict()), "no convolution", "omit it", image=(4, 4))
 
-    def test_an_order_that_the_file_does_not_say(self, tmp_path):
+    def test_ambiguous_order_of_layers(self, tmp_path):
         state = {"low.weight": torch.eye(3), "top.weight": torch.eye(3)}
         state |= {f"even.running_{part}": torch.ones(3) for part in ("mean", "var")}
         safetensors.torch.save_file(state, tmp_path / "n.safetensors")
@@ -334,12 +336,12 @@ class TestRefused:
     def test_inputs_of_another_size(self, write):
         network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Linear(2 * 30 * 30, 10))
         loaded = nets.load(write(network.state_dict()))
-        with pytest.raises(UserError, match=r"take 3 · 32 · 32 = 3,072 inputs, and the data has 784 a sample"):
+        with pytest.raises(UserError, match=r"take 3 · 32 · 32 = 3,072 inputs, but the data has 784 per sample"):
             loaded(torch.zeros(5, 784))
 
 
 def vgg(norms=True):
-    """As torchvision lays out a VGG, small: padded convolutions, pooling, several layers at the end."""
+    """Small VGG in the layout of torchvision: padded convolutions, pooling, several linear layers."""
     features = []
     for into, out in ((3, 4), (4, 6), (6, 6)):
         features += [nn.Conv2d(into, out, 3, padding=1), *([nn.BatchNorm2d(out)] * norms), nn.ReLU(), nn.MaxPool2d(2)]
@@ -360,7 +362,7 @@ class TestShiftsOfAnyNetwork:
             [-20, -19, -18, -17, -16, -15],
         ]
 
-    def test_ten_comes_after_two(self, tmp_path):
+    def test_names_are_sorted_by_number(self, tmp_path):
         state = nn.Sequential(*(nn.BatchNorm1d(n) for n in range(1, 13))).state_dict()
         safetensors.torch.save_file(state, tmp_path / "n.safetensors")
         assert [len(shift) for _, shift in nets.bn_biases(tmp_path / "n.safetensors")] == list(range(1, 13))
@@ -377,17 +379,17 @@ class TestShiftsOfAnyNetwork:
         assert [name for name, _ in found] == ["norms.0.shift", "norms.1.shift", "norms.2.shift"]
         assert all(torch.equal(shift, norm.shift) for (_, shift), norm in zip(found, networks.norms, strict=True))
 
-    def test_those_without_an_affine_part_have_none(self, write):
+    def test_batch_norms_without_an_affine_part_are_skipped(self, write):
         mixed = nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.BatchNorm1d(2))
         assert [name for name, _ in nets.bn_biases(write(mixed.state_dict()))] == ["1.bias"]
         path = write(nn.Sequential(nn.BatchNorm1d(3, affine=False), nn.Linear(2, 2)).state_dict())
-        refusal(path, "none of its 1 BatchNorms has a shift", load=nets.bn_biases)
+        refusal(path, "none of its 1 BatchNorms has an affine part", load=nets.bn_biases)
 
     def test_a_network_without_batch_norm(self, write):
         path = write(vgg(norms=False).state_dict())
-        refusal(path, "no BatchNorm was found among its 10 tensors", "'*.running_mean'", load=nets.bn_biases)
+        refusal(path, "no BatchNorm among its 10 tensors", "'*.running_mean'", load=nets.bn_biases)
         layer_norm = write(nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2)).state_dict())
-        refusal(layer_norm, "no BatchNorm was found among its 4 tensors", load=nets.bn_biases)
+        refusal(layer_norm, "no BatchNorm among its 4 tensors", load=nets.bn_biases)
 
     def test_damaged_files(self, write, tmp_path):
         state = vgg().state_dict()
@@ -395,8 +397,8 @@ class TestShiftsOfAnyNetwork:
         path = write(state | {"features.1.bias": torch.full((4,), torch.inf)})
         refusal(path, "'features.1.bias'", "NaN or infinite", load=nets.bn_biases)
         del state["features.5.bias"]
-        refusal(write(state), "and no 'features.5.bias'", load=nets.bn_biases)
+        refusal(write(state), "but no 'features.5.bias'", load=nets.bn_biases)
         path = write(vgg().state_dict())
         path.write_bytes(path.read_bytes()[:-30])
-        refusal(path, "cut short", load=nets.bn_biases)
+        refusal(path, "truncated", load=nets.bn_biases)
         refusal(tmp_path / "absent.pt", "no such file", load=nets.bn_biases)

@@ -1,4 +1,4 @@
-"""Networks come back from disk bit for bit; every file that is not a network is refused in words, and none is run."""
+"""Network files: bit-exact round trips, state dicts of other programs, and errors for everything else."""
 
 import itertools
 import json
@@ -40,7 +40,7 @@ def make(sizes: tuple[int, ...], count: int = 1, *, slope: float = 0.0, bias: bo
 
 
 def state(*sizes: int, **extra: Tensor) -> dict[str, Tensor]:
-    """A state dict of `nn.Sequential(Linear, ReLU, Linear, …)`."""
+    """State dict of `nn.Sequential(Linear, ReLU, Linear, …)`."""
     found = {}
     for i, (into, out) in enumerate(itertools.pairwise(sizes)):
         found |= {f"{2 * i}.weight": torch.randn(out, into), f"{2 * i}.bias": torch.randn(out)}
@@ -59,7 +59,7 @@ def same(a: Population, b: Population) -> bool:
 
 
 def refusal(path: Path, *words: str, **options: float) -> str:
-    """The text of the error, which always names the file and ends in what to do."""
+    """Return the error message, which must name the file and end with a full stop."""
     with pytest.raises(UserError) as caught:
         nets.load(path, **options)
     text = str(caught.value)
@@ -124,7 +124,7 @@ class TestRoundTrip:
         nets.save(population, tmp_path / "n.safetensors")
         assert same(population, nets.load(tmp_path / "n.safetensors"))
 
-    def test_parameters_that_want_gradients(self, tmp_path):
+    def test_parameters_that_require_gradients(self, tmp_path):
         weight = torch.randn(1, 3, 3, requires_grad=True)
         nets.save(Population((Layer(weight, None),), torch.arange(1)), tmp_path / "n.safetensors")
         assert not nets.load(tmp_path / "n.safetensors").layers[0].weight.requires_grad
@@ -149,13 +149,13 @@ class TestRoundTrip:
 
 
 class TestOtherPrograms:
-    def test_gives_what_the_module_gives(self, tmp_path):
+    def test_outputs_equal_those_of_the_module(self, tmp_path):
         module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
         torch.save(module.state_dict(), tmp_path / "net.pt")
         x = torch.randn(32, 5)
         assert torch.allclose(nets.load(tmp_path / "net.pt")(x)[0], module(x), atol=1e-6)
 
-    def test_leaky_slope_is_asked_for(self, tmp_path):
+    def test_leaky_slope_is_an_option(self, tmp_path):
         module = nn.Sequential(nn.Linear(5, 8), nn.LeakyReLU(0.2), nn.Linear(8, 3))
         torch.save(module.state_dict(), tmp_path / "net.pt")
         x = torch.randn(32, 5)
@@ -175,7 +175,7 @@ class TestOtherPrograms:
         torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "net.pt")
         assert nets.load(tmp_path / "net.pt").sizes == (3, 2)
 
-    def test_numbers_count_as_numbers(self, tmp_path):
+    def test_layers_are_sorted_by_number_not_by_text(self, tmp_path):
         sizes = range(2, 15)
         tensors = {f"fc{i}.weight": torch.randn(n + 1, n) for i, n in enumerate(sizes)}
         safetensors.torch.save_file(tensors, tmp_path / "net.safetensors")
@@ -228,7 +228,7 @@ class TestNotAFile:
     def test_not_readable(self, tmp_path):
         torch.save(state(2, 1), tmp_path / "net.pt")
         (tmp_path / "net.pt").chmod(0)
-        refusal(tmp_path / "net.pt", "may not be read", "permissions")
+        refusal(tmp_path / "net.pt", "no permission to read", "permissions")
 
 
 class TestNeitherFormat:
@@ -243,12 +243,12 @@ class TestNeitherFormat:
 
     def test_safetensors_of_noise(self, tmp_path):
         (tmp_path / "net.safetensors").write_bytes(bytes(range(256)))
-        refusal(tmp_path / "net.safetensors", "cut short or damaged", "again")
+        refusal(tmp_path / "net.safetensors", "truncated or damaged", "again")
 
     def test_safetensors_of_unknown_dtype(self, tmp_path):
         header = json.dumps({"0.weight": {"dtype": "F7", "shape": [1, 1], "data_offsets": [0, 4]}}).encode()
         (tmp_path / "n.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + bytes(4))
-        refusal(tmp_path / "n.safetensors", "cut short or damaged")
+        refusal(tmp_path / "n.safetensors", "truncated or damaged")
 
 
 def write_safetensors(path: Path) -> None:
@@ -289,12 +289,12 @@ class TestTruncated:
     @settings(max_examples=150, deadline=None)
     @given(st.sampled_from(sorted(WRITERS)), st.data())
     def test_changed_anywhere(self, name, data):
-        """A changed byte gives other numbers or a refusal in words, never another exception."""
+        """A changed byte gives other numbers or a UserError, never another exception."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, name)
             WRITERS[name](path)
             whole = bytearray(path.read_bytes())
-            # Most damage is found among the headers, which lie at both ends.
+            # Headers, at both ends of the file, are the most sensitive bytes.
             near = data.draw(st.integers(0, min(600, len(whole) - 1)))
             whole[near if data.draw(st.booleans()) else -1 - near] = data.draw(st.integers(0, 255))
             path.write_bytes(whole)
@@ -304,15 +304,15 @@ class TestTruncated:
                 assert name in str(error)
 
     @pytest.mark.parametrize("name", ["net.safetensors", "net.zip.pt", "net.legacy.pt"])
-    def test_says_so(self, tmp_path, name):
+    def test_the_message_names_the_damage(self, tmp_path, name):
         WRITERS[name](tmp_path / name)
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) - 20])
-        refusal(tmp_path / name, "cut short", "damaged", "again")
+        refusal(tmp_path / name, "truncated", "damaged", "again")
 
 
 class Mischief:
-    """Unpickled, it would create a file."""
+    """Object that creates a file when it is unpickled."""
 
     def __init__(self, target: Path) -> None:
         self.target = target
@@ -323,7 +323,7 @@ class Mischief:
 
 class TestCode:
     def code(self, path: Path) -> None:
-        refusal(path, "holds Python code or objects that are not tensors", "none of it was run", STATE)
+        refusal(path, "contains Python code or objects other than tensors", "nothing was executed", STATE)
 
     @pytest.mark.parametrize("zipped", [True, False])
     def test_nothing_runs(self, tmp_path, zipped):
@@ -332,7 +332,7 @@ class TestCode:
         self.code(tmp_path / "n.pt")
         assert not target.exists()
         torch.load(tmp_path / "n.pt", weights_only=False)
-        assert target.exists(), "the file was harmless, so the test shows nothing"
+        assert target.exists(), "the file was harmless, so the test proves nothing"
 
     @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
     def test_plain_pickles(self, tmp_path, protocol):
@@ -342,7 +342,7 @@ class TestCode:
         assert not target.exists()
 
     def test_code_that_torch_calls_itself(self, tmp_path):
-        """A pickle in a zip that was not made by torch."""
+        """Load a pickle in a zip archive that torch did not write."""
         target = tmp_path / "created"
         with zipfile.ZipFile(tmp_path / "net.pt", "w") as archive:
             archive.writestr("net/data.pkl", pickle.dumps(Mischief(target), protocol=2))
@@ -380,15 +380,15 @@ class TestNotANetwork:
         refusal(write({"conv.weight": torch.zeros(shape)}), "'conv.weight'", str(shape), "2-D", "(out, in)")
 
     def test_without_nodes(self, write):
-        refusal(write({"0.weight": torch.zeros(0, 3)}), "'0.weight'", "(0, 3)", "at least one")
+        refusal(write({"0.weight": torch.zeros(0, 3)}), "'0.weight'", "(0, 3)", "non-empty")
 
     def test_layers_that_do_not_chain(self, write):
         path = write({"fc1.weight": torch.zeros(5, 4), "fc2.weight": torch.zeros(2, 6)})
-        refusal(path, "'fc1.weight' (5, 4)", "'fc2.weight' (2, 6)", "gives 5 nodes", "takes 6", "must be equal")
+        refusal(path, "'fc1.weight' (5, 4)", "'fc2.weight' (2, 6)", "has 5 nodes", "takes 6", "must be equal")
 
     def test_bias_that_does_not_fit(self, write):
         path = write({"0.weight": torch.zeros(5, 4), "0.bias": torch.zeros(4)})
-        refusal(path, "'0.bias'", "(4,)", "'0.weight' (5, 4)", "needs (5,)")
+        refusal(path, "'0.bias'", "must have shape (5,)", "'0.weight' (5, 4)", "got (4,)")
 
     def test_bias_without_weight(self, write):
         refusal(write(state(2, 1) | {"shift.bias": torch.zeros(1)}), "'shift.bias'", "no weight")
@@ -408,7 +408,7 @@ class TestNotANetwork:
 
     def test_unknown_tensors(self, write):
         prelu = state(3, 4, 2) | {"1.alpha": torch.zeros(4)}
-        refusal(write(prelu), "'1.alpha' (4,)", "belongs to no fully connected layer", "'*.weight' and '*.bias'")
+        refusal(write(prelu), "'1.alpha' (4,)", "belongs to no fully connected layer", "'*.weight', '*.bias'")
         refusal(write(state(3, 2, seeds=torch.arange(1))), "'seeds' (1,)", "belongs to no fully connected layer")
 
 
@@ -418,7 +418,7 @@ class TestNotAStateDict:
     )
     def test_other_objects(self, tmp_path, found, kind):
         torch.save(found, tmp_path / "n.pt")
-        refusal(tmp_path / "n.pt", f"holds one {kind}", "state dict is needed", STATE)
+        refusal(tmp_path / "n.pt", f"the file is a {kind}", "state dict is needed", STATE)
 
     @pytest.mark.parametrize("found", [{"epoch": 3}, {0: torch.zeros(2, 2)}, {"mine": {"0.weight": torch.zeros(2, 2)}}])
     def test_other_dicts(self, tmp_path, found):
@@ -438,8 +438,8 @@ class TestNotAStateDict:
 
 
 class TestOurOwnFormat:
-    def put(self, path: Path, tensors: dict[str, Tensor], **said: object) -> Path:
-        text = json.dumps({"version": 1, "slope": 0.0} | said)
+    def put(self, path: Path, tensors: dict[str, Tensor], **stated: object) -> Path:
+        text = json.dumps({"version": 1, "slope": 0.0} | stated)
         safetensors.torch.save_file(tensors, path, {"understudy": text})
         return path
 
@@ -473,15 +473,15 @@ class TestOurOwnFormat:
         tensors = {"layers.0.weight": torch.zeros(3, 2, 2), "layers.1.weight": torch.zeros(other)}
         refusal(self.put(tmp_path / "n.safetensors", tensors), "'layers.0.weight' (3, 2, 2)", str(other), "networks")
 
-    def test_order_that_the_file_does_not_say(self, tmp_path):
+    def test_ambiguous_order_of_layers(self, tmp_path):
         path = tmp_path / "n.safetensors"
         safetensors.torch.save_file({"top.weight": torch.eye(3), "low.weight": torch.eye(3)}, path)
         refusal(path, "'low.weight' (3, 3)", "'top.weight' (3, 3)", "more than one order", "number them")
 
     @pytest.mark.parametrize("slope", [float("nan"), float("inf")])
-    def test_slope_asked_for(self, tmp_path, slope):
+    def test_slope_that_is_not_finite(self, tmp_path, slope):
         nets.save(make((2, 1)), tmp_path / "n.safetensors")
-        refusal(tmp_path / "n.safetensors", f"slope {slope}", "finite", slope=slope)
+        refusal(tmp_path / "n.safetensors", "slope must be a finite number", f"got {slope}", slope=slope)
 
 
 class TestSaving:

@@ -1,4 +1,4 @@
-"""What a network is: a population gives what its networks give one by one, and what torch's own modules give."""
+"""Populations: equal to their networks one by one, and to torch's own modules."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ class Abs(nn.Module):
 
 
 def module(networks, which):
-    """The same network in torch's own words."""
+    """Build the same network from torch's own modules."""
     activation = {0.0: nn.ReLU(), -1.0: Abs()}.get(networks.slope, nn.LeakyReLU(networks.slope))
     parts = []
     for weight, bias in networks.layers:
@@ -42,7 +42,7 @@ def equal(a, b):
 @depths
 @biased
 @pytest.mark.parametrize("slope", SLOPES.values(), ids=SLOPES)
-def test_a_population_gives_what_sequential_modules_give(slope, depth, bias):
+def test_a_population_equals_sequential_modules(slope, depth, bias):
     networks = population((4, 7, 5, 6, 3, 2)[: depth + 1], 3, slope=slope, bias=bias)
     x = gaussians(1, 9, 4)
     for which in range(3):
@@ -55,7 +55,7 @@ def test_a_population_gives_what_sequential_modules_give(slope, depth, bias):
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=5), st.integers(1, 4), st.booleans(), st.booleans())
-def test_many_networks_give_what_each_gives_alone(sizes, nets, bias, own_inputs):
+def test_a_population_equals_its_networks_one_by_one(sizes, nets, bias, own_inputs):
     networks = population(sizes, nets, slope=0.1, bias=bias)
     x = gaussians(1, nets, 6, sizes[0]) if own_inputs else gaussians(1, 6, sizes[0])
     outputs = networks(x)
@@ -71,7 +71,7 @@ def test_inputs_may_be_shared_or_each_networks_own():
     assert not torch.allclose(networks(torch.stack((x, 2 * x)))[1], networks(x)[1])
 
 
-def test_indexing_takes_networks_with_their_seeds():
+def test_indexing_selects_networks_with_their_seeds():
     networks = population((3, 4, 2), 5, slope=0.5)
     for which, expected in ((3, [3]), (-1, [4]), (slice(1, 4), [1, 2, 3]), ([4, 0, 4], [4, 0, 4])):
         some = networks[which]
@@ -99,7 +99,7 @@ def test_only_networks_of_one_shape_stack(other):
 
 
 @biased
-def test_to_changes_numbers_and_leaves_seeds_whole(bias):
+def test_to_converts_weights_and_keeps_integer_seeds(bias):
     networks = population((3, 4, 2), 2, bias=bias)
     single = networks.to(dtype=torch.float32)
     assert single.dtype == torch.float32 and single.seeds.dtype == torch.int64
@@ -114,7 +114,7 @@ def test_to_changes_numbers_and_leaves_seeds_whole(bias):
 
 
 @biased
-def test_a_population_knows_its_shape(bias):
+def test_shape_of_a_population(bias):
     networks = population((3, 4, 6, 2), 2, slope=-1.0, bias=bias)
     assert networks.sizes == (3, 4, 6, 2) and networks.shape == Shape((3, 4, 6, 2), -1.0, bias)
 
@@ -122,17 +122,26 @@ def test_a_population_knows_its_shape(bias):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([Layer(torch.zeros(3, 4, 5), None)], r"\(3, 4, 5\) does not follow 2 networks of 5 nodes"),
-        ([Layer(torch.zeros(2, 4, 5), None), Layer(torch.zeros(2, 1, 3), None)], r"\(2, 1, 3\) does not .* of 4 nodes"),
-        ([Layer(torch.zeros(2, 4, 5), None), Layer(torch.zeros(1, 4), None)], r"\(1, 4\) does not follow 2 networks"),
-        ([Layer(torch.zeros(2, 4, 5), torch.zeros(4))], r"a bias of shape \(4,\) does not fit weights \(2, 4, 5\)"),
-        ([Layer(torch.zeros(2, 4, 5), torch.zeros(2, 5))], r"a bias of shape \(2, 5\) does not fit"),
+        ([Layer(torch.zeros(3, 4, 5), None)], r"must have shape \(2, 4, 5\), got \(3, 4, 5\)"),
+        (
+            [Layer(torch.zeros(2, 4, 5), None), Layer(torch.zeros(2, 1, 3), None)],
+            r"\(2, 1, 4\), got \(2, 1, 3\)",
+        ),
+        ([Layer(torch.zeros(2, 4, 5), None), Layer(torch.zeros(1, 4), None)], r"a weight must have .* got \(1, 4\)"),
+        ([Layer(torch.zeros(2, 4, 5), torch.zeros(4))], r"a bias must have shape \(2, 4\), got \(4,\)"),
+        ([Layer(torch.zeros(2, 4, 5), torch.zeros(2, 5))], r"a bias must have shape \(2, 4\), got \(2, 5\)"),
     ],
     ids=["nets", "chain", "flat", "flat-bias", "bias"],
 )
-def test_layers_that_do_not_fit_are_refused(layers, message):
+def test_layers_that_do_not_fit_are_rejected(layers, message):
     with pytest.raises(ValueError, match=message):
         Population(tuple(layers), torch.arange(2))
+
+
+def test_repr_is_short():
+    assert repr(population((3, 400, 2), 1)) == "Population(1 network, sizes 3-400-2, ReLU, float64, cpu)"
+    leaky = population((3, 4, 2), 5, slope=0.1).to(dtype=torch.float32)
+    assert repr(leaky) == "Population(5 networks, sizes 3-4-2, leaky ReLU (slope 0.1), float32, cpu)"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

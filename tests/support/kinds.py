@@ -1,4 +1,4 @@
-"""Networks of every kind, fully connected or convolutional, with BatchNorm or without; the same in torch's words."""
+"""Networks of every kind, fully connected or convolutional, with or without BatchNorm, and the same in torch."""
 
 import math
 
@@ -23,7 +23,7 @@ KINDS = {
 
 
 class Line(nn.Module):
-    """The activation of the papers."""
+    """Piecewise linear activation of slope 1 above zero."""
 
     def __init__(self, slope: float) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Line(nn.Module):
 
 
 def made(shape: Shape, nets: int, *, seed: int = 1, dtype: torch.dtype = torch.float64) -> Population:
-    """Gaussian weights of about the size that keeps activations, statistics and affine parts of no special values."""
+    """Networks with Gaussian weights that keep the scale of activations, and generic statistics and affine parts."""
     draws = iter(range(10_000 * seed, 10_000 * (seed + 1)))
 
     def numbers(*size: int) -> Tensor:
@@ -54,13 +54,17 @@ def made(shape: Shape, nets: int, *, seed: int = 1, dtype: torch.dtype = torch.f
 
 
 def module(population: Population, which: int) -> nn.Sequential:
-    """One network as torch has it, a part a hidden layer, and one more for the outputs; inputs are flat here too."""
+    """Build one network from torch modules: one part per layer, flat inputs."""
     shape, dtype = population.shape, population.dtype
     parts: list[nn.Module] = []
     for i, (weight, bias) in enumerate(population.layers):
         out, into, *kernel = weight.shape[1:]
         options = {"bias": bias is not None, "dtype": dtype}
-        linear = nn.Conv2d(into, out, *shape.looks[i], **options) if kernel else nn.Linear(into, out, **options)
+        linear = (
+            nn.Conv2d(into, out, *shape.resolved_convolutions[i], **options)
+            if kernel
+            else nn.Linear(into, out, **options)
+        )
         linear.weight.data = weight[which].clone()
         if bias is not None:
             linear.bias.data = bias[which].clone()
@@ -92,7 +96,7 @@ def batch_norms(network: nn.Module) -> list[nn.Module]:
 
 
 def rows(hidden: Tensor) -> Tensor:
-    """[sample, node], or [sample, channel, height, width], as [row, node]."""
+    """Reshape [sample, node] or [sample, channel, height, width] to [row, node]."""
     return hidden if hidden.ndim == 2 else hidden.permute(0, 2, 3, 1).flatten(0, 2)
 
 
@@ -102,7 +106,7 @@ def tensors(population: Population) -> list[Tensor]:
 
 
 def same(a: Population, b: Population) -> bool:
-    """Bit for bit, seeds too."""
+    """Whether two populations are equal bit for bit, seeds included."""
     return (
         a.shape == b.shape
         and torch.equal(a.seeds, b.seeds)

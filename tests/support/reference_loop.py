@@ -1,4 +1,4 @@
-"""The plain loop: one network, autograd, float64, torch.optim. Every engine must give what it gives."""
+"""Reference training loop: one network, autograd, float64, torch.optim. Every engine must agree with it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from understudy.training.objectives import Objective
 from understudy.training.optimisers import SGD, Adam, Optimiser, rates
 
 Parts = list[tuple[Tensor | None, ...]]
-"""Weights and biases of each layer, or what each BatchNorm holds, of one network."""
+"""Weights and biases of each layer, or the parts of each BatchNorm, of one network."""
 
 
 def _forward(student: Population, layers: Parts, norms: Parts, x: Float[Tensor, "sample in"]) -> Tensor:
-    """In training: running statistics move."""
-    x, looks = x.unflatten(1, (student.sizes[0], *student.image)) if student.image else x, student.shape.looks
+    """Compute the outputs in training mode, which moves the running statistics."""
+    x = x.unflatten(1, (student.sizes[0], *student.image)) if student.image else x
+    convolutions = student.shape.resolved_convolutions
     for i, (weight, bias) in enumerate(layers):
         assert weight is not None
-        if i < len(looks):
-            x = functional.conv2d(x, weight, bias, looks[i].stride, looks[i].padding)
+        if i < len(convolutions):
+            x = functional.conv2d(x, weight, bias, convolutions[i].stride, convolutions[i].padding)
         else:
             x = functional.linear(x.flatten(1), weight, bias)
         if i == len(layers) - 1:

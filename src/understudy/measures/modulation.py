@@ -26,7 +26,7 @@ from torch import Tensor
 
 from understudy.errors import UserError
 from understudy.measures.pair import Pair
-from understudy.nets import Layer, Population, Shape, gate, incoming, normalised, outgoing, slope_of
+from understudy.nets import Layer, Population, Shape, gate, incoming, batch_norm, outgoing, evaluation_scale
 
 _OF_V = {"v_star", "v", "energy", "beta_star", "beta"}
 # Numbers that one piece of work holds at a time.
@@ -225,9 +225,9 @@ def _gates(population: Population, x: Float[Tensor, "..."]) -> _Look:
         before = incoming(population, i, h)
         h, _ = outgoing(population, i, before)
         if population.norms and population.norm_first:
-            before, _ = normalised(before, population.norms[i], training=False)
+            before, _ = batch_norm(before, population.norms[i], training=False)
         through = gate(before, population.slope).to(before.dtype)
-        gates.append(through * slope_of(population.norms[i]).unsqueeze(1) if population.norms else through)
+        gates.append(through * evaluation_scale(population.norms[i]).unsqueeze(1) if population.norms else through)
         hidden.append(h)
     return _Look(tuple(hidden), tuple(gates))
 
@@ -259,7 +259,7 @@ def _turned_back(
     v: Float[Tensor, "net row node"], weight: Float[Tensor, "net node below kernel kernel"], shape: Shape, i: int
 ) -> Float[Tensor, "net _ below"]:
     """V D of convolution i times W: the transposed convolution, all networks in one, a group of channels each."""
-    size, below, look = shape.seen[i + 1], shape.seen[i], shape.looks[i]
+    size, below, look = shape.spatial_sizes[i + 1], shape.spatial_sizes[i], shape.resolved_convolutions[i]
     images = v.unflatten(1, (-1, *size)).permute(1, 0, 4, 2, 3).flatten(1, 2)
     # Pixels at the far sides that no step of the kernel reaches.
     missed = [(side + 2 * look.padding - look.kernel) % look.stride for side in below]

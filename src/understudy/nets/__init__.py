@@ -1,4 +1,4 @@
-"""What a network is, always as a population of networks of one shape; their files."""
+"""Networks: always a population of networks of one shape in stacked tensors, and their files."""
 
 from understudy.nets.activation import activate as activate
 from understudy.nets.activation import gate as gate
@@ -11,9 +11,9 @@ from understudy.nets.norm import EPS as EPS
 from understudy.nets.norm import MOMENTUM as MOMENTUM
 from understudy.nets.norm import Norm as Norm
 from understudy.nets.norm import Statistics as Statistics
+from understudy.nets.norm import batch_norm as batch_norm
+from understudy.nets.norm import evaluation_scale as evaluation_scale
 from understudy.nets.norm import fresh_norm as fresh_norm
-from understudy.nets.norm import normalised as normalised
-from understudy.nets.norm import slope_of as slope_of
 from understudy.nets.population import Activations as Activations
 from understudy.nets.population import Layer as Layer
 from understudy.nets.population import Population as Population

@@ -1,4 +1,4 @@
-"""Single nodes of networks: what leaves each, and networks of some of them."""
+"""Single nodes of networks: their outgoing weights, and networks reduced to some of their nodes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,18 +12,29 @@ from understudy.nets.population import Layer, Population
 
 
 def outgoing_weights(network: Population, layer: int) -> Float[Tensor, "net out node ..."]:
-    """The weights of the layer above a hidden layer, by the node that they leave.
+    """Weights of the layer above a hidden layer, indexed by the node that they leave.
 
-    Behind it follow, of a channel, places in the kernel, or positions of its map where that is flattened.
+    Args:
+        network: The networks.
+        layer: Hidden layer, 0 is the lowest.
+
+    Returns:
+        Weights [net, out, node]. Channels have further axes: positions in the kernel, or positions of the feature map
+        where that is flattened.
     """
     weight, nodes = network.layers[layer + 1].weight, network.sizes[layer + 1]
     return weight.unflatten(2, (nodes, -1)) if weight.ndim == 3 else weight
 
 
 def with_nodes(network: Population, kept: Sequence[Int[Tensor, "net _"]]) -> Population:
-    """Every network with only those nodes of its hidden layers, or channels, in that order; a tensor each layer.
+    """Reduce every network to some nodes (or channels) of its hidden layers; the others go with all their weights.
 
-    The others go with all their weights.
+    Args:
+        network: The networks.
+        kept: Indices of the nodes that stay, in their new order: one tensor per hidden layer.
+
+    Returns:
+        The smaller networks.
     """
     nets = torch.arange(len(network), device=network.device).unsqueeze(1)
     layers = []

@@ -1,6 +1,6 @@
-"""Named tensors as a network: stacks of fully connected layers or convolutions, with BatchNorm or without.
+"""Parse named tensors as a network: fully connected layers or convolutions, with or without BatchNorm.
 
-Names say which tensors belong together. Whatever is not such a stack is refused in words.
+Names show which tensors belong to one layer. Anything else is rejected with a message.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from torch import Tensor
 
 from understudy.errors import UserError
 from understudy.nets.norm import Norm
-from understudy.nets.population import Layer
+from understudy.nets.population import Layer, dtype_name
 from understudy.nets.shape import Convolution, Shape
 
 SAVE_STATE = "save the state dict: torch.save(model.state_dict(), path)"
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TORCHS, _OURS = ("running_mean", "running_var", "weight", "bias"), ("mean", "variance", "scale", "shift")
-"""Under which names a BatchNorm keeps the parts of a `Norm`."""
+"""Names of the parts of a `Norm` in state dicts of torch, and in our own files."""
 _COUNT = "num_batches_tracked"
 
 
 class Contents(NamedTuple):
-    """The tensors of a file in its order, and what the file says about them."""
+    """Tensors of a file, in its order, and what the file states about them."""
 
     tensors: dict[str, Tensor]
     slope: float | None = None
     image: tuple[int, int] | None = None
     norm_first: bool | None = None
-    ours: bool = False  # only our own files may stack networks: elsewhere a 3-D weight is a convolution of one axis
-    in_order: bool = True  # safetensors are sorted by name, which says nothing about the order of layers
+    ours: bool = False  # written by `save`; only there is a 3-D weight a stack of networks, not a Conv1d
+    in_order: bool = True  # whether the file keeps the order of layers; safetensors sort by name
     convolutions: tuple[Convolution, ...] | None = None
 
     @property
@@ -43,7 +43,7 @@ class Contents(NamedTuple):
 
 
 class NamedLayer(NamedTuple):
-    """A layer under the name that the file gives it."""
+    """Layer with its name in the file."""
 
     name: str
     weight: Tensor
@@ -51,7 +51,7 @@ class NamedLayer(NamedTuple):
 
     @property
     def kernel(self) -> int:
-        """Axes of the kernel: 2 for a convolution."""
+        """Number of kernel axes: 2 for a convolution, else 0."""
         return 2 if self.weight.ndim > 3 else 0
 
     @property
@@ -62,7 +62,7 @@ class NamedLayer(NamedTuple):
 
     @property
     def networks(self) -> tuple[int, ...]:
-        """How many are stacked, where there are several."""
+        """The network axis of a stack; empty for a single network."""
         return tuple(self.weight.shape[: -2 - self.kernel])
 
     def __str__(self) -> str:
@@ -70,7 +70,7 @@ class NamedLayer(NamedTuple):
 
 
 class NamedNorm(NamedTuple):
-    """A BatchNorm under the name that the file gives it."""
+    """BatchNorm with its name in the file."""
 
     name: str
     norm: Norm
@@ -82,7 +82,7 @@ class NamedNorm(NamedTuple):
 
     @property
     def networks(self) -> tuple[int, ...]:
-        """How many are stacked, where there are several."""
+        """The network axis of a stack; empty for a single network."""
         return tuple(self.norm.mean.shape[:-1])
 
     def __str__(self) -> str:
@@ -92,8 +92,8 @@ class NamedNorm(NamedTuple):
 Item = NamedLayer | NamedNorm
 
 
-def named(file: Path, contents: Contents) -> list[Item]:
-    """Layers and BatchNorms in the order of the file, each tensor checked by itself and against its neighbours."""
+def read_items(file: Path, contents: Contents) -> list[Item]:
+    """Parse layers and BatchNorms, in the order of the file; validate each tensor and that those of a layer fit."""
     tensors, normed = contents.tensors, norm_stems(contents)
     weights = [stem for stem, part in map(_parts, tensors) if part == "weight" and stem not in normed]
     for name in tensors:
@@ -101,177 +101,173 @@ def named(file: Path, contents: Contents) -> list[Item]:
         if part not in ((*contents.norm_names, _COUNT) if stem in normed else ("weight", "bias")):
             raise UserError(
                 f"{file}: the tensor '{name}' {_size(tensors[name])} belongs to no fully connected layer, 3 × 3 "
-                "convolution or BatchNorm, of which only '*.weight' and '*.bias' and running statistics are read; "
-                "remove it or fold it into the layers beside it."
+                "convolution or BatchNorm, of which only '*.weight', '*.bias' and running statistics are read; "
+                "remove it or fold it into a neighbouring layer."
             )
     if not weights:
         raise UserError(
-            f"{file}: no weights were found among its {len(tensors)} tensors, but at least one '*.weight' is needed; "
-            f"{SAVE_STATE}."
+            f"{file}: no weights among its {len(tensors)} tensors, at least one '*.weight' is needed; {SAVE_STATE}."
         )
     for name in tensors:
         if _parts(name)[0] not in (*weights, *normed):
-            raise UserError(f"{file}: the bias '{name}' has no weight beside it; remove it, or save its layer whole.")
+            raise UserError(
+                f"{file}: the bias '{name}' has no weight of the same layer; remove it, or save the complete layer."
+            )
     stems = dict.fromkeys(_parts(name)[0] for name in tensors)
-    return [read_norm(file, stem, contents) if stem in normed else _layer(file, stem, contents) for stem in stems]
+    return [read_norm(file, stem, contents) if stem in normed else _read_layer(file, stem, contents) for stem in stems]
 
 
 def norm_stems(contents: Contents) -> list[str]:
-    """What has running statistics is a BatchNorm."""
+    """Names of the BatchNorms: everything that has running statistics."""
     statistics = contents.norm_names[:2]
     return list(dict.fromkeys(stem for stem, part in map(_parts, contents.tensors) if part in statistics))
 
 
-def _layer(file: Path, stem: str, contents: Contents) -> NamedLayer:
+def _read_layer(file: Path, stem: str, contents: Contents) -> NamedLayer:
     name, bias_name = tensor_name(stem, "weight"), tensor_name(stem, "bias")
     weight, bias = contents.tensors[name], contents.tensors.get(bias_name)
     allowed = (2, 3, 4, 5) if contents.ours else (2, 4)
-    kernels = {(look.kernel, look.kernel) for look in contents.convolutions or (Convolution(),)}
+    kernels = {(each.kernel, each.kernel) for each in contents.convolutions or (Convolution(),)}
     if weight.ndim not in allowed or not weight.numel() or (weight.ndim > 3 and weight.shape[-2:] not in kernels):
         raise UserError(
-            f"{file}: the weight '{name}' has shape {_size(weight)}, but a layer is a 2-D matrix (out, in) or a 3 × 3 "
-            "convolution (out, in, 3, 3), of at least one number; other kernels are read where strides and paddings "
-            "are given, load(path, image=…, convolutions=…), and other layers are not, so rewrite the network in these."
+            f"{file}: the weight '{name}' has shape {_size(weight)}, but a layer is a non-empty 2-D matrix (out, in) "
+            "or 3 × 3 convolution (out, in, 3, 3); for other kernels give strides and paddings, load(path, image=…, "
+            "convolutions=…); other layers are not supported."
         )
     layer = NamedLayer(stem, weight, bias)
     nodes = (*layer.networks, layer.sizes[1])
     if bias is not None and tuple(bias.shape) != nodes:
         raise UserError(
-            f"{file}: the bias '{bias_name}' has shape {_size(bias)}, but the weight '{name}' {_size(weight)} needs "
-            f"{nodes}; save the layer again."
+            f"{file}: the bias '{bias_name}' must have shape {nodes} to fit the weight '{name}' {_size(weight)}, got "
+            f"{_size(bias)}; save the layer again."
         )
     return NamedLayer(stem, _numbers(file, name, weight), None if bias is None else _numbers(file, bias_name, bias))
 
 
 def read_norm(file: Path, stem: str, contents: Contents) -> NamedNorm:
-    """The BatchNorm of that name, its parts checked by themselves and against each other."""
+    """Parse the BatchNorm of that name; validate its parts and that they fit together."""
     names = [tensor_name(stem, part) for part in contents.norm_names]
     parts = [contents.tensors.get(name) for name in names]
     for (name, part), (other, beside) in itertools.permutations(zip(names, parts, strict=True), 2):
         together = {name, other} in ({*names[:2]}, {*names[2:]})
         if part is None and beside is not None and together:
-            raise UserError(f"{file}: the BatchNorm '{stem}' has '{other}' and no '{name}'; save the layer whole.")
+            raise UserError(f"{file}: the BatchNorm '{stem}' has '{other}' but no '{name}'; save the complete layer.")
         if part is not None and beside is not None and (part.shape != beside.shape or not part.numel()):
             raise UserError(
-                f"{file}: '{name}' {_size(part)} and '{other}' {_size(beside)} belong to one BatchNorm and must be of "
-                "one shape, a number a node; save the layer again."
+                f"{file}: '{name}' {_size(part)} and '{other}' {_size(beside)} belong to one BatchNorm and must have "
+                "one shape, one number per node; save the layer again."
             )
     mean, variance, scale, shift = (
         None if part is None else _numbers(file, name, part) for name, part in zip(names, parts, strict=True)
     )
     assert mean is not None and variance is not None
     if mean.ndim not in ((1, 2) if contents.ours else (1,)):
-        raise UserError(f"{file}: '{names[0]}' is {_size(mean)}, but a BatchNorm has one number a node; save it again.")
+        raise UserError(f"{file}: '{names[0]}' must have one number per node, got {_size(mean)}; save it again.")
     if (variance < 0).any():
-        raise UserError(f"{file}: '{names[1]}' holds variances below 0; save the network again.")
+        raise UserError(f"{file}: '{names[1]}' contains variances below 0; save the network again.")
     return NamedNorm(stem, Norm(mean, variance, scale, shift))
 
 
 def _numbers(file: Path, name: str, tensor: Tensor) -> Tensor:
-    """Finite numbers of float32 or float64 in memory of their own."""
+    """Copy a tensor to contiguous float32 or float64; reject other types and numbers that are not finite."""
     if tensor.dtype not in _FLOATS or tensor.layout != torch.strided or tensor.is_meta:
         given, remedy = (
-            (word(tensor.dtype), "float") if tensor.dtype not in _FLOATS else ("sparse or absent", "to_dense")
+            (dtype_name(tensor.dtype), "float") if tensor.dtype not in _FLOATS else ("sparse or absent", "to_dense")
         )
         raise UserError(
-            f"{file}: the tensor '{name}' holds {given} numbers, but {', '.join(map(word, _FLOATS))} are read; "
-            f"convert it, for example with tensor.{remedy}(), and save again."
+            f"{file}: the tensor '{name}' contains {given} numbers, but {', '.join(map(dtype_name, _FLOATS))} are "
+            f"read; convert it, for example with tensor.{remedy}(), and save again."
         )
     wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
     bad = wide.numel() - int(torch.isfinite(wide).sum())
     if bad:
         raise UserError(
-            f"{file}: the tensor '{name}' holds {bad} of {wide.numel()} numbers that are NaN or infinite, but all must "
-            "be finite; save the network from before it diverged."
+            f"{file}: {bad} of {wide.numel()} numbers of the tensor '{name}' are NaN or infinite; all must be finite, "
+            "so use weights from before the network diverged."
         )
     return wide.clone(memory_format=torch.contiguous_format)
 
 
-def image_of(
+def infer_image(
     file: Path,
     layers: Sequence[NamedLayer],
     given: tuple[int, int] | None,
-    looks: tuple[Convolution, ...] | None = None,
+    convolutions: tuple[Convolution, ...] | None = None,
 ) -> tuple[int, int] | None:
-    """Height and width of the inputs of convolutions, from what their last feature map must be."""
-    *convolutions, last = (layer for i, layer in enumerate(layers) if looks is None or i <= len(looks))
+    """Height and width of the inputs of convolutions, inferred from (or compared with) the size of the last map."""
+    *filters, last = (layer for i, layer in enumerate(layers) if convolutions is None or i <= len(convolutions))
     if given is not None and len(given) != 2:
-        raise UserError(f"{file}: the image {given} was given, but it is (height, width); give these two.")
+        raise UserError(f"{file}: image must be (height, width), got {given}.")
     if not layers[0].kernel:
         if given is not None:
-            raise UserError(f"{file}: the image {given} was given, but the network has no convolution; leave it out.")
+            raise UserError(f"{file}: image {given} was given, but the network has no convolution; omit it.")
         return None
-    channels, off = convolutions[-1].sizes[1], 2 * len(convolutions)
+    channels, shrink = filters[-1].sizes[1], 2 * len(filters)
     area = last.sizes[0] // channels
-    if looks is not None:
+    if convolutions is not None:
         if given is None:
-            raise UserError(f"{file}: say the height and width of the inputs too: load(path, image=(height, width)).")
+            raise UserError(f"{file}: also give the height and width of the inputs: load(path, image=(height, width)).")
         sizes = (layers[0].sizes[0], *(layer.sizes[1] for layer in layers))
         try:
-            left = Shape(sizes, image=given, convolutions=looks).maps[-1]
+            left = Shape(sizes, image=given, convolutions=convolutions).maps[-1]
         except UserError as error:
             raise UserError(f"{file}: {error}.") from None
         if math.prod(left) != area:
             raise UserError(
-                f"{file}: the convolutions given leave {left[0]} × {left[1]} of images of {given[0]} × {given[1]}, but "
-                f"the layer {last} takes {area} numbers of each of {channels} channels; give the kernels, strides and "
-                "paddings that the network was made with."
+                f"{file}: the given convolutions reduce images of {given[0]} × {given[1]} to {left[0]} × {left[1]}, "
+                f"but the layer {last} takes {area} numbers of each of {channels} channels; give the kernels, strides "
+                "and paddings that the network was made with."
             )
         return given
     side = math.isqrt(area)
-    height, width = given or (side + off, side + off)
+    height, width = given or (side + shrink, side + shrink)
     if given is None and side * side != area:
         raise UserError(
-            f"{file}: the last layer {last} takes {area} numbers of each of {channels} channels, which is no square "
-            "map; say the height and width of the inputs: load(path, image=(height, width))."
+            f"{file}: the last layer {last} takes {area} numbers of each of {channels} channels, which is not a "
+            "square map; give the height and width of the inputs: load(path, image=(height, width))."
         )
-    if min(height, width) <= off or (height - off) * (width - off) != area:
+    if min(height, width) <= shrink or (height - shrink) * (width - shrink) != area:
         raise UserError(
-            f"{file}: after {len(convolutions)} convolutions, each of which takes two pixels off height and width, "
-            f"images of {height} × {width} leave {max(0, height - off)} × {max(0, width - off)}, but the last layer "
-            f"{last} takes {area} numbers of each of {channels} channels; give the size that the network was made "
-            "for. Padding, strides and pooling cannot be read."
+            f"{file}: {len(filters)} convolutions, each of which reduces height and width by two pixels, reduce images "
+            f"of {height} × {width} to {max(0, height - shrink)} × {max(0, width - shrink)}, but the last layer "
+            f"{last} takes {area} numbers of each of {channels} channels; give the image size that the network was "
+            "made for. Padding, strides and pooling are not stored in the file."
         )
     return height, width
 
 
-def stacked(layers: Sequence[NamedLayer], norms: Sequence[NamedNorm]) -> tuple[tuple[Layer, ...], tuple[Norm, ...]]:
-    """With an axis of networks, of one precision, and all with a bias, or a scale and a shift, if any has one."""
+def stack_items(layers: Sequence[NamedLayer], norms: Sequence[NamedNorm]) -> tuple[tuple[Layer, ...], tuple[Norm, ...]]:
+    """Convert to one precision with a network axis; if any layer has a bias (any norm an affine part), all get one."""
     biased, affine = any(layer.bias is not None for layer in layers), any(norm.norm.scale is not None for norm in norms)
     tensors = [*itertools.chain(*(layer[1:] for layer in layers), *(norm.norm for norm in norms))]
     double = any(t is not None and t.dtype == torch.float64 for t in tensors)
 
-    def whole(tensor: Tensor) -> Tensor:
+    def convert(tensor: Tensor) -> Tensor:
         return (tensor if layers[0].networks else tensor.unsqueeze(0)).to(torch.float64 if double else torch.float32)
 
     made = []
     for layer in layers:
         bias = layer.weight.new_zeros(*layer.networks, layer.sizes[1]) if layer.bias is None and biased else layer.bias
-        made.append(Layer(whole(layer.weight), None if bias is None else whole(bias)))
+        made.append(Layer(convert(layer.weight), None if bias is None else convert(bias)))
     evened = []
     for _, (mean, variance, scale, shift) in norms:
         if affine and (scale is None or shift is None):
             scale, shift = torch.ones_like(mean), torch.zeros_like(mean)
-        parts = None if scale is None else whole(scale), None if shift is None else whole(shift)
-        evened.append(Norm(whole(mean), whole(variance), *parts))
+        parts = None if scale is None else convert(scale), None if shift is None else convert(shift)
+        evened.append(Norm(convert(mean), convert(variance), *parts))
     return tuple(made), tuple(evened)
 
 
 def _parts(name: str) -> tuple[str, str]:
-    """Of 'features.0.weight' the layer 'features.0' and its part 'weight'."""
+    """Split a tensor name: 'features.0.weight' into the layer 'features.0' and its part 'weight'."""
     stem, _, part = name.rpartition(".")
     return stem, part
 
 
 def tensor_name(stem: str, part: str) -> str:
-    """The name of a layer's part."""
+    """Tensor name of a part of a layer."""
     return f"{stem}.{part}" if stem else part
 
 
 def _size(tensor: Tensor) -> str:
     return str(tuple(tensor.shape))
-
-
-def word(dtype: torch.dtype) -> str:
-    """A dtype in words."""
-    return str(dtype).removeprefix("torch.")
