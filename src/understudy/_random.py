@@ -1,7 +1,7 @@
-"""Randomness as a pure function of (seed, stream, counter): Philox4x32-10 in integer tensor arithmetic.
+"""Random numbers as a pure function of (seed, stream, step): Philox4x32-10 in integer tensor arithmetic.
 
-Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The same bits come out on the
-CPU and on a card, alone or in company, in any order: every random number of the house is made here.
+Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). All random numbers of the
+package are drawn here. The bits are the same on CPU and GPU, in any order, and do not depend on the batch composition.
 """
 
 import enum
@@ -18,7 +18,7 @@ _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
 
 
 class Stream(enum.IntEnum):
-    """What a random number is for: two purposes never share bits, whatever their seeds."""
+    """Purpose of a random number; two purposes never share bits, whatever their seeds."""
 
     TEACHER = 1
     TEACHER_OUTPUT = 2
@@ -35,11 +35,11 @@ class Stream(enum.IntEnum):
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
-    """Four 32-bit words, held in int64, for each broadcast element of the counter and the key."""
+    """Compute four 32-bit words, stored as int64, for each broadcast element of the counter and the key."""
     c0, c1, c2, c3 = counter
     k0, k1 = key
     for _ in range(10):
-        # An int64 product of two 32-bit words wraps; its bits are those of the unsigned product.
+        # The int64 product of two 32-bit words wraps around, but has the bits of the unsigned product.
         low, high = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
         c0, c1, c2, c3 = (
             ((high >> 32) & _WORD) ^ c1 ^ k0,
@@ -58,30 +58,30 @@ def words(
     count: int,
     device: str = "cpu",
 ) -> Int[Tensor, "*shape count"]:
-    """`count` words of 32 random bits for every (seed, step), which broadcast against each other."""
+    """Draw `count` words of 32 random bits for every (seed, step), which broadcast against each other."""
     seeds, steps = (torch.as_tensor(v, dtype=torch.int64, device=device).unsqueeze(-1) for v in (seed, step))
-    lanes = torch.arange(-(-count // 4), device=seeds.device)
+    blocks = torch.arange(-(-count // 4), device=seeds.device)
     zero = torch.zeros((), dtype=torch.int64, device=seeds.device)
-    counter = (lanes, steps & _WORD, steps >> 32, zero + int(stream))
+    counter = (blocks, steps & _WORD, steps >> 32, zero + int(stream))
     block = philox(counter, (seeds & _WORD, (seeds >> 32) & _WORD))
-    # Not torch.broadcast_shapes, which loads a whole algebra system.
-    shape = np.broadcast_shapes(seeds.shape, steps.shape, lanes.shape)
+    # Not torch.broadcast_shapes, which imports sympy.
+    shape = np.broadcast_shapes(seeds.shape, steps.shape, blocks.shape)
     stacked = torch.stack([word.expand(shape) for word in block], dim=-1)
     return stacked.flatten(-2)[..., :count]
 
 
 def integers(bits: Int[Tensor, "*shape"], below: int) -> Int[Tensor, "*shape"]:
-    """Whole numbers in [0, below) from 32-bit words, by the high half of the product."""
+    """Map 32-bit words to integers in [0, below), by the high half of the product."""
     return (bits * below) >> 32
 
 
 def uniform(seed: int, stream: Stream, step: int, count: int, device: str = "cpu") -> Float[Tensor, "count"]:
-    """float64 numbers in the open interval (0, 1)."""
+    """Draw float64 numbers from the open interval (0, 1)."""
     return (words(seed, stream, step, count, device).double() + 0.5) / 2.0**32
 
 
 def normal(seed: int, stream: Stream, step: int, count: int, device: str = "cpu") -> Float[Tensor, "count"]:
-    """float64 standard normals, two from each pair of words (Box and Muller)."""
+    """Draw float64 standard normal numbers, two per pair of words (Box–Muller)."""
     u = uniform(seed, stream, step, 2 * (-(-count // 2)), device)
     radius, angle = (-2.0 * u[0::2].log()).sqrt(), 2.0 * math.pi * u[1::2]
     return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten()[:count]

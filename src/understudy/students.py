@@ -1,8 +1,8 @@
-"""How students start: sizes from their teacher's, weights from their own seeds.
+"""Initialisation of students: sizes from their teacher, weights from their own seeds.
 
-A student is built from its seed alone, in float64, then takes its teacher's dtype and device. With the same seed, a
-wider student's first layer begins with a narrower one's. Of a convolutional teacher's students channels are multiplied,
-and BatchNorm starts at mean 0, variance 1, scale 1 and shift 0.
+A student depends only on its seed and is built in float64, then takes its teacher's dtype and device. With the same
+seed, the first layer of a wider student begins with that of a narrower one. Students of a convolutional teacher have
+more channels; BatchNorm starts with mean 0, variance 1, scale 1 and shift 0.
 """
 
 import math
@@ -19,17 +19,28 @@ from understudy.errors import UserError
 from understudy.nets import Layer, Population, Shape, fresh_norm
 
 BatchNorm = Literal["same", "before", "after"] | None
-"""Where a student's BatchNorm stands: as its teacher's, before or after the activation, or nowhere."""
+"""Position of a student's BatchNorm: as in its teacher, before or after the activation, or none."""
 
 
 def hidden_sizes(teacher_sizes: Sequence[int], multiple: float) -> tuple[int, ...]:
-    """Hidden sizes of students `multiple` times as wide as a teacher of sizes (d, m_1, …, C): S0's over-realization."""
+    """Hidden sizes of students that are `multiple` times as wide as their teacher (over-realization, Tian 2020).
+
+    Args:
+        teacher_sizes: Sizes of the teacher, (d, m_1, …, C).
+        multiple: Width of the student relative to the teacher.
+
+    Returns:
+        Hidden sizes of the student.
+
+    Raises:
+        UserError: A size would not be a whole number of at least 1.
+    """
     wanted = [multiple * m for m in teacher_sizes[1:-1]]
     whole = [round(n) if math.isfinite(n) else 0 for n in wanted]
     if any(n < 1 or abs(n - w) > 1e-9 * n for n, w in zip(whole, wanted, strict=True)):
         raise UserError(
             f"multiple {multiple:g} of the hidden sizes of a teacher {'-'.join(map(str, teacher_sizes))} gives "
-            f"{', '.join(f'{w:g}' for w in wanted)} nodes: each must be a whole number of at least 1"
+            f"{', '.join(f'{w:g}' for w in wanted)} nodes: choose a multiple that gives whole numbers of at least 1"
         )
     return tuple(whole)
 
@@ -45,10 +56,23 @@ def gaussian(
     norm: BatchNorm = "same",
     affine: bool | None = None,
 ) -> Population:
-    """Weights N(0, scale²), every bias the same: how the two-layer students of S0 and S1 start.
+    """Students with weights from N(0, scale²) and equal biases (two-layer students of Tian 2020 and Tian 2019).
 
-    `seeds`, one per teacher, are the teachers' own unless given; `slope`, and whether and where BatchNorm stands and
-    whether it is `affine`, likewise.
+    Args:
+        teacher: The teachers, one per student.
+        multiple: Width of the hidden layers relative to the teacher.
+        scale: Standard deviation of the weights.
+        seeds: One seed per teacher. Default: the teachers' own.
+        bias: Value of every bias.
+        slope: Slope of the activation below zero. Default: the teachers' own.
+        norm: Position of BatchNorm; "same" as in the teachers.
+        affine: Whether BatchNorm has a scale and a shift. Default: as in the teachers.
+
+    Returns:
+        One student per teacher, with biases where the teacher has them.
+
+    Raises:
+        UserError: An option out of range.
     """
     if not (math.isfinite(scale) and scale >= 0):
         raise UserError(f"scale must be a finite number of at least 0, got {scale}")
@@ -59,7 +83,7 @@ def gaussian(
     def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
         return torch.full((out,), float(bias), dtype=torch.float64)
 
-    return _assembled(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
+    return _assemble(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
 
 
 def like_linear(
@@ -71,9 +95,24 @@ def like_linear(
     norm: BatchNorm = "same",
     affine: bool | None = None,
 ) -> Population:
-    """Weights and biases U(±1/√fan-in), as torch's Linear and Conv2d start: the deep students of S0, S1 and S2.
+    """Students with weights and biases from U(±1/√fan-in), the default of torch's Linear and Conv2d.
 
-    The fan-in of a convolution is its channels times the places in its kernel. Options as in `gaussian`.
+    Used for the deep students of Tian 2020, Tian 2019 and Tian et al. 2019. The fan-in of a convolution is its number
+    of input channels times the size of its kernel.
+
+    Args:
+        teacher: The teachers, one per student.
+        multiple: Width of the hidden layers relative to the teacher.
+        seeds: One seed per teacher. Default: the teachers' own.
+        slope: Slope of the activation below zero. Default: the teachers' own.
+        norm: Position of BatchNorm; "same" as in the teachers.
+        affine: Whether BatchNorm has a scale and a shift. Default: as in the teachers.
+
+    Returns:
+        One student per teacher, with biases where the teacher has them.
+
+    Raises:
+        UserError: An option out of range.
     """
 
     def spread(seed: int, step: int, count: int, into: int) -> Float[Tensor, "count"]:
@@ -85,17 +124,30 @@ def like_linear(
     def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
         return spread(seed, (layer << 32) + 1, out, into)
 
-    return _assembled(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
+    return _assemble(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
 
 
 def near(
     teacher: Population, *, multiple: float = 1, weights: float, fan_out: float, seeds: Iterable[int] | None = None
 ) -> Population:
-    """Two-layer students whose first nodes start near the teacher's, the others anywhere: S2 sec 4.2, fig 7.
+    """Two-layer students whose first nodes start near the teacher's nodes (Tian et al. 2019, sec. 4.2, fig. 7).
 
-    The first m of n nodes have [w, b] = p_W [w*, b*] + noise and the fan-out p_V v* + noise, the others noise alone.
-    The noise has unit [w, b] of each node and unit weights into each output, and so have the students in the end. p_W
-    is `weights`, p_V `fan_out`: 0 is no nearness, 10 very near. Output biases, where the teacher has any, start at 0.
+    The first m of n nodes have [w, b] = p_W [w*, b*] + noise and fan-out p_V v* + noise, the others noise alone. The
+    noise, and then the student, is normalised: [w, b] of each node and the weights into each output have length 1.
+    Output biases, if the teacher has them, start at 0.
+
+    Args:
+        teacher: Fully connected two-layer teachers without BatchNorm, one per student.
+        multiple: Width of the hidden layer relative to the teacher.
+        weights: p_W; 0 is pure noise, 10 is very near.
+        fan_out: p_V, likewise.
+        seeds: One seed per teacher. Default: the teachers' own.
+
+    Returns:
+        One student per teacher.
+
+    Raises:
+        UserError: Another kind of teacher, or a nearness below 0.
     """
     if len(teacher.layers) != 2 or teacher.image is not None or teacher.norms:
         raise UserError("near needs teachers of two fully connected layers without BatchNorm")
@@ -106,7 +158,7 @@ def near(
     ((w, b), (v, c)), ((their_w, their_b), (their_v, _)) = noise.layers, teacher.layers
     m = teacher.sizes[1]
     if b is not None and their_b is not None:
-        # A bias is drawn as one more weight; scale 1 of `gaussian` leaves it at 0.
+        # A bias is drawn as one more weight, since `gaussian` leaves biases at 0.
         extra = [normal(int(seed), Stream.STUDENT, (1 << 32) - 1, w.shape[1]) for seed in noise.seeds]
         w = torch.cat((w, torch.stack(extra).to(w).unsqueeze(2)), dim=2)
         their_w = torch.cat((their_w, their_b.unsqueeze(2)), dim=2)
@@ -119,7 +171,7 @@ def near(
 
 
 def _shape(teacher: Population, multiple: float, slope: float | None, norm: BatchNorm, affine: bool | None) -> Shape:
-    """The teacher's but for what is asked for."""
+    """Shape of the teacher with the requested changes."""
     theirs, where = teacher.shape, ("same", "before", "after", None)
     if norm not in where:
         raise UserError(f"norm must be one of {', '.join(map(str, where))}, got {norm}")
@@ -132,28 +184,25 @@ def _shape(teacher: Population, multiple: float, slope: float | None, norm: Batc
     )
 
 
-def _assembled(
+def _assemble(
     teacher: Population,
     shape: Shape,
     seeds: Iterable[int] | None,
     weights: Callable[[int, int, int, int], Tensor],
     biases: Callable[[int, int, int, int], Tensor],
 ) -> Population:
-    """Networks of weights(seed, layer, out, fan-in) and biases(seed, layer, out, fan-in).
-
-    They have biases where the teacher has.
-    """
+    """Build networks from weights(seed, layer, out, fan-in) and biases(seed, layer, out, fan-in)."""
     names = [int(s) for s in (teacher.seeds if seeds is None else seeds)]
     if len(names) != len(teacher):
         raise UserError(f"seeds must be one per teacher ({len(teacher)}), got {len(names)}")
 
-    def stacked(make: Callable[[int, int, int, int], Tensor], layer: int) -> Tensor:
+    def draw(make: Callable[[int, int, int, int], Tensor], layer: int) -> Tensor:
         out, *fan = shape.weights[layer]
         each = {seed: make(seed, layer, out, math.prod(fan)) for seed in dict.fromkeys(names)}
         return torch.stack([each[seed] for seed in names]).to(device=teacher.device, dtype=teacher.dtype)
 
     layers = tuple(
-        Layer(stacked(weights, i).unflatten(2, shape.weights[i][1:]), None if bias is None else stacked(biases, i))
+        Layer(draw(weights, i).unflatten(2, shape.weights[i][1:]), None if bias is None else draw(biases, i))
         for i, (_, bias) in enumerate(teacher.layers)
     )
     like = layers[0].weight

@@ -1,4 +1,4 @@
-"""How students start."""
+"""Initialisation of students."""
 
 import math
 from dataclasses import replace
@@ -26,13 +26,13 @@ def test_whole_multiples_scale_the_hidden_sizes(hidden, multiple):
     assert students.hidden_sizes((9, *hidden, 5), multiple) == tuple(multiple * m for m in hidden)
 
 
-def test_parts_of_a_teacher_by_hand():
+def test_fractional_multiples_by_hand():
     assert students.hidden_sizes((100, 30, 50), 0.1) == (3,)
     assert students.hidden_sizes((100, 20, 40, 50), 1.25) == (25, 50)
 
 
 @pytest.mark.parametrize("multiple", [0.33, 0.0, -1.0, math.inf, math.nan, 0.01])
-def test_a_multiple_that_gives_no_whole_number_is_refused(multiple):
+def test_a_multiple_that_gives_no_whole_number_is_rejected(multiple):
     with pytest.raises(UserError, match=f"multiple {multiple:g} of the hidden sizes of a teacher 100-20-50 gives"):
         students.hidden_sizes((100, 20, 50), multiple)
 
@@ -53,7 +53,7 @@ def test_like_linear_by_hand():
 
 
 @starts
-def test_a_student_is_the_same_alone_and_in_company(start):
+def test_a_student_does_not_depend_on_the_others(start):
     among = start(TEACHER, multiple=3)
     for n in range(3):
         for one, many in zip(start(TEACHER[n], multiple=3).layers, among.layers, strict=True):
@@ -63,7 +63,7 @@ def test_a_student_is_the_same_alone_and_in_company(start):
 
 
 @starts
-def test_students_follow_their_teacher_and_their_seeds(start):
+def test_students_take_dtype_and_biases_of_their_teacher_and_their_own_seeds(start):
     double = TEACHER.to(dtype=torch.float64)
     made = start(double, seeds=[8, 1, 2], slope=0.0)
     assert made.dtype == torch.float64 and made.slope == 0.0
@@ -91,7 +91,7 @@ def test_moments_of_both_starts():
             assert abs(z.pow(2).mean() - 1 / 3) < 4 * math.sqrt(4 / 45 / n)
 
 
-def test_a_start_of_scale_zero_is_the_zero_network_and_a_bad_scale_is_refused():
+def test_scale_zero_is_the_zero_network_and_a_bad_scale_is_rejected():
     assert not students.gaussian(TEACHER, scale=0.0)(torch.ones(2, 7)).any()
     with pytest.raises(UserError, match="scale must be a finite number of at least 0, got -1"):
         students.gaussian(TEACHER, scale=-1)
@@ -99,7 +99,7 @@ def test_a_start_of_scale_zero_is_the_zero_network_and_a_bad_scale_is_refused():
 
 @starts
 @kinds
-def test_students_are_of_their_teachers_kind(start, shape):
+def test_students_have_the_kind_of_their_teacher(start, shape):
     teacher = made(shape, 2)
     made_of_it = start(teacher, multiple=3)
     sizes = (shape.sizes[0], *(3 * n for n in shape.sizes[1:-1]), shape.sizes[-1])
@@ -109,7 +109,7 @@ def test_students_are_of_their_teachers_kind(start, shape):
 
 @starts
 @kinds
-def test_batch_norm_of_a_student_may_be_another(start, shape):
+def test_batch_norm_of_a_student_may_differ_from_its_teacher(start, shape):
     teacher, plain = made(shape, 2), start(made(replace(shape, norm=None, affine=True), 2))
     for norm in (None, "before", "after"):
         for affine in (True, False):
@@ -119,28 +119,28 @@ def test_batch_norm_of_a_student_may_be_another(start, shape):
 
 
 @starts
-def test_batch_norm_starts_at_nothing(start):
+def test_batch_norm_starts_at_the_identity(start):
     teacher = made(KINDS["conv-after"], 2)
     student = start(teacher, multiple=2)
     for norm, nodes in zip(student.norms, (10, 6), strict=True):
         for part, value in zip(norm, (0, 1, 1, 0), strict=True):
             assert part.shape == (2, nodes) and (part == value).all()
     apart = {t.data_ptr() for t in tensors(student)}
-    assert len(apart) == len(tensors(student)), "parts that share memory would be trained together"
+    assert len(apart) == len(tensors(student)), "tensors that share memory would be trained together"
 
 
-def test_convolutions_start_as_torchs_do_by_hand():
+def test_convolutions_start_as_in_torch_by_hand():
     teacher = made(KINDS["conv"], 2, dtype=torch.float32)
     student = students.like_linear(teacher, multiple=2)
     weight = ((2 * uniform(1, Stream.STUDENT, 0, 8 * 2 * 9) - 1) / math.sqrt(18)).view(8, 2, 3, 3).float()
     bias = ((2 * uniform(1, Stream.STUDENT, 1, 8) - 1) / math.sqrt(18)).float()
     assert torch.equal(student.layers[0].weight[1], weight) and torch.equal(student.layers[0].bias[1], bias)
-    features = 6 * 3 * 2  # twice 3 channels of what two convolutions leave of 7 × 6
+    features = 6 * 3 * 2  # twice 3 channels times the 3 × 2 map that two convolutions make of 7 × 6
     assert student.layers[2].weight.shape == (2, 5, features)
     assert 0.9 < student.layers[2].weight.abs().max() * math.sqrt(features) < 1
 
 
-def test_moments_of_convolutions_are_those_of_torch():
+def test_moments_of_convolutions_equal_those_of_torch():
     torch.manual_seed(1)
     teacher = made(Shape((16, 20, 8), image=(3, 3)), 10)
     student = students.like_linear(teacher, multiple=4)
@@ -154,7 +154,7 @@ def test_moments_of_convolutions_are_those_of_torch():
             assert abs(z.pow(2).mean() - 1 / 3) < 4 * math.sqrt(4 / 45 / n)
 
 
-def test_a_wider_students_first_filters_are_a_narrower_ones():
+def test_a_wider_student_begins_with_the_filters_of_a_narrower_one():
     teacher = made(KINDS["conv"], 2)
     narrow, wide = (students.like_linear(teacher, multiple=m).layers[0].weight for m in (1, 3))
     assert torch.equal(narrow, wide[:, :4])
@@ -162,7 +162,7 @@ def test_a_wider_students_first_filters_are_a_narrower_ones():
 
 @pytest.mark.wrong_shapes
 @starts
-def test_a_norm_that_is_none_is_refused(start):
+def test_an_unknown_norm_is_rejected(start):
     with pytest.raises(UserError, match="norm must be one of same, before, after, None, got under"):
         start(TEACHER, norm="under")
 
@@ -189,7 +189,7 @@ def test_students_near_a_teacher_have_unit_columns_and_angles_that_fall_with_nea
 
 
 def test_a_student_near_a_teacher_by_hand():
-    """[w, b] = p [w*, b*] + unit noise, then scaled to length 1; so the weights into each output."""
+    """Compare with p [w*, b*] + unit noise, scaled to length 1, and the same for weights into each output."""
     teacher = teachers.separated((2, 1, 1), seeds=[5], dtype=torch.float64)
     student = students.near(teacher, multiple=2, weights=3.0, fan_out=0.0)
     noise = torch.cat([normal(5, Stream.STUDENT, 0, 2), normal(5, Stream.STUDENT, (1 << 32) - 1, 1)])
@@ -209,7 +209,7 @@ def test_a_wider_student_near_a_teacher_begins_with_a_narrower_one():
     assert torch.equal(wide.layers[0].bias[:, :6], narrow.layers[0].bias)
 
 
-def test_nearness_that_cannot_be_is_refused():
+def test_bad_nearness_is_rejected():
     teacher = teachers.separated((4, 3, 5), seeds=[1])
     with pytest.raises(UserError, match="weights must be a finite number of at least 0, got -1"):
         students.near(teacher, weights=-1.0, fan_out=0.0)

@@ -1,4 +1,4 @@
-"""Structured pruning: what is kept gives what it gave, and what goes is the weakest."""
+"""Structured pruning: kept nodes compute what they did before, and removed nodes are the weakest."""
 
 from dataclasses import replace
 
@@ -18,19 +18,19 @@ kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
 
 
 def muted(networks, kept):
-    """The whole networks, whose dropped nodes say nothing to the layer above."""
+    """Unpruned networks in which the outgoing weights of removed nodes are zero."""
     layers = list(networks.layers)
     for i, stay in enumerate(kept):
-        heard = torch.zeros(len(networks), networks.sizes[i + 1], dtype=networks.dtype).scatter(1, stay, 1.0)
+        mask = torch.zeros(len(networks), networks.sizes[i + 1], dtype=networks.dtype).scatter(1, stay, 1.0)
         weight, bias = layers[i + 1]
-        each = weight.unflatten(2, (heard.shape[1], -1)) if weight.ndim == 3 else weight.flatten(3)
-        layers[i + 1] = Layer((each * heard[:, None, :, None]).view_as(weight), bias)
+        each = weight.unflatten(2, (mask.shape[1], -1)) if weight.ndim == 3 else weight.flatten(3)
+        layers[i + 1] = Layer((each * mask[:, None, :, None]).view_as(weight), bias)
     return replace(networks, layers=tuple(layers))
 
 
 @kinds
 @pytest.mark.parametrize("keep", [0.4, 0.7, 1.0])
-def test_what_is_kept_gives_what_it_gave(shape, keep):
+def test_kept_nodes_compute_what_they_did_before(shape, keep):
     networks = made(shape, 3)
     smaller, kept = teachers.pruned(networks, keep)
     whole = muted(networks, kept)
@@ -47,7 +47,7 @@ def test_what_is_kept_gives_what_it_gave(shape, keep):
 
 
 @kinds
-def test_sizes_are_the_shares_asked_for(shape):
+def test_sizes_are_the_requested_shares(shape):
     networks = made(shape, 2)
     shares = (0.5, 0.7, 1.0)[: len(shape.sizes) - 2]
     smaller, kept = teachers.pruned(networks, shares)
@@ -64,14 +64,14 @@ def test_a_share_of_one_changes_nothing(shape):
 
 
 @kinds
-def test_each_network_goes_by_its_own_strengths(shape):
+def test_each_network_is_pruned_by_its_own_strengths(shape):
     networks = made(shape, 4)
     together = teachers.pruned(networks, 0.6)
     for i in range(4):
         alone = teachers.pruned(networks[i], 0.6)
         assert same(alone.network, together.network[i])
         assert all(torch.equal(a[0], b[i]) for a, b in zip(alone.kept, together.kept, strict=True))
-    # Of one node in two at least two of four networks differ, or a strength of one would have stood for all.
+    # At least two of four networks keep different nodes, so strengths are not shared.
     assert any(len({tuple(row) for row in stay.tolist()}) > 1 for stay in teachers.pruned(networks, 0.5).kept)
 
 
@@ -90,7 +90,7 @@ def test_channels_by_hand():
     networks = made(Shape((1, 3, 2, 2), image=(6, 6), norm="after"), 1)
     second, top = networks.layers[1].weight, networks.layers[2].weight
     second[:] = 0.01
-    second[0, 1, 1, 2, 2] = -9.0  # a single place of the kernel makes channel 1 of the first layer the strongest
+    second[0, 1, 1, 2, 2] = -9.0  # one entry of the kernel makes channel 1 of the first layer the strongest
     second[0, 0, 2, 0, 0] = 4.0
     top[:] = 0.01
     top[0, 1, 4 + 3] = -9.0  # the last position of the second channel: the map is flattened channel by channel
@@ -102,13 +102,13 @@ def test_channels_by_hand():
     assert all(torch.equal(a, b[:, [1, 2]]) for a, b in zip(smaller.norms[0], networks.norms[0], strict=True))
 
 
-def test_of_equals_the_first_stay():
+def test_among_equal_nodes_the_first_are_kept():
     network = Population((Layer(torch.ones(1, 5, 1), None), Layer(torch.ones(1, 2, 5), None)), torch.tensor([0]))
     assert teachers.pruned(network, 0.4).kept[0].tolist() == [[0, 1]]
 
 
 @given(st.integers(2, 9), st.floats(0.05, 1.0))
-def test_none_that_goes_is_stronger_than_one_that_stays(nodes, keep):
+def test_no_removed_node_is_stronger_than_a_kept_one(nodes, keep):
     networks = made(Shape((3, nodes, 4), image=(4, 5)), 2)
     if round(keep * nodes) < 1:
         return
@@ -125,18 +125,18 @@ def test_none_that_goes_is_stronger_than_one_that_stays(nodes, keep):
         (0.0, "keep must be shares above 0 and at most 1, got 0.0"),
         (1.2, "keep must be shares above 0 and at most 1, got 1.2"),
         ((0.5, float("nan")), r"keep must be shares above 0 and at most 1, got \(0.5, nan\)"),
-        ((0.5, 0.5, 0.5), r"keep must be one share or one a hidden layer \(2\), got 3"),
+        ((0.5, 0.5, 0.5), r"keep must be one share or one per hidden layer \(2\), got 3"),
         ((1.0, 0.1), "keep 0.1 leaves none of the 3 nodes of hidden layer 2: keep more"),
     ],
 )
-def test_bad_shares_are_refused_in_words(keep, text):
+def test_bad_shares_are_rejected(keep, text):
     with pytest.raises(UserError, match=text):
         teachers.pruned(made(KINDS["conv"], 2), keep)
 
 
 @pytest.mark.wrong_shapes
 @pytest.mark.parametrize("keep", ["half", [0.5, "a"], None, [0.5, None]])
-def test_what_is_no_number_is_refused_in_words(keep):
+def test_shares_that_are_not_numbers_are_rejected(keep):
     with pytest.raises(UserError) as error:
         teachers.pruned(made(KINDS["conv"], 2), keep)
-    assert str(error.value) == f"keep must be one share above 0 and at most 1 or one a hidden layer (2), got {keep!r}"
+    assert str(error.value) == f"keep must be one share above 0 and at most 1 or one per hidden layer (2), got {keep!r}"

@@ -1,4 +1,4 @@
-"""Teachers as the papers build them, and the assumptions that they meet."""
+"""Construction of teachers, and the assumptions that they meet."""
 
 import math
 from dataclasses import replace
@@ -20,7 +20,7 @@ a_seed = st.integers(0, 2**40)
 
 
 def by_hand(weight, bias, top, seed=0):
-    """One two-layer network in float64."""
+    """Build one two-layer network in float64."""
     w, b, v = (torch.tensor([t], dtype=torch.float64) for t in (weight, bias, top))
     return Population((Layer(w, b), Layer(v, None)), torch.tensor([seed]))
 
@@ -46,7 +46,7 @@ def test_hidden_weights_are_unit_vectors_on_distinct_lines(seed, d, m1, m2, outp
 
 
 @pytest.mark.parametrize("build", [teachers.separated, teachers.regular])
-def test_a_network_is_the_same_alone_and_in_company(build):
+def test_a_network_does_not_depend_on_the_others(build):
     among = build((7, 5, 4, 3), seeds=[4, 9, 4, 2**35], polarity=[0.0, 1.5, 2.0, 0.5])
     for n, (seed, p) in enumerate([(4, 0.0), (9, 1.5), (4, 2.0), (2**35, 0.5)]):
         alone = build((7, 5, 4, 3), seeds=seed, polarity=p)
@@ -54,7 +54,7 @@ def test_a_network_is_the_same_alone_and_in_company(build):
     assert not torch.equal(among.layers[0].weight[0], among.layers[0].weight[1])
 
 
-def test_crossing_teachers_stand_at_the_angle():
+def test_crossing_teachers_have_the_requested_angle():
     teacher = teachers.crossing(range(1, 8), outputs=5, angle=120, bias=-0.1, dtype=torch.float64)
     first, second = teacher.layers[0].weight.unbind(1)
     assert torch.allclose((first * second).sum(1), torch.full((7,), -0.5, dtype=torch.float64))
@@ -65,7 +65,7 @@ def test_crossing_teachers_stand_at_the_angle():
 
 
 @pytest.mark.parametrize("build", [teachers.separated, teachers.regular])
-def test_fewer_nodes_are_the_beginning_of_more(build):
+def test_a_smaller_teacher_has_the_first_nodes_of_a_larger_one(build):
     few, many = (build((3, m, 2), seeds=5, dtype=torch.float64) for m in (4, 9))
     assert torch.equal(few.layers[0].weight, many.layers[0].weight[:, :4])
     assert torch.equal(few.layers[1].weight, many.layers[1].weight[..., :4])
@@ -89,14 +89,14 @@ def test_separated_values_and_their_frequencies():
     for value in (-0.5, -0.25, 0.0, 0.25, 0.5):
         share = (top == value).double().mean().item()
         assert abs(share - 0.2) < 4 * math.sqrt(0.2 * 0.8 / top.numel())
-    # Rows of the first layer are whole multiples of a quarter, up to their length.
+    # Rows of the first layer are integer multiples of a quarter, up to their length.
     smallest = torch.where(teacher.layers[0].weight == 0, 9.0, teacher.layers[0].weight.abs()).amin(2, keepdim=True)
     ratios = teacher.layers[0].weight.abs() / smallest
     assert (ratios - ratios.round()).abs().max() < 1e-9 and ratios.max() < 2.1
 
 
-def test_every_line_of_the_plane_is_found_and_no_more():
-    # (1,0) (0,1) (1,±1) (1,±2) (2,±1): eight lines hold all rows of two of the five values.
+def test_all_eight_directions_in_the_plane_are_found():
+    # Rows of two of the five values lie on eight lines: (1,0) (0,1) (1,±1) (1,±2) (2,±1).
     teacher = teachers.separated((2, 8, 1), seeds=range(20), dtype=torch.float64)
     angles = torch.atan2(teacher.layers[0].weight[..., 1], teacher.layers[0].weight[..., 0]).remainder(math.pi)
     whole = [0.0, math.atan2(1, 2), math.pi / 4, math.atan2(2, 1), math.pi / 2]
@@ -105,7 +105,7 @@ def test_every_line_of_the_plane_is_found_and_no_more():
         distance = (found.unsqueeze(1) - expected).abs()
         distance = torch.minimum(distance, math.pi - distance)
         assert (distance.amin(0) < 1e-9).all()
-    with pytest.raises(UserError, match="asks for 9 nodes of 2 weights"):
+    with pytest.raises(UserError, match="needs 9 nodes of 2 weights"):
         teachers.separated((2, 9, 1), seeds=1)
 
 
@@ -113,7 +113,7 @@ def test_regular_directions_are_isotropic():
     weight = teachers.regular((4, 50, 3), seeds=range(200), dtype=torch.float64).layers[0].weight.flatten(0, 1)
     n = len(weight)
     assert (weight.mean(0).abs() < 4 * 0.5 / math.sqrt(n)).all()
-    second = weight.pow(2)  # of a uniform direction: mean 1/d, variance 2 (d − 1) / (d² (d + 2))
+    second = weight.pow(2)  # for a uniform direction: mean 1/d, variance 2 (d − 1) / (d² (d + 2))
     assert ((second.mean(0) - 0.25).abs() < 4 * math.sqrt(2 * 3 / (16 * 6) / n)).all()
 
 
@@ -122,7 +122,7 @@ def test_regular_fan_outs_have_length_one_before_polarity():
     assert torch.allclose(teachers.strengths(teacher), 1.0 / torch.arange(1, 5, dtype=torch.float64) ** 2)
 
 
-def test_biases_slope_and_dtype_are_as_asked():
+def test_biases_slope_and_dtype_are_as_requested():
     teacher = teachers.separated((5, 4, 3, 2), seeds=[1], bias=0.25, output_bias=0.5, slope=0.1)
     assert [set(b.flatten().tolist()) for _, b in teacher.layers] == [{0.25}, {0.25}, {0.5}]
     assert teacher.slope == 0.1 and teacher.dtype == torch.float32
@@ -163,7 +163,7 @@ def test_strengths_by_hand():
 
 
 def test_assumptions_by_hand():
-    # Boundaries x = 0.5 and y = 0; the third is 0.1 away in bias and at sin θ = 0.6 from the first.
+    # Boundaries x = 0.5 and y = 0; the third has a bias gap of 0.1 and sin θ = 0.6 to the first.
     teacher = by_hand([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]], [-0.5, 0.0, -0.4], [[2.0, 1.0, 0.5]])
     x = torch.tensor([[0.45, 1.0], [0.55, 1.0], [3.0, -1.0], [0.5, 0.05]])
     (found,) = teachers.assumptions(teacher, x, eps=0.1)
@@ -180,7 +180,7 @@ def test_assumptions_by_hand():
     assert str(found).splitlines() == [
         "teacher of seed 0: the assumptions fail at ε = 0.1 on 4 samples",
         "  layer 1: closest nodes 0 and 2 (sin 0.6, bias gap 0.1): ε0 = 0.6; active on 75% to 100%; "
-        "1 to 3 samples a band (τ = 2.5)",
+        "1 to 3 samples per band (τ = 2.5)",
         "  strengths 0.5 to 2",
         "  fails: layer 1: the data never crosses the boundary of nodes 2 (Assumption 1)",
     ]
@@ -193,8 +193,8 @@ def test_assumptions_name_every_failure():
     (found,) = teachers.assumptions(teacher, x)
     assert found.layers[0].colinear == ((0, 1),) and found.layers[0].eps0 == 0.0
     assert found.failures == [
-        "layer 1: weights of nodes 2 are not of length 1 (Definition 1)",
-        "layer 1: nodes (0, 1) are co-linear (Assumption 1)",
+        "layer 1: weights of nodes 2 do not have length 1 (Definition 1)",
+        "layer 1: nodes (0, 1) are collinear (Assumption 1)",
         "layer 1: nodes 0 and 1 are aligned at ε = 0, not above 0.1 (Assumption 3a)",
         "layer 1: the data never crosses the boundary of nodes 2 (Assumption 1)",
         "layer 1: no sample within 0.1 of the boundary of nodes 2 (Assumption 3b)",
@@ -203,7 +203,7 @@ def test_assumptions_name_every_failure():
 
 
 @pytest.mark.parametrize("angle", [1.0, 1e-3, 1e-7, 1e-11])
-def test_small_angles_keep_their_digits(angle):
+def test_small_angles_are_accurate(angle):
     teacher = by_hand([[1.0, 0.0], [math.cos(angle), math.sin(angle)]], [0.0, 0.0], [[1.0, 1.0]])
     (found,) = teachers.assumptions(teacher, torch.randn(10, 2, generator=torch.Generator().manual_seed(0)))
     assert found.layers[0].eps0 == pytest.approx(math.sin(angle), rel=1e-9)
@@ -215,7 +215,7 @@ def test_a_single_node_is_aligned_with_none():
     assert "one node" in str(found)
 
 
-def test_bands_and_sides_hold_their_gaussian_shares():
+def test_bands_and_sides_have_their_gaussian_shares():
     teacher = teachers.separated((20, 10, 5), seeds=range(8))
     x = 1.5 * normal(3, Stream.EVALUATION, 0, 4000 * 20).view(4000, 20)
     band = (math.erf(0.2 / 1.5 / math.sqrt(2)) - 0.0) / 2  # w̃ᵀx − 0.1 within ±0.1: w̃ᵀx in [0, 0.2]
@@ -249,21 +249,21 @@ def test_the_papers_deep_teacher_meets_the_assumptions():
         (
             (1, 20, 5),
             {},
-            r"hidden layer 1 asks for 20 nodes of 1 weights from \[-0.5, -0.25, 0.0, 0.25, 0.5\], no two on a line, "
-            "but 2000 draws gave 1: ask for fewer nodes, or give more inputs or more choices",
+            r"hidden layer 1 needs 20 nodes of 1 weights from \[-0.5, -0.25, 0.0, 0.25, 0.5\], no two collinear, "
+            "but 2,000 draws gave 1: choose fewer nodes, or more inputs or choices",
         ),
     ],
 )
-def test_bad_values_are_refused_in_words(sizes, options, text):
+def test_bad_values_are_rejected(sizes, options, text):
     with pytest.raises(UserError, match=text):
         teachers.separated(sizes, **{"seeds": [1, 2], **options})
 
 
-def test_bad_inputs_are_refused_in_words():
+def test_bad_inputs_are_rejected():
     teacher = teachers.separated((5, 4, 3), seeds=[1, 2])
     with pytest.raises(UserError, match=r"inputs must be \[sample, 5\] for this teacher, got \[10, 4\]"):
         teachers.half_active(teacher, torch.zeros(10, 4))
-    with pytest.raises(UserError, match="inputs of 3 networks were given for 2 teachers"):
+    with pytest.raises(UserError, match=r"give one set of inputs per teacher \(2\), got 3"):
         teachers.assumptions(teacher, torch.zeros(3, 10, 5))
     with pytest.raises(UserError, match="eps must be a positive number, got 0"):
         teachers.assumptions(teacher, torch.zeros(10, 5), eps=0)
@@ -288,13 +288,13 @@ def test_filters_are_unit_rows_on_distinct_lines():
     assert ((lines @ lines.transpose(1, 2)).triu(1).abs() < 1 - 1e-9).all()
 
 
-def test_the_first_filters_are_the_nodes_of_as_many_inputs():
+def test_filters_equal_the_nodes_of_a_dense_teacher_with_as_many_inputs():
     convolutional = teachers.separated((2, 6, 5), seeds=3, image=(4, 4)).layers[0]
     flat = teachers.separated((18, 6, 5), seeds=3).layers[0]
     assert torch.equal(convolutional.weight.flatten(2), flat.weight)
 
 
-def test_a_convolutional_teacher_is_the_same_alone_and_in_company_and_its_fewer_channels_begin_it():
+def test_a_convolutional_teacher_does_not_depend_on_the_others_or_on_further_channels():
     options = {"image": (6, 6), "bias_spread": 0.5, "unit": False}
     among = teachers.separated((1, 5, 4, 3), seeds=[4, 9, 4], polarity=[0.0, 1.5, 2.0], **options)
     for n, (seed, p) in enumerate([(4, 0.0), (9, 1.5), (4, 2.0)]):
@@ -315,7 +315,7 @@ def test_polarity_divides_all_positions_of_a_channel():
 
 
 @pytest.mark.parametrize("image", [None, (5, 5)])
-def test_rows_are_left_as_they_come_and_biases_drawn(image):
+def test_rows_without_scaling_and_random_biases(image):
     sizes = (2, 7, 6, 40)
     unit = teachers.separated(sizes, seeds=range(30), image=image, dtype=torch.float64)
     raw = teachers.separated(sizes, seeds=range(30), image=image, unit=False, bias_spread=0.5, dtype=torch.float64)
@@ -324,7 +324,7 @@ def test_rows_are_left_as_they_come_and_biases_drawn(image):
         assert set(rows.unique().tolist()) <= {-0.5, -0.25, 0.0, 0.25, 0.5}
         assert torch.allclose(rows / rows.norm(dim=2, keepdim=True), a.weight.flatten(2), atol=1e-14)
     assert torch.equal(unit.layers[-1].weight, raw.layers[-1].weight)
-    for _, bias in raw.layers:  # of U[−1/2, 1/2]: variance 1/12, fourth moment 1/80
+    for _, bias in raw.layers:  # U[−1/2, 1/2] has variance 1/12 and fourth moment 1/80
         assert 0.4 < bias.abs().max() < 0.5 and len(bias.unique()) == bias.numel()
         assert abs(bias.mean()) < 4.5 * math.sqrt(1 / 12 / bias.numel())
         assert abs(bias.square().mean() - 1 / 12) < 4.5 * math.sqrt((1 / 80 - 1 / 144) / bias.numel())
@@ -343,7 +343,7 @@ def test_no_spread_is_no_bias():
 @pytest.mark.parametrize("kind", ["conv", "conv-after", "conv-one", "fc-after"])
 @pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
 def test_half_active_channels_are_active_on_half_of_all_positions(kind, own):
-    shape = replace(KINDS[kind], slope=0.1)  # an activation that can be told back
+    shape = replace(KINDS[kind], slope=0.1)  # an invertible activation
     teacher = made(shape, 2, dtype=torch.float32)
     x = images(*((2,) if own else ()), 9, teacher.inputs).float()
     moved = teachers.half_active(teacher, x)
@@ -351,18 +351,18 @@ def test_half_active_channels_are_active_on_half_of_all_positions(kind, own):
     found = moved.activations(x).hidden
     for i, norm in enumerate(moved.norms or [None] * len(found)):
         h = found[i].double()
-        if norm is not None:  # back to before BatchNorm
+        if norm is not None:  # invert BatchNorm
             scale, shift = (1.0, 0.0) if norm.scale is None else (norm.scale.unsqueeze(1), norm.shift.unsqueeze(1))
             h = (h - shift) / scale * (norm.variance.unsqueeze(1) + 1e-5).sqrt() + norm.mean.unsqueeze(1)
-        # Of as many rows as nodes the middle ones lie within rounding of the boundary.
+        # The middle rows lie within rounding of the boundary.
         assert ((h > 1e-5).sum(1) - h.shape[1] / 2).abs().max() <= 1
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(teacher.layers, moved.layers, strict=True))
     assert moved.shape == replace(teacher.shape, bias=True) and bare.shape.norm is None
     assert same(teachers.half_active(teacher[1], x[1] if own else x), moved[1])
 
 
-def test_half_active_is_refused_where_batch_norm_takes_biases_away():
-    with pytest.raises(UserError, match="BatchNorm between them and the activation"):
+def test_half_active_rejects_batch_norm_before_the_activation():
+    with pytest.raises(UserError, match="BatchNorm before the activation cancels them"):
         teachers.half_active(made(KINDS["fc-before"], 1), torch.zeros(5, 4))
 
 
@@ -376,7 +376,7 @@ def test_standardised_outputs_of_every_kind(kind):
     assert torch.allclose(y, (before - before.mean(1, keepdim=True)) / before.std(1, correction=0, keepdim=True))
 
 
-def test_norms_go_with_their_teachers():
+def test_norms_are_kept():
     teacher = teachers.separated((5, 4, 3), seeds=[1, 2])
     normed = replace(teacher, norms=(fresh_norm(2, 4, True, teacher.layers[0].weight),))
     for changed in (teachers.half_active, teachers.standardised):
@@ -392,17 +392,17 @@ def test_norms_go_with_their_teachers():
         (
             (1, 1, 3),
             {"image": (3, 3), "choices": (0.5,)},
-            "the output layer asks for 3 nodes of 1 weights from .* no two on a line",
+            "the output layer needs 3 nodes of 1 weights from .* no two collinear",
         ),
     ],
 )
-def test_bad_values_of_newer_options_are_refused_in_words(sizes, options, text):
+def test_bad_values_of_further_options_are_rejected(sizes, options, text):
     with pytest.raises(UserError, match=text):
         teachers.separated(sizes, seeds=[1, 2], **options)
 
 
 @pytest.mark.wrong_shapes
-def test_images_of_another_size_are_refused_in_words():
+def test_images_of_another_size_are_rejected():
     teacher = teachers.separated((3, 4, 2), seeds=[1], image=(5, 5))
     for changed in (teachers.half_active, teachers.standardised):
         with pytest.raises(UserError, match=r"inputs must be \[sample, 75\] for this teacher, got \[10, 3\]"):

@@ -1,4 +1,4 @@
-"""How teachers are built, and whether one meets the usual assumptions on given inputs."""
+"""Construction of teachers, and the assumptions that a teacher meets on given inputs."""
 
 from understudy.teachers.assumptions import Assumptions as Assumptions
 from understudy.teachers.assumptions import LayerAssumptions as LayerAssumptions

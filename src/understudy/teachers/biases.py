@@ -1,4 +1,4 @@
-"""Move the biases of a teacher, or standardise its outputs, on given inputs."""
+"""Adjust a teacher to given inputs: hidden biases, and the scale of its outputs."""
 
 from dataclasses import replace
 
@@ -8,26 +8,47 @@ from torch import Tensor
 
 from understudy.errors import UserError
 from understudy.nets import Layer, Population, incoming, outgoing, stack
-from understudy.teachers.assumptions import double, indices, listed, one_by_one
+from understudy.teachers.assumptions import double, format_list, iterate_networks, true_indices
 
 
 def half_active(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]) -> Population:
-    """Hidden biases moved, from the lowest layer up, so that each node is active on half of x (S0 app F).
+    """Set hidden biases, from the lowest layer up, so that each node is active on half of `x` (Tian 2020, app. F).
 
-    A bias becomes minus the median of what comes into its node: the middle of the two middle values. A channel of a
-    convolution is active on half of all positions of all samples.
+    A bias becomes minus the median of its node's pre-activation without bias (the mean of the two middle values).
+    A channel of a convolution is active on half of all positions of all samples.
+
+    Args:
+        teacher: The teachers.
+        x: Inputs shared by all teachers, or one set per teacher.
+
+    Returns:
+        Teachers with the same weights and new hidden biases.
+
+    Raises:
+        UserError: BatchNorm stands before the activation, or the inputs do not fit.
     """
     if teacher.norms and teacher.norm_first:
         raise UserError(
-            "half_active moves biases, and this teacher has BatchNorm between them and the activation, which takes "
-            "them away again: give a teacher with BatchNorm after the activation, or without"
+            "half_active sets biases, but BatchNorm before the activation cancels them: give a teacher with BatchNorm "
+            "after the activation, or without"
         )
-    return stack([_half_active(network, inputs) for network, inputs in one_by_one(teacher, x)])
+    return stack([_half_active(network, inputs) for network, inputs in iterate_networks(teacher, x)])
 
 
 def standardised(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]) -> Population:
-    """The output layer scaled and shifted so that each output has mean 0 and standard deviation 1 on x."""
-    return stack([_standardised(network, inputs) for network, inputs in one_by_one(teacher, x)])
+    """Scale and shift the output layer so that each output has mean 0 and standard deviation 1 on `x`.
+
+    Args:
+        teacher: The teachers.
+        x: Inputs shared by all teachers, or one set per teacher.
+
+    Returns:
+        Teachers with a new output layer.
+
+    Raises:
+        UserError: An output is constant on `x`, or the inputs do not fit.
+    """
+    return stack([_standardised(network, inputs) for network, inputs in iterate_networks(teacher, x)])
 
 
 def _half_active(network: Population, x: Float[Tensor, "sample in"]) -> Population:
@@ -48,9 +69,9 @@ def _half_active(network: Population, x: Float[Tensor, "sample in"]) -> Populati
 def _standardised(network: Population, x: Float[Tensor, "sample in"]) -> Population:
     outputs = network.to(dtype=torch.float64)(x)[0]
     mean, std = outputs.mean(0), outputs.std(0, correction=0)
-    if constant := indices(std <= 1e-12 * outputs.abs().amax(0)):
+    if constant := true_indices(std <= 1e-12 * outputs.abs().amax(0)):
         raise UserError(
-            f"outputs {listed(constant)} of the teacher of seed {int(network.seeds[0])} are constant on these "
+            f"outputs {format_list(constant)} of the teacher of seed {int(network.seeds[0])} are constant on these "
             f"{len(x)} samples and cannot be scaled to standard deviation 1: use more samples or another teacher"
         )
     weight, bias = double(network.layers[-1])

@@ -1,4 +1,4 @@
-"""Smaller teachers: the strongest nodes or channels of a network as a network of their own (S0 sec 7, fig 10)."""
+"""Smaller teachers: the strongest nodes or channels of a network as a network (Tian 2020, sec. 7, fig. 10)."""
 
 import math
 from collections.abc import Sequence
@@ -12,20 +12,29 @@ from understudy.nets import Population, outgoing_weights, with_nodes
 
 
 class Pruned(NamedTuple):
-    """Networks of the nodes that were kept, and which these were."""
+    """Pruned networks, and the nodes that they kept."""
 
     network: Population
     kept: tuple[Int[Tensor, "net _"], ...]
-    """A hidden layer each, in rising order."""
+    """Indices of the kept nodes in ascending order, one tensor per hidden layer."""
 
 
 def pruned(network: Population, keep: Sequence[float] | float) -> Pruned:
-    """Every network without the weaker nodes of its hidden layers, or channels, which go with all their weights.
+    """Remove the weakest nodes (or channels) of every hidden layer, with all their weights.
 
-    A node is as strong as its outgoing weights are large: their mean absolute value, over the nodes above, the kernel
-    of a convolution and the positions of a map before it is flattened, in the network as it comes. `keep` is the share
-    of nodes that stay, one number or one a hidden layer; their count is rounded. Of equally strong nodes the first
-    stay. All networks come to the same sizes, each by its own strengths.
+    The strength of a node is the mean absolute value of its outgoing weights in the unpruned network: over the nodes
+    above, the kernel of a convolution and the positions of a flattened feature map. Among equally strong nodes the
+    first are kept. All networks get the same sizes, each by its own strengths.
+
+    Args:
+        network: The networks.
+        keep: Share of nodes to keep, above 0 and at most 1: one number, or one per hidden layer. Counts are rounded.
+
+    Returns:
+        The smaller networks, and the indices of the nodes that they kept.
+
+    Raises:
+        UserError: A share out of range, a wrong number of shares, or a layer that would lose all its nodes.
     """
     counts = _counts(network.sizes[1:-1], keep)
     kept = tuple(
@@ -40,10 +49,10 @@ def _counts(hidden: Sequence[int], keep: Sequence[float] | float) -> list[int]:
         shares = [float(keep)] * len(hidden) if isinstance(keep, int | float) else [float(share) for share in keep]
     except (TypeError, ValueError):
         raise UserError(
-            f"keep must be one share above 0 and at most 1 or one a hidden layer ({len(hidden)}), got {keep!r}"
+            f"keep must be one share above 0 and at most 1 or one per hidden layer ({len(hidden)}), got {keep!r}"
         ) from None
     if len(shares) != len(hidden):
-        raise UserError(f"keep must be one share or one a hidden layer ({len(hidden)}), got {len(shares)}")
+        raise UserError(f"keep must be one share or one per hidden layer ({len(hidden)}), got {len(shares)}")
     if not all(math.isfinite(share) and 0 < share <= 1 for share in shares):
         raise UserError(f"keep must be shares above 0 and at most 1, got {keep}")
     for layer, (nodes, share) in enumerate(zip(hidden, shares, strict=True), 1):

@@ -1,9 +1,7 @@
-"""How the papers build teachers (S0 sec 3 and app F), and which of S0's assumptions a teacher meets on given inputs.
+"""Random teachers (Tian 2020, sec. 3 and app. F).
 
-A network is built from its own seed alone, in float64, and cast at the end: it is the same network, bit for bit,
-whether built alone or among others. With the same seed and input size, a teacher of fewer nodes is the beginning of
-one of more. `crossing` is ours: two nodes in the plane, for the figures of moving boundaries. `pruned` makes a smaller
-teacher of a trained one.
+A network depends only on its own seed and is built in float64, then converted: it is bit for bit the same alone or
+among others. With the same seed and input size, a teacher of fewer nodes has the first nodes of a larger one.
 """
 
 import math
@@ -21,7 +19,7 @@ from understudy.nets import Layer, Population, Shape
 _TRIES = 100
 _SAME_LINE = 1e-12
 _BIASES = 1 << 31
-"""The step at which a layer's biases are drawn: its rows are drawn at steps counted from 0."""
+"""Random step at which a layer's biases are drawn; its rows are drawn at steps counted from 0."""
 
 
 def separated(
@@ -38,17 +36,35 @@ def separated(
     unit: bool = True,
     bias_spread: float | None = None,
 ) -> Population:
-    """Teachers whose hidden weight vectors are made of a few values, no two on one line, scaled to length 1 (S0 app F).
+    """Teachers whose hidden weight vectors have entries from a few values, no two collinear (Tian 2020, app. F).
 
-    The paper asks for distinct rows; Assumption 1 (2) for weights that are not co-linear, and under Definition 3, which
-    looks at sin θ, opposite directions with one bias are aligned. So a row is redrawn when it is zero or on the line of
-    an earlier one, in either direction. Output weights are made of the same values (a node whose whole fan-out is zero
-    is redrawn); the fan-out of node j = 1, 2, … is then divided by j^p, p the polarity: one number, or one per seed.
+    The paper asks for distinct rows, Assumption 1 (2) for weights that are not collinear; under Definition 3, which is
+    in terms of sin θ, opposite directions with the same bias are aligned. So a row is redrawn if it is zero, or
+    collinear with an earlier one in either direction. Output weights have entries from the same values; a node whose
+    fan-out is all zero is redrawn.
 
-    Of images (height, width), whose channels come first in `sizes`, teachers are convolutional: a filter is a row of
-    nine weights a channel, and the rows of the output layer, over all channels and positions, are drawn as those are.
-    S2 sec 5.1 leaves rows as long as they come, `unit=False`, and draws all biases from U[−a, a], `bias_spread=a`, but
-    for an `output_bias` that is given.
+    With an `image`, teachers are convolutional: a filter is a row of nine weights per channel, and the rows of the
+    output layer, over all channels and positions, are drawn like filters. The teachers of Tian et al. 2019, sec. 5.1
+    have `unit=False` and `bias_spread`.
+
+    Args:
+        sizes: (inputs, hidden nodes, …, outputs); channels for images.
+        seeds: One seed per network, or a single one.
+        polarity: p: the fan-out of node j = 1, 2, … is divided by j^p. One number, or one per seed.
+        choices: Values from which entries are drawn.
+        bias: Bias of every node.
+        slope: Slope of the activation below zero.
+        output_bias: Bias of the outputs. Default: as `bias`.
+        dtype: Precision of the result.
+        image: Height and width of the inputs of convolutional teachers.
+        unit: Whether hidden rows are scaled to length 1.
+        bias_spread: a: draw all biases from U[−a, a] instead, except an `output_bias` that is given.
+
+    Returns:
+        One teacher per seed.
+
+    Raises:
+        UserError: An option out of range, or more nodes than there are distinct directions.
     """
     values = torch.tensor([float(c) for c in choices], dtype=torch.float64)
     if not values.isfinite().all() or not values.any():
@@ -56,7 +72,7 @@ def separated(
     if bias_spread is not None and not (math.isfinite(bias_spread) and bias_spread >= 0):
         raise UserError(f"bias_spread must be a finite number of at least 0, got {bias_spread}")
 
-    shape = Shape(_checked_sizes(sizes), slope, image=image)
+    shape = Shape(_validate_sizes(sizes), slope, image=image)
 
     def hidden(seed: int, layer: int, rows: int, width: int) -> Tensor:
         found = _distinct_rows(seed, layer, rows, width, values)
@@ -67,7 +83,7 @@ def separated(
             return _fan_outs(seed, nodes, outputs, values)
         return _distinct_rows(seed, len(shape.weights) - 1, outputs, nodes, values, "the output layer").T
 
-    return _assembled(shape, seeds, polarity, hidden, fan_outs, (bias, output_bias), dtype, bias_spread)
+    return _assemble(shape, seeds, polarity, hidden, fan_outs, (bias, output_bias), dtype, bias_spread)
 
 
 def regular(
@@ -80,12 +96,25 @@ def regular(
     output_bias: float | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Population:
-    """Teachers with weights of length 1 (S0 Definition 1) in Gaussian directions.
+    """Teachers with weights and fan-outs of length 1 in uniformly random directions (Tian 2020, Definition 1).
 
-    Each node's fan-out is a Gaussian direction of length 1, divided by j^p as in `separated`.
+    Args:
+        sizes: (inputs, hidden nodes, …, outputs).
+        seeds: One seed per network, or a single one.
+        polarity: p: the fan-out of node j = 1, 2, … is divided by j^p. One number, or one per seed.
+        bias: Bias of every node.
+        slope: Slope of the activation below zero.
+        output_bias: Bias of the outputs. Default: as `bias`.
+        dtype: Precision of the result.
+
+    Returns:
+        One teacher per seed.
+
+    Raises:
+        UserError: An option out of range.
     """
-    return _assembled(
-        Shape(_checked_sizes(sizes), slope),
+    return _assemble(
+        Shape(_validate_sizes(sizes), slope),
         seeds,
         polarity,
         lambda seed, layer, rows, width: _unit(normal(seed, Stream.TEACHER, layer, rows * width).view(rows, width)),
@@ -98,11 +127,21 @@ def regular(
 def crossing(
     seeds: int | Iterable[int], *, outputs: int, angle: float, bias: float = -0.1, dtype: torch.dtype = torch.float32
 ) -> Population:
-    """Teachers of two nodes in the plane, whose weights stand at an angle, in degrees, so that their boundaries cross.
+    """Two-node teachers with two inputs, whose boundaries cross at a given angle.
 
-    The papers give no teacher for their two-dimensional figures. Node 0 points in a random direction, node 1 is turned
-    from it by the angle; fan-outs as in `separated`. Both boundaries w·x + b = 0 lie |b| from the origin, on the sides
-    that the weights point to when b < 0.
+    For figures of moving boundaries, for which the papers do not specify a teacher. The weight of node 0 has a random
+    direction, that of node 1 is rotated from it; fan-outs are those of `separated`. Both boundaries w·x + b = 0 have
+    distance |b| from the origin, in the direction of the weights if b < 0.
+
+    Args:
+        seeds: One seed per network, or a single one.
+        outputs: Number of outputs.
+        angle: Angle between the two weights, in degrees.
+        bias: Bias of both nodes.
+        dtype: Precision of the result.
+
+    Returns:
+        One teacher per seed.
     """
     names = [seeds] if isinstance(seeds, int) else list(seeds)
     first = regular((2, 2, outputs), seeds=names, bias=bias, dtype=torch.float64).layers[0]
@@ -113,7 +152,7 @@ def crossing(
     return Population((Layer(weight, first.bias), top), torch.tensor(names), 0.0).to(dtype=dtype)
 
 
-def _assembled(
+def _assemble(
     shape: Shape,
     seeds: int | Iterable[int],
     polarity: float | Sequence[float],
@@ -123,9 +162,9 @@ def _assembled(
     dtype: torch.dtype,
     bias_spread: float | None = None,
 ) -> Population:
-    """Networks of hidden(seed, layer, rows, width) and fan_outs(seed, nodes, outputs) divided by j^p.
+    """Build networks from hidden(seed, layer, rows, width) and fan_outs(seed, nodes, outputs), divided by j^p.
 
-    Of a convolutional network the fan-outs are those of a channel at a position, and j its channel.
+    In a convolutional network, fan-outs are those of a channel at a position, and j is the channel.
     """
     names = [int(seeds)] if isinstance(seeds, int) else [int(s) for s in seeds]
     if not names:
@@ -137,7 +176,7 @@ def _assembled(
     *below, (outputs, features) = shape.weights
     place = torch.arange(1, shape.sizes[-2] + 1, dtype=torch.float64)
     place = place.repeat_interleave(features // shape.sizes[-2]).unsqueeze(1)
-    hidden, fan_outs = cache(hidden), cache(fan_outs)  # a seed may come once a polarity
+    hidden, fan_outs = cache(hidden), cache(fan_outs)  # a seed may occur with several polarities
     weights = [
         torch.stack([hidden(seed, i, rows, math.prod(width)) for seed in names]).unflatten(2, width)
         for i, (rows, *width) in enumerate(below)
@@ -145,20 +184,20 @@ def _assembled(
     top = [fan_outs(seed, features, outputs) / place**p for seed, p in zip(names, powers, strict=True)]
     weights.append(torch.stack([fan.T for fan in top]))
 
-    def drawn(seed: int, layer: int, nodes: int) -> Tensor:
+    def layer_bias(seed: int, layer: int, nodes: int) -> Tensor:
         last = layer == len(below)
         if bias_spread is None or (last and biases[1] is not None):
             return torch.full((nodes,), output_bias if last else bias, dtype=torch.float64)
         return bias_spread * (2.0 * uniform(seed, Stream.TEACHER, (layer << 32) + _BIASES, nodes) - 1.0)
 
     layers = [
-        Layer(w.to(dtype).contiguous(), torch.stack([drawn(seed, i, w.shape[1]) for seed in names]).to(dtype))
+        Layer(w.to(dtype).contiguous(), torch.stack([layer_bias(seed, i, w.shape[1]) for seed in names]).to(dtype))
         for i, w in enumerate(weights)
     ]
     return Population(tuple(layers), torch.tensor(names, dtype=torch.int64), float(shape.slope), image=shape.image)
 
 
-def _checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+def _validate_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
     given = tuple(sizes)
     if len(given) < 3 or any(not isinstance(n, int) or n < 1 for n in given):
         raise UserError(f"sizes must be (inputs, hidden nodes, …, outputs), whole numbers of at least 1; got {given}")
@@ -174,7 +213,7 @@ def _polarities(polarity: float | Sequence[float], networks: int) -> list[float]
     return powers
 
 
-def _drawn(
+def _draw(
     seed: int, stream: Stream, steps: Int[Tensor, "row"], width: int, values: Float[Tensor, "choice"]
 ) -> Float[Tensor, "row width"]:
     return values[integers(words(seed, stream, steps, width), len(values))]
@@ -183,22 +222,21 @@ def _drawn(
 def _distinct_rows(
     seed: int, layer: int, rows: int, width: int, values: Float[Tensor, "choice"], which: str = ""
 ) -> Float[Tensor, "rows width"]:
-    """The first rows of an endless sequence of draws that are neither zero nor on the line of an earlier one."""
+    """First rows of an endless sequence of draws that are neither zero nor collinear with an earlier one."""
     kept = values.new_empty(0, width)
     for start in range(0, _TRIES * rows, rows):
         steps = (layer << 32) + torch.arange(start, start + rows)
-        candidates = torch.cat((kept, _drawn(seed, Stream.TEACHER, steps, width, values)))
-        kept = _no_two_on_a_line(candidates)[:rows]
+        candidates = torch.cat((kept, _draw(seed, Stream.TEACHER, steps, width, values)))
+        kept = _remove_collinear(candidates)[:rows]
         if len(kept) == rows:
             return kept
     raise UserError(
-        f"{which or f'hidden layer {layer + 1}'} asks for {rows} nodes of {width} weights from {values.tolist()}, no "
-        f"two on a line, but {_TRIES * rows} draws gave {len(kept)}: ask for fewer nodes, or give more inputs or more "
-        "choices"
+        f"{which or f'hidden layer {layer + 1}'} needs {rows} nodes of {width} weights from {values.tolist()}, no two "
+        f"collinear, but {_TRIES * rows:,} draws gave {len(kept)}: choose fewer nodes, or more inputs or choices"
     )
 
 
-def _no_two_on_a_line(rows: Float[Tensor, "row width"]) -> Float[Tensor, "kept width"]:
+def _remove_collinear(rows: Float[Tensor, "row width"]) -> Float[Tensor, "kept width"]:
     rows = rows[rows.any(dim=1)]
     unit = _unit(rows)
     repeats = ((unit @ unit.T).abs() > 1.0 - _SAME_LINE).tril(-1).any(dim=1)
@@ -206,14 +244,14 @@ def _no_two_on_a_line(rows: Float[Tensor, "row width"]) -> Float[Tensor, "kept w
 
 
 def _fan_outs(seed: int, nodes: int, outputs: int, values: Float[Tensor, "choice"]) -> Float[Tensor, "nodes outputs"]:
-    """Each node's output weights; one that is all zero is drawn again."""
+    """Output weights of each node; a node whose weights are all zero is drawn again."""
     place = torch.arange(nodes)
-    fan = _drawn(seed, Stream.TEACHER_OUTPUT, place, outputs, values)
+    fan = _draw(seed, Stream.TEACHER_OUTPUT, place, outputs, values)
     for again in range(1, _TRIES):
         empty = ~fan.any(dim=1)
         if not empty.any():
             return fan
-        fan[empty] = _drawn(seed, Stream.TEACHER_OUTPUT, (again << 32) + place[empty], outputs, values)
+        fan[empty] = _draw(seed, Stream.TEACHER_OUTPUT, (again << 32) + place[empty], outputs, values)
     raise UserError(
         f"{_TRIES} draws of {outputs} output weights from {values.tolist()} were all zero: give fewer zeros"
     )

@@ -305,7 +305,7 @@ def test_a_small_run_as_if_it_had_the_settings(run, monkeypatch):
         ({"rates": (0.01, -1.0)}, "--rates: -1.0 was given"),
         ({"batch": 1}, "--batch: 1 was given; allowed is a whole number from 2"),
         ({"teacher_layers": ()}, "--teacher-layers: no value was given"),
-        ({"multiple": 0.3}, "each must be a whole number"),
+        ({"multiple": 0.3}, "choose a multiple that gives whole numbers"),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_words(option, words):

@@ -117,7 +117,7 @@ def test_only_the_papers_settings_decide(made):
         ({"every": 300}, "--every: 300 was given; allowed is a number that divides the 20,000 steps"),
         ({"rules": ()}, "--rules: name one or more"),
         ({"lr": 0.0}, "--lr: 0.0 was given"),
-        ({"teacher_nodes": 5, "multiple": (2.5,)}, "each must be a whole number"),
+        ({"teacher_nodes": 5, "multiple": (2.5,)}, "choose a multiple that gives whole numbers"),
     ],
 )
 def test_options_that_cannot_be_are_refused(options, words):

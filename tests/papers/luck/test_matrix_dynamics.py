@@ -149,7 +149,7 @@ def test_networks_that_diverge_are_marked_and_told_of(tmp_path):
         ({"hidden": ("15,20",)}, "--hidden: 15,20 was given; allowed are numbers of nodes with - between"),
         ({"hidden": ("0",)}, "--hidden: 0 was given"),
         ({"lr": 0.0}, "--lr: 0.0 was given; allowed is a number above 0"),
-        ({"multiple": 1.01}, "each must be a whole number"),
+        ({"multiple": 1.01}, "choose a multiple that gives whole numbers"),
     ],
 )
 def test_options_that_cannot_be_are_refused_in_words(option, words):
