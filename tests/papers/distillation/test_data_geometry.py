@@ -46,7 +46,7 @@ def test_tables_are_the_exact_risks_of_what_flow_ends_in(run):
 
 
 def made(study, metric):
-    rows = next(study.parts()).make(0)["metrics"].to_pylist()
+    rows = next(study.pieces()).make(0)["metrics"].to_pylist()
     return [row["value"] for row in rows if row["metric"] == metric]
 
 

@@ -198,12 +198,12 @@ def test_ones_own_data_has_a_teacher_fitted_and_its_bound(own):
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({"y": np.arange(90) % 3}, "labels of 3 classes were given (0, 1, 2); allowed are two classes"),
+        ({"y": np.arange(90) % 3}, "labels must have two classes, got 3 classes (0, 1, 2)"),
         ({"y": np.zeros(90)}, "labels of 1 class"),
-        ({"y": np.zeros(9)}, "9 labels were given for 90 inputs"),
+        ({"y": np.zeros(9)}, "one label per input is needed (90), got 9"),
         ({}, "holds neither y nor w"),
         ({"y": np.zeros(90), "w": np.ones(3)}, "holds both y and w"),
-        ({"w": np.ones(4)}, "3 numbers each and the teacher 4"),
+        ({"w": np.ones(4)}, "3 numbers each, but the teacher has 4"),
         ({"w": np.zeros(3)}, "the teacher is zero"),
         ({"w": np.array([1.0, np.nan, 0.0])}, "not all finite numbers"),
         ({"y": np.array([None] * 90)}, "Python objects"),

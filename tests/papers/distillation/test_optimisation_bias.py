@@ -202,9 +202,9 @@ def test_without_images_it_says_what_to_download_where(tmp_path):
 
 def test_files_that_cannot_be_are_refused_in_words(tmp_path, mnist):
     three = write(tmp_path, "three.npz", y=np.arange(240) % 3)
-    assert "labels of 3 classes were given (0, 1, 2); allowed are two classes" in refused(data=three, inputs=3)
+    assert "labels must have two classes, got 3 classes (0, 1, 2)" in refused(data=three, inputs=3)
     one = write(tmp_path, "one.npz", y=np.zeros(240))
-    assert "labels of 1 class" in refused(data=one, inputs=3)
+    assert "labels must have two classes, got 1 class" in refused(data=one, inputs=3)
     neither = write(tmp_path, "neither.npz", y=None)
     assert "neither y nor w" in refused(data=neither, inputs=3)
     whole = write(tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from understudy.errors import UserError
-from understudy.papers.local.shared import OnPopulation, tables
+from understudy.lab.options import InputFile
+from understudy.lab.pieces import network_tables
+from understudy.lab.study import ExactStudy
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.nets import Population
     from understudy.papers.distillation.theory.risk import Estimate
-    from understudy.papers.distillation.theory.tasks import Given
+    from understudy.papers.distillation.theory.tasks import FittedTask
     from understudy.report.figures import Series
     from understudy.store import Run
 
@@ -27,7 +28,7 @@ _Z = 1.96
 
 
 @dataclass(frozen=True)
-class OnTransfer(OnPopulation):
+class OnTransfer(ExactStudy):
     """Options and pieces of studies of linear students that learn from soft labels of a linear teacher."""
 
     seeds: int = 1_000
@@ -35,8 +36,8 @@ class OnTransfer(OnPopulation):
     confidence: float = 0.95
     """Confidence of intervals and bands, between 0 and 1."""
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         if not 0 < self.confidence < 1:
             raise UserError(f"--confidence: {self.confidence:g} was given; allowed is a number above 0 and below 1")
 
@@ -45,21 +46,17 @@ class OnTransfer(OnPopulation):
 class OnOwnData(OnTransfer):
     """One that takes data of the user's."""
 
-    data: str = ""
+    data: InputFile = ""
     """File of one's own inputs, .npz: `x`, a row each, and `y`, labels of two classes, to which a logistic regression
     is fitted as the teacher; or, in place of `y`, `w`, the weights of a linear teacher. Neither has a bias: for one,
     give `x` a column of ones."""
 
-    def config(self) -> dict[str, Any]:
-        """Of a file also what is in it: another under the same name is another run."""
-        plain = super().config()
-        if not self.data:
-            return plain
-        read_data(self.data)  # refuses what cannot be, before anything is written
-        return plain | {"contents": {"data": hashlib.sha256(Path(self.data).read_bytes()).hexdigest()}}
+    def validate_files(self) -> None:
+        if self.data:
+            read_data(self.data)
 
 
-def read_data(file: str) -> Given:
+def read_data(file: str) -> FittedTask:
     """A user's task: his inputs in parts, and his teacher or one fitted to a part of its own."""
     import torch
 
@@ -121,7 +118,7 @@ def set_tables(
     for name, number in single.items():
         rows[name] = np.full((1, len(seeds)), np.nan)
         rows[name][0, 0] = number
-    return tables(first, seeds, parameters, (0,), rows, weights=weights)
+    return network_tables(first, seeds, parameters, (0,), rows, weights=weights)
 
 
 class Cell(NamedTuple):

@@ -1,4 +1,4 @@
-"""Linear students of any depth (S3 theorems 5.1 and 5.2): starts, descent against autograd, flow against its limit."""
+"""Linear students of any depth (Phuong 2021, theorems 5.1, 5.2): starts, descent against autograd, flow and limit."""
 
 import math
 
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.distillation.theory.linear_students import (
-    _Flow,
+    _BalancedFlow,
     balanced,
+    balanced_flow,
     conditions,
     descend,
     end_to_end,
-    flow,
     rate_bound,
 )
 from understudy.papers.distillation.theory.soft_labels import gain, limit, loss, solution, span
@@ -31,27 +31,27 @@ def _problem(seed, n, d, nets=3):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.integers(1, 4), st.floats(1e-9, 1e-3))
-def test_starts_are_balanced_of_their_length_and_downhill(seed, depth, width, scale):
+def test_starts_are_balanced_with_the_given_length_and_lower_loss(seed, depth, width, scale):
     x, teacher = _problem(seed, 4, 6)
     students = balanced(x, teacher, depth, scale, [seed, seed + 1, seed + 2], width)
     assert students.sizes == (6, *[width] * (depth - 1), 1) and len(students.layers) == depth
     found = conditions(students, x, teacher)
     torch.testing.assert_close(found.start, torch.full((3,), scale, dtype=F))
     assert float(found.imbalance.max()) < 1e-14
-    # To first order the sign is right, so that only a start all but across ∇ℓ1(0) could fail.
+    # The sign is right to first order: only a start nearly orthogonal to ∇ℓ1(0) could fail.
     w = end_to_end(students)
     assert (gain(w, x, teacher) > gain(-w, x, teacher)).all()
     if scale < 1e-6:
         assert found.hold().all()
 
 
-def test_a_start_across_the_first_gradient_meets_5_12_with_neither_sign():
+def test_a_start_orthogonal_to_the_first_gradient_meets_5_12_with_neither_sign():
     x, teacher = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=F), torch.tensor([1.0, 1.0], dtype=F)
     w = torch.tensor([[0.1, -0.1]], dtype=F)
     assert float(gain(w, x, teacher)) < 0 and float(gain(-w, x, teacher)) < 0
 
 
-def test_conditions_see_what_is_unbalanced_uphill_or_too_long():
+def test_conditions_detect_unbalanced_uphill_and_long_starts():
     x, teacher = _problem(1, 4, 6)
     students = balanced(x, teacher, 2, 1e-3, [1, 2, 3], 3)
     first, second = students.layers
@@ -66,7 +66,7 @@ def test_conditions_see_what_is_unbalanced_uphill_or_too_long():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 4))
-def test_descent_is_a_plain_loop_of_autograd(seed, depth):
+def test_descent_equals_a_plain_loop_of_autograd(seed, depth):
     x, teacher = _problem(seed, 3, 4, nets=2)
     students = balanced(x, teacher, depth, 0.3, [seed, seed + 1], 3)
     rates = torch.tensor([0.1, 0.2], dtype=F)
@@ -87,38 +87,38 @@ def test_descent_is_a_plain_loop_of_autograd(seed, depth):
 
 @settings(max_examples=8)
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 4))
-def test_flow_ends_in_the_closed_form(seed, n, depth):
+def test_flow_converges_to_the_closed_form(seed, n, depth):
     x, teacher = _problem(seed, n, 5, nets=2)
-    # Unit inputs, so that none needs for ever.
+    # Unit inputs, so that all directions converge in time.
     x = torch.nn.functional.normalize(x, dim=-1)
     start = end_to_end(balanced(x, teacher, depth, 1e-3, [seed, seed + 1]))
-    end = flow(start, x, teacher, [0.0, 1e9], depth)
+    end = balanced_flow(start, x, teacher, [0.0, 1e9], depth)
     torch.testing.assert_close(end[0], start, rtol=1e-9, atol=1e-12)
     reached = torch.linalg.svdvals(x)[:, min(n, 5) - 1] > 1e-2
     torch.testing.assert_close(end[1][reached], limit(start, x, teacher, depth)[reached], rtol=1e-7, atol=1e-7)
 
 
-def test_from_zero_one_layer_learns_the_projection_and_with_enough_inputs_the_teacher():
+def test_one_layer_from_zero_learns_the_projection_and_with_enough_inputs_the_teacher():
     for n in (1, 3, 5, 8):
         x, teacher = _problem(n, n, 5)
-        (found,) = flow(torch.zeros(3, 5, dtype=F), x, teacher, [1e9])
+        (found,) = balanced_flow(torch.zeros(3, 5, dtype=F), x, teacher, [1e9])
         torch.testing.assert_close(found, solution(x, teacher), rtol=0, atol=1e-8)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 5), st.floats(0, 2))
-def test_the_derivative_of_flow_is_that_of_differences(seed, depth, offset):
+def test_the_jacobian_of_the_flow_equals_finite_differences(seed, depth, offset):
     rng = np.random.default_rng(seed)
-    moves = _Flow(rng.normal(size=(6, 4)), rng.random(6), depth, offset)
+    moves = _BalancedFlow(rng.normal(size=(6, 4)), rng.random(6), depth, offset)
     v, step = rng.normal(size=4), 1e-6
     wanted = [(moves.velocity(0, v + step * e) - moves.velocity(0, v - step * e)) / (2 * step) for e in np.eye(4)]
     np.testing.assert_allclose(moves.jacobian(0, v), np.stack(wanted, 1), rtol=1e-5, atol=1e-6)
 
 
-def test_flow_keeps_what_is_across_in_proportion_and_finds_directions_that_are_hardly_seen():
+def test_flow_scales_the_orthogonal_component_and_resolves_nearly_dependent_inputs():
     x, teacher = _problem(2, 3, 6)
     x[:, 2] = x[:, 1] + 1e-5 * x[:, 2]
     start = end_to_end(balanced(x, teacher, 3, 1e-3, [1, 2, 3]))
-    path = flow(start, x, teacher, [0.0, 1.0, 10.0, 1e16], 3)
+    path = balanced_flow(start, x, teacher, [0.0, 1.0, 10.0, 1e16], 3)
     basis = span(x)
     across = path - torch.einsum("nik,njk,tnj->tni", basis, basis, path)
     lengths = path.norm(dim=-1)
@@ -128,10 +128,10 @@ def test_flow_keeps_what_is_across_in_proportion_and_finds_directions_that_are_h
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_descent_in_small_steps_is_flow_of_the_end_to_end_vector(depth):
+def test_descent_in_small_steps_approaches_flow(depth):
     x, teacher = _problem(4, 3, 5)
     students = balanced(x, teacher, depth, 0.2, [1, 2, 3], 4)
-    (wanted,) = flow(end_to_end(students), x, teacher, [2.0], depth)
+    (wanted,) = balanced_flow(end_to_end(students), x, teacher, [2.0], depth)
     off = [
         float((end_to_end(descend(students, x, teacher, 2.0 / steps, [steps])[0]) - wanted).abs().max())
         for steps in (200, 400)
@@ -139,13 +139,13 @@ def test_descent_in_small_steps_is_flow_of_the_end_to_end_vector(depth):
     assert off[1] < 1e-2 and off[0] / off[1] == pytest.approx(2, rel=0.1)
 
 
-def test_below_the_bound_every_step_lowers_the_loss_and_far_above_some_raise_it():
+def test_rates_below_the_bound_lower_the_loss_and_rates_far_above_raise_it():
     x, teacher = _problem(8, 4, 4)
     students = balanced(x, teacher, 1, 0.0, [1, 2, 3])
     path = descend(students, x, teacher, 0.99 * rate_bound(x), range(50))
     losses = torch.stack([loss(end_to_end(w), x, teacher) for w in path])
     assert (losses.diff(dim=0) < 0).all()
-    # By hand: one input of length 2, one label ½, so that the curvature at the solution 0 is 4/4.
+    # By hand: one input of length 2 with label ½ has the curvature 4/4 at the solution 0.
     one, zero = torch.tensor([[[2.0]]], dtype=F), torch.zeros(1, dtype=F)
     assert float(rate_bound(one)) == 1
     near = balanced(one, torch.ones(1, dtype=F), 1, 1e-3, [1])
@@ -157,11 +157,17 @@ def test_below_the_bound_every_step_lowers_the_loss_and_far_above_some_raise_it(
     [
         (lambda x, w: balanced(x, w, 0, 0.1, [1]), "0 layers"),
         (lambda x, w: balanced(x, w, 2, 0.0, [1]), "only a student of one layer may start at 0"),
-        (lambda x, w: balanced(x, w, 2, 0.1, [1, 2]), "2 seeds were given for 1 sets"),
-        (lambda x, w: flow(w[None], x, w, [1.0], 0), "0 layers"),
-        (lambda x, w: flow(w[None], x, w, [2.0, 1.0]), "in order"),
-        (lambda x, w: descend(balanced(x, w, 1, 0.1, [1]), x, w, math.nan, [1]), "rate nan"),
-        (lambda x, w: descend(balanced(x, w, 1, 0.1, [1]), x, w, 0.1, [2, 1]), "in order"),
+        (lambda x, w: balanced(x, w, 2, 0.1, [1, 2]), r"one seed per set of inputs is needed \(1\), got 2"),
+        (lambda x, w: balanced_flow(w[None], x, w, [1.0], 0), "0 layers"),
+        (
+            lambda x, w: balanced_flow(w[None], x, w, [2.0, 1.0]),
+            "times must be finite, at least 0 and in ascending order",
+        ),
+        (
+            lambda x, w: descend(balanced(x, w, 1, 0.1, [1]), x, w, math.nan, [1]),
+            "rate must be finite and above 0, got nan",
+        ),
+        (lambda x, w: descend(balanced(x, w, 1, 0.1, [1]), x, w, 0.1, [2, 1]), "probes must be in ascending order"),
         (
             lambda x, w: end_to_end(
                 Population((Layer(w[None, None], None), Layer(w[None, :1, None], None)), torch.tensor([1]), 0.0)
@@ -170,7 +176,7 @@ def test_below_the_bound_every_step_lowers_the_loss_and_far_above_some_raise_it(
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(call, words):
+def test_invalid_arguments_are_refused(call, words):
     x, teacher = _problem(1, 2, 3, nets=1)
     with pytest.raises(UserError, match=words):
         call(x, teacher)

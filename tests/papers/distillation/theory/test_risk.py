@@ -1,4 +1,4 @@
-"""Risk bounds and estimates of S3 sec 5.3.2 and D.4: by hand, in limits, above what is measured."""
+"""Risk bounds and estimates (Phuong 2021, sec. 5.3.2 and D.4): by hand, in limits, against measured risks."""
 
 import math
 
@@ -35,18 +35,18 @@ def _risks(task, n, sets=400):
 
 
 def test_one_input_in_the_plane_by_hand():
-    # The student is the input's line, at its angle a, uniform: risk a/π, on average ¼. The bound says 1 at any β.
+    # The student lies along the input, at a uniform angle a: risk a/π, on average ¼. The printed bound is 1 for any β.
     task = AngleTask(2)
     found = _risks(task, 1, 4000)
     assert found.low < 0.25 < found.high and found.high - found.low < 0.02
     assert risk_bound(task.p, [1], 2, printed=True).risk.item() == pytest.approx(1)
-    # With the factor of the proof it is 1 − b + b², b = 2β/π, and least at ½.
+    # With the factor of the proof the bound is 1 − b + b², b = 2β/π, with its minimum at b = ½.
     sharp = risk_bound(task.p, [1], 2)
     assert sharp.risk.item() == pytest.approx(0.75) and sharp.beta.item() == pytest.approx(math.pi / 4, abs=1e-6)
 
 
 def test_the_best_beta_of_uniform_angles_by_hand():
-    # 1 − b + bⁿ is least where n b^(n−1) = 1.
+    # 1 − b + bⁿ has its minimum where n b^(n−1) = 1.
     for n in (2, 5, 20, 500):
         b = n ** (-1 / (n - 1))
         found = risk_bound(AngleTask(1000).p, [n], 1000, printed=True)
@@ -55,7 +55,7 @@ def test_the_best_beta_of_uniform_angles_by_hand():
 
 
 @given(st.floats(0.1, 5), st.integers(1, 500))
-def test_corollary_5_2_is_above_the_best_bound_which_is_above_the_proofs(kappa, n):
+def test_corollary_5_2_exceeds_the_printed_bound_which_exceeds_that_of_the_proof(kappa, n):
     p = AngleTask(1000, kappa).p
     printed, sharp = (risk_bound(p, [n], 1000, printed=which).risk.item() for which in (True, False))
     assert sharp <= printed <= polynomial_bound(kappa, [n]).item() * (1 + 1e-9)
@@ -66,7 +66,7 @@ def test_corollary_5_2_by_hand():
     assert polynomial_bound(0.0, [7]).tolist() == [2]
 
 
-def test_from_as_many_inputs_as_dimensions_the_bound_and_the_risk_are_zero():
+def test_with_as_many_inputs_as_dimensions_the_bound_and_the_risk_are_zero():
     task = AngleTask(6)
     assert risk_bound(task.p, [5, 6, 7], 6).risk.tolist()[1:] == [0, 0] != risk_bound(task.p, [5], 6).risk.tolist()
     x = task.inputs(range(20), 6)
@@ -77,7 +77,7 @@ def test_from_as_many_inputs_as_dimensions_the_bound_and_the_risk_are_zero():
     "task",
     [AngleTask(30, 0.3), AngleTask(30, 1.0), AngleTask(30, 4.0), large_margin(30, 0.2), large_margin(30, 0.6, 2.0)],
 )
-def test_the_bounds_are_above_the_measured_risk_at_every_size(task):
+def test_bounds_exceed_the_measured_risk_at_every_size(task):
     counts = [1, 2, 5, 10, 20, 29]
     bounds = risk_bound(task.p, counts, task.dim).risk
     found = [_risks(task, n) for n in counts]
@@ -105,7 +105,7 @@ def test_lemma_d_3_holds_and_the_arcsine_is_attained(seed, relative, d):
     w, off = torch.randn(2, d, dtype=F, generator=make)
     off = off / off.norm() * relative * w.norm()
     assert float(angle(w, w + off)) <= angle_slack(relative) + 1e-12 <= angle_slack(relative, printed=True)
-    # A tangent from the end of w to the circle of radius ε.
+    # The tangent from 0 to the sphere of radius ε around w.
     side = off - (off @ w) / (w @ w) * w
     eps = relative * float(w.norm())
     touching = w - relative * eps * w / w.norm() + math.sqrt(1 - relative**2) * eps * side / side.norm()
@@ -113,21 +113,21 @@ def test_lemma_d_3_holds_and_the_arcsine_is_attained(seed, relative, d):
     assert float(angle(w, touching)) == pytest.approx(angle_slack(relative))
 
 
-def test_theorem_d_4_grows_with_the_slack_and_is_5_3_without_one():
+def test_theorem_d_4_grows_with_the_slack_and_equals_5_3_without_it():
     p = AngleTask(100).p
     risks = [risk_bound(p, [10], 100, slack=slack).risk.item() for slack in (0.0, 1e-9, 0.1, 0.5, 1.5)]
     assert risks[1] == pytest.approx(risks[0]) and risks == sorted(risks) and risks[-1] <= 1
 
 
-def test_theorem_d_4_over_sets_counts_those_of_which_nothing_is_known_as_errors():
+def test_theorem_d_4_counts_unknown_students_as_errors():
     p, inf = AngleTask(100).p, math.inf
     exact = risk_bound(p, [10], 100).risk.item()
     assert deep_risk_bound(p, 10, 100, torch.zeros(8, dtype=F)).risk == pytest.approx(exact)
-    # One in four knows nothing: best is to give it up, at the slack of the others.
+    # One student of four is unknown: it counts as an error, at the slack of the others.
     some = deep_risk_bound(p, 10, 100, torch.tensor([0.1, 0.1, 0.1, inf], dtype=F))
     slack = math.asin(0.1)
     assert some == pytest.approx((risk_bound(p, [10], 100, slack=slack).risk.item() + 0.25, slack, 0.25))
-    # A single far one costs less as an error than as a slack for all.
+    # A single distant student costs less as an error than as a slack for all.
     far = deep_risk_bound(p, 10, 100, torch.tensor([0.0] * 99 + [0.9], dtype=F))
     assert far == pytest.approx((exact + 0.01, 0, 0.01))
     assert deep_risk_bound(p, 10, 100, torch.full((3,), inf, dtype=F)).risk == 1
@@ -136,7 +136,7 @@ def test_theorem_d_4_over_sets_counts_those_of_which_nothing_is_known_as_errors(
     assert deep_risk_bound(p, 10, 100, near, printed=True).risk > deep_risk_bound(p, 10, 100, near).risk > exact
 
 
-def test_measured_risks_are_exact_of_angles_and_shares_of_held_out_inputs():
+def test_measured_risks_are_exact_for_angle_tasks_and_shares_of_held_out_inputs():
     task = AngleTask(4)
     w = torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0], [-1.0, 0, 0, 0]], dtype=F)
     risks, mean = measured_risk(task, w)
@@ -148,7 +148,7 @@ def test_measured_risks_are_exact_of_angles_and_shares_of_held_out_inputs():
     assert risks.tolist() == [0, 0.25] and mean.mean == 0.125
 
 
-def test_the_band_holds_everywhere_as_often_as_asked():
+def test_the_band_has_the_given_confidence():
     theta = torch.linspace(0, math.pi / 2, 400, dtype=F)
     held = 0
     task = AngleTask(4, 1.5)
@@ -156,14 +156,14 @@ def test_the_band_holds_everywhere_as_often_as_asked():
         found = band(task.inputs([seed], 100)[0], task.teacher, 0.9)
         held += bool(((found.low(theta) <= task.p(theta)) & (task.p(theta) <= found.high(theta))).all())
     assert held >= 200 * 0.9 - 3 * math.sqrt(200 * 0.9 * 0.1)
-    # ≥, as p has it: an input at the angle counts.
+    # p(θ) is a probability of ≥: an input at the angle itself counts.
     one = band(torch.tensor([[1.0, 1.0], [0.0, 1.0]], dtype=F), torch.tensor([1.0, 0.0], dtype=F))
     right = float(one.angles[1])
     assert one.p(torch.tensor([0.0, float(one.angles[0]), 0.8, right, 1.6], dtype=F)).tolist() == [1, 1, 0.5, 0.5, 0]
     assert one.width == pytest.approx(math.sqrt(math.log(40) / 4))
 
 
-def test_a_bound_by_the_upper_band_is_above_that_by_the_truth():
+def test_a_bound_from_the_upper_band_exceeds_that_from_the_true_p():
     task = AngleTask(50, 2.0)
     found = band(task.inputs([1], 20_000)[0], task.teacher)
     truth = risk_bound(task.p, [5, 20], 50).risk
@@ -180,11 +180,11 @@ def test_intervals_by_hand():
     assert nothing.high == pytest.approx(1 - 0.05**0.25)
     w = torch.tensor([[1.0, 0.2], [1.0, -0.3], [1.0, 0.1], [1.0, 0.1]], dtype=F)
     found = monotonicity(w, w * torch.tensor([1.0, 0.5], dtype=F), torch.tensor([1.0, 0.0], dtype=F))
-    # Wilson's at 4 of 4.
+    # Wilson's interval for 4 of 4.
     assert (found.mean, found.high) == (1, pytest.approx(1)) and found.low == pytest.approx(4 / (4 + 1.959964**2))
 
 
-def test_intervals_of_held_out_risks_hold_as_often_as_asked():
+def test_intervals_of_held_out_risks_have_the_given_confidence():
     task = AngleTask(10)
     truth = _risks(task, 4, 20_000).mean
     held = 0
@@ -197,7 +197,7 @@ def test_intervals_of_held_out_risks_hold_as_often_as_asked():
 
 
 def test_distillation_is_monotone_and_best_and_less_bias_is_worse():
-    # Fig. 5.5 in small.
+    # A small version of Phuong 2021, fig. 5.5.
     task, seeds = AngleTask(40), range(300)
     x, teacher = task.inputs(seeds, 6), task.teacher
     few, more = (
@@ -215,17 +215,17 @@ def test_distillation_is_monotone_and_best_and_less_bias_is_worse():
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda p: risk_bound(p, [0], 5), r"sets of \[0\] inputs"),
-        (lambda p: risk_bound(p, [1], 5, slack=2.0), "a slack of 2.0"),
-        (lambda p: polynomial_bound(-1.0, [1]), "κ = -1.0"),
+        (lambda p: risk_bound(p, [0], 5), r"1 or more inputs, got sizes \[0\]"),
+        (lambda p: risk_bound(p, [1], 5, slack=2.0), "slack must be an angle from 0 to below π/2, got 2.0"),
+        (lambda p: polynomial_bound(-1.0, [1]), "κ must be finite and at least 0, got -1.0"),
         (lambda p: large_margin_bound(p, 0.2, [1]), "corollary 5.1 needs a margin"),
         (lambda p: large_margin_bound(p, 0.0, [1]), "corollary 5.1 needs a margin"),
-        (lambda p: angle_slack(0.7, printed=True), "from 0 to 0.5"),
-        (lambda p: mean_risk(torch.zeros(0, dtype=F)), "0 transfer sets"),
-        (lambda p: mean_risk(torch.zeros(1, dtype=F), 1.0), "a confidence of 1.0"),
-        (lambda p: band(torch.zeros(0, 2, dtype=F), torch.ones(2, dtype=F)), "0 inputs"),
+        (lambda p: angle_slack(0.7, printed=True), "must be from 0 to 0.5, got 0.7"),
+        (lambda p: mean_risk(torch.zeros(0, dtype=F)), "1 or more transfer sets are needed, got 0"),
+        (lambda p: mean_risk(torch.zeros(1, dtype=F), 1.0), "confidence must be between 0 and 1, got 1.0"),
+        (lambda p: band(torch.zeros(0, 2, dtype=F), torch.ones(2, dtype=F)), "1 or more inputs are needed"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(call, words):
+def test_invalid_arguments_are_refused(call, words):
     with pytest.raises(UserError, match=words):
         call(AngleTask(5).p)

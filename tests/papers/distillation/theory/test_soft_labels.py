@@ -1,4 +1,4 @@
-"""What linear students learn by distillation (S3 sec 5.3.1): by hand, in limits, by flow and by other solvers."""
+"""Solutions of linear distillation (Phuong 2021, sec. 5.3.1): by hand, in limits and against other solvers."""
 
 import math
 
@@ -37,19 +37,19 @@ def _problem(seed, n, d, nets=3):
 
 
 def test_one_input_in_the_plane_by_hand():
-    # The teacher (2, 0) seen along (1, 1)/√2 is (1, 1), at 45°.
+    # The projection of the teacher (2, 0) on (1, 1)/√2 is (1, 1), at 45°.
     x, teacher = torch.tensor([[[3.0, 3.0]]], dtype=F), torch.tensor([2.0, 0.0], dtype=F)
     found = solution(x, teacher)
     torch.testing.assert_close(found, torch.tensor([[1.0, 1.0]], dtype=F))
     assert float(angle(found, teacher)) == pytest.approx(math.pi / 4)
     assert float(soft_labels(x, teacher)) == pytest.approx(1 / (1 + math.exp(-6)))
-    # One example is its own max margin: wᵀx = 1 along x.
+    # The max-margin separator of one input is along it, with wᵀx = 1.
     torch.testing.assert_close(hard_target(x, teacher), torch.tensor([[1 / 6, 1 / 6]], dtype=F))
     torch.testing.assert_close(hard_target(-x, teacher), torch.tensor([[1 / 6, 1 / 6]], dtype=F))
 
 
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 7))
-def test_the_loss_is_cross_entropy_less_its_minimum_and_its_gradient_that_of_autograd(seed, n, d):
+def test_the_loss_is_cross_entropy_minus_its_minimum_and_its_gradient_that_of_autograd(seed, n, d):
     x, teacher = _problem(seed, n, d)
     w = torch.randn(3, d, dtype=F, generator=torch.Generator().manual_seed(seed + 1)).requires_grad_()
     y = (x @ teacher).sigmoid()
@@ -63,7 +63,7 @@ def test_the_loss_is_cross_entropy_less_its_minimum_and_its_gradient_that_of_aut
     torch.testing.assert_close(gain(w.detach(), x, teacher), zero - wanted.detach(), rtol=1e-9, atol=1e-12)
 
 
-def test_the_loss_of_logits_far_apart_does_not_overflow_and_that_of_the_teacher_is_zero():
+def test_the_loss_of_large_logits_does_not_overflow_and_that_of_the_teacher_is_zero():
     x, teacher = torch.tensor([[[1.0]]], dtype=F), torch.tensor([1.0], dtype=F)
     far = loss(torch.tensor([[-2000.0], [2000.0], [1.0]], dtype=F), x, teacher)
     y = 1 / (1 + math.exp(-1))
@@ -71,7 +71,7 @@ def test_the_loss_of_logits_far_apart_does_not_overflow_and_that_of_the_teacher_
     assert far.tolist() == pytest.approx([2000 * y - entropy, 2000 * (1 - y) - entropy, 0])
 
 
-def test_the_gain_of_a_start_next_to_zero_is_its_slope_and_not_rounding():
+def test_the_gain_of_a_small_start_is_accurate():
     x, teacher = _problem(3, 4, 6)
     down = -gradient(torch.zeros(3, 6, dtype=F), x, teacher)
     for small in (1e-6, 1e-12, 1e-100):
@@ -80,7 +80,7 @@ def test_the_gain_of_a_start_next_to_zero_is_its_slope_and_not_rounding():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 8), st.integers(1, 8))
-def test_the_solution_is_the_pseudo_inverses_and_the_teacher_from_as_many_inputs_as_dimensions(seed, n, d):
+def test_the_solution_is_that_of_the_pseudoinverse_and_with_enough_inputs_the_teacher(seed, n, d):
     x, teacher = _problem(seed, n, d)
     found = solution(x, teacher)
     wanted = torch.linalg.pinv(x) @ (x @ teacher).unsqueeze(-1)
@@ -89,32 +89,32 @@ def test_the_solution_is_the_pseudo_inverses_and_the_teacher_from_as_many_inputs
         assert torch.equal(found, teacher.expand(3, d))
 
 
-def test_inputs_that_repeat_or_leave_directions_out_are_projected_on_and_no_more():
+def test_linearly_dependent_inputs_are_handled_by_their_rank():
     x, teacher = _problem(1, 3, 6)
     again = torch.cat((x, x[:, :1] * -4, torch.zeros(3, 1, 6, dtype=F)), dim=1)
     assert (span(again).square().sum((-2, -1)) - 3).abs().max() < 1e-9
     torch.testing.assert_close(solution(again, teacher), solution(x, teacher))
-    # More inputs than dimensions, of which one is never used, as the corners of digits.
+    # More inputs than dimensions, one of which is always 0, like the corners of images of digits.
     flat = torch.cat((_problem(2, 9, 5)[0], torch.zeros(3, 9, 1, dtype=F)), dim=-1)
     torch.testing.assert_close(solution(flat, teacher)[:, :5], teacher[:5].expand(3, 5))
     assert float(solution(flat, teacher)[:, 5].abs().max()) == 0
-    # One set that repeats leaves the others as they are.
+    # A set with a repeated input does not affect the others.
     mixed = torch.stack((x[0], torch.stack((x[1, 0], x[1, 0], x[1, 1]))))
     torch.testing.assert_close(solution(mixed, teacher)[0], solution(x, teacher)[0])
     torch.testing.assert_close(solution(mixed, teacher)[1], solution(x[1:2, :2], teacher)[0])
 
 
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(2, 8))
-def test_lemma_5_1_more_inputs_never_turn_the_student_away(seed, n, d):
+def test_lemma_5_1_more_inputs_never_increase_the_angle(seed, n, d):
     x, teacher = _problem(seed, n + 1, d)
     before, after = (unsigned_angle(solution(part, teacher), teacher) for part in (x[:, :n], x))
     assert (after <= before + 1e-12).all()
-    # And cos ᾱ is the length that is left, as eq. 5.26 has it.
+    # cos ᾱ is the relative length of the solution (Phuong 2021, eq. 5.26).
     lengths = torch.linalg.vector_norm(solution(x, teacher), dim=-1) / teacher.norm()
     torch.testing.assert_close(after.cos(), lengths, rtol=1e-9, atol=1e-9)
 
 
-def test_angles_are_exact_near_zero_and_pi_and_a_zero_vector_has_a_right_one():
+def test_angles_are_accurate_near_zero_and_pi_and_a_zero_vector_has_a_right_angle():
     one = torch.tensor([1.0, 0.0], dtype=F)
     other = torch.tensor([[3.0, 3e-9], [-2.0, 2e-9], [0.0, 5.0], [0.0, 0.0]], dtype=F)
     found = angle(other, one)
@@ -122,7 +122,7 @@ def test_angles_are_exact_near_zero_and_pi_and_a_zero_vector_has_a_right_one():
     assert unsigned_angle(other, one)[1].item() == pytest.approx(1e-9, rel=1e-6)
 
 
-def test_the_error_that_a_start_allows_is_where_5_11_is_an_equality():
+def test_the_allowed_error_makes_5_11_an_equality():
     for depth in (1, 2, 3, 5):
         for start, length in ((1e-3, 1.0), (0.3, 2.0)):
             eps = float(allowed_error(start, length, depth))
@@ -144,13 +144,13 @@ def test_the_limit_is_within_theorem_5_2s_error_of_the_solution_and_minimises_th
     off = torch.linalg.vector_norm(found - reached, dim=-1)
     assert (off <= allowed_error(share * lengths, lengths, depth) * (1 + 1e-9)).all()
     assert (loss(found, x, teacher) < 1e-20).all()
-    # D.32, between the start and the end.
+    # Phuong 2021, eq. D.32 between the start and the limit.
     across = [torch.linalg.vector_norm(w - solution(x, w), dim=-1) for w in (start, found)]
     grown = (torch.linalg.vector_norm(found, dim=-1) / torch.linalg.vector_norm(start, dim=-1)).pow((depth - 1) / depth)
     torch.testing.assert_close(across[1] / across[0], grown, rtol=1e-7, atol=0)
 
 
-def test_a_start_across_all_inputs_makes_theorem_5_2_an_equality_up_to_its_bound_on_the_length():
+def test_the_limit_from_a_start_orthogonal_to_all_inputs_by_hand():
     # d = 2, L = 2, ŵ = (1, 0), w(0) = (0, s): z (z − s) = 1 and w(∞) = ŵ + √(z/s) w(0).
     s = 0.1
     x, teacher = torch.tensor([[[2.0, 0.0]]], dtype=F), torch.tensor([1.0, 5.0], dtype=F)
@@ -159,7 +159,7 @@ def test_a_start_across_all_inputs_makes_theorem_5_2_an_equality_up_to_its_bound
     torch.testing.assert_close(found, torch.tensor([[1.0, math.sqrt(z / s) * s]], dtype=F))
 
 
-def test_less_biased_learners_fit_the_labels_at_the_asked_distance():
+def test_less_biased_learners_fit_the_labels_at_the_given_distance():
     x, teacher = _problem(5, 4, 9, nets=6)
     seeds = list(range(6))
     found = less_biased(x, teacher, [0.0, 0.5, 10.0], seeds)
@@ -168,15 +168,15 @@ def test_less_biased_learners_fit_the_labels_at_the_asked_distance():
     for delta, w in zip((0.5, 10.0), found[1:], strict=True):
         assert (loss(w, x, teacher) < 1e-20).all()
         torch.testing.assert_close((w - reached).norm(dim=-1), delta * reached.norm(dim=-1))
-    # One q for all δ, a set's own in any company, and none where the inputs leave no room.
+    # One q for all δ, independent of the other sets, and none if the inputs span the whole space.
     torch.testing.assert_close((found[2] - reached) / 10, (found[1] - reached) / 0.5)
     torch.testing.assert_close(less_biased(x[3:4], teacher, [0.5], [3])[0, 0], found[1, 3], rtol=1e-12, atol=1e-12)
     full, teacher = _problem(6, 9, 9)
     assert torch.equal(less_biased(full, teacher, [7.0], [0, 1, 2])[0], teacher.expand(3, 9))
 
 
-def test_the_direction_across_is_uniform():
-    # d = 4, two inputs along the first axes: q is a uniform direction of the other two.
+def test_the_orthogonal_direction_is_uniform():
+    # d = 4, two inputs along the first axes: q is a uniform direction in the plane of the other two.
     x = torch.eye(2, 4, dtype=F).expand(4000, 2, 4)
     teacher = torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=F)
     (w,) = less_biased(x, teacher, [1.0], range(4000))
@@ -187,7 +187,7 @@ def test_the_direction_across_is_uniform():
 
 
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 6))
-def test_the_max_margin_separator_keeps_its_margins_and_is_another_solvers(seed, n, d):
+def test_the_max_margin_separator_has_margin_1_and_equals_that_of_slsqp(seed, n, d):
     x, teacher = _problem(seed, n, d, nets=2)
     x = x * torch.logspace(-2, 1, n, dtype=F).unsqueeze(-1)
     found = hard_target(x, teacher)
@@ -195,7 +195,7 @@ def test_the_max_margin_separator_keeps_its_margins_and_is_another_solvers(seed,
         margins = rows @ w
         assert float(margins.min()) == pytest.approx(1, abs=1e-7)
         z = rows.numpy()
-        # In units in which the answer has length one or so.
+        # In units in which the solution has length about 1.
         unit = z * float(w.norm())
         other = minimize(
             lambda v: v @ v / 2,
@@ -210,7 +210,7 @@ def test_the_max_margin_separator_keeps_its_margins_and_is_another_solvers(seed,
             assert float(w @ torch.from_numpy(other.x)) / float(w.norm()) == pytest.approx(1, abs=1e-5)
 
 
-def test_descent_on_hard_labels_is_a_plain_loop_and_goes_to_the_max_margin_direction():
+def test_descent_on_hard_labels_equals_a_plain_loop_and_approaches_the_max_margin_direction():
     x, teacher = _problem(11, 3, 5)
     y = (x @ teacher >= 0).to(F)
     w = torch.zeros(3, 5, dtype=F)
@@ -222,29 +222,30 @@ def test_descent_on_hard_labels_is_a_plain_loop_and_goes_to_the_max_margin_direc
     ]
     assert off[0] > off[1] > off[2] and off[2] < 0.15
     path = hard_path(x, teacher, 0.7, [1, 20, 20, 33])
-    torch.testing.assert_close(path, torch.stack([hard_descent(x, teacher, 0.7, look) for look in (1, 20, 20, 33)]))
+    torch.testing.assert_close(path, torch.stack([hard_descent(x, teacher, 0.7, steps) for steps in (1, 20, 20, 33)]))
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: span(torch.zeros(1, 0, 3, dtype=F)), "a set of 0 inputs of 3 numbers"),
-        (lambda: limit(torch.ones(1, 2, dtype=F), torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 0), "0 layers"),
-        (lambda: limit(torch.zeros(1, 2, dtype=F), torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 2), "stays"),
-        (lambda: less_biased(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), [1.0], [1, 2]), "2 seeds"),
-        (lambda: less_biased(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), [math.inf], [1]), "finite"),
-        (lambda: hard_descent(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 0.1, 0), "0 steps"),
-        (lambda: hard_path(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 0.1, [3, 2]), "in order"),
-        (lambda: hard_path(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F), 0.1, []), "no steps"),
-        (lambda: hard_target(torch.eye(1, 2, dtype=F)[None], torch.tensor([0.0, 1.0], dtype=F)), "boundary"),
+        (lambda x, w: span(x[:, :0]), "got 0 inputs of 2 numbers"),
+        (lambda x, w: limit(w[None], x, w, 0), "0 layers"),
+        (lambda x, w: limit(0 * w[None], x, w, 2), "stays"),
+        (lambda x, w: less_biased(x, w, [1.0], [1, 2]), r"one seed per set of inputs is needed \(1\), got 2"),
+        (lambda x, w: less_biased(x, w, [math.inf], [1]), "deltas must be finite"),
+        (lambda x, w: hard_descent(x, w, 0.1, 0), r"steps must be at least 1 .* got \[0\]"),
+        (lambda x, w: hard_path(x, w, 0.1, [3, 2]), "in ascending order"),
+        (lambda x, w: hard_path(x, w, 0.1, []), r"steps must be at least 1 .* got \[\]"),
+        (lambda x, w: hard_path(x, w, 0.0, [1]), "rate must be finite and above 0, got 0.0"),
+        (lambda x, w: hard_target(torch.eye(1, 2, dtype=F)[None], torch.tensor([0.0, 1.0], dtype=F)), "boundary"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(call, words):
+def test_invalid_arguments_are_refused(call, words):
     with pytest.raises(UserError, match=words):
-        call()
+        call(torch.ones(1, 1, 2, dtype=F), torch.ones(2, dtype=F))
 
 
-def test_one_input_more_draws_the_direction_across_anew():
+def test_a_set_with_one_more_input_has_another_orthogonal_direction():
     x, teacher = _problem(5, 4, 9, nets=6)
     seeds = list(range(6))
     fewer, more = (less_biased(some, teacher, [1.0], seeds)[0] - solution(some, teacher) for some in (x[:, :-1], x))
@@ -253,14 +254,14 @@ def test_one_input_more_draws_the_direction_across_anew():
     assert (torch.nn.functional.cosine_similarity(kept, more).abs() < 0.99).all()
 
 
-def test_students_that_are_lost_have_no_angle():
+def test_students_with_infinite_weights_have_no_angle():
     v = torch.tensor([[1.0, 0.0]], dtype=F)
     found = [float(angle(torch.tensor([[a, 0.0]], dtype=F), v)) for a in (math.nan, math.inf, 1e100, 0.0, -2.0)]
     assert math.isnan(found[0]) and math.isnan(found[1])
     assert found[2:] == pytest.approx([0.0, math.pi / 2, math.pi])
 
 
-@pytest.mark.parametrize("of", [loss, gradient])
-def test_no_inputs_have_no_loss(of):
-    with pytest.raises(UserError, match="a set of 0 inputs of 3 numbers was given; allowed is 1 or more of both"):
-        of(torch.ones(1, 3, dtype=F), torch.ones(1, 0, 3, dtype=F), torch.ones(3, dtype=F))
+@pytest.mark.parametrize("function", [loss, gradient])
+def test_a_loss_without_inputs_is_refused(function):
+    with pytest.raises(UserError, match="a set needs 1 or more inputs of 1 or more numbers, got 0 inputs of 3 numbers"):
+        function(torch.ones(1, 3, dtype=F), torch.ones(1, 0, 3, dtype=F), torch.ones(3, dtype=F))

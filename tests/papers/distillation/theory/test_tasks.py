@@ -1,4 +1,4 @@
-"""Transfer tasks (S3 sec 5.4.1): angles by their law, risks by quadrature against samples and closed forms."""
+"""Transfer tasks (Phuong 2021, sec. 5.4.1): distribution of angles, risks against samples and closed forms."""
 
 import math
 
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.mark.parametrize("task", [AngleTask(2, 1.0), AngleTask(7, 0.4), AngleTask(30, 3.0), large_margin(5, 0.3, 1.7)])
-def test_inputs_have_the_angles_asked_for_by_the_law_asked_for(task):
+def test_inputs_have_angles_of_the_given_distribution(task):
     x = task.inputs([3, 4], 2000)
     a = unsigned_angle(x, task.teacher)
     torch.testing.assert_close(a, task.angles([3, 4], 2000), rtol=1e-7, atol=1e-9)
     assert stats.kstest(a.flatten().numpy(), lambda t: 1 - task.p(torch.from_numpy(t)).numpy()).pvalue > 1e-3
-    # Lengths are |ν| and sides even; across the teacher no direction is preferred.
+    # Signed lengths are normal, and directions orthogonal to the teacher are uniform.
     lengths = x.norm(dim=-1) * (x @ task.teacher).sign()
     assert stats.kstest(lengths.flatten().numpy(), "norm").pvalue > 1e-3
     across = torch.nn.functional.normalize((x[..., 1:] * lengths.sign().unsqueeze(-1)).flatten(0, 1), dim=-1)
@@ -43,7 +43,7 @@ def test_p_by_hand():
     assert float(large_margin(3, 0.5).p(theta)[-1]) == 0
 
 
-def test_an_input_follows_from_its_seed_and_number_alone():
+def test_an_input_depends_on_its_seed_and_index_only():
     task = AngleTask(6, 1.3)
     whole = task.inputs([1, 2, 3], 5)
     assert torch.equal(whole[1:2, :3], task.inputs([2], 3))
@@ -51,7 +51,7 @@ def test_an_input_follows_from_its_seed_and_number_alone():
 
 
 @pytest.mark.parametrize(("dim", "n"), [(3, 2), (6, 3), (6, 5), (4, 6), (40, 5)])
-def test_compact_sets_have_the_same_law(dim, n):
+def test_compact_sets_have_the_same_distribution(dim, n):
     task = AngleTask(dim, 1.0)
     x, few = task.inputs(range(2000), n), task.compact(range(5000, 7000), n)
     assert few.shape == (2000, n, min(n, dim - 1) + 1)
@@ -67,8 +67,8 @@ def test_compact_sets_have_the_same_law(dim, n):
         assert stats.ks_2samp(measure(x).numpy(), measure(few).numpy()).pvalue > 1e-3
 
 
-def test_the_angle_of_the_solution_is_that_of_directions_across_the_teacher():
-    # cot² ᾱ(w*, ŵ) = hᵀ(UUᵀ)⁻¹h, with h the cotangents of the inputs' angles and U their directions across w*.
+def test_the_angle_of_the_solution_in_closed_form():
+    # cot² ᾱ(w*, ŵ) = hᵀ(UUᵀ)⁻¹h, with h the cotangents of the inputs' angles and U their directions orthogonal to w*.
     task = AngleTask(12, 0.8)
     x = task.inputs(range(50), 4)
     h = x[..., :1] / x[..., 1:].norm(dim=-1, keepdim=True)
@@ -78,14 +78,14 @@ def test_the_angle_of_the_solution_is_that_of_directions_across_the_teacher():
 
 
 def test_risks_in_two_dimensions_are_half_of_p():
-    # Inputs on one of two rays per side: those beyond the student's boundary on the wrong one.
+    # Half of the inputs at an angle beyond the boundary of the student are on its wrong side.
     phi = torch.tensor([0.0, 0.2, 1.0, math.pi / 2], dtype=F)
     assert AngleTask(2, 1.0).risk(phi).tolist() == pytest.approx((phi / math.pi).tolist())
     assert AngleTask(2, 2.0).risk(phi).tolist() == pytest.approx((2 * (phi / math.pi) ** 2).tolist())
 
 
 def test_risks_in_three_dimensions_by_hand():
-    # κ = 1: ½ E (2/π) arctan(|cos v| tan φ) over uniform v.
+    # For κ = 1 the risk is ½ E (2/π) arctan(|cos v| tan φ) over uniform v.
     v = (torch.arange(200_000, dtype=F) + 0.5) / 200_000 * math.pi / 2
     for phi in (0.1, 0.9, 1.5):
         wanted = float((v.cos() * math.tan(phi)).atan().mean()) / math.pi
@@ -98,7 +98,7 @@ def test_risks_in_three_dimensions_by_hand():
     st.sampled_from([0.0, 0.01, 0.5]),
     st.floats(1e-6, math.pi / 2 - 1e-6),
 )
-def test_risks_grow_with_the_angle_fall_with_dimension_and_are_below_half_of_p(dim, kappa, margin, phi):
+def test_risks_increase_with_angle_decrease_with_dimension_and_are_below_half_of_p(dim, kappa, margin, phi):
     task = AngleTask(dim, kappa, margin)
     angles = torch.tensor([phi, min(1.01 * phi, math.pi / 2), math.pi - phi], dtype=F)
     near, far, other = task.risk(angles).tolist()
@@ -109,7 +109,7 @@ def test_risks_grow_with_the_angle_fall_with_dimension_and_are_below_half_of_p(d
     assert phi > margin or near == 0
 
 
-def test_risks_at_the_ends_and_for_steep_tasks():
+def test_risks_at_extreme_angles_and_large_kappa():
     task = AngleTask(50, 1.0)
     assert task.risk(torch.tensor([0.0, math.pi / 2, math.pi], dtype=F)).tolist() == [0, 0.5, 1]
     phi = torch.tensor(1.0, dtype=F)
@@ -118,7 +118,7 @@ def test_risks_at_the_ends_and_for_steep_tasks():
 
 
 @pytest.mark.parametrize("task", [AngleTask(3, 1.0), AngleTask(20, 0.5), large_margin(4, 0.2)])
-def test_risks_are_the_share_of_samples_that_students_get_wrong(task):
+def test_risks_equal_the_share_of_misclassified_samples(task):
     x = task.inputs([8], 40_000)[0]
     w = torch.nn.functional.normalize(
         torch.randn(4, task.dim, dtype=F, generator=torch.Generator().manual_seed(1)), dim=-1
@@ -128,7 +128,7 @@ def test_risks_are_the_share_of_samples_that_students_get_wrong(task):
     assert ((measured - exact).abs() < 4.5 * (exact * (1 - exact) / len(x)).sqrt() + 1e-4).all()
 
 
-def test_sets_of_given_inputs_are_drawn_without_putting_back_and_nested():
+def test_sets_of_given_inputs_are_nested_and_drawn_without_replacement():
     pool = torch.arange(20, dtype=F).view(10, 2)
     task = GivenTask(pool, torch.ones(2, dtype=F), pool)
     x = task.inputs([1, 2], 10)
@@ -137,7 +137,7 @@ def test_sets_of_given_inputs_are_drawn_without_putting_back_and_nested():
 
 
 def test_a_logistic_regression_by_hand():
-    # One number, always 1: three of four labels are 1, so that σ(w) = ¾.
+    # A single input number, always 1: three of four labels are 1, so that σ(w) = ¾.
     found = logistic_regression(torch.ones(4, 1, dtype=F), torch.tensor([7, 7, 3, 7]), ridge=0.0)
     assert float(found.weights) == pytest.approx(math.log(3)) and found.classes == (3, 7) and found.right == 0.75
 
@@ -154,7 +154,7 @@ def test_a_logistic_regression_is_the_optimum_of_its_loss(seed, ridge):
     assert float(slope.norm()) < 1e-10
 
 
-def test_a_regression_on_labels_of_a_linear_teacher_has_its_soft_labels_in_the_limit():
+def test_a_regression_on_labels_of_a_linear_teacher_recovers_the_teacher():
     make = torch.Generator().manual_seed(2)
     x, teacher = torch.randn(40_000, 3, dtype=F, generator=make), torch.tensor([1.0, -0.5, 0.3], dtype=F)
     y = torch.rand(40_000, dtype=F, generator=make) < (x @ teacher).sigmoid()
@@ -163,7 +163,7 @@ def test_a_regression_on_labels_of_a_linear_teacher_has_its_soft_labels_in_the_l
     assert float(gradient(w[None], x[None], teacher).norm()) < 0.015
 
 
-def test_given_inputs_are_cut_into_parts_that_share_none_and_a_teacher_has_its_own():
+def test_given_inputs_are_split_into_disjoint_parts():
     make = torch.Generator().manual_seed(4)
     x = torch.randn(30, 2, dtype=F, generator=make)
     labels = (x[:, 0] > 0).long()
@@ -181,51 +181,60 @@ def test_given_inputs_are_cut_into_parts_that_share_none_and_a_teacher_has_its_o
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: given_task(torch.eye(5)), "labels or a teacher's weights are needed"),
-        (lambda: given_task(torch.eye(5), torch.zeros(5)), "5 inputs were given; allowed is 6 or more"),
-        (lambda: given_task(torch.eye(9), torch.arange(9)), "labels of 9 classes"),
-        (lambda: given_task(torch.eye(9), torch.zeros(9).long(), names=["a"]), r"labels of 1 class were given \(a\)"),
-        (lambda: AngleTask(5, -1.0), "κ = -1.0 was given; allowed is a finite number above 0"),
+        (lambda: given_task(torch.eye(5)), "give either labels or the weights of a teacher"),
+        (
+            lambda: given_task(torch.eye(5), torch.zeros(5)),
+            "6 or more inputs are needed, to be split into 3 parts, got 5",
+        ),
+        (lambda: given_task(torch.eye(9), torch.arange(9)), "labels must have two classes, got 9 classes"),
+        (lambda: given_task(torch.eye(9), torch.zeros(9).long(), names=["a"]), r"got 1 class \(a\)"),
+        (lambda: AngleTask(5, -1.0), "κ must be finite and above 0, got -1.0"),
         (lambda: AngleTask(5, 0.0), "on the teacher's boundary"),
-        (lambda: AngleTask(1), "one has no angles"),
-        (lambda: AngleTask(5, 1.0, 2.0), "a margin of 2.0"),
-        (lambda: large_margin(5, 0.0), "a margin of 0.0 was given; allowed is an angle above 0"),
-        (lambda: AngleTask(5).inputs([1], 0), "sets of 0 inputs"),
-        (lambda: AngleTask(5).compact([1], 0), "sets of 0 inputs"),
+        (lambda: AngleTask(1), "dim must be at least 2, got 1"),
+        (lambda: AngleTask(5, 1.0, 2.0), "margin must be an angle from 0 to below π/2, got 2.0"),
+        (lambda: large_margin(5, 0.0), "margin must be an angle above 0 and below π/2, got 0.0"),
+        (lambda: AngleTask(5).inputs([1], 0), "from 1 to 16,777,215 inputs, got 0"),
+        (lambda: AngleTask(5).compact([1], 0), "from 1 to 16,777,215 inputs, got 0"),
         (
             lambda: logistic_regression(torch.eye(3), torch.tensor([0, 1, 2])),
-            r"labels of 3 classes were given \(0, 1, 2\)",
+            r"got 3 classes \(0, 1, 2\)",
         ),
-        (lambda: logistic_regression(torch.eye(3), torch.tensor([1, 1, 1])), "labels of 1 class"),
+        (lambda: logistic_regression(torch.eye(3), torch.tensor([1, 1, 1])), "got 1 class"),
         (lambda: logistic_regression(torch.eye(3), torch.tensor([0, 1, 1]), 0.0), "give a ridge above 0"),
-        (lambda: logistic_regression(torch.eye(3), torch.tensor([0, 1, 1]), -1.0), "ridge -1.0"),
+        (
+            lambda: logistic_regression(torch.eye(3), torch.tensor([0, 1, 1]), -1.0),
+            "ridge must be finite and at least 0, got -1.0",
+        ),
         (lambda: GivenTask(torch.eye(3), torch.zeros(3), torch.eye(3)), "the teacher is zero"),
-        (lambda: GivenTask(torch.eye(3), torch.ones(3), torch.eye(3)).inputs([1], 4), "up to 3"),
-        (lambda: GivenTask(torch.eye(3), torch.ones(3), torch.eye(3)).inputs([1], 0), "sets of 0 inputs"),
+        (
+            lambda: GivenTask(torch.eye(3), torch.ones(3), torch.eye(3)).inputs([1], 4),
+            "at most the 3 inputs of the pool, got 4",
+        ),
+        (lambda: GivenTask(torch.eye(3), torch.ones(3), torch.eye(3)).inputs([1], 0), "inputs, got 0"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(call, words):
+def test_invalid_arguments_are_refused(call, words):
     with pytest.raises(UserError, match=words):
         call()
 
 
 @pytest.mark.wrong_shapes
 def test_labels_and_teachers_of_other_sizes_are_refused():
-    with pytest.raises(UserError, match="2 labels were given for 3 inputs"):
+    with pytest.raises(UserError, match=r"one label per input is needed \(3\), got 2"):
         logistic_regression(torch.eye(3), torch.tensor([0, 1]))
-    with pytest.raises(UserError, match="3 numbers each and the teacher 2"):
+    with pytest.raises(UserError, match="3 numbers each, but the teacher has 2"):
         GivenTask(torch.eye(3), torch.ones(2), torch.eye(3))
 
 
 @pytest.mark.parametrize("place", range(12))
-def test_a_third_class_is_refused_wherever_it_stands(place):
+def test_a_third_class_is_refused_at_any_index(place):
     labels = torch.arange(12) % 2
     labels[place] = 2
-    with pytest.raises(UserError, match=r"labels of 3 classes were given \(a, b, c\); allowed are two classes"):
+    with pytest.raises(UserError, match=r"labels must have two classes, got 3 classes \(a, b, c\)"):
         given_task(torch.randn(12, 3, dtype=torch.float64), labels=labels, names=("a", "b", "c"))
 
 
-def test_a_class_that_the_teacher_does_not_see_is_said_to_be_missing():
+def test_a_teacher_whose_inputs_are_of_one_class_is_refused():
     x = torch.randn(12, 3, dtype=torch.float64)
     refused = 0
     for place in range(12):
@@ -235,10 +244,10 @@ def test_a_class_that_the_teacher_does_not_see_is_said_to_be_missing():
             given_task(x, labels=labels)
         except UserError as error:
             refused += 1
-            assert "has one class alone: give more inputs of the other" in str(error)
+            assert "are all of one class: give more inputs of the other" in str(error)
     assert refused == 8
 
 
-def test_what_is_lost_has_no_risk():
+def test_a_nan_angle_has_a_nan_risk():
     found = AngleTask(5, 1.0).risk(torch.tensor([math.nan, 0.0, 0.3]))
     assert found.isnan().tolist() == [True, False, False] and found[1] == 0 < found[2]

@@ -12,8 +12,9 @@ import numpy as np
 
 from understudy.errors import UserError
 from understudy.lab.options import check
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import Piece
 from understudy.papers.distillation.shared import OnOwnData, read_data, set_tables
-from understudy.papers.local.shared import Part, log_probes, tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.papers.distillation.theory.risk import Alignment
     from understudy.papers.distillation.theory.tasks import AngleTask, GivenTask
+    from understudy.store import Run
 
 POLYNOMIAL, MARGIN, OWN = "polynomial", "large margin", "own data"
 FLOW, DESCENT = "flow", "descent"
@@ -85,8 +87,8 @@ class LinearDistillation(OnOwnData):
             looks=40,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "dim", least=2)
         check(self, "kappa", above=0)
         for field in ("inputs", "depths", "learned_inputs"):
@@ -100,7 +102,7 @@ class LinearDistillation(OnOwnData):
         if self.margin >= math.pi / 2:
             raise UserError(f"--margin: {self.margin:g} was given; allowed is an angle above 0 and below π/2")
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         if self.rate <= 1:
             return ()
         return (
@@ -127,24 +129,24 @@ class LinearDistillation(OnOwnData):
             MARGIN: large_margin(self.dim, self.margin, self.kappa),
         }
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         from understudy.papers.distillation.theory.tasks import AngleTask
 
         for name, task in self.tasks().items():
-            yield Part(f"angles, {name}", 1, partial(self._angles, name, task))
+            yield Piece(f"angles, {name}", 1, partial(self._angles, name, task))
             for n in sorted(self.inputs):
                 for depth in sorted(self.depths):
                     made = partial(self._risk, name, task, n, depth)
-                    yield Part(f"risk, {name}, n = {n}, L = {depth}", self.seeds, made)
+                    yield Piece(f"risk, {name}, n = {n}, L = {depth}", self.seeds, made)
             if not isinstance(task, AngleTask):
                 continue
             for scale in sorted(self.scales):
-                yield Part(f"starts, {name}, {scale:g}", self.seeds, partial(self._starts, name, task, scale))
+                yield Piece(f"starts, {name}, {scale:g}", self.seeds, partial(self._starts, name, task, scale))
             for n in sorted(self.learned_inputs):
                 for depth in sorted(self.depths):
                     for by in (FLOW, DESCENT):
                         made = partial(self._learned, name, task, n, depth, by)
-                        yield Part(f"{by}, {name}, n = {n}, L = {depth}", self.students, made)
+                        yield Piece(f"{by}, {name}, n = {n}, L = {depth}", self.students, made)
 
     def _angles(self, name: str, task: AngleTask | GivenTask, first: int) -> Tables:
         """p(θ) from samples with its band; exact where it is known."""
@@ -161,7 +163,7 @@ class LinearDistillation(OnOwnData):
         rows = {key: value.numpy()[:, None] for key, value in values.items()}
         if self.data and (fitted := read_data(self.data).fitted):
             rows["right"] = _first(torch.tensor([fitted.right]), _THETAS)
-        return tables(first, [1], {"part": ANGLES, "task": name}, range(_THETAS), rows)
+        return network_tables(first, [1], {"part": ANGLES, "task": name}, range(_THETAS), rows)
 
     def _risk(self, name: str, task: AngleTask | GivenTask, n: int, depth: int, first: int) -> Tables:
         """Students at the end of flow, in closed form."""
@@ -229,10 +231,10 @@ class LinearDistillation(OnOwnData):
 
         from understudy.papers.distillation.theory.linear_students import (
             balanced,
+            balanced_flow,
             conditions,
             descend,
             end_to_end,
-            flow,
             rate_bound,
         )
         from understudy.papers.distillation.theory.soft_labels import angle, limit, loss, solution
@@ -244,7 +246,7 @@ class LinearDistillation(OnOwnData):
         kept = None
         if by == FLOW:
             times = [0.0, *np.logspace(-1, _LATEST, self.looks - 1)]
-            path = flow(start, x, teacher, times, depth)
+            path = balanced_flow(start, x, teacher, times, depth)
             time = torch.tensor(times)[:, None].expand(-1, self.students)
         else:
             steps = log_probes(self.steps, self.looks - 1)
@@ -265,7 +267,7 @@ class LinearDistillation(OnOwnData):
         rows = {key: value.double().numpy() for key, value in values.items()}
         rows |= {key: _first(value, len(path)) for key, value in once}
         parameters = {"part": LEARNED, "task": name, "depth": depth, "inputs": n, "by": by}
-        return tables(first, seeds, parameters, range(len(path)), rows, weights=kept)
+        return network_tables(first, seeds, parameters, range(len(path)), rows, weights=kept)
 
     def _scale(self, depth: int) -> float:
         return self.scale if depth > 1 else 0.0

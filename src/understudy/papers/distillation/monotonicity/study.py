@@ -10,9 +10,9 @@ import numpy as np
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.lab.study import word
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import Piece, word
 from understudy.papers.distillation.shared import OnTransfer, set_tables
-from understudy.papers.local.shared import Part, log_probes, tables
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.papers.distillation.theory.risk import Estimate
     from understudy.papers.distillation.theory.tasks import AngleTask
+    from understudy.store import Run
 
 DISTILLATION = "distillation"
 DESCENT = "hard targets by descent"
@@ -67,8 +68,8 @@ class Monotonicity(OnTransfer):
     def quick(cls) -> Self:
         return cls(longest=2_000, looks=16)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         for field in ("kappa", "rate"):
             check(self, field, above=0)
         check(self, "deltas", above=0, distinct=True)
@@ -92,9 +93,9 @@ class Monotonicity(OnTransfer):
     def learners(self) -> tuple[str, ...]:
         return (DISTILLATION, *map(biased_name, self.deltas), DESCENT, LIMIT)
 
-    def parts(self) -> Iterator[Part]:
-        yield Part("every learner", self.seeds * len(self.learners), self._learners)
-        yield Part(PATH, self.seeds, self._path)
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
+        yield Piece("every learner", self.seeds * len(self.learners), self._learners)
+        yield Piece(PATH, self.seeds, self._path)
 
     def _learners(self, first: int) -> Tables:
         import pyarrow as pa
@@ -129,13 +130,13 @@ class Monotonicity(OnTransfer):
                 for end in ("mean", "low", "high"):
                     into = rows.setdefault(f"{end} {metric}", np.full((len(looks), self.seeds), np.nan))
                     into[i, 0] = getattr(estimate, end)
-        return tables(first, seeds, {"learner": PATH}, looks, rows)
+        return network_tables(first, seeds, {"learner": PATH}, looks, rows)
 
     def _sets(self, seeds: Sequence[int]) -> Iterator[tuple[Sequence[int], tuple[Tensor, Tensor]]]:
         """Transfer sets, and the same with one input more, as many at once as memory holds."""
         for first in range(0, len(seeds), _TOGETHER):
             some = seeds[first : first + _TOGETHER]
-            x = self.moved(self.task.inputs(some, self.inputs + 1))
+            x = self.to_device(self.task.inputs(some, self.inputs + 1))
             yield some, (x[:, :-1], x)
 
     def learned(self, x: Float[Tensor, "net sample in"], seeds: Sequence[int]) -> Float[Tensor, "learner net in"]:
@@ -169,9 +170,12 @@ class Monotonicity(OnTransfer):
         }
 
     def _means(self, values: dict[str, Tensor]) -> dict[str, Estimate]:
-        from understudy.papers.distillation.theory.risk import mean_risk, share
+        from understudy.papers.distillation.theory.risk import estimate_share, mean_risk
 
-        return {"risk": mean_risk(values["risk"], self.confidence), "index": share(values["nearer"], self.confidence)}
+        return {
+            "risk": mean_risk(values["risk"], self.confidence),
+            "index": estimate_share(values["nearer"], self.confidence),
+        }
 
 
 def biased_name(delta: float) -> str:

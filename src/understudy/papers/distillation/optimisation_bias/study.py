@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from understudy.errors import UserError
 from understudy.lab.options import check
+from understudy.lab.study import Piece
 from understudy.papers.distillation.shared import OnOwnData, read_data, set_tables
-from understudy.papers.local.shared import Part
 
 if TYPE_CHECKING:
     from understudy.data import Mnist
     from understudy.lab.study import Tables
-    from understudy.papers.distillation.theory.tasks import Given
+    from understudy.papers.distillation.theory.tasks import FittedTask
+    from understudy.store import Run
 
 _TOGETHER = 100
 """Transfer sets learned from at once: of MNIST's images these are 60 MB."""
@@ -55,8 +56,8 @@ class OptimisationBias(OnOwnData):
     def quick(cls) -> Self:
         return cls(seeds=20)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "train", least=0)
         check(self, "inputs", least=1)
         check(self, "deltas", least=0, distinct=True)
@@ -77,7 +78,7 @@ class OptimisationBias(OnOwnData):
     def config(self) -> dict[str, Any]:
         return super().config() if self.own else super(OnOwnData, self).config()
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         # Refuses what cannot be, before anything is written.
         if self.own:
             task = read_data(self.data).task
@@ -85,7 +86,7 @@ class OptimisationBias(OnOwnData):
         else:
             source = self.source()
             self._check_counts(source.train // 2, source.dim)
-        yield Part("every δ", self.seeds * len(self.deltas), self._part)
+        yield Piece("every δ", self.seeds * len(self.deltas), self._part)
 
     def source(self) -> Mnist:
         import understudy as us
@@ -97,18 +98,18 @@ class OptimisationBias(OnOwnData):
         except UserError as error:
             raise UserError(f"--data: {error}") from None
 
-    def given(self) -> Given:
+    def given(self) -> FittedTask:
         """The task, and the regression that is its teacher: of MNIST's training images every other one is for it."""
         import torch
 
-        from understudy.papers.distillation.theory.tasks import Given, GivenTask, logistic_regression
+        from understudy.papers.distillation.theory.tasks import FittedTask, GivenTask, logistic_regression
 
         if self.own:
             return read_data(self.data)
         source = self.source()
         x, labels = source.training(0, dtype=torch.float64), source.training_labels(0)
         fitted = logistic_regression(x[::2], labels[::2], names=self.digits)
-        return Given(GivenTask(x[1::2], fitted.weights, source.evaluating(0, dtype=torch.float64)), fitted)
+        return FittedTask(GivenTask(x[1::2], fitted.weights, source.evaluating(0, dtype=torch.float64)), fitted)
 
     def _check_counts(self, pool: int, dim: int) -> None:
         most = min(pool, dim - 1)
@@ -126,12 +127,12 @@ class OptimisationBias(OnOwnData):
         from understudy.papers.distillation.theory.soft_labels import angle, less_biased
 
         task, fitted = self.given()
-        teacher, held_out = self.moved(task.teacher), self.moved(task.held_out)
+        teacher, held_out = self.to_device(task.teacher), self.to_device(task.held_out)
         seeds = range(1, self.seeds + 1)
         wrong, angles = [], []
         for start in range(0, self.seeds, _TOGETHER):
             some = seeds[start : start + _TOGETHER]
-            w = less_biased(self.moved(task.inputs(some, self.inputs)), teacher, self.deltas, some)
+            w = less_biased(self.to_device(task.inputs(some, self.inputs)), teacher, self.deltas, some)
             wrong.append(errors(w, teacher, held_out).cpu())
             angles.append(angle(w, teacher).cpu())
         every, turned = torch.cat(wrong, 1), torch.cat(angles, 1)

@@ -1,4 +1,7 @@
-"""Linear students of any depth (S3 sec 5.2): populations of slope 1 and one output, how they start, move and end."""
+"""Linear students of any depth: initial weights, gradient descent and gradient flow (Phuong 2021, sec. 5.2).
+
+A student is a population of slope 1 with one output.
+"""
 
 from __future__ import annotations
 
@@ -28,20 +31,21 @@ from understudy.papers.distillation.theory.soft_labels import (
     span,
     whole_length,
 )
+from understudy.theory.flows import follow_flows
 
 if TYPE_CHECKING:
     from scipy.integrate import LSODA
 
 _NEWTON = 200
-"""Steps of Newton's method; it stops where nothing moves, after five or so."""
+"""Maximum number of Newton steps; about five are taken."""
 _RELATIVE, _ABSOLUTE = 1e-10, 1e-11
-"""Errors that a step of gradient flow may make, the second in parts of ‖v‖ as it was when it last had grown by much."""
+"""Tolerances of gradient flow; the absolute one is relative to ‖v‖ at the last restart of the solver."""
 _GROWN = 30.0
-"""Much."""
-_THERE = 1e-10
-"""In parts of ‖v‖: flow that is estimated to be as near to its end is at its end."""
-_LOOK = 8
-"""Steps after which this is looked at again."""
+"""Growth of ‖v‖ at which the solver is restarted with a larger absolute tolerance."""
+_CONVERGED = 1e-10
+"""Estimated distance from the limit, relative to ‖v‖, at which the flow has converged."""
+_EVERY = 8
+"""Steps of the solver between two tests of convergence and growth."""
 
 
 def balanced(
@@ -52,20 +56,18 @@ def balanced(
     seeds: Sequence[int],
     width: int = 1,
 ) -> Population:
-    """Students of `depth` layers with ‖w(0)‖ = scale in a random direction, balanced as in eq. 5.13.
+    """Draw balanced students (Phuong 2021, eq. 5.13) of `depth` layers with ‖w(0)‖ = scale in a random direction.
 
-    W_L is one row, so that balance makes all layers of rank one: W_l = scale^(1/L) u_l u_{l−1}ᵀ, with unit vectors. The
-    sign is the one of lower loss, as 5.12 asks. Thesis says that w or −w always meets 5.12; for w across ∇ℓ1(0) neither
-    does, as ℓ1 is convex, and near that only ever smaller scales do: see `conditions`.
+    W_L is a single row, so that balanced layers have rank one: W_l = scale^(1/L) u_l u_{l−1}ᵀ with unit vectors u_l.
+    The sign is the one of lower loss, as condition 5.12 requires. The thesis states that w or −w always meets 5.12. If
+    w is orthogonal to ∇ℓ1(0) neither does, because ℓ1 is convex, and near such a w only small scales do (`conditions`).
     """
     if depth < 1 or width < 1:
-        raise UserError(f"{depth} layers of {width} nodes were asked for; allowed is 1 or more of both")
+        raise UserError(f"depth and width must be at least 1, got {depth} layers of {width} nodes")
     if not math.isfinite(scale) or scale < 0 or (scale == 0 and depth > 1):
-        raise UserError(
-            f"scale {scale} was given; allowed is a finite number above 0: only a student of one layer may start at 0"
-        )
+        raise UserError(f"scale must be finite and above 0, got {scale}; only a student of one layer may start at 0")
     if len(seeds) != len(x):
-        raise UserError(f"{len(seeds)} seeds were given for {len(x)} sets of inputs: give each its own")
+        raise UserError(f"one seed per set of inputs is needed ({len(x)}), got {len(seeds)}")
     sizes = [x.shape[-1], *[width] * (depth - 1)]
     ends = [normals(seeds, Stream.STUDENT, i, size).to(x) for i, size in enumerate(sizes)]
     ends = [end / torch.linalg.vector_norm(end, dim=-1, keepdim=True) for end in ends]
@@ -78,8 +80,8 @@ def balanced(
 
 
 def end_to_end(students: Population) -> Float[Tensor, "net in"]:
-    """w of wᵀ = W_L ⋯ W_1."""
-    _check_linear(students)
+    """Weight vector w of the linear map wᵀ = W_L ⋯ W_1."""
+    _validate_linear(students)
     first, *others = students.layers
     product = first.weight
     for layer in others:
@@ -90,7 +92,7 @@ def end_to_end(students: Population) -> Float[Tensor, "net in"]:
 def conditions(
     students: Population, x: Float[Tensor, "net sample in"], teacher: Float[Tensor, "*#net in"]
 ) -> Conditions:
-    """Conditions 5.11 to 5.13 of theorem 5.2 at these students, as numbers."""
+    """Evaluate conditions 5.11 to 5.13 of Phuong 2021, theorem 5.2 at the given students."""
     w = end_to_end(students)
     start, reached = (torch.linalg.vector_norm(v, dim=-1) for v in (w, solution(x, teacher)))
     imbalance = torch.zeros_like(start)
@@ -104,9 +106,9 @@ def conditions(
 
 
 def rate_bound(x: Float[Tensor, "*net sample in"]) -> Float[Tensor, "*net"]:
-    """4n/λ_max(XXᵀ), one over the largest curvature of ℓ1: at L = 1 the loss falls in every step of a lower rate.
+    """Rate 4n/λ_max(XXᵀ), the inverse of the largest curvature of ℓ1, below which every step at L = 1 lowers the loss.
 
-    Eq. D.8 leaves the 1/n of the Hessian out, and with it that of µ in theorem D.3.
+    Phuong 2021, eq. D.8 omits the factor 1/n of the Hessian, and theorem D.3 that of µ.
     """
     return 4 * x.shape[-2] / torch.linalg.matrix_norm(x, ord=2).square()
 
@@ -116,26 +118,26 @@ def descend(
     x: Float[Tensor, "net sample in"],
     teacher: Float[Tensor, "*#net in"],
     rate: float | Float[Tensor, "net"],
-    looks: Sequence[int],
+    probes: Sequence[int],
 ) -> tuple[Population, ...]:
-    """The students after as many steps W_l ← W_l − η ∂ℓ/∂W_l on all inputs as each of `looks` says."""
-    _check_linear(students)
+    """Take steps W_l ← W_l − η ∂ℓ/∂W_l on all inputs; students after each number of steps in `probes`."""
+    _validate_linear(students)
     rates = torch.as_tensor(rate).to(x).reshape(-1, 1, 1)
     if not bool((rates > 0).all()) or not bool(rates.isfinite().all()):
-        raise UserError(f"rate {rate} was given; allowed is a finite number above 0")
-    if list(looks) != sorted(looks) or any(look < 0 for look in looks):
-        raise UserError(f"looks must be in order and from 0 on, got {list(looks)}")
+        raise UserError(f"rate must be finite and above 0, got {rate}")
+    if list(probes) != sorted(probes) or min(probes, default=0) < 0:
+        raise UserError(f"probes must be in ascending order and at least 0, got {list(probes)}")
     now, step, kept = [layer.weight for layer in students.layers], 0, []
-    for look in looks:
-        while step < look:
-            now = [w - rates * pull for w, pull in zip(now, _pulls(now, x, teacher), strict=True)]
+    for probe in probes:
+        while step < probe:
+            now = [w - rates * pull for w, pull in zip(now, _gradients(now, x, teacher), strict=True)]
             step += 1
         kept.append(replace(students, layers=tuple(Layer(w, None) for w in now)))
     return tuple(kept)
 
 
-def _pulls(weights: list[Tensor], x: Tensor, teacher: Tensor) -> list[Tensor]:
-    """∂ℓ/∂W_l = (W_L ⋯ W_{l+1})ᵀ ∇ℓ1ᵀ (W_{l−1} ⋯ W_1)ᵀ."""
+def _gradients(weights: list[Tensor], x: Tensor, teacher: Tensor) -> list[Tensor]:
+    """Gradients ∂ℓ/∂W_l = (W_L ⋯ W_{l+1})ᵀ ∇ℓ1ᵀ (W_{l−1} ⋯ W_1)ᵀ."""
     before: list[Tensor | None] = [None]
     for w in weights:
         before.append(w if before[-1] is None else w @ before[-1])
@@ -151,30 +153,27 @@ def _pulls(weights: list[Tensor], x: Tensor, teacher: Tensor) -> list[Tensor]:
     return found[::-1]
 
 
-def flow(
+def balanced_flow(
     start: Float[Tensor, "net in"],
     x: Float[Tensor, "net sample in"],
     teacher: Float[Tensor, "*#net in"],
     times: Sequence[float],
     depth: int = 1,
-) -> Float[Tensor, "look net in"]:
-    """w at each of `times` along gradient flow of balanced layers from w(0) = `start` (lemma D.2), by LSODA.
+) -> Float[Tensor, "time net in"]:
+    """Follow gradient flow of balanced layers (Phuong 2021, lemma D.2) from w(0) = `start` by LSODA; w at `times`.
 
-    Only the part v of w in the span of the inputs is followed. The part across keeps its direction and grows with
-    ‖w‖^((L−1)/L) (eqs. D.30 and D.31), so that v gives ‖w‖: followed by itself it would drift by rounding, as nothing
-    pulls it anywhere. `limit` is the end.
+    Only the component v of w in the span of the inputs is integrated. The orthogonal component keeps its direction and
+    grows with ‖w‖^((L−1)/L) (eqs. D.30 and D.31), so that v determines ‖w‖; integrated on its own it would drift by
+    rounding, as no force acts on it. `soft_labels.limit` is the limit t → ∞.
     """
-    until = np.asarray(times, dtype=float)
-    if not np.isfinite(until).all() or (until < 0).any() or (np.diff(until) < 0).any():
-        raise UserError(f"times must be finite, from 0 on and in order, got {list(times)}")
     if depth < 1:
-        raise UserError(f"{depth} layers were asked for; allowed is 1 or more")
+        raise UserError(f"depth must be at least 1, got {depth} layers")
     basis = span(x)
     across = start - (basis @ (basis.mT @ start.unsqueeze(-1))).squeeze(-1)
     length = torch.linalg.vector_norm(start, dim=-1, keepdim=True)
-    # What is left of a start within the span is rounding, and has no direction.
+    # If the start lies in the span, the rest is rounding and has no direction.
     across = torch.where(torch.linalg.vector_norm(across, dim=-1, keepdim=True) > 1e-12 * length, across, 0.0)
-    # In singular directions rounding is in proportion to the pull, so that slow ones are not lost in it.
+    # In singular directions rounding errors are proportional to the gradient, so that slow directions are not lost.
     outer, values, turned = torch.linalg.svd(x @ basis, full_matrices=False)
     basis = basis @ turned.mT
     seen = (outer * values.unsqueeze(-2)).cpu().numpy()
@@ -183,29 +182,30 @@ def flow(
     ranks = (values > max(x.shape[-2:]) * torch.finfo(x.dtype).eps * values[:, :1]).sum(-1).tolist()
     sizes = torch.linalg.vector_norm(solution(x, teacher), dim=-1).cpu().numpy()
     offsets = offset(start, across, depth)
-    found = np.zeros((len(until), *begun.shape))
-    found[until == 0] = begun
-    ahead = until[until > 0]
-    for i, rank in enumerate(ranks if len(ahead) else ()):
-        moves = _Flow(seen[i][:, :rank], labels[i], depth, float(offsets[i]))
+
+    def solve(i: int, v: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        rank, path = ranks[i], np.zeros((len(ahead), len(v)))
+        moves = _BalancedFlow(seen[i][:, :rank], labels[i], depth, float(offsets[i]))
         small = _ABSOLUTE * (float(length[i]) or sizes[i] or 1.0)
-        found[len(until) - len(ahead) :, i, :rank] = moves.followed(begun[i, :rank], ahead, small)
-    inside = torch.from_numpy(found).to(x)
+        path[:, :rank] = moves.follow(v[:rank], ahead, small)
+        return path
+
+    inside = torch.from_numpy(follow_flows(begun, times, solve)).to(x)
     long = whole_length(inside.square().sum(-1), offsets, depth)
     growth = (long.unsqueeze(-1) / length.clamp_min(torch.finfo(x.dtype).tiny)).pow((depth - 1) / depth)
     return torch.einsum("nik,tnk->tni", basis, inside) + growth * across
 
 
-class _Flow(NamedTuple):
-    """v′ = −‖w‖^(2 − 2/L) (g + (L − 1) (vᵀg)/‖w‖² v), g the gradient of ℓ1 in coordinates of the span."""
+class _BalancedFlow(NamedTuple):
+    """Flow v′ = −‖w‖^(2 − 2/L) (g + (L − 1) (vᵀg)/‖w‖² v), with g the gradient of ℓ1 in coordinates of the span."""
 
     rows: np.ndarray
     labels: np.ndarray
     depth: int
     offset: float
 
-    def followed(self, start: np.ndarray, times: np.ndarray, small: float) -> np.ndarray:
-        """v at each of these times, NaN from where the solver gives up; where nothing is left to go it stays."""
+    def follow(self, start: np.ndarray, times: np.ndarray, small: float) -> np.ndarray:
+        """Integrate v up to each of the times; constant once converged, NaN after the solver gave up."""
         path = np.full((len(times), len(start)), np.nan)
         solver = self._solver(0.0, start, times[-1], small)
         done, steps = 0, 0
@@ -216,13 +216,13 @@ class _Flow(NamedTuple):
                 path[done:passed] = solver.dense_output()(times[done:passed]).T
                 done = passed
             steps += 1
-            if steps % _LOOK == 0 and solver.status == "running":
+            if steps % _EVERY == 0 and solver.status == "running":
                 long = float(np.linalg.norm(solver.y))
-                if self._left(solver.y) <= _THERE * long:
+                if self._distance_left(solver.y) <= _CONVERGED * long:
                     path[done:] = solver.y
                     break
                 if _ABSOLUTE * long > _GROWN * small:
-                    # What is small beside w(0) is far below the digits of the w that it has grown to.
+                    # A tolerance that suits w(0) is far below the rounding errors of the grown w.
                     small = _ABSOLUTE * long
                     solver = self._solver(solver.t, solver.y, times[-1], small)
         return path
@@ -232,8 +232,8 @@ class _Flow(NamedTuple):
 
         return LSODA(self.velocity, now, at, until, rtol=_RELATIVE, atol=small, jac=self.jacobian)
 
-    def _left(self, v: np.ndarray) -> float:
-        """About how far the end is: the length of a step of Newton's method."""
+    def _distance_left(self, v: np.ndarray) -> float:
+        """Estimated distance from the limit: the length of a Newton step."""
         return float(np.linalg.norm(np.linalg.solve(self.jacobian(0.0, v), self.velocity(0.0, v))))
 
     def velocity(self, _: float, v: np.ndarray) -> np.ndarray:
@@ -244,7 +244,7 @@ class _Flow(NamedTuple):
         return -(square ** (1 - 1 / self.depth)) * (slope + (self.depth - 1) * (v @ slope) / square * v)
 
     def jacobian(self, _: float, v: np.ndarray) -> np.ndarray:
-        """With one by differences the solver loses its way where little is left to go."""
+        """Derivative of the velocity; with finite differences the solver fails near the limit."""
         out = _sigmoid(self.rows @ v)
         hessian = (self.rows * (out * (1 - out))[:, None]).T @ self.rows / len(out)
         if self.depth == 1:
@@ -257,7 +257,7 @@ class _Flow(NamedTuple):
         return -(square**power) * (whole + np.outer(stretch, 2 * grown / square * v))
 
     def _square(self, v: np.ndarray) -> tuple[float, float]:
-        """‖w‖², and how much faster than ‖v‖² it grows."""
+        """‖w‖² as a function of ‖v‖², and its derivative."""
         inside, least, depth = float(v @ v), self.offset, self.depth
         z = least + inside ** (1 / depth)
         for _ in range(_NEWTON):
@@ -274,12 +274,12 @@ def _sigmoid(values: np.ndarray) -> np.ndarray:
     return expit(values)
 
 
-def _check_linear(students: Population) -> None:
-    bent = students.slope != 1 and len(students.layers) > 1
-    if students.image or students.norms or students.sizes[-1] != 1 or bent:
+def _validate_linear(students: Population) -> None:
+    nonlinear = students.slope != 1 and len(students.layers) > 1
+    if students.image or students.norms or students.sizes[-1] != 1 or nonlinear:
         raise UserError(
-            f"students {'-'.join(map(str, students.sizes))} of slope {students.slope:g} were given; allowed are fully "
-            "connected ones of slope 1, one output and no BatchNorm"
+            "linear students are fully connected, with slope 1, one output and no BatchNorm, got "
+            f"{'-'.join(map(str, students.sizes))} of slope {students.slope:g}"
         )
     if any(layer.bias is not None and bool(layer.bias.any()) for layer in students.layers):
-        raise UserError("the students have biases; allowed are students without")
+        raise UserError("linear students must not have biases: set them to zero")

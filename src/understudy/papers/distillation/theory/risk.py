@@ -1,4 +1,4 @@
-"""How fast linear students learn (S3 sec 5.3.2, D.4): p(θ), the risk bounds, risks and monotonicity of learners."""
+"""Transfer risk of linear students: p(θ), bounds, estimates and monotonicity (Phuong 2021, sec. 5.3.2 and D.4)."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,20 +13,20 @@ from understudy.papers.distillation.theory.soft_labels import angle, unsigned_an
 from understudy.papers.distillation.theory.tasks import AngleTask, GivenTask
 
 Alignment = Callable[[Tensor], Tensor]
-"""p(θ) = P[ᾱ(w*, x) ≥ θ] (eq. 5.17), or a bound on it from above, of angles from 0 to π/2."""
+"""p(θ) = P[ᾱ(w*, x) ≥ θ] for θ from 0 to π/2 (Phuong 2021, eq. 5.17), or an upper bound on it."""
 _GRID, _ZOOMS = 513, 8
-"""Angles looked at together, and how often the best of them and its neighbours are looked into."""
+"""Points of a grid of angles, and number of times the grid is refined around its minimum."""
 _CUTS = 33
-"""Values of ε/‖ŵ‖ that theorem D.4 is tried with."""
+"""Number of values of ε/‖ŵ‖ with which theorem D.4 is evaluated."""
 _NUMBERS = 1 << 24
-"""Students times inputs that are looked at together."""
+"""Number of students times inputs that are evaluated at once."""
 
 
 class Band(NamedTuple):
-    """p(θ) from samples, within `width` of the truth at all θ at once with the asked confidence."""
+    """Estimate of p(θ) from samples, within `width` of the true function at all θ with the given confidence."""
 
     angles: Float[Tensor, "sample"]
-    """ᾱ(w*, x) of the samples, in order."""
+    """ᾱ(w*, x) of the samples, in ascending order."""
     width: float
 
     def p(self, theta: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
@@ -37,35 +37,35 @@ class Band(NamedTuple):
         return (self.p(theta) - self.width).clamp_min(0.0)
 
     def high(self, theta: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """A bound given this in place of p holds with the asked confidence, whatever β it chooses."""
+        """Upper end of the band: a risk bound computed from it holds with the given confidence, for any choice of β."""
         return (self.p(theta) + self.width).clamp_max(1.0)
 
 
 def band(x: Float[Tensor, "sample in"], teacher: Float[Tensor, "in"], confidence: float = 0.95) -> Band:
-    """p(θ) of independent inputs, with the band of Dvoretzky, Kiefer and Wolfowitz (Massart's constant)."""
-    _check_confidence(confidence)
+    """Estimate p(θ) from independent inputs, with the Dvoretzky-Kiefer-Wolfowitz band (Massart's constant)."""
+    _validate_confidence(confidence)
     if not len(x):
-        raise UserError("0 inputs were given; allowed is 1 or more")
+        raise UserError("1 or more inputs are needed to estimate p(θ), got 0")
     angles = unsigned_angle(x, teacher.to(x)).double().sort().values
     return Band(angles, math.sqrt(math.log(2 / (1 - confidence)) / (2 * len(x))))
 
 
 class Bound(NamedTuple):
-    """A bound on the expected transfer risk, and the β that gives it."""
+    """A bound on the expected transfer risk for every size of sets, and the β that attains it."""
 
     risk: Float[Tensor, "size"]
     beta: Float[Tensor, "size"]
 
 
 def risk_bound(p: Alignment, counts: Sequence[int], dim: int, *, slack: float = 0.0, printed: bool = False) -> Bound:
-    """Theorem 5.3 (D.4 with a slack) at the best β, of transfer sets of each size: 0 from n = d on.
+    """Bound the expected transfer risk by Phuong 2021, theorem 5.3 (D.4 with a slack) at the best β; 0 for n ≥ d.
 
-    The proof ends in p(β) + (1 − p(β)) p(π/2 − β)^n, which is taken; the statement, which `printed` asks for, leaves
-    the factor 1 − p(β) out. `slack` is the angle within which students are of ŵ (`angle_slack`).
+    The proof gives p(β) + (1 − p(β)) p(π/2 − β)^n. The statement of the theorem, used with `printed`, omits the factor
+    1 − p(β). `slack` is the largest angle between a student and ŵ (see `angle_slack`).
     """
-    _check_counts(counts)
+    _validate_counts(counts)
     if not 0 <= slack < math.pi / 2:
-        raise UserError(f"a slack of {slack} was given; allowed is an angle from 0 to below π/2")
+        raise UserError(f"slack must be an angle from 0 to below π/2, got {slack}")
     n = torch.tensor(list(counts), dtype=torch.float64).unsqueeze(-1)
 
     def bound(beta: Float[Tensor, "size grid"]) -> Float[Tensor, "size grid"]:
@@ -85,44 +85,42 @@ def risk_bound(p: Alignment, counts: Sequence[int], dim: int, *, slack: float = 
         step = (high - low) / (_GRID - 1)
         low, high = (where - step).clamp_min(0.0), (where + step).clamp_max(last)
     known = n.squeeze(-1) >= dim
-    # With a slack the student only nears ŵ, but from n = d on theorem 5.2 says that it gets there.
+    # With a slack the student is only near ŵ, but for n ≥ d it converges to ŵ by theorem 5.2.
     return Bound(torch.where(known, 0.0, best.squeeze(-1)), where.squeeze(-1))
 
 
 def angle_slack(relative: float, *, printed: bool = False) -> float:
-    """The largest α(ŵ, w) with ‖w − ŵ‖ ≤ ε, given ε/‖ŵ‖: arcsin(ε/‖ŵ‖), attained.
+    """Largest angle α(ŵ, w) with ‖w − ŵ‖ ≤ ε, which is arcsin(ε/‖ŵ‖), given `relative` = ε/‖ŵ‖.
 
-    Lemma D.3's √(2πε/‖ŵ‖), which `printed` asks for, is true but of the wrong order. Theorem D.4 takes ε/‖ŵ‖ for a
-    constant; ŵ depends on the transfer set, so that its expectation needs the largest that occurs.
+    The bound √(2πε/‖ŵ‖) of Phuong 2021, lemma D.3, used with `printed`, is valid but of a larger order.
     """
     if not 0 <= relative <= (0.5 if printed else 1.0):
-        raise UserError(
-            f"an error of {relative} in parts of ‖ŵ‖ was given; allowed is a number from 0 to {0.5 if printed else 1:g}"
-        )
+        raise UserError(f"the relative error ε/‖ŵ‖ must be from 0 to {0.5 if printed else 1:g}, got {relative}")
     return math.sqrt(2 * math.pi * relative) if printed else math.asin(relative)
 
 
 class DeepBound(NamedTuple):
-    """Theorem D.4 over sets whose students end at distances of their own from ŵ."""
+    """Bound on the risk of deep students, whose distance from ŵ differs between sets."""
 
     risk: float
     slack: float
-    """The angle that all but some sets' students are within of ŵ."""
+    """Largest angle between a student and ŵ, over all sets but those `beyond`."""
     beyond: float
-    """Those sets' share, which is added."""
+    """Share of sets with a larger angle, which is added to the risk."""
 
 
 def deep_risk_bound(
     p: Alignment, count: int, dim: int, relative: Float[Tensor, "net"], *, printed: bool = False
 ) -> DeepBound:
-    """Theorem D.4 for sets of one size, given ε/‖ŵ‖ of many of them, infinite where nothing is known of the student.
+    """Bound the risk of deep students (Phuong 2021, theorem D.4) from ε/‖ŵ‖ of many transfer sets of one size.
 
-    The theorem takes ε/‖ŵ‖ for a constant. It is not one: ŵ may be as short as one likes. So the sets with more than
-    some value count as errors, and the best value is taken; `printed` takes lemma D.3's angle and leaves 1 − p(β) out.
+    The theorem treats ε/‖ŵ‖ as a constant, but ŵ depends on the set and can be arbitrarily short. Here sets above a
+    threshold count as errors, and the threshold with the smallest bound is taken. ε/‖ŵ‖ is infinite where nothing is
+    known of the student. `printed` uses the angle of lemma D.3 and omits the factor 1 − p(β).
     """
-    _check_counts([count])
+    _validate_counts([count])
     if not len(relative):
-        raise UserError("0 transfer sets were given; allowed is 1 or more")
+        raise UserError("1 or more transfer sets are needed, got 0")
     if count >= dim and bool(relative.isfinite().all()):
         return DeepBound(0.0, 0.0, 0.0)
     best = DeepBound(1.0, 0.0, 1.0)
@@ -137,40 +135,43 @@ def deep_risk_bound(
 
 
 def polynomial_bound(kappa: float, counts: Sequence[int]) -> Float[Tensor, "size"]:
-    """Corollary 5.2, (1 + (log n)^κ)/n^κ where p(θ) ≤ (1 − 2θ/π)^κ: right as printed, at β = (π/2) n^(−1/n)."""
+    """Bound (1 + (log n)^κ)/n^κ for p(θ) ≤ (1 − 2θ/π)^κ, from β = (π/2) n^(−1/n) (Phuong 2021, corollary 5.2)."""
     if not (math.isfinite(kappa) and kappa >= 0):
-        raise UserError(f"κ = {kappa} was given; allowed is a finite number of at least 0")
-    _check_counts(counts)
+        raise UserError(f"κ must be finite and at least 0, got {kappa}")
+    _validate_counts(counts)
     n = torch.tensor(list(counts), dtype=torch.float64)
     return (1 + n.log().pow(kappa)) / n.pow(kappa)
 
 
 def large_margin_bound(p: Alignment, margin: float, counts: Sequence[int]) -> Float[Tensor, "size"]:
-    """Corollary 5.1, γ^n with γ = p(margin) where no input is within `margin` of the teacher's boundary."""
-    _check_counts(counts)
+    """Bound γ^n, γ = p(margin), if no input is within `margin` of the teacher's boundary (Phuong 2021, cor. 5.1)."""
+    _validate_counts(counts)
     beta = torch.tensor([margin, math.pi / 2 - margin], dtype=torch.float64)
     gamma, beyond = p(beta).tolist() if 0 < margin < math.pi / 2 else (1.0, 1.0)
     if beyond > 0 or gamma >= 1:
         raise UserError(
-            f"corollary 5.1 needs a margin above 0 that no input is within, and was given {margin:g}, with a share of "
-            f"{beyond:.3g} within: choose a task with a margin, or theorem 5.3"
+            f"corollary 5.1 needs a margin above 0 without inputs, got {margin:g} with a share of {beyond:.3g} inside: "
+            "choose a task with a margin, or theorem 5.3"
         )
     return torch.tensor(list(counts), dtype=torch.float64).mul(math.log(gamma) if gamma else -math.inf).exp()
 
 
 class Estimate(NamedTuple):
-    """A mean, between bounds of the asked confidence."""
+    """A mean with its confidence interval."""
 
     mean: float
     low: float
     high: float
     sets: int
-    """Independent transfer sets."""
+    """Number of independent transfer sets."""
 
 
 def mean_risk(risks: Float[Tensor, "net"], confidence: float = 0.95) -> Estimate:
-    """The expected risk over transfer sets from each set's exact one, by the central limit; all 0 by exact trials."""
-    count = _check_estimate(risks, confidence)
+    """Estimate the expected risk over transfer sets from the exact risk of each.
+
+    The interval follows from the central limit theorem, or, if all risks are 0, from exact binomial trials.
+    """
+    count = _validate_estimate(risks, confidence)
     mean = float(risks.mean())
     if not float(risks.max()) > 0 or count == 1:
         return Estimate(mean, 0.0, 1 - (1 - confidence) ** (1 / count) if mean == 0 else 1.0, count)
@@ -181,7 +182,7 @@ def mean_risk(risks: Float[Tensor, "net"], confidence: float = 0.95) -> Estimate
 def errors(
     w: Float[Tensor, "*net in"], teacher: Float[Tensor, "in"], held_out: Float[Tensor, "sample in"]
 ) -> Bool[Tensor, "*net sample"]:
-    """Where each student decides otherwise than the teacher, 1{wᵀx ≥ 0} both."""
+    """Whether student and teacher, both 1{wᵀx ≥ 0}, disagree on each input."""
     right = held_out @ teacher.to(held_out) >= 0
     flat = w.reshape(-1, w.shape[-1])
     rows = max(1, _NUMBERS // max(1, len(held_out)))
@@ -190,13 +191,13 @@ def errors(
 
 
 def held_out_risk(wrong: Bool[Tensor, "net sample"], confidence: float = 0.95) -> Estimate:
-    """The expected risk over transfer sets and inputs from errors of all sets on the same held-out inputs.
+    """Estimate the expected risk over transfer sets and inputs, from errors of all sets on the same held-out inputs.
 
-    Both vary: the variances of the sets' means and of the inputs' means add up. Where nothing went wrong, by exact
-    trials of as many pairs as share neither.
+    The variances of the means over sets and over inputs are added. If there are no errors, the interval follows from
+    exact binomial trials, as many as there are pairs that share neither set nor input.
     """
     sets, samples = wrong.shape
-    _check_estimate(wrong, confidence)
+    _validate_estimate(wrong, confidence)
     share = wrong.double()
     mean = float(share.mean())
     if mean in (0.0, 1.0) or min(sets, samples) < 2:
@@ -210,9 +211,9 @@ def held_out_risk(wrong: Bool[Tensor, "net sample"], confidence: float = 0.95) -
 def measured_risk(
     task: AngleTask | GivenTask, w: Float[Tensor, "net in"], confidence: float = 0.95
 ) -> tuple[Float[Tensor, "net"], Estimate]:
-    """The transfer risk of each student, exact for an angle task and on the held-out inputs of another; and its mean.
+    """Transfer risk of each student, and its mean: exact for an angle task, else on the held-out inputs.
 
-    Students of compact sets have fewer weights than there are dimensions, and the same angle with the teacher.
+    Students of compact sets have fewer weights than the task has dimensions, and the same angle with the teacher.
     """
     if isinstance(task, AngleTask):
         risks = task.risk(angle(w, task.teacher[: w.shape[-1]]))
@@ -224,7 +225,7 @@ def measured_risk(
 def nearer(
     fewer: Float[Tensor, "*net in"], more: Float[Tensor, "*net in"], teacher: Float[Tensor, "in"]
 ) -> Bool[Tensor, "*net"]:
-    """Where students of sets and one input more are nearer to the teacher, by ᾱ, than those of the sets (eq. 5.34)."""
+    """Whether students of sets with one more input have a smaller angle ᾱ to the teacher (Phuong 2021, eq. 5.34)."""
     return unsigned_angle(more, teacher.to(more)) < unsigned_angle(fewer, teacher.to(fewer))
 
 
@@ -234,16 +235,17 @@ def monotonicity(
     teacher: Float[Tensor, "in"],
     confidence: float = 0.95,
 ) -> Estimate:
-    """m(w) of eq. 5.34: how often one input more brings a learner nearer to its teacher, with Wilson's interval.
+    """Monotonicity index m(w): probability that one more input brings a learner nearer to its teacher.
 
-    `fewer` are its students of sets of n inputs, `more` those of the same sets and one input more.
+    `fewer` are the students of sets of n inputs, `more` those of the same sets with one more input. The interval is
+    Wilson's. Phuong 2021, eq. 5.34.
     """
-    return share(nearer(fewer, more, teacher), confidence)
+    return estimate_share(nearer(fewer, more, teacher), confidence)
 
 
-def share(true: Bool[Tensor, "net"], confidence: float = 0.95) -> Estimate:
-    """The probability of what was true of some sets, with Wilson's interval."""
-    count = _check_estimate(true, confidence)
+def estimate_share(true: Bool[Tensor, "net"], confidence: float = 0.95) -> Estimate:
+    """Estimate a probability from independent trials, with Wilson's interval."""
+    count = _validate_estimate(true, confidence)
     mean, z = float(true.double().mean()), _quantile(confidence)
     middle, wide = mean + z * z / (2 * count), z * math.sqrt((mean * (1 - mean) + z * z / (4 * count)) / count)
     low, high = ((middle + sign * wide) / (1 + z * z / count) for sign in (-1, 1))
@@ -251,22 +253,22 @@ def share(true: Bool[Tensor, "net"], confidence: float = 0.95) -> Estimate:
 
 
 def _quantile(confidence: float) -> float:
-    """Of both sides of the normal."""
+    """Two-sided quantile of the standard normal distribution."""
     return math.sqrt(2) * float(torch.erfinv(torch.tensor(confidence, dtype=torch.float64)))
 
 
-def _check_counts(counts: Sequence[int]) -> None:
+def _validate_counts(counts: Sequence[int]) -> None:
     if not counts or min(counts) < 1:
-        raise UserError(f"sets of {list(counts)} inputs were asked for; allowed is 1 or more")
+        raise UserError(f"transfer sets need 1 or more inputs, got sizes {list(counts)}")
 
 
-def _check_confidence(confidence: float) -> None:
+def _validate_confidence(confidence: float) -> None:
     if not 0 < confidence < 1:
-        raise UserError(f"a confidence of {confidence} was asked for; allowed is a number between 0 and 1")
+        raise UserError(f"confidence must be between 0 and 1, got {confidence}")
 
 
-def _check_estimate(values: Tensor, confidence: float) -> int:
-    _check_confidence(confidence)
+def _validate_estimate(values: Tensor, confidence: float) -> int:
+    _validate_confidence(confidence)
     if not values.numel():
-        raise UserError("0 transfer sets were given; allowed is 1 or more")
+        raise UserError("1 or more transfer sets are needed, got 0")
     return len(values)

@@ -1,7 +1,7 @@
-"""What linear students learn from soft labels of a linear teacher (S3 chapter 5): loss, limits, learners, conditions.
+"""Linear students that learn from the soft labels of a linear teacher: loss, limits and learners (Phuong 2021, ch. 5).
 
-A row of `x` is an input: thesis' X is its transpose. Sets of inputs are batched over leading axes; a teacher w* may be
-shared. Students are wᵀ = W_L ⋯ W_1; those with L ≥ 2 are linear populations, of slope 1, in `linear_students`.
+A row of `x` is an input (the thesis writes Xᵀ). Leading axes are independent sets of inputs; a teacher w* may be
+shared by all of them. A student is wᵀ = W_L ⋯ W_1; students with L ≥ 2 layers are populations in `linear_students`.
 """
 
 import math
@@ -18,20 +18,20 @@ from understudy.papers.distillation.theory.draws import normals
 from understudy.papers.distillation.theory.separators import separators
 
 _SMALL_GAP = 1.0
-"""Gap of two logits up to which their cross-entropy is computed from the gap, so that none of its digits are lost."""
+"""Difference of two logits up to which their cross-entropy is computed from the difference, without cancellation."""
 _NEWTON = 200
-"""Steps of Newton's method; it stops where nothing moves, after five or so."""
+"""Maximum number of Newton steps; about five are taken."""
 
 
 def soft_labels(x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_ sample"]:
-    """y_i = σ(w*ᵀx_i)."""
+    """Soft labels y_i = σ(w*ᵀx_i) of the teacher."""
     return _along(x, teacher).sigmoid()
 
 
 def loss(
     w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
 ) -> Float[Tensor, "*_"]:
-    """ℓ1 of eq. 5.1: cross-entropy with the teacher's soft labels less their own entropy, so that its minimum is 0."""
+    """Cross-entropy ℓ1 with the soft labels (Phuong 2021, eq. 5.1), minus their entropy, so that its minimum is 0."""
     _counts(x)
     wanted = _along(x, teacher)
     gap = _along(x, w) - wanted
@@ -46,7 +46,7 @@ def loss(
 def gradient(
     w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
 ) -> Float[Tensor, "*_ in"]:
-    """∇ℓ1 (eq. D.4), which lies in the span of the inputs."""
+    """Gradient ∇ℓ1, which lies in the span of the inputs (Phuong 2021, eq. D.4)."""
     _counts(x)
     residual = _along(x, w).sigmoid() - soft_labels(x, teacher)
     return (residual.unsqueeze(-2) @ x).squeeze(-2) / x.shape[-2]
@@ -55,9 +55,9 @@ def gradient(
 def gain(
     w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
 ) -> Float[Tensor, "*_"]:
-    """ℓ1(0) − ℓ1(w), above 0 where condition 5.12 holds, exact to the last digits also for w close to zero."""
+    """ℓ1(0) − ℓ1(w), positive where condition 5.12 of Phuong 2021 holds; accurate also for small w."""
     ahead = _along(x, w)
-    # log cosh(v/2), the even part of softplus less log 2.
+    # log cosh(v/2), the even part of softplus minus log 2.
     even = torch.where(
         ahead.abs() < 1,
         torch.log1p(2 * torch.sinh(ahead.clamp(-1, 1) / 4).square()),
@@ -67,7 +67,7 @@ def gain(
 
 
 def span(x: Float[Tensor, "*net sample in"]) -> Float[Tensor, "*net in basis"]:
-    """Orthonormal columns that span the inputs, by QR; zero columns stand for inputs that add nothing to the others."""
+    """Orthonormal basis of the span of the inputs, as columns; zero columns if the inputs are linearly dependent."""
     samples, size = _counts(x)
     lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     rows = torch.where(lengths > 0, x / lengths.clamp_min(torch.finfo(x.dtype).tiny), 0.0)
@@ -85,9 +85,10 @@ def span(x: Float[Tensor, "*net sample in"]) -> Float[Tensor, "*net in basis"]:
 
 
 def solution(x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"]) -> Float[Tensor, "*net in"]:
-    """ŵ of eq. 5.6: the teacher where the inputs span everything, else its projection on their span.
+    """Distillation solution ŵ: the projection of the teacher on the span of the inputs (Phuong 2021, eq. 5.6).
 
-    Thesis asks only whether n ≥ d, enough where inputs have a density; images do not, so their rank is looked at here.
+    It is the teacher itself if the inputs span the whole space. The thesis asks for n ≥ d, which is enough if inputs
+    have a density; images do not, so the rank is computed.
     """
     basis = span(x)
     every = teacher.expand(*x.shape[:-2], teacher.shape[-1]).to(x)
@@ -101,34 +102,34 @@ def limit(
     teacher: Float[Tensor, "*#net in"],
     depth: int,
 ) -> Float[Tensor, "*net in"]:
-    """Where gradient flow of a balanced student of L layers ends, from w(0) = `start`: in closed form.
+    """Limit of gradient flow of a balanced student of L layers from w(0) = `start`, in closed form.
 
-    The part of w(0) across the span of the inputs keeps its direction, and eqs. D.30 and D.31 are equalities: it grows
-    by (‖w(∞)‖/‖w(0)‖)^((L−1)/L), while the part in the span goes to ŵ. With z = ‖w(∞)‖^(2/L) this leaves one equation,
-    z^(L−1) (z − a) = ‖ŵ‖², a = ‖w(0) across‖²/‖w(0)‖^(2(L−1)/L), with one root above a. Theorem 5.2's ε bounds what is
-    exact here. For L ≥ 2 the flow must not end in w = 0, which condition 5.12 sees to.
+    The component of w(0) orthogonal to the inputs keeps its direction, and eqs. D.30 and D.31 of Phuong 2021 are
+    equalities: it grows by (‖w(∞)‖/‖w(0)‖)^((L−1)/L), while the component in the span converges to ŵ. With
+    z = ‖w(∞)‖^(2/L) one equation remains, z^(L−1) (z − a) = ‖ŵ‖², where a = ‖w(0)⊥‖²/‖w(0)‖^(2(L−1)/L); it has one root
+    above a. Theorem 5.2 bounds ‖w(∞) − ŵ‖ by ε. For L ≥ 2 condition 5.12 ensures that the flow does not end at w = 0.
     """
-    _check_depth(depth)
+    _validate_depth(depth)
     reached = solution(x, teacher)
     across = start - _projected(span(x), start)
     length = torch.linalg.vector_norm(start, dim=-1)
     if depth == 1:
         return reached + across
     if bool((length == 0).any()):
-        raise UserError(f"a student of {depth} layers that starts at 0 stays there; allowed is a start away from 0")
+        raise UserError(f"a student of {depth} layers that starts at 0 stays there: give a nonzero start")
     long = whole_length(reached.square().sum(-1), offset(start, across, depth), depth)
     return reached + (long / length).pow((depth - 1) / depth).unsqueeze(-1) * across
 
 
 def offset(start: Float[Tensor, "*net in"], across: Float[Tensor, "*net in"], depth: int) -> Float[Tensor, "*net"]:
-    """a = ‖w(0) across‖²/‖w(0)‖^(2(L−1)/L), which flow keeps; 0 of a start at 0."""
+    """Invariant a = ‖w(0)⊥‖²/‖w(0)‖^(2(L−1)/L) of the flow, w(0)⊥ orthogonal to the inputs; 0 if w(0) = 0."""
     length = torch.linalg.vector_norm(start, dim=-1).clamp_min(torch.finfo(start.dtype).tiny)
     return (torch.linalg.vector_norm(across, dim=-1) / length).square() * length.pow(2 / depth)
 
 
 def whole_length(inside: Float[Tensor, "*#net"], a: Float[Tensor, "*#net"], depth: int) -> Float[Tensor, "*_"]:
-    """‖w‖ of a balanced student whose part in the span has this square: z^(L/2), z the root of z^(L−1) (z − a) = it."""
-    # Convex and growing above a: from the right of the root, Newton's steps come down to it.
+    """‖w‖ = z^(L/2) of a balanced student, z the root of z^(L−1) (z − a) = `inside`, the squared length in the span."""
+    # The function is convex and increasing above a: Newton's method decreases to the root from the right of it.
     z = a + inside.pow(1 / depth)
     for _ in range(_NEWTON):
         slope = z.pow(depth - 2) * (depth * z - (depth - 1) * a)
@@ -143,49 +144,51 @@ def whole_length(inside: Float[Tensor, "*#net"], a: Float[Tensor, "*#net"], dept
 def allowed_error(
     start: Float[Tensor, "*#net"] | float, solution: Float[Tensor, "*#net"] | float, depth: int
 ) -> Float[Tensor, "*_"]:
-    """The least ε that condition 5.11 allows a start of length ‖w(0)‖: ‖ŵ‖ √(r/(1 − r)), r = (‖w(0)‖/‖ŵ‖)^(2/L).
+    """Smallest ε that condition 5.11 allows: ‖ŵ‖ √(r/(1 − r)), r = (‖w(0)‖/‖ŵ‖)^(2/L) (Phuong 2021, eq. D.40).
 
-    This is eq. D.40, whose constants are right; infinite where ‖w(0)‖ ≥ ‖ŵ‖, and condition 5.11 holds for no ε.
+    Infinite if ‖w(0)‖ ≥ ‖ŵ‖, where condition 5.11 holds for no ε.
     """
-    _check_depth(depth)
+    _validate_depth(depth)
     short, long = (torch.as_tensor(v, dtype=torch.float64) for v in (start, solution))
     r = (short / long).pow(2 / depth)
     return torch.where(r < 1, long * (r / (1 - r).clamp_min(torch.finfo(torch.float64).tiny)).sqrt(), torch.inf)
 
 
 class Conditions(NamedTuple):
-    """What theorem 5.2 asks of a start, as numbers."""
+    """The quantities in the hypotheses of Phuong 2021, theorem 5.2 at a start."""
 
     start: Float[Tensor, "net"]
     """‖w(0)‖."""
     solution: Float[Tensor, "net"]
-    """‖ŵ‖, which must be larger (5.11)."""
+    """‖ŵ‖, which must exceed ‖w(0)‖ (condition 5.11)."""
     epsilon: Float[Tensor, "net"]
-    """The distance from ŵ within which the student ends: the infimum of those that 5.11 allows."""
+    """Distance from ŵ within which the student ends: the infimum of the ε that condition 5.11 allows."""
     gain: Float[Tensor, "net"]
-    """ℓ1(0) − ℓ1(w(0)), which must be above 0 (5.12)."""
+    """ℓ1(0) − ℓ1(w(0)), which must be positive (condition 5.12)."""
     imbalance: Float[Tensor, "net"]
-    """The largest ‖W_{l+1}ᵀW_{l+1} − W_l W_lᵀ‖, in parts of ‖W_l W_lᵀ‖, which must be 0 (5.13)."""
+    """Largest ‖W_{l+1}ᵀW_{l+1} − W_l W_lᵀ‖ / ‖W_l W_lᵀ‖, which must be 0 (condition 5.13)."""
 
     def hold(self, imbalance: float = 1e-12) -> Bool[Tensor, "net"]:
-        """Where all three hold, balance up to rounding."""
+        """Whether all three conditions hold, balance up to the given tolerance."""
         return (self.start < self.solution) & (self.gain > 0) & (self.imbalance <= imbalance)
 
 
 def angle(u: Float[Tensor, "*#net in"], v: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_"]:
-    """α(u, v) of eq. 5.28, from 0 to π, exact also near both; π/2 where a vector is zero and says nothing, NaN where
-    the length of one is not finite."""
+    """Angle α(u, v) from 0 to π, accurate near both ends (Phuong 2021, eq. 5.28).
+
+    π/2 if a vector is zero, NaN if a length is not finite.
+    """
     tiny = torch.finfo(u.dtype).tiny
     lengths = [torch.linalg.vector_norm(one, dim=-1, keepdim=True) for one in (u, v)]
     one, other = (w / length.clamp_min(tiny) for w, length in zip((u, v), lengths, strict=True))
-    apart, together = (torch.linalg.vector_norm(w, dim=-1) for w in (one - other, one + other))
+    difference, total = (torch.linalg.vector_norm(w, dim=-1) for w in (one - other, one + other))
     silent = ((lengths[0] == 0) | (lengths[1] == 0)).squeeze(-1)
     lost = ~(lengths[0].isfinite() & lengths[1].isfinite()).squeeze(-1)
-    return torch.where(silent, math.pi / 2, 2 * torch.atan2(apart, together)).masked_fill(lost, math.nan)
+    return torch.where(silent, math.pi / 2, 2 * torch.atan2(difference, total)).masked_fill(lost, math.nan)
 
 
 def unsigned_angle(u: Float[Tensor, "*#net in"], v: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_"]:
-    """ᾱ(u, v) of eq. 5.16, from 0 to π/2."""
+    """Angle ᾱ(u, v) between lines, from 0 to π/2 (Phuong 2021, eq. 5.16)."""
     found = angle(u, v)
     return torch.minimum(found, math.pi - found)
 
@@ -196,19 +199,19 @@ def less_biased(
     deltas: Sequence[float],
     seeds: Sequence[int],
 ) -> Float[Tensor, "delta net in"]:
-    """Learners w_δ = ŵ + δ ‖ŵ‖/‖q‖ q of sec 5.4.2, q Gaussian across the inputs: all of them minimise the loss.
+    """Learners w_δ = ŵ + δ ‖ŵ‖/‖q‖ q with q Gaussian, orthogonal to the inputs (Phuong 2021, sec. 5.4.2).
 
-    q follows from the set's seed and size alone, so that all δ share it, and [X, x] has another than X. Where inputs
-    span everything there is no q, and w_δ is ŵ.
+    All of them minimise the loss. q depends only on the seed and the size of the set: all δ share it, and a set with
+    one more input has another. If the inputs span the whole space there is no q, and w_δ = ŵ.
     """
     if len(seeds) != len(x):
-        raise UserError(f"{len(seeds)} seeds were given for {len(x)} sets of inputs: give each its own")
+        raise UserError(f"one seed per set of inputs is needed ({len(x)}), got {len(seeds)}")
     if not all(math.isfinite(delta) for delta in deltas):
-        raise UserError(f"δ must be finite numbers, got {list(deltas)}")
+        raise UserError(f"deltas must be finite, got {list(deltas)}")
     samples, size = _counts(x)
     basis = span(x)
     drawn = normals(seeds, Stream.TRANSFER_ACROSS, samples, size).to(x)
-    # Twice, because the first leaves rounding in the span.
+    # Twice: the first projection leaves rounding errors in the span.
     for _ in range(2):
         drawn = drawn - _projected(basis, drawn)
     length = torch.linalg.vector_norm(drawn, dim=-1, keepdim=True)
@@ -219,11 +222,11 @@ def less_biased(
 
 
 def hard_target(x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"]) -> Float[Tensor, "*net in"]:
-    """The learner of hard labels 1{w*ᵀx ≥ 0}, trained for ever: the max-margin separator through 0 (margin 1).
+    """Limit direction of learning from hard labels 1{w*ᵀx ≥ 0}: the max-margin separator through 0, with margin 1.
 
-    Gradient descent on cross-entropy with hard labels grows without end, and its direction goes to this one, but only
-    as fast as 1/log t: here an active-set solver finds the limit, and no steps are taken. `hard_descent` takes them,
-    and is far from the limit after any number of them that one would wait for.
+    Gradient descent on cross-entropy with hard labels diverges, and its direction converges to this one at the rate
+    1/log t. The limit is computed by an active-set solver; `hard_descent` takes gradient steps, and is far from the
+    limit after any practical number of them.
     """
     _counts(x)
     return separators(_sides(x, teacher).unsqueeze(-1) * x, teacher)
@@ -232,26 +235,25 @@ def hard_target(x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#ne
 def hard_descent(
     x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"], rate: float, steps: int
 ) -> Float[Tensor, "*net in"]:
-    """The learner of hard labels after some steps of gradient descent from w = 0."""
+    """Learner of hard labels after `steps` steps of gradient descent from w = 0."""
     return hard_path(x, teacher, rate, [steps])[0]
 
 
 def hard_path(
-    x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"], rate: float, looks: Sequence[int]
-) -> Float[Tensor, "look *net in"]:
-    """The same after as many steps as each of `looks` says, in multipliers of the inputs."""
+    x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"], rate: float, probes: Sequence[int]
+) -> Float[Tensor, "probe *net in"]:
+    """Learner of hard labels after each number of steps in `probes`, computed in multipliers of the inputs."""
     samples, _ = _counts(x)
-    if not (math.isfinite(rate) and rate > 0) or not looks or min(looks) < 1 or list(looks) != sorted(looks):
-        raise UserError(
-            f"{', '.join(map(str, looks)) or 'no'} steps at rate {rate} were asked for; allowed is 1 step or more, in "
-            "order, at a rate above 0"
-        )
+    if not (math.isfinite(rate) and rate > 0):
+        raise UserError(f"rate must be finite and above 0, got {rate}")
+    if not probes or min(probes) < 1 or list(probes) != sorted(probes):
+        raise UserError(f"steps must be at least 1 and in ascending order, got {list(probes)}")
     signed = _sides(x, teacher).unsqueeze(-1) * x
     kernel = signed @ signed.mT * (rate / samples)
     sums, step, kept = torch.zeros_like(signed[..., 0]), 0, []
-    for look in looks:
-        while step < look:
-            # Not as matrices: theirs are too small to be worth the call.
+    for probe in probes:
+        while step < probe:
+            # Elementwise: for matrices this small a batched product is slower.
             sums = sums + (-(kernel * sums.unsqueeze(-2)).sum(-1)).sigmoid()
             step += 1
         kept.append((sums.unsqueeze(-2) @ signed).squeeze(-2) * (rate / samples))
@@ -264,7 +266,7 @@ def _sides(x: Tensor, teacher: Tensor) -> Tensor:
 
 def _along(x: Tensor, w: Tensor) -> Tensor:
     if x.shape[-1] != w.shape[-1]:
-        raise UserError(f"inputs of {x.shape[-1]} numbers were given for weights of {w.shape[-1]}: give as many")
+        raise UserError(f"inputs and weights must have the same size, got {x.shape[-1]} and {w.shape[-1]}")
     return (x @ w.to(x).unsqueeze(-1)).squeeze(-1)
 
 
@@ -275,10 +277,10 @@ def _projected(basis: Tensor, v: Tensor) -> Tensor:
 def _counts(x: Tensor) -> tuple[int, int]:
     samples, size = x.shape[-2:]
     if samples < 1 or size < 1:
-        raise UserError(f"a set of {samples} inputs of {size} numbers was given; allowed is 1 or more of both")
+        raise UserError(f"a set needs 1 or more inputs of 1 or more numbers, got {samples} inputs of {size} numbers")
     return samples, size
 
 
-def _check_depth(depth: int) -> None:
+def _validate_depth(depth: int) -> None:
     if depth < 1:
-        raise UserError(f"{depth} layers were asked for; allowed is 1 or more")
+        raise UserError(f"depth must be at least 1, got {depth} layers")
