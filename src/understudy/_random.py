@@ -75,13 +75,25 @@ def integers(bits: Int[Tensor, "*shape"], below: int) -> Int[Tensor, "*shape"]:
     return (bits * below) >> 32
 
 
-def uniform(seed: int, stream: Stream, step: int, count: int, device: str = "cpu") -> Float[Tensor, "count"]:
-    """Draw float64 numbers from the open interval (0, 1)."""
+def uniform(
+    seed: int | Int[Tensor, "*#shape"],
+    stream: Stream,
+    step: int | Int[Tensor, "*#shape"],
+    count: int,
+    device: str = "cpu",
+) -> Float[Tensor, "*shape count"]:
+    """Draw `count` float64 numbers from the open interval (0, 1) for every (seed, step)."""
     return (words(seed, stream, step, count, device).double() + 0.5) / 2.0**32
 
 
-def normal(seed: int, stream: Stream, step: int, count: int, device: str = "cpu") -> Float[Tensor, "count"]:
-    """Draw float64 standard normal numbers, two per pair of words (Box–Muller)."""
+def normal(
+    seed: int | Int[Tensor, "*#shape"],
+    stream: Stream,
+    step: int | Int[Tensor, "*#shape"],
+    count: int,
+    device: str = "cpu",
+) -> Float[Tensor, "*shape count"]:
+    """Draw `count` float64 standard normal numbers for every (seed, step), two per pair of words (Box–Muller)."""
     u = uniform(seed, stream, step, 2 * (-(-count // 2)), device)
-    radius, angle = (-2.0 * u[0::2].log()).sqrt(), 2.0 * math.pi * u[1::2]
-    return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten()[:count]
+    radius, angle = (-2.0 * u[..., 0::2].log()).sqrt(), 2.0 * math.pi * u[..., 1::2]
+    return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten(-2)[..., :count]

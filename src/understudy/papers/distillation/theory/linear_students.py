@@ -16,10 +16,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy._random import Stream
+from understudy._random import Stream, normal
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
-from understudy.papers.distillation.theory.draws import normals
 from understudy.papers.distillation.theory.soft_labels import (
     Conditions,
     allowed_error,
@@ -69,14 +68,15 @@ def balanced(
     if len(seeds) != len(x):
         raise UserError(f"one seed per set of inputs is needed ({len(x)}), got {len(seeds)}")
     sizes = [x.shape[-1], *[width] * (depth - 1)]
-    ends = [normals(seeds, Stream.STUDENT, i, size).to(x) for i, size in enumerate(sizes)]
+    names = torch.tensor(list(seeds))
+    ends = [normal(names, Stream.STUDENT, i, size).to(x) for i, size in enumerate(sizes)]
     ends = [end / torch.linalg.vector_norm(end, dim=-1, keepdim=True) for end in ends]
     down = gradient(torch.zeros_like(ends[0]), x, teacher)
     ends[0] = torch.where((ends[0] * down).sum(-1, keepdim=True) > 0, -ends[0], ends[0])
     ends.append(torch.ones(len(x), 1).to(x))
     each = scale ** (1 / depth)
     layers = tuple(Layer(each * out.unsqueeze(-1) * into.unsqueeze(-2), None) for into, out in pairwise(ends))
-    return Population(layers, torch.tensor(list(seeds)), 1.0)
+    return Population(layers, names, 1.0)
 
 
 def end_to_end(students: Population) -> Float[Tensor, "net in"]:

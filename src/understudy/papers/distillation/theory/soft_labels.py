@@ -12,9 +12,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from understudy._random import Stream
+from understudy._random import Stream, normal
 from understudy.errors import UserError
-from understudy.papers.distillation.theory.draws import normals
 from understudy.papers.distillation.theory.separators import separators
 
 _SMALL_GAP = 1.0
@@ -210,7 +209,7 @@ def less_biased(
         raise UserError(f"deltas must be finite, got {list(deltas)}")
     samples, size = _counts(x)
     basis = span(x)
-    drawn = normals(seeds, Stream.TRANSFER_ACROSS, samples, size).to(x)
+    drawn = normal(torch.tensor(list(seeds)), Stream.TRANSFER_ACROSS, samples, size).to(x)
     # Twice: the first projection leaves rounding errors in the span.
     for _ in range(2):
         drawn = drawn - _projected(basis, drawn)

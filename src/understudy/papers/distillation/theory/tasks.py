@@ -10,9 +10,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from understudy._random import Stream, words
+from understudy._random import Stream, normal, uniform, words
 from understudy.errors import UserError
-from understudy.papers.distillation.theory.draws import normals, uniforms
 
 _ANGLES, _DIRECTIONS, _COMPACT = (i << 24 for i in range(3))
 """First step of the random stream for each kind of number; a set has fewer inputs than the distance between two."""
@@ -65,14 +64,14 @@ class AngleTask:
 
     def _angles_and_lengths(self, seeds: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
         which = _samples(count, _ANGLES)
-        u = uniforms(seeds, Stream.TRANSFER, which, 1).squeeze(-1)
+        u = uniform(_column(seeds), Stream.TRANSFER, which, 1).squeeze(-1)
         # Random words that the angle does not use.
-        lengths = normals(seeds, Stream.TRANSFER, which, 6)[..., 4]
+        lengths = normal(_column(seeds), Stream.TRANSFER, which, 6)[..., 4]
         return self.widest * -torch.expm1(u.log() / self.kappa), lengths
 
     def inputs(self, seeds: Sequence[int], count: int) -> Float[Tensor, "net sample in"]:
         """Draw one set of inputs per seed. Input i depends on the seed and i only, so that sets are nested."""
-        drawn = normals(seeds, Stream.TRANSFER, _samples(count, _DIRECTIONS), self.dim - 1)
+        drawn = normal(_column(seeds), Stream.TRANSFER, _samples(count, _DIRECTIONS), self.dim - 1)
         return self._place(seeds, drawn)
 
     def compact(self, seeds: Sequence[int], count: int) -> Float[Tensor, "net sample few"]:
@@ -86,8 +85,8 @@ class AngleTask:
 
         across = min(count, self.dim - 1)
         which = _samples(count, _COMPACT)
-        below = normals(seeds, Stream.TRANSFER, which, across).tril(-1)
-        u = uniforms(seeds, Stream.TRANSFER_ACROSS, which[:across], 1).squeeze(-1)
+        below = normal(_column(seeds), Stream.TRANSFER, which, across).tril(-1)
+        u = uniform(_column(seeds), Stream.TRANSFER_ACROSS, which[:across], 1).squeeze(-1)
         freedom = torch.arange(self.dim - 1, self.dim - 1 - across, -1, dtype=torch.float64)
         squares = torch.from_numpy(2 * gammaincinv(freedom.numpy() / 2, u.numpy()))
         below.diagonal(dim1=-2, dim2=-1).copy_(squares.sqrt())
@@ -303,6 +302,11 @@ def _newton(signed: np.ndarray, ridge: float) -> tuple[np.ndarray, float]:
             scale, after = 1.0, min(now, value(there))
         w, now = w - scale * step, after
     return w, float(np.linalg.norm(slope))
+
+
+def _column(seeds: Sequence[int]) -> Tensor:
+    """Seeds that broadcast against the indices of inputs."""
+    return torch.tensor(list(seeds)).unsqueeze(-1)
 
 
 def _samples(count: int, first: int) -> Tensor:
