@@ -1,4 +1,4 @@
-"""How fast understudy trains on this machine, against what the machine can do: every number a ratio within one run."""
+"""Benchmark of training speed: every number is a ratio of things timed in alternation within one run."""
 
 from understudy.bench.goals import Goal as Goal
 from understudy.bench.result import Bench as Bench

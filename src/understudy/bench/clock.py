@@ -1,13 +1,14 @@
-"""Timing: what is compared is timed in alternation, so that a machine that others use as well slows both alike."""
+"""Timing in alternation, so that load from other programs slows what is compared equally."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
 
+import psutil
 import torch
 
 from understudy.training.parallel import cores
@@ -15,7 +16,7 @@ from understudy.training.parallel import cores
 
 @dataclass(frozen=True)
 class Measured:
-    """One number in several repetitions: what is told is their median, and between which two they lie."""
+    """One quantity in several repetitions, reported as their median and range."""
 
     values: tuple[float, ...]
 
@@ -27,9 +28,17 @@ class Measured:
     def spread(self) -> tuple[float, float]:
         return min(self.values), max(self.values)
 
+    def __mul__(self, factor: float) -> "Measured":
+        return Measured(tuple(value * factor for value in self.values))
+
+    def __truediv__(self, other: "Measured | float") -> "Measured":
+        """Divide repetition by repetition, so that each is compared with what was timed next to it."""
+        divisors = other.values if isinstance(other, Measured) else (other,) * len(self.values)
+        return Measured(tuple(value / divisor for value, divisor in zip(self.values, divisors, strict=True)))
+
 
 def lasting(work: Callable[[], Any], device: str, least: float) -> float:
-    """Seconds a call of work(), called until `least` seconds have passed."""
+    """Seconds per call of `work`, which is called until `least` seconds have passed."""
     wait(device)
     start, calls = perf_counter(), 0
     while True:
@@ -41,32 +50,33 @@ def lasting(work: Callable[[], Any], device: str, least: float) -> float:
 
 
 def wait(device: str) -> None:
-    """Until a card has done what it was given."""
+    """Wait until the GPU, if that is the device, has finished all submitted work."""
     if device == "cuda":
         torch.cuda.synchronize()
 
 
-class Company:
-    """Watches what other programs take of the cores, which no alternation takes out altogether."""
+@contextmanager
+def all_cores() -> Iterator[None]:
+    """Let torch use all cores for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class OtherLoad:
+    """Measures the CPU time that other programs take, which alternation does not remove completely."""
 
     def __init__(self) -> None:
-        self.start = _busy()
+        psutil.cpu_percent()  # the next call reports the load since this one
+        self.start = os.times()
 
-    def share(self) -> float | None:
-        """Of all cores, since the start; none where the system does not say. Children count as ours once they ended."""
-        if self.start is None or (now := _busy()) is None:
-            return None
-        (busy, ours, clock), (busy_now, ours_now, clock_now) = self.start, now
-        others = (busy_now - busy) - (ours_now - ours)
-        return max(0.0, others / ((clock_now - clock) * cores()))
-
-
-def _busy() -> tuple[float, float, float] | None:
-    """Seconds that the cores were busy, that we kept them busy, and the clock."""
-    system = Path("/proc/stat")
-    if not system.is_file():
-        return None
-    user, nice, kernel, _, _, *rest = map(int, system.read_text().splitlines()[0].split()[1:9])
-    mine = os.times()
-    busy = (user + nice + kernel + sum(rest)) / os.sysconf("SC_CLK_TCK")
-    return busy, mine.user + mine.system + mine.children_user + mine.children_system, perf_counter()
+    def share(self) -> float:
+        """Share of all cores since the start; child processes are counted as ours once they have ended."""
+        busy = psutil.cpu_percent() / 100 * (psutil.cpu_count() or 1)
+        *start, began = self.start
+        *now, ended = os.times()
+        ours = (sum(now) - sum(start)) / (ended - began)
+        return max(0.0, (busy - ours) / cores())

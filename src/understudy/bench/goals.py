@@ -1,17 +1,20 @@
-"""What was asked of the speed, beside what was measured."""
+"""Goals for the speed, next to what was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from understudy.bench.clock import Measured
+
+if TYPE_CHECKING:
+    from understudy.bench.result import Bench
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A number that must be reached and one to aim for, where there are such; `most`: not to be exceeded."""
+    """A bound that must be reached and one to aim for, where they are set; `most` makes them upper bounds."""
 
     what: str
     unit: str
@@ -22,7 +25,7 @@ class Goal:
 
     @property
     def reached(self) -> str | None:
-        """`aim`, `must` or `neither`; none where nothing is asked, or nothing was measured."""
+        """`aim`, `must` or `neither`; None if no bound is set or nothing was measured."""
         if self.measured is None or self.must is None:
             return None
         value = self.measured.median
@@ -31,8 +34,8 @@ class Goal:
                 return name
         return "neither"
 
-    def words(self) -> tuple[str, ...]:
-        """What, measured, between which values, must and aim."""
+    def cells(self) -> tuple[str, ...]:
+        """Cells of a table row: description, measured value, range, must and aim."""
         write, sign = _UNITS[self.unit], "≤ " if self.most else "≥ "
         bounds = ("–" if bound is None else sign + write(bound) for bound in (self.must, self.aim))
         if self.measured is None:
@@ -63,43 +66,39 @@ _UNITS: dict[str, Callable[[float], str]] = {
 _SHARES: dict[int, tuple[float, float]] = {20: (0.3, 0.5), 200: (0.6, 0.8)}
 
 
-def share_of_peak(n: int, measured: Measured, device: str) -> Goal:
-    """Asked of processors, at n = 20 and n = 200."""
-    asked = _SHARES.get(n, (None, None)) if device == "cpu" else (None, None)
-    return Goal(f"steps at n = {n}, share of the peak", "share", measured, *asked)
+def _bounds(asked: bool, *bounds: float) -> tuple[float, ...]:
+    return bounds if asked else ()
 
 
-def against_plain_loop(n: int, measured: Measured, device: str) -> Goal:
-    """Asked of processors, at every n."""
-    asked = (20.0, 50.0) if device == "cpu" else (None, None)
-    return Goal(f"steps at n = {n}, against the plain loop", "times", measured, *asked)
+def goals(bench: Bench) -> list[Goal]:
+    """All goals in the order in which they are shown; most are set for the CPU alone, the sweep's for the GPU.
 
-
-def probe_share(measured: Measured) -> Goal:
-    return Goal("probing, share of the whole", "share", measured, 0.2, 0.1, most=True)
-
-
-def flatness(measured: Measured, least: int, most: int) -> Goal:
-    return Goal(f"dearest network-step of {least:,} to {most:,} networks", "times", measured, 1.3, most=True)
-
-
-def exact_step(measured: Measured, sizes: tuple[int, int, int], device: str) -> Goal:
-    """Asked of processors."""
-    m, r, d = sizes
-    what = f"a step on the exact loss, m = {m:,}, r = {r}, d = {d}, over its matrix products alone"
-    return Goal(what, "times", measured, 2.0 if device == "cpu" else None, most=True)
-
-
-def small_problems(measured: Measured, sizes: tuple[int, int, int, int], device: str) -> Goal:
-    """Asked of processors. A step of one such problem is about 20 calls of Python, torch and numpy, of a microsecond or
-    more each, around some 17,000 operations (13 × 13 pairs of 100), which take a few: what is batched pays for no
-    calls, so that ten times is what one core must gain, and two cores share the rest."""
-    count, m, r, d = sizes
-    what = f"{count:,} problems of m = {m}, r = {r}, d = {d} on the exact loss, batched against one by one"
-    return Goal(what, "times", measured, *((10.0, 20.0) if device == "cpu" else (None, None)))
-
-
-def sweep(measured: Measured | None, device: str) -> Goal:
-    """Asked of a card."""
-    must, aim = (60.0, 15.0) if device == "cuda" else (None, None)
-    return Goal("the whole two-layer study (--sweep)", "seconds", measured, must, aim, most=True)
+    Batching small problems must gain a factor of ten on one core: a step of one problem alone is about 20 calls of
+    Python, torch and numpy, each of a microsecond or more, around some 17,000 operations (13 × 13 pairs of 100).
+    """
+    cpu = bench.device == "cpu"
+    networks = [cost.networks for cost in bench.costs]
+    m, r, d = bench.sizes.exact
+    count, *small = bench.sizes.small
+    large = f"a step on the exact loss, m = {m:,}, r = {r}, d = {d}, over its matrix products alone"
+    many = "{:,} problems of m = {}, r = {}, d = {} on the exact loss, batched against one by one".format(count, *small)
+    cheapest = f"dearest network-step of {min(networks):,} to {max(networks):,} networks"
+    swept = None if bench.swept is None else Measured((bench.swept.seconds,))
+    by_n = bench.rates.items()
+    return [
+        *(
+            Goal(
+                f"steps at n = {n}, share of the peak", "share", rates.share_of_peak, *_bounds(cpu, *_SHARES.get(n, ()))
+            )
+            for n, rates in by_n
+        ),
+        *(
+            Goal(f"steps at n = {n}, against the plain loop", "times", rates.against_plain, *_bounds(cpu, 20.0, 50.0))
+            for n, rates in by_n
+        ),
+        Goal("probing, share of the whole", "share", bench.probing.share, 0.2, 0.1, most=True),
+        Goal(cheapest, "times", Measured((bench.flatness,)), 1.3, most=True),
+        Goal(large, "times", bench.exact.ratio, *_bounds(cpu, 2.0), most=True),
+        Goal(many, "times", bench.small.gain, *_bounds(cpu, 10.0, 20.0)),
+        Goal("the whole two-layer study (--sweep)", "seconds", swept, *_bounds(not cpu, 60.0, 15.0), most=True),
+    ]

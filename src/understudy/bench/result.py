@@ -1,18 +1,17 @@
-"""All measurements, one after the other, as one object for a program and as goals for a person."""
+"""All measurements in turn: one object for programs, goals and a headline for people."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from understudy.bench import goals
-from understudy.bench.clock import Company, Measured
+from understudy.bench.clock import Measured, OtherLoad
 from understudy.bench.exact import ExactStep, SmallProblems, exact_step, small_problems
+from understudy.bench.goals import Goal, goals
 from understudy.bench.populations import Cost, costs
 from understudy.bench.probing import Probing, probing
 from understudy.bench.rates import Rates, rates
-from understudy.bench.setting import Sizes, Tell
+from understudy.bench.setting import Report, Sizes
 from understudy.bench.sweep import Swept
 from understudy.store.environment import environment
 from understudy.training.parallel import cores
@@ -20,7 +19,7 @@ from understudy.training.parallel import cores
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured on one machine."""
+    """Measurements of one machine."""
 
     device: str
     sizes: Sizes
@@ -30,49 +29,38 @@ class Bench:
     exact: ExactStep
     small: SmallProblems
     environment: dict[str, Any]
-    others: float | None
-    """What other programs took of the cores meanwhile."""
+    others: float
+    """Share of the cores that other programs used during the measurement."""
     swept: Swept | None = None
 
     @property
     def machine(self) -> str:
-        """The card's name, or the processor's with the cores that were used."""
+        """Name of the GPU, or name of the CPU with the number of cores that were used."""
         made = self.environment
         return made["device"] if self.device == "cuda" else f"{made['processor']}, {cores()} cores"
 
     @property
     def peak(self) -> float:
-        """Floating point operations a second of the large product."""
+        """FLOP/s of the large matrix product."""
         return Measured(tuple(value for rate in self.rates.values() for value in rate.peak.values)).median
 
     @property
     def cost(self) -> dict[int, Measured]:
-        """Seconds a network-step by population: its ratio to the reference, times what that cost throughout."""
+        """Seconds per network-step by population: the ratio to the reference, times the reference's median."""
         reference = Measured(tuple(value for cost in self.costs for value in cost.reference.values)).median
-        return {cost.networks: Measured(tuple(v * reference for v in cost.ratio.values)) for cost in self.costs}
+        return {cost.networks: cost.ratio * reference for cost in self.costs}
 
     @property
     def flatness(self) -> float:
-        """The dearest network-step against the cheapest."""
+        """Cost of the dearest network-step divided by that of the cheapest."""
         each = [cost.median for cost in self.cost.values()]
         return max(each) / min(each)
 
-    def goals(self) -> list[goals.Goal]:
-        """What was asked, in the order in which they are shown."""
-        networks = [cost.networks for cost in self.costs]
-        swept = None if self.swept is None else Measured((self.swept.seconds,))
-        return [
-            *(goals.share_of_peak(n, r.share_of_peak, self.device) for n, r in self.rates.items()),
-            *(goals.against_plain_loop(n, r.against_plain, self.device) for n, r in self.rates.items()),
-            goals.probe_share(self.probing.share),
-            goals.flatness(Measured((self.flatness,)), min(networks), max(networks)),
-            goals.exact_step(self.exact.ratio, self.sizes.exact, self.device),
-            goals.small_problems(self.small.gain, self.sizes.small, self.device),
-            goals.sweep(swept, self.device),
-        ]
+    def goals(self) -> list[Goal]:
+        return goals(self)
 
     def headline(self) -> str:
-        """What was found, in one sentence."""
+        """Summarise the measurements in one sentence."""
         n, widest = max(self.rates.items())
         asked = [goal.reached for goal in self.goals() if goal.reached]
         return (
@@ -82,41 +70,42 @@ class Bench:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """One object: the numbers, between which values they lie, and all that was timed."""
+        """All medians, their ranges under `spread`, and every timing under `raw`."""
+        by_n = {str(n): rate for n, rate in self.rates.items()}
+        tables = {
+            "share_of_peak": {n: rate.share_of_peak for n, rate in by_n.items()},
+            "against_plain_loop": {n: rate.against_plain for n, rate in by_n.items()},
+            "plain_share_of_peak": {n: rate.plain_share_of_peak for n, rate in by_n.items()},
+            "probe_share_by_n": {n: rate.probing.share for n, rate in by_n.items()},
+            "cost_by_population": {str(networks): cost for networks, cost in self.cost.items()},
+        }
+        single = {
+            "probe_share": self.probing.share,
+            "exact_step": self.exact.ratio,
+            "small_problems": self.small.gain,
+        }
         return {
             "device": self.machine,
-            "share_of_peak": _by(self.rates, lambda r: r.share_of_peak.median),
-            "against_plain_loop": _by(self.rates, lambda r: r.against_plain.median),
-            "plain_share_of_peak": _by(self.rates, lambda r: r.plain_share_of_peak.median),
-            "probe_share": self.probing.share.median,
-            "probe_share_by_n": _by(self.rates, lambda r: r.looking.share.median),
-            "cost_by_population": {str(networks): cost.median for networks, cost in self.cost.items()},
+            **{name: {key: value.median for key, value in table.items()} for name, table in tables.items()},
+            **{name: value.median for name, value in single.items()},
             "flatness": self.flatness,
             "peak_memory_by_population": {str(cost.networks): cost.peak_bytes for cost in self.costs},
-            "exact_step": self.exact.ratio.median,
-            "small_problems": self.small.gain.median,
             "sweep": None if self.swept is None else asdict(self.swept),
             "goals": [goal.as_dict() for goal in self.goals()],
             "headline": self.headline(),
             "spread": {
-                "share_of_peak": _by(self.rates, lambda r: r.share_of_peak.spread),
-                "against_plain_loop": _by(self.rates, lambda r: r.against_plain.spread),
-                "plain_share_of_peak": _by(self.rates, lambda r: r.plain_share_of_peak.spread),
-                "probe_share": self.probing.share.spread,
-                "probe_share_by_n": _by(self.rates, lambda r: r.looking.share.spread),
-                "cost_by_population": {str(networks): cost.spread for networks, cost in self.cost.items()},
-                "exact_step": self.exact.ratio.spread,
-                "small_problems": self.small.gain.spread,
+                **{name: {key: value.spread for key, value in table.items()} for name, table in tables.items()},
+                **{name: value.spread for name, value in single.items()},
             },
             "peak_flops": self.peak,
             "precision": "float32",
-            "engine": _by(self.rates, lambda r: r.engine),
+            "engine": {n: rate.engine for n, rate in by_n.items()},
             "threads": cores(),
             "others": self.others,
             "environment": self.environment,
             "sizes": asdict(self.sizes),
             "raw": {
-                "rates": _by(self.rates, asdict),
+                "rates": {n: asdict(rate) for n, rate in by_n.items()},
                 "probing": asdict(self.probing),
                 "populations": [asdict(cost) for cost in self.costs],
                 "exact_step": asdict(self.exact),
@@ -125,15 +114,20 @@ class Bench:
         }
 
 
-def _by(rates: Mapping[int, Rates], read: Callable[[Rates], Any]) -> dict[str, Any]:
-    return {str(n): read(rate) for n, rate in rates.items()}
+def measure(device: str, report: Report, sizes: Sizes | None = None) -> Bench:
+    """Measure everything except the sweep.
 
+    Args:
+        device: `cpu` or `cuda`.
+        report: Called with a line of text after every repetition.
+        sizes: Sizes of the measurements; by default those that fill the device.
 
-def measure(device: str, tell: Tell, sizes: Sizes | None = None) -> Bench:
-    """Everything but the sweep, on `cpu` or `cuda`."""
+    Returns:
+        The measurements, with the environment they were made in.
+    """
     sizes = sizes or Sizes.of(device)
-    made = environment(device)
-    company = Company()
-    steps, looks, populations = rates(sizes, device, tell), probing(sizes, device, tell), costs(sizes, device, tell)
-    exact, small = exact_step(sizes, device, tell), small_problems(sizes, device, tell)
-    return Bench(device, sizes, steps, looks, populations, exact, small, made, company.share())
+    made, load = environment(device), OtherLoad()
+    steps, probes = rates(sizes, device, report), probing(sizes, device, report)
+    populations = costs(sizes, device, report)
+    exact, small = exact_step(sizes, device, report), small_problems(sizes, device, report)
+    return Bench(device, sizes, steps, probes, populations, exact, small, made, load.share())

@@ -1,4 +1,4 @@
-"""What the benchmark trains: students of the two-layer study, as many as fill the machine."""
+"""Networks that the benchmark trains: students of the two-layer study, as many as fill the machine."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import understudy as us
 from understudy.training import SGD, Group, Training
 from understudy.training.parallel import cores
 
-Tell = Callable[[str], None]
-"""Called with words once for every repetition that is done."""
+Report = Callable[[str], None]
+"""Called with a line of text after every repetition."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of every measurement; the defaults are those of the two-layer study, on two cores."""
+    """Sizes of every measurement; the defaults are those of the two-layer study on two cores."""
 
     dim: int = 100
     teacher_nodes: int = 20
     outputs: int = 50
     multiples: tuple[int, ...] = (1, 5, 10)
-    """Over-realizations that are measured one by one: n = 20, 100, 200."""
+    """Over-realizations measured one by one: n = 20, 100, 200."""
     mix: tuple[int, ...] = (1, 2, 5, 10)
-    """Over-realizations of the study, of which probing is a share."""
+    """Over-realizations trained together, as in the study, to measure the share of probing."""
     polarity: tuple[float, ...] = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
     seeds: int = 8
     mix_seeds: int = 4
-    looks: int = 2
-    """Epochs with a look that are timed together: the rows of one are made while the next trains."""
+    probes: int = 2
+    """Probed epochs timed together: the rows of one are made while the next trains."""
     batch: int = 16
     lr: float = 0.01
     steps: int = 1_000
@@ -37,38 +37,38 @@ class Sizes:
     evaluation: int = 10_000
     repetitions: int = 5
     least: float = 0.5
-    """Seconds that a repetition lasts, or longer."""
+    """Minimum duration of a repetition in seconds."""
     product: int = 4_096
-    """Rows of the square matrices whose product is the peak."""
+    """Rows of the square matrices whose product defines the peak."""
     populations: tuple[int, ...] = (32, 100, 316, 1_000, 3_162, 10_000)
     population_seeds: int = 32
     population_repetitions: int = 3
     population_seconds: float = 1.5
-    """About how long an epoch of a population may take; a large one has fewer steps, but no fewer than 300."""
+    """Approximate seconds per epoch of a population; a large one takes fewer steps, but at least 300."""
     exact: tuple[int, int, int] = (1_000, 20, 50)
-    """Students, teacher neurons and inputs of a step on the exact loss."""
+    """Students, teacher neurons and inputs of the large problem on the exact loss."""
     small: tuple[int, int, int, int] = (1_000, 10, 3, 5)
-    """How many small problems on it are done together, and the same three of each."""
+    """Number of small problems on the exact loss, and students, teacher neurons and inputs of each."""
 
     @classmethod
     def of(cls, device: str) -> Sizes:
-        """What fills the cores of this machine, or its card."""
+        """Sizes that fill the cores or the GPU of this machine."""
         if device == "cuda":
-            return cls(seeds=32, mix_seeds=32, looks=20, product=8_192)
+            return cls(seeds=32, mix_seeds=32, probes=20, product=8_192)
         return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()))
 
     @property
     def widths(self) -> dict[int, int]:
-        """The multiple of each n."""
+        """Over-realization of each n."""
         return {multiple * self.teacher_nodes: multiple for multiple in self.multiples}
 
     @property
-    def calls(self) -> int:
-        """How often progress is told."""
+    def reports(self) -> int:
+        """Number of times that progress is reported."""
         return self.repetitions * (len(self.multiples) + 3) + self.population_repetitions * len(self.populations)
 
     def teacher(self, seeds: int) -> us.Population:
-        """One a seed and polarity, those of a seed side by side."""
+        """One teacher per seed and polarity, those of one seed next to each other."""
         cells = [(seed, p) for seed in range(1, seeds + 1) for p in self.polarity]
         return us.teachers.separated(
             (self.dim, self.teacher_nodes, self.outputs),
@@ -77,22 +77,22 @@ class Sizes:
         )
 
     def training(self, teacher: us.Population, multiples: Sequence[int], device: str, steps: int = 0) -> Training:
-        """Training as the study does it: a group a width, a network a teacher."""
+        """Training as in the study: one group per width, one network per teacher."""
         data = us.data.Gaussian(self.dim, train=self.train, evaluation=self.evaluation)
         groups = [Group(us.students.gaussian(teacher, multiple=k), teacher, data) for k in multiples]
         return Training(groups, SGD(lr=self.lr, batch=self.batch), steps=steps or self.steps, device=device)
 
 
 def step_flops(sizes: Sequence[int], batch: int) -> int:
-    """Floating point operations of one step of one network of sizes (d, n, …, C): the matrix products alone.
+    """Floating-point operations of one step of one network of sizes (d, n, …, C), counting matrix products only.
 
-    A layer of `into` × `out` weights takes 2·batch·into·out forward, as many for the gradient of its weights, and as
-    many for that of its inputs, which the lowest layer needs not.
+    A layer with `into` × `out` weights takes 2·batch·into·out forward, the same for the gradient of its weights, and
+    the same for the gradient of its inputs, which the lowest layer does not need.
     """
     products = [3 * into * out for into, out in pairwise(sizes)]
     return 2 * batch * (sum(products) - sizes[0] * sizes[1])
 
 
 def network_steps(training: Training) -> int:
-    """Steps that an epoch takes, over all networks that have not diverged."""
+    """Steps of one epoch, summed over all networks that have not diverged."""
     return int(training.alive.sum()) * training.steps

@@ -1,4 +1,4 @@
-"""The whole two-layer study as one command, in a process of its own, and what its time went to."""
+"""The whole two-layer study as one command in its own process, with a breakdown of its time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from understudy.report.terminal.progress import Progress
 
 @dataclass(frozen=True)
 class Swept:
-    """Seconds from the start of the command to its end; `parts` are what the process itself saw of them."""
+    """Seconds from the start of the command to its end, and its parts as the process itself timed them."""
 
     seconds: float
     networks: int
@@ -26,26 +26,26 @@ class Swept:
 
 
 def sweep(out: Path, device: str, options: dict[str, Any] | None = None) -> Swept:
-    """Run the study in a folder that has none yet: Python's start and every file written are in the seconds."""
+    """Run the study in a new folder; the time includes the start of Python and every file written."""
     words = json.dumps({"device": device, **(options or {})})
     start = perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "understudy.bench.sweep", str(out), words], stdout=subprocess.PIPE, text=True, check=True
     )
     seconds = perf_counter() - start
-    told = json.loads(done.stdout)
-    parts = {"starting Python": seconds - sum(told["parts"].values()), **told["parts"]}
-    return Swept(seconds, told["networks"], told["run"], parts)
+    ended = json.loads(done.stdout)
+    parts = {"starting Python": seconds - sum(ended["parts"].values()), **ended["parts"]}
+    return Swept(seconds, ended["networks"], ended["run"], parts)
 
 
-class _Clock:
-    """Watches a run, and notes when a part of it begins."""
+class _PartClock:
+    """Watches a run and records when each part of it begins."""
 
     def __init__(self) -> None:
         self.began = [("teachers and students", perf_counter())]
 
     def start(self, folder: Path, epoch: int, epochs: int) -> None:
-        self.began.append(("data and the first look", perf_counter()))
+        self.began.append(("data and the first probe", perf_counter()))
 
     def epoch(self, progress: Progress) -> None:
         if progress.epoch == 0:
@@ -61,7 +61,7 @@ class _Clock:
 
 
 def _main(out: str, words: str) -> None:
-    clock = _Clock()
+    clock = _PartClock()
     run = execute(TwoLayer.from_config({"options": json.loads(words)}), Path(out), clock)
     print(json.dumps({"networks": run.networks.num_rows, "run": str(run.folder), "parts": clock.parts()}))
 
