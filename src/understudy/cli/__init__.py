@@ -1,38 +1,65 @@
-"""The command line."""
+"""The command line: one file per command, each with a dataclass of options and a function that carries it out."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Annotated, Any, NamedTuple, Union
 
-from understudy.cli.align import align_command
-from understudy.cli.bench import bench_command
-from understudy.cli.check import check_command
-from understudy.cli.claims import claims_command
-from understudy.cli.connect import connect_command
-from understudy.cli.list import list_command
-from understudy.cli.parsing import nearest
-from understudy.cli.prune import prune_command
-from understudy.cli.report import report_command
-from understudy.cli.run import run_command
-from understudy.cli.start import start_command
+from understudy.cli.align import Align, run_align
+from understudy.cli.bench import Bench, run_bench
+from understudy.cli.check import Check, run_check
+from understudy.cli.claims import Claims, run_claims
+from understudy.cli.connect import Connect, run_connect
+from understudy.cli.list import List, run_list
+from understudy.cli.parsing import parse, suggest
+from understudy.cli.prune import Prune, run_prune
+from understudy.cli.report import Report, run_report
+from understudy.cli.run import run_options, run_study
+from understudy.cli.start import Start, run_start
 from understudy.errors import UserError
 
+
+class _Command(NamedTuple):
+    options: type
+    function: Callable[[Any], None]
+
+
+# tyro's own subcommands would build the options of every study before parsing, report a mistyped command without a
+# suggestion, and list commands in one group. They are used for shell completion only, where everything is needed.
+_COMMANDS = {
+    "list": _Command(List, run_list),
+    "report": _Command(Report, run_report),
+    "claims": _Command(Claims, run_claims),
+    "align": _Command(Align, run_align),
+    "check": _Command(Check, run_check),
+    "prune": _Command(Prune, run_prune),
+    "connect": _Command(Connect, run_connect),
+    "start": _Command(Start, run_start),
+    "bench": _Command(Bench, run_bench),
+}
+_SHELLS = ("bash", "zsh", "fish", "tcsh")
 _HELP = """\
 understudy: a laboratory for teacher-student learning
 
-  understudy list                       the studies, and the runs made here
-  understudy run STUDY [options]        run a study; the same command goes on where it stopped
-  understudy report RUN                 draw a run's figures and page again
-  understudy claims                     what the papers claim, and what was measured
-  understudy align TEACHER STUDENT      which student node matches which teacher node, in any two network files
-  understudy check TEACHER STUDENT      what the theorems say of two network files; `check RUN` of a run's networks
-  understudy prune STUDENT              a student without the nodes that learned nothing, and what that costs
-  understudy connect A B                a path of low loss between two students of one teacher
-  understudy start TEACHER              a student to start from, for a teacher of |·| neurons, and descent from there
-  understudy bench                      how fast this machine trains, against what it can do
+Studies
+  understudy list                       list the studies of each paper, and the runs made here
+  understudy run STUDY [options]        run a study, or resume it; `run FILE.py` runs a study of your own
+  understudy report RUN                 draw the figures and the page of a run again
+  understudy claims                     show the claims of the papers with what was measured
 
-  understudy COMMAND --help             the options of a command; `understudy run STUDY --help` those of a study
+Your networks
+  understudy align TEACHER STUDENT      match student nodes with teacher nodes, in any two network files
+  understudy check TEACHER STUDENT      check the theorems on two network files; `check RUN` on the networks of a run
+  understudy prune STUDENT              remove the nodes of a student that learned nothing, and report the cost
+  understudy connect A B                find a path of low loss between two students of one teacher
+  understudy start TEACHER              initialise a student for a two-layer |·| teacher; optionally descend from there
+
+This program
+  understudy bench                      measure how fast this machine trains, compared with what it can do
+  understudy COMMAND --help             show the options of a command; `understudy run STUDY --help` those of a study
+  understudy --completion SHELL         print a completion script for bash, zsh, fish or tcsh; to try it in bash:
+                                        source <(understudy --completion bash)
   understudy --version
 
 Start with: understudy run two-layer --quick
@@ -40,44 +67,58 @@ Start with: understudy run two-layer --quick
 
 
 def main() -> int:
-    """The console script. Exit status 2: something the user can put right; 130: interrupted."""
+    """Run the console script and return its exit status.
+
+    Returns:
+        0; 2 for an error that the user can correct; 130 if interrupted; 141 if standard output was closed.
+    """
     words = sys.argv[1:]
     try:
-        return _dispatch(words)
+        _dispatch(words)
+        return 0
     except UserError as error:
         print(f"understudy: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nunderstudy: interrupted; the same command goes on where it stopped", file=sys.stderr)
+        again = "resumes where it stopped" if words[0] == "run" else "starts again"
+        print(f"\nunderstudy: interrupted; the same command {again}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         sys.stderr.close()
         return 141
 
 
-def _dispatch(words: list[str]) -> int:
-    commands: dict[str, Callable[[list[str]], int]] = {
-        "list": list_command,
-        "run": run_command,
-        "report": report_command,
-        "claims": claims_command,
-        "align": align_command,
-        "check": check_command,
-        "prune": prune_command,
-        "connect": connect_command,
-        "start": start_command,
-        "bench": bench_command,
-    }
-    if not words or words[0] in ("-h", "--help", "help"):
+def _dispatch(words: list[str]) -> None:
+    name, rest = (words or ["--help"])[0], words[1:]
+    if name in ("-h", "--help", "help"):
         print(_HELP, end="")
-        return 0
-    if words[0] == "--version":
-        import understudy
+    elif name == "--version":
+        from understudy import __version__
 
-        print(f"understudy {understudy.__version__}")
-        return 0
-    if words[0] not in commands:
-        raise UserError(
-            f"{words[0]}: no such command; {nearest(words[0], list(commands))}commands are {', '.join(commands)}"
-        )
-    return commands[words[0]](words[1:])
+        print(f"understudy {__version__}")
+    elif name == "--completion":
+        _print_completion(rest)
+    elif name == "run":
+        run_study(rest)
+    elif name in _COMMANDS:
+        command = _COMMANDS[name]
+        command.function(parse(command.options, rest, f"understudy {name}"))
+    else:
+        known = ["run", *_COMMANDS]
+        raise UserError(f"there is no command {name!r}; {suggest(name, known)}commands are {', '.join(known)}")
+
+
+def _print_completion(words: list[str]) -> None:
+    """Print a shell script that completes commands, studies and options."""
+    if len(words) != 1 or words[0] not in _SHELLS:
+        raise UserError(f"--completion needs a shell, one of {', '.join(_SHELLS)}, got {' '.join(words) or 'nothing'}")
+    from tyro.conf import subcommand
+
+    from understudy.lab.discovery import studies
+
+    def union(kinds: dict[str, type]) -> Any:
+        return Union[tuple(Annotated[kind, subcommand(name)] for name, kind in kinds.items())]  # noqa: UP007
+
+    runs = union({name: run_options(study, quick=False) for name, study in studies().items()})
+    commands = {name: command.options for name, command in _COMMANDS.items()}
+    parse(union({**commands, "run": runs}), ["--tyro-print-completion", *words], "understudy")

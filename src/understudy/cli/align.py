@@ -1,4 +1,4 @@
-"""The command `understudy align`: who matches whom in two network files."""
+"""`understudy align`: which student node matches which teacher node, in two network files."""
 
 from __future__ import annotations
 
@@ -7,51 +7,44 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from understudy.cli.inputs import OnInputs, check_ending, read_inputs, read_network
-from understudy.cli.parsing import emit, parse
+from understudy.cli.inputs import InputOptions, read_inputs, read_network, validate_ending
+from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
     from understudy.measures import LayerMatch
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(OnInputs):
-    """Which student node matches which teacher node, layer by layer, in two network files of equal input size.
+class Align(InputOptions):
+    """Match student nodes with teacher nodes, layer by layer, in two network files of equal input size.
 
     Files: safetensors, or state dicts of nn.Linear or 3×3 nn.Conv2d stacks written by torch.save.
     """
 
     teacher: Path
-    """The teacher's file."""
+    """File of the teacher."""
     student: Path
-    """The student's file."""
+    """File of the student."""
     teacher_network: int = 0
-    """Which network of the teacher's file, where it holds several."""
+    """Index of the network to use, if the teacher's file contains several."""
     student_network: int = 0
-    """Which network of the student's file, where it holds several."""
+    """Index of the network to use, if the student's file contains several."""
     figure: Path | None = None
-    """Draw the heat map to this file (.pdf, .svg or .png)."""
+    """Draw the heat map of correlations to this file (.pdf, .svg or .png)."""
 
 
-def align_command(words: list[str]) -> int:
-    """`understudy align`."""
-    options = parse(Align, words, "understudy align")
-    check_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
-    from understudy.measures import align
+def run_align(options: Align) -> None:
+    validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
+    from understudy import measures
 
-    teacher, student = (
-        read_network(path, options.leaky, which, option)
-        for path, which, option in (
-            (options.teacher, options.teacher_network, "--teacher-network"),
-            (options.student, options.student_network, "--student-network"),
-        )
-    )
-    layers = align(teacher, student, read_inputs(options, teacher))
+    teacher = read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
+    student = read_network(options.student, options.leaky, options.student_network, "--student-network")
+    layers = measures.align(teacher, student, read_inputs(options, teacher))
     if options.figure is not None:
         _draw(options.figure, layers)
     if options.json:
         emit({"layers": [_as_json(layer) for layer in layers]})
-        return 0
+        return
     from understudy.report.terminal.tables import output, print_alignment
 
     print_alignment(output(), layers)
@@ -60,7 +53,6 @@ def align_command(words: list[str]) -> int:
         print(f"The networks have {depths} hidden layers; the lowest {len(layers)} were compared.")
     if options.figure is not None:
         print(f"heat map: {options.figure}")
-    return 0
 
 
 def _as_json(layer: LayerMatch) -> dict[str, Any]:
@@ -69,12 +61,12 @@ def _as_json(layer: LayerMatch) -> dict[str, Any]:
         "sin_angle": layer.sin_angle,
         "bias_gap": layer.bias_gap,
     }
-    plain = {name: [v if isfinite(v) else None for v in values.tolist()] for name, values in numbers.items()}
     return {
         "correlation": layer.correlation.tolist(),
         "best": layer.best.tolist(),
         "recovered": layer.recovered,
-    } | plain
+        **{name: [v if isfinite(v) else None for v in values.tolist()] for name, values in numbers.items()},
+    }
 
 
 def _draw(path: Path, layers: list[LayerMatch]) -> None:

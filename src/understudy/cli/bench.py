@@ -1,4 +1,4 @@
-"""The command `understudy bench`: how fast this machine trains, against what it can do."""
+"""`understudy bench`: how fast this machine trains, compared with what it can do."""
 
 from __future__ import annotations
 
@@ -7,42 +7,43 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from understudy.cli.parsing import emit, parse
+from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from understudy.bench import Bench as Result
-
+    from understudy.bench.picture import CostCurve
+    from understudy.bench.setting import Report
 
 _ALONE = 0.05
-"""What other programs may take of the cores without a word about it."""
+"""Share of the cores that other programs may use without a remark."""
 
 
 @dataclass(frozen=True)
 class Bench:
-    """How fast this machine trains, against one large matrix product and against a plain loop: a minute or two."""
+    """Measure how fast this machine trains, compared with one large matrix product and with a plain PyTorch loop.
+
+    Takes a minute or two.
+    """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train: auto takes a CUDA card where there is one."""
+    """Device to train on; auto uses a CUDA GPU if there is one."""
     sweep: bool = False
-    """Also run the whole two-layer study, which takes a minute on a large card and hours on two cores."""
+    """Also run the whole two-layer study, which takes a minute on a large GPU and hours on two cores."""
     draw: tuple[Path, ...] = ()
-    """Measure nothing: draw the picture of these files, each a bench.json, side by side, into OUT."""
+    """Measure nothing: draw the figure of these bench.json files together, into OUT."""
     out: Path = Path("runs/bench")
-    """Folder that holds benches; this one goes to OUT/<time>-<device>."""
+    """Folder that contains the benchmarks; this one is written to OUT/<time>-<device>."""
     json: bool = False
-    """Print one JSON object on standard output, and nothing else there."""
+    """Print one JSON object on standard output and nothing else."""
 
 
-def bench_command(words: list[str]) -> int:
-    """`understudy bench`."""
-    options = parse(Bench, words, "understudy bench")
-    _check_out(options.out)
+def run_bench(options: Bench) -> None:
+    _validate_out(options.out)
     if options.draw:
         return _draw(options)
     from understudy.bench import Sizes, measure
@@ -52,101 +53,81 @@ def bench_command(words: list[str]) -> int:
     device = Study(device=options.device).resolved().device
     sizes = Sizes.of(device)
     folder = options.out / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{device}"
-    try:
-        with _Steps(sizes.calls) as steps:
-            result = measure(device, steps, sizes)
-        if options.sweep:
-            _keep(folder, [result.as_dict()])  # should the study fail, this much is there
-            print("the whole two-layer study", file=sys.stderr)
+    file = folder / "bench.json"
+    result = measure(device, _progress(sizes.reports), sizes)
+    if options.sweep:
+        _write(file, result.as_dict())  # in case the study fails
+        print("the whole two-layer study", file=sys.stderr)
+        try:
             result = replace(result, swept=sweep(folder, device))
-    except KeyboardInterrupt:
-        print("\nunderstudy: interrupted; the same command measures anew", file=sys.stderr)
-        return 130
-    except subprocess.CalledProcessError as error:
-        raise UserError(
-            f"--sweep: the study ended with status {error.returncode}, for the reason above; "
-            f"what was measured before is in {folder / 'bench.json'}"
-        ) from error
-    told = result.as_dict() | {"kept": str(folder / "bench.json")}
-    _keep(folder, [told])
+        except subprocess.CalledProcessError as error:
+            raise UserError(
+                f"--sweep: the study ended with status {error.returncode}, for the reason above; "
+                f"the other measurements are in {file}"
+            ) from error
+    contents = result.as_dict() | {"kept": str(file)}
+    _write(file, contents)
     if options.json:
-        emit(told)
+        emit(contents)
     else:
-        _print(result, told["kept"])
-    return 0
+        _print(result, file)
+    return None
 
 
-def _check_out(out: Path) -> None:
-    """Before anything is measured: the folder can be made and written to."""
+def _validate_out(out: Path) -> None:
+    """Raise a UserError before anything is measured if the folder cannot be made and written to."""
     existing = next(path for path in (out, *out.absolute().parents) if path.exists())
     if not existing.is_dir():
-        raise UserError(f"--out: {out} was given; {existing} is a file, and allowed is a folder")
+        raise UserError(f"--out must be a folder, got {out}: {existing} is a file")
     if not os.access(existing, os.W_OK):
-        raise UserError(f"--out: {out} was given; {existing} is read-only, choose another folder")
+        raise UserError(f"--out must be writable, got {out}: {existing} is read-only; choose another folder")
 
 
-def _keep(folder: Path, benches: list[dict[str, Any]], name: str | None = "bench.json") -> None:
-    """Write what a bench told, where it has a name, and the picture of it or of several."""
+def _progress(total: int) -> Report:
+    """Report progress on standard error: one line that is overwritten on a terminal, plain lines elsewhere."""
+    start, end = ("\r\x1b[K", "") if sys.stderr.isatty() else ("", "\n")
+    done = count()
+
+    def report(what: str) -> None:
+        print(f"{start}{next(done):>3}/{total}   {what}", end=end, file=sys.stderr, flush=True)
+
+    report("warming up")
+    return report
+
+
+def _write(file: Path, contents: dict[str, Any]) -> None:
     from understudy._atomic import write_json
-    from understudy.bench.picture import CostByPopulation, cost_by_population
+    from understudy.bench.picture import cost_curve
+    from understudy.store.files import disk_errors
+
+    with disk_errors(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, contents)
+    _write_figure(file.parent, [cost_curve(contents)])
+
+
+def _write_figure(folder: Path, curves: list[CostCurve]) -> None:
+    from understudy.bench.picture import cost_by_population
     from understudy.report.style import save
     from understudy.store.files import disk_errors
 
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        if name is not None:
-            write_json(folder / name, benches[0])
-        save(cost_by_population([CostByPopulation.of(told) for told in benches]), folder / "cost-by-population")
+        save(cost_by_population(curves), folder / "cost-by-population")
 
 
-def _draw(options: Bench) -> int:
+def _draw(options: Bench) -> None:
     from understudy.bench.picture import read
 
-    _keep(options.out, [read(path) for path in options.draw], name=None)
+    _write_figure(options.out, [read(path) for path in options.draw])
     picture = str(options.out / "cost-by-population.svg")
     if options.json:
         emit({"picture": picture})
     else:
         print(f"picture: {picture}")
-    return 0
 
 
-class _Steps:
-    """Shows on standard error what was done: a bar on a terminal, plain lines elsewhere."""
-
-    def __init__(self, total: int) -> None:
-        from rich.console import Console
-
-        self.console = Console(stderr=True, highlight=False)
-        self.total, self.done = total, 0
-        self.bar: Progress | None = None
-
-    def __enter__(self) -> _Steps:
-        if self.console.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            shown = (BarColumn(30), TextColumn("{task.description}"))
-            # Drawn when there is something new, and by no thread of its own, which would take from what is timed.
-            self.bar = Progress(*shown, console=self.console, transient=True, auto_refresh=False)
-            self.bar.add_task("warming up", total=self.total)
-            self.bar.start()
-        else:
-            self.console.print("warming up", soft_wrap=True)
-        return self
-
-    def __call__(self, what: str) -> None:
-        self.done += 1
-        if self.bar is not None:
-            self.bar.update(self.bar.task_ids[0], completed=self.done, description=what, refresh=True)
-        else:
-            self.console.print(f"{self.done:>3}/{self.total}   {what}", soft_wrap=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-
-def _print(result: Result, kept: str) -> None:
+def _print(result: Result, file: Path) -> None:
     from rich.text import Text
 
     from understudy.report.terminal.tables import output, plain_table
@@ -154,14 +135,12 @@ def _print(result: Result, kept: str) -> None:
     styles = {"aim": "green", "must": "green", "neither": "bold red"}
     table = plain_table("what", "measured", "between", "must", "aim", "reached")
     for goal in result.goals():
-        reached = Text(goal.reached or "", style=styles.get(goal.reached or "", ""))
-        table.add_row(*goal.words(), reached)
-    sizes = plain_table("networks", "µs a network-step", "between", "peak memory")
+        reached = goal.reached or ""
+        table.add_row(*goal.cells(), Text(reached, style=styles.get(reached, "")))
+    sizes = plain_table("networks", "µs per network-step", "between", "peak memory")
     for cost, seconds in zip(result.costs, result.cost.values(), strict=True):
-        low, high = (f"{1e6 * value:.3g}" for value in seconds.spread)
-        sizes.add_row(
-            f"{cost.networks:,}", f"{1e6 * seconds.median:.3g}", f"{low} to {high}", f"{cost.peak_bytes / 1e6:,.0f} MB"
-        )
+        middle, low, high = (f"{1e6 * value:.3g}" for value in (seconds.median, *seconds.spread))
+        sizes.add_row(f"{cost.networks:,}", middle, f"{low} to {high}", f"{cost.peak_bytes / 1e6:,.0f} MB")
     for column in (*table.columns[1:5], *sizes.columns):
         column.justify = "right"
     made, engines = result.environment, sorted({rate.engine for rate in result.rates.values()})
@@ -177,7 +156,7 @@ def _print(result: Result, kept: str) -> None:
         f"torch {made['packages']['torch']}   commit {made['commit'] or 'none'}",
         soft_wrap=True,
     )
-    if result.others is not None and result.others > _ALONE:
-        busy = f"Other programs kept the cores {result.others:.0%} busy meanwhile"
-        console.print(f"{busy}: on an idle machine these numbers are steadier.", soft_wrap=True)
-    console.print(f"kept: {kept}", soft_wrap=True)
+    if result.others > _ALONE:
+        busy = f"Other programs used {result.others:.0%} of the cores during the measurement"
+        console.print(f"{busy}; the numbers are more precise on an idle machine.", soft_wrap=True)
+    console.print(f"written to {file}", soft_wrap=True)

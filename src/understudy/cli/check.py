@@ -1,14 +1,15 @@
-"""The command `understudy check`: what the theorems say of networks in files, or of a run."""
+"""`understudy check`: the theorems of the papers on networks in files, or on a run."""
 
 from __future__ import annotations
 
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.inputs import OnInputs, check_ending, inputs_in_words, read_inputs, read_network, read_networks
-from understudy.cli.parsing import emit, parse
+from understudy.cli.inputs import InputOptions, describe_inputs, read_inputs, read_network, validate_ending
+from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,91 +17,80 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(OnInputs):
-    """The theorems of the papers on your own networks: which teacher nodes are certified to have a student, which
-    hypothesis fails elsewhere and by how much, what the data and the teacher are like, which students can be pruned.
+class Check(InputOptions):
+    """Check the theorems of the papers on your own networks: which teacher nodes are certified to have a student, which
+    hypotheses fail and by what factor, properties of the data and the teacher, which students can be pruned.
 
-    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save. Students have each the teacher at the
-    same place of its file, or all the only one. Of a run the last students are looked at, on their training inputs.
+    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save. Students are paired with teachers by
+    index; a single teacher is shared by all students. For a run, the last students are checked on their training
+    inputs.
     """
 
     what: tuple[Path, ...]
-    """TEACHER STUDENT, two network files; or RUN, the folder of a run alone."""
+    """TEACHER STUDENT, two network files; or RUN, the folder of a run."""
     samples: int = 10_000
-    """How many inputs are drawn; of a run, how many of its own are looked at, at most."""
+    """Number of inputs to draw; for a run, the maximum number of its own inputs to use."""
     network: tuple[int, ...] = ()
-    """Which networks of a file that holds several, or of a run; left out, all, or 20 spread evenly over more."""
+    """Indices of the networks to check, in files with several or in a run. By default all, or 20 evenly spaced ones if
+    there are more."""
     teacher_network: int | None = None
-    """One network of the teacher's file, for all students."""
+    """Index of one network of the teacher's file, to use for all students."""
     student_network: int | None = None
-    """One network of the student's file alone."""
+    """Index of one network of the student's file, to check it alone."""
     html: Path | None = None
     """Write all findings to this page (.html)."""
 
 
-def check_command(words: list[str]) -> int:
-    """`understudy check`."""
-    options = parse(Check, words, "understudy check")
-    check_ending("--html", options.html, (".html", ".htm"))
+def run_check(options: Check) -> None:
+    validate_ending("--html", options.html, (".html", ".htm"))
     if len(options.what) not in (1, 2):
         raise UserError(
-            f"check: {len(options.what)} paths were given; give two network files, TEACHER STUDENT, or the folder of a "
-            "run alone"
+            f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.what)} paths"
         )
-    found = _of_run(options) if len(options.what) == 1 else _of_files(options)
+    found = _check_run(options) if len(options.what) == 1 else _check_files(options)
     if options.html is not None:
-        _write(found, options.html, shlex.join(["understudy", "check", *words]))
+        _write(found, options.html)
     if options.json:
         alone = len(options.what) == 2 and found.of == 1
         emit(found[0].as_dict() if alone else found.as_dict())
-        return 0
+        return
     from understudy.report.check.terminal import print_checks
     from understudy.report.terminal.tables import output
 
     print_checks(output(), found.networks, found.of)
     if options.html is not None:
         print(f"page: {options.html}")
-    return 0
 
 
-def _of_run(options: Check) -> Checks:
-    from understudy.lab.check_runs import check
+def _check_run(options: Check) -> Checks:
+    from understudy.lab import check_runs
 
     (folder,) = options.what
     if folder.is_file():
-        raise UserError(
-            f"{folder}: one network file was given; name the teacher's and the student's, or a run's folder"
-        )
+        raise UserError(f"{folder} is one network file; give those of the teacher and the student, or a run's folder")
     for name in ("data", "leaky", "teacher_network", "student_network"):
         if getattr(options, name) is not None:
-            raise UserError(f"--{name.replace('_', '-')}: a run has its own; leave it out, or give two network files")
-    return check(folder, networks=options.network or None, samples=options.samples)
+            raise UserError(f"--{name.replace('_', '-')} does not apply to a run; omit it, or give two network files")
+    return check_runs.check(folder, networks=options.network or None, samples=options.samples)
 
 
-def _of_files(options: Check) -> Checks:
-    from understudy.lab.check_runs import check
+def _check_files(options: Check) -> Checks:
+    from understudy.lab import check_runs
 
-    teacher, student = (
-        read_networks(path, options.leaky) if which is None else read_network(path, options.leaky, which, option)
-        for path, which, option in zip(
-            options.what,
-            (options.teacher_network, options.student_network),
-            ("--teacher-network", "--student-network"),
-            strict=True,
-        )
-    )
-    if options.student_network is not None and options.teacher_network is None and len(teacher) > 1:
-        # The student was chosen by its place, and its teacher is the one at the same.
+    teacher = read_network(options.what[0], options.leaky, options.teacher_network, "--teacher-network")
+    student = read_network(options.what[1], options.leaky, options.student_network, "--student-network")
+    if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
+        # Students are paired with teachers by index.
         teacher = read_network(options.what[0], options.leaky, options.student_network, "--student-network")
     x = read_inputs(options, student)
-    return check(teacher, student, x, networks=options.network or None, inputs=inputs_in_words(options))
+    return check_runs.check(teacher, student, x, networks=options.network or None, inputs=describe_inputs(options))
 
 
-def _write(found: Checks, path: Path, command: str) -> None:
+def _write(found: Checks, path: Path) -> None:
     from understudy._atomic import write_bytes
     from understudy.report.check.page import check_page
     from understudy.store.files import disk_errors
 
-    content = check_page(found.networks, found.of, command)
+    content = check_page(found.networks, found.of, shlex.join(["understudy", *sys.argv[1:]]))
     with disk_errors(path, "choose another place with --html"):
         write_bytes(path, content)

@@ -1,4 +1,4 @@
-"""The command `understudy connect`: a path of low loss between two students of one teacher."""
+"""`understudy connect`: a path of low loss between two students of one teacher."""
 
 from __future__ import annotations
 
@@ -6,53 +6,58 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.inputs import Given, check_ending, read_network, read_samples, read_teacher, write_networks
-from understudy.cli.parsing import emit, parse
+from understudy.cli.inputs import (
+    TeacherOptions,
+    read_network,
+    read_samples,
+    read_teacher,
+    validate_ending,
+    write_networks,
+)
+from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-_NOTHING = 0.1
-"""Of the output variance: a student that leaves more has hardly learned the teacher."""
-_MUCH = 2.0
-"""Times as high on the line as on the path, from which a number says something."""
+_UNTRAINED = 0.1
+"""A student that leaves more than this share of the output variance has hardly learned the teacher."""
+_NOTABLE = 2.0
+"""Ratio of the losses on line and path from which it is reported as a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connect(Given):
-    """A path of line segments between two students of one teacher on which the loss stays low (S0 appendix E).
+class Connect(TeacherOptions):
+    """Connect two students of one teacher by line segments on which the loss stays low (Tian 2020, appendix E).
 
     Files: safetensors, or state dicts of two nn.Linear layers written by torch.save; both students of equal sizes.
     """
 
     a: Path
-    """The file of the student that the path begins with."""
+    """File of the student at the start of the path."""
     b: Path
-    """The file of the student that it ends with."""
+    """File of the student at its end."""
     below: float = 0.8
-    """Students whose best correlation with a teacher node is under this count as unspecialised."""
+    """Student nodes whose best correlation with a teacher node is below this count as unspecialised."""
     points: int = 9
-    """Points at which the loss is taken on each segment; on the straight line as many as on the whole path."""
+    """Points per segment at which the loss is measured; the straight line has as many as the whole path."""
     a_network: int = 0
-    """Which network of the first file, where it holds several."""
+    """Index of the network to use, if the first file contains several."""
     b_network: int = 0
-    """Which network of the second file, where it holds several."""
+    """Index of the network to use, if the second file contains several."""
     save: Path | None = None
-    """Write the way points to this file (.safetensors), all in one, in their order."""
+    """Write all way points, in order, to this file (.safetensors)."""
     figure: Path | None = None
     """Draw the loss along path and line to this file (.pdf, .svg or .png)."""
 
 
-def connect_command(words: list[str]) -> int:
-    """`understudy connect`."""
-    options = parse(Connect, words, "understudy connect")
-    check_ending("--save", options.save, (".safetensors",))
-    check_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
+def run_connect(options: Connect) -> None:
+    validate_ending("--save", options.save, (".safetensors",))
+    validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     if options.points < 2:
-        raise UserError(f"--points: {options.points} was given; allowed is a whole number from 2")
+        raise UserError(f"--points must be at least 2, got {options.points}")
     if not -1 <= options.below <= 1:
-        raise UserError(f"--below: {options.below} was given; allowed is a number from −1 to 1")
+        raise UserError(f"--below must be between −1 and 1, got {options.below}")
     from understudy.papers.specialization.theory.connectivity import joined, losses_along, straight
 
     teacher = read_teacher(options)
@@ -79,26 +84,27 @@ def connect_command(words: list[str]) -> int:
                 "saved": None if options.save is None else str(options.save),
             }
         )
-        return 0
+        return
     from understudy.report.terminal.tables import output, plain_table
 
     table = plain_table("segment", "what moves", "largest loss / output variance")
     for i, (move, losses) in enumerate(zip(path.moves, along, strict=True), 1):
         table.add_row(str(i), "weights of idle nodes" if move == "weights" else move, f"{float(losses.max()):.2e}")
     output().print(table)
-    times = "" if ratio is None else f": {ratio:,.0f} times as much" if ratio >= _MUCH else ": the path is hardly lower"
-    print(f"Largest on the path {highest:.2e}, on the straight line {of_line:.2e}{times}.")
+    times = ""
+    if ratio is not None:
+        times = f": {ratio:,.0f} times as much" if ratio >= _NOTABLE else ": the path is hardly lower"
+    print(f"Largest loss on the path {highest:.2e}, on the straight line {of_line:.2e}{times}.")
     ends = float(along[0, 0]), float(along[-1, -1])
-    if max(ends) > _NOTHING:
+    if max(ends) > _UNTRAINED:
         print(
-            f"The students themselves leave {ends[0]:.2g} and {ends[1]:.2g} of the output variance: where the teacher "
-            "is not learned there is no low loss to keep; give trained ones."
+            f"The students themselves leave {ends[0]:.2g} and {ends[1]:.2g} of the output variance, so no path between "
+            "them has a low loss; give students that have learned the teacher."
         )
     if options.save is not None:
         print(f"{len(path.points)} way points: {options.save}")
     if options.figure is not None:
         print(f"figure: {options.figure}")
-    return 0
 
 
 def _draw(file: Path, along: Tensor, line: Tensor) -> None:
@@ -113,6 +119,6 @@ def _draw(file: Path, along: Tensor, line: Tensor) -> None:
         Series("path", at, path),
         Series("straight line", np.linspace(0, 1, len(line)), line.cpu().numpy(), dashed=True),
     )
-    figure = Lines((Panel("", "way from A to B", "loss / output variance", series, log_y=True),)).paper()
+    figure = Lines((Panel("", "position between A and B", "loss / output variance", series, log_y=True),)).paper()
     with disk_errors(file, "choose another place with --figure"):
         figure.savefig(file, dpi=200)

@@ -1,4 +1,4 @@
-"""What commands on network files are given: networks of each file, inputs to look at them on, and others to test on."""
+"""Options and files that several commands share: networks, inputs to measure them on, files to write."""
 
 from __future__ import annotations
 
@@ -16,96 +16,94 @@ if TYPE_CHECKING:
     from understudy.nets import Population
 
 _HELD_OUT = 5
-"""Of a file of inputs every fifth sample is held out."""
+"""Every fifth sample of a file of inputs is held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnInputs:
-    """Options of every command that looks at networks on inputs."""
+class InputOptions:
+    """Options of every command that measures networks on inputs."""
 
     data: Path | None = None
-    """Inputs to compare on: .npy, .npz or .parquet, samples × inputs. Left out, they are drawn."""
+    """Inputs to measure on: .npy, .npz or .parquet, samples × inputs. By default they are drawn at random."""
     inputs: Literal["gaussian", "uniform"] = "gaussian"
-    """Distribution of drawn inputs."""
+    """Distribution of the drawn inputs."""
     input_std: float = 1.5
-    """Standard deviation of drawn inputs."""
+    """Standard deviation of the drawn inputs."""
     samples: int = 10_000
-    """How many inputs are drawn."""
+    """Number of inputs to draw."""
     seed: int = 1
-    """Seed of drawn inputs."""
+    """Seed of the drawn inputs."""
     leaky: float | None = None
-    """Slope of the activation below zero, for files that do not say; left out, ReLU."""
+    """Slope of the activation below zero, for files that do not record it. By default 0 (ReLU)."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given(OnInputs):
-    """Options of the commands that change students of a teacher, and test what came of it on other inputs."""
+class TeacherOptions(InputOptions):
+    """Options of the commands that change students of a teacher and test the result on held-out inputs."""
 
     teacher: Path | None = None
-    """The teacher's file: safetensors, or a state dict written by torch.save."""
+    """File of the teacher: safetensors, or a state dict written by torch.save. Required."""
     teacher_network: int = 0
-    """Which network of the teacher's file, where it holds several."""
+    """Index of the network to use, if the teacher's file contains several."""
     data: Path | None = None
-    """Inputs: .npy, .npz or .parquet, samples × inputs; every fifth sample is held out. Left out, they are drawn."""
+    """Inputs: .npy, .npz or .parquet, samples × inputs; every fifth sample is held out. By default they are drawn at
+    random."""
     samples: int = 10_000
-    """How many inputs are drawn, and as many others to test on."""
+    """Number of inputs to draw, and number of held-out inputs to test on."""
 
 
 class Samples(NamedTuple):
-    """Inputs to choose and fit by, and inputs that nothing was chosen by."""
+    """Inputs to select and fit on, and held-out inputs to test on."""
 
     given: Tensor
     held_out: Tensor
 
 
-def read_teacher(options: Given) -> Population:
-    """The teacher, which these commands cannot do without."""
+def read_teacher(options: TeacherOptions) -> Population:
+    """Read the teacher, which these commands require."""
     if options.teacher is None:
-        raise UserError("--teacher: nothing was given; name the file of the teacher that the students learned from")
+        raise UserError("--teacher is missing; name the file of the teacher that the students learned from")
     return read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
 
 
-def read_networks(path: Path, slope: float | None) -> Population:
-    """All networks of a file."""
+def read_network(path: Path, slope: float | None, index: int | None, option: str) -> Population:
+    """Read the network of this index from a file, or all networks if the index is None."""
     from understudy.nets import load
 
     if slope is not None and not isfinite(slope):
-        raise UserError(f"--leaky: {slope} was given; allowed is a finite number, such as 0 for ReLU")
-    return load(path, slope=slope)
+        raise UserError(f"--leaky must be a finite number, such as 0 for ReLU, got {slope}")
+    population = load(path, slope=slope)
+    if index is None:
+        return population
+    if not 0 <= index < len(population):
+        raise UserError(f"{option} must be between 0 and {len(population) - 1} for {path}, got {index}")
+    return population[index]
 
 
-def read_network(path: Path, slope: float | None, which: int, option: str) -> Population:
-    """One network of a file."""
-    population = read_networks(path, slope)
-    if not 0 <= which < len(population):
-        raise UserError(f"{option}: {which} was given; {path} holds networks 0 to {len(population) - 1}")
-    return population[which]
-
-
-def read_inputs(options: OnInputs, networks: Population) -> Tensor:
-    """All of the file, or drawn."""
+def read_inputs(options: InputOptions, networks: Population) -> Tensor:
+    """Read all inputs of the file, or draw them."""
     if options.data is not None:
         return _from_file(options.data, networks)
     return _source(options, networks.inputs).evaluating(options.seed)
 
 
-def inputs_in_words(options: OnInputs) -> str:
-    """Which file they are of, or how they were drawn."""
+def describe_inputs(options: InputOptions) -> str:
+    """Name the file of the inputs, or the distribution that they were drawn from."""
     if options.data is not None:
         return f"of {options.data}"
     return f"drawn: {options.inputs}, std {options.input_std:g}, seed {options.seed}"
 
 
-def read_samples(options: Given, networks: Population) -> Samples:
-    """From the file, or drawn."""
+def read_samples(options: TeacherOptions, networks: Population) -> Samples:
+    """Read inputs and held-out inputs from the file, or draw both."""
     import torch
 
     if options.data is not None:
         inputs = _from_file(options.data, networks)
         if len(inputs) < _HELD_OUT:
-            raise UserError(f"--data: {options.data} has {len(inputs)} samples; allowed is {_HELD_OUT} or more")
+            raise UserError(f"--data must have at least {_HELD_OUT} samples, got {len(inputs)} in {options.data}")
         held = torch.arange(len(inputs)) % _HELD_OUT == _HELD_OUT - 1
         return Samples(inputs[~held].double(), inputs[held].double())
     source = _source(options, networks.inputs)
@@ -117,30 +115,32 @@ def _from_file(path: Path, networks: Population) -> Tensor:
 
     inputs = read_inputs(path, image=networks.image and (networks.sizes[0], *networks.image))
     if inputs.shape[1] != networks.inputs:
-        raise UserError(f"--data: {path} has {inputs.shape[1]} inputs a sample; the networks take {networks.inputs}")
+        raise UserError(
+            f"--data must have {networks.inputs} inputs per sample, as the networks do, got {inputs.shape[1]} in {path}"
+        )
     return inputs
 
 
-def _source(options: OnInputs, dim: int) -> Gaussian | Uniform:
+def _source(options: InputOptions, dim: int) -> Gaussian | Uniform:
     from understudy.data import Gaussian, Uniform
 
     if not 0 <= options.seed < 2**63:
-        raise UserError(f"--seed: {options.seed} was given; allowed is a whole number from 0 to 2^63 − 1")
+        raise UserError(f"--seed must be between 0 and 2^63 − 1, got {options.seed}")
     for name, value in (("samples", options.samples), ("input-std", options.input_std)):
         if not value > 0 or not isfinite(value):
-            raise UserError(f"--{name}: {value} was given; allowed is a finite number above 0")
+            raise UserError(f"--{name} must be above 0, got {value:g}")
     kind = Gaussian if options.inputs == "gaussian" else Uniform
     return kind(dim, options.input_std, train=options.samples, evaluation=options.samples)
 
 
-def check_ending(option: str, path: Path | None, endings: tuple[str, ...]) -> None:
-    """Refuse a file to write to whose ending says that it is something else."""
+def validate_ending(option: str, path: Path | None, endings: tuple[str, ...]) -> None:
+    """Raise a UserError if a file to write does not have one of the endings."""
     if path is not None and path.suffix not in endings:
-        raise UserError(f"{option}: {path} was given; allowed endings are {', '.join(endings)}")
+        raise UserError(f"{option} must end in {' or '.join(endings)}, got {path}")
 
 
 def write_networks(population: Population, path: Path) -> None:
-    """As safetensors, under --save."""
+    """Write networks to the file given with --save."""
     from understudy.nets import save
     from understudy.store.files import disk_errors
 

@@ -1,31 +1,73 @@
-"""`understudy list`: the studies, and the runs made here."""
+"""`understudy list`: the studies, grouped by paper, and the runs made here."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.parsing import emit, parse
+from understudy._papers import papers
+from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
+    from understudy.lab import Study
     from understudy.store import Run
 
 
 @dataclass(frozen=True)
-class _List:
-    """The studies there are, and the runs made here."""
+class List:
+    """List the studies, grouped by paper, and the runs made here."""
 
     out: Path = Path("runs")
-    """Folder that holds runs."""
+    """Folder that contains the runs."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
 
+def run_list(options: List) -> None:
+    runs = finished_runs(options.out)
+    if options.json:
+        shown = [
+            {"name": s.name, "paper": paper.rpartition(".")[2], "summary": s.summary, "figures": s.figures}
+            | {"claims": s.decides.split()}
+            for paper, studies in studies_by_paper().items()
+            for s in studies
+        ]
+        emit({"studies": shown, "runs": [{"study": r.config["study"], "run": str(r.folder)} for r in runs]})
+        return
+    from understudy.report.terminal.tables import output, plain_table
+
+    console = output()
+    width = max(len(study.name) for studies in studies_by_paper().values() for study in studies)
+    for paper, studies in studies_by_paper().items():
+        table = plain_table("study", "what it shows", "figures", "claims", title=heading(paper))
+        table.columns[0].width, table.columns[1].ratio, table.expand = width, 1, True
+        table.columns[2].width = table.columns[3].width = 30
+        for study in studies:
+            table.add_row(study.name, study.summary, study.figures, study.decides)
+        console.print(table)
+    for run in runs:
+        console.print(f"{run.config['study']:<{width}} {run.folder}", soft_wrap=True)
+
+
+def studies_by_paper() -> dict[str, list[type[Study]]]:
+    """All studies by the import name of their paper."""
+    from understudy.lab.discovery import studies
+
+    found = studies().values()
+    return {paper: [study for study in found if study.__module__.startswith(f"{paper}.")] for paper in papers()}
+
+
+def heading(paper: str) -> str:
+    """First line of the docstring of the paper's package."""
+    return (import_module(paper).__doc__ or paper).splitlines()[0].rstrip(".")
+
+
 def finished_runs(out: Path) -> list[Run]:
-    """The finished runs of known studies under a folder, oldest first."""
+    """Finished runs of known studies in a folder, oldest first."""
     from understudy.lab.discovery import studies
     from understudy.store import Run
 
@@ -38,28 +80,5 @@ def finished_runs(out: Path) -> list[Run]:
                 studies()[run.config["study"]].from_config(run.config)
                 runs.append(run)
         except UserError as error:
-            print(f"understudy: passed over: {error}", file=sys.stderr)
+            print(f"understudy: skipped a run: {error}", file=sys.stderr)
     return runs
-
-
-def list_command(words: list[str]) -> int:
-    options = parse(_List, words, "understudy list")
-    from understudy.lab.discovery import studies
-    from understudy.report.terminal.tables import output, plain_table
-
-    runs = finished_runs(options.out)
-    if options.json:
-        shown = [
-            {"name": s.name, "summary": s.summary, "figures": s.figures, "claims": s.decides.split()}
-            for s in studies().values()
-        ]
-        emit({"studies": shown, "runs": [{"study": r.config["study"], "run": str(r.folder)} for r in runs]})
-        return 0
-    table = plain_table("study", "what it shows", "figures", "claims")
-    for study in studies().values():
-        table.add_row(study.name, study.summary, study.figures, study.decides)
-    console = output()
-    console.print(table)
-    for run in runs:
-        console.print(f"{run.config['study']:<14} {run.folder}", soft_wrap=True)
-    return 0

@@ -1,4 +1,4 @@
-"""Words of the command line as values: a wrong one is told which option it was for and what is allowed there."""
+"""Parse the options of a command with tyro, and print results for programs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 Options = TypeVar("Options")
 
-_PLAIN: dict[Any, tuple[str, str]] = {
+_NAMES: dict[Any, tuple[str, str]] = {
     int: ("INT", "a whole number"),
     float: ("FLOAT", "a number"),
     Path: ("PATH", "a path"),
@@ -22,23 +22,24 @@ _PLAIN: dict[Any, tuple[str, str]] = {
 
 
 def emit(value: Any) -> None:
-    """One JSON object on standard output, for a program."""
+    """Print one JSON object on standard output."""
     print(json.dumps(value, ensure_ascii=False, allow_nan=False))
 
 
 def parse(kind: type[Options], words: Sequence[str], prog: str) -> Options:
-    """The options of a command; tyro prints what is wrong with them and ends with exit status 2."""
+    """Parse the options of a command; on an error tyro prints it and ends with exit status 2."""
     import tyro
+    from tyro import conf
 
-    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes, tyro.conf.PositionalRequiredArgs)
+    markers = (conf.FlagCreatePairsOff, conf.OmitArgPrefixes, conf.OmitSubcommandPrefixes, conf.PositionalRequiredArgs)
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_rule)
     with registry:
-        return tyro.cli(kind, args=list(words), prog=prog, config=config)
+        return tyro.cli(kind, args=list(words), prog=prog, config=markers)
 
 
 def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Numbers, paths, choices, several of them, and ones that may be left out; tyro reads the rest."""
+    """Numbers, paths and choices, optional or repeated, with our own error messages; tyro reads all other types."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     one: Any = info.type
@@ -47,35 +48,34 @@ def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
         one = next(part for part in get_args(one) if part is not NoneType)
     if get_origin(one) is tuple and get_args(one)[1:] == (...,):
         one, several = get_args(one)[0], True
-    if one in _PLAIN:
-        metavar, allowed = _PLAIN[one]
-        read: Callable[[str], Any] = one
-    elif get_origin(one) is Literal:
-        metavar, allowed = f"{{{','.join(get_args(one))}}}", f"one of {', '.join(get_args(one))}"
-        read = {choice: choice for choice in get_args(one)}.__getitem__
+    choices = get_args(one) if get_origin(one) is Literal else None
+    if choices:
+        metavar, read = f"{{{','.join(choices)}}}", str
+    elif one in _NAMES:
+        metavar, read = _NAMES[one][0], _reader(one)
     else:
         return None
-    item = _reader(read, allowed)
     return PrimitiveConstructorSpec(
         nargs="*" if several else 1,
         metavar=f"[{metavar} [{metavar} ...]]" if several else metavar,
-        instance_from_str=lambda words: tuple(map(item, words)) if several else item(words[0]),
+        instance_from_str=lambda words: tuple(map(read, words)) if several else read(words[0]),
         is_instance=lambda value: True,
         str_from_instance=lambda value: [str(v) for v in value] if several else [str(value)],
+        choices=choices,
     )
 
 
-def _reader(read: Callable[[str], Any], allowed: str) -> Callable[[str], Any]:
-    def item(word: str) -> Any:
+def _reader(kind: Any) -> Callable[[str], Any]:
+    def read(word: str) -> Any:
         try:
-            return read(word)
-        except (ValueError, KeyError):
-            raise ValueError(f"{word or 'nothing'} was given; allowed is {allowed}") from None
+            return kind(word)
+        except ValueError:
+            raise ValueError(f"must be {_NAMES[kind][1]}, got {word!r}") from None
 
-    return item
+    return read
 
 
-def nearest(word: str, known: Sequence[str]) -> str:
+def suggest(word: str, known: Sequence[str]) -> str:
     """Suggest the known word that is closest to a mistyped one."""
     near = difflib.get_close_matches(word, known, 1)
     return f"did you mean {near[0]}? " if near else ""

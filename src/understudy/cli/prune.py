@@ -1,4 +1,4 @@
-"""The command `understudy prune`: a student without the nodes that learned nothing."""
+"""`understudy prune`: a student without the nodes that learned nothing."""
 
 from __future__ import annotations
 
@@ -7,49 +7,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from understudy.cli.inputs import Given, check_ending, read_network, read_samples, read_teacher, write_networks
-from understudy.cli.parsing import emit, parse
+from understudy.cli.inputs import (
+    TeacherOptions,
+    read_network,
+    read_samples,
+    read_teacher,
+    validate_ending,
+    write_networks,
+)
+from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from understudy.papers.specialization.theory.pruning import Pruning, PruningLosses
 
 _MOST = 20
-"""Nodes that are named one by one."""
+"""Number of pruned nodes that are listed one by one."""
 _MANY = 3_000
-"""Features whose fit takes so long that one wonders: about ten seconds."""
+"""Number of features from which a fit takes ten seconds or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prune(Given):
-    """A student network without the nodes that learned none of the teacher's, and what that costs.
+class Prune(TeacherOptions):
+    """Remove the nodes of a student that learned none of the teacher's, and report what that costs.
 
     Files: safetensors, or state dicts of nn.Linear stacks written by torch.save.
     """
 
     student: Path
-    """The student's file."""
+    """File of the student."""
     by: Literal["theorem", "modulation", "correlation"] | None = None
-    """What decides: S0 theorem 2, for two layers; what the layers above make of a node (S2 sec 3.3); or the best
-    correlation with a teacher node. If left out, the theorem for two layers and modulation for others; with --below,
-    correlation."""
+    """Criterion. theorem: Tian 2020, theorem 2, for two layers. modulation: what the layers above make of a node (Tian
+    et al. 2019, sec. 3.3). correlation: the best correlation with a teacher node. By default theorem for two layers and
+    modulation for others; with --below, correlation."""
     below: float | None = None
-    """Nodes under this go. theorem: share of what the strongest group gives on over the inputs (0.05 if left out);
-    modulation: share of its layer that all who go may hold together (0.01); correlation: best correlation (0.8)."""
+    """Threshold below which nodes are removed. theorem: share of the output of the strongest group over the inputs (by
+    default 0.05). modulation: share of its layer that all removed nodes may hold together (0.01). correlation: best
+    correlation (0.8)."""
     refit: bool = False
     """Fit the output weights and biases again by least squares, and save these."""
     student_network: int = 0
-    """Which network of the student's file, where it holds several."""
+    """Index of the network to use, if the student's file contains several."""
     save: Path | None = None
     """Write the smaller student to this file (.safetensors)."""
 
 
-def prune_command(words: list[str]) -> int:
-    """`understudy prune`."""
-    options = parse(Prune, words, "understudy prune")
-    check_ending("--save", options.save, (".safetensors",))
+def run_prune(options: Prune) -> None:
+    validate_ending("--save", options.save, (".safetensors",))
     if options.below is not None and not 0 <= options.below <= 1:
-        raise UserError(f"--below: {options.below} was given; allowed is a number from 0 to 1")
+        raise UserError(f"--below must be between 0 and 1, got {options.below}")
     from understudy.papers.specialization.theory.pruning import pruned_students, pruning_losses, refitted
 
     teacher = read_teacher(options)
@@ -74,27 +80,26 @@ def prune_command(words: list[str]) -> int:
                 "saved": None if options.save is None else str(options.save),
             }
         )
-        return 0
-    _show(options, student.sizes, pruning, losses)
-    return 0
+        return
+    _show(student.sizes, pruning, losses)
+    if options.save is not None:
+        print(f"saved {'with refitted output weights' if options.refit else 'as pruned'}: {options.save}")
 
 
-def _show(options: Prune, before: tuple[int, ...], pruning: Pruning, losses: dict[str, PruningLosses]) -> None:
+def _show(before: tuple[int, ...], pruning: Pruning, losses: dict[str, PruningLosses]) -> None:
     from understudy.report.terminal.tables import output, plain_table
 
     console, after = output(), pruning.network.sizes
     sizes = " became ".join("-".join(map(str, each)) for each in (before, after))
-    console.print(f"{sizes}: {sum(before) - sum(after)} of {sum(before[1:-1])} nodes went by {pruning.by}")
+    console.print(f"{sizes}: {sum(before) - sum(after)} of {sum(before[1:-1])} nodes removed by {pruning.by}")
     for dropped in pruning.dropped[:_MOST]:
         console.print(f"  layer {dropped.layer + 1}, node {dropped.node}: {dropped.why}")
     if len(pruning.dropped) > _MOST:
         console.print(f"  and {len(pruning.dropped) - _MOST} more")
     for note in pruning.notes:
         console.print(f"  {note}")
-    table = plain_table("loss / output variance", "on the inputs given", "on others")
+    table = plain_table("loss / output variance", "on the given inputs", "on held-out inputs")
     given, held_out = losses.values()
     for name in given._fields:
         table.add_row(name, f"{getattr(given, name):.2e}", f"{getattr(held_out, name):.2e}")
     console.print(table)
-    if options.save is not None:
-        print(f"saved {'with output weights fitted again' if options.refit else 'as pruned'}: {options.save}")

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.parsing import parse
-from understudy.cli.run import show
+from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
@@ -16,41 +15,53 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _Report:
+class Report:
     """Decide a run's claims and draw its figures and page again, from its tables."""
 
     run: Path
-    """The run's folder, as `understudy run` printed it."""
+    """Folder of the run, as printed by `understudy run`."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
 
-def report_command(words: list[str]) -> int:
-    options = parse(_Report, words, "understudy report")
+def run_report(options: Report) -> None:
     from understudy.lab.write_report import write_report
     from understudy.store import Run
     from understudy.store.files import disk_errors
     from understudy.store.folder import RunFolder
 
     run = Run(options.run)
-    kind = known_study(run)
+    study = study_of(run)
     with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
-        write_report(kind.from_config(run.config), run)
-    show(Run(options.run), options.json)
-    return 0
+        write_report(study, run)
+    show_run(Run(options.run), options.json)
 
 
-def known_study(run: Run) -> type[Study]:
+def study_of(run: Run) -> Study:
+    """The study of a run, with the options of the run."""
     from understudy.lab.discovery import studies
 
-    kind = studies().get(run.config.get("study", ""))
-    if kind is None:
-        raise UserError(
-            f"{run.folder}: is of study {run.config.get('study')}, which is not one of {', '.join(studies())}"
-        )
-    return kind
+    name = run.config.get("study")
+    if name not in studies():
+        raise UserError(f"{run.folder} is a run of unknown study {name!r}; known studies: {', '.join(studies())}")
+    return studies()[name].from_config(run.config)
 
 
-def command(run: Run) -> str:
-    """What to type to make a run again."""
-    return known_study(run).from_config(run.config).command()
+def show_run(run: Run, as_json: bool) -> None:
+    """Print the results of a finished run."""
+    from understudy.lab.summary import summary
+    from understudy.report.terminal.tables import claims_table, output, summary_table
+
+    headline = (run.folder / "headline.txt").read_text(encoding="utf-8").strip()
+    page = run.folder / "report.html"
+    if as_json:
+        claims = [claim.as_dict() for claim in run.claims]
+        emit({"run": str(run.folder), "headline": headline, "claims": claims, "report": str(page)})
+        return
+    console = output()
+    if settings := summary(run):
+        console.print(summary_table(settings))
+    console.print(f"{headline}\n", soft_wrap=True)
+    if run.claims:
+        console.print(claims_table(run.claims))
+    console.print(f"report: {page}", soft_wrap=True)

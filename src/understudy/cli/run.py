@@ -1,4 +1,4 @@
-"""`understudy run STUDY`: run a study, or go on where it stopped."""
+"""`understudy run STUDY|FILE.py`: run a study, or resume it where it stopped."""
 
 from __future__ import annotations
 
@@ -6,56 +6,61 @@ from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from understudy.cli.parsing import emit, nearest, parse
+from understudy.cli.parsing import parse, suggest
 from understudy.cli.plan import show_plan
+from understudy.cli.report import show_run
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from understudy.lab import Study
-    from understudy.store import Run
+
+_USAGE = """\
+usage: understudy run STUDY [options]
+       understudy run FILE.py [options]       a study of your own, defined in a file
+
+Run a study. The same command resumes a run that was interrupted. Options of a study: understudy run STUDY --help
+"""
 
 
-def run_command(words: list[str]) -> int:
-    kind, rest = _study(words)
-    options: Any = parse(run_options(kind, "--quick" in rest), rest, f"understudy run {kind.name}")
-    if options.plan:
-        show_plan(options.study, options.out, options.json)
-        return 0
+def run_study(words: list[str]) -> None:
+    """Run the study that the first word names, with the options that follow."""
+    if words[:1] in (["-h"], ["--help"]):
+        return _print_help()
+    study, options = find_study(words), words[1:]
+    chosen: Any = parse(run_options(study, "--quick" in options), options, f"understudy run {words[0]}")
+    if chosen.plan:
+        return show_plan(chosen.study, chosen.out, chosen.json)
     from understudy.lab.execute import execute
     from understudy.report.terminal.tables import Watch
 
-    with Watch(options.study.command()) as watch:
-        run = execute(options.study, options.out, watch)
-    show(run, options.json)
-    return 0
+    with Watch(chosen.study.command()) as watch:
+        finished = execute(chosen.study, chosen.out, watch)
+    return show_run(finished, chosen.json)
 
 
-def _study(words: list[str]) -> tuple[type[Study], list[str]]:
-    from understudy.lab.discovery import studies
+def find_study(words: list[str]) -> type[Study]:
+    """The study that the first word names: one of the papers', or one defined in the user's file."""
+    from understudy.lab import discovery
 
-    if not words or words[0].startswith("-"):
-        if words and words[0] in ("-h", "--help"):
-            print("usage: understudy run STUDY [options]\n")
-            for study in studies().values():
-                print(f"  {study.name:<14} {study.summary}")
-            print("\nOptions of a study: understudy run STUDY --help")
-            raise SystemExit(0)
-        raise UserError(f"run: name a study first; studies are {', '.join(studies())}")
-    if words[0] not in studies():
-        raise UserError(
-            f"{words[0]}: no such study; {nearest(words[0], list(studies()))}studies are {', '.join(studies())}"
-        )
-    return studies()[words[0]], words[1:]
+    known = discovery.studies()
+    name = words[0] if words else ""
+    if not name or name.startswith("-"):
+        raise UserError(f"run needs the name of a study first: one of {', '.join(known)}, or a file such as study.py")
+    if name in known:
+        return known[name]
+    if name.endswith(".py") or Path(name).is_file():
+        return discovery.load_file(Path(name))
+    raise UserError(f"there is no study {name!r}; {suggest(name, list(known))}studies are {', '.join(known)}")
 
 
 def run_options(study: type[Study], quick: bool) -> type:
-    """The study's options beside those of every run; `--quick` changes the defaults, and what is typed wins."""
+    """The study's options and those of every run; `quick` uses the small defaults."""
     from tyro.conf import arg
 
-    out = "Folder that holds runs; this one goes to OUT/STUDY/<hash of its configuration>."
-    small = "The same study made small: other defaults, and what is typed wins."
-    ahead = "Only show how it would be carried out here: groups, pieces, memory, about how long."
-    one_object = "Print one JSON object on standard output, and nothing else there."
+    out = "Folder that contains the runs; this one is written to OUT/STUDY/<hash of its configuration>."
+    small = "Use small defaults that finish in seconds; explicit options still take precedence."
+    ahead = "Only show how the study would be executed here: groups, pieces, memory, approximate time."
+    one_object = "Print one JSON object on standard output and nothing else."
     options: list[Any] = [
         ("study", study, field(default=study.quick() if quick else study())),
         ("out", Annotated[Path, arg(help=out)], field(default=Path("runs"))),
@@ -66,21 +71,11 @@ def run_options(study: type[Study], quick: bool) -> type:
     return make_dataclass("Options", options, frozen=True, namespace={"__doc__": ""})
 
 
-def show(run: Run, as_json: bool) -> None:
-    from understudy.lab.summary import summary
-    from understudy.report.terminal.tables import claims_table, output, summary_table
+def _print_help() -> None:
+    from understudy.cli.list import heading, studies_by_paper
 
-    headline = (run.folder / "headline.txt").read_text(encoding="utf-8").strip()
-    if as_json:
-        claims = [claim.as_dict() for claim in run.claims]
-        emit(
-            {"run": str(run.folder), "headline": headline, "claims": claims, "report": str(run.folder / "report.html")}
-        )
-        return
-    console = output()
-    if settings := summary(run):
-        console.print(summary_table(settings))
-    console.print(f"{headline}\n", soft_wrap=True)
-    if run.claims:
-        console.print(claims_table(run.claims))
-    console.print(f"report: {run.folder / 'report.html'}", soft_wrap=True)
+    print(_USAGE)
+    for paper, studies in studies_by_paper().items():
+        print(heading(paper))
+        for study in studies:
+            print(f"  {study.name:<20} {study.summary}")
