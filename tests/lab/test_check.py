@@ -301,7 +301,7 @@ def test_a_run_is_checked_with_its_last_students_and_training_inputs(tiny, said)
 
 
 def test_runs_that_cannot_be_checked_are_refused(tiny, said, tmp_path):
-    assert "--data: a run has its own; leave it out" in said(tiny[1], "--data", "x.npy", status=2)
+    assert "--data does not apply to a run; omit it" in said(tiny[1], "--data", "x.npy", status=2)
     assert "network 9 was asked for; there are networks 0 to 3" in said(tiny[1], "--network", 9, status=2)
     assert "nothing: is not a run (it has no config.toml)" in said("nothing", status=2)
     shutil.copytree(tiny[1], tmp_path / "run")
@@ -394,21 +394,24 @@ def test_the_slope_can_be_given(files, said):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ("", "check: 0 paths were given; give two network files, TEACHER STUDENT, or the folder of a run alone"),
+        ("", "check needs two network files, TEACHER STUDENT, or the folder of a run; got 0 paths"),
         (
             "teacher.safetensors",
-            "teacher.safetensors: one network file was given; name the teacher's and the student's",
+            "teacher.safetensors is one network file; give those of the teacher and the student",
         ),
         ("teacher.safetensors nothing.pt", "nothing.pt: there is no such file"),
         ("teacher.safetensors students.safetensors", "none of 3 networks can be checked: the teacher takes 2 inputs"),
-        ("teacher.safetensors student.safetensors --samples 0", "--samples: 0 was given; allowed is a finite number"),
-        ("teacher.safetensors student.safetensors --input-std nan", "--input-std: nan was given"),
-        ("teacher.safetensors student.safetensors --seed -1", "--seed: -1 was given"),
-        ("teacher.safetensors student.safetensors --leaky inf", "--leaky: inf was given; allowed is a finite number"),
-        ("teacher.safetensors student.safetensors --html x.pdf", "--html: x.pdf was given; allowed endings are .html"),
-        ("teacher.safetensors student.safetensors --student-network 1", "--student-network: 1 was given"),
+        ("teacher.safetensors student.safetensors --samples 0", "--samples must be above 0, got 0"),
+        ("teacher.safetensors student.safetensors --input-std nan", "--input-std must be above 0, got nan"),
+        ("teacher.safetensors student.safetensors --seed -1", "--seed must be between 0 and 2^63 − 1, got -1"),
+        ("teacher.safetensors student.safetensors --leaky inf", "--leaky must be a finite number"),
+        ("teacher.safetensors student.safetensors --html x.pdf", "--html must end in .html, .htm, got x.pdf"),
+        (
+            "teacher.safetensors student.safetensors --student-network 1",
+            "--student-network must be between 0 and 0 for ",
+        ),
         ("teacher.safetensors student.safetensors --network 3", "network 3 was asked for; there are networks 0 to 0"),
-        ("teacher.safetensors student.safetensors --data wrong.npy", "--data: wrong.npy has 3 inputs a sample"),
+        ("teacher.safetensors student.safetensors --data wrong.npy", "as the networks do, got 3 in wrong.npy"),
         (
             "teacher.safetensors student.safetensors --samples 50 --html nowhere/x.html",
             "nowhere/x.html: cannot be written (No such file or directory); choose another place with --html",

@@ -169,7 +169,7 @@ def test_a_second_process_is_refused_kill_9_and_ctrl_c_lose_at_most_an_epoch(tmp
     second.send_signal(signal.SIGINT)
     status, said = _ended(second)
     assert status == 130
-    assert said.endswith("\nunderstudy: interrupted; the same command goes on where it stopped\n")
+    assert said.endswith("\nunderstudy: interrupted; the same command resumes where it stopped\n")
     assert "Traceback" not in said
     saved = _saved_epoch(tmp_path)
     assert saved >= _last_epoch_said(said)

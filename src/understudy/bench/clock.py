@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import torch
 
-from understudy.training.parallel import cores
+from understudy._cores import cores
 
 
 @dataclass(frozen=True)

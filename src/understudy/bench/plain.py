@@ -14,9 +14,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 import understudy as us
+from understudy._cores import cores
 from understudy.bench.clock import lasting
 from understudy.bench.setting import Sizes
-from understudy.training.parallel import cores
 
 _STEPS = 50
 """Steps between two readings of the clock."""

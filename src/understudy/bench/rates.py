@@ -73,5 +73,5 @@ def rates(sizes: Sizes, device: str, report: Report) -> dict[int, Rates]:
     for n, training in trainings.items():
         peaks, ours, plains, epochs, probes = (Measured(values) for values in zip(*timed[n], strict=True))
         probing, flops = Probing(epochs, probes, len(training)), step_flops((sizes.dim, n, sizes.outputs), sizes.batch)
-        found[n] = Rates(peaks, ours, plains, probing, flops, training.members[0].engine)
+        found[n] = Rates(peaks, ours, plains, probing, flops, training.groups[0].engine)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from understudy._cores import cores
 from understudy.bench.clock import Measured, OtherLoad
 from understudy.bench.exact import ExactStep, SmallProblems, exact_step, small_problems
 from understudy.bench.goals import Goal, goals
@@ -14,7 +15,6 @@ from understudy.bench.rates import Rates, rates
 from understudy.bench.setting import Report, Sizes
 from understudy.bench.sweep import Swept
 from understudy.store.environment import environment
-from understudy.training.parallel import cores
 
 
 @dataclass(frozen=True)

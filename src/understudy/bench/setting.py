@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import understudy as us
+from understudy._cores import cores
 from understudy.training import SGD, Group, Training
-from understudy.training.parallel import cores
 
 Report = Callable[[str], None]
 """Called with a line of text after every repetition."""

@@ -7,10 +7,12 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from understudy.cli.inputs import InputOptions, read_inputs, read_network, validate_ending
+from understudy.cli.inputs import InputOptions, read_inputs, read_network, validate_ending, write_figure
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from understudy.measures import LayerMatch
 
 
@@ -41,7 +43,7 @@ def run_align(options: Align) -> None:
     student = read_network(options.student, options.leaky, options.student_network, "--student-network")
     layers = measures.align(teacher, student, read_inputs(options, teacher))
     if options.figure is not None:
-        _draw(options.figure, layers)
+        write_figure(_heat_map(layers), options.figure)
     if options.json:
         emit({"layers": [_as_json(layer) for layer in layers]})
         return
@@ -69,11 +71,8 @@ def _as_json(layer: LayerMatch) -> dict[str, Any]:
     }
 
 
-def _draw(path: Path, layers: list[LayerMatch]) -> None:
+def _heat_map(layers: list[LayerMatch]) -> Figure:
     from understudy.report.figures import CorrelationMatrix
-    from understudy.store.files import disk_errors
 
     titles = tuple(f"layer {i + 1}" for i in range(len(layers)))
-    figure = CorrelationMatrix(titles, tuple(layer.correlation.numpy() for layer in layers)).paper()
-    with disk_errors(path, "choose another place with --figure"):
-        figure.savefig(path, dpi=200)
+    return CorrelationMatrix(titles, tuple(layer.correlation.numpy() for layer in layers)).paper()

@@ -12,12 +12,14 @@ from understudy.cli.inputs import (
     read_samples,
     read_teacher,
     validate_ending,
+    write_figure,
     write_networks,
 )
 from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor
 
 _UNTRAINED = 0.1
@@ -58,19 +60,19 @@ def run_connect(options: Connect) -> None:
         raise UserError(f"--points must be at least 2, got {options.points}")
     if not -1 <= options.below <= 1:
         raise UserError(f"--below must be between −1 and 1, got {options.below}")
-    from understudy.papers.specialization.theory.connectivity import joined, losses_along, straight
+    from understudy.papers.specialization.theory.connectivity import connecting_path, losses_along, straight_path
 
     teacher = read_teacher(options)
     a = read_network(options.a, options.leaky, options.a_network, "--a-network")
     b = read_network(options.b, options.leaky, options.b_network, "--b-network")
     samples = read_samples(options, a)
-    path = joined(a, b, teacher, samples.given, options.below)
+    path = connecting_path(a, b, teacher, samples.given, options.below)
     along = losses_along(path, teacher, samples.held_out, options.points)
-    line = losses_along(straight(a, b), teacher, samples.held_out, along.numel())[0]
+    line = losses_along(straight_path(a, b), teacher, samples.held_out, along.numel())[0]
     if options.save is not None:
         write_networks(path.points, options.save)
     if options.figure is not None:
-        _draw(options.figure, along, line)
+        write_figure(_curves(along, line), options.figure)
     highest, of_line = float(along.max()), float(line.max())
     ratio = of_line / highest if highest > 0 else None
     if options.json:
@@ -107,11 +109,10 @@ def run_connect(options: Connect) -> None:
         print(f"figure: {options.figure}")
 
 
-def _draw(file: Path, along: Tensor, line: Tensor) -> None:
+def _curves(along: Tensor, line: Tensor) -> Figure:
     import numpy as np
 
-    from understudy.report.figures.lines import Lines, Panel, Series
-    from understudy.store.files import disk_errors
+    from understudy.report.figures import Curves, Panel, Series
 
     path = along.flatten().cpu().numpy()
     at = (np.arange(len(along))[:, None] + np.linspace(0, 1, along.shape[1])).ravel() / len(along)
@@ -119,6 +120,4 @@ def _draw(file: Path, along: Tensor, line: Tensor) -> None:
         Series("path", at, path),
         Series("straight line", np.linspace(0, 1, len(line)), line.cpu().numpy(), dashed=True),
     )
-    figure = Lines((Panel("", "position between A and B", "loss / output variance", series, log_y=True),)).paper()
-    with disk_errors(file, "choose another place with --figure"):
-        figure.savefig(file, dpi=200)
+    return Curves((Panel("", "position between A and B", "loss / output variance", series, log_y=True),)).paper()

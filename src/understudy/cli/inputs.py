@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from understudy.errors import UserError
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from torch import Tensor
 
     from understudy.data import Gaussian, Uniform
@@ -136,7 +137,15 @@ def _source(options: InputOptions, dim: int) -> Gaussian | Uniform:
 def validate_ending(option: str, path: Path | None, endings: tuple[str, ...]) -> None:
     """Raise a UserError if a file to write does not have one of the endings."""
     if path is not None and path.suffix not in endings:
-        raise UserError(f"{option} must end in {' or '.join(endings)}, got {path}")
+        raise UserError(f"{option} must end in {', '.join(endings)}, got {path}")
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Write a figure to the file given with --figure."""
+    from understudy.store.files import disk_errors
+
+    with disk_errors(path, "choose another place with --figure"):
+        figure.savefig(path, dpi=200)
 
 
 def write_networks(population: Population, path: Path) -> None:

@@ -20,12 +20,12 @@ def show_plan(study: Study, out: Path, as_json: bool) -> None:
 
     experiment, labels, ahead = plan(study, out)
     probes = experiment.epochs + 1
-    seconds = ahead.seconds(experiment.epochs, probes)
-    flop = [row.work * experiment.epochs + row.looking * probes for row in ahead.rows]
+    seconds = ahead.estimate_seconds(experiment.epochs, probes)
+    flop = [row.step_flops * experiment.epochs + row.probe_flops * probes for row in ahead.rows]
     if as_json:
         rows = [
             {"group": label, "networks": row.networks, "sizes": row.sizes, "engine": row.engine}
-            | {"at_once": row.at_once, "pieces": row.pieces, "flop": work}
+            | {"at_once": row.piece_size, "pieces": row.pieces, "flop": work}
             for label, row, work in zip(labels, ahead.rows, flop, strict=True)
         ]
         emit(
@@ -43,10 +43,10 @@ def show_plan(study: Study, out: Path, as_json: bool) -> None:
     )
     table = plain_table("group", "networks", "sizes", "engine", "at once", "pieces", "TFLOP")
     for label, row, work in zip(labels, ahead.rows, flop, strict=True):
-        sizes, counts = "-".join(map(str, row.sizes)), (f"{row.at_once:,}", f"{row.pieces:,}")
+        sizes, counts = "-".join(map(str, row.sizes)), (f"{row.piece_size:,}", f"{row.pieces:,}")
         table.add_row(label, f"{row.networks:,}", sizes, row.engine, *counts, f"{work / 1e12:.3g}")
     console.print(table)
-    parts = ", ".join(f"{name} {count / _GIGA:.3g}" for name, count in ahead.memory.items())
+    parts = ", ".join(f"{name.replace('_', ' ')} {count / _GIGA:.3g}" for name, count in ahead.memory.items())
     total = sum(ahead.memory.values()) / _GIGA
     console.print(f"memory: {total:.3g} GB of {ahead.free / _GIGA:.3g} GB that may be used ({parts})", soft_wrap=True)
     if len(ahead.waves) > 1:

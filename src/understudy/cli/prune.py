@@ -56,15 +56,15 @@ def run_prune(options: Prune) -> None:
     validate_ending("--save", options.save, (".safetensors",))
     if options.below is not None and not 0 <= options.below <= 1:
         raise UserError(f"--below must be between 0 and 1, got {options.below}")
-    from understudy.papers.specialization.theory.pruning import pruned_students, pruning_losses, refitted
+    from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit
 
     teacher = read_teacher(options)
     student = read_network(options.student, options.leaky, options.student_network, "--student-network")
     samples = read_samples(options, student)
-    pruning = pruned_students(teacher, student, samples.given, options.below, options.by)
+    pruning = prune_student(teacher, student, samples.given, options.below, options.by)
     if (features := pruning.network.layers[-1].weight.shape[-1]) >= _MANY:
         print(f"fitting the weights of {features:,} features, which may take minutes", file=sys.stderr)
-    fitted = refitted(teacher, pruning.network, samples.given)
+    fitted = refit(teacher, pruning.network, samples.given)
     losses = {where: pruning_losses(teacher, student, pruning, fitted, x) for where, x in samples._asdict().items()}
     if options.save is not None:
         write_networks(fitted if options.refit else pruning.network, options.save)

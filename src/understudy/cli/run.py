@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +27,8 @@ def run_study(words: list[str]) -> None:
     """Run the study that the first word names, with the options that follow."""
     if words[:1] in (["-h"], ["--help"]):
         return _print_help()
-    study, options = find_study(words), words[1:]
+    study = find_study(words)
+    options = _current_names(study, words[1:])
     chosen: Any = parse(run_options(study, "--quick" in options), options, f"understudy run {words[0]}")
     if chosen.plan:
         return show_plan(chosen.study, chosen.out, chosen.json)
@@ -51,6 +53,16 @@ def find_study(words: list[str]) -> type[Study]:
     if name.endswith(".py") or Path(name).is_file():
         return discovery.load_file(Path(name))
     raise UserError(f"there is no study {name!r}; {suggest(name, list(known))}studies are {', '.join(known)}")
+
+
+def _current_names(study: type[Study], words: list[str]) -> list[str]:
+    """Replace former names of options by the present ones, with a notice."""
+    from understudy.lab.options import option
+
+    names = {option(old): option(new) for old, new in study.renamed.items()}
+    for old in names.keys() & set(words):
+        print(f"understudy: {old} is now called {names[old]}", file=sys.stderr)
+    return [names.get(word, word) for word in words]
 
 
 def run_options(study: type[Study], quick: bool) -> type:

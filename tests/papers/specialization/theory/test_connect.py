@@ -260,7 +260,7 @@ def test_the_command_writes_way_points_and_draws_the_loss(told, taught, tmp_path
 def test_the_command_says_it_in_words(told):
     status, out, _ = told(*FILES)
     assert status == 0
-    assert "Largest on the path" in out and "times as much." in out and "weights of idle nodes" in out
+    assert "Largest loss on the path" in out and "times as much." in out and "weights of idle nodes" in out
     assert "The students themselves" not in out
 
 
@@ -271,18 +271,18 @@ def test_untrained_students_are_called_by_their_name(told, taught, tmp_path):
     status, out, _ = told(*FILES, "--below", "0.3")
     assert status == 0
     assert "times as much" not in out and "the path is hardly lower" in out
-    assert "The students themselves leave " in out and "there is no low loss to keep" in out
+    assert "The students themselves leave " in out and "no path between them has a low loss" in out
 
 
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        (("a.safetensors", "b.safetensors"), "--teacher: nothing was given"),
-        ((*FILES, "--points", "1"), "--points: 1 was given"),
-        ((*FILES, "--below", "3"), "--below: 3.0 was given"),
-        ((*FILES, "--save", "path.pt"), "--save: path.pt was given"),
-        ((*FILES, "--figure", "loss.gif"), "--figure: loss.gif was given"),
-        ((*FILES, "--b-network", "1"), "--b-network: 1 was given"),
+        (("a.safetensors", "b.safetensors"), "--teacher is missing"),
+        ((*FILES, "--points", "1"), "--points must be at least 2, got 1"),
+        ((*FILES, "--below", "3"), "--below must be between −1 and 1, got 3.0"),
+        ((*FILES, "--save", "path.pt"), "--save must end in .safetensors, got path.pt"),
+        ((*FILES, "--figure", "loss.gif"), "--figure must end in .pdf, .svg, .png, got loss.gif"),
+        ((*FILES, "--b-network", "1"), "--b-network must be between 0 and 0 for b.safetensors, got 1"),
         (("a.safetensors", "teacher.safetensors", *FILES[2:]), "cannot be joined"),
         (("a.safetensors", "b.safetensors", "--teacher", "other.safetensors"), "10 inputs and the teacher 4"),
         ((*FILES, "--below", "1"), "no node of the first network correlates"),

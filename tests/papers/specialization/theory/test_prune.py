@@ -286,14 +286,14 @@ def test_the_command_writes_what_the_function_gives(files, taught, capsys, monke
 def test_the_command_as_a_person_sees_it(files):
     words = ("prune", "student.safetensors", "--teacher", "teacher.safetensors", "--samples", 500, "--below", 0.95)
     shown = understudy(*words, "--save", "small.safetensors", cwd=files).stdout
-    assert "10-20-6 became 10-" in shown and "nodes went by correlation" in shown and "best correlation 0." in shown
+    assert "10-20-6 became 10-" in shown and "nodes removed by correlation" in shown and "best correlation 0." in shown
     assert "refitted" in shown and "saved as pruned: small.safetensors" in shown
     assert us.load(files / "small.safetensors").sizes[1] < 20
 
 
 def test_the_command_without_a_level_goes_by_the_theorem_and_says_why_others_stay(files):
     shown = understudy("prune", "student.safetensors", "--teacher", "teacher.safetensors", cwd=files).stdout
-    assert "nodes went by theorem" in shown and "share of what the strongest group gives on 0.0" in shown
+    assert "nodes removed by theorem" in shown and "share of what the strongest group gives on 0.0" in shown
     assert "without a teacher node's boundary stay" in shown
 
 
@@ -320,17 +320,17 @@ def test_every_fifth_sample_of_a_file_is_held_out(files, taught, capsys, monkeyp
 @pytest.mark.parametrize(
     ("words", "error"),
     [
-        ("", "--teacher: nothing was given"),
+        ("", "--teacher is missing"),
         ("--teacher none.pt", "none.pt"),
-        ("{} --below 2", "--below: 2.0 was given; allowed is a number from 0 to 1"),
-        ("{} --save x.pt", "--save: x.pt was given; allowed endings are .safetensors"),
+        ("{} --below 2", "--below must be between 0 and 1, got 2.0"),
+        ("{} --save x.pt", "--save must end in .safetensors, got x.pt"),
         ("{} --save no/where.safetensors", "no/where"),
-        ("{} --samples 0", "--samples: 0 was given"),
-        ("{} --seed -1", "--seed: -1 was given"),
-        ("{} --leaky nan", "--leaky: nan was given"),
-        ("{} --student-network 4", "--student-network: 4 was given"),
-        ("{} --data few.npy", "few.npy has 3 samples"),
-        ("{} --data wide.npy", "wide.npy has 4 inputs a sample; the networks take 10"),
+        ("{} --samples 0", "--samples must be above 0, got 0"),
+        ("{} --seed -1", "--seed must be between 0 and 2^63 − 1, got -1"),
+        ("{} --leaky nan", "--leaky must be a finite number, such as 0 for ReLU, got nan"),
+        ("{} --student-network 4", "--student-network must be between 0 and "),
+        ("{} --data few.npy", "--data must have at least 5 samples, got 3 in few.npy"),
+        ("{} --data wide.npy", "--data must have 10 inputs per sample, as the networks do, got 4 in wide.npy"),
         ("--teacher other.safetensors", "10 inputs and the teacher 4"),
     ],
 )
