@@ -1,4 +1,4 @@
-"""What every engine promises: the numbers of the reference loop, and the same bits for a network in any company."""
+"""Contract of every engine: the numbers of the reference loop, and bits that do not depend on the batch composition."""
 
 import dataclasses
 import itertools
@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from support.engines import DEVICES, KINDS, engines, placed, suited, supports
+from support.engines import DEVICES, KINDS, engines, supported_cases, supports, to_device
 from support.problems import OBJECTIVES, SLOPES, optimisers, population, problem, start
 from support.reference_loop import reference
 from understudy.nets import Shape
@@ -24,14 +24,14 @@ EPOCHS, STEPS = 2, 25
 SCHEDULE = ((2, 0.5),)
 
 
-@suited([(10, 100, 6), (10, 150, 6)], kinds=["sgd"], objectives=["squared"])
-def test_an_engine_gives_what_the_reference_loop_gives_for_wide_networks(engine, device, sizes, kind, objective):
-    # Engines that cut their work into tiles cut that of wide networks in another way.
+@supported_cases([(10, 100, 6), (10, 150, 6)], kinds=["sgd"], objectives=["squared"])
+def test_an_engine_agrees_with_the_reference_loop_for_wide_networks(engine, device, sizes, kind, objective):
+    # Engines that cut products into tiles use other tiles for wide networks.
     check_against_reference(engine, device, sizes, kind, objective, batch=16)
 
 
-@suited([(5, 8, 3), (5, 8, 7, 3)])
-def test_an_engine_gives_what_the_reference_loop_gives(engine, device, sizes, kind, objective):
+@supported_cases([(5, 8, 3), (5, 8, 7, 3)])
+def test_an_engine_agrees_with_the_reference_loop(engine, device, sizes, kind, objective):
     check_against_reference(engine, device, sizes, kind, objective, batch=6)
 
 
@@ -40,11 +40,11 @@ def check_against_reference(engine, device, sizes, kind, objective, batch):
     students = population(sizes, len(each), slope=0.1)
     optimiser = optimisers(batch, each, SCHEDULE)[kind]
     posed = problem(students, optimiser, OBJECTIVES[objective])
-    there = placed(posed, device)
+    there = to_device(posed, device)
     state, losses = start(there, students.to(device)), []
     for epoch in range(EPOCHS):
         now = dataclasses.replace(there, rate=rates(optimiser, len(each), epoch + 1).to(device))
-        losses.append(ENGINES[engine].take(now, state, epoch * STEPS, STEPS).cpu())
+        losses.append(ENGINES[engine].run(now, state, epoch * STEPS, STEPS).cpu())
     ended = posed.packing.population(tuple(block.cpu() for block in state.blocks), students.seeds)
     for i, lr in enumerate(each):
         expected, reported = reference(
@@ -64,7 +64,7 @@ def check_against_reference(engine, device, sizes, kind, objective, batch):
 
 @st.composite
 def tasks(draw, engine, device):
-    """Networks of awkward shapes, and what they are trained on, that suit an engine."""
+    """Draw networks of awkward shapes, and problems for them, that an engine supports."""
     plain, squared = optimisers(4, 0.1), SquaredError()
     depths = [depth for depth in (2, 3) if supports(engine, device, (3,) * (depth + 1), plain["sgd"], squared)]
     kinds = [kind for kind in KINDS if supports(engine, device, (3, 4, 2), plain[kind], squared)]
@@ -84,24 +84,26 @@ def tasks(draw, engine, device):
     objective = draw(st.sampled_from(objectives))
     assume(supports(engine, device, students.sizes, optimiser, objective, students.dtype))
     posed = problem(students, optimiser, objective, samples=draw(st.integers(1, 40)))
-    return placed(posed, device), students.to(device)
+    return to_device(posed, device), students.to(device)
 
 
-def run(engine, posed, state, pieces, steps=12):
-    """Train in pieces; the losses and the state lie at the places that networks have in the whole."""
+def run_pieces(engine, posed, state, pieces, steps=12):
+    """Train in pieces; losses and state are in the order of the whole population."""
     losses = posed.inputs.new_empty(len(posed), steps)
     for piece in pieces:
         which = torch.tensor(piece, device=posed.seeds.device)
         some = state.pick(which)
-        losses[which] = ENGINES[engine].take(posed.pick(which), some, 0, steps)
+        losses[which] = ENGINES[engine].run(posed.pick(which), some, 0, steps)
         state.put(which, some)
     return losses, state
 
 
 def same(engine, one, other):
-    """Equal bits, or both not a number, since some of the drawn networks diverge. On a card a product of many
-    matrices may add up in another order than that of few: there, by the engines of such products, equal up to
-    rounding, where numbers are moderate."""
+    """Whether results have equal bits, NaN included, since some of the drawn networks diverge.
+
+    On a GPU a batched product of many matrices may sum in another order than one of few. For the engines that use such
+    products, compare there up to rounding, and only networks of moderate losses.
+    """
     (losses, state), (their_losses, their_state) = one, other
     pairs = [(losses, their_losses), *zip(state.tensors().values(), their_state.tensors().values(), strict=True)]
     if losses.device.type == "cpu" or engine not in ("batched", "autograd"):
@@ -112,56 +114,56 @@ def same(engine, one, other):
 
 @engines
 @given(data=st.data(), order=st.permutations(range(NETS)), cuts=st.sets(st.integers(1, NETS - 1)))
-def test_a_network_has_the_same_bits_alone_and_in_any_company(engine, device, data, order, cuts):
+def test_the_bits_of_a_network_do_not_depend_on_the_batch_composition(engine, device, data, order, cuts):
     posed, students = data.draw(tasks(engine, device))
-    together = run(engine, posed, start(posed, students), [range(NETS)])
-    alone = run(engine, posed, start(posed, students), [[i] for i in range(NETS)])
+    together = run_pieces(engine, posed, start(posed, students), [range(NETS)])
+    alone = run_pieces(engine, posed, start(posed, students), [[i] for i in range(NETS)])
     assert same(engine, together, alone)
     edges = [0, *sorted(cuts), NETS]
     pieces = [order[a:b] for a, b in itertools.pairwise(edges)]
-    assert same(engine, together, run(engine, posed, start(posed, students), pieces))
+    assert same(engine, together, run_pieces(engine, posed, start(posed, students), pieces))
 
 
-@suited([(200, 1, 10), (257, 20, 1), (100, 17, 1, 128), (1, 1, 1)], ("sgd", "nesterov"), ("squared",))
+@supported_cases([(200, 1, 10), (257, 20, 1), (100, 17, 1, 128), (1, 1, 1)], ("sgd", "nesterov"), ("squared",))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_networks_with_a_layer_of_one_node_have_the_same_bits_alone(engine, device, sizes, kind, objective, dtype):
-    # Here BLAS multiplies by vectors, which it does in another way for one network than for several.
+    # Here BLAS multiplies by vectors, with another kernel for one network than for several.
     students = population(sizes, 3, slope=0.1, dtype=dtype).to(device)
-    posed = placed(problem(students.to("cpu"), optimisers(16, 0.01)[kind], OBJECTIVES[objective]), device)
-    together = run(engine, posed, start(posed, students), [range(3)])
-    assert same(engine, together, run(engine, posed, start(posed, students), [[2], [0], [1]]))
+    posed = to_device(problem(students.to("cpu"), optimisers(16, 0.01)[kind], OBJECTIVES[objective]), device)
+    together = run_pieces(engine, posed, start(posed, students), [range(3)])
+    assert same(engine, together, run_pieces(engine, posed, start(posed, students), [[2], [0], [1]]))
 
 
 @engines
 @given(data=st.data(), cuts=st.sets(st.integers(1, 24)))
-def test_steps_in_one_call_are_steps_in_several(engine, device, data, cuts):
+def test_steps_in_one_call_equal_steps_in_several(engine, device, data, cuts):
     posed, students = data.draw(tasks(engine, device))
-    whole, parts = start(posed, students), start(posed, students)
+    whole, pieces = start(posed, students), start(posed, students)
     edges = [0, *sorted(cuts), 25]
-    losses = [ENGINES[engine].take(posed, parts, a, b - a) for a, b in itertools.pairwise(edges)]
-    assert same(engine, (ENGINES[engine].take(posed, whole, 0, 25), whole), (torch.cat(losses, dim=1), parts))
+    losses = [ENGINES[engine].run(posed, pieces, a, b - a) for a, b in itertools.pairwise(edges)]
+    assert same(engine, (ENGINES[engine].run(posed, whole, 0, 25), whole), (torch.cat(losses, dim=1), pieces))
 
 
-@suited([(3, 4, 2)], ("sgd", "adam"), ("squared",))
-def test_networks_that_are_not_picked_stay_as_they_were(engine, device, sizes, kind, objective):
+@supported_cases([(3, 4, 2)], ("sgd", "adam"), ("squared",))
+def test_networks_that_are_not_picked_do_not_change(engine, device, sizes, kind, objective):
     students = population(sizes, 3).to(device)
-    posed = placed(problem(students.to("cpu"), optimisers(4, 0.1)[kind], OBJECTIVES[objective]), device)
+    posed = to_device(problem(students.to("cpu"), optimisers(4, 0.1)[kind], OBJECTIVES[objective]), device)
     state = start(posed, students)
-    run(engine, posed, state, [[1]])
+    run_pieces(engine, posed, state, [[1]])
     untouched = start(posed, students)
     for now, before in zip(state.tensors().values(), untouched.tensors().values(), strict=True):
         assert torch.equal(now[[0, 2]], before[[0, 2]]) and not torch.equal(now[1], before[1])
 
 
-@suited([(9, 11, 5)], ("sgd", "momentum"), ("squared",))
+@supported_cases([(9, 11, 5)], ("sgd", "momentum"), ("squared",))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_networks_that_diverge_leave_the_others_alone(engine, device, sizes, kind, objective, dtype):
+def test_networks_that_diverge_do_not_affect_the_others(engine, device, sizes, kind, objective, dtype):
     calm, wild = optimisers(5, 0.01)[kind], optimisers(5, (1e30, 0.01, 1e30, 0.01, 1e30))[kind]
     students = population(sizes, 5, slope=0.1, dtype=dtype).to(device)
     (losses, state), (rough, bruised) = (
-        run(engine, posed, start(posed, students), [range(5)], steps=40)
+        run_pieces(engine, posed, start(posed, students), [range(5)], steps=40)
         for optimiser in (calm, wild)
-        for posed in [placed(problem(students.to("cpu"), optimiser, OBJECTIVES[objective]), device)]
+        for posed in [to_device(problem(students.to("cpu"), optimiser, OBJECTIVES[objective]), device)]
     )
     finite = torch.tensor([1, 3], device=device)
     assert losses.isfinite().all() and not rough[[0, 2, 4]].isfinite().all(1).any()
@@ -187,10 +189,10 @@ PLAIN, LIKE = SGD(batch=16), torch.zeros(1)
         ("batched", (100, 20, 50), SquaredError(), GD(), LIKE),
     ],
 )
-def test_the_fastest_engine_that_suits_is_chosen(name, sizes, objective, optimiser, like):
+def test_the_fastest_supporting_engine_is_chosen(name, sizes, objective, optimiser, like):
     assert choose(Packing(Shape(sizes)), objective, optimiser, like) == name
 
 
-def test_engines_were_tested_on_a_card():
+def test_engines_were_tested_on_a_gpu():
     if "cuda" not in DEVICES:
-        pytest.skip("no CUDA card here: the engines were tested on the processor alone")
+        pytest.skip("no GPU available: engines were tested on the CPU only")

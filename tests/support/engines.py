@@ -1,4 +1,4 @@
-"""Which engines there are to test, on which devices, and with which networks each can be."""
+"""Parametrisation of tests over engines, devices and the networks that each engine supports."""
 
 import dataclasses
 import itertools
@@ -26,12 +26,15 @@ def supports(
     objective: Objective,
     dtype: torch.dtype = torch.float64,
 ) -> bool:
+    """Whether an engine supports dense networks of these sizes on a device."""
     like = torch.zeros(1, dtype=dtype, device=device)
     return ENGINES[name].supports(Packing(Shape(tuple(sizes))), objective, optimiser, like)
 
 
-def suited(sizes: Iterable[Sequence[int]], kinds: Iterable[str] = KINDS, objectives: Iterable[str] = OBJECTIVES):
-    """Parametrised over every engine and device here, with those of the given networks and ways that it suits."""
+def supported_cases(
+    sizes: Iterable[Sequence[int]], kinds: Iterable[str] = KINDS, objectives: Iterable[str] = OBJECTIVES
+):
+    """Parametrise over every engine and available device, with the given cases that the engine supports."""
     cases = [
         pytest.param(name, device, size, kind, objective, id="-".join((name, device, str(size), kind, objective)))
         for name, device, size, kind, objective in itertools.product(ENGINES, DEVICES, sizes, kinds, objectives)
@@ -46,11 +49,11 @@ PAIRS = [
     if supports(*pair, (3, 4, 2), optimisers(4, 0.1)["sgd"], OBJECTIVES["squared"])
 ]
 engines = pytest.mark.parametrize(("engine", "device"), PAIRS)
-"""Every engine on every device that is here: all of them can train two layers by plain SGD."""
+"""Every engine on every available device: all of them support two-layer networks by plain SGD."""
 
 
-def placed(posed: Problem, device: str) -> Problem:
-    """The same problem on a device."""
+def to_device(posed: Problem, device: str) -> Problem:
+    """Copy a problem to a device."""
     fields = {f.name: getattr(posed, f.name) for f in dataclasses.fields(posed)}
     tensors = {name: value.to(device) for name, value in fields.items() if isinstance(value, torch.Tensor)}
     return dataclasses.replace(posed, **tensors)

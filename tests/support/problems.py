@@ -1,4 +1,4 @@
-"""Small networks, and problems to train them on, each a pure function of its arguments."""
+"""Small networks and problems to train them on; each is a pure function of its arguments."""
 
 import itertools
 import math
@@ -19,7 +19,7 @@ OBJECTIVES = {"squared": SquaredError(), "hard": CrossEntropy(), "soft": CrossEn
 
 
 def optimisers(batch: int | None, lr: float | Sequence[float], schedule: tuple = ()) -> dict[str, Optimiser]:
-    """One of every kind."""
+    """One optimiser of every kind, by name."""
     given = {"lr": lr, "batch": batch, "schedule": schedule}
     return {
         "sgd": SGD(**given),
@@ -31,6 +31,7 @@ def optimisers(batch: int | None, lr: float | Sequence[float], schedule: tuple =
 
 
 def gaussians(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Draw Gaussian numbers as a function of seed and shape."""
     return normal(seed, Stream.EVALUATION, 0, math.prod(shape)).view(shape).to(dtype)
 
 
@@ -43,7 +44,7 @@ def population(
     dtype: torch.dtype = torch.float64,
     first_seed: int = 10,
 ) -> Population:
-    """Networks of weights N(0, 1/fan-in) and biases N(0, 1/4), named first_seed, first_seed + 1, …"""
+    """Draw networks with weights N(0, 1/fan-in), biases N(0, 1/4) and seeds first_seed, first_seed + 1, …"""
     layers = tuple(
         Layer(
             gaussians(2 * i, nets, out, into, dtype=dtype) / math.sqrt(into),
@@ -55,7 +56,7 @@ def population(
 
 
 def problem(students: Population, optimiser: Optimiser, objective: Objective, samples: int = 20) -> Problem:
-    """Two sets of inputs, and targets of as many teachers as networks, which the networks do not take in order."""
+    """Pose a problem with two sets of inputs and one teacher per network, assigned in reverse order."""
     nets, sizes, dtype = len(students), students.sizes, students.dtype
     teachers = gaussians(1001, nets, samples, sizes[-1], dtype=dtype)
     return Problem(
@@ -72,6 +73,6 @@ def problem(students: Population, optimiser: Optimiser, objective: Objective, sa
 
 
 def start(posed: Problem, students: Population) -> State:
-    """The students' own parameters and running statistics, and empty slots."""
+    """Initial state: the students' parameters and running statistics, and zero slots."""
     slots = [posed.packing.empty(len(students), students.layers[0].weight) for _ in range(posed.optimiser.slots)]
     return State(posed.packing.blocks(students), tuple(slots), posed.packing.running(students))

@@ -12,12 +12,12 @@ from understudy.training.batches import batch_indices
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import SGD, Adam, Optimiser, rates
 
-Parts = list[tuple[Tensor | None, ...]]
-"""Weights and biases of each layer, or the parts of each BatchNorm, of one network."""
+Tensors = list[tuple[Tensor | None, ...]]
+"""Weight and bias of each layer, or the tensors of each BatchNorm, of one network."""
 
 
-def _forward(student: Population, layers: Parts, norms: Parts, x: Float[Tensor, "sample in"]) -> Tensor:
-    """Compute the outputs in training mode, which moves the running statistics."""
+def _forward(student: Population, layers: Tensors, norms: Tensors, x: Float[Tensor, "sample in"]) -> Tensor:
+    """Compute outputs in training mode, which updates running statistics."""
     x = x.unflatten(1, (student.sizes[0], *student.image)) if student.image else x
     convolutions = student.shape.resolved_convolutions
     for i, (weight, bias) in enumerate(layers):
@@ -41,7 +41,7 @@ def _torch_optimiser(optimiser: Optimiser, parameters: list[Tensor], lr: float) 
         return torch.optim.SGD(parameters, lr, optimiser.momentum, 0, optimiser.decay, optimiser.nesterov)
     if isinstance(optimiser, Adam):
         return torch.optim.AdamW(parameters, lr, optimiser.betas, optimiser.eps, optimiser.decay)
-    raise TypeError(f"the reference loop knows SGD and Adam, not {type(optimiser).__name__}")
+    raise TypeError(f"the reference loop supports SGD and Adam, got {type(optimiser).__name__}")
 
 
 def reference(
@@ -54,29 +54,29 @@ def reference(
     epochs: int,
     steps: int,
 ) -> tuple[Population, Float[Tensor, "step"]]:
-    """Train the one network of a population; returns it, and the reported loss of every step's batch."""
+    """Train the only network of a population; return it and the reported loss of every step's batch."""
     student = student.to(dtype=torch.float64)
     inputs, target = inputs.double(), target.double()
     layers, norms = (
-        [tuple(None if t is None else t[0].clone() for t in part) for part in parts]
-        for parts in (student.layers, student.norms)
+        [tuple(None if t is None else t[0].clone() for t in layer) for layer in each]
+        for each in (student.layers, student.norms)
     )
-    learned = [*(t for part in layers for t in part), *(t for part in norms for t in part[2:])]
+    learned = [*(t for layer in layers for t in layer), *(t for norm in norms for t in norm[2:])]
     parameters = [t.requires_grad_() for t in learned if t is not None]
-    way = _torch_optimiser(optimiser, parameters, lr=float(rates(optimiser, 1, 1)))
+    torch_optimiser = _torch_optimiser(optimiser, parameters, lr=float(rates(optimiser, 1, 1)))
     reported = []
     for step in range(epochs * steps):
-        way.param_groups[0]["lr"] = float(rates(optimiser, 1, step // steps + 1))
+        torch_optimiser.param_groups[0]["lr"] = float(rates(optimiser, 1, step // steps + 1))
         rows: Tensor | slice = slice(None)
         if optimiser.batch is not None:
             rows = batch_indices(student.seeds, step, 1, optimiser.batch, len(inputs))[0, 0]
         output = _forward(student, layers, norms, inputs[rows])
-        way.zero_grad()
+        torch_optimiser.zero_grad()
         objective.losses(output, target[rows]).mean().backward()
-        reported.append(objective.reported(output.detach(), target[rows]).mean())
-        way.step()
+        reported.append(objective.reported_loss(output.detach(), target[rows]).mean())
+        torch_optimiser.step()
     ended, held = (
-        [tuple(None if t is None else t.detach()[None] for t in part) for part in parts] for parts in (layers, norms)
+        [tuple(None if t is None else t.detach()[None] for t in layer) for layer in each] for each in (layers, norms)
     )
     network = Population(
         tuple(map(Layer._make, ended)),

@@ -1,4 +1,4 @@
-"""On a CUDA card: looking in one pass is looking plainly, and a whole training agrees with the processor's."""
+"""On a GPU: fused probes agree with plain ones, and whole trainings with those on the CPU."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,20 +13,20 @@ from understudy import students as starts
 from understudy import teachers
 from understudy.data import Gaussian
 from understudy.training import SGD, Adam, Group, SquaredError, Training, train
-from understudy.training.kernels.cuda import room
-from understudy.training.probes import fused_cuda as looking
-from understudy.training.probes.reading import quick_look, read
-from understudy.training.probes.teacher_outputs import answered
+from understudy.training.kernels.cuda import shared_memory
+from understudy.training.probes import fused_cuda
+from understudy.training.probes.reading import probe, probe_fused
+from understudy.training.probes.teacher_outputs import teacher_outputs
 
-needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
-
-
-def test_our_kernels_are_not_for_processors():
-    assert room(torch.zeros(1)) == 0
-    assert not looking.supports(population((3, 4, 2), 1), 2, SquaredError())
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 
-@needs_card
+def test_cuda_kernels_do_not_run_on_the_cpu():
+    assert shared_memory(torch.zeros(1)) == 0
+    assert not fused_cuda.supports(population((3, 4, 2), 1), 2, SquaredError())
+
+
+@needs_gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize("blocks", [3, 2_000])
@@ -34,29 +34,29 @@ def test_our_kernels_are_not_for_processors():
     ("sizes", "nodes"),
     [((5, 8, 3), 4), ((100, 20, 50), 20), ((7, 33, 10), 5), ((1, 1, 1), 1), ((100, 100, 50), 10), ((100, 200, 50), 20)],
 )
-def test_a_look_in_one_pass_is_a_plain_look(sizes, nodes, bias, dtype, blocks, monkeypatch):
-    monkeypatch.setattr(looking, "_BLOCKS", blocks)
+def test_a_fused_probe_agrees_with_a_plain_one(sizes, nodes, bias, dtype, blocks, monkeypatch):
+    monkeypatch.setattr(fused_cuda, "_BLOCKS", blocks)
     student = population(sizes, 3, slope=0.1, bias=bias, dtype=dtype).to("cuda")
     teacher = population((sizes[0], nodes, sizes[2]), 3, slope=0.1, bias=bias, first_seed=50, dtype=dtype).to("cuda")
-    # A node far from zero and one that never fires: neither may turn rounding into correlation.
+    # A node with a large mean and one that is never active: neither may turn rounding error into correlation.
     if bias:
         student.layers[0].bias[0, 0] = 1e3
         student.layers[0].bias[1, 0] = -1e4
         student.layers[0].weight[2, 0] = 0.0
     x, sets = gaussians(7, 2, 777, sizes[0], dtype=dtype).cuda(), torch.tensor([0, 1, 0], device="cuda")
-    if not looking.supports(student, nodes, SquaredError()):
+    if not fused_cuda.supports(student, nodes, SquaredError()):
         assert dtype == torch.float64 and sizes[1] >= 100
-        pytest.skip("does not fit the shared memory")
-    answers = answered(teacher, x[sets], SquaredError())
-    quick = quick_look(student, teacher, x, sets, answers, torch.arange(3, device="cuda")).reading()
-    plain = read(student, teacher, x[sets], SquaredError())
+        pytest.skip("does not fit in shared memory")
+    outputs = teacher_outputs(teacher, x[sets], SquaredError())
+    fused = probe_fused(student, teacher, x, sets, outputs, torch.arange(3, device="cuda"))
+    plain = probe(student, teacher, x[sets], SquaredError())
     near = {"rtol": 1e-4, "atol": 1e-4} if dtype == torch.float32 else {"rtol": 1e-9, "atol": 1e-9}
-    torch.testing.assert_close(quick.eval_loss, plain.eval_loss.cpu(), **near)
-    torch.testing.assert_close(quick.layers[0].correlation, plain.layers[0].correlation.cpu(), **near)
+    torch.testing.assert_close(fused.eval_loss, plain.eval_loss, **near)
+    torch.testing.assert_close(fused.layers[0].correlation, plain.layers[0].correlation, **near)
 
 
-@needs_card
-def test_training_on_a_card_agrees_with_the_processor():
+@needs_gpu
+def test_training_on_a_gpu_agrees_with_the_cpu():
     teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 17))
     shapes = [starts.gaussian(teacher, multiple=m, scale=0.05) for m in (1, 2, 20)]
     data = Gaussian(dim=20, train=1_000, evaluation=1_000)
@@ -74,8 +74,8 @@ def test_training_on_a_card_agrees_with_the_processor():
     assert np.mean(recovered(here) == recovered(there)) > 0.95
 
 
-@needs_card
-def test_what_diverges_on_a_card_is_marked_and_stays_out_of_the_tables():
+@needs_gpu
+def test_networks_that_diverge_on_a_gpu_are_marked_and_not_in_the_tables():
     teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 7))
     shapes = [starts.gaussian(teacher, multiple=m, scale=0.05) for m in (1, 4)]
     rate = [0.02, 1e3, 0.02, 0.02, 0.02, 0.02] * 2
@@ -95,9 +95,9 @@ def test_what_diverges_on_a_card_is_marked_and_stays_out_of_the_tables():
             torch.testing.assert_close(its.weight.cpu(), mine.weight, rtol=1e-3, atol=1e-4)
 
 
-@needs_card
-def test_many_groups_are_recorded_on_a_card_while_another_thread_reads_what_they_found():
-    # Streams are handed out in turn from a few: after some epochs those that record would be those that work.
+@needs_gpu
+def test_graphs_of_many_groups_are_captured_while_another_thread_reads_results():
+    # torch reuses streams from a small pool: after some epochs a capture could use a stream on which a group trains.
     teacher = teachers.regular((8, 6, 5, 4), seeds=range(1, 4))
     data = Gaussian(dim=8, train=200, evaluation=300)
     groups = [Group(starts.like_linear(teacher, multiple=1 + k), teacher, data) for k in range(12)]
@@ -111,49 +111,49 @@ def test_many_groups_are_recorded_on_a_card_while_another_thread_reads_what_they
     assert {table.num_rows for table in tables} == {36 * 6} and training.alive.all()
 
 
-@needs_card
-def test_a_run_taken_up_again_on_a_card_gives_the_same_bits():
+@needs_gpu
+def test_a_resumed_run_on_a_gpu_has_the_same_bits():
     teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 17))
     groups = [
         Group(starts.gaussian(teacher, multiple=m, scale=0.05), teacher, Gaussian(dim=20, train=500, evaluation=500))
         for m in (1, 2, 20)
     ]
-    whole, part, rest = (Training(groups, SGD(0.02), steps=100, device="cuda") for _ in range(3))
-    for training, epochs in ((whole, 6), (part, 3)):
+    whole, first_half, rest = (Training(groups, SGD(0.02), steps=100, device="cuda") for _ in range(3))
+    for training, epochs in ((whole, 6), (first_half, 3)):
         training.probe()
         for _ in range(epochs):
             training.advance()
             training.probe()
-    rest.load({name: tensor.cpu() for name, tensor in part.state().items()})
+    rest.load_state_dict({name: tensor.cpu() for name, tensor in first_half.state_dict().items()})
     for _ in range(3):
         rest.advance()
         last = rest.probe().tables()
     assert last["metrics"].num_rows
-    for name, tensor in whole.state().items():
-        assert torch.equal(tensor, rest.state()[name]), name
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, rest.state_dict()[name]), name
 
 
 def recovered(trained):
-    """Which teacher nodes each network has found at the end."""
+    """Whether each network has recovered each teacher node at the end."""
     role = pc.equal(trained.nodes["role"].cast(pa.string()), "teacher")
     last = trained.nodes.filter(pc.and_(role, pc.equal(trained.nodes["epoch"], 10)))
     last = last.sort_by([("network", "ascending"), ("teacher", "ascending")])
     return last["correlation"].to_numpy() > 0.95
 
 
-@needs_card
-def test_wide_and_deep_networks_and_other_optimisers_train_on_a_card_too():
+@needs_gpu
+def test_wide_and_deep_networks_and_other_optimisers_train_on_a_gpu_too():
     data = Gaussian(dim=6, train=300, evaluation=200)
     deep = teachers.regular((6, 4, 5, 3), seeds=range(1, 4))
     flat = teachers.separated((6, 4, 3), seeds=range(1, 4))
-    for teacher, students, way in (
+    for teacher, students, optimiser in (
         (deep, starts.like_linear(deep, multiple=2), SGD(0.05, batch=8)),
         (flat, starts.gaussian(flat, multiple=2, scale=0.3), Adam(0.01, batch=8)),
         (flat, starts.gaussian(flat, multiple=2_000, scale=0.001), SGD(0.01, batch=8)),
     ):
         groups = [Group(students, teacher, data)]
-        both = [Training(groups, way, steps=40, device=device) for device in ("cpu", "cuda")]
-        assert both[1].members[0].engine == "batched"
+        both = [Training(groups, optimiser, steps=40, device=device) for device in ("cpu", "cuda")]
+        assert both[1].groups[0].engine == "batched"
         for training in both:
             training.probe()
             training.advance()
@@ -162,17 +162,17 @@ def test_wide_and_deep_networks_and_other_optimisers_train_on_a_card_too():
             torch.testing.assert_close(one.weight, other.weight.cpu(), rtol=1e-3, atol=1e-4)
 
 
-def test_the_precision_is_told():
+def test_precision_is_reported():
     teacher = teachers.separated((6, 4, 3), seeds=[1])
     groups = [Group(starts.gaussian(teacher, multiple=2), teacher, Gaussian(dim=6, train=50, evaluation=50))]
     assert Training(groups, SGD(batch=8), steps=1).precision == "float32"
     if torch.cuda.is_available():
-        told = Training(groups, SGD(batch=8), steps=1, device="cuda").precision
-        assert told == "float32, looked at in 3xTF32 (about 21 bits)"
+        precision = Training(groups, SGD(batch=8), steps=1, device="cuda").precision
+        assert precision == "float32, probed in 3xTF32 (about 21 bits)"
 
 
-@needs_card
-def test_waves_on_a_card_change_no_number():
+@needs_gpu
+def test_waves_on_a_gpu_do_not_change_numbers():
     teacher = teachers.separated((6, 4, 3), seeds=range(1, 9))
     groups = [Group(starts.gaussian(teacher, multiple=2, scale=0.3), teacher, Gaussian(dim=6, train=500))]
     whole = Training(groups, SGD(0.05, batch=8), steps=20, device="cuda")

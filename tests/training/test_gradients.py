@@ -1,4 +1,4 @@
-"""The gradient that an engine descends is that of autograd, for every activation, objective, depth and with biases."""
+"""Gradients of every engine agree with autograd, for every activation, objective and depth, with and without biases."""
 
 import math
 
@@ -7,13 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from support.engines import engines, placed, suited
+from support.engines import engines, supported_cases, to_device
 from support.problems import OBJECTIVES, SLOPES, gaussians, optimisers, population, problem, start
 from understudy.nets import Layer, Population
 from understudy.training import SGD, CrossEntropy, Logistic, SquaredError
 from understudy.training.batches import batch_indices
 from understudy.training.engines import ENGINES
-from understudy.training.objectives import answered_class, of_labels, one_hot
+from understudy.training.objectives import label_targets, one_hot, predict_class
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RATES = (1.0, 0.25, 0.5)
@@ -32,7 +32,7 @@ LOSSES = {
 
 
 def autograd(students, which, x, teacher, activation, loss):
-    """Gradients of one network's parameters by torch alone, weight before bias."""
+    """Compute the gradients of one network's parameters by torch, weight before bias."""
     parameters = [[nn.Parameter(p[which].clone()) for p in layer if p is not None] for layer in students.layers]
     h = x
     for i, layer in enumerate(parameters):
@@ -41,15 +41,15 @@ def autograd(students, which, x, teacher, activation, loss):
     return torch.autograd.grad(loss(h, teacher), flat)
 
 
-# A first step with momentum is one without, but takes the way of engines that collects the gradient first.
-@suited([(6, 9, 7, 8, 5, 4)[-depth - 1 :] for depth in (2, 3, 4, 5)], ("sgd", "momentum"))
+# A first step with momentum equals one without, but uses the code that computes the gradient before the update.
+@supported_cases([(6, 9, 7, 8, 5, 4)[-depth - 1 :] for depth in (2, 3, 4, 5)], ("sgd", "momentum"))
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
 @pytest.mark.parametrize("slope", SLOPES)
-def test_one_step_goes_down_the_gradient_of_autograd(engine, device, sizes, kind, objective, bias, slope):
+def test_one_step_follows_the_gradient_of_autograd(engine, device, sizes, kind, objective, bias, slope):
     students = population(sizes, 3, slope=SLOPES[slope], bias=bias)
     posed = problem(students, optimisers(batch=5, lr=RATES)[kind], OBJECTIVES[objective])
     state = start(posed, students.to(device))
-    ENGINES[engine].take(placed(posed, device), state, 3, 1)
+    ENGINES[engine].run(to_device(posed, device), state, 3, 1)
     after = posed.packing.layers(tuple(block.cpu() for block in state.blocks))
     teachers = gaussians(1001, 3, 20, students.sizes[-1])
     for which, rate in enumerate(RATES):
@@ -69,14 +69,14 @@ def test_one_step_goes_down_the_gradient_of_autograd(engine, device, sizes, kind
 
 @engines
 @pytest.mark.parametrize("slope", SLOPES.values(), ids=SLOPES)
-def test_a_node_at_zero_lets_the_gradient_through(engine, device, slope):
-    # S0 sec 3: the derivative at 0 is 1. f = v σ(w x) with w = 0, v = 2, x = 3, target 1: ∂w = (0 − 1)·2·1·3 = −6.
+def test_the_derivative_at_zero_is_one(engine, device, slope):
+    # Tian 2020, sec. 3. f = v σ(w x) with w = 0, v = 2, x = 3 and target 1: ∂w = (0 − 1)·2·1·3 = −6.
     layers = tuple(Layer(torch.full((2, 1, 1), value, dtype=torch.float64), None) for value in (0.0, 2.0))
     students = Population(layers, torch.arange(2), slope)
     posed = problem(students, SGD(lr=1.0, batch=1), SquaredError(), samples=1)
     posed.inputs[:], posed.targets[:] = 3.0, 1.0
     state = start(posed, students.to(device))
-    losses = ENGINES[engine].take(placed(posed, device), state, 0, 1)
+    losses = ENGINES[engine].run(to_device(posed, device), state, 0, 1)
     assert state.blocks[0][:, 0].tolist() == [6.0, 6.0] and state.blocks[1][:, 0].tolist() == [2.0, 2.0]
     assert losses.tolist() == [[1.0], [1.0]]
 
@@ -84,7 +84,7 @@ def test_a_node_at_zero_lets_the_gradient_through(engine, device, slope):
 def test_objectives_by_hand():
     output, teacher = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3)
     squared = SquaredError()
-    assert squared.losses(output, teacher) == 7 and squared.reported(output, teacher) == pytest.approx(14 / 3)
+    assert squared.losses(output, teacher) == 7 and squared.reported_loss(output, teacher) == pytest.approx(14 / 3)
     assert squared.residual(output, teacher).tolist() == [1, 2, 3] and squared.target(output) is output
     logits = torch.tensor([[0.0, math.log(3.0)]])
     hard, soft = CrossEntropy(), CrossEntropy(soft=True)
@@ -92,7 +92,7 @@ def test_objectives_by_hand():
     assert soft.target(logits)[0].tolist() == pytest.approx([0.25, 0.75])
     assert hard.losses(logits, hard.target(logits)).item() == pytest.approx(-math.log(0.75))
     entropy = -0.25 * math.log(0.25) - 0.75 * math.log(0.75)
-    assert soft.reported(logits, soft.target(logits)).item() == pytest.approx(entropy)
+    assert soft.reported_loss(logits, soft.target(logits)).item() == pytest.approx(entropy)
     assert hard.residual(logits, hard.target(logits))[0].tolist() == pytest.approx([0.25, -0.25])
     assert soft.residual(logits, soft.target(logits))[0].tolist() == pytest.approx([0, 0], abs=1e-7)
     logistic, outputs = Logistic(), torch.tensor([[math.log(3.0)], [-2.0], [0.0]])
@@ -100,16 +100,16 @@ def test_objectives_by_hand():
     signs = torch.tensor([[1.0], [1.0], [-1.0]])
     losses = logistic.losses(outputs, signs)
     assert losses.tolist() == pytest.approx([math.log(4 / 3), math.log(1 + math.exp(2)), math.log(2)])
-    assert torch.equal(logistic.reported(outputs, signs), losses)
+    assert torch.equal(logistic.reported_loss(outputs, signs), losses)
     slopes = [-0.25, -1 / (1 + math.exp(-2)), 0.5]
     assert logistic.residual(outputs, signs)[:, 0].tolist() == pytest.approx(slopes)
-    # The same as the cross-entropy of two outputs, one of them held at 0.
+    # Equals the cross-entropy of two outputs, one of them fixed at 0.
     both, ours = torch.cat((torch.zeros(3, 1), outputs), 1), one_hot((signs[:, 0] > 0).long(), 2, torch.float32)
     assert hard.losses(both, ours).tolist() == pytest.approx(losses.tolist())
     far = logistic.losses(torch.tensor([[80.0]], dtype=torch.float64), torch.ones(1, 1))
     assert far.item() == pytest.approx(math.exp(-80)), "a large margin is not rounded away"
-    assert of_labels(torch.tensor([0, 1]), 1, torch.float64).tolist() == [[-1], [1]]
-    assert of_labels(torch.tensor([0, 2]), 3, torch.float64).tolist() == [[1, 0, 0], [0, 0, 1]]
-    assert answered_class(outputs).tolist() == [1, 0, 0] and answered_class(both).tolist() == [1, 0, 0]
+    assert label_targets(torch.tensor([0, 1]), 1, torch.float64).tolist() == [[-1], [1]]
+    assert label_targets(torch.tensor([0, 2]), 3, torch.float64).tolist() == [[1, 0, 0], [0, 0, 1]]
+    assert predict_class(outputs).tolist() == [1, 0, 0] and predict_class(both).tolist() == [1, 0, 0]
     assert logistic.name == "logistic"
     assert [o.name for o in (squared, hard, soft)] == ["squared-error", "cross-entropy-hard", "cross-entropy-soft"]

@@ -1,4 +1,4 @@
-"""The loop: what it records, that a network's numbers are its own, and that it goes on from where it was left."""
+"""The loop: its tables, numbers that do not depend on the batch composition, resumption, and error messages."""
 
 import math
 
@@ -17,7 +17,7 @@ from understudy.nets import Layer, Population
 from understudy.training import GD, SGD, Adam, CrossEntropy, Group, SquaredError, Training, train
 from understudy.training.optimisers import rates
 from understudy.training.probes.reading import loss
-from understudy.training.records import METRICS, NODES, joined
+from understudy.training.records import METRICS, NODES, concatenate
 
 DATA = Gaussian(dim=4, train=60, evaluation=50)
 FRESH = Gaussian(dim=4, train=60, evaluation=50, fresh=True)
@@ -32,13 +32,13 @@ def column(table, name):
     return (values.cast(pa.string()) if pa.types.is_dictionary(values.type) else values).to_numpy()
 
 
-def of(table, network):
-    """The rows of one network, without its number."""
+def rows_of(table, network):
+    """Select the rows of one network, without the column `network`."""
     return table.filter(pc.equal(table["network"], network)).drop_columns(["network"])
 
 
 def assert_same(one, other):
-    """Tables of the same rows, bit for bit."""
+    """Assert that tables have the same rows, bit for bit."""
     assert one.schema == other.schema and len(one) == len(other) > 0
     for name in one.column_names:
         np.testing.assert_array_equal(column(one, name), column(other, name), err_msg=name)
@@ -52,48 +52,48 @@ def same_weights(one, other):
 
 
 def metric(table, name, epoch, layer=-1):
-    """A metric of every network at an epoch."""
+    """Select a metric of every network at an epoch."""
     wanted = pc.and_(pc.equal(table["epoch"], epoch), pc.equal(table["layer"], layer))
     return column(table.filter(pc.and_(wanted, pc.equal(table["metric"].cast(pa.string()), name))), "value")
 
 
-WAYS = {
+CASES = {
     "sgd": (lambda lr: SGD(lr, batch=8), SquaredError(), DATA),
     "nesterov-schedule": (lambda lr: SGD(lr, 8, 0.9, nesterov=True, schedule=((2, 0.3),)), SquaredError(), DATA),
     "adam-fresh": (lambda lr: Adam(lr, batch=8), CrossEntropy(soft=True), FRESH),
     "gd-hard": (lambda lr: GD(lr), CrossEntropy(), FRESH),
 }
-ways = pytest.mark.parametrize("way", WAYS)
+cases = pytest.mark.parametrize("case", CASES)
 
 
-@ways
+@cases
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_network_leaves_the_same_rows_and_weights_alone_and_in_company(way, dtype):
-    optimiser, objective, data = WAYS[way]
+def test_rows_and_weights_do_not_depend_on_the_batch_composition(case, dtype):
+    optimiser, objective, data = CASES[case]
     students, teacher = STUDENTS.to(dtype=dtype), TEACHER.to(dtype=dtype)
     options = {"epochs": 2, "steps": 13, "objective": objective}
     together = train(students, teacher, data, optimiser(LR), **options)
     for i in range(len(students)):
         alone = train(students[i], teacher[i], data, optimiser(LR[i]), **options)
-        assert_same(of(together.metrics, i), of(alone.metrics, 0))
-        assert_same(of(together.nodes, i), of(alone.nodes, 0))
+        assert_same(rows_of(together.metrics, i), rows_of(alone.metrics, 0))
+        assert_same(rows_of(together.nodes, i), rows_of(alone.nodes, 0))
         assert same_weights(together.students[i], alone.students)
         assert not same_weights(alone.students, students[i])
 
 
 @pytest.mark.parametrize("sizes", [(200, 1, 10), (100, 10, 1), (100, 20, 50)])
-def test_rows_of_networks_of_a_usual_size_do_not_depend_on_company(sizes):
-    # Large enough for BLAS and torch to choose their ways by how much there is to do.
+def test_rows_of_networks_of_a_usual_size_do_not_depend_on_the_batch_composition(sizes):
+    # Large enough for BLAS and torch to choose kernels by size.
     teacher = teachers.regular(sizes, seeds=[1, 2, 3])
     students, data = starts.gaussian(teacher, multiple=5), Gaussian(dim=sizes[0], train=300, evaluation=1_200)
     together = train(students, teacher, data, SGD(0.01), epochs=1, steps=20)
     for i in range(3):
         alone = train(students[i], teacher[i], data, SGD(0.01), epochs=1, steps=20)
-        assert_same(of(together.metrics, i), of(alone.metrics, 0))
-        assert_same(of(together.nodes, i), of(alone.nodes, 0))
+        assert_same(rows_of(together.metrics, i), rows_of(alone.metrics, 0))
+        assert_same(rows_of(together.nodes, i), rows_of(alone.nodes, 0))
 
 
-def test_populations_of_several_shapes_march_together_as_each_alone():
+def test_populations_of_several_shapes_train_together_as_each_alone():
     shapes = [starts.gaussian(TEACHER, multiple=m, scale=0.3) for m in (1, 2, 3)]
     several = train(shapes, TEACHER, DATA, SGD(0.05, batch=8), epochs=2, steps=7)
     assert len(several.students) == 3 and len(several.diverged_at) == 15
@@ -101,24 +101,24 @@ def test_populations_of_several_shapes_march_together_as_each_alone():
         alone = train(one, TEACHER, DATA, SGD(0.05, batch=8), epochs=2, steps=7)
         assert same_weights(several.students[i], alone.students)
         for j in range(5):
-            assert_same(of(several.metrics, 5 * i + j), of(alone.metrics, j))
-            assert_same(of(several.nodes, 5 * i + j), of(alone.nodes, j))
+            assert_same(rows_of(several.metrics, 5 * i + j), rows_of(alone.metrics, j))
+            assert_same(rows_of(several.nodes, 5 * i + j), rows_of(alone.nodes, j))
 
 
 @pytest.mark.parametrize("other", ["seeds", "dtype"])
-def test_groups_of_one_teacher_and_source_do_not_take_each_others_data(other):
+def test_groups_of_one_teacher_and_source_do_not_use_each_others_data(other):
     second = starts.gaussian(TEACHER, multiple=2, scale=0.3, seeds=[11, 12, 13, 14, 15])
     second = second if other == "seeds" else STUDENTS.to(dtype=torch.float32)
     both = train([STUDENTS, second], TEACHER, DATA, SGD(0.05, batch=8), epochs=1, steps=5)
     alone = train(second, TEACHER, DATA, SGD(0.05, batch=8), epochs=1, steps=5)
     assert same_weights(both.students[1], alone.students)
-    assert_same(of(both.metrics, 7), of(alone.metrics, 2))
+    assert_same(rows_of(both.metrics, 7), rows_of(alone.metrics, 2))
 
 
-@ways
+@cases
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_training_taken_up_again_is_training_that_never_stopped(way, at):
-    make, objective, data = WAYS[way]
+def test_resumed_training_equals_uninterrupted_training(case, at):
+    make, objective, data = CASES[case]
     stops = [4, 4, 1, 2, 4]
 
     def begin():
@@ -131,26 +131,26 @@ def test_training_taken_up_again_is_training_that_never_stopped(way, at):
         whole.advance()
         records.append(whole.probe())
         if epoch == at:
-            kept = {name: tensor.clone() for name, tensor in left.state().items()}
+            saved = {name: tensor.clone() for name, tensor in left.state_dict().items()}
             left = begin()
-            left.load(kept)
+            left.load_state_dict(saved)
         left.advance()
         again.append(left.probe())
-    assert_same(joined([r.metrics for r in records], METRICS), joined([r.metrics for r in again], METRICS))
-    assert_same(joined([r.nodes for r in records], NODES), joined([r.nodes for r in again], NODES))
+    assert_same(concatenate([r.metrics for r in records], METRICS), concatenate([r.metrics for r in again], METRICS))
+    assert_same(concatenate([r.nodes for r in records], NODES), concatenate([r.nodes for r in again], NODES))
     assert same_weights(whole.populations()[0], left.populations()[0])
     assert torch.equal(whole.diverged_at, left.diverged_at) and left.epoch == 4
-    assert left.state().keys() == whole.state().keys()
+    assert left.state_dict().keys() == whole.state_dict().keys()
 
 
-def test_train_is_training_epoch_by_epoch():
+def test_train_equals_training_epoch_by_epoch():
     training = Training([Group(STUDENTS, TEACHER, DATA)], SGD(0.05, batch=8), steps=6)
     records = [training.probe()]
     for _ in range(2):
         training.advance()
         records.append(training.probe())
     once = train(STUDENTS, TEACHER, DATA, SGD(0.05, batch=8), epochs=2, steps=6)
-    assert_same(joined([r.metrics for r in records], METRICS), once.metrics)
+    assert_same(concatenate([r.metrics for r in records], METRICS), once.metrics)
     assert once.teacher is TEACHER and len(training) == 5
     before = {m: column(once.metrics, m).tolist() for m in ("epoch", "layer", "metric")}
     assert set(before["epoch"]) == {0, 1, 2} and set(before["layer"]) == {-1, 0}
@@ -158,7 +158,7 @@ def test_train_is_training_epoch_by_epoch():
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam"])
-def test_the_loop_gives_what_the_reference_loop_gives(kind):
+def test_the_loop_agrees_with_the_reference_loop(kind):
     def make(lr):
         return {"sgd": SGD, "adam": Adam}[kind](lr, batch=8, schedule=((3, 0.1),))
 
@@ -188,13 +188,13 @@ def test_fresh_data_is_new_every_epoch_and_the_reference_loop_agrees():
             torch.testing.assert_close(ours, theirs, atol=1e-9, rtol=0)
 
 
-def test_a_network_stops_where_it_is_told():
+def test_a_network_stops_at_its_epoch():
     stops = [0, 1, 3, 2, 9]
     trained = train(STUDENTS, TEACHER, DATA, SGD(0.05, batch=8), epochs=4, steps=5, stops=stops)
     for i, stop in enumerate(stops):
         last = min(stop, 4)
         for table in (trained.metrics, trained.nodes):
-            assert sorted(set(column(of(table, i), "epoch"))) == list(range(last + 1))
+            assert sorted(set(column(rows_of(table, i), "epoch"))) == list(range(last + 1))
         until = train(STUDENTS, TEACHER, DATA, SGD(0.05, batch=8), epochs=last, steps=5)
         assert same_weights(trained.students[i], until.students[i])
     assert (trained.diverged_at == -1).all()
@@ -207,7 +207,7 @@ def test_epochs_after_every_network_has_stopped_add_nothing():
 
 
 def first_not_finite(student, teacher, lr, steps):
-    """When the plain loop says that a network's loss is no longer a number."""
+    """Find the first step at which the loss of the reference loop is not finite."""
     x = DATA.training(int(student.seeds[0]), dtype=torch.float64)
     optimiser = SGD(lr, batch=8)
     _, losses = reference(student, x, teacher(x)[0], optimiser, SquaredError(), epochs=1, steps=steps)
@@ -215,7 +215,7 @@ def first_not_finite(student, teacher, lr, steps):
 
 
 @pytest.mark.parametrize(("lr", "steps"), [(1e9, 4), (40.0, 4), (1e9, 1), (1e100, 1)])
-def test_a_network_that_diverges_is_marked_and_leaves_the_others_alone(lr, steps):
+def test_a_network_that_diverges_is_marked_and_does_not_affect_the_others(lr, steps):
     each = (*LR[:2], lr, *LR[3:])
     when = first_not_finite(STUDENTS[2], TEACHER[2], lr, steps=40)
     assert when > 0
@@ -227,23 +227,23 @@ def test_a_network_that_diverges_is_marked_and_leaves_the_others_alone(lr, steps
     without = train(STUDENTS[rest], TEACHER[rest], DATA, SGD(kept, batch=8), epochs=epochs, steps=steps)
     assert same_weights(trained.students[rest], without.students)
     for now, then in enumerate(rest):
-        assert_same(of(trained.metrics, then), of(without.metrics, now))
-        assert_same(of(trained.nodes, then), of(without.nodes, now))
+        assert_same(rows_of(trained.metrics, then), rows_of(without.metrics, now))
+        assert_same(rows_of(trained.nodes, then), rows_of(without.nodes, now))
 
-    last = max(column(of(trained.metrics, 2), "epoch"))
-    assert last == max(column(of(trained.nodes, 2), "epoch")) and (when - 1) // steps <= last <= when // steps
+    last = max(column(rows_of(trained.metrics, 2), "epoch"))
+    assert last == max(column(rows_of(trained.nodes, 2), "epoch")) and (when - 1) // steps <= last <= when // steps
     before = train(STUDENTS, TEACHER, DATA, SGD(each, batch=8), epochs=when // steps, steps=steps)
     assert same_weights(trained.students[2], before.students[2])
     assert all(p.isfinite().all() for layer in trained.students.layers for p in layer)
     assert np.isfinite(column(trained.metrics, "value")).all()
 
 
-def test_a_run_whose_networks_have_all_diverged_goes_on_without_rows():
+def test_a_run_whose_networks_have_all_diverged_continues_without_rows():
     trained = train(STUDENTS, TEACHER, DATA, SGD(1e9, batch=8), epochs=3, steps=20)
     assert (trained.diverged_at > 0).all() and set(column(trained.metrics, "epoch")) == {0}
 
 
-def test_a_network_whose_start_has_no_finite_loss_is_marked_at_step_zero():
+def test_a_network_without_a_finite_initial_loss_is_marked_at_step_zero():
     layers = tuple(Layer(w.clone(), b.clone()) for w, b in STUDENTS.layers)
     for weight, _ in layers:
         weight[1] = 1e200
@@ -253,7 +253,7 @@ def test_a_network_whose_start_has_no_finite_loss_is_marked_at_step_zero():
 
 
 @pytest.mark.parametrize("objective", [SquaredError(), CrossEntropy(), CrossEntropy(soft=True)])
-def test_losses_in_the_tables_are_those_of_the_samples(objective):
+def test_losses_in_the_tables_agree_with_torch(objective):
     trained = train(STUDENTS, TEACHER, DATA, SGD(0.05, batch=8), epochs=1, steps=30, objective=objective)
     for i, seed in enumerate(STUDENTS.seeds.tolist()):
         for epoch, name, x, student in (
@@ -265,28 +265,28 @@ def test_losses_in_the_tables_are_those_of_the_samples(objective):
             if isinstance(objective, SquaredError):
                 expected = torch.nn.functional.mse_loss(f, target)
             else:
-                answer = target.softmax(1) if objective.soft else target.argmax(1)
-                expected = torch.nn.functional.cross_entropy(f, answer)
+                wanted = target.softmax(1) if objective.soft else target.argmax(1)
+                expected = torch.nn.functional.cross_entropy(f, wanted)
             found = metric(trained.metrics, name, epoch)[i]
             assert found == pytest.approx(float(expected), abs=1e-12), (name, epoch)
     assert (metric(trained.metrics, "eval_loss", 1) < metric(trained.metrics, "eval_loss", 0)).all()
 
 
-def test_the_loss_of_many_samples_is_cut_and_still_their_mean():
+def test_the_loss_of_many_samples_is_computed_in_passes():
     x = torch.randn(5, 2_500, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     expected = (STUDENTS(x) - TEACHER(x)).square().mean((1, 2))
     torch.testing.assert_close(loss(STUDENTS, x, TEACHER(x), SquaredError()), expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("multiple", [1, 2])
-def test_who_learned_whom_is_what_the_measures_say(multiple):
+def test_matched_nodes_agree_with_the_measures(multiple):
     students = starts.like_linear(DEEP, multiple=multiple)
     trained = train(students, DEEP, DATA, SGD(0.05, batch=8), epochs=1, steps=30, pairs=True)
     for i, seed in enumerate(students.seeds.tolist()):
         x, student, teacher = DATA.evaluating(seed), trained.students[i], DEEP[i]
         for layer in (0, 1):
             rho = measures.Pair(teacher, student, x, layer).rho[0]
-            nodes = of(trained.nodes, i).filter(pc.equal(of(trained.nodes, i)["epoch"], 1))
+            nodes = rows_of(trained.nodes, i).filter(pc.equal(rows_of(trained.nodes, i)["epoch"], 1))
             nodes = nodes.filter(pc.equal(nodes["layer"], layer))
             fans = measures.modulated_fan_out(student, x[:1_000])[layer][0]
             for role, best in (("teacher", rho.max(1)), ("student", rho.max(0)), ("pair", None)):
@@ -320,7 +320,7 @@ def test_deep_students_train_and_have_rows_for_every_hidden_layer():
     above = pc.greater(trained.nodes["layer"], 0)
     assert np.isnan(column(trained.nodes.filter(above), "sin_angle")).all()
     assert np.isfinite(column(trained.nodes.filter(pc.invert(above)), "sin_angle")).all()
-    counted = np.unique(column(of(trained.nodes, 0), "layer"), return_counts=True)[1].tolist()
+    counted = np.unique(column(rows_of(trained.nodes, 0), "layer"), return_counts=True)[1].tolist()
     assert counted == [4 * (3 + 6), 4 * (5 + 10), 4 * (4 + 8)]
 
 
@@ -334,7 +334,7 @@ def test_students_of_a_small_teacher_recover_every_node():
     assert (metric(trained.metrics, "eval_loss", 4) < 1e-2 * metric(trained.metrics, "eval_loss", 0)).all()
 
 
-def test_a_schedule_takes_the_last_factor_that_has_begun():
+def test_a_schedule_uses_the_last_factor_that_has_begun():
     optimiser = SGD((1.0, 2.0), schedule=((5, 0.1), (3, 0.5)))
     found = [rates(optimiser, 2, epoch).tolist() for epoch in (1, 2, 3, 4, 5, 9)]
     assert found == [[1, 2], [1, 2], [0.5, 1], [0.5, 1], [0.1, 0.2], [0.1, 0.2]]
@@ -343,43 +343,46 @@ def test_a_schedule_takes_the_last_factor_that_has_begun():
 
 @pytest.mark.parametrize("kind", [SGD, Adam, GD])
 @pytest.mark.parametrize("lr", [0, 0.0, -0.1, math.nan, math.inf, (0.1, 0.0), (0.1, math.nan)])
-def test_a_learning_rate_that_is_not_positive_is_refused(kind, lr):
-    with pytest.raises(UserError, match=r"^lr: .* was given; a learning rate is a finite number above 0$"):
+def test_a_learning_rate_that_is_not_positive_is_rejected(kind, lr):
+    with pytest.raises(UserError, match=r"^lr must be positive and finite, got "):
         kind(lr=lr)
+
+
+SCHEDULE = "schedule must have entries (epoch, factor) with epoch at least 1 and a finite factor at least 0, got "
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: SGD(batch=0), "batch: 0 was given; a batch has 1 sample or more"),
-        (lambda: Adam(batch=-3), "batch: -3 was given; a batch has 1 sample or more"),
-        (lambda: SGD(momentum=1.0), "momentum: 1.0 was given; it lies from 0 to below 1"),
-        (lambda: SGD(momentum=-0.1), "momentum: -0.1 was given; it lies from 0 to below 1"),
-        (lambda: SGD(momentum=math.nan), "momentum: nan was given; it lies from 0 to below 1"),
-        (lambda: SGD(nesterov=True), "nesterov: needs a momentum above 0"),
-        (lambda: SGD(decay=-0.1), "decay: -0.1 was given; it is a finite number from 0"),
-        (lambda: Adam(decay=math.nan), "decay: nan was given; it is a finite number from 0"),
-        (lambda: Adam(betas=(1.0, 0.9)), "betas: (1.0, 0.9) was given; both lie from 0 to below 1"),
-        (lambda: Adam(betas=(0.9, -0.1)), "betas: (0.9, -0.1) was given; both lie from 0 to below 1"),
-        (lambda: Adam(betas=(0.9, math.nan)), "betas: (0.9, nan) was given; both lie from 0 to below 1"),
-        (lambda: Adam(eps=0.0), "eps: 0.0 was given; it is a finite number above 0"),
-        (lambda: Adam(eps=math.nan), "eps: nan was given; it is a finite number above 0"),
+        (lambda: SGD(batch=0), "batch must be at least 1, or None for all samples, got 0"),
+        (lambda: Adam(batch=-3), "batch must be at least 1, or None for all samples, got -3"),
+        (lambda: SGD(momentum=1.0), "momentum must be at least 0 and below 1, got 1.0"),
+        (lambda: SGD(momentum=-0.1), "momentum must be at least 0 and below 1, got -0.1"),
+        (lambda: SGD(momentum=math.nan), "momentum must be at least 0 and below 1, got nan"),
+        (lambda: SGD(nesterov=True), "nesterov=True needs a momentum above 0"),
+        (lambda: SGD(decay=-0.1), "decay must be finite and at least 0, got -0.1"),
+        (lambda: Adam(decay=math.nan), "decay must be finite and at least 0, got nan"),
+        (lambda: Adam(betas=(1.0, 0.9)), "betas must both be at least 0 and below 1, got (1.0, 0.9)"),
+        (lambda: Adam(betas=(0.9, -0.1)), "betas must both be at least 0 and below 1, got (0.9, -0.1)"),
+        (lambda: Adam(betas=(0.9, math.nan)), "betas must both be at least 0 and below 1, got (0.9, nan)"),
+        (lambda: Adam(eps=0.0), "eps must be positive and finite, got 0.0"),
+        (lambda: Adam(eps=math.nan), "eps must be positive and finite, got nan"),
         (
             lambda: GD(schedule=((0, 0.5),)),
-            "schedule: (0, 0.5) was given; it takes an epoch from 1 and a factor from 0",
+            SCHEDULE + "(0, 0.5)",
         ),
         (
             lambda: SGD(schedule=((2, -1),)),
-            "schedule: (2, -1) was given; it takes an epoch from 1 and a factor from 0",
+            SCHEDULE + "(2, -1)",
         ),
         (
             lambda: Adam(schedule=((2, math.inf),)),
-            "schedule: (2, inf) was given; it takes an epoch from 1 and a factor from 0",
+            SCHEDULE + "(2, inf)",
         ),
-        (lambda: rates(SGD((0.1, 0.2)), 3, 1), "lr: 2 rates were given for 3 networks; give one, or one a network"),
+        (lambda: rates(SGD((0.1, 0.2)), 3, 1), "lr must be one rate, or one per network (3), got 2 rates"),
     ],
 )
-def test_optimisers_refuse_bad_values_in_words(make, message):
+def test_optimisers_reject_bad_values(make, message):
     with pytest.raises(UserError) as caught:
         make()
     assert str(caught.value) == message
@@ -392,32 +395,66 @@ def trained_with(students=STUDENTS, teacher=TEACHER, data=DATA, optimiser=None, 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"teacher": TEACHER[:3]}, "5 students were given 3 teachers; give one each"),
+        ({"teacher": TEACHER[:3]}, "5 students need as many teachers, got 3"),
         (
             {"teacher": teachers.separated((6, 3, 2), seeds=range(5))},
-            "students have 4 inputs and their teachers 6; they must be equal",
+            "students and teachers must have the same number of inputs, got 4 and 6",
         ),
         (
             {"teacher": teachers.separated((4, 3, 7), seeds=range(5))},
-            "students have 2 outputs and their teachers 7; they must be equal",
+            "students and teachers must have the same number of outputs, got 2 and 7",
         ),
         (
             {"teacher": teachers.separated((4, 3, 3, 2), seeds=range(5))},
-            "students have 2 layers and their teachers 3; make them equal",
+            "students and teachers must have the same number of layers, which are compared one to one, "
+            "got 2 linear, and 3 linear",
         ),
-        ({"data": Gaussian(dim=9)}, "the data has 9 inputs and the networks 4; they must be equal"),
-        ({"optimiser": SGD(batch=61)}, "60 training samples are fewer than a batch of 61"),
-        ({"optimiser": SGD((0.1, 0.2))}, "lr: 2 rates were given for 5 networks; give one, or one a network"),
-        ({"stops": [1, 2]}, "stops: 2 were given for 5 networks; give one a network"),
-        ({"steps": 0}, "steps: 0 was given; an epoch has 1 step or more"),
+        ({"data": Gaussian(dim=9)}, "data and networks must have the same number of inputs, got 9 and 4"),
+        (
+            {"optimiser": SGD(batch=61)},
+            "the batch size must be at most the number of training samples (60), got 61",
+        ),
+        ({"optimiser": SGD((0.1, 0.2))}, "lr must be one rate, or one per network (5), got 2 rates"),
+        ({"stops": [1, 2]}, "stops must have one epoch per network (5), got 2"),
+        ({"steps": 0}, "steps must be at least 1 per epoch, got 0"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_training_refuses_what_does_not_fit_in_words(wrong, message):
+def test_training_rejects_what_does_not_fit_together(wrong, message):
     with pytest.raises(UserError) as caught:
         trained_with(**wrong)
     assert str(caught.value) == message
 
 
-def test_a_batch_may_have_as_many_samples_as_there_are():
+MODEL = torch.nn.Sequential(torch.nn.Linear(4, 2))
+STUDENTS_NEEDED = "students must be a Population, or a list of Populations, got "
+CONVERT = "; convert a model with torch.save(model.state_dict(), 'model.pt') and us.load('model.pt')"
+
+
+@pytest.mark.wrong_shapes
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"students": MODEL}, STUDENTS_NEEDED + "Sequential" + CONVERT),
+        (
+            {"students": [MODEL]},
+            STUDENTS_NEEDED + "list of Sequential" + CONVERT,
+        ),
+        ({"students": []}, STUDENTS_NEEDED + "list"),
+        ({"teacher": MODEL}, "teacher must be a Population, got Sequential" + CONVERT),
+        (
+            {"data": torch.zeros(5, 4)},
+            "data must be a source of inputs, such as us.data.Gaussian(dim=20), got Tensor",
+        ),
+        ({"epochs": -1}, "epochs must be at least 0, got -1"),
+    ],
+    ids=["module", "list of modules", "nothing", "teacher", "data", "epochs"],
+)
+def test_arguments_of_a_wrong_kind_are_rejected(wrong, message):
+    with pytest.raises(UserError) as caught:
+        trained_with(**wrong)
+    assert str(caught.value) == message
+
+
+def test_a_batch_may_have_as_many_samples_as_the_data():
     assert (trained_with(optimiser=SGD(batch=60)).diverged_at == -1).all()

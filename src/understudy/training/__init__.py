@@ -1,9 +1,11 @@
-"""Objectives, optimisers, the loop over epochs, and the engines that take the steps."""
+"""Training of student populations: objectives, optimisers, the epoch loop, engines that run steps, and probes.
+
+Start reading at `train.py` (the public function) and `loop.py` (the epoch loop). `plan.py` cuts the work into pieces,
+`engines/` run the steps, `probes/` measure every network after an epoch, and `records.py` makes tables of that.
+"""
 
 from understudy.training.group import Group as Group
-from understudy.training.loop import Trained as Trained
 from understudy.training.loop import Training as Training
-from understudy.training.loop import train as train
 from understudy.training.objectives import CrossEntropy as CrossEntropy
 from understudy.training.objectives import Logistic as Logistic
 from understudy.training.objectives import Objective as Objective
@@ -13,3 +15,5 @@ from understudy.training.optimisers import SGD as SGD
 from understudy.training.optimisers import Adam as Adam
 from understudy.training.optimisers import Optimiser as Optimiser
 from understudy.training.records import Records as Records
+from understudy.training.train import Trained as Trained
+from understudy.training.train import train as train

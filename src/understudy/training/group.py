@@ -1,4 +1,4 @@
-"""Students of one shape, each with its teacher and the source of its inputs; and what of it a wave of work needs."""
+"""Groups: students of one shape with their teachers and data, their state during training, and shards of them."""
 
 from __future__ import annotations
 
@@ -17,89 +17,100 @@ from understudy.training.packing import Packing, State
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Students of one shape, each with the teacher at the same place, where their inputs come from, and their task."""
+    """Students of one shape, paired with teachers by index, with their data and objective.
+
+    Args:
+        students: Networks to train, as they are before the first step.
+        teacher: One teacher per student, with the same inputs, outputs and number of layers.
+        data: Source of the training and evaluation inputs.
+        objective: Loss that is minimised.
+        labelled: Train on the labels of `data` instead of the teacher's outputs. Students are then only compared with
+            the teacher; without another one, give the students before training as teacher.
+
+    Raises:
+        UserError: If students, teacher, data and objective do not fit together.
+    """
 
     students: Population
     teacher: Population
     data: Source
     objective: Objective = field(default_factory=SquaredError)
     labelled: bool = False
-    """Whether students learn the labels of the data instead of their teacher, which they are then only compared with:
-    as they were before training, if there is no other."""
 
     def __post_init__(self) -> None:
-        ours, theirs = self.students, self.teacher
-        if len(ours) != len(theirs):
-            raise UserError(f"{len(ours)} students were given {len(theirs)} teachers; give one each")
-        for name, mine, other in (
-            ("inputs", ours.inputs, theirs.inputs),
-            ("outputs", ours.sizes[-1], theirs.sizes[-1]),
+        students, teacher = self.students, self.teacher
+        if len(students) != len(teacher):
+            raise UserError(f"{len(students)} students need as many teachers, got {len(teacher)}")
+        for name, one, other in (
+            ("inputs", students.inputs, teacher.inputs),
+            ("outputs", students.sizes[-1], teacher.sizes[-1]),
         ):
-            if mine != other:
-                raise UserError(f"students have {mine} {name} and their teachers {other}; they must be equal")
-        if ours.shape.maps != theirs.shape.maps:
+            if one != other:
+                raise UserError(f"students and teachers must have the same number of {name}, got {one} and {other}")
+        if students.shape.maps != teacher.shape.maps or len(students.layers) != len(teacher.layers):
             raise UserError(
-                f"students have {_depth(ours)} and their teachers {_depth(theirs)}; make them equal: each layer is "
-                "compared with one"
+                "students and teachers must have the same number of layers, which are compared one to one, "
+                f"got {_describe_layers(students)}, and {_describe_layers(teacher)}"
             )
-        if len(ours.layers) != len(theirs.layers):
+        if self.data.dim != students.inputs:
             raise UserError(
-                f"students have {len(ours.layers)} layers and their teachers {len(theirs.layers)}; make them equal"
+                f"data and networks must have the same number of inputs, got {self.data.dim} and {students.inputs}"
             )
-        if self.data.dim != ours.inputs:
-            raise UserError(f"the data has {self.data.dim} inputs and the networks {ours.inputs}; they must be equal")
         if self.labelled and not isinstance(self.data, Labelled):
-            raise UserError(f"{type(self.data).__name__} has no labels to learn; give data with labels, or a teacher")
-        classes, outputs = self.data.classes if isinstance(self.data, Labelled) else None, ours.sizes[-1]
+            raise UserError(
+                f"labelled=True needs data with labels, got {type(self.data).__name__}; "
+                "give labelled data, or train on the teacher's outputs"
+            )
+        classes, outputs = self.data.classes if isinstance(self.data, Labelled) else None, students.sizes[-1]
         if classes is not None and classes != outputs and (classes, outputs) != (2, 1):
             raise UserError(
-                f"the data has {classes} classes and the networks {outputs} outputs; make them equal, or let one "
-                "output tell two classes apart"
+                f"networks need one output per class, got {outputs} outputs for {classes} classes "
+                "(two classes may also share a single output)"
             )
         if isinstance(self.objective, Logistic) and outputs != 1:
-            raise UserError(f"the networks have {outputs} outputs, and the logistic loss takes 1; choose another loss")
+            raise UserError(f"the logistic loss needs 1 output, got {outputs}; use us.CrossEntropy() for several")
         if isinstance(self.objective, CrossEntropy) and outputs == 1:
-            raise UserError(
-                "the networks have 1 output, whose cross-entropy is 0; choose another loss, as the logistic"
-            )
+            raise UserError("cross-entropy needs 2 or more outputs, got 1; use us.Logistic() for binary targets")
 
 
-def _depth(networks: Population) -> str:
+def _describe_layers(networks: Population) -> str:
     if not networks.image:
-        return f"{len(networks.layers)} linear layers"
-    return f"{len(networks.shape.maps)} convolutions of images of {networks.image[0]} × {networks.image[1]}"
+        return f"{len(networks.layers)} linear"
+    (height, width), convolutions = networks.image, len(networks.shape.maps)
+    return f"{convolutions} convolutions and {len(networks.layers) - convolutions} linear on {height} × {width} images"
 
 
 class GroupState:
-    """A group in training: its state on the device, and which ids its networks have."""
+    """A group in training: its parameters on the device and the ids of its networks."""
 
     def __init__(self, group: Group, first: int, slots: int, device: torch.device) -> None:
+        """Move a group to the device; its networks get the ids first, first + 1, …"""
         students = group.students.to(device)
         self.teacher = group.teacher.to(device, dtype=group.students.dtype)
         self.teacher_id = id(group.teacher)
         self.data, self.objective, self.labelled = group.data, group.objective, group.labelled
-        self.engine, self.quick = "batched", False
-        """Which engine takes its steps, and whether the quick way to look at it will do."""
+        self.engine, self.fused_probe = "batched", False
+        """Name of the engine that runs its steps, and whether a fused kernel can probe it."""
         self.first = first
         self.ids = torch.arange(first, first + len(group.students))
         self.packing = Packing(students.shape)
         like = students.layers[0].weight
-        kept = tuple(self.packing.empty(len(students), like) for _ in range(slots))
-        self.state = State(self.packing.blocks(students), kept, self.packing.running(students))
+        slot_blocks = tuple(self.packing.empty(len(students), like) for _ in range(slots))
+        self.state = State(self.packing.blocks(students), slot_blocks, self.packing.running(students))
         self.students = self.packing.population(self.state.blocks, students.seeds, self.state.running)
-        """As they are at any time: the state itself, seen as networks."""
+        """The current students: views of `state`."""
         self.seeds: list[int] = group.students.seeds.tolist()
-        self.like = _first_alike(group.teacher, group.students.seeds)
-        """For each network the first that has the same teacher and seed, and so the same answers."""
+        self.representative = _first_equal(group.teacher, group.students.seeds)
+        """For each network, the first one with the same teacher and seed: both have the same teacher outputs."""
 
     def __len__(self) -> int:
         return len(self.ids)
 
 
-def _first_alike(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
-    """By seed and the bytes of all parameters."""
-    parts = [part for parts in (*teacher.layers, *teacher.norms) for part in parts if part is not None]
-    numbers = torch.cat([part.flatten(1) for part in parts], dim=1)
+def _first_equal(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
+    """Index of the first network with the same seed and the same teacher parameters, byte for byte."""
+    tensors = [tensor for layer in (*teacher.layers, *teacher.norms) for tensor in layer if tensor is not None]
+    numbers = torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
     rows = numbers.cpu().contiguous().view(torch.uint8).numpy()
     first: dict[tuple[int, bytes], int] = {}
     return [
@@ -109,16 +120,16 @@ def _first_alike(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
 
 
 class Shard:
-    """Some networks of a group, with the sets of inputs and the teachers that they need."""
+    """Some networks of a group, with the distinct input sets and teachers that they need."""
 
-    def __init__(self, member: GroupState, which: Int[Tensor, "some"], device: torch.device) -> None:
-        self.member, self.which = member, which
-        places = which.tolist()
-        seeds, asked = [member.seeds[i] for i in places], [member.like[i] for i in places]
-        self.sets, self.teachers = sorted(set(seeds)), sorted(set(asked))
+    def __init__(self, group: GroupState, which: Int[Tensor, "some"], device: torch.device) -> None:
+        self.group, self.which = group, which
+        networks = which.tolist()
+        seeds, teachers = [group.seeds[i] for i in networks], [group.representative[i] for i in networks]
+        self.sets, self.teachers = sorted(set(seeds)), sorted(set(teachers))
         self.set_of, self.teacher_of = (
             torch.tensor([place[x] for x in each], device=device)
-            for each, distinct in ((seeds, self.sets), (asked, self.teachers))
+            for each, distinct in ((seeds, self.sets), (teachers, self.teachers))
             for place in [{x: i for i, x in enumerate(distinct)}]
         )
 

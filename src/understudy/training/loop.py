@@ -1,49 +1,70 @@
-"""Epoch after epoch: steps by an engine, then a look at every network. State that can be saved and taken up again."""
+"""The epoch loop: an engine runs the steps of an epoch, then every network is probed.
+
+The networks of all groups are cut into waves whose data fits in memory, and each wave into jobs (`plan.py`). On the CPU
+the jobs of a wave run in parallel, on a GPU each group has its own stream.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy.data import Labelled, Source
+from understudy.data import Labelled
 from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.training.engines import ENGINES, choose, resident
 from understudy.training.group import Group, GroupState, Shard
-from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
-from understudy.training.parallel import products, side_by_side
+from understudy.training.parallel import allow_tf32, run_parallel
 from understudy.training.plan import (
     Plan,
-    at_once,
     available,
-    looked_at,
-    plainly_at_once,
-    planned,
-    refuse_too_many,
-    splits,
+    make_plan,
+    piece_size,
+    plain_probe_size,
+    probe_size,
+    require_parameters_fit,
+    split,
 )
-from understudy.training.probes import fused_cpu as cpu_looking
-from understudy.training.probes import fused_cuda as looking
-from understudy.training.probes.reading import looked, loss, quick_look, read
+from understudy.training.probes import fused_cpu, fused_cuda
+from understudy.training.probes.reading import loss, probe, probe_fused
 from understudy.training.problem import Problem
-from understudy.training.records import METRICS, NODES, Records, joined, made_rows
+from understudy.training.records import Records, make_rows
 from understudy.training.samples import Samples
 from understudy.training.streams import Streams, fetch_async, to_device_async
 
 Job = tuple[Shard, Int[Tensor, "_"]]
-"""A piece of the work of an epoch: some networks of a part, by their place in it."""
+"""A piece of the work of an epoch: some networks of a shard, by their index in it."""
 
 
 class Training:
-    """All networks of a run, marching together. `epoch` 0 is before the first step."""
+    """Training of all networks of a run, epoch by epoch.
+
+    `probe` measures the networks, `advance` trains them for one epoch; `epoch` counts the epochs done, and is 0 before
+    the first step. `state_dict` and `load_state_dict` save and resume a training, bit for bit.
+
+    Args:
+        groups: Groups of students; their networks are numbered consecutively.
+        optimiser: Optimiser of all networks. Its `lr` may be one number or one per network.
+        steps: Optimiser steps per epoch.
+        stops: Last epoch of each network. Default: no limit.
+        engine: Name of the engine that runs the steps. Default: the fastest that supports each group.
+        device: "cpu" or "cuda".
+        pairs: Record the correlation of every teacher node with every student node.
+        ranks: Epochs at which the rank of every student by correlation with each teacher node is recorded.
+        tf32: Allow TF32 (11-bit mantissa) in float32 matrix products and convolutions on a GPU.
+        memory: Bytes that may be used. Default: most of the free memory of the device.
+
+    Raises:
+        UserError: If a value is out of range, or the networks do not fit in memory.
+    """
 
     def __init__(
         self,
@@ -59,317 +80,280 @@ class Training:
         tf32: bool = False,
         memory: int | None = None,
     ) -> None:
-        """`engine`: none takes the fastest that suits. `memory`: bytes that may be used; none takes what is free.
-
-        `ranks`: epochs at which every student's place is recorded. `tf32`: whether a card may round the factors of
-        float32 products to 11 bits, as its fastest multipliers do.
-        """
-        if steps < 1:
-            raise UserError(f"steps: {steps} was given; an epoch has 1 step or more")
+        count = sum(len(group.students) for group in groups)
+        _validate(groups, optimiser, steps, stops, count)
         self.device = torch.device(device)
         self.optimiser, self.steps, self.pairs, self.ranks, self.tf32 = optimiser, steps, pairs, ranks, tf32
         self.epoch = 0
-        count = sum(len(g.students) for g in groups)
         self.stops = torch.full((count,), torch.iinfo(torch.int64).max) if stops is None else torch.tensor(stops)
-        if len(self.stops) != count:
-            raise UserError(f"stops: {len(self.stops)} were given for {count} networks; give one a network")
-        rates(optimiser, count, epoch=1)  # refuses a wrong number of rates now rather than in the first epoch
-        for group in groups:
-            if optimiser.batch is not None and group.data.train < optimiser.batch:
-                raise UserError(f"{group.data.train} training samples are fewer than a batch of {optimiser.batch}")
-            if group.students.norms and optimiser.batch == 1:
-                raise UserError("batch: 1 was given; BatchNorm needs batches of 2 samples or more")
         free = available(self.device) if memory is None else memory
-        refuse_too_many(groups, optimiser, free)
+        require_parameters_fit(groups, optimiser, free)
         firsts = [sum(len(g.students) for g in groups[:i]) for i in range(len(groups))]
-        self.members = [GroupState(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
-        for member in self.members:
-            like = member.state.blocks[0]
-            member.engine = engine or choose(member.packing, member.objective, optimiser, like)
-            on_card = looking.supports(member.students, member.teacher.sizes[1], member.objective)
-            alike = member.teacher.shape.dense and not isinstance(member.data, Labelled)
-            on_card = alike and on_card
-            member.quick = on_card or (alike and cpu_looking.supports(member.students, member.objective))
-            if member.engine == "resident":
-                resident.prepare(member.packing, optimiser, like)
-            if on_card:
-                looking.prepare(member.students, member.teacher.sizes[1])
-        self.plan: Plan = planned(self.members, optimiser, steps, self.device, free)
+        self.groups = [GroupState(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
+        for group in self.groups:
+            _choose_kernels(group, optimiser, engine)
+        self.plan: Plan = make_plan(self.groups, optimiser, steps, self.device, free)
         self.samples = Samples(self.device)
-        # Where the networks are: to ask which of them go on would be to wait for the card.
-        self._marks = torch.full((count,), -1, device=self.device)
-        self._losses = torch.full((count,), torch.nan, dtype=torch.float64, device=self.device)
-        self._lanes = Streams(self.device)
-        self._flows = len(self.plan.waves) == 1 and not any(group.data.fresh for group in groups)
-        """Whether all samples stay, so that groups need not wait for each other."""
-        self._going = torch.ones(count, dtype=torch.bool)
-        self._asked = [self._ask()]
+        # Both on the device: reading them on the host would wait for the GPU.
+        self._diverged_at = torch.full((count,), -1, device=self.device)
+        self._train_loss = torch.full((count,), torch.nan, dtype=torch.float64, device=self.device)
+        self._streams = Streams(self.device)
+        self._data_stays = len(self.plan.waves) == 1 and not any(group.data.fresh for group in groups)
+        """Whether all samples stay in memory, so that groups need not wait for each other."""
+        self._active = torch.ones(count, dtype=torch.bool)
+        """Networks that train in the current epoch."""
+        self._past_alive = [self._fetch_alive()]
+        """Liveness after the last two epochs, as callables that wait for it."""
 
     def __len__(self) -> int:
         return len(self.stops)
 
     @property
     def diverged_at(self) -> Int[Tensor, "all"]:
-        """The step at which each network diverged; −1: it has not."""
-        self._lanes.join()
-        return self._marks
+        """Step at which each network diverged, −1 if it has not."""
+        self._streams.join()
+        return self._diverged_at
 
     @property
     def train_loss(self) -> Float[Tensor, "all"]:
-        """Of the last epoch of each network."""
-        self._lanes.join()
-        return self._losses
+        """Training loss of the last epoch of each network."""
+        self._streams.join()
+        return self._train_loss
 
     @property
     def alive(self) -> Bool[Tensor, "all"]:
-        """Which networks have not diverged."""
+        """Whether each network has not diverged."""
         return (self.diverged_at < 0).cpu()
-
-    def _ask(self) -> Callable[[], Bool[Tensor, "all"]]:
-        """The same, when all that was begun so far has been done; nobody waits for it who does not want to know."""
-        with self._lanes.after_all():
-            return fetch_async(self._marks < 0, self.device)
 
     @property
     def precision(self) -> str:
-        """Of the steps, and of the looks where it is another."""
-        numbers = ", ".join(sorted({str(m.students.dtype).removeprefix("torch.") for m in self.members}))
-        split = self.device.type == "cuda" and any(m.quick and m.students.dtype == torch.float32 for m in self.members)
-        if self.tf32 and self.device.type == "cuda" and numbers == "float32":
+        """Floating-point precision of training steps, and of probes where it differs."""
+        numbers = ", ".join(sorted({str(g.students.dtype).removeprefix("torch.") for g in self.groups}))
+        if self.device.type != "cuda":
+            return numbers
+        if self.tf32 and numbers == "float32":
             return "float32, products in TF32 (11 bits)"
-        return numbers + (", looked at in 3xTF32 (about 21 bits)" if split else "")
+        split_floats = any(g.fused_probe and g.students.dtype == torch.float32 for g in self.groups)
+        return numbers + (", probed in 3xTF32 (about 21 bits)" if split_floats else "")
 
     def populations(self) -> list[Population]:
-        """The students as they are now, group by group; networks that diverged as they last were finite."""
-        self._lanes.join()
-        return [m.students for m in self.members]
+        """Return the current students, group by group; a diverged network as it was when last finite."""
+        self._streams.join()
+        return [group.students for group in self.groups]
 
     def advance(self) -> None:
-        """One epoch of every network that has neither diverged nor come to its stop."""
-        with products(self.tf32):
+        """Train every network that has neither diverged nor reached its stop for one epoch."""
+        with allow_tf32(self.tf32):
             self._advance()
 
-    def _advance(self) -> None:
-        self.epoch += 1
-        # Of a card, as of the epoch before the last: it has always been given an epoch to do. Who has diverged since
-        # takes his steps in vain.
-        alive = self.alive if self.device.type == "cpu" else self._asked[0]()
-        self._going = alive & (self.stops >= self.epoch)
-        rate = rates(self.optimiser, len(self), self.epoch)
-        for wave in self.plan.waves:
-            jobs = []
-            # The widest first: what is left to the end then is small.
-            for part in _widest_first(wave):
-                self.samples.targets(part, self.epoch)
-                jobs += self._jobs(part, at_once(part.member, self.optimiser, self.device))
-            self._abreast(lambda job: self._settle(job, *self._take(job, rate)), jobs)
-            self._leave()
-        self._asked = [*self._asked[-1:], self._ask()]
-
-    def _jobs(self, part: Shard, size: int) -> list[Job]:
-        """The networks of a part that go on, in pieces."""
-        inside = torch.nonzero(self._going[part.member.ids[part.which]]).flatten()
-        return [(part, piece) for piece in splits(inside, size)]
-
-    def _abreast(self, work: Callable[[Job], Any], jobs: Sequence[Job]) -> list[Any]:
-        """Each job beside those of other groups."""
-        if self.device.type == "cpu":
-            return side_by_side(work, jobs, self.device)
-        results = []
-        for job in jobs:
-            with self._lanes.on(job[0].member.first):
-                results.append(work(job))
-        if not self._flows:
-            self._lanes.join()
-        return results
-
-    def _take(self, job: Job, rate: Float[Tensor, "all"]) -> tuple[State, Float[Tensor, "piece step"]]:
-        part, piece = job
-        member, where, inside = (
-            part.member,
-            to_device_async(part.which[piece], self.device),
-            to_device_async(piece, self.device),
-        )
-        problem = Problem(
-            member.packing,
-            member.objective,
-            self.optimiser,
-            self.samples.inputs(part, self.epoch),
-            self.samples.targets(part, self.epoch),
-            part.set_of[inside],
-            part.teacher_of[inside],
-            member.students.seeds[where],
-            to_device_async(rate[member.ids[part.which[piece]]], self.device),
-        )
-        state = member.state.pick(where)
-        return state, ENGINES[member.engine].take(problem, state, (self.epoch - 1) * self.steps, self.steps)
-
-    def _settle(self, job: Job, state: State, losses: Float[Tensor, "piece step"]) -> None:
-        """Take over what a piece has become; a network that diverged stays as it was, marked with the step."""
-        part, piece = job
-        where = to_device_async(part.which[piece], self.device)
-        ids = where + part.member.first
-        sound = torch.stack([block.isfinite().all(1) for block in state.blocks]).all(0)
-        broken = torch.cat((~losses.isfinite(), ~sound.unsqueeze(1)), dim=1)
-        good = (self._marks[ids] < 0) & ~broken.any(1)
-        self._mark(ids, broken.any(1), (self.epoch - 1) * self.steps + broken.int().argmax(1))
-        self._losses[ids] = torch.where(good, _means(losses), self._losses[ids])
-        part.member.state.put(where, state, good)
-
-    def _mark(self, ids: Int[Tensor, "some"], which: Bool[Tensor, "some"], when: Int[Tensor, "some"]) -> None:
-        """Those that diverged, with the step at which they did; who had before keeps his."""
-        before = self._marks[ids]
-        self._marks[ids] = torch.where((before < 0) & which, when, before)
-
-    def _leave(self) -> None:
-        """Where not all data is kept at once, what a wave needed makes room for the next."""
-        if len(self.plan.waves) > 1:
-            self.samples.forget()
-
     def probe(self) -> Records:
-        """Look at every network that still goes, or has just come to its stop."""
-        with products(self.tf32):
+        """Measure every network that is still training or has just reached its stop."""
+        with allow_tf32(self.tf32):
             return self._probe()
 
-    def _probe(self) -> Records:
-        rows: list[tuple[int, Callable[[], dict[str, pa.Table]]]] = []
-        for wave in self.plan.waves:
-            if self.epoch == 0:
-                self._first_loss(wave)
-            jobs = []
-            for part in _widest_first(wave):
-                if part.member.quick:
-                    self.samples.answers(part)
-                self.samples.evaluation(part)
-                self.samples.labels(part)
-                jobs += self._jobs(part, looked_at(part.member, self.device))
-            rows += self._abreast(self._look, jobs)
-            self._leave()
-        rows.sort(key=lambda row: row[0])
-        return Records([make for _, make in rows], self._ask())
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the tensors needed to resume from this epoch, by name.
 
-    def _look(self, job: Job) -> tuple[int, Callable[[], dict[str, pa.Table]]]:
-        """The first network of a piece, and what makes the rows of all."""
-        part, piece = job
-        member, where, inside = (
-            part.member,
-            to_device_async(part.which[piece], self.device),
-            to_device_async(piece, self.device),
-        )
-        student, teacher = member.students[where], member.teacher[where]
-        x, sets = self.samples.evaluation(part), part.set_of[inside]
-        if member.quick:
-            look = quick_look(student, teacher, x, sets, self.samples.answers(part), part.teacher_of[inside])
-        else:
-            labels = self.samples.labels(part)
-            here = None if labels is None else labels[sets]
-            look = looked(read(student, teacher, x[sets], member.objective, here, member.labelled))
-        ids = where + member.first
-        self._mark(ids, ~look.loss.isfinite(), torch.full_like(ids, self.epoch * self.steps))
-        known = fetch_async((self._marks[ids] < 0, self._losses[ids]), self.device)
-        networks = member.ids[part.which[piece]]
-        ranked = self.epoch in self.ranks
-        return int(networks[0]), partial(made_rows, networks, self.epoch, known, look, self.pairs, ranked)
-
-    def _first_loss(self, wave: Sequence[Shard]) -> None:
-        """Before the first step the training loss is that over the whole training set."""
-        jobs = [
-            (part, piece) for part in wave for piece in splits(part.which, plainly_at_once(part.member, self.device))
-        ]
-        for part in wave:
-            self.samples.targets(part, epoch=1)
-
-        def measure(job: tuple[Shard, Int[Tensor, "some"]]) -> Tensor:
-            part, piece = job
-            member, where = part.member, piece.to(self.device)
-            inside = torch.searchsorted(part.which, piece).to(self.device)
-            x = self.samples.inputs(part, epoch=1)[part.set_of[inside]]
-            wanted = self.samples.targets(part, epoch=1)[part.teacher_of[inside]]
-            return loss(member.students[where], x, wanted, member.objective)
-
-        for (part, piece), each in zip(jobs, side_by_side(measure, jobs, self.device), strict=True):
-            self._losses[part.member.ids[piece].to(self.device)] = each
-
-    def state(self) -> dict[str, Tensor]:
-        """Everything that goes on from here, by name; what follows from the configuration is not in it."""
-        self._lanes.join()
-        named = {f"{i}.{k}": v for i, m in enumerate(self.members) for k, v in m.state.tensors().items()}
+        Whatever the configuration determines is left out.
+        """
+        self._streams.join()
+        named = {f"{i}.{k}": v for i, group in enumerate(self.groups) for k, v in group.state.tensors().items()}
         return named | {
             "diverged_at": self.diverged_at,
             "train_loss": self.train_loss,
             "epoch": torch.tensor(self.epoch),
         }
 
-    def load(self, state: dict[str, Tensor]) -> None:
-        """Go on from a state that `state` gave."""
-        self._lanes.join()
-        for i, member in enumerate(self.members):
-            member.state.load({k.removeprefix(f"{i}."): v for k, v in state.items() if k.startswith(f"{i}.")})
-        self._marks.copy_(state["diverged_at"])
-        self._losses.copy_(state["train_loss"])
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Resume from a state returned by `state_dict`."""
+        self._streams.join()
+        for i, group in enumerate(self.groups):
+            group.state.load({k.removeprefix(f"{i}."): v for k, v in state.items() if k.startswith(f"{i}.")})
+        self._diverged_at.copy_(state["diverged_at"])
+        self._train_loss.copy_(state["train_loss"])
         self.epoch = int(state["epoch"])
-        self._asked = [self._ask()]
+        self._past_alive = [self._fetch_alive()]
+
+    def _fetch_alive(self) -> Callable[[], Bool[Tensor, "all"]]:
+        """Return a callable that waits for all work submitted so far and then returns `alive`.
+
+        Does not block until it is called.
+        """
+        with self._streams.after_all():
+            return fetch_async(self._diverged_at < 0, self.device)
+
+    def _advance(self) -> None:
+        self.epoch += 1
+        # On a GPU, use the liveness of two epochs ago so that the host never waits. A network that has diverged since
+        # then trains one more epoch, whose result is discarded.
+        alive = self.alive if self.device.type == "cpu" else self._past_alive[0]()
+        self._active = alive & (self.stops >= self.epoch)
+        rate = rates(self.optimiser, len(self), self.epoch)
+        for wave in self.plan.waves:
+            jobs = []
+            for shard in _widest_first(wave):
+                self.samples.targets(shard, self.epoch)
+                jobs += self._make_jobs(shard, piece_size(shard.group, self.optimiser, self.device))
+            self._run_jobs(lambda job: self._commit(job, *self._train(job, rate)), jobs)
+            self._release_samples()
+        self._past_alive = [*self._past_alive[-1:], self._fetch_alive()]
+
+    def _make_jobs(self, shard: Shard, size: int) -> list[Job]:
+        """Split the active networks of a shard into pieces of at most `size`."""
+        active = torch.nonzero(self._active[shard.group.ids[shard.which]]).flatten()
+        return [(shard, piece) for piece in split(active, size)]
+
+    def _run_jobs(self, work: Callable[[Job], Any], jobs: Sequence[Job]) -> list[Any]:
+        """Run jobs in parallel: by threads on the CPU, on one stream per group on a GPU."""
+        if self.device.type == "cpu":
+            return run_parallel(work, jobs, self.device)
+        results = []
+        for job in jobs:
+            with self._streams.on(job[0].group.first):
+                results.append(work(job))
+        if not self._data_stays:
+            self._streams.join()
+        return results
+
+    def _train(self, job: Job, rate: Float[Tensor, "all"]) -> tuple[State, Float[Tensor, "piece step"]]:
+        """Run the steps of an epoch on a copy of a piece; return the new state and the loss of every step."""
+        shard, piece = job
+        group = shard.group
+        where, inside = (to_device_async(index, self.device) for index in (shard.which[piece], piece))
+        problem = Problem(
+            group.packing,
+            group.objective,
+            self.optimiser,
+            self.samples.inputs(shard, self.epoch),
+            self.samples.targets(shard, self.epoch),
+            shard.set_of[inside],
+            shard.teacher_of[inside],
+            group.students.seeds[where],
+            to_device_async(rate[group.ids[shard.which[piece]]], self.device),
+        )
+        state = group.state.pick(where)
+        return state, ENGINES[group.engine].run(problem, state, (self.epoch - 1) * self.steps, self.steps)
+
+    def _commit(self, job: Job, state: State, losses: Float[Tensor, "piece step"]) -> None:
+        """Write the new state of a piece back, except for networks that diverged, which are marked with the step."""
+        shard, piece = job
+        where = to_device_async(shard.which[piece], self.device)
+        ids = where + shard.group.first
+        finite = torch.stack([block.isfinite().all(1) for block in state.blocks]).all(0)
+        broken = torch.cat((~losses.isfinite(), ~finite.unsqueeze(1)), dim=1)
+        good = (self._diverged_at[ids] < 0) & ~broken.any(1)
+        self._mark_diverged(ids, broken.any(1), (self.epoch - 1) * self.steps + broken.int().argmax(1))
+        self._train_loss[ids] = torch.where(good, _mean_losses(losses), self._train_loss[ids])
+        shard.group.state.put(where, state, good)
+
+    def _mark_diverged(self, ids: Int[Tensor, "some"], which: Bool[Tensor, "some"], step: Int[Tensor, "some"]) -> None:
+        """Record the step at which networks diverged; networks already marked keep their first step."""
+        before = self._diverged_at[ids]
+        self._diverged_at[ids] = torch.where((before < 0) & which, step, before)
+
+    def _release_samples(self) -> None:
+        """Free the samples of a wave for the next one, where not all fit in memory."""
+        if len(self.plan.waves) > 1:
+            self.samples.clear()
+
+    def _probe(self) -> Records:
+        rows: list[tuple[int, Callable[[], dict[str, pa.Table]]]] = []
+        for wave in self.plan.waves:
+            if self.epoch == 0:
+                self._measure_initial_loss(wave)
+            jobs = []
+            for shard in _widest_first(wave):
+                if shard.group.fused_probe:
+                    self.samples.teacher_outputs(shard)
+                self.samples.evaluation(shard)
+                self.samples.labels(shard)
+                jobs += self._make_jobs(shard, probe_size(shard.group, self.device))
+            rows += self._run_jobs(self._probe_job, jobs)
+            self._release_samples()
+        rows.sort(key=lambda row: row[0])
+        return Records([make for _, make in rows], self._fetch_alive())
+
+    def _probe_job(self, job: Job) -> tuple[int, Callable[[], dict[str, pa.Table]]]:
+        """Measure a piece; return the id of its first network and a callable that makes the rows of all."""
+        shard, piece = job
+        group = shard.group
+        where, inside = (to_device_async(index, self.device) for index in (shard.which[piece], piece))
+        student, teacher = group.students[where], group.teacher[where]
+        x, sets = self.samples.evaluation(shard), shard.set_of[inside]
+        if group.fused_probe:
+            outputs = self.samples.teacher_outputs(shard)
+            reading = probe_fused(student, teacher, x, sets, outputs, shard.teacher_of[inside])
+        else:
+            labels = self.samples.labels(shard)
+            own_labels = None if labels is None else labels[sets]
+            reading = probe(student, teacher, x[sets], group.objective, own_labels, group.labelled)
+        fetch_reading = fetch_async(reading, self.device)
+        ids = where + group.first
+        self._mark_diverged(ids, ~reading.eval_loss.isfinite(), torch.full_like(ids, self.epoch * self.steps))
+        fetch_training = fetch_async((self._diverged_at[ids] < 0, self._train_loss[ids]), self.device)
+        networks = group.ids[shard.which[piece]]
+        ranked = self.epoch in self.ranks
+        rows = partial(make_rows, networks, self.epoch, fetch_training, fetch_reading, self.pairs, ranked)
+        return int(networks[0]), rows
+
+    def _measure_initial_loss(self, wave: Sequence[Shard]) -> None:
+        """Measure the training loss before the first step, over the whole training set."""
+        jobs = [
+            (shard, piece) for shard in wave for piece in split(shard.which, plain_probe_size(shard.group, self.device))
+        ]
+        for shard in wave:
+            self.samples.targets(shard, epoch=1)
+
+        def measure(job: tuple[Shard, Int[Tensor, "some"]]) -> Tensor:
+            shard, piece = job
+            group, where = shard.group, piece.to(self.device)
+            inside = torch.searchsorted(shard.which, piece).to(self.device)
+            x = self.samples.inputs(shard, epoch=1)[shard.set_of[inside]]
+            targets = self.samples.targets(shard, epoch=1)[shard.teacher_of[inside]]
+            return loss(group.students[where], x, targets, group.objective)
+
+        for (shard, piece), each in zip(jobs, run_parallel(measure, jobs, self.device), strict=True):
+            self._train_loss[shard.group.ids[piece].to(self.device)] = each
 
 
-def _widest_first(parts: Sequence[Shard]) -> list[Shard]:
-    return sorted(parts, key=lambda part: -part.member.packing.numbers)
+def _validate(
+    groups: Sequence[Group], optimiser: Optimiser, steps: int, stops: Sequence[int] | None, count: int
+) -> None:
+    if steps < 1:
+        raise UserError(f"steps must be at least 1 per epoch, got {steps}")
+    if stops is not None and len(stops) != count:
+        raise UserError(f"stops must have one epoch per network ({count}), got {len(stops)}")
+    rates(optimiser, count, epoch=1)  # raises on a wrong number of rates
+    for group in groups:
+        if optimiser.batch is not None and group.data.train < optimiser.batch:
+            raise UserError(
+                f"the batch size must be at most the number of training samples ({group.data.train}), "
+                f"got {optimiser.batch}"
+            )
+        if group.students.norms and optimiser.batch == 1:
+            raise UserError("the batch size must be at least 2 for networks with BatchNorm, got 1")
 
 
-def _means(losses: Float[Tensor, "net step"]) -> Float[Tensor, "net"]:
-    """Over the steps; on a processor one network at a time, so that company changes no rounding."""
+def _choose_kernels(group: GroupState, optimiser: Optimiser, engine: str | None) -> None:
+    """Choose the engine and the probe of a group, and start to compile their GPU kernels."""
+    like, teacher_nodes = group.state.blocks[0], group.teacher.sizes[1]
+    group.engine = engine or choose(group.packing, group.objective, optimiser, like)
+    plain_teacher = group.teacher.shape.dense and not isinstance(group.data, Labelled)
+    on_gpu = plain_teacher and fused_cuda.supports(group.students, teacher_nodes, group.objective)
+    group.fused_probe = on_gpu or (plain_teacher and fused_cpu.supports(group.students, group.objective))
+    if group.engine == "resident":
+        resident.prepare(group.packing, optimiser, like)
+    if on_gpu:
+        fused_cuda.prepare(group.students, teacher_nodes)
+
+
+def _widest_first(shards: Sequence[Shard]) -> list[Shard]:
+    """Sort by network size, largest first, so that the jobs left for the end are short."""
+    return sorted(shards, key=lambda shard: -shard.group.packing.numbers)
+
+
+def _mean_losses(losses: Float[Tensor, "net step"]) -> Float[Tensor, "net"]:
+    """Average over steps; on the CPU network by network, so that rounding does not depend on the batch composition."""
     if losses.is_cuda:
         return losses.double().mean(1)
     return torch.stack([each.double().mean() for each in losses])
-
-
-class Trained(NamedTuple):
-    """What training leaves behind: the two tables, the students, and when each network diverged (−1: it did not)."""
-
-    metrics: pa.Table
-    nodes: pa.Table
-    students: Population | list[Population]
-    teacher: Population
-    diverged_at: Int[Tensor, "net"]
-    data: Source
-    """What they were trained on."""
-
-
-def train(
-    students: Population | Sequence[Population],
-    teacher: Population,
-    data: Source,
-    optimiser: Optimiser,
-    *,
-    epochs: int,
-    steps: int,
-    objective: Objective | None = None,
-    stops: Sequence[int] | None = None,
-    device: torch.device | str = "cpu",
-    pairs: bool = False,
-    memory: int | None = None,
-) -> Trained:
-    """Train students (one population, or one a shape) against their teacher, looking at them after every epoch."""
-    several = [students] if isinstance(students, Population) else list(students)
-    groups = [Group(population, teacher, data, objective or SquaredError()) for population in several]
-    training = Training(
-        groups,
-        optimiser,
-        steps=steps,
-        stops=stops,
-        device=device,
-        pairs=pairs,
-        memory=memory,
-    )
-    tables = [training.probe().tables()]
-    for _ in range(epochs):
-        training.advance()
-        tables.append(training.probe().tables())
-    ends = training.populations()
-    return Trained(
-        joined([each["metrics"] for each in tables], METRICS),
-        joined([each["nodes"] for each in tables], NODES),
-        ends[0] if isinstance(students, Population) else ends,
-        teacher,
-        training.diverged_at.cpu(),
-        data,
-    )

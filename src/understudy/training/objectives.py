@@ -1,6 +1,6 @@
-"""What a student is asked to do: come close to its teacher's outputs, or give its teacher's answer.
+"""Objectives: losses that compare a student's outputs with its teacher's, and their gradients.
 
-A network answers with the class of its largest output; one with a single output with one of two classes, by its sign.
+A network predicts the class of its largest output. With a single output there are two classes, given by its sign.
 """
 
 from dataclasses import dataclass
@@ -13,33 +13,40 @@ from torch import Tensor
 
 @runtime_checkable
 class Objective(Protocol):
-    """Losses and gradients of single samples; averaging over a batch belongs to who draws it."""
+    """Losses and gradients per sample. Engines average them over the batch.
+
+    Implement this protocol to train with another loss; it then runs on the engines `batched` and `autograd`.
+    """
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Short name."""
 
     def target(self, teacher: Float[Tensor, "*batch out"]) -> Float[Tensor, "*batch out"]:
-        """What the student sees of the teacher's outputs."""
+        """Compute the student's targets from the teacher's outputs."""
 
     def losses(
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "*batch"]:
-        """The loss that is descended, a sample."""
+        """Compute the loss that training minimises, per sample."""
 
     def residual(
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "..."]:
-        """Its derivative by the outputs."""
+        """Compute the derivative of `losses` with respect to the outputs."""
 
-    def reported(
+    def reported_loss(
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "..."]:
-        """The number that tables show, a sample."""
+        """Compute the loss that tables report, per sample."""
 
 
 @dataclass(frozen=True)
 class SquaredError:
-    """½‖f* − f‖² (S0 eqn 2). Tables show the squared error averaged over outputs, as the papers' figures do."""
+    """Squared error ½‖f* − f‖² between teacher f* and student f (Tian 2020, eq. 2).
+
+    Tables report the squared error averaged over outputs, as the figures of the papers do.
+    """
 
     name = "squared-error"
 
@@ -56,7 +63,7 @@ class SquaredError:
     ) -> Float[Tensor, "..."]:
         return output - target
 
-    def reported(
+    def reported_loss(
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "..."]:
         return (output - target).square().mean(-1)
@@ -64,7 +71,11 @@ class SquaredError:
 
 @dataclass(frozen=True)
 class CrossEntropy:
-    """−Σ q log softmax(f): q is one at the teacher's largest output (hard), or the teacher's softmax (soft)."""
+    """Cross-entropy −Σ q log softmax(f) of the student's outputs f.
+
+    Args:
+        soft: Use the teacher's softmax as q. Otherwise q is one at the teacher's largest output and zero elsewhere.
+    """
 
     soft: bool = False
 
@@ -87,7 +98,7 @@ class CrossEntropy:
     ) -> Float[Tensor, "..."]:
         return output.softmax(-1) - target
 
-    def reported(
+    def reported_loss(
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "..."]:
         return self.losses(output, target)
@@ -95,7 +106,10 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Logistic:
-    """log(1 + e^(−y f)), y = ±1 the sign of the teacher's output: two classes told apart by one output (S3 eq. 3.3)."""
+    """Logistic loss log(1 + e^(−y f)) of a single output f, where y = ±1 is the class (Phuong 2021, eq. 3.3).
+
+    y is the sign of the teacher's output, or of the label.
+    """
 
     name = "logistic"
 
@@ -112,25 +126,25 @@ class Logistic:
     ) -> Float[Tensor, "..."]:
         return -target * (-target * output).sigmoid()
 
-    def reported(
+    def reported_loss(
         self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
     ) -> Float[Tensor, "..."]:
         return self.losses(output, target)
 
 
-def of_labels(labels: Int[Tensor, "*batch"], outputs: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:
-    """What a network should give for labels: 1 at the label, 0 elsewhere; of a single output −1 for 0 and 1 for 1."""
+def label_targets(labels: Int[Tensor, "*batch"], outputs: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:
+    """Compute target outputs for labels: one-hot, or −1 and 1 for the labels 0 and 1 of a single output."""
     if outputs == 1:
         return (2 * labels - 1).unsqueeze(-1).to(dtype)
     return one_hot(labels, outputs, dtype)
 
 
-def answered_class(output: Float[Tensor, "*batch out"]) -> Int[Tensor, "*batch"]:
-    """Which class a network answers with."""
+def predict_class(output: Float[Tensor, "*batch out"]) -> Int[Tensor, "*batch"]:
+    """Predict a class: the largest output, or the sign of a single one."""
     return (output[..., 0] > 0).long() if output.shape[-1] == 1 else output.argmax(-1)
 
 
 def one_hot(labels: Int[Tensor, "*batch"], classes: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:
-    """1 at the label, 0 elsewhere."""
+    """Encode labels as vectors that are 1 at the label and 0 elsewhere."""
     zeros = torch.zeros(*labels.shape, classes, dtype=dtype, device=labels.device)
     return zeros.scatter_(-1, labels.unsqueeze(-1), 1.0)

@@ -1,7 +1,7 @@
-"""Ways down: each says how large its batches are and what a step does with a gradient.
+"""Optimisers: batch size, learning-rate schedule and update rule.
 
-Updates are made of additions, products, quotients and roots alone, each rounded once: fused forms round differently in
-the body and at the end of a vector, and a network's numbers would depend on its place among others.
+Updates consist of additions, products, quotients and roots, each rounded once. Fused operations such as `addcmul` round
+differently inside and at the end of a vector, so that a network's numbers would depend on its position in the batch.
 """
 
 from __future__ import annotations
@@ -19,30 +19,37 @@ from understudy.errors import UserError
 from understudy.training.packing import Block
 
 Schedule = tuple[tuple[int, float], ...]
+"""Pairs (epoch, factor): from that epoch on, counted from 1, learning rates are multiplied by the factor."""
 Rate = float | Sequence[float]
+"""One learning rate for all networks, or one per network."""
 
 
 @runtime_checkable
 class Optimiser(Protocol):
-    """What turns gradients into steps: its learning rate, batch, schedule, and how it keeps and uses its slots."""
+    """Batch size, learning rates and update rule.
+
+    Implement this protocol to train with another update rule; it then runs on the engines `batched` and `autograd`.
+    """
 
     @property
-    def lr(self) -> Rate: ...
+    def lr(self) -> Rate:
+        """Learning rate, for all networks or per network."""
 
     @property
     def batch(self) -> int | None:
-        """Samples a step, drawn with replacement; none: all samples, each step."""
+        """Samples per step, drawn with replacement; None uses all samples at every step."""
 
     @property
-    def schedule(self) -> Schedule: ...
+    def schedule(self) -> Schedule:
+        """Factors of the learning rate, by first epoch."""
 
     @property
     def slots(self) -> int:
-        """How many numbers it keeps a parameter."""
+        """Number of state values per parameter (momentum, second moment, …)."""
 
     @property
     def plain(self) -> bool:
-        """A step is the gradient times the rate and nothing else, so that engines may add it as they find it."""
+        """Whether an update is rate × gradient alone, which engines may then apply while computing the gradient."""
 
     def update(
         self,
@@ -52,41 +59,56 @@ class Optimiser(Protocol):
         rate: Float[Tensor, "net 1"],
         step: int | Tensor,
     ) -> None:
-        """Take one step with one block, in place; `step` counts from 0, and is a tensor where steps are recorded."""
+        """Update one block in place. `step` counts from 0; it is a tensor while a CUDA graph is captured."""
 
 
 def rates(optimiser: Optimiser, networks: int, epoch: int) -> Float[Tensor, "net"]:
-    """Each network's learning rate in an epoch (from 1): the last factor of the schedule that has begun."""
+    """Compute each network's learning rate in an epoch, counted from 1.
+
+    The factor is that of the last entry of the schedule that has begun.
+    """
     factor = 1.0
     for start, value in sorted(optimiser.schedule):
         factor = value if epoch >= start else factor
     lr = torch.as_tensor(optimiser.lr, dtype=torch.float64)
     if lr.ndim and len(lr) != networks:
-        raise UserError(f"lr: {len(lr)} rates were given for {networks} networks; give one, or one a network")
+        raise UserError(f"lr must be one rate, or one per network ({networks}), got {len(lr)} rates")
     return lr.expand(networks) * factor
 
 
-def _check(optimiser: Optimiser) -> None:
+def _validate(optimiser: Optimiser) -> None:
     lr = torch.as_tensor(optimiser.lr, dtype=torch.float64)
     if not (lr.isfinite() & (lr > 0)).all():
-        raise UserError(f"lr: {optimiser.lr} was given; a learning rate is a finite number above 0")
+        raise UserError(f"lr must be positive and finite, got {optimiser.lr}")
     if optimiser.batch is not None and optimiser.batch < 1:
-        raise UserError(f"batch: {optimiser.batch} was given; a batch has 1 sample or more")
+        raise UserError(f"batch must be at least 1, or None for all samples, got {optimiser.batch}")
     for start, factor in optimiser.schedule:
         if start < 1 or not math.isfinite(factor) or factor < 0:
-            raise UserError(f"schedule: ({start}, {factor}) was given; it takes an epoch from 1 and a factor from 0")
+            raise UserError(
+                "schedule must have entries (epoch, factor) with epoch at least 1 and a finite factor at least 0, "
+                f"got ({start}, {factor})"
+            )
 
 
-def _check_decay(decay: float) -> None:
+def _validate_decay(decay: float) -> None:
     if not (math.isfinite(decay) and decay >= 0):
-        raise UserError(f"decay: {decay} was given; it is a finite number from 0")
+        raise UserError(f"decay must be finite and at least 0, got {decay}")
 
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent, with momentum (Polyak) or Nesterov's, in the form that torch.optim.SGD has.
+    """Stochastic gradient descent, with the update rule of torch.optim.SGD.
 
-    `decay` adds that times each parameter to its gradient: the gradient of ½ decay ‖·‖².
+    Args:
+        lr: Learning rate, for all networks or per network.
+        batch: Samples per step, drawn with replacement; None uses all samples.
+        momentum: Momentum coefficient (Polyak).
+        nesterov: Use Nesterov's momentum.
+        schedule: Pairs (epoch, factor): from that epoch on, `lr` is multiplied by the factor.
+        decay: Weight decay λ; adds λ times the parameter to its gradient, which is the gradient of ½ λ ‖·‖².
+
+    Raises:
+        UserError: If a value is out of range.
     """
 
     lr: Rate = 0.01
@@ -97,12 +119,12 @@ class SGD:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check(self)
-        _check_decay(self.decay)
+        _validate(self)
+        _validate_decay(self.decay)
         if not 0 <= self.momentum < 1:
-            raise UserError(f"momentum: {self.momentum} was given; it lies from 0 to below 1")
+            raise UserError(f"momentum must be at least 0 and below 1, got {self.momentum}")
         if self.nesterov and not self.momentum:
-            raise UserError("nesterov: needs a momentum above 0")
+            raise UserError("nesterov=True needs a momentum above 0")
 
     @property
     def slots(self) -> int:
@@ -129,16 +151,32 @@ class SGD:
 
 
 def GD(lr: Rate = 0.01, schedule: Schedule = ()) -> SGD:
-    """Full gradient descent: every step sees every sample."""
+    """Gradient descent on all samples: SGD with batch=None.
+
+    Args:
+        lr: Learning rate, for all networks or per network.
+        schedule: Pairs (epoch, factor): from that epoch on, `lr` is multiplied by the factor.
+
+    Returns:
+        The optimiser.
+    """
     return SGD(lr=lr, batch=None, schedule=schedule)
 
 
 @dataclass(frozen=True)
 class Adam:
-    """Kingma and Ba (2015), in the form that torch.optim.Adam has.
+    """Adam (Kingma and Ba 2015), with the update rule of torch.optim.AdamW.
 
-    `decay` takes rate · decay of itself from each parameter at each step, beside Adam's own step (Loshchilov and Hutter
-    2019), as torch.optim.AdamW does.
+    Args:
+        lr: Learning rate, for all networks or per network.
+        batch: Samples per step, drawn with replacement; None uses all samples.
+        betas: Decay rates of the first and second moment.
+        eps: Constant added to the root of the second moment.
+        schedule: Pairs (epoch, factor): from that epoch on, `lr` is multiplied by the factor.
+        decay: Decoupled weight decay (Loshchilov and Hutter 2019); each step subtracts lr × decay × parameter.
+
+    Raises:
+        UserError: If a value is out of range.
     """
 
     lr: Rate = 0.001
@@ -151,12 +189,12 @@ class Adam:
     plain = False
 
     def __post_init__(self) -> None:
-        _check(self)
-        _check_decay(self.decay)
+        _validate(self)
+        _validate_decay(self.decay)
         if not all(0 <= beta < 1 for beta in self.betas):
-            raise UserError(f"betas: {self.betas} was given; both lie from 0 to below 1")
+            raise UserError(f"betas must both be at least 0 and below 1, got {self.betas}")
         if not (math.isfinite(self.eps) and self.eps > 0):
-            raise UserError(f"eps: {self.eps} was given; it is a finite number above 0")
+            raise UserError(f"eps must be positive and finite, got {self.eps}")
 
     def update(
         self,

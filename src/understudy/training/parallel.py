@@ -1,6 +1,5 @@
-"""Independent pieces of work side by side on the cores of this machine, one thread each."""
+"""Independent work items on all CPU cores, one thread per core."""
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -8,18 +7,19 @@ from typing import TypeVar
 
 import torch
 
+from understudy._cores import cores
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """Torch leaves the cores to us: its own threads would contend with ours, and cut sums in another order."""
+    """Make torch single-threaded in the block.
+
+    Its threads would compete with those of `run_parallel`, and would split sums in an order that depends on their
+    number.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -29,19 +29,19 @@ def one_thread_each() -> Iterator[None]:
 
 
 @contextmanager
-def products(tf32: bool) -> Iterator[None]:
-    """Whether a card may multiply float32 numbers as TF32, in matrix products and convolutions alike."""
+def allow_tf32(allowed: bool) -> Iterator[None]:
+    """Allow or forbid TF32 in float32 matrix products and convolutions on a GPU, in the block."""
     matrices, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
     before = matrices.allow_tf32, convolutions.allow_tf32
-    matrices.allow_tf32 = convolutions.allow_tf32 = tf32
+    matrices.allow_tf32 = convolutions.allow_tf32 = allowed
     try:
         yield
     finally:
         matrices.allow_tf32, convolutions.allow_tf32 = before
 
 
-def side_by_side(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
-    """work(item) for every item, in order of the items; on a card one after the other, since it is shared."""
+def run_parallel(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
+    """Compute work(item) for every item, in order: on the CPU in parallel, on a GPU one after the other."""
     if device.type != "cpu":
         return [work(item) for item in items]
     with one_thread_each(), ThreadPoolExecutor(cores(), initializer=torch.set_num_threads, initargs=(1,)) as pool:

@@ -1,238 +1,278 @@
-"""How the work is laid out: which engine, how many networks at a time, how much memory, about how long."""
+"""Plan of a training: engines, sizes of pieces, waves that fit in memory, and an estimate of the time."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from understudy._cores import cores
 from understudy.errors import UserError
+from understudy.nets import Shape
 from understudy.training.group import Group, GroupState, Shard
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing
-from understudy.training.parallel import cores
 from understudy.training.probes.reading import PASS
 
 _CACHE = 1 << 21
-"""Parameters of the networks that a processor's core trains at once by batched products: about its cache."""
-_CARD_SHARE, _CPU_SHARE = 0.8, 0.7
-"""Of the memory that is free, what a plan takes."""
-_LOOK = 8 << 30
-"""Activations of the networks that are looked at at once on a card, at most."""
+"""Bytes of parameters that one core trains at once by batched products: about the size of its cache."""
+_GPU_SHARE, _CPU_SHARE = 0.8, 0.7
+"""Fraction of free memory that a plan may use (GPU, CPU)."""
+_PROBE_BYTES = 8 << 30
+"""Maximum bytes of activations of networks probed together on a GPU."""
+_CGROUP = Path("/sys/fs/cgroup")
+"""Files of the memory limit of a container."""
 _GRID = 65_535
-"""Networks that one look on a card can take."""
-_RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "autograd": 0.1, "looking": 0.6}
-"""About which share of a large product's rate each kind of work reaches: see docs/results/performance.md."""
+"""Maximum number of networks in one launch of the fused GPU probe."""
+_RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "autograd": 0.1, "probe": 0.6}
+"""Approximate speed of each kind of work, relative to a large matrix product: see docs/results/performance.md."""
 
 
 @dataclass(frozen=True)
-class Row:
-    """What a plan says of one group."""
+class GroupPlan:
+    """Plan of one group."""
 
     networks: int
     sizes: tuple[int, ...]
     engine: str
-    at_once: int
+    piece_size: int
     """Networks in a piece."""
     pieces: int
-    work: float
-    """Floating point operations of an epoch's steps."""
-    looking: float
-    """And of a look at all networks."""
+    step_flops: float
+    """FLOPs of the steps of one epoch."""
+    probe_flops: float
+    """FLOPs of one probe of all networks."""
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Rows a group, waves of networks whose data is in memory at the same time, and what memory that takes."""
+    """Plan of all groups, the waves of networks whose data is in memory together, and the memory that they take."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[GroupPlan, ...]
+    """One per group."""
     waves: tuple[tuple[Shard, ...], ...]
     memory: dict[str, int]
-    """Bytes by what they are for, of the largest wave."""
+    """Bytes of the largest wave, by use."""
     free: int
     """Bytes that may be used."""
     device: torch.device
 
-    def seconds(self, epochs: int, looks: int) -> float:
-        """About how long epochs and looks take, from the rate of a large product measured now."""
-        work = sum(epochs * row.work / _RATE[row.engine] + looks * row.looking / _RATE["looking"] for row in self.rows)
-        return work / _product_rate(self.device)
+    def estimate_seconds(self, epochs: int, probes: int) -> float:
+        """Estimate the time of epochs and probes, from the speed of a large matrix product measured now."""
+        work = sum(
+            epochs * row.step_flops / _RATE[row.engine] + probes * row.probe_flops / _RATE["probe"] for row in self.rows
+        )
+        return work / _measure_flops(self.device)
 
 
-def refuse_too_many(groups: Sequence[Group], optimiser: Optimiser, free: int) -> None:
-    """Before anything is put on the device: networks whose parameters alone do not fit."""
+def available(device: torch.device) -> int:
+    """Bytes that a plan may use: most of the free memory of the device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0] * _GPU_SHARE)
+    return int(min([psutil.virtual_memory().available, *_container_memory()]) * _CPU_SHARE)
+
+
+def _container_memory() -> list[int]:
+    """Bytes left under the memory limit of a container (cgroup version 2), where one is set."""
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        if not limit.isdigit():
+            return []
+        lines = (_CGROUP / "memory.stat").read_text().splitlines()
+        file_cache = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
+        return [max(0, int(limit) - int((_CGROUP / "memory.current").read_text()) + file_cache)]
+    except OSError:
+        return []
+
+
+def require_memory(networks: Iterable[tuple[Shape, int]], dtype: torch.dtype, *, copies: int = 3) -> None:
+    """Check that networks fit in the free memory of the CPU, before any is built.
+
+    Args:
+        networks: Pairs of a shape and the number of networks that have it.
+        dtype: Precision of the parameters.
+        copies: How often parameters are held: by default as they start, as they are, and as a piece changes them.
+
+    Raises:
+        UserError: If the parameters need more memory than `available` states.
+    """
+    count = numbers = 0
+    for shape, nets in networks:
+        count += nets
+        numbers += nets * sum(math.prod(weight) + shape.bias * weight[0] for weight in shape.weights)
+    _require(count, copies * numbers * dtype.itemsize, available(torch.device("cpu")))
+
+
+def require_parameters_fit(groups: Sequence[Group], optimiser: Optimiser, free: int) -> None:
+    """Check that the parameters and optimiser state of groups fit, before anything is copied to the device."""
     need = 0
     for group in groups:
         size = group.students.layers[0].weight.element_size()
         need += 2 * len(group.students) * Packing(group.students.shape).numbers * size * (1 + optimiser.slots)
-    refuse(sum(len(group.students) for group in groups), need, free)
+    _require(sum(len(group.students) for group in groups), need, free)
 
 
-def refuse(networks: int, need: float, free: float) -> None:
-    """Networks that need more memory than may be used."""
+def _require(networks: int, need: int, free: int) -> None:
     if need > free:
         raise UserError(
-            f"memory: {networks:,} networks need {need / 1e9:.3g} GB at the least, and {free / 1e9:.3g} GB may be "
-            "used; train fewer networks, or smaller ones"
+            f"memory: {networks:,} networks need at least {need / 1e9:.3g} GB, but only {free / 1e9:.3g} GB may be "
+            "used; train fewer or smaller networks"
         )
 
 
-def planned(members: Sequence[GroupState], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
-    """Fewest waves that fit."""
-    state = sum(_state(member, optimiser) for member in members) * 2  # as they are, and as a piece changes them
+def make_plan(groups: Sequence[GroupState], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
+    """Plan the training with the fewest waves that fit in `free` bytes."""
+    # Twice: the current state, and the copy of it that a piece changes.
+    state = sum(_state_bytes(group, optimiser) for group in groups) * 2
     waves = 1
     while True:
-        cut = _cut(members, waves, device)
-        each = [_data(wave) | {"work": _working(wave, optimiser, steps, device)} for wave in cut]
+        cut = _cut(groups, waves, device)
+        each = [_data_bytes(wave) | {"work": _working_bytes(wave, optimiser, steps, device)} for wave in cut]
         memory = {"parameters": state} | {name: max(wave[name] for wave in each) for name in each[0]}
         if sum(memory.values()) <= free:
             break
-        if waves >= max(map(len, members)):
-            refuse(sum(map(len, members)), sum(memory.values()), free)
+        if waves >= max(map(len, groups)):
+            _require(sum(map(len, groups)), sum(memory.values()), free)
         waves *= 2
-    return Plan(tuple(_row(m, optimiser, steps, device) for m in members), cut, memory, free, device)
+    return Plan(tuple(_plan_group(g, optimiser, steps, device) for g in groups), cut, memory, free, device)
 
 
-def at_once(member: GroupState, optimiser: Optimiser, device: torch.device) -> int:
-    """Networks in a piece: what fits the cache or a share of the card; on a processor enough pieces for its cores."""
-    count = len(member)
-    if member.engine == "resident":
+def piece_size(group: GroupState, optimiser: Optimiser, device: torch.device) -> int:
+    """Networks trained together: as many as fit the cache, or a share of the GPU; on the CPU pieces for all cores."""
+    count = len(group)
+    if group.engine == "resident":
         return count
-    each = _state(member, optimiser) // count
+    each = _state_bytes(group, optimiser) // count
     if device.type != "cpu":
         return max(2, min(count, (1 << 30) // each))
-    if member.engine == "autograd":
+    if group.engine == "autograd":
         return 1
-    if member.engine == "compiled":
-        pieces = max(2, -(-count // (64 * cores()))) * cores()  # as many for every core, and none too large
+    if group.engine == "compiled":
+        pieces = max(2, -(-count // (64 * cores()))) * cores()  # the same number for every core, at most 64 networks
         return -(-count // pieces)
     return min(-(-count // cores()), max(2, _CACHE // each))
 
 
-def looked_at(member: GroupState, device: torch.device) -> int:
-    """Networks looked at at once."""
-    if not member.quick:
-        return plainly_at_once(member, device)
-    return min(16, -(-len(member) // (2 * cores()))) if device.type == "cpu" else min(len(member), _GRID)
+def probe_size(group: GroupState, device: torch.device) -> int:
+    """Networks probed together."""
+    if not group.fused_probe:
+        return plain_probe_size(group, device)
+    return min(16, -(-len(group) // (2 * cores()))) if device.type == "cpu" else min(len(group), _GRID)
 
 
-def plainly_at_once(member: GroupState, device: torch.device) -> int:
-    """By plain products one on a processor, so that company changes no rounding; on a card as many as have room."""
+def plain_probe_size(group: GroupState, device: torch.device) -> int:
+    """Networks probed together without the fused kernel.
+
+    One on the CPU, so that results do not depend on the batch composition; as many as fit in memory on a GPU.
+    """
     if device.type == "cpu":
         return 1
-    room = min(_LOOK, torch.cuda.get_device_properties(device).total_memory // 8)
-    return max(1, min(len(member), room // _look(member)))
+    room = min(_PROBE_BYTES, torch.cuda.get_device_properties(device).total_memory // 8)
+    return max(1, min(len(group), room // _probe_bytes(group)))
 
 
-def available(device: torch.device) -> int:
-    """Bytes that a plan may use."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0] * _CARD_SHARE)
-    try:
-        found = [
-            int(line.split()[1]) << 10 for line in Path("/proc/meminfo").read_text().splitlines() if "Avail" in line
-        ]
-        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-        if limit.exists() and (most := limit.read_text().strip()).isdigit():
-            lines = (limit.parent / "memory.stat").read_text().splitlines()
-            files = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-            found.append(max(0, int(most) - int(used.read_text()) + files))
-    except OSError:
-        found = []
-    return int(min(found, default=8 << 30) * _CPU_SHARE)
+def split(which: Int[Tensor, "some"], size: int) -> tuple[Int[Tensor, "_"], ...]:
+    """Split into pieces of nearly equal size, none larger than `size`."""
+    return which.tensor_split(-(-len(which) // size)) if len(which) else ()
 
 
-def _state(member: GroupState, optimiser: Optimiser) -> int:
-    return len(member) * member.packing.numbers * member.state.blocks[0].element_size() * (1 + optimiser.slots)
+def _state_bytes(group: GroupState, optimiser: Optimiser) -> int:
+    return len(group) * group.packing.numbers * group.state.blocks[0].element_size() * (1 + optimiser.slots)
 
 
-def _working(wave: Sequence[Shard], optimiser: Optimiser, steps: int, device: torch.device) -> int:
-    """Bytes beside parameters and data: of the pieces that are trained at the same time, then of those looked at."""
-    trained, looked = [0], [0]
-    for part in wave:
-        member, count = part.member, len(part)
-        size, shape = member.state.blocks[0].element_size(), member.students.shape
+def _working_bytes(wave: Sequence[Shard], optimiser: Optimiser, steps: int, device: torch.device) -> int:
+    """Bytes besides parameters and data: of the pieces trained at the same time, or of those probed if these need more.
+
+    The numbers of copies below are upper estimates.
+    """
+    trained, probed = [0], [0]
+    for shard in wave:
+        group, count = shard.group, len(shard)
+        size, shape = group.state.blocks[0].element_size(), group.students.shape
         each = steps * size  # losses
-        if member.engine in ("batched", "autograd"):
-            # The order of all batches; inputs, targets and outputs of some steps; what lies between the layers; and
-            # where a step is more than its gradient, what the optimiser works out on the way.
-            batch = optimiser.batch or member.data.train
-            each += steps * 48 * (optimiser.batch or 0)
-            # What autograd keeps for the way back a card holds twice: as first taken, and as recorded.
-            kept = 3 if member.engine == "batched" else 8 if device.type == "cpu" else 16
-            held = 10 if optimiser.batch and member.engine == "batched" else 1
+        if group.engine in ("batched", "autograd"):
+            batch = optimiser.batch or group.data.train
+            each += steps * 48 * (optimiser.batch or 0)  # indices of all batches
+            # Activations kept for the backward pass. On a GPU autograd holds them twice, outside and in a CUDA graph.
+            kept = 3 if group.engine == "batched" else 8 if device.type == "cpu" else 16
+            # Steps whose inputs, targets and outputs are gathered at once.
+            held = 10 if optimiser.batch and group.engine == "batched" else 1
             each += batch * (held * (shape.inputs + 2 * shape.sizes[-1]) + kept * shape.activations) * size
-            each += 0 if optimiser.plain and member.engine == "batched" else 5 * member.packing.numbers * size
-        # On a card all pieces are launched at once.
-        together = min(count, at_once(member, optimiser, device)) if device.type == "cpu" else count
+            # Gradients and intermediate results of the optimiser.
+            each += 0 if optimiser.plain and group.engine == "batched" else 5 * group.packing.numbers * size
+        # On a GPU all pieces are launched at once.
+        together = min(count, piece_size(group, optimiser, device)) if device.type == "cpu" else count
         trained.append(each * together)
-        looked.append(_look(member) * min(count, plainly_at_once(member, device)))
+        probed.append(_probe_bytes(group) * min(count, plain_probe_size(group, device)))
     if device.type == "cpu":
-        return cores() * max(*trained, *looked)
-    return max(sum(trained), *looked)
+        return cores() * max(*trained, *probed)
+    return max(sum(trained), *probed)
 
 
-def _look(member: GroupState) -> int:
-    """Bytes of one network on all samples of a pass; the first look also sees those of the training."""
-    numbers = 3 * (member.students.shape.activations + member.teacher.shape.activations)
-    samples = max(member.data.evaluation, member.data.train)
-    like = member.state.blocks[0]
-    together = samples * member.students.inputs + min(samples * numbers, 3 * PASS[like.device.type])
+def _probe_bytes(group: GroupState) -> int:
+    """Bytes of one network on all samples of a pass; the first probe also uses those of the training set."""
+    numbers = 3 * (group.students.shape.activations + group.teacher.shape.activations)
+    samples = max(group.data.evaluation, group.data.train)
+    like = group.state.blocks[0]
+    together = samples * group.students.inputs + min(samples * numbers, 3 * PASS[like.device.type])
     return together * like.element_size()
 
 
-def _cut(members: Sequence[GroupState], waves: int, device: torch.device) -> tuple[tuple[Shard, ...], ...]:
-    """Networks in the order of their seeds, in as many runs as there are waves: few seeds in each."""
+def _cut(groups: Sequence[GroupState], waves: int, device: torch.device) -> tuple[tuple[Shard, ...], ...]:
+    """Cut all groups into waves of consecutive seeds, so that a wave needs few input sets."""
     cut: list[list[Shard]] = [[] for _ in range(waves)]
-    for member in members:
-        order = torch.tensor(sorted(range(len(member)), key=member.seeds.__getitem__))
+    for group in groups:
+        order = torch.tensor(sorted(range(len(group)), key=group.seeds.__getitem__))
         for wave, which in zip(cut, order.tensor_split(waves), strict=True):
             if len(which):
-                wave.append(Shard(member, which.sort().values, device))
+                wave.append(Shard(group, which.sort().values, device))
     return tuple(tuple(wave) for wave in cut)
 
 
-def _data(wave: Sequence[Shard]) -> dict[str, int]:
-    """Bytes of the samples that a wave needs; parts that share them count once."""
-    named: dict[str, dict[object, int]] = {name: {} for name in ("inputs", "targets", "evaluation", "answers")}
-    for part in wave:
-        member = part.member
-        key = (id(member.data), member.students.dtype)
-        size, into, out = member.state.blocks[0].element_size(), member.students.inputs, member.students.sizes[-1]
-        sets, seeds = (key, *part.sets), [member.seeds[network] for network in part.teachers]
-        asked = (key, member.teacher_id, member.objective, member.labelled, *part.teachers, *seeds)
-        named["inputs"][sets] = len(part.sets) * member.data.train * into * size
-        named["evaluation"][sets] = len(part.sets) * member.data.evaluation * into * size
-        named["targets"][asked] = len(part.teachers) * member.data.train * out * size
-        if member.quick:
-            named["answers"][asked] = len(part.teachers) * member.data.evaluation * sum(member.teacher.sizes[1:]) * size
+def _data_bytes(wave: Sequence[Shard]) -> dict[str, int]:
+    """Bytes of the samples that a wave needs; samples that several shards share count once."""
+    named: dict[str, dict[object, int]] = {name: {} for name in ("inputs", "targets", "evaluation", "teacher_outputs")}
+    for shard in wave:
+        group, sets, teachers = shard.group, len(shard.sets), len(shard.teachers)
+        key = (id(group.data), group.students.dtype)
+        size, inputs, outputs = group.state.blocks[0].element_size(), group.students.inputs, group.students.sizes[-1]
+        by_seed, seeds = (key, *shard.sets), [group.seeds[network] for network in shard.teachers]
+        by_teacher = (key, group.teacher_id, group.objective, group.labelled, *shard.teachers, *seeds)
+        named["inputs"][by_seed] = sets * group.data.train * inputs * size
+        named["evaluation"][by_seed] = sets * group.data.evaluation * inputs * size
+        named["targets"][by_teacher] = teachers * group.data.train * outputs * size
+        if group.fused_probe:
+            nodes = sum(group.teacher.sizes[1:])
+            named["teacher_outputs"][by_teacher] = teachers * group.data.evaluation * nodes * size
     return {name: sum(each.values()) for name, each in named.items()}
 
 
-def _row(member: GroupState, optimiser: Optimiser, steps: int, device: torch.device) -> Row:
-    shape, theirs, batch = member.students.shape, member.teacher.shape, optimiser.batch or member.data.train
-    products, nodes = shape.products, zip(theirs.sizes[1:-1], shape.sizes[1:-1], shape.positions, strict=True)
-    matched = sum(m * n * positions for m, n, positions in nodes)
-    seen = sum(products) + matched + (0 if member.quick else sum(theirs.products))
-    piece, count = at_once(member, optimiser, device), len(member)
-    return Row(
+def _plan_group(group: GroupState, optimiser: Optimiser, steps: int, device: torch.device) -> GroupPlan:
+    shape, teacher, batch = group.students.shape, group.teacher.shape, optimiser.batch or group.data.train
+    products, nodes = shape.products, zip(teacher.sizes[1:-1], shape.sizes[1:-1], shape.positions, strict=True)
+    correlations = sum(m * n * positions for m, n, positions in nodes)
+    probe = sum(products) + correlations + (0 if group.fused_probe else sum(teacher.products))
+    size, count = piece_size(group, optimiser, device), len(group)
+    return GroupPlan(
         count,
-        member.students.sizes,
-        member.engine,
-        piece,
-        -(-count // piece),
-        work=2.0 * count * steps * batch * (3 * sum(products) - products[0]),
-        looking=2.0 * count * member.data.evaluation * seen,
+        group.students.sizes,
+        group.engine,
+        size,
+        -(-count // size),
+        step_flops=2.0 * count * steps * batch * (3 * sum(products) - products[0]),
+        probe_flops=2.0 * count * group.data.evaluation * probe,
     )
 
 
-def _product_rate(device: torch.device) -> float:
-    """Operations a second of one large matrix product."""
+def _measure_flops(device: torch.device) -> float:
+    """FLOPs per second of one large matrix product."""
     size = 8192 if device.type == "cuda" else 2048
     a = torch.ones(size, size, device=device)
     for _ in range(2):
@@ -242,8 +282,3 @@ def _product_rate(device: torch.device) -> float:
         float((a @ a)[0, 0])
         spent = time.perf_counter() - start
     return 2.0 * size**3 / spent
-
-
-def splits(which: Int[Tensor, "some"], size: int) -> tuple[Int[Tensor, "_"], ...]:
-    """Cut into pieces of nearly one size, none larger than `size`."""
-    return which.tensor_split(-(-len(which) // size)) if len(which) else ()

@@ -1,4 +1,4 @@
-"""What one piece of a population is trained on, as tensors: all that an engine needs to know."""
+"""Problem: the tensors on which an engine trains some networks."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from understudy.training.packing import Packing
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """E networks of one shape; networks of one seed share inputs, networks of one teacher share targets."""
+    """Training data of E networks of one shape. Networks of one seed share inputs, those of one teacher targets."""
 
     packing: Packing
     objective: Objective
@@ -28,6 +28,6 @@ class Problem:
         return len(self.seeds)
 
     def pick(self, which: Int[Tensor, "some"]) -> "Problem":
-        """The problem of some of the networks."""
+        """Select some of the networks."""
         per_net = {name: getattr(self, name)[which] for name in ("set_of", "teacher_of", "seeds", "rate")}
         return replace(self, **per_net)

@@ -1,4 +1,4 @@
-"""Readings as rows of the two tables that every run shares (`metrics`, `nodes`)."""
+"""Tables that every run shares (`metrics`, `nodes`, and `ranks` where asked for), made from readings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy.measures import ranks
-from understudy.training.probes.reading import Look, Matched, Reading
+from understudy.training.probes.reading import Matched, Reading
 
 METRICS = pa.schema(
     [
@@ -46,10 +46,10 @@ RANKS = pa.schema(
         ("ranks", pa.list_(pa.uint16())),
     ]
 )
-"""Of a teacher node: the place of every student by correlation with it, from 0."""
+"""One row per teacher node: the rank of every student by correlation with it, from 0."""
 _NAMES = ("train_loss", "eval_loss", "rho_mean", "recovered", "accuracy", "teacher_accuracy")
 ROLES = ("teacher", "student", "pair")
-"""A teacher node with its best student, a student with its best teacher, or every pair where a study asks for them."""
+"""Kinds of rows: a teacher node with its best student, a student node with its best teacher, or any pair of both."""
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
@@ -57,43 +57,42 @@ def _numpy(tensor: Tensor) -> np.ndarray:
 
 
 def metric_rows(networks: Int[Tensor, "net"], epoch: int, train_loss: Tensor, reading: Reading) -> pa.Table:
-    """One row a network, layer and metric."""
-    parts = [(0, -1, train_loss), (1, -1, reading.eval_loss)]
+    """Make one row per network, layer and metric; layer −1 is the whole network."""
+    values = [(0, -1, train_loss), (1, -1, reading.eval_loss)]
     for i, layer in enumerate(reading.layers):
-        parts += [(2, i, layer.rho_mean), (3, i, layer.recovered)]
+        values += [(2, i, layer.rho_mean), (3, i, layer.recovered)]
     if reading.accuracy is not None and reading.teacher_accuracy is not None:
-        parts += [(4, -1, reading.accuracy), (5, -1, reading.teacher_accuracy)]
+        values += [(4, -1, reading.accuracy), (5, -1, reading.teacher_accuracy)]
     ids, count = _numpy(networks), len(networks)
-    # One way from the card for all of them.
-    values = torch.stack([value.double().to(reading.eval_loss.device) for _, _, value in parts])
+    numbers = torch.stack([value.double().to(reading.eval_loss.device) for _, _, value in values])
     return pa.Table.from_arrays(
         [
-            np.tile(ids, len(parts)).astype(np.int32),
-            np.full(count * len(parts), epoch, np.int32),
-            np.repeat([layer for _, layer, _ in parts], count).astype(np.int16),
-            pa.DictionaryArray.from_arrays(np.repeat([m for m, _, _ in parts], count).astype(np.int8), list(_NAMES)),
-            _numpy(values).ravel(),
+            np.tile(ids, len(values)).astype(np.int32),
+            np.full(count * len(values), epoch, np.int32),
+            np.repeat([layer for _, layer, _ in values], count).astype(np.int16),
+            pa.DictionaryArray.from_arrays(np.repeat([m for m, _, _ in values], count).astype(np.int8), list(_NAMES)),
+            _numpy(numbers).ravel(),
         ],
         schema=METRICS,
     )
 
 
 def node_rows(networks: Int[Tensor, "net"], epoch: int, reading: Reading, pairs: bool) -> pa.Table:
-    """One row a node and its best partner; with `pairs`, one more for every teacher and student."""
+    """Make one row per node with its best partner; with `pairs`, also one per teacher and student node."""
     tables = []
     for i, layer in enumerate(reading.layers):
         m, n = layer.correlation.shape[1:]
-        every = torch.arange(m), torch.arange(n)
+        teachers, students = torch.arange(m), torch.arange(n)
         partners = [layer.teachers.partner.cpu(), layer.students.partner.cpu()]
-        tables.append(_rows(networks, epoch, i, 0, every[0].expand_as(partners[0]), partners[0], layer.teachers))
-        tables.append(_rows(networks, epoch, i, 1, partners[1], every[1].expand_as(partners[1]), layer.students))
+        tables.append(_rows(networks, epoch, i, 0, teachers.expand_as(partners[0]), partners[0], layer.teachers))
+        tables.append(_rows(networks, epoch, i, 1, partners[1], students.expand_as(partners[1]), layer.students))
         if pairs:
             tables.append(_rows(networks, epoch, i, 2, *_grid(networks, m, n), _pairs(layer.correlation)))
     return pa.concat_tables(tables)
 
 
 def rank_rows(networks: Int[Tensor, "net"], epoch: int, reading: Reading) -> pa.Table:
-    """One row a teacher node."""
+    """Make one row per teacher node with the ranks of all students."""
     tables = []
     for i, layer in enumerate(reading.layers):
         nets, m, n = layer.correlation.shape
@@ -128,7 +127,7 @@ def _rows(
     networks: Tensor, epoch: int, layer: int, role: int, teacher: Tensor, student: Tensor, matched: Matched
 ) -> pa.Table:
     count = teacher.numel()
-    # Torch rounds what is too large to infinity; numpy would warn of it.
+    # Cast by torch, which rounds too large values to infinity without a warning, unlike numpy.
     values = torch.stack(
         [v.float() for v in (matched.correlation, matched.sin_angle, matched.bias_gap, matched.fan_out)]
     )
@@ -146,23 +145,23 @@ def _rows(
     )
 
 
-def joined(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Tables one below the other; none give an empty one."""
+def concatenate(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Concatenate tables of one schema; without any, return an empty one."""
     return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
 
 
-def made_rows(
+def make_rows(
     networks: Int[Tensor, "some"],
     epoch: int,
-    known: Callable[[], tuple[Bool[Tensor, "some"], Float[Tensor, "some"]]],
-    look: Look,
+    fetch_training: Callable[[], tuple[Bool[Tensor, "some"], Float[Tensor, "some"]]],
+    fetch_reading: Callable[[], Reading],
     pairs: bool,
     ranked: bool,
 ) -> dict[str, pa.Table]:
-    """Of the networks that are alive."""
-    alive, train_loss = known()
+    """Make the rows of the networks that are alive, waiting for liveness, training losses and the reading."""
+    alive, train_loss = fetch_training()
     which = torch.nonzero(alive).flatten()
-    reading, networks = look.reading().pick(which), networks[which]
+    reading, networks = fetch_reading().pick(which), networks[which]
     tables = {
         "metrics": metric_rows(networks, epoch, train_loss[which], reading),
         "nodes": node_rows(networks, epoch, reading, pairs),
@@ -171,9 +170,9 @@ def made_rows(
 
 
 class Records:
-    """The rows that one look at all networks adds to the tables: made when they are first asked for.
+    """Rows that one probe of all networks adds to the tables, made on first access.
 
-    That is best done by another thread than the one that trains, which can go on meanwhile.
+    Access them from another thread than the one that trains, which can then continue meanwhile.
     """
 
     def __init__(
@@ -182,26 +181,33 @@ class Records:
         self._rows, self._alive = tuple(rows), alive
 
     def tables(self) -> dict[str, pa.Table]:
-        return self._made
+        """Return the rows of all tables, by table name.
+
+        Returns:
+            `metrics`, `nodes`, and `ranks` at epochs at which ranks are recorded.
+        """
+        return self._tables
 
     @property
     def metrics(self) -> pa.Table:
-        return self._made["metrics"]
+        """Rows of the table `metrics`."""
+        return self._tables["metrics"]
 
     @property
     def nodes(self) -> pa.Table:
-        return self._made["nodes"]
+        """Rows of the table `nodes`."""
+        return self._tables["nodes"]
 
     @property
     def alive(self) -> Bool[Tensor, "all"]:
-        """Which networks had not diverged."""
+        """Whether each network had not diverged."""
         return self._alive()
 
     @cached_property
-    def _made(self) -> dict[str, pa.Table]:
+    def _tables(self) -> dict[str, pa.Table]:
         made = [rows() for rows in self._rows]
-        self._rows = ()  # and what they were made of
-        tables = {"metrics": joined([each["metrics"] for each in made], METRICS)}
-        tables["nodes"] = joined([each["nodes"] for each in made], NODES)
+        self._rows = ()  # frees the readings
+        tables = {"metrics": concatenate([each["metrics"] for each in made], METRICS)}
+        tables["nodes"] = concatenate([each["nodes"] for each in made], NODES)
         ranks = [each["ranks"] for each in made if "ranks" in each]
-        return tables | ({"ranks": joined(ranks, RANKS)} if ranks else {})
+        return tables | ({"ranks": concatenate(ranks, RANKS)} if ranks else {})

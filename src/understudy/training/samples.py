@@ -1,4 +1,4 @@
-"""What networks see and what their teachers answer, made once and kept for as long as the same networks are at work."""
+"""Samples: inputs, targets and teacher outputs, computed once and kept while the same networks are in memory."""
 
 from __future__ import annotations
 
@@ -12,105 +12,108 @@ from torch import Tensor
 
 from understudy.data import Labelled
 from understudy.training.group import Shard
-from understudy.training.objectives import of_labels
-from understudy.training.parallel import side_by_side
-from understudy.training.probes.reading import cut
-from understudy.training.probes.teacher_outputs import TeacherOutputs, answered, joined
+from understudy.training.objectives import label_targets
+from understudy.training.parallel import run_parallel
+from understudy.training.probes.reading import split_samples
+from understudy.training.probes.teacher_outputs import TeacherOutputs, concatenate_outputs, teacher_outputs
 
 
-def roomy(like: Tensor, count: int) -> Shaped[Tensor, "item ..."]:
-    """Room for so many tensors of one kind. On a processor in large pages: rows are read at random, and a core knows
-    the places of few small ones."""
+def allocate(like: Tensor, count: int) -> Shaped[Tensor, "item ..."]:
+    """Allocate `count` tensors like the given one, in huge pages on the CPU.
+
+    Rows are read at random, and the address translation cache of a core covers few pages of the usual size.
+    """
     if like.device.type != "cpu" or not hasattr(mmap, "MADV_HUGEPAGE") or not like.numel():
         return like.new_empty(count, *like.shape)
     pages = mmap.mmap(-1, count * like.numel() * like.element_size())
-    with suppress(OSError):  # small ones will do
+    with suppress(OSError):  # huge pages are only an optimisation
         pages.madvise(mmap.MADV_HUGEPAGE)
     return torch.frombuffer(pages, dtype=like.dtype).view(count, *like.shape)
 
 
 class Samples:
-    """Inputs a set for each seed, targets a set for each teacher and seed; parts of one source share what they can."""
+    """Inputs per seed and targets per teacher and seed; shards with the same source share them."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._kept: dict[tuple[object, ...], tuple[int, Tensor]] = {}
-        self._answers: dict[tuple[object, ...], TeacherOutputs] = {}
+        self._tensors: dict[tuple[object, ...], tuple[int, Tensor]] = {}
+        self._teacher_outputs: dict[tuple[object, ...], TeacherOutputs] = {}
 
-    def forget(self) -> None:
-        self._kept.clear()
-        self._answers.clear()
+    def clear(self) -> None:
+        self._tensors.clear()
+        self._teacher_outputs.clear()
 
-    def inputs(self, part: Shard, epoch: int) -> Float[Tensor, "set sample in"]:
-        data, dtype = part.member.data, part.member.students.dtype
-        return self._once(
-            ("inputs", id(data), dtype, *part.sets),
+    def inputs(self, shard: Shard, epoch: int) -> Float[Tensor, "set sample in"]:
+        data, dtype = shard.group.data, shard.group.students.dtype
+        return self._cached(
+            ("inputs", id(data), dtype, *shard.sets),
             epoch if data.fresh else 0,
             lambda seed: data.training(seed, epoch, dtype=dtype, device=self.device),
-            part.sets,
+            shard.sets,
         )
 
-    def targets(self, part: Shard, epoch: int) -> Float[Tensor, "teacher sample out"]:
-        member, inputs = part.member, self.inputs(part, epoch)
-        place = {seed: i for i, seed in enumerate(part.sets)}
+    def targets(self, shard: Shard, epoch: int) -> Float[Tensor, "teacher sample out"]:
+        group, inputs = shard.group, self.inputs(shard, epoch)
+        place = {seed: i for i, seed in enumerate(shard.sets)}
 
-        def answer(network: int) -> Tensor:
-            seed, objective = member.seeds[network], member.objective
-            if member.labelled:
-                assert isinstance(member.data, Labelled)
-                labels = member.data.training_labels(seed, epoch).to(self.device)
-                return of_labels(labels, member.students.sizes[-1], inputs.dtype)
-            teacher, x = member.teacher[network], inputs[place[seed]].unsqueeze(0)
-            return torch.cat([objective.target(teacher(some)) for some in cut(x, teacher)], dim=1)[0]
+        def target(network: int) -> Tensor:
+            seed, objective = group.seeds[network], group.objective
+            if group.labelled:
+                assert isinstance(group.data, Labelled)
+                labels = group.data.training_labels(seed, epoch).to(self.device)
+                return label_targets(labels, group.students.sizes[-1], inputs.dtype)
+            teacher, x = group.teacher[network], inputs[place[seed]].unsqueeze(0)
+            return torch.cat([objective.target(teacher(some)) for some in split_samples(x, teacher)], dim=1)[0]
 
-        key = ("targets", id(member.data), member.teacher_id, inputs.dtype, member.objective, member.labelled)
-        seeds = [member.seeds[network] for network in part.teachers]
-        return self._once((*key, *part.teachers, *seeds), epoch if member.data.fresh else 0, answer, part.teachers)
+        key = ("targets", id(group.data), group.teacher_id, inputs.dtype, group.objective, group.labelled)
+        seeds = [group.seeds[network] for network in shard.teachers]
+        return self._cached((*key, *shard.teachers, *seeds), epoch if group.data.fresh else 0, target, shard.teachers)
 
-    def evaluation(self, part: Shard) -> Float[Tensor, "set sample in"]:
-        data, dtype = part.member.data, part.member.students.dtype
-        return self._once(
-            ("evaluation", id(data), dtype, *part.sets),
+    def evaluation(self, shard: Shard) -> Float[Tensor, "set sample in"]:
+        data, dtype = shard.group.data, shard.group.students.dtype
+        return self._cached(
+            ("evaluation", id(data), dtype, *shard.sets),
             0,
             lambda seed: data.evaluating(seed, dtype=dtype, device=self.device),
-            part.sets,
+            shard.sets,
         )
 
-    def labels(self, part: Shard) -> Int[Tensor, "set sample"] | None:
-        """Of the evaluation sets, where the data has any."""
-        data = part.member.data
+    def labels(self, shard: Shard) -> Int[Tensor, "set sample"] | None:
+        """Labels of the evaluation sets, where the data has any."""
+        data = shard.group.data
         if not isinstance(data, Labelled):
             return None
-        return self._once(
-            ("labels", id(data), *part.sets), 0, lambda seed: data.evaluation_labels(seed).to(self.device), part.sets
+        return self._cached(
+            ("labels", id(data), *shard.sets), 0, lambda seed: data.evaluation_labels(seed).to(self.device), shard.sets
         )
 
-    def answers(self, part: Shard) -> TeacherOutputs:
-        """What teachers do on the evaluation sets of their networks."""
-        member, x = part.member, self.evaluation(part)
-        seeds = [member.seeds[network] for network in part.teachers]
-        key = (id(member.data), member.teacher_id, x.dtype, member.objective, *part.teachers, *seeds)
-        if key not in self._answers:
-            place = {seed: i for i, seed in enumerate(part.sets)}
+    def teacher_outputs(self, shard: Shard) -> TeacherOutputs:
+        """Teacher activations and outputs on the evaluation sets of their networks."""
+        group, x = shard.group, self.evaluation(shard)
+        seeds = [group.seeds[network] for network in shard.teachers]
+        key = (id(group.data), group.teacher_id, x.dtype, group.objective, *shard.teachers, *seeds)
+        if key not in self._teacher_outputs:
+            place = {seed: i for i, seed in enumerate(shard.sets)}
 
-            def answer(network: int) -> TeacherOutputs:
-                return answered(member.teacher[network], x[place[member.seeds[network]]].unsqueeze(0), member.objective)
+            def compute(network: int) -> TeacherOutputs:
+                inputs = x[place[group.seeds[network]]].unsqueeze(0)
+                return teacher_outputs(group.teacher[network], inputs, group.objective)
 
-            self._answers[key] = joined(side_by_side(answer, part.teachers, self.device))
-        return self._answers[key]
+            self._teacher_outputs[key] = concatenate_outputs(run_parallel(compute, shard.teachers, self.device))
+        return self._teacher_outputs[key]
 
-    def _once(
+    def _cached(
         self, key: tuple[object, ...], version: int, make: Callable[[int], Tensor], items: Sequence[int]
     ) -> Shaped[Tensor, "item ..."]:
-        """make(item) stacked over the items, made once a version."""
-        if key not in self._kept or self._kept[key][0] != version:
-            self._kept.pop(key, None)
-            first = side_by_side(make, items[:1], self.device)[0]
-            room = roomy(first, len(items))
+        """Stack make(item) over the items, once per version."""
+        if key not in self._tensors or self._tensors[key][0] != version:
+            self._tensors.pop(key, None)
+            first = run_parallel(make, items[:1], self.device)[0]
+            stacked = allocate(first, len(items))
 
-            def put(i: int) -> None:
-                room[i] = make(items[i]) if i else first
+            def fill(i: int) -> None:
+                stacked[i] = make(items[i]) if i else first
 
-            side_by_side(put, range(len(items)), self.device)
-            self._kept[key] = (version, room)
-        return self._kept[key][1]
+            run_parallel(fill, range(len(items)), self.device)
+            self._tensors[key] = (version, stacked)
+        return self._tensors[key][1]

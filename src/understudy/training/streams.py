@@ -12,65 +12,64 @@ Tensors = TypeVar("Tensors")
 
 
 class Streams:
-    """Streams of a card: what is put on one goes in its order, and does not wait for the others.
+    """CUDA streams by number. On the CPU there are none, and work runs immediately.
 
-    Work that fills no card by itself goes side by side, and whoever has ended his goes on to what comes next. On a
-    processor there are none, and everything is done when it is asked for.
+    Each group gets its own CUDA stream, so that groups too small to fill the GPU overlap.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._lanes: dict[int, torch.cuda.Stream] = {}
+        self._streams: dict[int, torch.cuda.Stream] = {}
 
     @contextmanager
     def on(self, number: int) -> Iterator[None]:
-        """On one of them, after all that was put on the common stream so far."""
+        """Run the block on a stream, after all work submitted to the current stream so far."""
         if self.device.type != "cuda":
             yield
             return
-        if number not in self._lanes:
-            self._lanes[number] = torch.cuda.Stream(self.device)
-        lane = self._lanes[number]
-        lane.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(lane):
+        if number not in self._streams:
+            self._streams[number] = torch.cuda.Stream(self.device)
+        stream = self._streams[number]
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
             yield
 
     @contextmanager
     def after_all(self) -> Iterator[None]:
-        """On one that waits for all others, and for which none of them does."""
+        """Run the block on a separate stream that waits for all others, while none waits for it."""
         with self.on(-1):
             self.join()
             yield
 
     def join(self) -> None:
-        """What is put on the current stream from here on comes after everything."""
-        for lane in self._lanes.values():
-            torch.cuda.current_stream(self.device).wait_stream(lane)
+        """Make the current stream wait for all others."""
+        for stream in self._streams.values():
+            torch.cuda.current_stream(self.device).wait_stream(stream)
 
 
 def fetch_async(tensors: Tensors, device: torch.device) -> Callable[[], Tensors]:
-    """Tensors on their way to the processor: called, it waits until they are there. A card goes on meanwhile."""
+    """Start an asynchronous copy to the CPU; return a callable that waits for it."""
     if device.type != "cuda":
         return lambda: tensors
-    here = map_tensors(tensors, lambda tensor: tensor.to("cpu", non_blocking=True))
-    there = torch.cuda.Event()
-    there.record(torch.cuda.current_stream(device))
+    copies = map_tensors(tensors, lambda tensor: tensor.to("cpu", non_blocking=True))
+    copied = torch.cuda.Event()
+    copied.record(torch.cuda.current_stream(device))
 
     def wait() -> Tensors:
-        there.synchronize()
-        return here
+        copied.synchronize()
+        return copies
 
     return wait
 
 
 def to_device_async(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on its way to the device: nobody waits until it has come, or for what a card does before."""
+    """Copy a tensor to `device` without blocking."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The same tuple of tensors and tuples, every tensor changed; nothing stays nothing."""
+    """Apply `change` to every tensor in a nested tuple; None stays None."""
     if value is None or isinstance(value, Tensor):
         return None if value is None else change(value)
-    parts = (map_tensors(part, change) for part in value)
-    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+    items = (map_tensors(item, change) for item in value)
+    return type(value)(*items) if hasattr(value, "_fields") else tuple(items)

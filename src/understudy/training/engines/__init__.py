@@ -1,4 +1,4 @@
-"""The ways to take many steps. Every engine gives what the plain reference loop gives."""
+"""Engines: implementations of the training steps. All agree with a plain loop by autograd and torch.optim."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from understudy.training.problem import Problem
 
 @dataclass(frozen=True)
 class Engine:
-    """One way to take steps, and which networks it can take them with."""
+    """An implementation of the training steps, and a test of which networks it supports."""
 
-    take: Callable[[Problem, State, int, int], Float[Tensor, "net step"]]
-    """take(problem, state, first, count): take steps first … first + count − 1 in place; return each step's reported
-    batch loss, measured before its update. On a card it may return before the steps are done."""
+    run: Callable[[Problem, State, int, int], Float[Tensor, "net step"]]
+    """run(problem, state, first, count): run steps first, …, first + count − 1 in place; return the reported batch loss
+    of each step, measured before its update. On a GPU it may return before the steps are done."""
     supports: Callable[[Packing, Objective, Optimiser, Tensor], bool]
-    """suits(packing, objective, optimiser, like): whether it can, with numbers of `like`'s kind and on its device."""
+    """supports(packing, objective, optimiser, like): whether it can train these with the dtype and device of `like`."""
 
 
 ENGINES: dict[str, Engine] = {
-    "compiled": Engine(compiled.compiled, compiled.supports),
-    "resident": Engine(resident.resident, resident.supports),
-    "batched": Engine(batched.batched, batched.supports),
-    "autograd": Engine(autograd.autograd, autograd.supports),
+    "compiled": Engine(compiled.run, compiled.supports),
+    "resident": Engine(resident.run, resident.supports),
+    "batched": Engine(batched.run, batched.supports),
+    "autograd": Engine(autograd.run, autograd.supports),
 }
-"""The fastest first."""
+"""Engines by name, fastest first."""
 
 
 def choose(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> str:
-    """The name of the fastest engine that suits."""
+    """Name the fastest engine that supports these networks."""
     return next(name for name, engine in ENGINES.items() if engine.supports(packing, objective, optimiser, like))

@@ -1,4 +1,4 @@
-"""Steps a few at a time: their samples are gathered at once, and on a card they are recorded once and replayed."""
+"""Steps in chunks: samples are gathered for a chunk at once, and a GPU replays the chunk as a CUDA graph."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from understudy.training.packing import State
 from understudy.training.problem import Problem
 
 CHUNK = 10
-"""Steps whose samples are gathered at once: enough to hide the call, few enough to stay in cache."""
+"""Steps in a chunk: enough to amortise the gathering, few enough to stay in cache."""
 
 
 @runtime_checkable
 class Work(Protocol):
-    """What takes some steps of all networks, in buffers of its own."""
+    """Workspace that runs several steps of all networks in its own buffers."""
 
-    def take(self, problem: Problem, state: State, first: int | Tensor, indices: Int[Tensor, "net step batch"]) -> None:
-        """Steps first, first + 1, …, each network with its own samples."""
+    def run(self, problem: Problem, state: State, first: int | Tensor, indices: Int[Tensor, "net step batch"]) -> None:
+        """Run steps first, first + 1, …, each network with its own samples."""
 
-    def reported(self, problem: Problem, steps: int) -> Float[Tensor, "step net"]:
-        """The losses of the steps just taken."""
+    def reported_loss(self, problem: Problem, steps: int) -> Float[Tensor, "step net"]:
+        """Return the losses of the steps just run."""
 
 
-def drawn(problem: Problem, first: int, count: int) -> Int[Tensor, "net step batch"]:
-    """The samples of every step: those of its batch, or all."""
+def draw_batches(problem: Problem, first: int, count: int) -> Int[Tensor, "net step batch"]:
+    """Draw the samples of every step: a batch, or all samples."""
     batch, samples = problem.optimiser.batch, problem.inputs.shape[1]
     if batch is None:
         return torch.arange(samples, device=problem.seeds.device).expand(len(problem), count, samples)
     return batch_indices(problem.seeds, first, count, batch, samples)
 
 
-def in_chunks(
+def run_in_chunks(
     work: Work, problem: Problem, state: State, first: int, indices: Int[Tensor, "net step batch"], chunk: int
 ) -> Float[Tensor, "net step"]:
-    """All steps; returns their losses."""
+    """Run all steps; return their losses."""
     nets, count, _ = indices.shape
     losses = problem.inputs.new_empty(nets, count)
     graph = None
@@ -50,33 +50,33 @@ def in_chunks(
         if graph is not None and stop - start == chunk:
             graph.replay(indices[:, start:stop])
         else:
-            work.take(problem, state, first + start, indices[:, start:stop])
-        losses[:, start:stop] = work.reported(problem, stop - start).T
+            work.run(problem, state, first + start, indices[:, start:stop])
+        losses[:, start:stop] = work.reported_loss(problem, stop - start).T
     return losses
 
 
 class _Graph:
-    """The kernels of some steps on a card, recorded once: launching them one by one would take longer than they do."""
+    """CUDA graph of one chunk: launching its kernels one by one would take longer than they run."""
 
     def __init__(
         self, work: Work, problem: Problem, state: State, first: int, indices: Int[Tensor, "net step batch"]
     ) -> None:
         self.indices, steps = torch.empty_like(indices), indices.shape[1]
         self.first = torch.full((), first, dtype=torch.float64, device=indices.device)
-        here = torch.cuda.current_stream()
-        self.graph, beside = torch.cuda.CUDAGraph(), _recorder(indices.device, here.cuda_stream)
-        # What graphs that are gone have held is given back only when asked for, and not while one is recorded.
+        current = torch.cuda.current_stream()
+        self.graph, capture = torch.cuda.CUDAGraph(), _capture_stream(indices.device, current.cuda_stream)
+        # Memory of deleted graphs is returned only on request, and not during a capture.
         free, total = torch.cuda.mem_get_info(indices.device)
         if free < total // 4:
             torch.cuda.empty_cache()
-        beside.wait_stream(here)
-        with torch.cuda.stream(beside):
-            # Other threads may use the card meanwhile.
+        capture.wait_stream(current)
+        with torch.cuda.stream(capture):
+            # Other threads may use the GPU meanwhile.
             self.graph.capture_begin(capture_error_mode="thread_local")
-            work.take(problem, state, self.first, self.indices)
+            work.run(problem, state, self.first, self.indices)
             self.first.add_(steps)
             self.graph.capture_end()
-        here.wait_stream(beside)
+        current.wait_stream(capture)
 
     def replay(self, indices: Int[Tensor, "net step batch"]) -> None:
         self.indices.copy_(indices)
@@ -84,19 +84,22 @@ class _Graph:
 
 
 @cache
-def _recorder(device: torch.device, lane: int) -> torch.cuda.Stream:
-    """Where the steps of a lane are recorded, and nothing else goes. Streams come from a few that torch hands out in
-    turn: one of another priority is never one that somebody works on, whose doings would be recorded too. One for each
-    lane: what is recorded on one stream shares room for its products, and lanes go side by side."""
+def _capture_stream(device: torch.device, stream: int) -> torch.cuda.Stream:
+    """Stream on which the steps of another stream are captured, and nothing else runs.
+
+    torch reuses streams from a small pool. Capture on a high-priority stream, which no other code uses, so that no
+    foreign kernels are recorded. Each stream has its own: graphs captured on one stream share a workspace for matrix
+    products, and streams run in parallel.
+    """
     return torch.cuda.Stream(device, priority=-1)
 
 
-def gathered(
+def gather_rows(
     source: Float[Tensor, "item sample number"],
     which: Int[Tensor, "net"],
     rows: Int[Tensor, "step net row"],
     into: Float[Tensor, "step net row number"],
 ) -> None:
-    """The rows that each network draws from its item of the source."""
+    """Copy the rows that each network draws from its item of the source."""
     where = rows + (which * source.shape[1]).view(-1, 1)
     torch.index_select(source.flatten(0, 1), 0, where.flatten(), out=into.flatten(0, 2))

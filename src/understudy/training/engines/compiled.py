@@ -1,4 +1,4 @@
-"""Two-layer networks by plain SGD on a processor: one network at a time, its weights in cache for all its steps."""
+"""Engine `compiled`: two-layer networks by plain SGD on the CPU, one at a time, weights in cache for all steps."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from understudy.training.problem import Problem
 
 
 def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
-    """Two-layer networks on a processor, squared error, plain SGD in batches."""
+    """Two-layer networks on the CPU, squared error, plain SGD in batches."""
     if not packing.shape.dense or len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
         return False
-    known = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
-    return known and optimiser.plain and optimiser.batch is not None
+    supported = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
+    return supported and optimiser.plain and optimiser.batch is not None
 
 
-def compiled(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
-    """Engine (see `Engine`): the steps of one network after the other, in compiled code."""
-    from understudy.training.kernels.cpu import PAD, run
+def run(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
+    """Run steps (see `Engine.run`) in compiled code, one network after the other."""
+    from understudy.training.kernels.cpu import PAD, run_steps
 
     shape, batch, like = problem.packing.shape, problem.optimiser.batch, problem.inputs
     assert batch is not None
     (dim, nodes, outputs), nets = shape.sizes, len(problem)
 
-    def room(*sizes: int) -> Tensor:
+    def allocate(*sizes: int) -> Tensor:
         return like.new_zeros(*sizes[:-1], -(-sizes[-1] // PAD) * PAD)
 
     (weight, bias), (out_weight, out_bias) = problem.packing.layers(state.blocks)
-    w, v = room(nets, nodes, dim + 1), room(nets, nodes + 1, outputs)
+    w, v = allocate(nets, nodes, dim + 1), allocate(nets, nodes + 1, outputs)
     packed = [(w[:, :, :dim], weight), (v[:, :nodes, :outputs], out_weight.mT)]
     if bias is not None and out_bias is not None:
         packed += [(w[:, :, dim], bias), (v[:, nodes, :outputs], out_bias)]
     for inside, outside in packed:
         inside.copy_(outside)
-    high, broad = len(room(batch)), len(room(outputs))
-    x, h = room(high, dim + 1), room(nodes + 1, batch)
-    # Biases are weights of an input, and of a hidden node, that is always 1.
+    high, broad = len(allocate(batch)), len(allocate(outputs))
+    x, h = allocate(high, dim + 1), allocate(nodes + 1, batch)
+    # Biases are the weights of an additional input and hidden node that are always 1.
     x[:batch, dim], h[nodes] = 1.0, 1.0
-    z, dh, dz = (room(nodes, batch) for _ in range(3))
-    y, o, delta = (room(high, outputs) for _ in range(3))
-    work = [x, room(x.shape[1], batch), z, h, dh, dz, y, o, delta, room(broad, batch)]
+    z, dh, dz = (allocate(nodes, batch) for _ in range(3))
+    y, o, delta = (allocate(high, outputs) for _ in range(3))
+    work = [x, allocate(x.shape[1], batch), z, h, dh, dz, y, o, delta, allocate(broad, batch)]
     work += [torch.zeros(batch, dtype=torch.int64) for _ in range(2)]
     scale, losses = (problem.rate * (-1.0 / batch)).to(like.dtype), like.new_empty(nets, count)
-    run(
+    run_steps(
         w.numpy(),
         v.numpy(),
         tuple(tensor.numpy() for tensor in work),

@@ -1,4 +1,4 @@
-"""One thread block a network on a CUDA card, its weights in shared memory for all the steps of a call (resident.cu)."""
+"""Engine `resident`: one thread block per network on a GPU, weights in shared memory for all steps (resident.cu)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._random import Stream
-from understudy.training.kernels import cuda as card
-from understudy.training.kernels.cuda import stride, up
+from understudy.training.kernels import cuda as cuda_kernels
+from understudy.training.kernels.cuda import round_up, stride
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import ALIGN, Packing, State
 from understudy.training.problem import Problem
 
 _LARGEST_BATCH = 64
-_LONGEST = 5_000
-"""Steps of a launch, which nobody can interrupt."""
+_LAUNCH_STEPS = 5_000
+"""Maximum steps of one launch, which cannot be interrupted."""
 
 
 def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
@@ -26,13 +26,13 @@ def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like:
         return False
     if batch is None or batch > _LARGEST_BATCH:
         return False
-    return optimiser.plain and _bytes(packing, batch, like) <= card.room(like)
+    return optimiser.plain and _bytes(packing, batch, like) <= cuda_kernels.shared_memory(like)
 
 
-def resident(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
-    """Engine (see `Engine`): all networks in one launch, many steps each."""
-    starts = range(0, count, _LONGEST)
-    losses = [_launch(problem, state, first + start, min(_LONGEST, count - start)) for start in starts]
+def run(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:
+    """Run steps (see `Engine.run`): all networks in one launch, many steps each."""
+    starts = range(0, count, _LAUNCH_STEPS)
+    losses = [_launch(problem, state, first + start, min(_LAUNCH_STEPS, count - start)) for start in starts]
     return losses[0] if len(losses) == 1 else torch.cat(losses, dim=1)
 
 
@@ -41,9 +41,9 @@ def _launch(problem: Problem, state: State, first: int, count: int) -> Float[Ten
     assert batch is not None
     nodes = shape.sizes[1]
     losses = like.new_empty(len(problem), count)
-    # Without biases the kernel is given the weights in their place, and leaves them alone.
+    # Without biases, pass the weights in their place; the kernel does not use them.
     weights, biases = (state.blocks[0::2], state.blocks[1::2]) if shape.bias else (state.blocks, state.blocks)
-    card.launch(
+    cuda_kernels.launch(
         "resident",
         like,
         _constants(problem.packing, batch),
@@ -60,16 +60,16 @@ def _launch(problem: Problem, state: State, first: int, count: int) -> Float[Ten
 
 
 def prepare(packing: Packing, optimiser: Optimiser, like: Tensor) -> None:
-    """Begin to compile what these networks will need."""
+    """Start to compile the kernel for these networks."""
     if optimiser.batch is not None:
-        card.prepare("resident", like, _constants(packing, optimiser.batch))
+        cuda_kernels.prepare("resident", like, _constants(packing, optimiser.batch))
 
 
 def _constants(packing: Packing, batch: int) -> dict[str, int]:
     (inputs, nodes, outputs), bias = packing.shape.sizes, int(packing.shape.bias)
     sizes = {"D": inputs, "N": nodes, "C": outputs, "B": batch, "BIAS": bias}
-    ways = {"TILE": _tile(nodes, batch), "THREADS": _threads(nodes, batch)}
-    return sizes | ways | {"ALIGN": ALIGN, "STREAM": int(Stream.BATCH)}
+    tiling = {"TILE": _tile(nodes, batch), "THREADS": _threads(nodes, batch)}
+    return sizes | tiling | {"ALIGN": ALIGN, "STREAM": int(Stream.BATCH)}
 
 
 def _threads(nodes: int, batch: int) -> int:
@@ -77,16 +77,16 @@ def _threads(nodes: int, batch: int) -> int:
 
 
 def _tile(nodes: int, batch: int) -> int:
-    """Wide networks have enough tiles of 8 × 8 for all threads; narrow ones finish sooner in tiles of 4 × 4."""
+    """Choose the tile size: 8 × 8 for wide networks, which have enough tiles for all threads, 4 × 4 for narrow ones."""
     return 8 if nodes >= 80 and batch >= 8 else 4
 
 
 def _bytes(packing: Packing, batch: int, like: Tensor) -> int:
-    """Shared memory of a network, as the kernel lays it out."""
+    """Bytes of shared memory that a network needs, laid out as in the kernel."""
     (inputs, nodes, outputs), bias = packing.shape.sizes, int(packing.shape.bias)
     tile = _tile(nodes, batch)
-    rows, wide, high, tall = (up(count, tile) for count in (batch, inputs + bias, nodes, outputs))
+    rows, wide, high, tall = (round_up(count, tile) for count in (batch, inputs + bias, nodes, outputs))
     sx, sh = stride(wide), stride(high + tile * bias)
     numbers = high * sx + tall * sh + 2 * rows * sh + rows * stride(tall)
-    numbers += 2 * rows * sx + 2 * up(rows * outputs, 4) + 32
+    numbers += 2 * rows * sx + 2 * round_up(rows * outputs, 4) + 32
     return numbers * like.element_size() + 2 * batch * 4

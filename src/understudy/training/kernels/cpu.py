@@ -1,8 +1,8 @@
-"""Compiled code for processors, of two-layer networks: steps by plain SGD (`compiled`), and a look (`cpu_looking`).
+"""CPU kernels for two-layer networks, compiled by numba: SGD steps (engine `compiled`) and probes (`fused_cpu`).
 
-Every product is made of one kernel, `_tile`, whose sums stay in registers. Samples are the columns of activations, and
-inputs and outputs those of weights, so that hidden nodes, of which there may be few, are never padded. Nothing sums
-over padding, or depends on a network's neighbours or on where it lies in memory.
+All matrix products use one kernel, `_tile`, whose sums stay in registers. Samples are the columns of activations, and
+inputs and outputs the columns of weights, so that hidden nodes, of which there may be few, are never padded. No sum
+includes padding, or depends on other networks in the batch or on the position in memory.
 """
 
 from typing import Any, no_type_check
@@ -16,32 +16,32 @@ from numba.extending import intrinsic
 from understudy._random import Stream
 
 ROWS = 8
-"""Rows of a tile: as many sums at once as hide the latency of each."""
+"""Rows of a tile: enough simultaneous sums to hide the latency of each."""
 PAD = 8
-"""Rows of matrices are padded to a multiple of so many numbers."""
+"""Rows of matrices are padded to a multiple of this many numbers."""
 PIECE, PIVOTS = 256, 64
-"""Samples that are looked at at once, and those whose means are the pivots of all."""
+"""Samples probed at once, and the first samples whose means serve as pivots."""
 _STREAM = int(Stream.BATCH)
 
-# In compiled code a matrix is its address, the bytes from row to row, and the bytes from column to column.
+# A matrix in compiled code: its address, the bytes from row to row, and the bytes from column to column.
 _MATRIX = types.UniTuple(types.int64, 3)
 _INT, _INDEX = ir.IntType(64), ir.IntType(32)
 
 
-def _place(builder: Any, kind: Any, base: Any, *steps: tuple[Any, Any]) -> Any:
-    """A pointer to base + Σ count·bytes."""
+def _pointer(builder: Any, kind: Any, base: Any, *steps: tuple[Any, Any]) -> Any:
+    """Build a pointer to base + Σ count × bytes."""
     for count, size in steps:
         base = builder.add(base, builder.mul(count, size))
     return builder.inttoptr(base, kind.as_pointer())
 
 
-def _shuffled(builder: Any, one: Any, other: Any, picks: list[int]) -> Any:
+def _shuffle(builder: Any, one: Any, other: Any, picks: list[int]) -> Any:
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(_INDEX, len(picks)), picks))
 
 
 @intrinsic(prefer_literal=True)
 def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, depth: Any, add: Any) -> Any:
-    """C = A·B, or C += A·B, for 1 to ROWS rows and `width` bytes of columns; B and C have contiguous rows."""
+    """Compute C = A·B or C += A·B for 1 to ROWS rows and `width` bytes of columns; B and C have contiguous rows."""
     lanes, size = width.literal_value * 8 // zero.bitwidth, zero.bitwidth // 8
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -55,16 +55,16 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
         adding = builder.icmp_signed("!=", add, _INT(0))
 
         def instance(count: int) -> None:
-            into = [_place(builder, vector, c, (_INT(r), c_row)) for r in range(count)]
+            into = [_pointer(builder, vector, c, (_INT(r), c_row)) for r in range(count)]
             above, loop, below = builder.block, builder.append_basic_block("loop"), builder.append_basic_block("below")
             builder.branch(loop)
             builder.position_at_end(loop)
             t, sums = builder.phi(_INT), [builder.phi(vector) for _ in range(count)]
-            right, ends = builder.load(_place(builder, vector, b, (t, b_row)), align=size), []
+            right, ends = builder.load(_pointer(builder, vector, b, (t, b_row)), align=size), []
             for r in range(count):
-                left = builder.load(_place(builder, number, a, (_INT(r), a_row), (t, a_column)), align=size)
+                left = builder.load(_pointer(builder, number, a, (_INT(r), a_row), (t, a_column)), align=size)
                 left = builder.insert_element(undefined, left, _INDEX(0))
-                left = _shuffled(builder, left, undefined, [0] * lanes)
+                left = _shuffle(builder, left, undefined, [0] * lanes)
                 ends.append(builder.call(fma, [left, right, sums[r]]))
             after = builder.add(t, _INT(1))
             for phi, first, last in zip((t, *sums), (_INT(0), *[nothing] * count), (after, *ends), strict=True):
@@ -73,7 +73,7 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
             builder.cbranch(builder.icmp_signed("<", after, depth), loop, below)
             builder.position_at_end(below)
             for end, place in zip(ends, into, strict=True):
-                # Added at the end: terms added one by one to a large number would each be rounded to its precision.
+                # Added at the end: small terms added one by one to a large number would be rounded away.
                 before = builder.select(adding, builder.load(place, align=size), nothing)
                 builder.store(builder.fadd(before, end), place, align=size)
 
@@ -91,19 +91,19 @@ def _tile(_: Any, zero: Any, width: Any, rows: Any, c: Any, a: Any, b: Any, dept
 
 
 @intrinsic
-def _turn(_: Any, zero: Any, to: Any, source: Any) -> Any:
-    """The transpose of PAD rows and columns: log₂ PAD times the first half of the rows interleaved with the last."""
+def _transpose_tile(_: Any, zero: Any, to: Any, source: Any) -> Any:
+    """Transpose PAD rows and columns: interleave the two halves of the rows log₂ PAD times."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         vector, size, half = ir.VectorType(context.get_value_type(zero), PAD), zero.bitwidth // 8, PAD // 2
         to, source = (
-            [_place(builder, vector, base, (_INT(r), row)) for r in range(PAD)]
+            [_pointer(builder, vector, base, (_INT(r), row)) for r in range(PAD)]
             for base, row, _ in (cgutils.unpack_tuple(builder, m, 3) for m in values[1:])
         )
         rows = [builder.load(place, align=size) for place in source]
         picks = [[first + j // 2 + PAD * (j % 2) for j in range(PAD)] for first in (0, half)]
         for _ in range(PAD.bit_length() - 1):
-            rows = [_shuffled(builder, rows[r // 2], rows[r // 2 + half], picks[r % 2]) for r in range(PAD)]
+            rows = [_shuffle(builder, rows[r // 2], rows[r // 2 + half], picks[r % 2]) for r in range(PAD)]
         for row, place in zip(rows, to, strict=True):
             builder.store(row, place, align=size)
         return context.get_dummy_value()
@@ -112,8 +112,8 @@ def _turn(_: Any, zero: Any, to: Any, source: Any) -> Any:
 
 
 @intrinsic
-def _ask(_: Any, address: Any) -> Any:
-    """Ask for a line of memory that is needed soon, into the second cache: the first is full of weights."""
+def _prefetch(_: Any, address: Any) -> Any:
+    """Prefetch a line of memory into the level-2 cache; level 1 is full of weights."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         pointer = ir.IntType(8).as_pointer()
@@ -133,7 +133,7 @@ def _matrix(array):
 
 @njit
 @no_type_check
-def _part(m, row, column):
+def _submatrix(m, row, column):
     return m[0] + row * m[1] + column * m[2], m[1], m[2]
 
 
@@ -143,7 +143,7 @@ def _tiles(zero, c, a, b, rows, depth, columns, add):
     lanes = 64 // c[2]
     for column in range(0, columns, lanes):
         for row in range(0, rows, ROWS):
-            into, left, right = _part(c, row, column), _part(a, row, 0), _part(b, 0, column)
+            into, left, right = _submatrix(c, row, column), _submatrix(a, row, 0), _submatrix(b, 0, column)
             if column + lanes <= columns:
                 _tile(zero, 64, min(rows - row, ROWS), into, left, right, depth, add)
             else:
@@ -153,23 +153,23 @@ def _tiles(zero, c, a, b, rows, depth, columns, add):
 @njit(inline="always")
 @no_type_check
 def product(c, a, b, rows, depth, add):
-    """C = A·B, or C += A·B, for so many rows of C, so many of B, and all columns, a multiple of PAD."""
+    """Compute C = A·B or C += A·B for `rows` rows of C, `depth` rows of B and all columns, a multiple of PAD."""
     _tiles(c[0, 0], _matrix(c), _matrix(a), _matrix(b), rows, depth, c.shape[1], np.int64(add))
 
 
 @njit
 @no_type_check
 def transpose(to, source):
-    """For rows and columns that are multiples of PAD."""
+    """Transpose a matrix whose rows and columns are multiples of PAD."""
     for row in range(0, source.shape[0], PAD):
         for column in range(0, source.shape[1], PAD):
-            _turn(to[0, 0], _part(_matrix(to), column, row), _part(_matrix(source), row, column))
+            _transpose_tile(to[0, 0], _submatrix(_matrix(to), column, row), _submatrix(_matrix(source), row, column))
 
 
 @njit
 @no_type_check
 def draw(rows, seed, step, samples):
-    """The rows of `batch_indices` for one seed and step: Philox as in `_random`."""
+    """Draw the rows of `batch_indices` for one seed and step, by Philox as in `_random`."""
     word, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     for lane in range(0, len(rows), 4):
         c0, c1, c2, c3 = np.uint64(lane // 4), np.uint64(step) & word, np.uint64(step) >> half, np.uint64(_STREAM)
@@ -185,20 +185,20 @@ def draw(rows, seed, step, samples):
 
 @njit
 @no_type_check
-def _fetch(table, rows, into, coming):
-    """Copy rows of a table, and ask for those of the next step."""
+def _copy_rows(table, rows, into, coming):
+    """Copy rows of a table, and prefetch those of the next step."""
     for i in range(len(rows)):
         row = table[rows[i]]
         for column in range(len(row)):
             into[i, column] = row[column]
         for byte in range(0, table.strides[0], 64):
-            _ask(table.ctypes.data + coming[i] * table.strides[0] + byte)
+            _prefetch(table.ctypes.data + coming[i] * table.strides[0] + byte)
 
 
 @njit
 @no_type_check
-def _bend(z, source, to, slope):
-    """Activations (source z) and gradients alike: as they are where z ≥ 0, times the slope below."""
+def _gate(z, source, to, slope):
+    """Copy `source` where z ≥ 0, and slope × source elsewhere: activations (source = z) or gradients."""
     for k in range(z.shape[0]):
         for i in range(z.shape[1]):
             to[k, i] = source[k, i] if z[k, i] >= 0 else slope * source[k, i]
@@ -207,7 +207,7 @@ def _bend(z, source, to, slope):
 @njit(fastmath={"reassoc"})
 @no_type_check
 def _residual(o, y, delta, scale):
-    """Scaled residuals; returns the sum of squares of what they are scaled from. Padding is zero, and stays so."""
+    """Compute scaled residuals and return the sum of squares of the unscaled ones. Padding is zero and stays zero."""
     total = scale - scale
     for i in range(len(o)):
         difference = o[i] - y[i]
@@ -218,7 +218,7 @@ def _residual(o, y, delta, scale):
 
 @no_type_check
 def _steps(ws, vs, work, bias, slope, scale, seeds, inputs, targets, set_of, teacher_of, first, losses):
-    """All steps of every network. w[node, input] has its bias as last column, v[node, output] as last row."""
+    """Run all steps of every network. w[node, input] has the biases as last column, v[node, output] as last row."""
     x, x_t, z, h, dh, dz, y, o, delta, delta_t, rows, coming = work
     nodes, batch, samples, dim, outputs = len(z), len(rows), inputs.shape[1], inputs.shape[2], targets.shape[2]
     h_t = h.T
@@ -228,24 +228,24 @@ def _steps(ws, vs, work, bias, slope, scale, seeds, inputs, targets, set_of, tea
         for step in range(losses.shape[1]):
             rows, coming = coming, rows
             draw(coming, seeds[e], first + step + 1, samples)
-            _fetch(ours, rows, x, coming)
-            _fetch(theirs, rows, y, coming)
+            _copy_rows(ours, rows, x, coming)
+            _copy_rows(theirs, rows, y, coming)
             transpose(x_t, x)
             product(z, w, x_t, nodes, dim + bias, False)
-            _bend(z, z, h, slope)
+            _gate(z, z, h, slope)
             product(o, h_t, v, batch, nodes + bias, False)
             losses[e, step] = _residual(o.ravel(), y.ravel(), delta.ravel(), scale[e]) / (batch * outputs)
             transpose(delta_t, delta)
             product(dh, v, delta_t, nodes, outputs, False)
-            _bend(z, dh, dz, slope)
+            _gate(z, dh, dz, slope)
             product(v, h, delta, nodes + bias, batch, True)
             product(w, dz, x, nodes, batch, True)
 
 
 @njit
 @no_type_check
-def _away(h, count, bias, slope, pivot):
-    """Activations of h, less the pivots, in place."""
+def _activate(h, count, bias, slope, pivot):
+    """Replace pre-activations h by activations minus pivots, in place."""
     for i in range(count):
         row = h[i]
         for k in range(len(row)):
@@ -255,8 +255,8 @@ def _away(h, count, bias, slope, pivot):
 
 @njit
 @no_type_check
-def _sums(h, count, sums, squares):
-    """Of every column: by fours, with zeros after the last rows."""
+def _column_sums(h, count, sums, squares):
+    """Sum values and squares of every column, four rows at a time; rows after the last are set to zero."""
     sums[:], squares[:], h[count : -(-count // 4) * 4] = 0, 0, 0
     for i in range(0, count, 4):
         for k in range(h.shape[1]):
@@ -267,8 +267,8 @@ def _sums(h, count, sums, squares):
 
 @njit
 @no_type_check
-def _missed(o, count, base, targets, errors):
-    """Squared errors of outputs o + base, added to what each output has missed before."""
+def _add_errors(o, count, base, targets, errors):
+    """Add the squared errors of outputs o + base to `errors`, per output."""
     for i in range(count):
         for c in range(targets.shape[1]):
             difference = o[i, c] + base[c] - targets[i, c]
@@ -276,18 +276,18 @@ def _missed(o, count, base, targets, errors):
 
 
 @no_type_check
-def _look(ws, bs, vs, cs, slope, inputs, hidden, targets, set_of, teacher_of, work, losses, means, squares, crosses):
-    """Losses and moments of every network. w[input, node] and v[node, output]; hidden activations are centred."""
-    h, o, part, pivot, some, square, base, errors = work
+def _probe(ws, bs, vs, cs, slope, inputs, hidden, targets, set_of, teacher_of, work, losses, means, squares, crosses):
+    """Compute losses and moments of every network. w[input, node], v[node, output]; teacher activations are centred."""
+    h, o, cross, pivot, some, square, base, errors = work
     samples, dim, nodes = inputs.shape[1], inputs.shape[2], vs.shape[1]
     for e in range(len(ws)):
         x, g, y = inputs[set_of[e]], hidden[teacher_of[e]].T, targets[teacher_of[e]]
-        # Moments are taken about the mean of the first samples, which is near the mean of all: nothing cancels.
+        # Moments are taken around the mean of the first samples, near the mean of all, which avoids cancellation.
         first = min(PIVOTS, samples)
         pivot[:] = 0
         product(h, x, ws[e], first, dim, False)
-        _away(h, first, bs[e], slope, pivot)
-        _sums(h, first, some, square)
+        _activate(h, first, bs[e], slope, pivot)
+        _column_sums(h, first, some, square)
         for k in range(len(pivot)):
             pivot[k] = some[k] / first
         base[:] = cs[e]
@@ -297,26 +297,26 @@ def _look(ws, bs, vs, cs, slope, inputs, hidden, targets, set_of, teacher_of, wo
         for start in range(0, samples, PIECE):
             count = min(PIECE, samples - start)
             product(h, x[start:], ws[e], count, dim, False)
-            _away(h, count, bs[e], slope, pivot)
-            _sums(h, count, some, square)
+            _activate(h, count, bs[e], slope, pivot)
+            _column_sums(h, count, some, square)
             product(o, h, vs[e], count, nodes, False)
             errors[:] = 0
-            _missed(o, count, base, y[start:], errors)
+            _add_errors(o, count, base, y[start:], errors)
             for error in errors:
                 losses[e] += error
-            product(part, g[:, start:], h, len(g), count, False)
+            product(cross, g[:, start:], h, len(g), count, False)
             for k in range(nodes):
                 means[e, k] += some[k]
                 squares[e, k] += square[k]
             for j in range(len(g)):
                 for k in range(nodes):
-                    crosses[e, j, k] += part[j, k]
+                    crosses[e, j, k] += cross[j, k]
         for k in range(nodes):
             squares[e, k] -= means[e, k] * means[e, k] / samples
             means[e, k] = pivot[k] + means[e, k] / samples
 
 
 try:
-    run, look = njit(nogil=True, cache=True)(_steps), njit(nogil=True, cache=True)(_look)
-except RuntimeError:  # there is no folder to keep compiled code in
-    run, look = njit(nogil=True)(_steps), njit(nogil=True)(_look)
+    run_steps, probe = njit(nogil=True, cache=True)(_steps), njit(nogil=True, cache=True)(_probe)
+except RuntimeError:  # no writable folder for numba's cache
+    run_steps, probe = njit(nogil=True)(_steps), njit(nogil=True)(_probe)

@@ -1,4 +1,4 @@
-"""Kernels for CUDA cards: compiled by torch when first needed, with the compiler that comes with it."""
+"""CUDA kernels, compiled when first needed by the compiler that torch includes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _compilers = ThreadPoolExecutor(4, thread_name_prefix="compiler")
 _lock = Lock()
 
 
-def room(like: Tensor) -> int:
-    """Bytes of shared memory that a block may take where `like` is; 0 where our kernels do not run."""
-    # What torch offers for this is not public: where it has gone, other engines take over.
+def shared_memory(like: Tensor) -> int:
+    """Bytes of shared memory available to a block on the device of `like`; 0 where these kernels do not run."""
+    # These torch functions are private: without them, other engines are used.
     known = all(hasattr(cuda, name) for name in ("_nvrtc_compile", "_cuda_load_module", "_CudaKernel"))
     if not (like.is_cuda and torch.version.cuda and known and like.dtype in _NUMBERS):
         return 0
-    card = torch.cuda.get_device_properties(like.device)
-    return getattr(card, "shared_memory_per_block_optin", 0) if card.major >= 8 else 0
+    gpu = torch.cuda.get_device_properties(like.device)
+    return getattr(gpu, "shared_memory_per_block_optin", 0) if gpu.major >= 8 else 0
 
 
 def launch(
@@ -38,7 +38,7 @@ def launch(
     shared: int,
     arguments: Sequence[Any],
 ) -> None:
-    """Run the kernel of `name`.cu, for numbers of `like`'s kind, where it is."""
+    """Launch the kernel `name` of `name`.cu with the precision and on the device of `like`."""
     kernel = _load(prepare(name, like, constants), like.device)
     if shared > kernel._max_shared_mem_bytes:
         kernel.set_shared_memory_config(shared)
@@ -47,7 +47,7 @@ def launch(
 
 
 def prepare(name: str, like: Tensor, constants: dict[str, int]) -> Future[tuple[Any, str]]:
-    """Begin to compile a kernel that will be needed, if nobody has: it takes about a second, beside other work."""
+    """Start to compile a kernel in the background, which takes about a second; return its future."""
     key = (name, like.device, like.dtype, *constants.items())
     with _lock:
         if key not in _kernels:
@@ -57,7 +57,7 @@ def prepare(name: str, like: Tensor, constants: dict[str, int]) -> Future[tuple[
 
 @cache
 def _load(compiled: Future[tuple[Any, str]], device: torch.device) -> Any:
-    """On the card, by the thread that launches: those that compile have no part in it."""
+    """Load a compiled kernel to the GPU, in the thread that launches it."""
     code, name = compiled.result()
     with torch.cuda.device(device):
         kernels: Any = cuda._cuda_load_module(code, [name])
@@ -66,16 +66,17 @@ def _load(compiled: Future[tuple[Any, str]], device: torch.device) -> Any:
 
 def _compile(name: str, device: torch.device, dtype: torch.dtype, constants: dict[str, int]) -> tuple[Any, str]:
     head = "".join(f"constexpr int {key} = {value};\n" for key, value in constants.items())
-    source = [Path(__file__).with_name(f"{part}.cu").read_text(encoding="utf-8") for part in ("tiles", name)]
+    source = [Path(__file__).with_name(f"{stem}.cu").read_text(encoding="utf-8") for stem in ("tiles", name)]
     major, minor = torch.cuda.get_device_capability(device)
     code = "\n".join((f"typedef {_NUMBERS[dtype]} T;", head, *source))
     return cuda._nvrtc_compile(code, name, compute_capability=f"{major}{minor}")
 
 
-def up(count: int, unit: int) -> int:
+def round_up(count: int, unit: int) -> int:
+    """Round up to a multiple of `unit`."""
     return -(-count // unit) * unit
 
 
 def stride(count: int) -> int:
-    """As in tiles.cu."""
-    return up(count, 4) + (0 if up(count, 4) % 8 else 4)
+    """Row stride that avoids bank conflicts, as in tiles.cu."""
+    return round_up(count, 4) + (0 if round_up(count, 4) % 8 else 4)

@@ -1,27 +1,27 @@
-// A look at two-layer networks on many samples: squared errors, and what correlations with the teacher's nodes are made
-// of. A thread block takes one network through one slab of the samples, SAMPLES at a time, with the weights in shared
-// memory. Compiled, after tiles.cu, for one number type T, D inputs, N nodes, C outputs, and a teacher of M nodes.
+// Fused probe of two-layer networks on many samples: squared errors, and the moments from which correlations with the
+// teacher's nodes are computed. A thread block processes one network on one slab of the samples, SAMPLES at a time, with
+// the weights in shared memory. Compiled after tiles.cu for number type T, D inputs, N nodes, C outputs, M teacher nodes.
 //
-// Products are cut into tiles of 16 × 8 that warps take in turn. In float32 they go through the tensor cores: each number
-// is split into two of 11 bits, and of their four products all but the smallest are added up ("3xTF32"), which keeps about
-// 21 of float32's 24 bits: enough to look, and nothing goes on from here.
+// Products are cut into tiles of 16 × 8, which are distributed over the warps. In float32 they use the tensor cores: each
+// number is split into two of 11 bits, and of their four products all but the smallest are added ("3xTF32"). This keeps
+// about 21 of float32's 24 bits, which is enough for measurements; training does not use the results.
 //
-//   P[k]     activations at the first sample: moments around them do not cancel, however large the mean
-//   W[k][i], V[c][k]  weights; biases as one more column, which meets a 1, those of V with V P added
-//   X[b][i]  inputs, Y[b][c] targets, S[b][j] centred activations of the teacher, and a 1
-//   H[b][k]  activations less P[k]
-//   R[j][k]  sums over the samples of S[b][j]·H[b][k], Q[k] of H[b][k]²
+//   P[k]     activations at the first sample; moments around them avoid cancellation, however large the mean
+//   W[k][i], V[c][k]  weights; biases are an additional column, multiplied by 1; the bias of V includes V P
+//   X[b][i]  inputs, Y[b][c] targets, S[b][j] centred activations of the teacher and an additional column of ones
+//   H[b][k]  activations minus P[k]
+//   R[j][k]  sums over samples of S[b][j]·H[b][k], Q[k] of H[b][k]²
 
 constexpr int SAMPLES = 16 * DOWN;
 constexpr int INPUTS = up(D + BIAS, 8), SX = INPUTS + 4, OUTPUTS = up(C, 8);
 constexpr int NP = up(N, 8), NK = NP + 8, SH = NK + 4, MP = up(M + 1, 16), SS = up(M + 1, 8) + 4;
 
-// Rows one after the other; of `rows` those from `here` on are zeros.
+// Copies contiguous rows to shared memory; of `rows`, those from `here` on are set to zero.
 template <int WIDE, int STRIDE> __device__ void copy(T* into, const T* from, int here, int rows) {
-    constexpr int BYTES = BITE<WIDE, STRIDE>, EACH = WIDE * sizeof(T) / BYTES, NUMBERS = BYTES / sizeof(T);
+    constexpr int BYTES = COPY_BYTES<WIDE, STRIDE>, EACH = WIDE * sizeof(T) / BYTES, NUMBERS = BYTES / sizeof(T);
     for (int item = threadIdx.x; item < rows * EACH; item += blockDim.x) {
         const int row = item / EACH, part = item % EACH * NUMBERS;
-        if (row < here) bite<BYTES>(into + row * STRIDE + part, from + (long long)row * WIDE + part);
+        if (row < here) copy_async<BYTES>(into + row * STRIDE + part, from + (long long)row * WIDE + part);
         else for (int i = 0; i < NUMBERS; i++) into[row * STRIDE + part + i] = 0;
     }
 }
@@ -37,17 +37,17 @@ __device__ __forceinline__ void halve(float x, word& high, word& low) {
     low = __float_as_uint(x - __uint_as_float(high));
 }
 
-// 16 × 8 numbers, or two times 8 × 8, as mma wants them, by one instruction: lane l says where row l of four blocks of
-// 8 × 4 numbers begins, each row in one piece.
+// Loads 16 × 8 numbers, or two blocks of 8 × 8, in the layout of mma by one instruction: lane l passes the address of row
+// l of four blocks of 8 × 4 numbers; each row is contiguous.
 __device__ __forceinline__ void gather(word (&block)[4], const float* row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
         : "=r"(block[0]), "=r"(block[1]), "=r"(block[2]), "=r"(block[3]) : "r"((word)__cvta_generic_to_shared(row))
         : "memory");
 }
 
-// DOWN × ACROSS tiles: sum[i][j] is that of rows a[m] and columns b[n] of tile (i, j), both K numbers long. A lane holds
-// the numbers at (lane / 4, lane % 4 · 2 + 0, 1) and those eight rows below; at[j] is where the columns of tile j begin.
-// Where rows and columns lie in one piece each (ak = bk = 1) they are read in blocks.
+// Computes DOWN × ACROSS tiles: sum[i][j] holds the products of rows a[m] and columns b[n] of tile (i, j), both of length
+// K. A lane holds the numbers at (lane / 4, lane % 4 · 2 + 0, 1) and those eight rows below; at[j] is the first column of
+// tile j. Contiguous rows and columns (ak = bk = 1) are read in blocks.
 template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
     float (&sum)[DOWN][ACROSS][4], const float* a, int am, int ak, const float* b, int bk, int bn,
     const int (&at)[ACROSS], int K
@@ -95,7 +95,7 @@ template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
             for (int e = 0; e < 4; e++) sum[i][j][e] += rest[i][j][e];
 }
 
-// The same in double precision, plainly.
+// Computes the tiles in double precision, by plain multiplications.
 template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
     double (&sum)[DOWN][ACROSS][4], const double* a, int am, int ak, const double* b, int bk, int bn,
     const int (&at)[ACROSS], int K
@@ -111,10 +111,10 @@ template <int DOWN, int ACROSS> __device__ __forceinline__ void tiles(
                     sum[i][j][e] += a[(16 * i + g + e / 2 * 8) * am + k * ak] * b[k * bk + (at[j] + 2 * t + e % 2) * bn];
 }
 
-// done(i, n, sums) for the sums Σ_k a[m][k]·b[k][n] of rows m = row + 16·i + lane / 4 + 0, 8 and columns n = column +
-// lane % 4 · 2 + 0, 1 of a warp's tiles. There are a multiple of 16·DOWN rows; columns are rounded up to 8: what is done
-// with those beyond must be harmless. Warps take the items of several products in turn: `before` are those of the ones
-// before this.
+// Calls done(m, n, sums, j) with the sums Σ_k a[m][k]·b[k][n] of rows m = row + 16·i + lane / 4 + 0, 8 and columns n =
+// column + lane % 4 · 2 + 0, 1 of a warp's tiles. The number of rows is a multiple of 16·DOWN; columns are rounded up to a
+// multiple of 8, so `done` must tolerate columns beyond the last. Items of several products are distributed over the warps
+// in turn: `before` is the number of items of the preceding products. Returns the number including this product.
 template <int DOWN, int ACROSS, class Done> __device__ __forceinline__ int product(
     int before, int rows, int columns, int K, const T* a, int am, int ak, const T* b, int bk, int bn, Done done
 ) {
@@ -134,7 +134,7 @@ template <int DOWN, int ACROSS, class Done> __device__ __forceinline__ int produ
     return before + items;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) looking(
+extern "C" __global__ void __launch_bounds__(THREADS) probe(
     const T* inputs, const T* targets, const T* teacher, const long long* set_of, const long long* teacher_of,
     const T* weight, const T* bias, const T* weight2, const T* bias2, T* sums, T* pivots, double* errors,
     int samples, int slab, double below
@@ -195,10 +195,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) looking(
     double error = 0;
     for (int at = from; at < until; at += SAMPLES) {
         const int here = min(SAMPLES, until - at);
-        // Needed after the first product, and copied meanwhile.
+        // Copied during the first product, needed after it.
         copy<C, C>(Y, targets + (long long)at * C, here, here);
         for (int i = tid; i < SAMPLES * M; i += threads) {
-            if (i / M < here) bite<sizeof(T)>(S + i / M * SS + i % M, teacher + (long long)at * M + i);
+            if (i / M < here) copy_async<sizeof(T)>(S + i / M * SS + i % M, teacher + (long long)at * M + i);
             else S[i / M * SS + i % M] = 0;
         }
         for (int i = tid; i < SAMPLES; i += threads) S[i * SS + M] = i < here ? (T)1 : (T)0;

@@ -1,19 +1,19 @@
-// Plain SGD of two-layer networks, one thread block a network: its weights lie in shared memory for all the steps of a
-// launch. A thread computes tiles of TILE × TILE numbers. Compiled, after tiles.cu, for one number type T, one number of
-// inputs D, nodes N, outputs C, samples a batch B.
+// Plain SGD of two-layer networks, one thread block per network: its weights stay in shared memory for all steps of a
+// launch. A thread computes tiles of TILE × TILE numbers. Compiled after tiles.cu for number type T, D inputs, N nodes, C
+// outputs and batches of B samples.
 //
-//   W[k][i]  first weights, V[c][k] second weights; the biases are one more column, which meets a 1
+//   W[k][i]  first weights, V[c][k] second weights; biases are an additional column, multiplied by 1
 //   X[b][i]  inputs of the batch, Y[b][c] targets: two of each, the next being copied while one is used
-//   H[b][k]  activations, G[b][k] gates and then what comes back through them, E[b][c] scaled residuals
+//   H[b][k]  activations, G[b][k] gates and then gradients of the pre-activations, E[b][c] scaled residuals
 
-constexpr int PARTS = 4;                                  // lanes that share a sum, eight apart
-constexpr int ROWS = up(B, TILE), TILES = ROWS / TILE;    // samples, and how many tiles they make
+constexpr int PARTS = 4;                                  // lanes that share a sum, eight lanes apart
+constexpr int ROWS = up(B, TILE), TILES = ROWS / TILE;    // samples, padded, and the number of their tiles
 constexpr int INPUTS = up(D + BIAS, TILE), SX = stride(INPUTS);
 constexpr int OUTPUTS = up(C, TILE), SE = stride(OUTPUTS), SY = C;
 constexpr int NP = up(N, TILE), NK = NP + TILE * BIAS, SH = stride(NK), KT = NP / TILE;
 
-// Philox4x32-10, as in _random.py: the rows of a step's batch are a function of (seed, step).
-__device__ int drawn(long long seed, long long step, int place, int samples) {
+// Draws a row of a step's batch as a function of (seed, step), by Philox4x32-10 as in _random.py.
+__device__ int draw(long long seed, long long step, int place, int samples) {
     word c0 = place / 4, c1 = (word)step, c2 = (word)(step >> 32), c3 = STREAM;
     word k0 = (word)seed, k1 = (word)(seed >> 32);
     #pragma unroll
@@ -27,12 +27,12 @@ __device__ int drawn(long long seed, long long step, int place, int samples) {
     return (int)__umulhi(bits, (word)samples);
 }
 
-// The rows of a batch.
+// Copies the rows of a batch to shared memory.
 template <int WIDE, int STRIDE> __device__ void fetch(T* into, const T* from, const int* rows) {
-    constexpr int BYTES = BITE<WIDE, STRIDE>, EACH = WIDE * sizeof(T) / BYTES, NUMBERS = BYTES / sizeof(T);
+    constexpr int BYTES = COPY_BYTES<WIDE, STRIDE>, EACH = WIDE * sizeof(T) / BYTES, NUMBERS = BYTES / sizeof(T);
     for (int item = threadIdx.x; item < B * EACH; item += blockDim.x) {
         const int row = item / EACH, part = item % EACH * NUMBERS;
-        bite<BYTES>(into + row * STRIDE + part, from + (long long)rows[row] * WIDE + part);
+        copy_async<BYTES>(into + row * STRIDE + part, from + (long long)rows[row] * WIDE + part);
     }
 }
 
@@ -54,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) resident(
     T* X = E + ROWS * SE;              // two
     T* Y = X + 2 * ROWS * SX;          // two
     T* partial = Y + 2 * up(ROWS * SY, 4);
-    int* rows = reinterpret_cast<int*>(partial + 32);  // two batches
+    int* rows = reinterpret_cast<int*>(partial + 32);  // rows of two batches
 
     const int all = (int)(reinterpret_cast<T*>(rows) - W);
     for (int i = tid; i < all; i += threads) W[i] = 0;
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) resident(
     inputs += set_of[net] * (long long)samples * D;
     targets += teacher_of[net] * (long long)samples * C;
     losses += (long long)net * count;
-    for (int i = tid; i < 2 * B; i += threads) rows[i] = drawn(seed, first + i / B, i % B, samples);
+    for (int i = tid; i < 2 * B; i += threads) rows[i] = draw(seed, first + i / B, i % B, samples);
     __syncthreads();
     fetch<D, SX>(X, inputs, rows);
     fetch<C, SY>(Y, targets, rows);
@@ -88,7 +88,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) resident(
             fetch<D, SX>(X + (~step & 1) * ROWS * SX, inputs, next);
             fetch<C, SY>(Y + (~step & 1) * up(ROWS * SY, 4), targets, next);
         }
-        for (int i = tid; i < B; i += threads) rows[(step & 1) * B + i] = drawn(seed, first + step + 2, i, samples);
+        for (int i = tid; i < B; i += threads) rows[(step & 1) * B + i] = draw(seed, first + step + 2, i, samples);
 
         // H = σ(X Wᵀ)
         for (int base = tid & ~31; base < KT * TILES * PARTS; base += threads) {
@@ -172,7 +172,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) resident(
         }
         __syncthreads();
 
-        // W += Gᵀ X and V += Eᵀ H: sums over the batch, added to the weights where they lie
+        // W += Gᵀ X and V += Eᵀ H: sums over the batch, added to the weights in place
         constexpr int XT = INPUTS / TILE;
         constexpr int first_tiles = KT * XT, HT = NK / TILE;
         for (int item = tid; item < first_tiles + CT * HT; item += threads) {

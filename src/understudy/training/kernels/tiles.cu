@@ -1,5 +1,5 @@
-// Products in tiles: what the kernels share. Every number read from shared memory must serve several products, or reading
-// takes longer than multiplying; rows are padded so that eight rows in a line touch all banks.
+// Matrix products in tiles, shared by the kernels. Every number read from shared memory is used in several products, or
+// reading would take longer than multiplying; rows are padded so that eight consecutive rows touch all memory banks.
 
 typedef unsigned int word;
 struct alignas(16) Four { T v[4]; };
@@ -10,17 +10,18 @@ __host__ __device__ constexpr int stride(int count) { return up(count, 4) % 8 ? 
 __device__ __forceinline__ Four four(const T* p) { return *reinterpret_cast<const Four*>(p); }
 __device__ __forceinline__ void put(T* p, Four f) { *reinterpret_cast<Four*>(p) = f; }
 
-// BYTES from global into shared memory, beside other work.
-template <int BYTES> __device__ __forceinline__ void bite(void* to, const void* from) {
+// Copies BYTES from global to shared memory asynchronously.
+template <int BYTES> __device__ __forceinline__ void copy_async(void* to, const void* from) {
     const word place = (word)__cvta_generic_to_shared(to);
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" :: "r"(place), "l"(from), "n"(BYTES));
 }
 
-// The largest bites that rows of WIDE numbers, STRIDE apart, are aligned to.
-template <int WIDE, int STRIDE> constexpr int BITE = WIDE * sizeof(T) % 16 == 0 && STRIDE * sizeof(T) % 16 == 0 ? 16
-                                                   : WIDE * sizeof(T) % 8 == 0 && STRIDE * sizeof(T) % 8 == 0 ? 8 : 4;
+// Largest copy size that rows of WIDE numbers, STRIDE apart, are aligned to.
+template <int WIDE, int STRIDE> constexpr int COPY_BYTES =
+    WIDE * sizeof(T) % 16 == 0 && STRIDE * sizeof(T) % 16 == 0 ? 16
+    : WIDE * sizeof(T) % 8 == 0 && STRIDE * sizeof(T) % 8 == 0 ? 8 : 4;
 
-// sum[i][j] += Σ left[i][k]·right[j][k] over the quads of four k that fall to this lane; rows lie a stride apart.
+// sum[i][j] += Σ left[i][k]·right[j][k] over the groups of four k of this lane; consecutive rows are a stride apart.
 template <int I, int J> __device__ __forceinline__ void dot(
     T (&sum)[I][J], const T* left, int left_stride, const T* right, int right_stride, int from, int until, int by
 ) {
@@ -40,7 +41,7 @@ template <int I, int J> __device__ __forceinline__ void dot(
     }
 }
 
-// Lanes that hold parts of the same sums add them up: of I rows each keeps I / COUNT, from row part·I / COUNT on.
+// Adds up partial sums across lanes: of I rows, each lane keeps I / COUNT, from row part·I / COUNT on.
 template <int I, int COUNT, int ALL, int J> __device__ __forceinline__ void share(T (&sum)[ALL][J], int part) {
     if constexpr (COUNT > 1) {
         const bool upper = part & COUNT / 2;

@@ -1,1 +1,1 @@
-"""Ways to measure every network of a group after an epoch."""
+"""Probes: measure every network of a group, plainly (`reading`) or by a fused kernel (`fused_cpu`, `fused_cuda`)."""

@@ -1,4 +1,4 @@
-"""A look at two-layer networks on a processor, in one pass over the samples, with what their teachers answered."""
+"""Fused probe of two-layer networks on the CPU: one pass over the samples, against precomputed teacher outputs."""
 
 from __future__ import annotations
 
@@ -12,47 +12,48 @@ from understudy.training.probes.teacher_outputs import Moments, TeacherOutputs
 
 
 def supports(student: Population, objective: Objective) -> bool:
-    """Whether `moments` can look at these students."""
-    known = student.device.type == "cpu" and student.dtype in (torch.float32, torch.float64)
-    return known and student.shape.dense and len(student.sizes) == 3 and isinstance(objective, SquaredError)
+    """Whether `moments` can probe these students."""
+    supported = student.device.type == "cpu" and student.dtype in (torch.float32, torch.float64)
+    return supported and student.shape.dense and len(student.sizes) == 3 and isinstance(objective, SquaredError)
 
 
 def moments(
     student: Population,
     x: Float[Tensor, "set sample in"],
     set_of: Int[Tensor, "net"],
-    answers: TeacherOutputs,
+    outputs: TeacherOutputs,
     teacher_of: Int[Tensor, "net"],
 ) -> Moments:
-    """Of every network on its set of inputs, against its teacher's answers; the same bits in any company."""
-    from understudy.training.kernels.cpu import PAD, PIECE, look
+    """Compute the moments of every network on its inputs; the bits do not depend on the batch composition."""
+    from understudy.training.kernels.cpu import PAD, PIECE, probe
 
     (weight, bias), (out_weight, out_bias) = student.layers
-    (dim, nodes, outputs), nets, teachers = student.sizes, len(student), answers.hidden[0].shape[2]
+    (dim, nodes, classes), nets, teachers = student.sizes, len(student), outputs.hidden[0].shape[2]
 
-    def room(*sizes: int) -> Tensor:
+    def allocate(*sizes: int) -> Tensor:
         return x.new_zeros(*sizes[:-1], -(-sizes[-1] // PAD) * PAD)
 
-    w, b, v, c = room(nets, dim, nodes), room(nets, nodes), room(nets, nodes, outputs), room(nets, outputs)
-    w[:, :, :nodes], v[:, :, :outputs] = weight.mT, out_weight.mT
+    w, b = allocate(nets, dim, nodes), allocate(nets, nodes)
+    v, c = allocate(nets, nodes, classes), allocate(nets, classes)
+    w[:, :, :nodes], v[:, :, :classes] = weight.mT, out_weight.mT
     if bias is not None and out_bias is not None:
-        b[:, :nodes], c[:, :outputs] = bias, out_bias
-    work = [room(PIECE, nodes), room(PIECE, outputs), room(teachers, nodes)]
-    work += [room(nodes) for _ in range(3)] + [room(outputs) for _ in range(2)]
+        b[:, :nodes], c[:, :classes] = bias, out_bias
+    work = [allocate(PIECE, nodes), allocate(PIECE, classes), allocate(teachers, nodes)]
+    work += [allocate(nodes) for _ in range(3)] + [allocate(classes) for _ in range(2)]
     found = Moments(
         *(
             x.new_zeros(size, dtype=torch.float64)
             for size in ((nets,), (nets, nodes), (nets, nodes), (nets, teachers, nodes))
         )
     )
-    given = (x, answers.hidden[0], answers.target)
-    look(
+    data = (x, outputs.hidden[0], outputs.target)
+    probe(
         *(tensor.numpy() for tensor in (w, b, v, c)),
         w.numpy().dtype.type(student.slope),
-        *(tensor.contiguous().numpy() for tensor in given),
+        *(tensor.contiguous().numpy() for tensor in data),
         set_of.numpy(),
         teacher_of.numpy(),
         tuple(tensor.numpy() for tensor in work),
         *(tensor.numpy() for tensor in found),
     )
-    return found._replace(loss=found.loss / (x.shape[1] * outputs))
+    return found._replace(loss=found.loss / (x.shape[1] * classes))

@@ -1,4 +1,4 @@
-"""A look at two-layer networks on a CUDA card in one pass over the samples (probe.cu)."""
+"""Fused probe of two-layer networks on a GPU: one pass over the samples (probe.cu)."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.training.kernels import cuda as card
-from understudy.training.kernels.cuda import up
+from understudy.training.kernels import cuda as cuda_kernels
+from understudy.training.kernels.cuda import round_up
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.probes.teacher_outputs import Moments, TeacherOutputs
 
 _BLOCKS = 2_000
-"""Thread blocks to aim at: several for every multiprocessor."""
+"""Target number of thread blocks: several per multiprocessor."""
 
 
 def supports(student: Population, nodes: int, objective: Objective) -> bool:
-    """Whether the kernel can look at these students, of teachers with so many nodes."""
+    """Whether the kernel can probe these students of teachers with `nodes` hidden nodes."""
     if not student.shape.dense or len(student.sizes) != 3 or not isinstance(objective, SquaredError):
         return False
-    return _bytes(student, nodes, 2) <= card.room(student.layers[0].weight)
+    return _bytes(student, nodes, 2) <= cuda_kernels.shared_memory(student.layers[0].weight)
 
 
 def moments(
     student: Population,
     x: Float[Tensor, "set sample in"],
     set_of: Int[Tensor, "net"],
-    answers: TeacherOutputs,
+    outputs: TeacherOutputs,
     teacher_of: Int[Tensor, "net"],
 ) -> Moments:
-    """Of every network on its set of inputs, against its teacher's answers."""
+    """Compute the moments of every network on its inputs."""
     (w, b), (v, b2) = student.layers
-    (_, nodes, outputs), samples, teacher = student.sizes, x.shape[1], answers.hidden[0]
+    (_, nodes, classes), samples, teacher = student.sizes, x.shape[1], outputs.hidden[0]
     m, nets, like = teacher.shape[2], len(student), w
-    slab = up(-(-samples * nets // _BLOCKS), 16 * _down(student, m))
+    slab = round_up(-(-samples * nets // _BLOCKS), 16 * _down(student, m))
     slabs = -(-samples // slab)
     sums, pivots = like.new_empty(nets, slabs, m + 2, nodes), like.new_empty(nets, nodes)
     errors = like.new_empty(nets, slabs, dtype=torch.float64)
     none = like.new_empty(0)
-    card.launch(
+    cuda_kernels.launch(
         "probe",
         like,
         _constants(student, m),
@@ -47,7 +47,7 @@ def moments(
         threads=_threads(nodes),
         shared=_bytes(student, m, _down(student, m)),
         arguments=[
-            *(x, answers.target, teacher, set_of, teacher_of),
+            *(x, outputs.target, teacher, set_of, teacher_of),
             *(t.contiguous() for t in (w, none if b is None else b, v, none if b2 is None else b2)),
             *(sums, pivots, errors, samples, slab, float(student.slope)),
         ],
@@ -55,7 +55,7 @@ def moments(
     whole = sums.double().sum(1)
     cross, moved, squares = whole[:, :m], whole[:, m], whole[:, m + 1]
     return Moments(
-        errors.sum(1) / (samples * outputs),
+        errors.sum(1) / (samples * classes),
         pivots.double() + moved / samples,
         squares - moved.square() / samples,
         cross,
@@ -63,13 +63,13 @@ def moments(
 
 
 def prepare(student: Population, nodes: int) -> None:
-    """Begin to compile what these networks will need, of teachers with so many nodes."""
-    card.prepare("probe", student.layers[0].weight, _constants(student, nodes))
+    """Start to compile the kernel for these students of teachers with `nodes` hidden nodes."""
+    cuda_kernels.prepare("probe", student.layers[0].weight, _constants(student, nodes))
 
 
 def _constants(student: Population, m: int) -> dict[str, int]:
     (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
-    # Columns of tiles that a warp takes at once: as many as leave none of the warps without.
+    # Columns of tiles per warp: as many as leave no warp idle.
     across = -(-nodes // (_threads(nodes) // 4))
     sizes = {"D": inputs, "N": nodes, "C": outputs, "M": m, "BIAS": bias}
     return sizes | {"DOWN": _down(student, m), "ACROSS": across, "THREADS": _threads(nodes)}
@@ -80,16 +80,15 @@ def _threads(nodes: int) -> int:
 
 
 def _down(student: Population, m: int) -> int:
-    """Rows of tiles of 16 samples that a warp takes at once, and so a block: two, or one where that lets two blocks
-    share the memory of a multiprocessor."""
-    room = card.room(student.layers[0].weight) // 2 - 1024
-    return 1 if _bytes(student, m, 1) <= room < _bytes(student, m, 2) else 2
+    """Rows of tiles of 16 samples per warp: two, or one where two blocks then fit a multiprocessor's shared memory."""
+    limit = cuda_kernels.shared_memory(student.layers[0].weight) // 2 - 1024
+    return 1 if _bytes(student, m, 1) <= limit < _bytes(student, m, 2) else 2
 
 
 def _bytes(student: Population, m: int, down: int) -> int:
-    """Shared memory of a block, as the kernel lays it out."""
+    """Bytes of shared memory that a block needs, laid out as in the kernel."""
     (inputs, nodes, outputs), bias = student.sizes, int(student.layers[0].bias is not None)
-    sx, sh, samples = up(inputs + bias, 8) + 4, up(nodes, 8) + 12, 16 * down
-    numbers = up(nodes, 8) * sx + (up(outputs, 8) + samples + m + 3) * sh
-    numbers += samples * (sx + up(m + 1, 8) + 4) + up(samples * outputs, 4)
+    sx, sh, samples = round_up(inputs + bias, 8) + 4, round_up(nodes, 8) + 12, 16 * down
+    numbers = round_up(nodes, 8) * sx + (round_up(outputs, 8) + samples + m + 3) * sh
+    numbers += samples * (sx + round_up(m + 1, 8) + 4) + round_up(samples * outputs, 4)
     return numbers * student.layers[0].weight.element_size() + 32 * 8

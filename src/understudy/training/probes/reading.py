@@ -1,8 +1,7 @@
-"""What is measured of students while they train: losses, and who has learned whom."""
+"""Readings: losses, and which student node has learned which teacher node."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -22,25 +21,26 @@ from understudy.measures import (
 )
 from understudy.measures.correlation import Side
 from understudy.nets import Layer, Population
-from understudy.training.objectives import Objective, answered_class, of_labels
-from understudy.training.probes import fused_cpu as cpu_looking
-from understudy.training.probes import fused_cuda as looking
+from understudy.training.objectives import Objective, label_targets, predict_class
+from understudy.training.probes import fused_cpu, fused_cuda
 from understudy.training.probes.teacher_outputs import TeacherOutputs
-from understudy.training.streams import fetch_async, map_tensors
+from understudy.training.streams import map_tensors
 
 
 class Matched(NamedTuple):
-    """Nodes of one side of a layer, each with its best partner on the other."""
+    """Teacher or student nodes of a layer, each with its best partner on the other side."""
 
     partner: Int[Tensor, "net node"]
     correlation: Float[Tensor, "net node"]
     sin_angle: Float[Tensor, "net node"]
     bias_gap: Float[Tensor, "net node"]
     fan_out: Float[Tensor, "net node"]
-    """Of the student of the pair."""
+    """Fan-out of the student node of the pair."""
 
 
 class LayerReading(NamedTuple):
+    """Correlations and matched nodes of one hidden layer."""
+
     rho_mean: Float[Tensor, "net"]
     recovered: Float[Tensor, "net"]
     teachers: Matched
@@ -49,31 +49,32 @@ class LayerReading(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """One look at some networks."""
+    """Measurements of some networks."""
 
     eval_loss: Float[Tensor, "net"]
     layers: tuple[LayerReading, ...]
     accuracy: Float[Tensor, "net"] | None = None
-    """Share of the samples that are answered with their label, where there are labels."""
+    """Fraction of samples whose label is predicted, where there are labels."""
     teacher_accuracy: Float[Tensor, "net"] | None = None
 
     def pick(self, which: Int[Tensor, "some"]) -> Reading:
-        """The reading of some of the networks."""
+        """Select some of the networks."""
         picked: Reading = map_tensors(self, lambda tensor: tensor[which.to(tensor.device)])
         return picked
 
 
 _CPU_SAMPLES = 1_000
+"""Maximum samples in a pass on the CPU."""
 PASS = {"cpu": 1 << 24, "cuda": 1 << 30}
-"""Numbers of one pass, of all layers together: of more, samples are cut."""
+"""Maximum activations of one pass, of all layers together; more samples are split into several passes."""
 _MODULATED = 1_000
-"""Samples over which the modulation of a node is averaged: each takes a pass back from every output."""
-_PASSES_BACK, _LEAST = 320, 8
-"""Of a channel, which has many positions in every sample: passes back in all, but this many samples at least."""
+"""Samples over which the modulation of a node is averaged; each takes one backward pass per output."""
+_BACKWARD_PASSES, _MIN_SAMPLES = 320, 8
+"""For convolutional channels: total number of backward passes, and the minimum number of samples."""
 
 
-def cut(x: Float[Tensor, "net sample in"], *networks: Population) -> tuple[Float[Tensor, "net _ in"], ...]:
-    """Samples in passes: activations stay in cache on a processor, and make large products on a card."""
+def split_samples(x: Float[Tensor, "net sample in"], *networks: Population) -> tuple[Float[Tensor, "net _ in"], ...]:
+    """Split samples into passes whose activations stay in cache on the CPU, and make large products on a GPU."""
     each = sum(network.shape.activations for network in networks)
     if x.device.type == "cpu":
         return x.split(max(1, min(_CPU_SAMPLES, PASS["cpu"] // each)), dim=1)
@@ -86,14 +87,14 @@ def loss(
     target: Float[Tensor, "net sample out"],
     objective: Objective,
 ) -> Float[Tensor, "net"]:
-    """The reported loss over all samples."""
-    passes = cut(x, student)
+    """Compute the reported loss over all samples."""
+    passes = split_samples(x, student)
     targets = target.split([some.shape[1] for some in passes], dim=1)
-    parts = [objective.reported(student(some), wanted) for some, wanted in zip(passes, targets, strict=True)]
-    return torch.cat(parts, dim=1).double().mean(1)
+    losses = [objective.reported_loss(student(some), wanted) for some, wanted in zip(passes, targets, strict=True)]
+    return torch.cat(losses, dim=1).double().mean(1)
 
 
-def read(
+def probe(
     student: Population,
     teacher: Population,
     x: Float[Tensor, "net sample in"],
@@ -101,69 +102,58 @@ def read(
     labels: Int[Tensor, "net sample"] | None = None,
     labelled: bool = False,
 ) -> Reading:
-    """Losses and matching of student and teacher networks, paired one to one, of equal depth.
+    """Measure losses and matched nodes of students and teachers of equal depth, paired one to one.
 
-    The loss is that against the labels where students learn those.
+    With `labelled`, the loss is measured against the labels instead of the teacher's outputs.
     """
-    depth, passes = len(student.layers) - 1, cut(x, student, teacher)
+    depth, passes = len(student.layers) - 1, split_samples(x, student, teacher)
     correlations = [Correlation() for _ in range(depth)]
-    losses, right = [], []
+    losses, correct = [], []
     start = 0
-    for part in passes:
-        ours, theirs = student.activations(part), teacher.activations(part)
-        wanted = objective.target(theirs.output)
+    for some in passes:
+        ours, theirs = student.activations(some), teacher.activations(some)
+        target = objective.target(theirs.output)
         if labels is not None:
-            here = labels[:, start : start + part.shape[1]]
-            right.append(torch.stack([answered_class(output) == here for output in (ours.output, theirs.output)]))
-            wanted = of_labels(here, wanted.shape[-1], wanted.dtype) if labelled else wanted
-        losses.append(objective.reported(ours.output, wanted))
+            here = labels[:, start : start + some.shape[1]]
+            correct.append(torch.stack([predict_class(output) == here for output in (ours.output, theirs.output)]))
+            target = label_targets(here, target.shape[-1], target.dtype) if labelled else target
+        losses.append(objective.reported_loss(ours.output, target))
         for correlation, t, s in zip(correlations, theirs.hidden, ours.hidden, strict=True):
             correlation.update(t, s)
-        start += part.shape[1]
+        start += some.shape[1]
     fans = _fan_outs(student, x)
-    layers = tuple(_layer(student, teacher, i, correlations[i].result(), fans[i]) for i in range(depth))
-    accuracies = torch.cat(right, dim=2).double().mean(2) if right else (None, None)
+    layers = tuple(_read_layer(student, teacher, i, correlations[i].result(), fans[i]) for i in range(depth))
+    accuracies = torch.cat(correct, dim=2).double().mean(2) if correct else (None, None)
     return Reading(torch.cat(losses, dim=1).double().mean(1), layers, *accuracies)
 
 
 def _fan_outs(student: Population, x: Float[Tensor, "net sample in"]) -> tuple[Float[Tensor, "net _"], ...]:
-    """√E β_kk, which is what a node's output weights are in the highest layer."""
+    """Compute √E[β_kk] of every hidden node k: in the last hidden layer, the norm of its output weights."""
     if student.image:
-        return modulated_fan_out(student, x[:, : max(_LEAST, _PASSES_BACK // student.sizes[-1])])
+        return modulated_fan_out(student, x[:, : max(_MIN_SAMPLES, _BACKWARD_PASSES // student.sizes[-1])])
     if len(student.layers) == 2:
         return (fan_out(student),)
     return modulated_fan_out(student, x[:, :_MODULATED])
 
 
-class Look(NamedTuple):
-    """Losses where the networks are, and the whole reading on its way to whoever wants it, perhaps another thread."""
-
-    loss: Float[Tensor, "net"]
-    reading: Callable[[], Reading]
-
-
-def quick_look(
+def probe_fused(
     student: Population,
     teacher: Population,
     x: Float[Tensor, "set sample in"],
     set_of: Int[Tensor, "net"],
-    answers: TeacherOutputs,
+    outputs: TeacherOutputs,
     teacher_of: Int[Tensor, "net"],
-) -> Look:
-    """What `read` gives, of two-layer networks, in one pass, with the answers that the teachers have given before."""
-    look = cpu_looking.moments if x.device.type == "cpu" else looking.moments
-    found = look(student, x, set_of, answers, teacher_of)
+) -> Reading:
+    """Measure what `probe` does, for two-layer networks, in one pass and with teacher outputs computed before."""
+    moments = fused_cpu.moments if x.device.type == "cpu" else fused_cuda.moments
+    found = moments(student, x, set_of, outputs, teacher_of)
     correlation = Correlation()
-    teachers = Side(answers.mean[0][teacher_of], answers.square[0][teacher_of])
+    teachers = Side(outputs.mean[0][teacher_of], outputs.square[0][teacher_of])
     correlation.add(x.shape[1], teachers, Side(found.mean, found.square), found.cross, student.dtype)
-    return looked(Reading(found.loss, (_layer(student, teacher, 0, correlation.result(), fan_out(student, 0)),)))
+    return Reading(found.loss, (_read_layer(student, teacher, 0, correlation.result(), fan_out(student, 0)),))
 
 
-def looked(reading: Reading) -> Look:
-    return Look(reading.eval_loss, fetch_async(reading, reading.eval_loss.device))
-
-
-def _layer(
+def _read_layer(
     student: Population,
     teacher: Population,
     layer: int,
@@ -174,19 +164,19 @@ def _layer(
     return LayerReading(
         mean_best_correlation(rho).double(),
         recovered_share(rho).double(),
-        _matched(teacher, student, layer, by_teacher, fans.gather(1, by_teacher.partner)),
-        _matched(student, teacher, layer, by_student, fans),
+        _match(teacher, student, layer, by_teacher, fans.gather(1, by_teacher.partner)),
+        _match(student, teacher, layer, by_student, fans),
         rho,
     )
 
 
-def _matched(
+def _match(
     nodes: Population, partners: Population, layer: int, match: Match, fans: Float[Tensor, "net node"]
 ) -> Matched:
     if layer == 0:
         ours, theirs = (Layer(net.layers[0].weight.flatten(2), net.layers[0].bias) for net in (nodes, partners))
         sin, gap = matched_alignment(ours, theirs, match.partner)
     else:
-        # Above the first layer nodes live in different spaces, and have no angle.
+        # Above the first layer the weights of both live in different spaces and have no angle.
         sin = gap = torch.full_like(fans, torch.nan)
     return Matched(match.partner, match.correlation, sin, gap, fans)

@@ -1,4 +1,4 @@
-"""What teachers answer on the evaluation sets, once, and what a look at their students finds against it."""
+"""Teacher outputs on the evaluation sets, computed once, and the moments that a fused probe of students returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from understudy.training.objectives import Objective
 
 
 class TeacherOutputs(NamedTuple):
-    """What teachers answer on their evaluation sets; activations centred, and their means and squared lengths."""
+    """Centred hidden activations of teachers with their means and sums of squares, and the students' targets."""
 
     hidden: tuple[Float[Tensor, "teacher sample node"], ...]
     mean: tuple[Float[Tensor, "teacher node"], ...]
@@ -22,8 +22,17 @@ class TeacherOutputs(NamedTuple):
     target: Float[Tensor, "teacher sample out"]
 
 
-def answered(teacher: Population, x: Float[Tensor, "net sample in"], objective: Objective) -> TeacherOutputs:
-    """The answers of teachers, each on inputs of its own."""
+class Moments(NamedTuple):
+    """Losses, and the moments of students from which correlations are computed, in float64."""
+
+    loss: Float[Tensor, "net"]
+    mean: Float[Tensor, "net student"]
+    square: Float[Tensor, "net student"]
+    cross: Float[Tensor, "net teacher student"]
+
+
+def teacher_outputs(teacher: Population, x: Float[Tensor, "net sample in"], objective: Objective) -> TeacherOutputs:
+    """Compute the outputs of teachers, each on its own inputs."""
     activations = teacher.activations(x)
     means = tuple(h.double().mean(1) for h in activations.hidden)
     hidden = tuple(h - mean.to(h.dtype).unsqueeze(1) for h, mean in zip(activations.hidden, means, strict=True))
@@ -31,19 +40,10 @@ def answered(teacher: Population, x: Float[Tensor, "net sample in"], objective: 
     return TeacherOutputs(hidden, means, squares, objective.target(activations.output))
 
 
-def joined(answers: Sequence[TeacherOutputs]) -> TeacherOutputs:
-    """Those of several teachers of one shape, stacked."""
+def concatenate_outputs(outputs: Sequence[TeacherOutputs]) -> TeacherOutputs:
+    """Concatenate the outputs of teachers of one shape."""
     hidden, means, squares = (
         tuple(torch.cat(layer) for layer in zip(*field, strict=True))
-        for field in zip(*(each[:3] for each in answers), strict=True)
+        for field in zip(*(each[:3] for each in outputs), strict=True)
     )
-    return TeacherOutputs(hidden, means, squares, torch.cat([each.target for each in answers]))
-
-
-class Moments(NamedTuple):
-    """What losses and correlations are made of, in float64."""
-
-    loss: Float[Tensor, "net"]
-    mean: Float[Tensor, "net student"]
-    square: Float[Tensor, "net student"]
-    cross: Float[Tensor, "net teacher student"]
+    return TeacherOutputs(hidden, means, squares, torch.cat([each.target for each in outputs]))
