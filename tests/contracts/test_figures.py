@@ -14,45 +14,20 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 from PIL import Image
 
-from support.curve_figures import layer_curves, lines
+from support.curve_figures import (
+    MULTIPLES,
+    best_correlation,
+    layer_curves,
+    learning,
+    lines,
+    loss_curves,
+    polarities,
+    recovery_rate,
+    sample_curves,
+)
 from support.layer_figures import layer_specialization, matrix_images
 from support.plane_figures import trajectories
 from understudy.report import figures, style
-
-MULTIPLES = np.array([1, 2, 5, 10])
-
-
-def _polarities(panels):
-    return np.arange(panels) * 0.5 + 0.5
-
-
-def _learning(panels, teachers, times, rng, lanes=0):
-    """Sigmoid curves, the later the weaker the teacher node is."""
-    start = 2 + 3.5 * np.arange(teachers) ** (0.4 + 0.3 * _polarities(panels))[:, None]
-    t = np.linspace(0, 100, times)
-    wide = np.broadcast_to(start[:, None], (panels, max(1, lanes), teachers))
-    late = wide * np.exp(0.2 * rng.standard_normal(wide.shape))
-    curve = 0.35 + 0.64 / (1 + np.exp(-(t - late[..., None]) / (0.12 * late[..., None] + 0.5)))
-    return t, curve, late
-
-
-def recovery_rate(panels=5, seed=0, **_):
-    rng = np.random.default_rng(seed)
-    index, p = np.arange(20), _polarities(panels)[:, None, None]
-    reach = np.array([5, 9, 16, 24])[None, :, None] * 1.6 / np.sqrt(p)
-    late = np.round(32 / (1 + np.exp((index - reach) / 1.3)) + rng.uniform(-1, 1, (panels, 4, 20))).clip(0, 32) / 32
-    early = np.round(32 / (1 + np.exp((index - reach / 3) / 1.3))) / 32
-    return figures.RecoveryRate(_polarities(panels), MULTIPLES, early, late, 5, 100, 32)
-
-
-def best_correlation(panels=5, times=101, seed=0, **_):
-    rng = np.random.default_rng(seed)
-    t, curves, _ = _learning(panels, 20, times, rng, lanes=12)
-    low, middle, high = np.quantile(curves, [0.25, 0.5, 0.75], axis=1)
-    notes = tuple(f"log₁₀ loss −{6.5 - i * 0.25:.2f}" for i in range(panels))
-    own = {"network": np.arange(panels * 12), "network_panel": np.repeat(np.arange(panels), 12)}
-    own["network_correlation"] = curves.reshape(-1, 20, times)
-    return figures.BestCorrelation(_polarities(panels), t, middle, low, high, notes, 12, **own)
 
 
 def specialization(panels=3, times=4, seeds=32, seed=0, multiples=MULTIPLES, **_):
@@ -78,18 +53,6 @@ def specialization(panels=3, times=4, seeds=32, seed=0, multiples=MULTIPLES, **_
     return figures.Specialization(
         np.arange(panels), np.asarray(multiples), np.geomspace(1, 100, times).round(), tuple(rows), losses
     )
-
-
-def loss_curves(panels=6, times=101, seed=0, **_):
-    rng = np.random.default_rng(seed)
-    t = np.linspace(0, 100, times)
-    floor = np.array([-1.6, -2.8, -5.5, -6.8])[None, :, None] * (1 + 0.05 * np.arange(panels))[:, None, None]
-    runs = 0.2 + (floor + 0.5 * rng.standard_normal((8, panels, 4, 1)) - 0.2) * (1 - np.exp(-t / 22))
-    runs = runs + 0.04 * rng.standard_normal(runs.shape)
-    low, middle, high = np.quantile(runs, [0.25, 0.5, 0.75], axis=0)
-    own = {"network": np.arange(8 * panels * 4), "network_panel": np.tile(np.repeat(np.arange(panels), 4), 8)}
-    own["network_loss"] = runs.reshape(-1, times)
-    return figures.LossCurves(np.arange(panels) * 0.5, MULTIPLES, t, middle, low, high, 32, **own)
 
 
 def focus_shift(panels=3, times=41, seed=0, teachers=5, **_):
@@ -131,19 +94,6 @@ def hyperplanes(panels=4, times=60, seed=0, **_):
     return figures.Hyperplanes(epochs, teacher_w, teacher_b, weights, biases, norms, loss, moments=moments, network=3)
 
 
-def sample_curves(panels=2, times=7, seeds=10, seed=0, **_):
-    rng = np.random.default_rng(seed)
-    samples = np.array([150, 300, 1000, 3000, 10_000, 30_000, 100_000])[:times]
-    train = np.full((panels, 2, len(samples)), 1e-5) * np.array([1, 1.5])[None, :, None] * (samples / 150) ** 0.2
-    evaluation = np.array([0.006, 0.05])[None, :, None] * (samples / 150) ** np.array([-0.8, -1.1])[None, :, None]
-    evaluation = evaluation * np.exp(0.1 * rng.standard_normal((panels, 2, len(samples)))) + 2e-5
-    titles = tuple(f"p = {p:g}" for p in range(panels))
-    sides = [a for part in (train, evaluation) for a in (part, part * 0.7, part * 1.5)]
-    own = evaluation[..., None] * np.exp(0.3 * rng.standard_normal((*evaluation.shape, seeds)))
-    network = np.arange(own.size).reshape(own.shape)
-    return figures.SampleCurves(titles, ("teacher-aware", "teacher-agnostic"), samples, *sides, seeds, network, own)
-
-
 def correlation_matrix(panels=2, seed=0, **_):
     rng = np.random.default_rng(seed)
     layers = []
@@ -158,11 +108,11 @@ def correlation_matrix(panels=2, seed=0, **_):
 def recovery_time(panels=5, times=2, seed=0, **_):
     rng = np.random.default_rng(seed)
     nets = 32 if times > 1 else 1
-    _, _, late = _learning(panels, 20, 2, rng, lanes=nets)
+    _, _, late = learning(panels, 20, 2, rng, lanes=nets)
     first = np.where(late > 100, np.inf, np.ceil(late))
     network = np.arange(panels * nets).reshape(panels, nets)
     notes = tuple(f"rank corr. −0.{96 - p}" for p in range(panels))
-    return figures.RecoveryTime(_polarities(panels), first, network, 100, notes)
+    return figures.RecoveryTime(polarities(panels), first, network, 100, notes)
 
 
 def dots(panels=3, seeds=12, seed=0, **_):
@@ -178,25 +128,34 @@ def signed_histograms(panels=4, seed=0, **_):
     return figures.SignedHistograms(tuple(f"layer {i + 1}" for i in range(panels)), layers, "BatchNorm shift")
 
 
-EXAMPLES = {
-    figures.RecoveryRate: recovery_rate,
-    figures.BestCorrelation: best_correlation,
-    figures.Specialization: specialization,
-    figures.LossCurves: loss_curves,
-    figures.FocusShift: focus_shift,
-    figures.Hyperplanes: hyperplanes,
-    figures.SampleCurves: sample_curves,
-    figures.CorrelationMatrix: correlation_matrix,
-    figures.RecoveryTime: recovery_time,
-    figures.Dots: dots,
-    figures.LayerCurves: layer_curves,
-    figures.LayerSpecialization: layer_specialization,
-    figures.MatrixImages: matrix_images,
-    figures.SignedHistograms: signed_histograms,
-    figures.Lines: lines,
-    figures.Trajectories: trajectories,
-}
-ALL = [pytest.param(example, id=kind.__name__) for kind, example in EXAMPLES.items()]
+def pairs(panels=3, seeds=12, seed=0, **_):
+    values = np.random.default_rng(seed).normal([[-3], [-5], [-4]], 2, (panels, 3, seeds))
+    network = np.arange(values.size).reshape(values.shape)
+    labels, titles = ("re-initialised", "reset", "full student"), tuple(f"{m}×" for m in range(1, panels + 1))
+    how = {"bound": -9.0, "colours": (style.BLUE, style.VERMILLION, style.HAIRLINE)}
+    return figures.Dots(labels, values, network, "log₁₀ loss", titles=titles, joined=(0, 1), **how)
+
+
+EXAMPLES = (
+    recovery_rate,
+    best_correlation,
+    specialization,
+    loss_curves,
+    focus_shift,
+    hyperplanes,
+    sample_curves,
+    correlation_matrix,
+    recovery_time,
+    dots,
+    pairs,
+    layer_curves,
+    layer_specialization,
+    matrix_images,
+    signed_histograms,
+    lines,
+    trajectories,
+)
+ALL = [pytest.param(example, id=example.__name__) for example in EXAMPLES]
 
 
 def _holed(kind):
@@ -214,9 +173,19 @@ def _holed(kind):
     values = {k: v if k in spared else holed(v) for k, v in values.items()}
     if "cells" in values:
         values["cells"] = tuple(tuple(_holed(c) for c in row) for row in kind.cells)
+    if isinstance(kind, figures.Curves):
+        values["panels"] = tuple(_holed(panel) for panel in kind.panels)
+    if isinstance(kind, figures.Panel):
+        values["series"] = tuple(_holed_series(series, i == 0, rng) for i, series in enumerate(kind.series))
     if isinstance(kind, figures.CorrelationMatrix):
         values["correlation"] = tuple(holed(c) for c in kind.correlation)
     return type(kind)(**values)
+
+
+def _holed_series(series, whole, rng):
+    missing = np.full(len(series.y), True) if whole else rng.random(len(series.y)) < 0.1
+    holed = {name: np.where(missing, np.nan, getattr(series, name)) for name in ("y", "low", "high", "network_y")}
+    return dataclasses.replace(series, **{k: v for k, v in holed.items() if getattr(series, k) is not None})
 
 
 def _texts(figure):
@@ -278,7 +247,7 @@ def _check_points(trace):
 
 
 def test_every_kind_is_held_to_the_contract():
-    assert set(figures.KINDS) == set(EXAMPLES)
+    assert set(figures.KINDS) == {type(example()) for example in EXAMPLES}
     assert all(kind.__dataclass_params__.frozen and not kind.__dataclass_params__.eq for kind in figures.KINDS)
 
 
@@ -315,9 +284,9 @@ def test_files_are_the_same_each_time(example, tmp_path):
 
 
 @settings(max_examples=8, deadline=None, derandomize=True)
-@given(panels=st.integers(1, 8), which=st.sampled_from(sorted(EXAMPLES, key=lambda k: k.__name__)))
-def test_any_number_of_panels(panels, which):
-    _check(EXAMPLES[which](panels=min(panels, 4) if which is figures.FocusShift else panels, seeds=1, times=3))
+@given(panels=st.integers(1, 8), example=st.sampled_from(sorted(EXAMPLES, key=lambda example: example.__name__)))
+def test_any_number_of_panels(panels, example):
+    _check(example(panels=min(panels, 4) if example is focus_shift else panels, seeds=1, times=3))
 
 
 @pytest.mark.parametrize("example", ALL)
@@ -449,18 +418,16 @@ def test_never_recovered_is_on_the_top_edge():
 
 def test_sample_curves_show_every_network_where_it_ended():
     kind = sample_curves(times=2, seeds=3)
-    kind.network[0, 0, 0, 0] = -1
+    kind.panels[0].series[0].network[0, 0] = -1
     points = [t for t in kind.page()["data"] if t["mode"] == "markers"]
     assert [t["customdata"][0] for t in points] == [[n, -1, -1] for n in (1, 6, 12, 18)]
     assert points[0]["x"] == [150] * 2 + [300] * 3
-    assert points[3]["y"] == pytest.approx(kind.network_evaluation[1, 1].ravel(), rel=1e-4)
+    assert points[3]["y"] == pytest.approx(kind.panels[1].series[1].network_y.T.ravel(), rel=1e-4)
     assert (points[3]["xaxis"], points[3]["legendgroup"]) == ("x2", "teacher-agnostic")
-    for words in ("network %{customdata[0]}", "teacher-agnostic", "p = 1", "%{x} samples", "loss %{y"):
+    for words in ("network %{customdata[0]}", "teacher-agnostic", "p = 1", "number of samples %{x", "loss %{y"):
         assert words in points[3]["hovertemplate"]
-    averages = dataclasses.replace(kind, network=None, network_evaluation=None)
-    assert not any(t["mode"] == "markers" for t in _check(averages)["data"])
 
 
 def test_arrays_that_do_not_fit_are_named():
-    with pytest.raises(ValueError, match=r"RecoveryRate\.early has shape \(1, 4, 3\).*\(1, 4, 20\).*give"):
-        dataclasses.replace(recovery_rate(panels=1), early=np.zeros((1, 4, 3)))
+    with pytest.raises(ValueError, match=r"Dots\.network has shape \(1, 4\).*\(3, 12\).*give"):
+        dataclasses.replace(dots(), network=np.zeros((1, 4), int))

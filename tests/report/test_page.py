@@ -180,12 +180,12 @@ def inputs(**changes: Any) -> dict[str, Any]:
         ),
         "table": who_learned_whom(),
         "claims": [
-            Claim("S0-F7", "Students with 5 times the nodes recover every teacher node.", "≥ 0.95", "0.981 ± 0.012", 48,
-                  True, "5×, p = 1", tuple(rng.normal(0.981, 0.012, 48)), 0.95),
-            Claim("S0-T1", "Losses at the end lie within the tolerance.", "1.0", "1.03 ± 0.2", 768, True, "",
-                  tuple(rng.normal(1.03, 0.2, 768)), 0.2, 1.8),
-            Claim("S1-C2", "The correlation of weak nodes stays low.", "0.4 to 0.5", "0.61 ± 0.04", 12, False, "",
-                  tuple(rng.normal(0.61, 0.04, 12)), 0.4, 0.5),
+            Claim(id="S0-F7", statement="Students with 5 times the nodes recover every teacher node.", paper="≥ 0.95", measured="0.981 ± 0.012", n=48,
+                  holds=True, part="5×, p = 1", values=tuple(rng.normal(0.981, 0.012, 48)), low=0.95),
+            Claim(id="S0-T1", statement="Losses at the end lie within the tolerance.", paper="1.0", measured="1.03 ± 0.2", n=768, holds=True, part="",
+                  values=tuple(rng.normal(1.03, 0.2, 768)), low=0.2, high=1.8),
+            Claim(id="S1-C2", statement="The correlation of weak nodes stays low.", paper="0.4 to 0.5", measured="0.61 ± 0.04", n=12, holds=False, part="",
+                  values=tuple(rng.normal(0.61, 0.04, 12)), low=0.4, high=0.5),
         ],
         "settings": {"study": "recovery", "epochs": 100, "teacher": {"sizes": [100, 20, 50], "separated": True},
                      "lr": 0.01, "batch": 16},
@@ -525,7 +525,7 @@ def test_what_is_given_as_text_stays_text(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     write_page(
         path, title=evil, story=Story(evil, (Number(evil, evil),), (figure,)), table=table,
-        claims=[Claim(evil, evil, evil, evil, 1, True, evil)], settings={evil: evil}, environment={evil: [evil]},
+        claims=[Claim(id=evil, statement=evil, paper=evil, measured=evil, n=1, holds=True, part=evil)], settings={evil: evil}, environment={evil: [evil]},
         command=evil, files=[f"javascript:{evil}"],
     )  # fmt: skip
     page = Opened(browser, path)

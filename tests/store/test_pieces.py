@@ -14,7 +14,7 @@ from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.study import Study
 from understudy.papers.local.shared import ends
-from understudy.report.figures.lines import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Story
 
 MADE: list[str] = []
@@ -52,7 +52,7 @@ class Counting(Study):
     def story(self, run):
         x = np.arange(3.0)
         panel = Panel("values", "network", "value", (Series("value", x, run.metrics["value"].to_numpy()),))
-        return Story("Three were counted.", (), (Figure("values", "Values", "Three.", "", Lines((panel,))),))
+        return Story("Three were counted.", (), (Figure("values", "Values", "Three.", "", Curves((panel,))),))
 
     def claims(self, run):
         return []

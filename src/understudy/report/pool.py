@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import IO, Any, Self
 
+from understudy._cores import cores
 from understudy.report.story import Kind
 from understudy.report.style import files
 
@@ -45,7 +46,7 @@ class FigurePool:
     """
 
     def __init__(self, count: int | None = None) -> None:
-        self._count = min(_MOST, _cores() - 1) if count is None else count
+        self._count = min(_MOST, cores() - 1) if count is None else count
         self._hired: list[subprocess.Popen[bytes]] = []
         self._threads = ThreadPoolExecutor(max(1, self._count))
         self._at_work: list[Future[None]] = []
@@ -146,8 +147,3 @@ def _close(pipe: IO[bytes]) -> None:
         pipe.close()
     except OSError:  # what it still held cannot be sent any more
         return
-
-
-def _cores() -> int:
-    """That this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

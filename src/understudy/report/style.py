@@ -29,6 +29,8 @@ CATEGORIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 
 _MULTIPLES = ((0.5, "#F0C648"), (1.0, ORANGE), (2.0, SKY), (5.0, GREEN), (10.0, BLUE), (100.0, "#003A5C"))
 _STRENGTH = (0.2, 0.92)
+_LETTER, _HANDLE = 0.058, 0.34
+"""Inches that a letter of the key takes, and the line before an entry with the space after it."""
 _STILL = 1e-4
 """Of a figure's width or height: panels that move less no longer move."""
 
@@ -118,6 +120,11 @@ def ramp(count: int) -> list[str]:
     return [to_hex(c) for c in matplotlib.colormaps["viridis"](positions)]
 
 
+def layer_colours(count: int) -> list[str]:
+    """Colours of layers, dark for the lowest; the lightest of the ramp, in which text cannot be read, is left out."""
+    return ramp(count + 1)[:count]
+
+
 def categories(count: int) -> list[str]:
     """`count` colours for things without an order: Okabe and Ito's first, then the same ones lighter and darker."""
     shades = (0.0, 0.45, -0.4, 0.25, -0.2, 0.6)
@@ -173,13 +180,23 @@ Key = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def key(figure: Figure, entries: Key, note: str) -> None:
-    """One line above the panels: what each line stands for, then a note such as the number of seeds."""
-    handles = [Line2D([], [], **{"color": SOFT, **look}, label=label) for label, look in entries]
-    handles.append(Line2D([], [], linestyle="none", label=note))
-    columns = len(handles) if figure.get_figwidth() > NARROW or len(handles) < 4 else math.ceil(len(handles) / 2)
+    """Explain lines above the panels, then write a note such as the number of seeds."""
+    handles = [Line2D([], [], **{"color": SOFT, **line}, label=label) for label, line in entries]
+    if note:
+        handles.append(Line2D([], [], linestyle="none", label=note))
+    if not handles:
+        return
+    widths = [_HANDLE + _LETTER * max(map(len, str(handle.get_label()).split("\n"))) for handle in handles]
+    fits = (n for n in range(len(handles), 1, -1) if _key_width(widths, n) <= figure.get_figwidth())
     room = {} if entries else {"handlelength": 0.0, "handletextpad": 0.0}
-    legend = figure.legend(handles=handles, loc="outside upper left", ncols=columns, **room)
-    legend.get_texts()[-1].set_color(SOFT)
+    legend = figure.legend(handles=handles, loc="outside upper left", ncols=next(fits, 1), **room)
+    if note:
+        legend.get_texts()[-1].set_color(SOFT)
+
+
+def _key_width(widths: Sequence[float], columns: int) -> float:
+    """Inches that a key takes: entries are spread evenly over columns, each as wide as its widest entry."""
+    return float(sum(column.max() for column in np.array_split(np.array(widths), columns)))
 
 
 def spread(wanted: Num[np.ndarray, "label"], gap: float) -> Num[np.ndarray, "label"]:

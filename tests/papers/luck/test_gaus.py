@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from support.curve_figures import labels, stacked, titles
 from understudy import students
 from understudy.errors import UserError
 from understudy.lab.execute import execute
@@ -28,7 +29,6 @@ from understudy.papers.luck.gaus.claims import (
     networks,
     speed,
 )
-from understudy.papers.luck.gaus.story import Ranges
 from understudy.papers.luck.gaus.study import Gaus
 from understudy.store import Run
 
@@ -311,7 +311,7 @@ def test_the_rank_is_taken_at_the_epoch_that_counts():
 
 
 def test_what_batchnorm_does_to_the_large_teacher_stands_beside():
-    (beside,) = decided(FakeRun(whole()))["small, BatchNorm"].beside
+    (beside,) = decided(FakeRun(whole()))["small, BatchNorm"].variants
     assert (beside.where, beside.measured, beside.holds) == ("large teacher", "higher without in 0 of 3", False)
 
 
@@ -418,7 +418,7 @@ def test_d8_asks_for_growth_and_for_more_of_it_in_h(monkeypatch, h, beta, grows,
     found = decided(FakeRun(whole()))
     assert (found["grows"].holds, found["H* against β*"].holds) == (grows, more)
     assert found["H* against β*"].values == pytest.approx([(h[1] - h[0]) - (beta[1] - beta[0])] * 3)
-    assert [b.where for b in found["grows"].beside] == [
+    assert [b.where for b in found["grows"].variants] == [
         "FC with BatchNorm",
         "small FC without BatchNorm",
         "small FC with BatchNorm",
@@ -468,29 +468,32 @@ def test_the_figures_are_those_of_the_paper(tiny_run):
     ends = "N (with BatchNorm N) for FC 4-5-6, N (N) for CNN 3-3, N (N) for small FC"
     assert re.sub(r"\d\.\d\d", "N", story.headline).startswith(f"With fresh data mean best correlations end at {ends}")
     correlation = story.figures[0].kind
-    assert correlation.titles[:3] == ("FC 4-5-6", "FC 4-5-6, BatchNorm", "CNN 3-3")
-    assert correlation.values.shape == (6, 3, 4)
-    assert np.isnan(correlation.values[2, 2]).all()  # the convolutional networks have two layers
-    assert (correlation.low[0] <= correlation.values[0]).all()
-    assert (correlation.values[0] <= correlation.high[0]).all()
+    assert titles(correlation)[:3] == ("FC 4-5-6", "FC 4-5-6, BatchNorm", "CNN 3-3")
+    low, middle, high = (stacked(correlation, name) for name in ("low", "y", "high"))
+    assert middle.shape == (6, 3, 4)
+    assert len(correlation.panels[2].series) == 2  # the convolutional networks have two layers
+    assert (low[0] <= middle[0]).all()
+    assert (middle[0] <= high[0]).all()
 
 
 def test_bands_are_the_smallest_and_the_largest_of_the_seeds(tiny_run):
     curves, each = TINY.story(tiny_run).figures[0].kind, tiny_run.series("rho_mean", 1)[:2]
-    np.testing.assert_array_equal(curves.low[0, 1], each.min(0))
-    np.testing.assert_array_equal(curves.high[0, 1], each.max(0))
+    np.testing.assert_array_equal(curves.panels[0].series[1].low, each.min(0))
+    np.testing.assert_array_equal(curves.panels[0].series[1].high, each.max(0))
 
 
 def test_every_network_has_its_own_curve_in_the_line_of_its_setting(tiny_run):
     kind = next(f.kind for f in TINY.story(tiny_run).figures if f.name == "finite-cnn")
-    assert kind.labels == ("infinite", "infinite, BN", "finite", "finite, BN")
-    assert sorted(kind.network[0, :, 0].tolist()) == list(range(8, 16))
-    for place, network in enumerate(kind.network[0, :, 0]):
-        there = np.isfinite(kind.network_values[0, place, :, 0])
-        assert there.sum() == 1
-        line = int(np.flatnonzero(there)[0])
-        assert kind.labels[line].startswith(tiny_run.column("data")[network])
-        np.testing.assert_array_equal(kind.network_values[0, place, line], tiny_run.series("rho_mean", 0)[network])
+    assert labels(kind) == ("infinite", "infinite, BN", "finite", "finite, BN")
+    found = [
+        (network, series.label, curve)
+        for series in kind.panels[0].series
+        for network, curve in zip(series.network[:, 0].tolist(), series.network_y, strict=True)
+    ]
+    assert sorted(network for network, _, _ in found) == list(range(8, 16))
+    for network, label, curve in found:
+        assert label.startswith(tiny_run.column("data")[network])
+        np.testing.assert_array_equal(curve, tiny_run.series("rho_mean", 0)[network])
 
 
 def test_winners_rank_first_at_the_end(tiny_run):
@@ -562,16 +565,6 @@ def test_a_run_whose_first_data_all_diverged_shows_the_other(tiny_run, tmp_path)
     story = TINY.story(Run(folder))
     assert story.headline.startswith("With finite data") and "networks diverged" in story.headline
     assert f"({TINY.finite:,} training samples)" in story.figures[0].caption
-
-
-def test_ranges_name_their_band():
-    line = np.linspace(0.1, 0.9, 3)[None, None]
-    curves = Ranges(("a",), ("layer 1",), np.arange(3), line, line - 0.1, line + 0.1, "rho", 5)
-    notes = [note["text"] for note in curves.page()["layout"]["annotations"]]
-    assert any("median, smallest and largest" in note for note in notes)
-    assert not any("quartiles" in note for note in notes)
-    words = [word for word, _ in curves._key([])]
-    assert words == ["median", "smallest to largest"]
 
 
 def test_correlation_grows_in_every_layer_within_seconds(train):

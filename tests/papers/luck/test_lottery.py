@@ -15,11 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import understudy as us
+from support.curve_figures import labels, stacked, titles
 from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.nets import with_nodes
 from understudy.papers.luck.lottery.claims import cells, claims
-from understudy.papers.luck.lottery.story import Pairs, story, won_again
+from understudy.papers.luck.lottery.story import pairs, story, won_again
 from understudy.papers.luck.lottery.study import TICKETS, LotteryTickets, redrawn, winners
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.tables import Watch
@@ -101,7 +102,7 @@ def test_new_draws_share_no_weight_with_the_student_and_look_like_it():
 
 def test_it_needs_the_same_students_trained_as_long():
     study = LotteryTickets(**SMALL, polarity=(0.5,), lr=0.02, input_std=1.0)
-    (need,) = study.needs()
+    (need,) = study.depends_on()
     assert type(need) is TwoLayer
     assert need.teacher_nodes == (3,)
     for name, value in study.options().items():
@@ -123,12 +124,12 @@ def run(train):
 
 def test_tickets_begin_as_the_needed_run_began_and_full_ones_end_as_it_ended(run):
     study = LotteryTickets(**SMALL)
-    need = execute(study.needs()[0], run.folder.parents[1], Watch("lottery"))  # is there already
+    need = execute(study.depends_on()[0], run.folder.parents[1], Watch("lottery"))  # is there already
     begun, ended = (need.weights(f"epoch.{epoch}") for epoch in (0, 2))
     groups = run.weights("epoch.0")
     assert [group.sizes[1] for group in groups] == [3, 3, 6, 3, 3, 9]
     assert run.column("ticket").tolist() == [ticket for _ in (2, 3) for ticket in TICKETS for _ in (1, 2)]
-    source, teacher = study.needs()[0].source(), need.weights("teacher")[0]
+    source, teacher = study.depends_on()[0].source(), need.weights("teacher")[0]
     for i, (first, last) in enumerate(zip(begun, ended, strict=True)):
         reset, _, full = groups[3 * i : 3 * i + 3]
         again = run.weights("epoch.2")[3 * i + 2]
@@ -162,7 +163,7 @@ def drawn(run):
 def looked_at(run, network, epoch):
     """(correlations [teacher, student], of teacher and student: whether active [sample, node], fan-out [out, node])."""
     seed = int(run.column("seed")[network])
-    x = LotteryTickets(**SMALL).needs()[0].source().evaluating(seed).double().numpy()
+    x = LotteryTickets(**SMALL).depends_on()[0].source().evaluating(seed).double().numpy()
     hidden, above = [], []
     for who in ("teacher", f"epoch.{epoch}"):
         (weight, bias), (top, _) = run.weights(who)[network // 2].layers
@@ -181,26 +182,24 @@ def test_curves_of_tickets_are_the_best_correlations_and_the_ranks_of_those_that
     told = drawn(run)
     rho, rank = told["layer-curves"].kind, told["mean-rank"].kind
     for kind in (rho, rank):
-        assert (kind.titles, kind.labels) == (("2×", "3×"), ("reset", "re-initialised", "full student"))
-        assert kind.x.tolist() == [0, 1, 2]  # of ranks too: at every epoch of so short a run
-        own = kind.network_values.reshape(2, 3, 2, 3, 3)
-        for ticket, line in product(range(3), range(3)):
-            assert np.isfinite(own[:, ticket, :, line]).all() == (ticket == line)
-            assert np.isnan(own[:, ticket, :, line]).all() == (ticket != line)
-        each = np.stack([own[:, i, :, i] for i in range(3)], axis=1)
-        np.testing.assert_allclose(kind.values, np.median(each, axis=2))
-        np.testing.assert_allclose([kind.low, kind.high], np.percentile(each, (25, 75), axis=2))
+        assert (titles(kind), labels(kind)) == (("2×", "3×"), ("reset", "re-initialised", "full student"))
+        assert (stacked(kind, "x") == [0, 1, 2]).all()  # also for ranks: every epoch of so short a run
+        each = stacked(kind, "network_y")
+        assert np.isfinite(each).all()
+        np.testing.assert_allclose(stacked(kind, "y"), np.median(each, axis=2))
+        band = [stacked(kind, "low"), stacked(kind, "high")]
+        np.testing.assert_allclose(band, np.percentile(each, (25, 75), axis=2))
     for network, (k, ticket, seed) in enumerate(CELLS):
         first, last = (looked_at(run, network, epoch)[0] for epoch in (0, 2))
-        mine = 2 * ticket + seed
-        assert rho.network[k, mine, 0] == rank.network[k, mine, 0] == network
+        ours, ranks = (kind.panels[k].series[ticket] for kind in (rho, rank))
+        assert ours.network[seed, 0] == ranks.network[seed, 0] == network
         wanted = [each.max(axis=1).mean() for each in (first, last)]
-        np.testing.assert_allclose(rho.network_values[k, mine, ticket, [0, 2]], wanted, atol=1e-5)
+        np.testing.assert_allclose(ours.network_y[seed, [0, 2]], wanted, atol=1e-5)
         winner = last.argmax(axis=1)
         ahead = (first > first[np.arange(3), winner][:, None]).sum(axis=1)
         wanted = [(ahead / (first.shape[1] - 1)).mean(), 0]
-        np.testing.assert_allclose(rank.network_values[k, mine, ticket, [0, 2]], wanted)
-    assert (rank.values[..., 0] > 0).any()
+        np.testing.assert_allclose(ranks.network_y[seed, [0, 2]], wanted)
+    assert (stacked(rank, "y")[..., 0] > 0).any()
 
 
 def test_every_student_stands_where_it_matches_and_counts(run):
@@ -234,7 +233,7 @@ def test_the_l_is_of_one_polarity(train):
     run = train(study)
     told = {figure.name: figure for figure in story(study, run).figures}
     assert told["layer-specialization"].kind.layers == ("2×, p = 2", "3×, p = 2")
-    assert told["layer-curves"].kind.titles == ("2×, p = 1", "3×, p = 1", "2×, p = 2", "3×, p = 2")
+    assert titles(told["layer-curves"].kind) == ("2×, p = 1", "3×, p = 1", "2×, p = 2", "3×, p = 2")
     shown = np.concatenate([cell.network for row in told["layer-specialization"].kind.cells for cell in row])
     assert set(run.column("polarity")[shown]) == {2.0}
 
@@ -282,9 +281,10 @@ def test_networks_that_diverged_are_left_out(run, tmp_path):
         assert set(told["layer-specialization"].kind.cells[ticket][1].network) == {other}
         for name in ("layer-curves", "mean-rank"):
             kind, before = told[name].kind, whole[name].kind
-            assert kind.network[1, 2 * ticket, 0] == -1
-            np.testing.assert_allclose(kind.values[1, ticket], before.network_values[1, 2 * ticket + 1, ticket])
-            np.testing.assert_allclose(kind.values[0], before.values[0])
+            series = kind.panels[1].series[ticket]
+            assert series.network[0, 0] == -1
+            np.testing.assert_allclose(series.y, before.panels[1].series[ticket].network_y[1])
+            np.testing.assert_allclose(stacked(kind, "y")[0], stacked(before, "y")[0])
 
 
 def test_full_students_that_all_diverged_leave_an_empty_panel_and_no_matrices(run, tmp_path):
@@ -360,9 +360,9 @@ def test_d11_is_exact_at_ten_times_and_on_strength_one_with_the_others_beside():
     wide = study(2, multiple=(5.0, 10.0), polarity=(1.0, 2.0))
     found = claims(wide, fake([-4, -12], others=others))
     assert [claim.part for claim in found] == ["lower, 5×", "lower, 10×", "exact, 10×"]
-    assert [b.where for b in found[0].beside] == ["p = 2, 5×"]
-    assert [b.where for b in found[2].beside] == ["p = 1, 5×", "p = 2, 5×", "p = 2, 10×"]
-    assert all(b.holds and b.measured == "1 of 2, full student 0" for b in found[2].beside)
+    assert [b.where for b in found[0].variants] == ["p = 2, 5×"]
+    assert [b.where for b in found[2].variants] == ["p = 1, 5×", "p = 2, 5×", "p = 2, 10×"]
+    assert all(b.holds and b.measured == "1 of 2, full student 0" for b in found[2].variants)
 
 
 def test_pairs_of_which_one_diverged_are_left_out():
@@ -393,12 +393,12 @@ def test_winners_that_win_again_are_counted():
 
 def test_the_figure_of_pairs_shows_which_way_each_seed_went():
     (cell,) = cells(study(3), fake([-4, -12, -2.5]))
-    page = Pairs(("10×",), (cell,)).page()
+    page = pairs(("10×",), [cell]).page()
     lines = [trace for trace in page["data"] if trace.get("hoverinfo") == "skip"]
     assert [trace["y"][:2] for trace in lines] == [[-3, -4], [-3, -2.5]]
     assert lines[0]["line"]["color"] != lines[1]["line"]["color"]
     assert page["layout"]["yaxis"]["range"][0] < -12
-    (axes,) = Pairs(("10×",), (cell,)).paper().axes
+    (axes,) = pairs(("10×",), [cell]).paper().axes
     assert axes.get_ylim()[0] < -12
     assert [label.get_text() for label in axes.get_xticklabels()] == ["re-initialised", "reset", "full student"]
 

@@ -9,11 +9,13 @@ import pytest
 import torch
 
 import understudy as us
+from support.curve_figures import titles
 from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.luck.over_parameterization.claims import claims, widths
-from understudy.papers.luck.over_parameterization.story import MeanCurves, story
+from understudy.papers.luck.over_parameterization.story import story
 from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
+from understudy.report.figures import Curves
 from understudy.report.terminal.tables import Watch
 
 WIDTHS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
@@ -98,7 +100,7 @@ def test_a_run_of_both_kinds_is_told(run):
     )
     assert "Convolutional, BatchNorm: from 1× to 2×" in told.headline
     for figure in told.figures[: len(names)]:
-        assert isinstance(figure.kind, MeanCurves)
+        assert isinstance(figure.kind, Curves)
         words = json.dumps(figure.kind.page(), ensure_ascii=False)
         assert "mean ± 1 standard deviation" in words
         assert "median" not in words and "quartiles" not in words and "samples" not in words
@@ -117,8 +119,8 @@ def test_layers_are_shown_of_every_width_and_matrices_of_the_widest(run):
         matrices = told[f"modulation-{kind}"]
         assert matrices.kind.network == first and f"network {first} ({words}, 2×)" in matrices.caption
     ranks = told["mean-rank"].kind
-    assert ranks.titles == tuple(f"{NAMES[kind]}, {k}×" for kind in ("fc", "cnn") for k in (1, 2))
-    assert ranks.network_values[3, 1, 1] == pytest.approx(run.series("mean_rank", 1)[7])
+    assert titles(ranks) == tuple(f"{NAMES[kind]}, {k}×" for kind in ("fc", "cnn") for k in (1, 2))
+    assert ranks.panels[3].series[1].network_y[1] == pytest.approx(run.series("mean_rank", 1)[7])
 
 
 def test_curves_are_means_and_deviations_of_the_tables(run):
@@ -127,8 +129,8 @@ def test_curves_are_means_and_deviations_of_the_tables(run):
     series = run.series("rho_mean", 1)[4:]  # the upper layer
     for i in range(2):
         each = series[2 * i : 2 * i + 2]
-        assert curves.values[1, i] == pytest.approx(each.mean(axis=0))
-        assert curves.low[1, i] == pytest.approx(each.mean(axis=0) - each.std(axis=0))
+        assert curves.panels[1].series[i].y == pytest.approx(each.mean(axis=0))
+        assert curves.panels[1].series[i].low == pytest.approx(each.mean(axis=0) - each.std(axis=0))
     assert claims(study, run) == []
 
 

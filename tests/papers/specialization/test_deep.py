@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from support.curve_figures import labels, stacked, titles
 from understudy import CrossEntropy, SquaredError
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
@@ -160,8 +161,8 @@ def test_ten_times_decides_and_other_widths_stand_beside_it():
     claims = decided(study, deep_run(good, good, slow, slow, multiples=(10.0, 2.0)))
     assert claims["D1"].holds
     assert claims["D2"].holds
-    assert [str(b) for b in claims["D1"].beside] == ["2×: 3, 30, 25; in this order in 0 of 2 (does not hold)"]
-    assert [str(b) for b in claims["D2"].beside] == ["2×: 0.9700, 0.9700, 0.9700, 0.9700 (does not hold)"]
+    assert [str(b) for b in claims["D1"].variants] == ["2×: 3, 30, 25; in this order in 0 of 2 (does not hold)"]
+    assert [str(b) for b in claims["D2"].variants] == ["2×: 0.9700, 0.9700, 0.9700, 0.9700 (does not hold)"]
     assert decided(dataclasses.replace(FULL, multiple=(2.0,)), deep_run(good, multiples=(2.0,))) == {}
 
 
@@ -454,7 +455,7 @@ def test_from_training_to_report(study, tmp_path):
     assert (run.folder / "report.html").stat().st_size > 10_000
     assert run.column("network").tolist() == list(range(4 if study.name == "deep" else 8))
     curves = next(figure.kind for figure in story.figures if figure.name == "layer-curves")
-    np.testing.assert_allclose(curves.network_values[0, 1, 0], run.series("rho_mean", 0)[1])
+    np.testing.assert_allclose(curves.panels[0].series[0].network_y[1], run.series("rho_mean", 0)[1])
 
 
 @pytest.mark.parametrize("study", TINY, ids=lambda study: study.name)
@@ -492,16 +493,17 @@ def drawn(study, run):
 
 def test_mean_ranks_are_drawn_at_the_epochs_at_which_they_were_looked_up(retold):
     study, kind = TINY[0], drawn(TINY[0], retold)["mean-rank"].kind
-    np.testing.assert_array_equal(kind.x, ranked(study.epochs))
-    assert (kind.titles, kind.labels, kind.seeds) == (("1×", "3×"), ("layer 1", "layer 2", "layer 3"), 2)
+    assert (titles(kind), labels(kind), kind.note) == (("1×", "3×"), ("layer 1", "layer 2", "layer 3"), "n = 2 seeds")
     for panel, networks in enumerate(([0, 1], [2, 3])):
         for layer in range(3):
             each = retold.series("mean_rank", layer)[networks]
-            np.testing.assert_allclose(kind.network_values[panel, :, layer], each)
-            np.testing.assert_allclose(kind.values[panel, layer], np.median(each, axis=0))
-            quartiles = np.percentile(each, (25, 75), axis=0)
-            np.testing.assert_allclose([kind.low[panel, layer], kind.high[panel, layer]], quartiles)
-    assert (kind.values[..., -1] == 0).all() and (kind.values[..., 0] > 0).any()
+            series = kind.panels[panel].series[layer]
+            np.testing.assert_array_equal(series.x, ranked(study.epochs))
+            np.testing.assert_allclose(series.network_y, each)
+            np.testing.assert_allclose(series.y, np.median(each, axis=0))
+            np.testing.assert_allclose([series.low, series.high], np.percentile(each, (25, 75), axis=0))
+    medians = stacked(kind, "y")
+    assert (medians[..., -1] == 0).all() and (medians[..., 0] > 0).any()
 
 
 def test_matrices_are_of_the_first_network_of_the_shown_multiple_that_did_not_diverge(retold):

@@ -77,6 +77,13 @@ def band(x: Any, low: Any, high: Any, colour: str, opacity: float, **trace: Any)
     ]
 
 
+def across(panel: int, y: float) -> JSON:
+    """A dashed line across a panel at height `y`."""
+    xaxis, yaxis = axes_of(panel)
+    line = {"color": HAIRLINE, "width": 1, "dash": "dash"}
+    return {"type": "line", "xref": f"{xaxis} domain", "yref": yaxis, "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line}
+
+
 def faded(colour: str, opacity: float) -> str:
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red},{green},{blue},{opacity:g})"
@@ -220,20 +227,29 @@ def slider(names: Sequence[str], prefix: str, *, y: float = 0.0, top: int = 44) 
     ]
 
 
-def own_curves(ids: Any, panel: Any, x: Any, y: Any, limit: int = 750_000) -> JSON:
-    """Each network's own curve, for the page to draw when that network is marked.
+def own_curves(ids: Any, panel: Any, x: Any, y: Any, *, joined: bool, limit: int = 750_000) -> JSON:
+    """Curves of single networks, for the page to draw when a network is marked.
 
-    `y` is `[network, time]` or `[network, teacher, time]`; times are thinned evenly, with the first and the last kept,
-    until it is no more than `limit` bytes.
+    Args:
+        ids: The networks, [network].
+        panel: The panel of each.
+        x: Values of x, [time].
+        y: The networks' curves, [network, line, time].
+        joined: Whether a network's lines are joined to one curve with gaps. Otherwise they are teacher nodes, and the
+            page emphasises the one that is marked.
+        limit: Bytes; where they would be more, times are thinned evenly, with the first and the last kept.
     """
     y, x = np.asarray(y, dtype="<f4"), np.asarray(x, dtype=float)
-    most = max(2, limit // max(1, 4 * y.size // max(1, y.shape[-1])))
-    if y.shape[-1] > most:
-        kept = np.unique(np.linspace(0, y.shape[-1] - 1, most).round().astype(int))
-        x, y = x[kept], y[..., kept]
-    names = [axes_of(int(p)) for p in np.asarray(panel)]
+    most = max(2, limit // max(1, 4 * y[..., 0].size) - joined)
+    kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).round().astype(int))
+    x, y = x[kept], y[..., kept]
+    if joined:
+        gap = np.full((*y.shape[:-1], 1), np.nan, dtype="<f4")
+        x = np.tile(np.append(x, x[-1]), y.shape[1])
+        y = np.concatenate([y, gap], axis=-1).reshape(len(y), -1)
+    names = [axes_of(int(p)) for p in panel]
     return {
-        "id": [int(i) for i in np.asarray(ids)],
+        "id": [int(i) for i in ids],
         "xaxis": [n[0] for n in names],
         "yaxis": [n[1] for n in names],
         "x": [float(f"{v:.6g}") for v in x],

@@ -1,94 +1,140 @@
-"""One number a network, side by side for a few settings, against a bound."""
+"""One value per network, side by side for a few settings, compared with a bound."""
 
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Int, Num
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 _REACH = 0.28
+_DASHED = (0, (3, 2))
 
 
 @dataclass(frozen=True, eq=False)
 class Dots:
-    """A point a network in a column a setting, the median as a stroke, and the bound that a claim sets."""
+    """One point per network in one column per setting, with the median as a stroke and an optional bound."""
 
     labels: tuple[str, ...]
-    """What the columns are called."""
-    values: Num[np.ndarray, "column net"]
+    """Names of the columns."""
+    values: Num[np.ndarray, "*panel column net"]
     """NaN where there is no network."""
-    network: Int[np.ndarray, "column net"]
+    network: Int[np.ndarray, "*panel column net"]
     name: str
-    """What is counted or measured: the y axis."""
+    """What is counted or measured: the name of the y axis."""
     x_name: str = ""
     bound: float | None = None
     bound_words: str = "bound"
     colours: tuple[str, ...] | None = None
-    """One a column."""
+    """One colour per column."""
     floor: float | None = None
-    """Makes the y axis logarithmic: what is smaller, 0 too, is drawn there."""
+    """Makes the y axis logarithmic; smaller values, 0 included, are drawn here."""
     percent: bool = False
+    titles: tuple[str, ...] = ("",)
+    """Titles of the panels, where values have a leading panel axis."""
+    joined: tuple[int, int] | None = None
+    """Two columns whose points belong together in pairs: a line joins each pair, orange where the second is higher."""
 
     def __post_init__(self) -> None:
         shape = (len(self.labels), np.shape(self.values)[-1])
+        shape = shape if np.ndim(self.values) == 2 else (len(self.titles), *shape)
         agree(self, {"values": shape, "network": shape})
         if self.colours is not None:
             agree(self, {"colours": (len(self.labels),)})
 
-    def _places(self, column: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """x, y and network of the points of a column: equal values lie side by side."""
-        there = np.flatnonzero(np.isfinite(self.values[column]))
-        value = self.values[column, there]
+    def _panels(self) -> list[tuple[str, np.ndarray, np.ndarray]]:
+        """Title, values and networks [column, net] of each panel."""
+        shape = (len(self.titles), len(self.labels), -1)
+        return list(zip(self.titles, self.values.reshape(shape), self.network.reshape(shape), strict=True))
+
+    def _places(self, values: np.ndarray, column: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """x and y of the points of a column, and which networks they are: equal values lie side by side."""
+        there = np.flatnonzero(np.isfinite(values[column]))
+        value = values[column, there]
         y = value if self.floor is None else np.maximum(value, self.floor)
         x = np.full(len(y), float(column))
-        for level in np.unique(y):
+        for level in np.unique(y) if self.joined is None else ():
             same = np.flatnonzero(y == level)
             step = min(0.09, 2 * _REACH / max(1, len(same) - 1))
             x[same] += step * (np.arange(len(same)) - (len(same) - 1) / 2)
-        return x, y, self.network[column, there]
+        return x, y, there
+
+    def _pairs(self, values: np.ndarray) -> list[tuple[str, np.ndarray]]:
+        """Colour and ends [pair, 2] of the lines that fall, then of those that rise."""
+        if self.joined is None:
+            return []
+        both = values[list(self.joined)]
+        both = both[:, np.isfinite(both).all(axis=0)].T
+        falls = both[:, 1] < both[:, 0]
+        return [
+            (colour, ends) for colour, ends in ((style.CONTEXT, both[falls]), (style.ORANGE, both[~falls])) if len(ends)
+        ]
 
     def _colours(self) -> list[str]:
         return list(self.colours) if self.colours is not None else [style.BLUE] * len(self.labels)
 
-    def _n(self) -> int:
-        return int(np.isfinite(self.values).sum(axis=1).max(initial=0))
+    def _note(self) -> str:
+        return f"n = {int(np.isfinite(self.values).sum(axis=-1).max(initial=0))} seeds"
+
+    def _limits(self) -> tuple[float, float]:
+        """Ends of a linear axis: from 0, or from below the least value where that is negative."""
+        known = np.append(self.values[np.isfinite(self.values)], 0.0 if self.bound is None else self.bound)
+        low, high = float(known.min()), float(known.max())
+        if low >= 0:
+            return 0.0, 1.08 * max(1.0, high)
+        return low - 0.06 * (high - low), high + 0.06 * (high - low)
 
     def paper(self) -> Figure:
+        """Draw the figure for paper."""
+        rows, columns = style.grid(len(self.titles), 3)
         with style.paper():
-            figure, (ax,) = style.panels(1, 1, height=1.9)
-            for c, colour in enumerate(self._colours()):
-                x, y, _ = self._places(c)
-                if len(y):
-                    middle = float(np.median(y))
-                    ax.plot([c - _REACH, c + _REACH], [middle, middle], color=style.INK, linewidth=0.9)
-                ax.scatter(x, y, s=11, color=colour, alpha=0.75, linewidths=0, clip_on=False, zorder=3)
-            if self.bound is not None:
-                ax.axhline(self.bound, color=style.SOFT, linewidth=0.7, linestyle=(0, (3, 2)))
-            if self.floor is not None:
-                ticks = self._decades(self.floor)
-                ax.set_yscale("log")
-                ax.set_yticks(ticks, [self._tick(tick) for tick in ticks])
-                ax.minorticks_off()
-                ax.set_ylim(self.floor, 1.3 * ticks[-1])
-            elif self.percent:
-                ax.yaxis.set_major_formatter(PercentFormatter(1))
+            height = 1.9 if self.joined is None else 2.3
+            figure, axes = style.panels(rows, columns, height=height, count=len(self.titles))
+            for ax, (title, values, _) in zip(axes, self._panels(), strict=True):
+                self._draw(ax, values)
+                ax.set_title(title)
+                ax.set_xticks(range(len(self.labels)), self.labels)
+                ax.set(xlim=(-0.5, len(self.labels) - 0.5), xlabel=self.x_name)
+            if len(axes) == 1:
+                axes[0].set_ylabel(self.name)
             else:
-                ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-                ax.set_ylim(0, 1.08 * max(1.0, float(np.nanmax(self.values, initial=0)), self.bound or 0))
-            ax.set_xticks(range(len(self.labels)), self.labels)
-            ax.set(xlim=(-0.5, len(self.labels) - 0.5), xlabel=self.x_name, ylabel=self.name)
+                figure.supylabel(self.name, fontsize=style.NORMAL)
             entries: style.Key = (
                 ("a network", {"linestyle": "none", "marker": "o", "color": self._colours()[0]}),
                 ("median", {"color": style.INK, "linewidth": 0.9}),
-                *([(self.bound_words, {"linestyle": (0, (3, 2)), "linewidth": 0.7})] if self.bound is not None else []),
+                *([(self.bound_words, {"linestyle": _DASHED, "linewidth": 0.7})] if self.bound is not None else []),
             )
-            style.key(figure, entries, f"n = {self._n()} seeds")
+            style.key(figure, entries, self._note())
             return style.finish(figure)
+
+    def _draw(self, ax: Axes, values: np.ndarray) -> None:
+        for colour, pairs in self._pairs(values):
+            ax.plot(self.joined, pairs.T, color=colour, linewidth=0.5, alpha=0.55, zorder=1)
+        for c, colour in enumerate(self._colours()):
+            x, y, _ = self._places(values, c)
+            if len(y):
+                middle = float(np.median(y))
+                ax.plot([c - _REACH, c + _REACH], [middle, middle], color=style.INK, linewidth=0.9)
+            ax.scatter(x, y, s=11, color=colour, alpha=0.75, linewidths=0, clip_on=False, zorder=3)
+        if self.bound is not None:
+            ax.axhline(self.bound, color=style.SOFT, linewidth=0.7, linestyle=_DASHED)
+        if self.floor is not None:
+            ticks = self._decades(self.floor)
+            ax.set_yscale("log")
+            ax.set_yticks(ticks, [self._tick(tick) for tick in ticks])
+            ax.minorticks_off()
+            ax.set_ylim(self.floor, 1.3 * ticks[-1])
+        elif self.percent:
+            ax.yaxis.set_major_formatter(PercentFormatter(1))
+        else:
+            ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: style.signed(y)))
+            ax.set_ylim(*self._limits())
 
     def _decades(self, floor: float) -> list[float]:
         """Powers of ten from the floor to above the largest value."""
@@ -100,21 +146,62 @@ class Dots:
         return below + (f"{100 * value:g}%" if self.percent else f"{value:g}")
 
     def page(self) -> pages.JSON:
+        """Traces and layout for the page."""
         data: list[pages.JSON] = []
-        shown = "%{y:.2~%}" if self.percent else "%{y:.3~g}"
+        for p, (title, values, network) in enumerate(self._panels()):
+            xaxis, yaxis = pages.axes_of(p)
+            data += [trace | {"xaxis": xaxis, "yaxis": yaxis} for trace in self._traces(title, values, network)]
+        bound = f"; dashed: {self.bound_words}" if self.bound is not None else ""
+        layout = pages.layout(
+            self.titles,
+            style.grid(len(self.titles), 3)[1],
+            x={
+                "tickvals": list(range(len(self.labels))),
+                "ticktext": list(self.labels),
+                "range": [-0.5, len(self.labels) - 0.5],
+            },
+            y=self._y_axis(),
+            x_title=self.x_name,
+            y_title=self.name,
+            note=f"stroke: median, {self._note()}{bound}",
+            x_left=True,
+            row_height=260 if self.joined is None else 320,
+            column_width=170 if self.joined is None else 230,
+            legend=False,
+        )
+        if self.bound is not None:
+            layout["shapes"] = [pages.across(p, self.bound) for p in range(len(self.titles))]
+        return {"data": data, "layout": layout}
+
+    def _traces(self, title: str, values: np.ndarray, network: np.ndarray) -> list[pages.JSON]:
+        data: list[pages.JSON] = []
+        number = "%{y:.2~%}" if self.percent else "%{y:.3~g}"
+        for colour, pairs in self._pairs(values):
+            x = np.tile([*(self.joined or ()), np.nan], len(pairs))
+            y = np.column_stack([pairs, np.full(len(pairs), np.nan)]).ravel()
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": pages.numbers(x),
+                    "y": pages.numbers(y),
+                    "line": {"color": colour, "width": 1},
+                    "opacity": 0.6,
+                    "hoverinfo": "skip",
+                }
+            )
         for c, (label, colour) in enumerate(zip(self.labels, self._colours(), strict=True)):
-            x, y, network = self._places(c)
-            whose = f"network %{{customdata[0]}}, <b>{label}</b><br>{self.name}: {shown}<extra></extra>"
+            x, y, there = self._places(values, c)
+            setting = f"<b>{label}</b>" + (f", {title}" if title else "")
             if len(y):
-                middle = float(np.median(y))
                 data.append(
                     {
                         "type": "scatter",
                         "mode": "lines",
                         "x": [c - _REACH, c, c + _REACH],
-                        "y": [middle] * 3,
+                        "y": [float(np.median(y))] * 3,
                         "line": {"color": style.HAIRLINE, "width": 2},
-                        "hovertemplate": f"<b>{label}</b><br>median {shown}<extra></extra>",
+                        "hovertemplate": f"{setting}<br>median {number}<extra></extra>",
                     }
                 )
             data.append(
@@ -124,35 +211,16 @@ class Dots:
                     "x": pages.numbers(x),
                     "y": pages.numbers(y),
                     "marker": {"size": 8, "color": colour, "opacity": 0.8},
-                    "customdata": pages.identity(network, -1, -1) if len(y) else [],
-                    "hovertemplate": whose,
+                    "customdata": pages.identity(network[c, there], -1, -1) if len(y) else [],
+                    "hovertemplate": f"network %{{customdata[0]}}, {setting}<br>{self.name}: {number}<extra></extra>",
                 }
             )
-        words = f"; dashed: {self.bound_words}" if self.bound is not None else ""
-        y_axis: pages.JSON = {"tickformat": ".0%"} if self.percent else {}
+        return data
+
+    def _y_axis(self) -> pages.JSON:
         if self.floor is not None:
             ticks = self._decades(self.floor)
-            y_axis = {"type": "log", "tickvals": ticks, "ticktext": [self._tick(tick) for tick in ticks]}
-        else:
-            y_axis["rangemode"] = "tozero"
-        layout = pages.layout(
-            [""],
-            1,
-            x={
-                "tickvals": list(range(len(self.labels))),
-                "ticktext": list(self.labels),
-                "range": [-0.5, len(self.labels) - 0.5],
-            },
-            y=y_axis,
-            x_title=self.x_name,
-            y_title=self.name,
-            note=f"stroke: median, n = {self._n()} seeds{words}",
-            x_left=True,
-            row_height=260,
-            legend=False,
-        )
-        if self.bound is not None:
-            line = {"color": style.HAIRLINE, "width": 1, "dash": "dash"}
-            across = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": self.bound, "y1": self.bound}
-            layout["shapes"] = [{**across, "line": line}]
-        return {"data": data, "layout": layout}
+            return {"type": "log", "tickvals": ticks, "ticktext": [self._tick(tick) for tick in ticks]}
+        if self.percent:
+            return {"tickformat": ".0%", "rangemode": "tozero"}
+        return {"range": list(self._limits())} if self._limits()[0] < 0 else {"rangemode": "tozero"}

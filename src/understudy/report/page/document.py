@@ -306,7 +306,7 @@ def _claims(claims: Iterable[Claim]) -> str:
 def _claim(claim: Claim) -> str:
     state, symbol, word = ("holds", "✓", "holds") if claim.holds else ("fails", "✗", "does not hold")
     part = f' <span class="part">{escape(claim.part)}</span>' if claim.part else ""
-    beside = "".join(_beside(other) for other in claim.beside)
+    beside = "".join(_beside(other) for other in claim.variants)
     return f"""<li class="claim">
 <p class="verdict {state}"><span aria-hidden="true">{symbol}</span> {word}</p>
 <div class="statement"><p class="id">{escape(claim.id)}{part}</p><p>{escape(claim.statement)}</p></div>

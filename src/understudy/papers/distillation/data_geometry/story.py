@@ -11,7 +11,7 @@ from understudy.papers.distillation.data_geometry.claims import tasks
 from understudy.papers.distillation.data_geometry.study import BOUNDS
 from understudy.papers.distillation.shared import Cell, mean_series
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -36,7 +36,7 @@ def story(study: DataGeometry, run: Run) -> Story:
             f"them, with intervals of {study.confidence:.0%}: on a plain axis as in the thesis, and on a logarithmic "
             f"one, with {min(_SHOWN, study.seeds)} sets one by one.",
             "S3 fig 5.3",
-            Lines(
+            Curves(
                 (
                     Panel("", "κ", "transfer risk", (risk,)),
                     Panel("", "κ", "transfer risk", (risk, _each(kappas, found)), log_y=True),
@@ -50,7 +50,7 @@ def story(study: DataGeometry, run: Run) -> Story:
             "Mean risk, the bound of theorem 5.3 at its best β, and corollary 5.2's, (1 + (log n)^κ)/n^κ, which is "
             "above 1 where κ is small.",
             "S3 theorem 5.3, corollary 5.2",
-            Lines((Panel("", "κ", "transfer risk", (risk, *_bounds(kappas, found)), log_y=True),), setting),
+            Curves((Panel("", "κ", "transfer risk", (risk, *_bounds(kappas, found)), log_y=True),), setting),
         ),
         Figure(
             "angles",
@@ -58,7 +58,7 @@ def story(study: DataGeometry, run: Run) -> Story:
             "p(θ), the probability of an angle of θ or more between an input and the teacher, up to sign, for each κ; "
             "and the angle between student and teacher that comes of it, mean over sets and 5% to 95% of them.",
             "S3 fig 5.1, eq. 5.17",
-            Lines((_alignment(study), _reached(kappas, found)), setting),
+            Curves((_alignment(study), _reached(kappas, found)), setting),
         ),
     )
     return Story(_headline(study, found), _numbers(found), figures)

@@ -13,7 +13,7 @@ from understudy.papers.distillation.linear_distillation.study import ANGLES, DES
 from understudy.papers.distillation.shared import Cell, cells, mean_series
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -38,7 +38,7 @@ def story(study: LinearDistillation, run: Run) -> Story:
             f"of {study.confidence:.0%}; dashed the bounds at their best β, of theorem 5.3 for one layer and of D.4, "
             "with the ε of theorem 5.2, for more." + _own_bound(study),
             "S3 theorem 5.3, D.4, corollaries 5.1, 5.2",
-            Lines(tuple(_risk(study, task, measured) for task in _tasks(measured)), sets),
+            Curves(tuple(_risk(study, task, measured) for task in _tasks(measured)), sets),
         ),
         Figure(
             "angles",
@@ -47,7 +47,7 @@ def story(study: LinearDistillation, run: Run) -> Story:
             f"everywhere at once with a confidence of {study.confidence:.0%}"
             + ("." if study.data else "; dashed the truth."),
             "S3 fig 5.1, eq. 5.17",
-            Lines(_alignment(run), sets),
+            Curves(_alignment(run), sets),
         ),
         *(() if study.data else (_starts(study, run, sets),)),
     )
@@ -79,7 +79,7 @@ def _students(study: LinearDistillation, found: list[Followed]) -> tuple[Figure,
             f"inputs; dashed the ε that theorem 5.2 allows a deep student of ‖w(0)‖ = {study.scale:g} where n < d. "
             f"Distances below {_FLOOR:g} are drawn there.",
             "S3 theorems 5.1, 5.2",
-            Lines(tuple(_ends(study, task, found) for task in tasks), note),
+            Curves(tuple(_ends(study, task, found) for task in tasks), note),
         ),
         Figure(
             "training",
@@ -88,7 +88,7 @@ def _students(study: LinearDistillation, found: list[Followed]) -> tuple[Figure,
             "dashed ones descent, whose time is rate × steps. Directions that inputs hardly show are learned last, and "
             "near n = d there are such.",
             "S3 theorems 5.1, 5.2",
-            Lines(tuple(_courses(tasks[0], n, found) for n in _three(study)), note),
+            Curves(tuple(_courses(tasks[0], n, found) for n in _three(study)), note),
         ),
     )
 
@@ -202,7 +202,7 @@ def _starts(study: LinearDistillation, run: Run, sets: str) -> Figure:
         f"on sets of {counted(min(study.learned_inputs), 'input')}. The thesis says that one of them always has; the "
         "shorter w(0), the fewer are the exceptions.",
         "S3 sec 5.3.1",
-        Lines((panel,), sets),
+        Curves((panel,), sets),
     )
 
 

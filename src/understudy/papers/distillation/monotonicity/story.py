@@ -10,7 +10,7 @@ from understudy.papers.distillation.monotonicity.claims import correlation, lear
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, PATH, biased_name
 from understudy.papers.distillation.shared import Cell
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -59,7 +59,7 @@ def story(study: Monotonicity, run: Run) -> Story:
     return Story(_headline(study, found), _numbers(found), figures)
 
 
-def _scatter(study: Monotonicity, found: dict[str, Cell], note: str) -> Lines:
+def _scatter(study: Monotonicity, found: dict[str, Cell], note: str) -> Curves:
     def series(label: str, some: list[Cell]) -> Series:
         x = np.array([cell.means["risk"].mean for cell in some])
         index = [cell.means["index"] for cell in some]
@@ -69,10 +69,10 @@ def _scatter(study: Monotonicity, found: dict[str, Cell], note: str) -> Lines:
     biased = [found[biased_name(delta)] for delta in sorted(study.deltas)]
     alone = [series(name, [found[name]]) for name in (DISTILLATION, DESCENT, LIMIT)]
     every = (*alone, series(_BIASED, biased))
-    return Lines((Panel("", "expected risk", "monotonicity index", every),), note)
+    return Curves((Panel("", "expected risk", "monotonicity index", every),), note)
 
 
-def _one_more(study: Monotonicity, found: dict[str, Cell], note: str) -> Lines:
+def _one_more(study: Monotonicity, found: dict[str, Cell], note: str) -> Curves:
     names = (DISTILLATION, biased_name(max(study.deltas)), DESCENT, LIMIT)
     panels = []
     for name in names:
@@ -85,7 +85,7 @@ def _one_more(study: Monotonicity, found: dict[str, Cell], note: str) -> Lines:
         title = f"{who}: {cell.means['index'].mean:.0%} nearer" + (f", {kept:.0%} the same" if kept else "")
         points = Series("a transfer set", before, after, points=True, colour=style.PURPLE, network=cell.networks)
         panels.append(Panel(title, f"angle, {counted(study.inputs, 'input')}, °", "angle, one more, °", (same, points)))
-    return Lines(tuple(panels), note)
+    return Curves(tuple(panels), note)
 
 
 def _helped(found: dict[str, Cell]) -> str:
@@ -93,7 +93,7 @@ def _helped(found: dict[str, Cell]) -> str:
     return f"{int(nearer.sum()):,} of {len(nearer):,}"
 
 
-def _path(study: Monotonicity, run: Run, found: dict[str, Cell], note: str) -> Lines:
+def _path(study: Monotonicity, run: Run, found: dict[str, Cell], note: str) -> Curves:
     network = int(np.flatnonzero(run.column("learner") == PATH)[0])
     panels = []
     for what, words in (("risk", "expected risk"), ("index", "monotonicity index")):
@@ -105,7 +105,7 @@ def _path(study: Monotonicity, run: Run, found: dict[str, Cell], note: str) -> L
         mean, low, high = (np.full(2, getattr(limit, field)) for field in ("mean", "low", "high"))
         series = (path, Series("max-margin limit", ends, mean, low, high, dashed=True, colour=_COLOURS[LIMIT]))
         panels.append(Panel("", "step", words, series, log_x=True))
-    return Lines(tuple(panels), note)
+    return Curves(tuple(panels), note)
 
 
 def _headline(study: Monotonicity, found: dict[str, Cell]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from understudy.papers.distillation.optimisation_bias.claims import learners, steps
 from understudy.papers.distillation.shared import Cell, mean_series, risk_words
 from understudy.report import style
-from understudy.report.figures import Dots, Lines, Panel, Series
+from understudy.report.figures import Curves, Dots, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -30,7 +30,7 @@ def story(study: OptimisationBias, run: Run) -> Story:
             f"{counted(study.inputs, 'input')}. Bands: {study.confidence:.0%} of the expected risk; the range of the "
             "angles.",
             "S3 fig 5.4",
-            Lines((_risks(found), _angles(found)), sets),
+            Curves((_risks(found), _angles(found)), sets),
         ),
         Figure(
             "transfer-sets",

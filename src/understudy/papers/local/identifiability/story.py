@@ -23,7 +23,7 @@ from understudy.papers.local.identifiability.claims import (
 from understudy.papers.local.identifiability.study import FAR, MATCHED, SIZES
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
 
@@ -99,7 +99,7 @@ def story(study: Identifiability, run: Run) -> Story:
         reached = f"ReLU students reach a loss of {style.number(worst)} with none nearer than {nearest:.2f} rad to a "
         reached += "teacher node"
     diverged = f" {gone} of {len(every_loss)} descents diverged." if gone else ""
-    said = "".join(f" Warning: {caution}." for caution in study.cautions())
+    said = "".join(f" Warning: {caution}." for caution in study.warnings())
     return Story(
         f"{reached}; with the linear term fitted first, {int((farthest < MATCHED).sum())} of {len(farthest)} "
         f"networks match within {MATCHED:g} rad.{diverged} Losses are right to 1% down to {style.number(low)}, by the "
@@ -115,7 +115,7 @@ def story(study: Identifiability, run: Run) -> Story:
     )
 
 
-def _accuracy(run: Run) -> Lines:
+def _accuracy(run: Run) -> Curves:
     which = part(run, "digits")
     loss = run.series("exact")[which, 0]
     names = {"textbook_off": ("textbook, arccos", style.VERMILLION), "off": ("here", style.BLUE)}
@@ -131,7 +131,7 @@ def _accuracy(run: Run) -> Lines:
         for name, (label, colour) in names.items()
     )
     ours = (Series("here", loss, np.maximum(run.series("gradient_off")[which, 0], _FLOOR), points=True, network=which),)
-    return Lines(
+    return Curves(
         (
             Panel("the loss", "loss", "relative error", series[::-1], True, True, ACCURATE, "1%"),
             Panel("its gradient", "loss", "relative error", ours, True, True, ACCURATE, "1%"),
@@ -140,7 +140,7 @@ def _accuracy(run: Run) -> Lines:
     )
 
 
-def _relu(study: Identifiability, run: Run) -> Lines:
+def _relu(study: Identifiability, run: Run) -> Curves:
     steps = np.array(study.probes()[1:], float)
     at = np.isin(run.epochs, study.probes()[1:])
 
@@ -155,7 +155,7 @@ def _relu(study: Identifiability, run: Run) -> Lines:
     losses = tuple(line("loss", linear) for linear in _WAYS)
     angles = line("nearest", False), line("farthest_line", True)
     count = len(part(run, "descent", start="opposite", linear=True))
-    return Lines(
+    return Curves(
         (
             Panel("the loss", "step", "loss", losses, True, True),
             Panel("how far students are", "step", "angle (rad)", angles, True, True, MATCHED, "0.01 rad"),
@@ -164,7 +164,7 @@ def _relu(study: Identifiability, run: Run) -> Lines:
     )
 
 
-def _eigenvalues(study: Identifiability, run: Run) -> Lines:
+def _eigenvalues(study: Identifiability, run: Run) -> Curves:
     at = np.unique(np.linspace(0, len(study.fan) - 1, _FANS).round().astype(int))
     shown = [sorted(study.fan)[i] for i in at]
     lines = []
@@ -189,7 +189,7 @@ def _eigenvalues(study: Identifiability, run: Run) -> Lines:
             colour=style.ORANGE,
         ),
     )
-    return Lines(
+    return Curves(
         (
             Panel("in a fan", "angle Δ (rad)", "λ_min(M)", tuple(lines), True, True, slope=3.0),
             Panel("by the number of nodes", "teacher nodes r", "λ_min(M) / Δ³", by_nodes, True, True),
@@ -198,7 +198,7 @@ def _eigenvalues(study: Identifiability, run: Run) -> Lines:
     )
 
 
-def _sampled(run: Run) -> Lines:
+def _sampled(run: Run) -> Curves:
     every = sampled(run)
     size = {
         network: tuple(run.column(c)[network] for c in ("students", "teacher_nodes", "dim"))
@@ -212,10 +212,10 @@ def _sampled(run: Run) -> Lines:
     ends = np.array([-ERRORS, ERRORS])
     chance = Series("chance", ends, ends, dashed=True, colour=style.HAIRLINE)
     panel = Panel("", "of a normal number", "difference in standard errors", (*lines, chance))
-    return Lines((panel,), note=f"n = {len(every.off):,} differences")
+    return Curves((panel,), note=f"n = {len(every.off):,} differences")
 
 
-def _hermite(run: Run) -> Lines:
+def _hermite(run: Run) -> Curves:
     k, values = hermite(run, "coefficient")
     there = (k > 0) & (k % 2 == 0)
     k, squares = k[there].astype(float), values[there] ** 2
@@ -224,6 +224,6 @@ def _hermite(run: Run) -> Lines:
         Series("σ̂²", k, squares, points=True, colour=style.BLUE),
         Series("k^(−3/2), printed", k, printed, dashed=True, colour=style.HAIRLINE),
     )
-    return Lines(
+    return Curves(
         (Panel("", "k", "square of the coefficient", series, True, True, slope=-2.5),), note=f"k up to {FAR[-1]:,}"
     )

@@ -10,7 +10,7 @@ from understudy.papers.local.initialisation.claims import by_samples, by_student
 from understudy.papers.local.initialisation.study import ALGORITHMS, BESIDE, REACHED
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -39,7 +39,7 @@ def story(study: Initialisation, run: Run) -> Story:
             "The loss of gradient descent, from the two and, beside them, from normal weights of small and of large "
             "scale; dashed 1e−6. Median and quartiles; large starts have a smaller rate."
             + _said(study, run, "descent")
-            + "".join(f" Mind {caution}." for caution in study.cautions()),
+            + "".join(f" Mind {caution}." for caution in study.warnings()),
             "S4 theorem 5",
             _descents(study, run),
         ),
@@ -109,25 +109,25 @@ def _quartiles(label: str, x: np.ndarray, values: np.ndarray, colour: str | None
     return Series(label, x, middle, low, high, colour=colour)
 
 
-def _losses(study: Initialisation, run: Run) -> Lines:
+def _losses(study: Initialisation, run: Run) -> Curves:
     panels = []
     for nodes, dim in study.settings(study.dim):
         lines = tuple(_quartiles(_NAMES[by], *by_students(run, by, nodes, dim), _COLOURS[by]) for by in ALGORITHMS)
         panels.append(Panel(f"r = {nodes}, d = {dim}", "students m", "loss at the start", lines, True, True))
-    return Lines(tuple(panels), note=f"n = {counted(study.seeds, 'seed')}")
+    return Curves(tuple(panels), note=f"n = {counted(study.seeds, 'seed')}")
 
 
-def _spans(study: Initialisation, run: Run) -> Lines:
+def _spans(study: Initialisation, run: Run) -> Curves:
     lines = []
     for nodes, dim in study.settings(study.dim):
         samples, angles = by_samples(run, nodes, dim)
         if len(samples):
             lines.append(_quartiles(f"r = {nodes}, d = {dim}", samples, angles))
     panel = Panel("", "samples N", "angle to the teacher's span (rad)", tuple(lines), True, True, slope=-0.5)
-    return Lines((panel,), note=f"n = {counted(study.seeds, 'seed')}")
+    return Curves((panel,), note=f"n = {counted(study.seeds, 'seed')}")
 
 
-def _descents(study: Initialisation, run: Run) -> Lines:
+def _descents(study: Initialisation, run: Run) -> Curves:
     probes, panels = study.probes(), []
     at = np.isin(run.epochs, probes)
     for nodes, dim in study.settings(study.descent_dim):
@@ -139,4 +139,4 @@ def _descents(study: Initialisation, run: Run) -> Lines:
             there[0] = False  # step 0 has no place on a logarithmic axis
             lines.append(_quartiles(_NAMES[by], np.array(probes, float)[there], losses[:, there].T, _COLOURS[by]))
         panels.append(Panel(f"r = {nodes}, d = {dim}", "step", "loss", tuple(lines), True, True, REACHED, "1e−6"))
-    return Lines(tuple(panels), note=f"n = {counted(study.descents, 'seed')}, m = {study.descent_students}")
+    return Curves(tuple(panels), note=f"n = {counted(study.descents, 'seed')}, m = {study.descent_students}")

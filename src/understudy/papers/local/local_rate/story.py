@@ -26,7 +26,7 @@ from understudy.papers.local.local_rate.claims import (
 )
 from understudy.papers.local.local_rate.study import FROM, TO
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -103,7 +103,7 @@ def story(study: LocalRate, run: Run) -> Story:
     ends = f"mini-batches of {large:,} end at {share:.3g} times the loss of the exact gradient"
     lost = run.networks.num_rows - run.networks["diverged_at"].null_count
     ends = ends if np.isfinite(share) and not lost else f"{lost:,} of {run.networks.num_rows:,} networks diverged"
-    said = "".join(f" Warning: {caution}." for caution in study.cautions())
+    said = "".join(f" Warning: {caution}." for caution in study.warnings())
     return Story(
         f"{_fell(study, run)}; over {counted(runs, 'run')}, {steep}, and {ends}.{said}",
         (
@@ -113,7 +113,7 @@ def story(study: LocalRate, run: Run) -> Story:
                 style.number(float(_spread(at(run, "loss", exact(run), study.steps), (0.5,))[0])), "median end loss"
             ),
         ),
-        tuple(figure for figure in figures if isinstance(figure.kind, Lines) and figure.kind.panels),
+        tuple(figure for figure in figures if isinstance(figure.kind, Curves) and figure.kind.panels),
     )
 
 
@@ -181,7 +181,7 @@ def _colours(study: LocalRate) -> dict[int, str]:
     return dict(zip(sorted(study.multiple), style.categories(len(study.multiple)), strict=True))
 
 
-def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Lines:
+def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Curves:
     panels, colours = [], _colours(study)
     steps = np.array(study.probes[1:])
     place = np.searchsorted(run.epochs, steps)
@@ -195,7 +195,7 @@ def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Lines:
         # A teacher of one's own has its angle, those that are drawn have at least theirs.
         title = study.named(setting)
         panels.append(Panel(title, "step t", "loss", tuple(lines), log_x=True, log_y=True, slope=-1.0))
-    return Lines(_filled(panels), note=f"median and quartiles, n = {counted(study.seeds, 'seed')}")
+    return Curves(_filled(panels), note=f"median and quartiles, n = {counted(study.seeds, 'seed')}")
 
 
 def _filled(panels: Iterable[Panel]) -> tuple[Panel, ...]:
@@ -258,16 +258,16 @@ def _by_r(
     how: Callable,
     bound: float | None = None,
     slope: float | None = None,
-) -> Lines:
+) -> Curves:
     panels = []
     for r in dict.fromkeys(setting.r for setting in study.settings()):
         lines = _envelopes(study, run, values, how, r=r)
         if lines:
             panels.append(Panel(f"r = {r}", "loss", what, lines, True, True, bound, f"{CONSTANT:g}", slope))
-    return Lines(tuple(panels), note=_noted(study, run))
+    return Curves(tuple(panels), note=_noted(study, run))
 
 
-def _lemmas(study: LocalRate, run: Run) -> Lines:
+def _lemmas(study: LocalRate, run: Run) -> Curves:
     """Left sides, in units of all that stands on the right beside the power of the loss."""
     panels = []
     for name, (title, side) in _SIDES.items():
@@ -280,10 +280,10 @@ def _lemmas(study: LocalRate, run: Run) -> Lines:
         ends = np.array([min(s.x.min() for s in lines), max(s.x.max() for s in lines)])
         lines = (*lines, Series("proved, C = 1", ends, ends**power, dashed=True, colour=style.SOFT))
         panels.append(Panel(f"{name}: {title}", "loss", f"{side}, scaled", lines, log_x=True, log_y=power > 0))
-    return Lines(tuple(panels), note=_noted(study, run), columns=3)
+    return Curves(tuple(panels), note=_noted(study, run), columns=3)
 
 
-def _batches(study: LocalRate, run: Run) -> Lines:
+def _batches(study: LocalRate, run: Run) -> Curves:
     steps, sizes = np.array(study.batch_probes[1:]), np.array(sorted(study.batch))
     place = np.searchsorted(run.epochs, steps)
     colours = style.categories(len(sizes) + 1)
@@ -305,4 +305,4 @@ def _batches(study: LocalRate, run: Run) -> Lines:
         Panel("at the end", "samples in a batch", "loss", (end,), True, True, bound, "exact loss"),
         Panel("how far apart", "samples in a batch", "|L / L exact − 1|", (distance,), True, True, slope=-0.5),
     )
-    return Lines(_filled(panels), note=f"n = {study.seeds}")
+    return Curves(_filled(panels), note=f"n = {study.seeds}")

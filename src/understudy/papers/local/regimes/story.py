@@ -12,7 +12,7 @@ from understudy.papers.local.regimes.claims import NEAR, SHARE, TURN, Regime, li
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Plane, Series, Trajectories
+from understudy.report.figures import Curves, Panel, Plane, Series, Trajectories
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -80,7 +80,7 @@ def _spread(regime: Regime, x: np.ndarray, values: np.ndarray) -> Series:
     return Series(regime.name, x[there], middle, low, high, colour=_COLOURS[regime.name])
 
 
-def _courses(steps: np.ndarray, found: dict[str, Regime], note: str) -> Lines:
+def _courses(steps: np.ndarray, found: dict[str, Regime], note: str) -> Curves:
     steps, after = steps[1:], slice(1, None)  # a logarithmic axis has no step 0
     panel = partial(Panel, x_label="step", log_x=True, log_y=True)
 
@@ -93,7 +93,7 @@ def _courses(steps: np.ndarray, found: dict[str, Regime], note: str) -> Lines:
     def left(regime: Regime) -> np.ndarray:
         return (regime.shares * regime.angles).sum(-1)
 
-    return Lines(
+    return Curves(
         (
             panel("loss", y_label="loss", series=lines(lambda regime: regime.loss)),
             panel("turned by", y_label="rad", series=lines(turned), bound=TURN, bound_words=f"{TURN:g} rad"),
@@ -116,7 +116,7 @@ def _ends(study: Regimes, found: list[Regime]) -> tuple[Figure, ...]:
     return (Figure("masses", title, caption, "S4 fig 1, over seeds", _masses(found, study.seeds)),)
 
 
-def _masses(found: list[Regime], seeds: int) -> Lines:
+def _masses(found: list[Regime], seeds: int) -> Curves:
     def points(regime: Regime) -> Series:
         network = np.repeat(regime.networks, regime.angles.shape[-1])
         share, angle = regime.shares[:, -1].ravel(), regime.angles[:, -1].ravel()
@@ -132,13 +132,13 @@ def _masses(found: list[Regime], seeds: int) -> Lines:
         bound=NEAR,
         bound_words=f"{NEAR:g} rad",
     )
-    return Lines((panel,), f"n = {counted(seeds, 'seed')}, every student")
+    return Curves((panel,), f"n = {counted(seeds, 'seed')}, every student")
 
 
 def _headline(study: Regimes, run: Run, found: dict[str, Regime]) -> str:
     lazy, large = (style.number(float(found[name].farthest.max())) for name in (LAZY, LARGE))
     field, local = (style.number(float(found[name].ends.max())) for name in (MEAN_FIELD, LOCAL))
-    said = "".join(f" Warning: {caution}." for caution in study.cautions())
+    said = "".join(f" Warning: {caution}." for caution in study.warnings())
     return (
         f"Lazy students turn by at most {lazy} rad; from a small start all that carry mass end within {field} rad of a "
         f"teacher node, up to sign, and from near the teacher within {local}. From a large start that is not centred "

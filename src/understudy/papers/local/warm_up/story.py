@@ -9,7 +9,7 @@ import numpy as np
 
 from understudy.papers.local.warm_up.claims import ORDERS, TO, Approach, approaches, power
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Plane, Series, Trajectories
+from understudy.report.figures import Curves, Panel, Plane, Series, Trajectories
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
 
@@ -28,7 +28,7 @@ def story(study: WarmUp, run: Run) -> Story:
             "Exact losses of one student at the angle δ from the teacher node, and of two at ±δ whose sum is right; "
             "divided by δ² and δ³ they come to constants, ½ and 2/(3π).",
             "S4 claim 2",
-            Lines((_over_angles("loss", found, _loss), _constants(found))),
+            Curves((_over_angles("loss", found, _loss), _constants(found))),
         ),
         Figure(
             "students",
@@ -42,7 +42,7 @@ def story(study: WarmUp, run: Run) -> Story:
             "Where PL fails",
             "‖∇L‖²/L stays above a constant with one student and goes to zero with two; ‖∇L‖/L does not.",
             "S4 sec 4",
-            Lines((_over_angles("‖∇L‖²/L", found, _squared), _over_angles("‖∇L‖/L", found, _plain))),
+            Curves((_over_angles("‖∇L‖²/L", found, _squared), _over_angles("‖∇L‖/L", found, _plain))),
         ),
     )
     headline = (

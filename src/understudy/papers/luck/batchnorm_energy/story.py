@@ -9,7 +9,7 @@ import numpy as np
 from understudy.papers.luck.batchnorm_energy.claims import ORDERS, Order, orders
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -34,7 +34,7 @@ def story(study: BatchNormEnergy, run: Run) -> Story:
             "Mean absolute change of ‖(w, b)‖² a step against the learning rate, median and quartiles over nodes and "
             "seeds; dotted: slope 2 with BatchNorm, slope 1 without.",
             "S2 theorem 3",
-            Lines(
+            Curves(
                 tuple(
                     Panel(
                         ORDERS[order.norm],
@@ -57,7 +57,7 @@ def story(study: BatchNormEnergy, run: Run) -> Story:
             "layers and seeds, a line a rate: with BatchNorm it goes to 1 as steps get smaller; without, all rates "
             "follow the same flow.",
             "S2 theorem 3",
-            Lines(tuple(_growth(study, run, order, rates) for order in found), note),
+            Curves(tuple(_growth(study, run, order, rates) for order in found), note),
         ),
     )
     return Story(_headline(run, found), (count, *_numbers(found)), figures)

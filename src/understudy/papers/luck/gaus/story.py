@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.matrices import matrix_images
 from understudy.lab.study import ranked
@@ -23,7 +23,7 @@ from understudy.papers.luck.gaus.claims import (
 )
 from understudy.papers.specialization.deep.story import every_student, layer_names
 from understudy.report import style
-from understudy.report.figures import LayerCurves
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -33,20 +33,6 @@ if TYPE_CHECKING:
 _SHORT, _BRIEF = {"none": "", "after": ", BatchNorm"}, {"none": "", "after": ", BN"}
 _LINES = (style.BLUE, style.SKY, style.VERMILLION, style.ORANGE)
 """Of two things compared, without BatchNorm and with it (BN): dark and light of a colour each."""
-
-
-class Ranges(LayerCurves):
-    """The same with a band from the smallest to the largest of the seeds, as S2 draws it."""
-
-    def _key(self, colours: list[str]) -> style.Key:
-        words = {"quartiles": "smallest to largest"}
-        return tuple((words.get(word, word), look) for word, look in super()._key(colours))
-
-    def page(self) -> dict[str, Any]:
-        page = super().page()
-        for note in page["layout"]["annotations"]:
-            note["text"] = note["text"].replace("median and quartiles", "median, smallest and largest")
-        return page
 
 
 def story(study: Gaus, run: Run) -> Story:
@@ -72,50 +58,37 @@ def _all_diverged(study: Gaus, run: Run) -> str:
 
 def _curves(
     study: Gaus, run: Run, titles: Sequence[str], cells: Sequence[Sequence[tuple[Setting, int] | None]], **more: Any
-) -> Ranges:
+) -> Curves:
     """A panel a row of cells, a line a cell: a layer of a setting, or (layer −1) the whole network.
 
-    Each panel's networks are those of its lines, a network's curve in the line of its setting.
+    Bands go from the smallest to the largest of the seeds, as Tian et al. 2019 draw them.
     """
     metric, epochs = more.pop("metric", "rho_mean"), more.pop("epochs", run.epochs)
     at = np.searchsorted(run.epochs, epochs)
-    values = np.full((len(cells), len(cells[0]), study.seeds, len(epochs)), np.nan)
-    found: list[dict[int, np.ndarray]] = []
+    labels = more.pop("labels")
+    values = np.full((len(cells), len(labels), study.seeds, len(epochs)), np.nan)
+    network = np.full(values.shape[:3], -1)
     for p, row in enumerate(cells):
-        own: dict[int, np.ndarray] = {}
         for i, cell in enumerate(row):
-            if cell is None:
-                continue
-            setting, layer = cell
-            which = networks(run, setting)
-            curves = run.series(metric, layer)[which][:, at]
-            values[p, i] = np.where((which >= 0)[:, None], curves, np.nan)
-            for network, curve in zip(which[which >= 0].tolist(), values[p, i][which >= 0], strict=True):
-                own.setdefault(network, np.full((len(row), len(epochs)), np.nan))[i] = curve
-        found.append(own)
-    most = max(len(own) for own in found)
-    network = np.full((len(cells), most, len(epochs)), -1)
-    each = np.full((len(cells), most, len(cells[0]), len(epochs)), np.nan)
-    for p, own in enumerate(found):
-        for n, (name, lines) in enumerate(own.items()):
-            network[p, n], each[p, n] = name, lines
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a line that this panel has not, or whose networks diverged
-        low, middle, high = np.nanmin(values, axis=2), np.nanmedian(values, axis=2), np.nanmax(values, axis=2)
-    return Ranges(
-        tuple(titles),
-        x=epochs,
-        values=middle,
-        low=low,
-        high=high,
-        seeds=study.seeds,
-        network=network,
-        network_values=each,
-        **more,
+            if cell is not None:
+                setting, layer = cell
+                network[p, i] = networks(run, setting)
+                curves = run.series(metric, layer)[network[p, i]][:, at]
+                values[p, i] = np.where(network[p, i, :, None] >= 0, curves, np.nan)
+    array = xr.DataArray(
+        values,
+        dims=("panel", "line", "seed", "epoch"),
+        coords={
+            "panel": list(titles),
+            "line": list(labels),
+            "epoch": epochs,
+            "network": (("panel", "line", "seed"), network),
+        },
     )
+    return Curves.from_array(array, panel="panel", line="line", band="range", **more)
 
 
-def _by_layer(study: Gaus, run: Run, shown: Sequence[Setting], **more: Any) -> Ranges:
+def _by_layer(study: Gaus, run: Run, shown: Sequence[Setting], **more: Any) -> Curves:
     """A panel a setting, a line a layer."""
     labels = layer_names(max(len(study.layers(s.kind)) for s in shown))
     cells = [[(s, i) if i < len(study.layers(s.kind)) else None for i in range(len(labels))] for s in shown]
@@ -158,8 +131,7 @@ def _ranks(study: Gaus, run: Run, shown: Sequence[Setting]) -> Figure:
             epochs=np.array(ranked(study.epochs)),
             name="mean rank of winners",
             limits=(0.0, 0.55),
-            bound=0.5,
-            bound_words="chance",
+            bound=(0.5, "chance"),
         ),
     )
 

@@ -10,7 +10,7 @@ from understudy.papers.luck.lucky_init.claims import bounds, in_setting, of_figu
 from understudy.papers.luck.lucky_init.study import QUANTITIES, SETTINGS, Setting
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -34,7 +34,7 @@ def story(study: LuckyInit, run: Run) -> Story:
             f"{words}: mean norms of the fan-outs of students that start near teacher nodes (V_u) and of the others "
             "(V_r). Rows are over-parameterizations, columns starts.",
             source,
-            Lines(tuple(_panels(study, run, rule)), note, columns=len(study.starts)),
+            Curves(tuple(_panels(study, run, rule)), note, columns=len(study.starts)),
         )
         for rule, (title, words, source) in _RULES.items()
         if rule in study.rules
@@ -45,7 +45,7 @@ def story(study: LuckyInit, run: Run) -> Story:
             "How near the near ones come",
             "Mean cosine of the weights [w, b] of the first students with those of their teacher nodes, by start.",
             "S2 theorem 5: W_u → W*",
-            Lines(tuple(_cosines(study, run)), note, columns=len(study.multiple)),
+            Curves(tuple(_cosines(study, run)), note, columns=len(study.multiple)),
         )
     )
     four, five = ([s for s in SETTINGS if s.theorem == theorem] for theorem in (4, 5))
@@ -57,7 +57,7 @@ def story(study: LuckyInit, run: Run) -> Story:
             "networks in which its conditions hold), at every step of the expected dynamics. Nodes are active where "
             "what comes in is more than so many standard deviations above its mean.",
             f"S2 theorem {settings[0].theorem}",
-            Lines(tuple(_bounded(run, s) for s in settings), columns=2),
+            Curves(tuple(_bounded(run, s) for s in settings), columns=2),
         )
         for settings in (four, five)
     ]

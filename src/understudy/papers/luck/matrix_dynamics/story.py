@@ -11,8 +11,7 @@ from understudy.papers.luck.matrix_dynamics.claims import Depth, depths
 from understudy.papers.luck.matrix_dynamics.study import PATHS
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
-from understudy.report.figures.layer_curves import layer_colours
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -81,9 +80,9 @@ def _spread(label: str, x: np.ndarray, values: np.ndarray, **look: object) -> Se
 
 def _by_path(
     found: list[Depth], steps: np.ndarray, values: Sequence[np.ndarray], name: str, note: str, log_y: bool = False
-) -> Lines:
+) -> Curves:
     """A panel a teacher, a line a path: values are [path, seed, look]."""
-    return Lines(
+    return Curves(
         tuple(
             Panel(
                 depth.hidden,
@@ -106,9 +105,9 @@ def _by_layer(
     note: str,
     log_y: bool = False,
     bound: float | None = None,
-) -> Lines:
+) -> Curves:
     """A row of panels a path, a panel a teacher, a line a layer: values are [path, seed, layer, look]."""
-    colours = layer_colours(max(depth.rho.shape[2] for depth in found))
+    colours = style.layer_colours(max(depth.rho.shape[2] for depth in found))
     panels = []
     for p in (_SGD, 1 - _SGD):
         for depth, value in zip(found, values, strict=True):
@@ -124,7 +123,7 @@ def _by_layer(
             ]
             title = f"{depth.hidden}, on {PATHS[p]}'s way"
             panels.append(Panel(title, "step", name, tuple(series), log_y=log_y, bound=bound, bound_words="0"))
-    return Lines(tuple(panels), note, columns=len(found))
+    return Curves(tuple(panels), note, columns=len(found))
 
 
 def _headline(run: Run, found: list[Depth]) -> str:

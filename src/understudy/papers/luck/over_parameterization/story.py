@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.matrices import matrix_images, modulated
-from understudy.papers.luck.over_parameterization.claims import BEST, MOST, Widths, over_seeds, widths
+from understudy.papers.luck.over_parameterization.claims import BEST, MOST, Widths, widths
 from understudy.papers.luck.over_parameterization.study import NAMES
 from understudy.papers.specialization.deep.claims import at
 from understudy.papers.specialization.deep.story import every_student, layer_names, ranks_of_winners, some_diverged
-from understudy.report import style
-from understudy.report.figures import LayerCurves
-from understudy.report.figures import _plotly as pages
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
     from understudy.papers.luck.over_parameterization.study import OverParameterization
-
-_WORDS = {"median": "mean", "quartiles": "± 1 standard deviation"}
-
-
-@dataclass(frozen=True, eq=False)
-class MeanCurves(LayerCurves):
-    """The same with the mean over seeds and a standard deviation to either side, as S2 fig 12 has it."""
-
-    def _key(self, colours: list[str]) -> style.Key:
-        return tuple((_WORDS.get(label, label), look) for label, look in super()._key(colours))
-
-    def _where(self) -> str:
-        x = "%{x:g}×" if self.log_x else f"{self.x_name} %{{x}}"
-        return f"{x}: {self.name} %{{y:.4~g}}"
-
-    def page(self) -> pages.JSON:
-        page = super().page()
-        for trace in page["data"]:
-            if "hovertemplate" in trace:
-                trace["hovertemplate"] = trace["hovertemplate"].replace("median of", "mean of")
-        for words in page["layout"]["annotations"]:
-            words["text"] = words["text"].replace("median and quartiles", "mean ± 1 standard deviation")
-        return page
 
 
 def story(study: OverParameterization, run: Run) -> Story:
@@ -54,100 +29,107 @@ def story(study: OverParameterization, run: Run) -> Story:
     figures = (
         *(_curves(study, run, each) for each in found),
         _ends(study, found),
-        _losses(study, run, found),
+        _losses(run, found),
         *_of_layers(study, run, found),
     )
     return Story(_headline(study, run, found), _numbers(run, found), figures)
 
 
-def _multiples(found: Widths) -> tuple[str, ...]:
-    return tuple(f"{k:g}×" for k in found.multiples)
-
-
-def _colours(found: Widths) -> tuple[str, ...]:
-    return tuple(style.multiple_colour(k) for k in found.multiples)
+def _multiples(found: Widths) -> dict[float, str]:
+    return {k: f"{k:g}×" for k in found.multiples.tolist()}
 
 
 def _curves(study: OverParameterization, run: Run, found: Widths) -> Figure:
     """A panel a layer, a line an over-realization."""
-    mean, std = (each.swapaxes(0, 1) for each in (found.mean, found.std))
-    # Of a network only the line of its own width is there: [layer, multiple of the network, seed, line, epoch].
-    own = np.full((*found.rho.shape[2:3], *found.rho.shape[:2], len(found.multiples), len(run.epochs)), np.nan)
-    for i, each in enumerate(found.rho):
-        own[:, i, :, i] = each.swapaxes(0, 1)
-    network = np.broadcast_to(found.network.ravel()[None, :, None], (len(mean), found.network.size, len(run.epochs)))
+    layers = layer_names(len(study.teacher_layers))
+    array = xr.DataArray(
+        found.rho,
+        dims=("multiple", "seed", "layer", "epoch"),
+        coords={
+            "multiple": found.multiples,
+            "layer": list(layers),
+            "epoch": run.epochs,
+            "network": (("multiple", "seed"), found.network),
+        },
+    )
     return Figure(
         f"width-curves-{found.kind}",
         f"How wide students come to match their teacher, {NAMES[found.kind]}",
         f"How well each layer's teacher nodes are matched, each by its best student, over training, for students of "
-        f"{' '.join(_multiples(found))} the teacher's nodes: mean and standard deviation over "
+        f"{' '.join(_multiples(found).values())} the teacher's nodes: mean and standard deviation over "
         f"{counted(study.seeds, 'teacher')}.",
         "S2 fig 12",
-        MeanCurves(
-            layer_names(len(study.teacher_layers)),
-            _multiples(found),
-            run.epochs,
-            mean,
-            mean - std,
-            np.minimum(mean + std, 1.0),
+        Curves.from_array(
+            array,
             name="mean best correlation",
-            seeds=study.seeds,
+            panel="layer",
+            line="multiple",
+            band="deviation",
+            labels=_multiples(found),
             limits=(0.0, 1.02),
-            colours=_colours(found),
+            colours="multiples",
             columns=2,
-            network=network,
-            network_values=own.reshape(len(mean), found.network.size, len(found.multiples), -1),
         ),
     )
 
 
 def _ends(study: OverParameterization, found: list[Widths]) -> Figure:
     """Against the over-realization, a panel a kind of network, a line a layer."""
-    mean, std = (np.stack([getattr(each, name)[..., -1].T for each in found]) for name in ("mean", "std"))
+    array = xr.DataArray(
+        np.stack([each.rho[..., -1] for each in found]),
+        dims=("kind", "multiple", "seed", "layer"),
+        coords={
+            "kind": [NAMES[each.kind] for each in found],
+            "multiple": found[0].multiples,
+            "layer": list(layer_names(len(study.teacher_layers))),
+            "network": (("kind", "multiple", "seed"), np.stack([each.network for each in found])),
+        },
+    )
     return Figure(
         "width-ends",
         "How well they match in the end, and how surely",
         f"Mean best correlation after {counted(study.epochs, 'epoch')} against the width of the student; the band is a "
         "standard deviation over seeds to either side.",
         "S2 fig 12, at the end",
-        MeanCurves(
-            tuple(NAMES[each.kind] for each in found),
-            layer_names(len(study.teacher_layers)),
-            found[0].multiples,
-            mean,
-            mean - std,
-            np.minimum(mean + std, 1.0),
+        Curves.from_array(
+            array,
             name="mean best correlation",
-            seeds=study.seeds,
+            x="multiple",
+            panel="kind",
+            line="layer",
+            band="deviation",
             x_name="times the teacher's nodes",
             log_x=True,
             limits=(0.0, 1.02),
-            network=np.stack([each.network.T for each in found]),
-            network_values=np.stack([each.rho[..., -1].transpose(1, 2, 0) for each in found]),
         ),
     )
 
 
-def _losses(study: OverParameterization, run: Run, found: list[Widths]) -> Figure:
-    log = [np.log10(at(each.network, run.series("eval_loss"))) for each in found]
-    mean, std = (np.stack([over_seeds(how, each) for each in log]) for how in (np.nanmean, np.nanstd))
+def _losses(run: Run, found: list[Widths]) -> Figure:
+    array = xr.DataArray(
+        np.stack([at(each.network, run.series("eval_loss")) for each in found]),
+        dims=("kind", "multiple", "seed", "epoch"),
+        coords={
+            "kind": [NAMES[each.kind] for each in found],
+            "multiple": found[0].multiples,
+            "epoch": run.epochs,
+        },
+    )
     return Figure(
         "losses",
         "What that does to the loss",
         "Squared error averaged over outputs, on the evaluation inputs, over training: mean and standard deviation of "
         "its logarithm over seeds.",
         "",
-        MeanCurves(
-            tuple(NAMES[each.kind] for each in found),
-            _multiples(found[0]),
-            run.epochs,
-            10**mean,
-            10 ** (mean - std),
-            10 ** (mean + std),
+        Curves.from_array(
+            array,
             name="MSE loss",
-            seeds=study.seeds,
+            panel="kind",
+            line="multiple",
+            band="deviation",
+            labels=_multiples(found[0]),
             log_y=True,
-            colours=_colours(found[0]),
+            colours="multiples",
         ),
     )
 

@@ -13,7 +13,7 @@ from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, GIVEN, SET
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -121,7 +121,7 @@ def _two_layers(study: Orthogonal, run: Run) -> Figure:
         f"their correlation with the max-margin vector of their sign. Above 0.9 are {spread(100 * share)}% of a "
         "network's neurons, over seeds.",
         "S3 fig 3.1",
-        Lines(panels, _which(found)),
+        Curves(panels, _which(found)),
     )
 
 
@@ -147,7 +147,7 @@ def _residual(study: Orthogonal, run: Run, layers: int) -> Figure:
         f"{_setting(study, layers)}, {_which(found)}. σ₃/σ₁ over seeds: {third}; of what training added, W − W₀, at "
         f"most {style.number(added)}.",
         "S3 fig 3.2",
-        Lines((*spectra, *rows, nearest), _which(found), columns=layers - 1 if layers < 5 else 4),
+        Curves((*spectra, *rows, nearest), _which(found), columns=layers - 1 if layers < 5 else 4),
     )
 
 
@@ -171,7 +171,7 @@ def _plane(study: Orthogonal, run: Run) -> Figure:
         "max-margin vectors of the two classes. SGD ends at the time "
         f"{_last_time(shown[0][1]):.3g} of gradient flow, which goes on to {study.flow_time:,g}.",
         "S3 fig 3.1b",
-        Lines(panels, _which(shown[0][1])),
+        Curves(panels, _which(shown[0][1])),
     )
 
 
@@ -240,7 +240,7 @@ def _sectors(study: Orthogonal, run: Run) -> Figure:
         "The share of neurons in their sector over training, against the time of the sum of losses; a step of SGD "
         f"takes rate / points of it. {went}.",
         "S3 lemmas 3.1, 3.3",
-        Lines(tuple(panels), _note(study)),
+        Curves(tuple(panels), _note(study)),
     )
 
 
@@ -266,7 +266,7 @@ def _limit(study: Orthogonal, run: Run) -> Figure:
         "The distance of normalised weights from those of two max-margin neurons, against the time of the sum of "
         "losses.",
         "S3 theorem 3.1",
-        Lines(tuple(panels), _note(study), columns=2),
+        Curves(tuple(panels), _note(study), columns=2),
     )
 
 
@@ -309,7 +309,7 @@ def _starts(study: Orthogonal, run: Run) -> Figure:
         "of what training added, W − W₀. Right: neurons of the first layer whose correlation with a max-margin vector "
         "is above 0.9.",
         "S3 figs 3.1, 3.2, from more starts",
-        Lines(panels, _note(study)),
+        Curves(panels, _note(study)),
     )
 
 
@@ -344,7 +344,7 @@ def _conditions(study: Orthogonal, run: Run) -> Figure:
         "separable where products within a class are above 0 and those of two are not. A start is balanced where |a| = "
         f"‖w‖ for all neurons. Max-margin vectors meet their conditions to {residual}.",
         "S3 sec 3.1",
-        Lines(panels),
+        Curves(panels),
     )
 
 

@@ -13,7 +13,7 @@ from understudy.papers.separable.orthogonal_mnist.claims import alive, broken, e
 from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -70,7 +70,7 @@ def _similarity(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         f"training, {_seed(run, shown)}. Orthogonally separable are those with all of {one}-{other} at 0 or below, and "
         "all others above.",
         "S3 fig 3.3",
-        Lines(tuple(panels), _seed(run, shown)),
+        Curves(tuple(panels), _seed(run, shown)),
     )
 
 
@@ -107,7 +107,7 @@ def _layers(study: OrthogonalMnist, run: Run) -> Figure:
         f"and before; layer 0 is the images. Right: of pairs of two digits among {study.compared:,} images the share "
         "whose inner product is above 0.",
         "",
-        Lines(
+        Curves(
             (
                 Panel("similarity", "layer", "mean cosine", cosines),
                 Panel("two digits above 0", "layer", "share of pairs", above),
@@ -149,7 +149,7 @@ def _weights(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         f"W7, {study.nodes:,} neurons, {_seed(run, shown)}: its largest singular values, and its neurons on the first "
         f"two singular directions, by the sign of their weight in W8.{words}",
         "S3 fig 3.4",
-        Lines(tuple(panels), _seed(run, shown), columns=2),
+        Curves(tuple(panels), _seed(run, shown), columns=2),
     )
 
 

@@ -17,7 +17,7 @@ from understudy.papers.specialization.certificates.claims import (
 from understudy.papers.specialization.certificates.study import AUGMENTED
 from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -44,7 +44,7 @@ def story(study: Certificates, run: Run) -> Story:
             f"weights off by {study.distance:g}. Left: share of teacher nodes that are certified; middle: of seeds in "
             "which all are; right: the ε that is guaranteed, which falls as one over the number of samples.",
             "S0 theorems 3, 4",
-            Lines(_setting(setting), note=f"n = {counted(study.seeds, 'seed')}: median, quartiles"),
+            Curves(_setting(setting), note=f"n = {counted(study.seeds, 'seed')}: median, quartiles"),
         ),
         Figure(
             "training",
@@ -53,7 +53,7 @@ def story(study: Certificates, run: Run) -> Story:
             f"{study.certify:,} samples. Above: share of teacher nodes that are certified; below: the ε that is "
             "guaranteed to those, and that of the nearest student to any, medians and quartiles.",
             "S0 theorems 3, 4",
-            Lines(_training(study, run), note=_students(study), columns=len(study.near)),
+            Curves(_training(study, run), note=_students(study), columns=len(study.near)),
         ),
         Figure(
             "eps",
@@ -61,7 +61,7 @@ def story(study: Certificates, run: Run) -> Story:
             f"After {study.epochs:,} epochs: guaranteed ε of the nodes that are certified, and the true one of all, "
             "medians and quartiles, against the samples that certify.",
             "S0 theorems 3, 4",
-            Lines(_against_samples(study, run), note=_students(study), columns=len(study.near)),
+            Curves(_against_samples(study, run), note=_students(study), columns=len(study.near)),
         ),
         Figure(
             "triples",
@@ -69,7 +69,7 @@ def story(study: Certificates, run: Run) -> Story:
             "Every certificate that was given to a triple: the true ε of the nearest student against the guaranteed "
             "one. None may lie above the line; those at 0 lie at the bottom.",
             "S0 theorems 1, 3, 4, 5",
-            Lines((_bounded(triples),), note=f"{counted(study.triples, 'triple')}, guarantees up to 10"),
+            Curves((_bounded(triples),), note=f"{counted(study.triples, 'triple')}, guarantees up to 10"),
         ),
     )
     given, wrong = int(triples.certified.sum()), int(triples.contradicted.sum())

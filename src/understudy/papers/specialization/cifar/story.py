@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.images import all_diverged, layers_of, percent
 from understudy.lab.matrices import matrix_images, modulated
@@ -19,8 +20,7 @@ from understudy.papers.specialization.deep.story import (
     ranks_of_winners,
     some_diverged,
 )
-from understudy.report import style
-from understudy.report.figures import LayerCurves
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -61,7 +61,7 @@ def story(study: Cifar, run: Run) -> Story:
             "Width against width, layer by layer",
             f"The same curves, a panel a layer{_ordered(rho)}.",
             "S0 fig 10",
-            _widths(study, run, axis, rho, layer_names(rho.shape[2]), name="mean best correlation", limits=(0.0, 1.02)),
+            _widths(run, axis, rho, layer_names(rho.shape[2]), name="mean best correlation", limits=(0.0, 1.02)),
         ),
         *every_student(run, names, network, study.kept, axis, rho, channels=True),
         *ranks_of_winners(study, run, names, network, rho.shape[2]),
@@ -73,14 +73,12 @@ def story(study: Cifar, run: Run) -> Story:
             "outputs of the pruned teacher (dashed).",
             "S0 fig 10",
             _widths(
-                study,
                 run,
                 axis,
                 accuracy[:, :, None],
                 ("",),
                 name="evaluation accuracy",
-                bound=taught,
-                bound_words=f"teacher, {percent(taught)}",
+                bound=(taught, f"teacher, {percent(taught)}"),
             ),
         ),
         Figure(
@@ -95,22 +93,15 @@ def story(study: Cifar, run: Run) -> Story:
     return Story(_headline(study, run, axis, end, taught, rho), _numbers(run, axis, end, taught, rho), figures)
 
 
-def _widths(
-    study: Cifar, run: Run, axis: np.ndarray, values: np.ndarray, titles: tuple[str, ...], **more: Any
-) -> LayerCurves:
-    """A line a width, a panel each of the quantities of values [multiple, seed, quantity, epoch]."""
-    middle, low, high = (each.swapaxes(0, 1) for each in over_seeds(values, axis=1))
-    return LayerCurves(
-        titles,
-        tuple(f"{k:g}×" for k in axis),
-        run.epochs,
-        middle,
-        low,
-        high,
-        seeds=study.seeds,
-        colours=tuple(style.multiple_colour(k) for k in axis),
-        **more,
+def _widths(run: Run, axis: np.ndarray, values: np.ndarray, titles: tuple[str, ...], **more: Any) -> Curves:
+    """One line per width, one panel per quantity of values [multiple, seed, quantity, epoch]."""
+    array = xr.DataArray(
+        values,
+        dims=("multiple", "seed", "quantity", "epoch"),
+        coords={"multiple": axis, "quantity": list(titles), "epoch": run.epochs},
     )
+    labels = {k: f"{k:g}×" for k in axis.tolist()}
+    return Curves.from_array(array, panel="quantity", line="multiple", labels=labels, colours="multiples", **more)
 
 
 def _ordered(rho: np.ndarray) -> str:

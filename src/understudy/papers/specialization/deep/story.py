@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.matrices import matrix_images, modulated
 from understudy.measures import THRESHOLD
@@ -20,8 +21,7 @@ from understudy.papers.specialization.deep.claims import (
     multiples,
 )
 from understudy.report import style
-from understudy.report.figures import Dots, LayerCurves, LayerSpecialization, StudentNodes
-from understudy.report.figures.layer_curves import layer_colours
+from understudy.report.figures import Curves, Dots, LayerSpecialization, StudentNodes
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -88,19 +88,19 @@ def followed(
     network: np.ndarray,
     values: np.ndarray,
     **more: Any,
-) -> LayerCurves:
+) -> Curves:
     """Curves of networks [panel, seed] from values [panel, seed, line, epoch], over the epochs that have any."""
-    there = np.isfinite(values).any(axis=(0, 1, 2))
-    return LayerCurves(
-        titles,
-        labels,
-        run.epochs[there],
-        *over_seeds(values[..., there], axis=1),
-        seeds=study.seeds,
-        network=np.broadcast_to(network[..., None], (*network.shape, there.sum())),
-        network_values=values[..., there],
-        **more,
+    array = xr.DataArray(
+        values,
+        dims=("panel", "seed", "line", "epoch"),
+        coords={
+            "panel": list(titles),
+            "line": list(labels),
+            "epoch": run.epochs,
+            "network": (("panel", "seed"), network),
+        },
     )
+    return Curves.from_array(array, panel="panel", line="line", note=f"n = {counted(study.seeds, 'seed')}", **more)
 
 
 def _titles(axis: np.ndarray) -> tuple[str, ...]:
@@ -129,8 +129,7 @@ def _curves(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho: n
             rho,
             name="mean best correlation",
             limits=(0.0, 1.02),
-            bound=THRESHOLD,
-            bound_words=f"{THRESHOLD}",
+            bound=(THRESHOLD, f"{THRESHOLD}"),
         ),
     )
 
@@ -150,7 +149,7 @@ def _epochs(study: Deep, networks: np.ndarray, first: np.ndarray, multiple: str)
             np.broadcast_to(networks, first.T.shape),
             f"epoch above {THRESHOLD}",
             "hidden layer, the lowest first",
-            colours=tuple(layer_colours(first.shape[1])),
+            colours=tuple(style.layer_colours(first.shape[1])),
         ),
     )
 
@@ -237,8 +236,7 @@ def ranks_of_winners(
                 network,
                 rank,
                 name="mean rank of winners",
-                bound=0.5,
-                bound_words="chance",
+                bound=(0.5, "chance"),
                 **more,
             ),
         ),
@@ -266,8 +264,7 @@ def _distance(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray, rho:
             1 - rho,
             name="1 − mean best correlation",
             log_y=True,
-            bound=1 - CLOSE,
-            bound_words=f"{CLOSE}",
+            bound=(1 - CLOSE, f"{CLOSE}"),
         ),
     )
 
@@ -283,7 +280,7 @@ def _losses(study: Deep, run: Run, axis: np.ndarray, network: np.ndarray) -> Fig
     )
 
 
-def losses(study: Study, run: Run, titles: tuple[str, ...], network: np.ndarray, name: str) -> LayerCurves:
+def losses(study: Study, run: Run, titles: tuple[str, ...], network: np.ndarray, name: str) -> Curves:
     """Training and evaluation loss, a panel a setting of networks [panel, seed]."""
     each = at(network, np.stack([run.series(metric) for metric in LOSSES.values()], axis=1))
     return followed(study, run, titles, tuple(LOSSES), network, each, name=name, log_y=True, colours=LOSS_COLOURS)

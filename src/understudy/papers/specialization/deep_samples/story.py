@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.matrices import matrix_images, modulated
 from understudy.papers.specialization.deep.story import (
@@ -20,7 +21,7 @@ from understudy.papers.specialization.deep.story import (
     some_diverged,
 )
 from understudy.papers.specialization.deep_samples.claims import NAMES, Cells
-from understudy.report.figures import LayerCurves
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -71,29 +72,35 @@ def story(study: DeepSamples, run: Run) -> Story:
 
 def _against_samples(
     study: DeepSamples, cells: Cells, values: np.ndarray, labels: tuple[str, ...], name: str
-) -> LayerCurves:
+) -> Curves:
     """A panel a kind of loss, from values [loss, samples, seed, line]."""
     of_losses = labels == tuple(LOSSES)
-    own = values.transpose(0, 2, 3, 1)
-    return LayerCurves(
-        tuple(NAMES[loss] for loss in cells.losses),
-        labels,
-        cells.samples,
-        *over_seeds(own, axis=1),
+    array = xr.DataArray(
+        values,
+        dims=("loss", "samples", "seed", "line"),
+        coords={
+            "loss": [NAMES[loss] for loss in cells.losses],
+            "samples": cells.samples,
+            "line": list(labels),
+            "network": (("loss", "samples", "seed"), cells.network),
+        },
+    )
+    return Curves.from_array(
+        array,
         name=name,
-        seeds=study.seeds,
+        x="samples",
+        panel="loss",
+        line="line",
         x_name="number of samples",
         log_x=True,
         log_y=of_losses,
         limits=None if of_losses else (0.0, 1.02),
         own_scales=of_losses,
-        colours=LOSS_COLOURS if of_losses else None,
-        network=cells.network.swapaxes(1, 2),
-        network_values=own,
+        colours=LOSS_COLOURS if of_losses else "layers",
     )
 
 
-def _over_training(study: DeepSamples, run: Run, cells: Cells) -> LayerCurves:
+def _over_training(study: DeepSamples, run: Run, cells: Cells) -> Curves:
     titles = tuple(f"{NAMES[loss]}, {n:,}" for loss in cells.losses for n in cells.samples)
     network, rho = (each.reshape(-1, *each.shape[2:]) for each in (cells.network, cells.rho))
     return followed(

@@ -9,7 +9,7 @@ from scipy import stats
 
 from understudy.papers.specialization.dynamics.claims import ERRORS, Pulls, growth, leaving_slope, part, pulls
 from understudy.report import style
-from understudy.report.figures import Lines, Panel, Series
+from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -89,7 +89,7 @@ def _won(study: NodeDynamics, run: Run) -> str:
     return f"a node that sees {1 + middle:g} times the target outgrows another at a rate of {rate:.3f};"
 
 
-def _pull(study: NodeDynamics, every: Pulls) -> Lines:
+def _pull(study: NodeDynamics, every: Pulls) -> Curves:
     panels = []
     colours = dict(zip(_NAMES, style.CATEGORIES, strict=False))
     for dim in study.dim:
@@ -105,10 +105,10 @@ def _pull(study: NodeDynamics, every: Pulls) -> Lines:
                 whose = every.network[here]
                 series.append(Series(name, theta, mean, *ends, points=True, colour=colour, network=whose))
         panels.append(Panel(f"d = {dim}", "angle θ", "E[x z f*] / s²‖w*‖", tuple(series)))
-    return Lines(tuple(panels), note=f"n = {study.seeds * len(study.inputs)} pairs a panel")
+    return Curves(tuple(panels), note=f"n = {study.seeds * len(study.inputs)} pairs a panel")
 
 
-def _errors(study: NodeDynamics, every: Pulls) -> Lines:
+def _errors(study: NodeDynamics, every: Pulls) -> Curves:
     lines = []
     for dim in study.dim:
         off = np.sort(every.off[every.dim == dim])
@@ -117,10 +117,10 @@ def _errors(study: NodeDynamics, every: Pulls) -> Lines:
     ends = np.array([-ERRORS, ERRORS])
     chance = Series("chance", ends, ends, dashed=True, colour=style.HAIRLINE)
     panel = Panel("", "of a normal number", "difference in standard errors", (*lines, chance))
-    return Lines((panel,), note=f"n = {len(every.off):,} differences")
+    return Curves((panel,), note=f"n = {len(every.off):,} differences")
 
 
-def _symmetry(study: NodeDynamics, run: Run) -> Lines:
+def _symmetry(study: NodeDynamics, run: Run) -> Curves:
     times = study.times()
     ratios, gaps = [], []
     for extra in study.extra:
@@ -132,7 +132,7 @@ def _symmetry(study: NodeDynamics, run: Run) -> Lines:
         size = np.abs(gap)
         low, middle, high = np.quantile(np.where(size > _FLOOR, size, np.nan), [0.25, 0.5, 0.75], axis=0)
         gaps.append(Series(name, times, middle, low, high))
-    return Lines(
+    return Curves(
         (
             Panel("length over another's", "time", "‖w₀‖ / ‖w₁‖", tuple(ratios), log_y=True),
             Panel("what drives it", "time", "|h₀ − h₁|", tuple(gaps), log_y=True),
@@ -141,11 +141,11 @@ def _symmetry(study: NodeDynamics, run: Run) -> Lines:
     )
 
 
-def _leaving(study: NodeDynamics, run: Run) -> Lines:
+def _leaving(study: NodeDynamics, run: Run) -> Curves:
     lines = []
     for law, name in _LAWS.items():
         networks = part(run, "leaving", law=law)
         order = networks[np.argsort(-run.column("eps")[networks])]
         lines.append(Series(name, 1 / run.column("eps")[order], run.series("time")[order, 0]))
     panel = Panel("", "1/ε", "time from π − ε to π/2", tuple(lines), log_x=True, log_y=True, slope=1.0)
-    return Lines((panel,), note=f"n = {len(study.eps)} starts each")
+    return Curves((panel,), note=f"n = {len(study.eps)} starts each")

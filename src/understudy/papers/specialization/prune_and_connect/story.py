@@ -10,8 +10,7 @@ import numpy as np
 from understudy.papers.specialization.deep.story import over_seeds, some_diverged
 from understudy.papers.specialization.prune_and_connect.claims import APART, Cell, cells
 from understudy.report import style
-from understudy.report.figures import Dots
-from understudy.report.figures.lines import Lines, Panel, Series
+from understudy.report.figures import Curves, Dots, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -35,7 +34,7 @@ def story(study: PruneAndConnect, run: Run) -> Story:
             "Loss on the way from one student to another of the same teacher: on the path every segment moves fan-outs "
             "alone, or weights of nodes without fan-out; median and quartiles over pairs.",
             "S0 fig 13, measured",
-            Lines(tuple(_along(cell, found) for cell in found), note=f"n = {counted(len(found[0].path), 'pair')}"),
+            Curves(tuple(_along(cell, found) for cell in found), note=f"n = {counted(len(found[0].path), 'pair')}"),
         ),
         Figure(
             "ratios",
@@ -57,7 +56,7 @@ def story(study: PruneAndConnect, run: Run) -> Story:
             "Loss on inputs that nothing was fitted on, a point a student: without its unspecialised nodes, and with "
             "output weights fitted again to the nodes that are left, against that of the whole student.",
             "S0 theorem 2, in numbers",
-            Lines(tuple(_costs(cell, found) for cell in found), note=f"n = {counted(found[0].cost.size, 'student')}"),
+            Curves(tuple(_costs(cell, found) for cell in found), note=f"n = {counted(found[0].cost.size, 'student')}"),
         ),
     )
     return Story(_headline(study, run, found, out), _numbers(study, run, found), figures)

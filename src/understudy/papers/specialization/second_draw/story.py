@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from understudy.papers.specialization.deep.claims import at, laid_out
-from understudy.papers.specialization.deep.story import over_seeds, some_diverged
-from understudy.report.figures import LayerCurves
+from understudy.papers.specialization.deep.story import some_diverged
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
 
@@ -30,19 +31,18 @@ def story(study: SecondDraw, run: Run) -> Story:
         return Story(f"Every network diverged: choose a smaller --lr than {study.lr:g}.", (count,), ())
     loss, recovered = (at(network, run.series(*of))[:, :, None] for of in (("eval_loss",), ("recovered", 0)))
 
-    def curves(values: np.ndarray, label: str, log_y: bool, limits: tuple[float, float] | None = None) -> LayerCurves:
-        return LayerCurves(
-            titles,
-            (label,),
-            run.epochs,
-            *over_seeds(values, axis=1),
-            name=label,
-            seeds=study.seeds,
-            log_y=log_y,
-            limits=limits,
-            network=np.broadcast_to(network[..., None], (*network.shape, len(run.epochs))),
-            network_values=values,
+    def curves(values: np.ndarray, label: str, log_y: bool, limits: tuple[float, float] | None = None) -> Curves:
+        array = xr.DataArray(
+            values,
+            dims=("setting", "seed", "line", "epoch"),
+            coords={
+                "setting": list(titles),
+                "line": [label],
+                "epoch": run.epochs,
+                "network": (("setting", "seed"), network),
+            },
         )
+        return Curves.from_array(array, panel="setting", line="line", name=label, log_y=log_y, limits=limits)
 
     end, found = (float(np.nanmedian(values[..., -1])) for values in (loss, recovered))
     figures = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from understudy.papers.specialization.teacher_aware.claims import FEW, Losses
-from understudy.report.figures import SampleCurves
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -30,26 +30,36 @@ def story(study: TeacherAwareData, run: Run) -> Story:
     return Story(_headline(losses), _numbers(run, losses), (figure,))
 
 
-def _quartiles(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Median, low and high over seeds, the last axis."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a setting in which every network diverged
-        low, middle, high = np.nanpercentile(values, (25, 50, 75), axis=-1)
-    return middle, low, high
-
-
-def _curves(study: TeacherAwareData, losses: Losses) -> SampleCurves:
+def _curves(study: TeacherAwareData, losses: Losses) -> Curves:
     low, high = study.moved_near
     names = {"aware": "teacher-aware", "agnostic": "teacher-agnostic", "aware-near": f"moved {low:g}–{high:g} only"}
-    return SampleCurves(
-        tuple(f"p = {p:g}" for p in losses.polarities),
-        tuple(names[kind] for kind in losses.kinds),
-        losses.samples,
-        *_quartiles(losses.training),
-        *_quartiles(losses.evaluation),
-        len(losses.seeds),
-        losses.network,
-        losses.evaluation,
+    axes = ("polarity", "data", "samples", "seed")
+    array = xr.DataArray(
+        np.stack([losses.evaluation, losses.training]),
+        dims=("loss", *axes),
+        coords={
+            "loss": ["evaluation", "training"],
+            "polarity": losses.polarities,
+            "data": list(losses.kinds),
+            "samples": losses.samples,
+            # Single networks are shown by their evaluation loss alone.
+            "network": (("loss", *axes), np.stack([losses.network, np.full_like(losses.network, -1)])),
+        },
+    )
+    return Curves.from_array(
+        array,
+        name="MSE loss",
+        x="samples",
+        panel="polarity",
+        line="data",
+        style="loss",
+        titles={p: f"p = {p:g}" for p in losses.polarities.tolist()},
+        labels=names,
+        x_name="number of samples",
+        colours="categories",
+        log_x=True,
+        log_y=True,
+        height=1.9,
     )
 
 

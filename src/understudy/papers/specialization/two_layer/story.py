@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.papers.specialization.sweep import Sweep, rank_correlations, recovery_rates
-from understudy.report.figures import (
-    BestCorrelation,
-    LossCurves,
-    RecoveryRate,
-    RecoveryTime,
-    Specialization,
-    StudentNodes,
-)
+from understudy.report import style
+from understudy.report.figures import Curves, RecoveryTime, Specialization, StudentNodes
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -141,17 +138,28 @@ def _numbers(sweep: Sweep, several: bool) -> tuple[Number, ...]:
     return numbers if not len(diverged) else (*numbers, Number(f"{len(diverged):,}", "networks diverged"))
 
 
-def _over_seeds(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Median and quartiles over the networks that are left; numpy's own looks at one curve after the other for that."""
-    ordered = np.sort(values, axis=axis)  # what is not there comes last
-    last = np.maximum((~np.isnan(values)).sum(axis=axis, keepdims=True) - 1, 0)
+def _array(sweep: Sweep, values: np.ndarray, dims: tuple[str, ...], k: int | None = None) -> xr.DataArray:
+    """Label values with the parameters of a sweep; `k` is the multiple that they are of, if it is one."""
+    named = {"polarity": sweep.polarities, "multiple": sweep.multiples, "epoch": sweep.run.epochs}
+    networks, where = sweep.network, ("polarity", "multiple", "seed")
+    if k is not None:
+        networks, where = networks[:, k], ("polarity", "seed")
+    coords = {dim: named[dim] for dim in dims if dim in named}
+    return xr.DataArray(values, dims=dims, coords=coords | {"network": (where, networks)})
 
-    def quantile(share: float) -> np.ndarray:
-        below = np.floor(share * last).astype(int)
-        low, high = (np.take_along_axis(ordered, np.minimum(at, last), axis) for at in (below, below + 1))
-        return (low + (high - low) * (share * last - below)).squeeze(axis)
 
-    return quantile(0.5), quantile(0.25), quantile(0.75)
+def _polarities(sweep: Sweep, notes: Sequence[str] = ()) -> dict[float, str]:
+    """Titles of panels by polarity, each with a note on a second line."""
+    polarities = sweep.polarities.tolist()
+    return {p: f"p = {p:g}" + (f"\n{note}" if note else "") for p, note in zip_longest(polarities, notes)}
+
+
+def _columns(sweep: Sweep, most: int) -> int:
+    return style.grid(len(sweep.polarities), most)[1]
+
+
+def _multiples(sweep: Sweep) -> dict[float, str]:
+    return {k: f"{k:g}×" for k in sweep.multiples.tolist()}
 
 
 def _recovery_rate(study: TwoLayer, sweep: Sweep, several: bool) -> Figure:
@@ -164,7 +172,31 @@ def _recovery_rate(study: TwoLayer, sweep: Sweep, several: bool) -> Figure:
         f"node to the weakest: strong nodes come first, and more student nodes reach weaker ones"
         f"{_with(sweep, several)}.",
         "S0 fig 7, S1 fig 5",
-        RecoveryRate(sweep.polarities, sweep.multiples, soon, late, early, study.epochs, seeds),
+        Curves.from_array(
+            xr.DataArray(
+                np.stack([late, soon]),
+                dims=("epoch", "polarity", "multiple", "teacher"),
+                coords={
+                    "epoch": [f"epoch {study.epochs}", f"epoch {early}"],
+                    "polarity": sweep.polarities,
+                    "multiple": sweep.multiples,
+                },
+            ),
+            name="success rate",
+            x="teacher",
+            panel="polarity",
+            line="multiple",
+            style="epoch",
+            over=(),
+            titles=_polarities(sweep),
+            labels=_multiples(sweep),
+            x_name="teacher index",
+            colours="multiples",
+            limits=(-0.03, 1.03),
+            note=f"n = {counted(seeds, 'seed')}",
+            columns=_columns(sweep, 6),
+            height=1.35,
+        ),
     )
 
 
@@ -173,18 +205,18 @@ def _best_correlation(study: TwoLayer, sweep: Sweep, several: bool) -> Figure:
     each = sweep.nodes_at(sweep.run.matched("teacher", "correlation"))[:, k].swapaxes(2, 3)
     loss = sweep.at(sweep.run.series("eval_loss")[:, -1])[:, k]
     notes = tuple(f"log10 loss {np.log10(np.nanmedian(row)):.2f}" for row in loss)
-    networks = sweep.network[:, k]
-    there = networks >= 0
-    panel = np.broadcast_to(np.arange(len(networks))[:, None], networks.shape)
-    kind = BestCorrelation(
-        sweep.polarities,
-        sweep.run.epochs,
-        *_over_seeds(each, axis=1),
-        notes,
-        len(sweep.seeds),
-        networks[there],
-        panel[there],
-        each[there],
+    kind = Curves.from_array(
+        _array(sweep, each, ("polarity", "seed", "teacher", "epoch"), k),
+        name="best correlation",
+        panel="polarity",
+        line="teacher",
+        titles=_polarities(sweep, notes),
+        labels={t: f"teacher node {t}" for t in range(sweep.teacher_nodes)},
+        colours=style.ramp(sweep.teacher_nodes),
+        limits=(0.0, 1.02),
+        columns=_columns(sweep, 5),
+        ramp=("strong teacher", "weak teacher"),
+        height=1.5,
     )
     return Figure(
         "best-correlation",
@@ -198,21 +230,16 @@ def _best_correlation(study: TwoLayer, sweep: Sweep, several: bool) -> Figure:
 
 def _loss_curves(sweep: Sweep, several: bool) -> Figure:
     log = np.log10(sweep.run.series("eval_loss"))
-    middle, low, high = _over_seeds(sweep.at(log), axis=2)
-    there = sweep.network >= 0
-    panel = np.broadcast_to(np.arange(len(sweep.polarities))[:, None, None], there.shape)
-    networks = sweep.network[there]
-    kind = LossCurves(
-        sweep.polarities,
-        sweep.multiples,
-        sweep.run.epochs,
-        middle,
-        low,
-        high,
-        len(sweep.seeds),
-        networks,
-        panel[there],
-        log[networks],
+    kind = Curves.from_array(
+        _array(sweep, sweep.at(log), ("polarity", "multiple", "seed", "epoch")),
+        name="log₁₀ evaluation loss",
+        panel="polarity",
+        line="multiple",
+        titles=_polarities(sweep),
+        labels=_multiples(sweep),
+        colours="multiples",
+        columns=_columns(sweep, 3),
+        height=1.55,
     )
     caption = f"{_loss_caption(sweep)}{_with(sweep, several)}."
     return Figure("loss-curves", "What that does to the loss", caption, "S1 fig 11", kind)

@@ -1,0 +1,425 @@
+"""Panels of lines and points over any two quantities: the one kind of figure for curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Int, Num
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+from understudy.report import style
+from understudy.report.figures import _plotly as pages
+from understudy.report.figures._shapes import agree
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from understudy.report.figures._curves_array import Colours, Dimensions
+
+DASHED = (0, (3, 2))
+BANDS = {
+    "quartiles": ("median", "quartiles", "median and quartiles"),
+    "range": ("median", "smallest to largest", "median, smallest and largest"),
+    "deviation": ("mean", "± 1 standard deviation", "mean ± 1 standard deviation"),
+}
+"""What lines and bands show: the line, the band, and both in one note."""
+FEW_DECADES = 2
+"""Logarithmic axes shorter than this need more ticks than powers of ten."""
+_FEW_VALUES = 12
+"""Lines with at most this many values have markers."""
+_SHORT = 16
+"""Longest label, in letters, that is written at the end of its line."""
+_MOST_COLUMNS = 5
+_LOWEST = 0.04
+"""Lowest position of a label at the end of a line, as a share of the axis: lower ones would touch the tick labels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """One line, or a set of points, with an optional band from `low` to `high`; NaN leaves a gap."""
+
+    label: str
+    x: Num[np.ndarray, "time"]
+    y: Num[np.ndarray, "time"]
+    low: Num[np.ndarray, "time"] | None = None
+    high: Num[np.ndarray, "time"] | None = None
+    dashed: bool = False
+    points: bool = False
+    """Draw separate points with error bars from `low` to `high` instead of a line with a band."""
+    colour: str | None = None
+    """Line colour; by default the next palette colour. Series with one label share a colour in all panels."""
+    network: Int[np.ndarray, "*net time"] | None = None
+    """The network of each value of `y`, or of `network_y` where that is given; −1 where there is none."""
+    network_y: Num[np.ndarray, "net time"] | None = None
+    """Values of single networks. The page draws them as curves when a network is marked, or, where the networks differ
+    from one x to the next, as faint points."""
+    part: str = ""
+    """What the line's dashes stand for, for example `training`: named in the key beside the labels."""
+
+    def __post_init__(self) -> None:
+        times = np.shape(self.x)
+        agree(self, dict.fromkeys(("y", "low", "high"), times))
+        nets = np.shape(self.network_y)[:1]
+        agree(self, dict.fromkeys(("network", "network_y") if nets else ("network",), (*nets, *times)))
+
+    @property
+    def marked(self) -> bool:
+        """Whether each value has a marker: lines of few values, except dashed lines of theory."""
+        return self.points or (np.isfinite(self.y).sum() <= _FEW_VALUES and (not self.dashed or bool(self.part)))
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Series that share two axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    log_x: bool = False
+    log_y: bool = False
+    bound: float | None = None
+    """Height of a dashed horizontal line."""
+    bound_words: str = "bound"
+    slope: float | None = None
+    """Slope of a dotted line on logarithmic axes, through the last value of the first series."""
+    limits: tuple[float, float] | None = None
+    """Ends of the y axis."""
+
+
+@dataclass(frozen=True, eq=False)
+class Curves:
+    """Panels of curves, with axes of their own or in common.
+
+    Args:
+        panels: The panels, row by row.
+        note: Text beside the key, such as the number of seeds.
+        columns: Panels in a row. By default as many as are readable.
+        share: `none`: every panel has its own axes and names them. `names`: the axis names, those of the first panel,
+            are written once. `axes`: the scales are the same, too.
+        band: What lines and bands show: quartiles around the median, the range around the median, or one standard
+            deviation around the mean. Named in the key and in the note of the page; empty where series differ.
+        ramp: Names of the first and the last line, for lines in an order that are too many to name each (teacher
+            nodes, from strong to weak): a colour bar replaces the key.
+        height: Inches per row of panels on paper.
+    """
+
+    panels: tuple[Panel, ...]
+    note: str = ""
+    columns: int | None = None
+    share: Literal["none", "names", "axes"] = "none"
+    band: Literal["", "quartiles", "range", "deviation"] = ""
+    ramp: tuple[str, str] | None = None
+    height: float | None = None
+
+    def __post_init__(self) -> None:
+        for panel in self.panels:
+            if panel.slope is not None and not (panel.log_x and panel.log_y and panel.series):
+                raise ValueError(f"Panel {panel.title!r} has a slope: give it logarithmic axes and a series")
+
+    @classmethod
+    def from_array(
+        cls,
+        array: xr.DataArray,
+        *,
+        name: str,
+        x: str = "epoch",
+        panel: Dimensions = (),
+        line: Dimensions = (),
+        style: Dimensions = (),
+        over: Dimensions = "seed",
+        band: Literal["quartiles", "range", "deviation"] | None = "quartiles",
+        titles: Mapping[Any, str] | None = None,
+        labels: Mapping[Any, str] | None = None,
+        x_name: str | None = None,
+        colours: Colours = "layers",
+        bound: tuple[float, str] | None = None,
+        limits: tuple[float, float] | None = None,
+        log_x: bool = False,
+        log_y: bool = False,
+        own_scales: bool = False,
+        note: str | None = None,
+        columns: int | None = None,
+        ramp: tuple[str, str] | None = None,
+        height: float | None = None,
+    ) -> Curves:
+        """Summarise a labelled array over networks and arrange it in panels and lines.
+
+        Values that are NaN are ignored; panels and lines without any value are left out. Where the array has a
+        coordinate `network`, the page can mark single networks.
+
+        Args:
+            array: Values of single networks, with one dimension for every role below.
+            name: What is measured: the name of the y axis.
+            x: Dimension along the x axis.
+            panel: Dimension, or dimensions, with one panel per value.
+            line: Dimension, or dimensions, with one line per value.
+            style: Dimension with two values, the first drawn solid and the second dashed.
+            over: Dimension, or dimensions, to summarise over; `()` if the values are summaries already.
+            band: Spread to show, or None. On a logarithmic axis a deviation is that of the logarithm.
+            titles: Words for values of `panel`: for a whole tuple, or for each of its values.
+            labels: Words for values of `line` and `style`.
+            x_name: Name of the x axis; by default `x`.
+            colours: One colour per line, or a rule: `layers` (ordered, dark to light), `categories`, or `multiples`
+                (the colour of an over-realization; values of `line` are numbers).
+            bound: Height of a dashed line across every panel, and its name.
+            limits: Ends of the y axis.
+            log_x: Whether the x axis is logarithmic.
+            log_y: Whether the y axis is logarithmic.
+            own_scales: Whether each panel has its own y axis.
+            note: Text beside the key; by default the number of networks summarised.
+            columns: Panels in a row.
+            ramp: Names of the first and the last line, instead of a name for each.
+            height: Inches per row of panels on paper.
+
+        Returns:
+            The figure, with axis names written once.
+
+        Raises:
+            ValueError: If the array has a dimension without a role, or lacks one that is named.
+        """
+        from understudy.report.figures._curves_array import arrange, count
+
+        panels = arrange(
+            array,
+            name=name,
+            roles=(panel, line, style, over, x),
+            band=band,
+            titles=titles or {},
+            labels=labels or {},
+            x_name=x_name or x,
+            colours=colours,
+            axes={"limits": limits, "log_x": log_x, "log_y": log_y}
+            | ({} if bound is None else {"bound": bound[0], "bound_words": bound[1]}),
+        )
+        return cls(
+            panels,
+            note=count(array, over) if note is None else note,
+            columns=columns,
+            share="names" if own_scales else "axes",
+            band=(band or "") if over else "",
+            ramp=ramp,
+            height=height,
+        )
+
+    def grid(self) -> tuple[int, int]:
+        """Rows and columns of panels."""
+        count = len(self.panels)
+        if self.columns is not None and (self.share == "none" or self.columns <= _MOST_COLUMNS + 1):
+            return -(-count // self.columns), min(count, self.columns)
+        if self.share == "none":
+            return style.grid(count, 2 if count in (2, 4) else 3)
+        return style.grid(count, 3 if count < 7 else _MOST_COLUMNS)
+
+    def colours(self) -> dict[str, str]:
+        """Colour of each label."""
+        own = {s.label: s.colour for panel in self.panels for s in panel.series if s.colour is not None}
+        others = list(dict.fromkeys(s.label for panel in self.panels for s in panel.series if s.label not in own))
+        return own | dict(zip(others, style.categories(len(others)), strict=True))
+
+    def parts(self) -> dict[str, bool]:
+        """Parts that series name, and whether each is dashed."""
+        return {s.part: s.dashed for panel in self.panels for s in panel.series if s.part}
+
+    def _labels_at_ends(self, columns: int) -> bool:
+        """Whether labels are written at the ends of their lines; points have no ends."""
+        every = [s for panel in self.panels for s in panel.series]
+        readable = all(len(s.label) <= _SHORT and not s.points and not s.part for s in every)
+        return readable and self.ramp is None and columns < (3 if self.share == "none" else 4)
+
+    def paper(self) -> Figure:
+        """Draw the figure for paper."""
+        rows, columns = self.grid()
+        colours, at_ends = self.colours(), self._labels_at_ends(columns)
+        own = self.share == "none"
+        with style.paper():
+            figure, axes = style.panels(
+                rows,
+                columns,
+                height=self.height or (1.9 if own else 1.75),
+                count=len(self.panels),
+                sharex=not own,
+                sharey=self.share == "axes",
+            )
+            for panel, ax in zip(self.panels, axes, strict=True):
+                self._draw(ax, panel, colours)
+                ax.set_title(panel.title, linespacing=1.25)
+                if own:
+                    ax.set(xlabel=panel.x_label, ylabel=panel.y_label)
+            for panel, ax in zip(self.panels, axes, strict=True):
+                self._scale(ax, panel)
+                if at_ends:
+                    _label_ends(ax, panel, colours)
+            if not own:
+                figure.supylabel(self.panels[0].y_label, fontsize=style.NORMAL)
+                figure.supxlabel(self.panels[0].x_label, fontsize=style.NORMAL)
+            if self.ramp is not None:
+                _colour_bar(axes[columns - 1], list(colours.values()), self.ramp)
+            style.key(figure, self._key({} if at_ends or self.ramp else colours), self.note)
+            return style.finish(figure)
+
+    def _draw(self, ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
+        """Draw bands below lines, and the first series on top."""
+        ax.set(xscale="log" if panel.log_x else "linear", yscale="log" if panel.log_y else "linear")
+        for series in reversed(panel.series):
+            x, _, low, high = shown(panel, series)
+            if low is not None and high is not None:
+                colour = colours[series.label]
+                if series.points or len(x) < 2:
+                    ax.plot(np.stack([x, x]), np.stack([low, high]), color=colour, linewidth=0.8)
+                else:
+                    ax.fill_between(x, low, high, color=colour, alpha=0.13 if self.ramp else 0.2, linewidth=0)
+        for series in reversed(panel.series):
+            x, y, _, _ = shown(panel, series)
+            width = {"linewidth": 0.9} if self.ramp else {}
+            ax.plot(x, y, color=colours[series.label], **_line_style(series), **width)
+        if panel.bound is not None:
+            ax.axhline(panel.bound, color=style.SOFT, linewidth=0.7, linestyle=DASHED, zorder=0)
+        if panel.slope is not None:
+            ax.plot(*sloping(panel), color=style.SOFT, linewidth=0.9, linestyle=":", zorder=4)
+
+    def _scale(self, ax: Axes, panel: Panel) -> None:
+        x = self.x_values()
+        if panel.limits is not None:
+            ax.set_ylim(*panel.limits)
+        if self.share == "none":
+            _set_ticks(ax.xaxis, panel.log_x, ax.get_xlim())
+        elif panel.log_x and len(x):
+            ax.set_xticks(*readable_ticks(x))
+            ax.xaxis.set_minor_locator(NullLocator())
+        elif len(x) > 1:
+            ax.set_xlim(x[0], x[-1])
+            ax.xaxis.set_major_locator(MaxNLocator(5 if self.grid()[1] < 4 else 3, integer=True))
+        if self.share == "none" or panel.log_y:
+            _set_ticks(ax.yaxis, panel.log_y, ax.get_ylim())
+        else:
+            ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=3))
+
+    def x_values(self) -> np.ndarray:
+        """All values of x that a panel has, in order."""
+        every = [np.asarray(s.x, dtype=float) for panel in self.panels for s in panel.series]
+        return np.unique(np.concatenate([np.zeros(0), *every]))
+
+    def _key(self, colours: dict[str, str]) -> style.Key:
+        entries: dict[str, dict[str, Any]] = {}
+        for panel in self.panels:
+            for series in panel.series:
+                if series.label in colours:
+                    line = {} if series.part else _line_style(series)
+                    entries.setdefault(series.label, line | {"color": colours[series.label]})
+        entries |= {part: {"linestyle": DASHED if dashed else "-"} for part, dashed in self.parts().items()}
+        if self.band:
+            line, band, _ = BANDS[self.band]
+            entries |= {line: {}, band: {"linewidth": 5, "alpha": 0.3}}
+        for panel in self.panels:
+            if panel.bound is not None:
+                entries.setdefault(panel.bound_words, {"linestyle": DASHED, "linewidth": 0.7})
+            if panel.slope is not None:
+                entries.setdefault(slope_words(panel.slope), {"linestyle": ":", "linewidth": 0.9})
+        return tuple(entries.items())
+
+    def page(self) -> pages.JSON:
+        """Traces and layout for the page."""
+        from understudy.report.figures._curves_page import page
+
+        return page(self)
+
+
+def _positive(values: np.ndarray, log: bool) -> np.ndarray:
+    """Values that a logarithmic axis can show, NaN for the others."""
+    values = np.asarray(values, dtype=float)
+    return np.where(values > 0, values, np.nan) if log else values
+
+
+def shown(panel: Panel, series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """x, y, low and high of a series, as far as the axes can show them."""
+    x, y = _positive(series.x, panel.log_x), _positive(series.y, panel.log_y)
+    low, high = (None if v is None else _positive(v, panel.log_y) for v in (series.low, series.high))
+    return x, y, low, high
+
+
+def _line_style(series: Series) -> dict[str, Any]:
+    open_markers = {"markerfacecolor": "white", "markeredgewidth": 0.7} if series.dashed else {}
+    line = "none" if series.points else DASHED if series.dashed else "-"
+    return {"linestyle": line, "marker": "o" if series.marked else None, "markersize": 2.5, **open_markers}
+
+
+def _set_ticks(axis: Axis, log: bool, limits: tuple[float, float]) -> None:
+    if not log:
+        axis.set_major_locator(MaxNLocator(5))
+    elif decades(*limits) < FEW_DECADES:
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades(*limits) > 0.7 else (1, 2, 3, 4, 5, 6, 8)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: style.signed(value)))
+        axis.set_minor_locator(NullLocator())
+    else:
+        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_minor_locator(NullLocator())
+
+
+def _label_ends(ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
+    """Write each label beside the end of its line."""
+    ends: dict[str, float] = {}
+    for series in panel.series:
+        x, y, _, _ = shown(panel, series)
+        there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        if len(there):
+            last = there[np.argmax(x[there])]
+            place = ax.transAxes.inverted().transform(ax.transData.transform((x[last], y[last])))
+            ends[series.label] = float(place[1])
+    places = style.spread(np.array(list(ends.values())), 0.085)
+    for label, y in zip(ends, places + max(0.0, _LOWEST - places.min(initial=_LOWEST)), strict=True):
+        _annotate(ax, label, y, color=colours[label], va="center")
+
+
+def _colour_bar(ax: Axes, colours: list[str], ends: tuple[str, str]) -> None:
+    """Name the first and the last colour beside a panel."""
+    bar = ax.inset_axes((1.05, 0.0, 0.045, 1.0))
+    bar.imshow(np.array([to_rgb(c) for c in colours])[:, None], aspect="auto", interpolation="nearest")
+    bar.set_axis_off()
+    for y, words, side in ((1.0, ends[0], "top"), (0.0, ends[1], "bottom")):
+        _annotate(bar, words.replace(" ", "\n"), y, va=side, linespacing=1.1)
+
+
+def _annotate(ax: Axes, words: str, y: float, **how: Any) -> None:
+    """Write to the right of a panel, at a height from 0 to 1."""
+    offset: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points"}
+    ax.annotate(words, (1, y), xycoords="axes fraction", **offset, fontsize=style.SMALL, **how)
+
+
+def sloping(panel: Panel) -> tuple[np.ndarray, np.ndarray]:
+    """Two points of a power law through the last value of the first series, from its first x to its last."""
+    assert panel.slope is not None
+    x, y, _, _ = shown(panel, panel.series[0])
+    there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+    if not len(there):
+        return np.zeros(0), np.zeros(0)
+    last = there[np.argmax(x[there])]
+    ends = np.array([x[there].min(), x[last]])
+    return ends, y[last] * (ends / x[last]) ** panel.slope
+
+
+def slope_words(slope: float) -> str:
+    """Name of a sloping line in the key."""
+    return f"slope {style.signed(slope)}"
+
+
+def readable_ticks(values: Num[np.ndarray, "size"]) -> tuple[list[float], list[str]]:
+    """Values to write under a logarithmic axis: as many as do not touch."""
+    width = np.log(values.max() / values.min()) if len(values) > 1 else 1.0
+    ticks: list[float] = []
+    for value in sorted(float(v) for v in values):
+        if not ticks or np.log(value / ticks[-1]) > 0.17 * width:
+            ticks.append(value)
+    return ticks, [f"{t:,.0f}" for t in ticks]
+
+
+def decades(low: float, high: float) -> float:
+    """Powers of ten between two positive numbers; 0 where there are none."""
+    return float(np.log10(high / low)) if 0 < low < high else 0.0
