@@ -19,7 +19,7 @@ from support.problems import gaussians
 from understudy.errors import UserError
 from understudy.nets import Layer, Population, Shape
 from understudy.training.objectives import SquaredError
-from understudy.training.probes.reading import read
+from understudy.training.probes.reading import probe
 
 MODULE = sys.modules["understudy.measures.modulation"]
 CONVOLUTIONS = {name: shape for name, shape in KINDS.items() if shape.image}
@@ -432,7 +432,7 @@ class TestRefuses:
 def test_a_look_at_channels_has_their_modulation_over_the_first_samples(outputs, samples):
     teacher, student = pair(Shape((1, 2, 3, outputs), image=(5, 6)))
     x = inputs(student, 80)
-    looked = read(student, teacher, x, SquaredError())
+    looked = probe(student, teacher, x, SquaredError())
     fans = measures.modulated_fan_out(student, x[:, :samples])
     for layer, fan, more in zip(looked.layers, fans, measures.modulated_fan_out(student, x), strict=True):
         assert torch.equal(layer.students.fan_out, fan)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import understudy as us
-from support.fake_card import FakeCard
+from support.fake_gpu import FakeGpu
 from support.images import needs
 from support.made import Made
 from understudy.errors import UserError
@@ -218,7 +218,7 @@ def test_files_that_cannot_be_are_refused_in_words(tmp_path, mnist):
 def test_learners_are_computed_on_the_card_that_is_given(own, monkeypatch):
     study, run = own
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with FakeCard() as card:
+    with FakeGpu() as card:
         there = learners(Made(OptimisationBias(**study.options() | {"device": "cuda"})))
     assert card.calls > 50
     for one, other in zip(there, learners(run), strict=True):

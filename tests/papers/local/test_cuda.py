@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.fake_card import FakeCard, OnCard
+from support.fake_gpu import FakeGpu, OnGpu
 from understudy.papers.local.identifiability.study import Identifiability
 from understudy.papers.local.initialisation.study import Initialisation
 from understudy.papers.local.local_rate.study import LocalRate
@@ -60,7 +60,7 @@ def _agree(one, other):
                 flat = [_numbers(each[name]["nodes"][column].to_pylist()) for each in (one, other)]
                 assert flat[0] == pytest.approx(flat[1], rel=1e-5, abs=1e-8), (name, column)
         for who, population in other[name]["weights"].items():
-            assert population.device.type == "cpu" and not isinstance(population.layers[0].weight, OnCard)
+            assert population.device.type == "cpu" and not isinstance(population.layers[0].weight, OnGpu)
             assert population.layers[0].weight.numpy() == pytest.approx(
                 tables["weights"][who].layers[0].weight.numpy(), rel=1e-6, abs=1e-9
             )
@@ -79,20 +79,20 @@ def test_a_study_is_computed_on_the_card_that_it_is_given(name, monkeypatch, one
     study = SMALL[name]
     here = _found(study, "cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with FakeCard() as card:
+    with FakeGpu() as card:
         there = _found(study, "cuda")
     assert card.calls > 1_000
     _agree(here, there)
 
 
 def test_a_card_that_is_not_there_refuses_what_a_card_refuses():
-    with FakeCard():
+    with FakeGpu():
         there, here = torch.ones(2, device="cuda"), torch.ones(2)
         assert (there + there).is_cuda and (there + 1).device.type == "cuda" and not there.cpu().is_cuda
         assert (there * torch.tensor(2.0)).is_cuda and torch.zeros_like(there).is_cuda and here.to(there).is_cuda
-        with pytest.raises(AssertionError, match="add: of tensors on the card"):
+        with pytest.raises(AssertionError, match="add: of tensors on the GPU"):
             there + here
-        with pytest.raises(AssertionError, match="numpy of a tensor on the card"):
+        with pytest.raises(AssertionError, match="numpy of a tensor on the GPU"):
             there.numpy()
 
 

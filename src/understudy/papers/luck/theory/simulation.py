@@ -204,7 +204,7 @@ def _compiled(
     w_star: Tensor, v_star: Tensor, now: Population, rule: Rule, lr: float, batch: int, first: int, last: int
 ) -> Population:
     from understudy.papers.luck.theory import simulation_cpu as compiled
-    from understudy.training.parallel import side_by_side
+    from understudy.training.parallel import run_parallel
 
     _, nodes, outputs = now.sizes
     w, v = _padded(extended(now.layers[0]).mT, columns=True), _padded(now.layers[1].weight.mT, True, True)
@@ -219,7 +219,7 @@ def _compiled(
         w[rows], v[rows] = ours, tops
 
     groups = [np.flatnonzero(now.seeds.numpy() == seed) for seed in now.seeds.unique().numpy()]
-    side_by_side(advance, groups, now.device)
+    run_parallel(advance, groups, now.device)
     weight, top = torch.from_numpy(w[:, :, :nodes]).mT, torch.from_numpy(v[:, :nodes, :outputs]).mT
     return _with(now, weight.contiguous(), top.contiguous())
 
