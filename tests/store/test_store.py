@@ -436,11 +436,22 @@ def test_a_run_without_claims_has_none(made):
 
 
 def test_claims_are_read_back_as_they_were(made):
-    claim = Claim("T1", "it is", "1", "1.0", 3, True, "p = 1", (1.0, 2.0), None, 3.0)
-    other = dataclasses.replace(claim, beside=(Variant("5 nodes", "0.9", False),))
+    claim = Claim(
+        id="T1",
+        statement="it is",
+        paper="1",
+        measured="1.0",
+        n=3,
+        holds=True,
+        part="p = 1",
+        values=(1.0, 2.0),
+        low=None,
+        high=3.0,
+    )
+    other = dataclasses.replace(claim, variants=(Variant("5 nodes", "0.9", False),))
     write_json(made.folder / "claims.json", [claim.as_dict(), other.as_dict()])
     assert Run(made.folder).claims == [claim, other]
-    assert str(other.beside[0]) == "5 nodes: 0.9 (does not hold)"
+    assert str(other.variants[0]) == "5 nodes: 0.9 (does not hold)"
     kept = json.loads((made.folder / "claims.json").read_text())[0]
     assert {"id", "statement", "paper", "measured", "n", "holds"} <= set(kept)
 

@@ -69,7 +69,7 @@ def measured(run: Run, command: str) -> list[Measured]:
     """The claims that a run has decided, with the command that makes it again."""
     made = run.environment
     machine = made["device"] if made["device"] != "cpu" else f"{made['cores']} cores, {made['processor']}"
-    trained, told = made.get("commit") or "unknown", made.get("told_at") or "unknown"
+    trained, told = made.get("commit") or "unknown", made.get("report_commit") or made.get("told_at") or "unknown"
     commit = trained if trained == told else f"{trained}, claims decided at {told}"
     return [Measured(claim, command, machine, commit, made["seconds"]) for claim in run.claims]
 
@@ -114,7 +114,7 @@ def as_markdown() -> str:
         for m in found:
             claim, run = m.claim, runs.index((m.command, m.machine, m.commit, m.seconds)) + 1
             holds = "yes" if claim.holds else "**no**"
-            here = "; ".join((claim.measured, *map(str, claim.beside)))
+            here = "; ".join((claim.measured, *map(str, claim.variants)))
             cells = (row.id, claim.statement, claim.part, claim.paper, here, f"{claim.n:,}", holds, str(run))
             lines.append(_line(*cells))
         if not found:

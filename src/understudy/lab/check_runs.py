@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from understudy.nets import Population
     from understudy.store import Run
     from understudy.theory import Check
-    from understudy.theory.summary import Checked, Summary
+    from understudy.theory.summary import CheckSummary, NetworkCheck
     from understudy.training import Trained
 
 MOST = 20
@@ -29,7 +29,7 @@ MOST = 20
 class Checks:
     """What every theorem says of each of several networks; printed, a summary, or all of it where there is one."""
 
-    networks: tuple[Checked, ...]
+    networks: tuple[NetworkCheck, ...]
     of: int
     """How many networks there are, of which these were looked at."""
 
@@ -47,10 +47,10 @@ class Checks:
         return (found.check for found in self.networks if found.check)
 
     @cached_property
-    def summary(self) -> Summary:
-        from understudy.theory.summary import summary
+    def summary(self) -> CheckSummary:
+        from understudy.theory.summary import summarise
 
-        return summary(self.networks)
+        return summarise(self.networks)
 
     @property
     def headline(self) -> str:
@@ -119,27 +119,27 @@ def _checked(pairs: Sequence[_Pair], networks: int | Sequence[int] | None) -> Ch
     """All that are asked for, side by side; one that cannot be looked at says why, and all of them are an error."""
     import torch
 
-    from understudy.training.parallel import side_by_side
+    from understudy.training.parallel import run_parallel
 
     chosen = _chosen(networks, len(pairs))
-    found = side_by_side(lambda i: _look(i, pairs[i]), chosen, torch.device("cpu"))
+    found = run_parallel(lambda i: _look(i, pairs[i]), chosen, torch.device("cpu"))
     if not any(each.check for each in found):
         first = found[0].why
         raise UserError(first if len(found) == 1 else f"none of {len(found)} networks can be checked: {first}")
     return Checks(tuple(found), len(pairs))
 
 
-def _look(number: int, pair: _Pair) -> Checked:
+def _look(number: int, pair: _Pair) -> NetworkCheck:
     from understudy.theory import check as check_one
-    from understudy.theory.summary import Checked
+    from understudy.theory.summary import NetworkCheck
 
     if pair.why:
-        return Checked(number, None, pair.why)
+        return NetworkCheck(number, None, pair.why)
     try:
         teacher, student = (make().to("cpu") for make in (pair.teacher, pair.student))
-        return Checked(number, replace(check_one(teacher, student, pair.inputs().cpu()), inputs=pair.said))
+        return NetworkCheck(number, replace(check_one(teacher, student, pair.inputs().cpu()), inputs=pair.said))
     except UserError as error:
-        return Checked(number, None, str(error))
+        return NetworkCheck(number, None, str(error))
 
 
 def _chosen(networks: int | Sequence[int] | None, count: int) -> list[int]:
@@ -202,39 +202,22 @@ def _trained(run: Trained, samples: int) -> list[_Pair]:
 
 
 def _of_run(run: Run | Path | str, samples: int) -> list[_Pair]:
-    """The last students of a run's folder; its study says on which inputs they were trained."""
+    """The students of a run as training left them, on the inputs that its folder records."""
+    from understudy.data import restore
     from understudy.store import Run
 
     run = run if isinstance(run, Run) else Run(Path(run))
-    experiment = _experiment(run)
-    ends = run.weights(f"epoch.{experiment.epochs}")
-    groups = zip(run.weights("teacher"), ends, experiment.groups, strict=True)
-    pairs = [pair for teacher, end, group in groups for pair in _matched(teacher, end, group.data, samples)]
+    sources = [group["data"] for group in run.groups]
+    if not sources or None in sources:
+        raise UserError(
+            f"{run.folder} does not record on which inputs networks were trained; give a run of a study that trains on "
+            "samples and was made by this version, or two files (us.save(population, FILE, which=0) saves a network)"
+        )
+    ends = run.weights(f"epoch.{run.epochs[-1]}")
+    groups = zip(run.weights("teacher"), ends, sources, strict=True)
+    pairs = [pair for teacher, end, data in groups for pair in _matched(teacher, end, restore(data, teacher), samples)]
     pairs = [pair._replace(said=f"{run.config['study']}'s {pair.said}") for pair in pairs]
     return _without_diverged(pairs, [-1 if at != at else int(at) for at in run.column("diverged_at")])
-
-
-def _experiment(run: Run) -> Any:
-    from understudy.lab.discovery import studies
-    from understudy.store import Run
-    from understudy.store.folder import RunFolder
-
-    kind = studies().get(run.config.get("study", ""))
-    if kind is None:
-        raise UserError(f"{run.folder}: is of study {run.config.get('study')}, which this understudy does not have")
-    if not kind.trains:
-        raise UserError(
-            f"{run.folder}: {kind.name} trains no students on samples; give the run of a study that does, or two files "
-            "(of networks that a run kept: us.save(population, FILE, which=0))"
-        )
-    study = kind.from_config(run.config)
-    needed = []
-    for need in study.needs():
-        folder = RunFolder.of(run.folder.parents[1], need.resolved().config())
-        if not folder.finished:
-            raise UserError(f"{run.folder}: starts from another run, which is not beside it; first {need.command()}")
-        needed.append(Run(folder.path))
-    return study.after(*needed)
 
 
 def _without_diverged(pairs: Sequence[_Pair], diverged_at: Sequence[int]) -> list[_Pair]:

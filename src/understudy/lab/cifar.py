@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check, check_batch
+from understudy.lab.options import check, validate_batch
 from understudy.lab.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -55,14 +55,14 @@ class OnCifar(Study):
     lr: float = 0.01
     """Learning rate at its highest: it rises for three tenths of the epochs, then falls to nothing."""
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("batch", "epochs", *_THERE):
             check(self, field, least=1)
         check(self, "lr", above=0)
         for field, most in _THERE.items():
             if (given := getattr(self, field)) > most:
                 raise UserError(f"--{field}: {given} was given; allowed is up to the images there are, {most}")
-        check_batch(self.train, self.batch)
+        validate_batch(self.train, self.batch)
 
     def check_norm(self, *norms: str) -> None:
         """BatchNorm has something to average over."""
@@ -118,8 +118,8 @@ class TaughtOnCifar(OnCifar):
     teacher_decay: float = 0.0
     """Weight decay of the teacher: Adam's stands beside its step, SGD's in its gradient."""
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "teacher_epochs", least=1)
         check(self, "teacher_lr", above=0)
         check(self, "teacher_decay", least=0)

@@ -48,7 +48,7 @@ class OnMnist(Study):
     start: float = 0.05
     """What weights of the two linear layers are multiplied by before training."""
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("nodes", "batch", "epochs", "channels"):
             check(self, field, least=1)
         for field in ("train", "evaluation"):
@@ -62,10 +62,10 @@ class OnMnist(Study):
         if len(self.channels) != 2:
             words = " ".join(map(str, self.channels))
             raise UserError(f"--channels: {words} was given; allowed are two numbers, of lower and upper convolutions")
-        for field, most in zip(("train", "evaluation"), us.data.Mnist.there_are(self.digits), strict=True):
+        for field, most in zip(("train", "evaluation"), us.data.Mnist.image_counts(self.digits), strict=True):
             if (given := getattr(self, field)) > most:
                 raise UserError(f"--{field}: {given} was given; allowed is up to the images there are, {most}")
-        train = self.train or us.data.Mnist.there_are(self.digits)[0]
+        train = self.train or us.data.Mnist.image_counts(self.digits)[0]
         if self.batch > train:
             raise UserError(f"--batch: {self.batch} was given; allowed is up to the training images, {train}")
 

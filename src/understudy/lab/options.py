@@ -1,43 +1,158 @@
-"""Constraints on the options of studies, and the errors that name the option."""
+"""Constraints on the options of studies: stated in their annotations, validated and reported in one place."""
 
 from __future__ import annotations
 
 import math
+import shlex
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
 
 from understudy.errors import UserError
+
+
+@dataclass(frozen=True)
+class Distinct:
+    """Several values of an option must differ from each other."""
+
+
+@dataclass(frozen=True)
+class Among:
+    """Every word of an option must be one of these."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _File:
+    """The option names a file whose contents belong to the configuration of a run."""
+
+
+InputFile = Annotated[str, _File()]
+"""A file of the user's; a changed file gets a new run folder."""
+Count = Annotated[int, Ge(1)]
+"""A whole number of at least 1."""
+Counts = Annotated[tuple[int, ...], Ge(1), Distinct()]
+"""Different whole numbers of at least 1."""
+Sizes = Annotated[tuple[int, ...], Ge(1)]
+"""Whole numbers of at least 1, such as the nodes of layers."""
+Positive = Annotated[float, Gt(0)]
+"""A number above 0."""
+Positives = Annotated[tuple[float, ...], Gt(0), Distinct()]
+"""Different numbers above 0."""
+NonNegative = Annotated[float, Ge(0)]
+"""A number of at least 0."""
+NonNegatives = Annotated[tuple[float, ...], Ge(0), Distinct()]
+"""Different numbers of at least 0."""
+Angle = Annotated[float, Gt(0), Le(math.pi / 2)]
+"""An angle in rad, above 0 and at most π/2."""
+Share = Annotated[float, Gt(0), Lt(1)]
+"""A share above 0 and below 1."""
+
+_BOUNDS = ((Ge, "ge", "at least"), (Gt, "gt", "above"), (Le, "le", "at most"), (Lt, "lt", "below"))
+
+
+def validate_options(study: object) -> None:
+    """Refuse the first option whose value its annotation does not allow.
+
+    Raises:
+        UserError: Naming the option, what is allowed and what was given.
+    """
+    kind: type[Any] = type(study)
+    for name, constraints in _constraints(kind).items():
+        _validate(option(name), getattr(study, name), constraints)
+
+
+def _constraints(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: getattr(hints[field.name], "__metadata__", ()) for field in fields(kind)}
+
+
+def file_options(kind: type[Any]) -> list[str]:
+    """The options of a study that name files."""
+    return [name for name, constraints in _constraints(kind).items() if any(isinstance(c, _File) for c in constraints)]
+
+
+def _validate(name: str, given: Any, constraints: tuple[Any, ...]) -> None:
+    values = given if isinstance(given, tuple) else (given,)
+    if not values:
+        raise UserError(f"{name} needs at least one value")
+    wanted = _describe(constraints)
+    for value in values:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{name} must be {wanted or 'a finite number'}, got {value:g}")
+        if not all(_allows(constraint, value) for constraint in constraints):
+            raise UserError(f"{name} must be {wanted}, got {typed(value)}")
+    if any(isinstance(constraint, Distinct) for constraint in constraints) and len(set(values)) < len(values):
+        raise UserError(f"{name} takes each value once, got {' '.join(typed(value) for value in values)}")
+
+
+def _describe(constraints: tuple[Any, ...]) -> str:
+    """The bounds of an option in words, such as `above 0 and at most 1`."""
+    parts = [
+        f"{words} {_bound(getattr(constraint, field))}"
+        for constraint in constraints
+        for kind, field, words in _BOUNDS
+        if isinstance(constraint, kind)
+    ]
+    parts += [f"one of {', '.join(constraint.words)}" for constraint in constraints if isinstance(constraint, Among)]
+    return " and ".join(parts)
+
+
+def _bound(value: Any) -> str:
+    return "π/2" if value == math.pi / 2 else f"{value:,}".replace("-", "−")
+
+
+def _allows(constraint: Any, value: Any) -> bool:
+    match constraint:
+        case Ge():
+            return bool(value >= constraint.ge)
+        case Gt():
+            return bool(value > constraint.gt)
+        case Le():
+            return bool(value <= constraint.le)
+        case Lt():
+            return bool(value < constraint.lt)
+        case Among():
+            return value in constraint.words
+    return True
+
+
+def option(name: str) -> str:
+    """The option of a field as it is typed: `--teacher-nodes`."""
+    return f"--{name.replace('_', '-')}"
+
+
+def typed(value: Any) -> str:
+    """A value as a person types it, which is read back as the same value."""
+    short = f"{value:g}" if isinstance(value, float) else shlex.quote(str(value))
+    return short if not isinstance(value, float) or not math.isfinite(value) or float(short) == value else repr(value)
+
+
+def validate_widths(teacher_nodes: int, multiples: tuple[float, ...], name: str = "--multiple") -> None:
+    """Refuse a multiple of the teacher's nodes that is no whole number of student nodes."""
+    for multiple in multiples:
+        nodes = multiple * teacher_nodes
+        if nodes < 1 or abs(nodes - round(nodes)) > 1e-9 * nodes:
+            raise UserError(
+                f"{name} {multiple:g} × {teacher_nodes} teacher nodes = {nodes:g} student nodes; choose a multiple "
+                "that gives a whole number of at least 1"
+            )
+
+
+def validate_batch(samples: int, batch: int) -> None:
+    """Refuse a batch that is larger than the training set."""
+    if samples < batch:
+        raise UserError(f"--batch must be at most the number of training samples ({samples:,}), got {batch}")
 
 
 def check(
     study: object, field: str, *, least: float | None = None, above: float | None = None, distinct: bool = False
 ) -> None:
-    """Each value of an option is a finite number, no less than `least`, more than `above`; several are distinct."""
+    """Validate one option by bounds that its annotation does not state."""
+    constraints = [*([Ge(least)] if least is not None else []), *([Gt(above)] if above is not None else [])]
     given = getattr(study, field)
-    values = given if isinstance(given, tuple) else (given,)
-    option = f"--{field.replace('_', '-')}"
-    if not values:
-        raise UserError(f"{option}: no value was given; give one or more numbers")
-    bound = f"from {least:g}" if least is not None else f"above {above:g}" if above is not None else "that is finite"
-    kind = "whole number" if isinstance(values[0], int) else "number"
-    for value in values:
-        low = (least is not None and value < least) or (above is not None and value <= above)
-        if not math.isfinite(value) or low:
-            raise UserError(f"{option}: {value} was given; allowed is a {kind} {bound}")
-    if distinct and len(set(values)) < len(values):
-        raise UserError(f"{option}: {' '.join(f'{v:g}' for v in values)} was given; name each value once")
-
-
-def check_widths(teacher_nodes: int, multiples: tuple[float, ...], option: str = "--multiple") -> None:
-    """Every multiple of the teacher's nodes is a whole node."""
-    for multiple in multiples:
-        nodes = multiple * teacher_nodes
-        if nodes < 1 or abs(nodes - round(nodes)) > 1e-9 * nodes:
-            raise UserError(
-                f"{option}: {multiple:g} was given; times {teacher_nodes} teacher nodes makes {nodes:g} student "
-                "nodes, and allowed is a multiple that gives a whole number from 1"
-            )
-
-
-def check_batch(samples: int, batch: int) -> None:
-    """There are enough training samples for a batch."""
-    if samples < batch:
-        raise UserError(f"--batch: {batch} was given; allowed is up to the number of training samples, {samples}")
+    _validate(option(field), given, (*constraints, *([Distinct()] if distinct else [])))
+    if not constraints and not (given if isinstance(given, tuple) else (1,)):
+        raise UserError(f"{option(field)} needs at least one value")

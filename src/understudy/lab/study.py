@@ -1,30 +1,169 @@
-"""What a study is: options that fix it, what to train, which figures to draw, which claims follow."""
+"""What a study is: options that fix it, what to train or compute, which figures to draw, which claims follow."""
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Callable, Mapping
+import hashlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from understudy.errors import UserError
-from understudy.lab.options import check
+from understudy.lab.options import Count, file_options, option, typed, validate_options
 
 if TYPE_CHECKING:
     import torch
-
-    Tables = dict[str, Any]
+    from torch import Tensor
 
     from understudy.report.story import Story
     from understudy.store import Claim, Run
     from understudy.training import Group, Optimiser
 
+    Tables = dict[str, Any]
+
+Dtype = Literal["float32", "tf32", "float64"]
+
 FORMAT = 3
-"""Goes up whenever the same options would give another result, so that old runs keep their own folders."""
+"""Increases whenever the same options would give another result, so that old runs keep their own folders."""
 _BEFORE_3: dict[str, Any] = {"decay": 0.0, "teacher_decay": 0.0}
-"""What runs of earlier formats did, where they do not say so."""
+"""Values of options that runs of earlier formats do not record."""
 _RANKED = (0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100)
+
+
+@dataclass(frozen=True)
+class Study:
+    """Options that every study has, and what the lab asks of a study.
+
+    A study is a frozen dataclass whose fields are its options. Subclass `TrainingStudy` to train populations of
+    students or `ComputedStudy` to compute tables piece by piece; `understudy run` runs, resumes and reports both.
+    """
+
+    name: ClassVar[str]
+    """The study's name on the command line."""
+    summary: ClassVar[str]
+    """What it shows, in one line."""
+    figures: ClassVar[str]
+    """The figures, tables and theorems of the papers that it reproduces."""
+    decides: ClassVar[str] = ""
+    """The ids of the claims that its runs decide, separated by spaces."""
+    renamed: ClassVar[Mapping[str, str]] = {}
+    """Former names of options, each with its present name: still understood, with a notice."""
+
+    seeds: Count = 32
+    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
+    dtype: Dtype = "float32"
+    """Training precision. tf32: float32 with TF32 matrix products on the GPU (faster, 11-bit mantissa)."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train; auto uses a CUDA GPU if there is one."""
+
+    @classmethod
+    def quick(cls) -> Self:
+        """The study with small defaults that finish in seconds."""
+        return cls()
+
+    def __post_init__(self) -> None:
+        validate_options(self)
+        self.validate()
+
+    def validate(self) -> None:
+        """Refuse combinations of options that cannot work, before anything is written."""
+
+    def validate_files(self) -> None:
+        """Refuse files named by options that cannot be used, before anything is written."""
+
+    def depends_on(self) -> tuple[Study, ...]:
+        """Studies whose runs this one starts from: run first, or read if they are finished."""
+        return ()
+
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know about the chosen options although they do not stop the study."""
+        return ()
+
+    def story(self, run: Run) -> Story:
+        """What the report shows; by default `story(study, run)` of the module `story` beside the study's own."""
+        story: Story = _sibling(self, "story").story(self, run)
+        return story
+
+    def claims(self, run: Run) -> list[Claim]:
+        """The claims that a run decides; by default those of the module `claims` beside the study's own."""
+        if not self.decides:
+            return []
+        decide = _sibling(self, "claims").claims
+        claims: list[Claim] = decide(self, run)
+        return claims
+
+    def resolved(self) -> Self:
+        """The study with the device that `auto` means here."""
+        import torch
+
+        available = torch.cuda.is_available()
+        if self.device == "cuda" and not available:
+            raise UserError("--device cuda needs a CUDA GPU, but torch sees none here; use --device auto or cpu")
+        chosen = ("cuda" if available else "cpu") if self.device == "auto" else self.device
+        return type(self)(**(self.options() | {"device": chosen}))
+
+    def options(self) -> dict[str, Any]:
+        """The options by name, as plain values."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def config(self) -> dict[str, Any]:
+        """What fixes the results of a run, and names its folder.
+
+        It includes a hash of the contents of each file that an option names, so that a changed file gets a new folder.
+        """
+        self.validate_files()
+        given = {name: Path(getattr(self, name)) for name in file_options(type(self)) if getattr(self, name)}
+        contents = {n: hashlib.sha256(path.read_bytes()).hexdigest() for n, path in given.items() if path.is_file()}
+        plain = {"study": self.name, "format": FORMAT, "options": self.options()}
+        return plain | ({"contents": contents} if contents else {})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """The study that a run's `config.toml` describes, also one written by an earlier version."""
+        several = {field.name: isinstance(field.default, tuple) for field in fields(cls)}
+        try:
+            named = {cls.renamed.get(name, name): value for name, value in config["options"].items()}
+            options: dict[str, Any] = {
+                # An option that takes several values may have taken one when the file was written.
+                k: tuple(v) if isinstance(v, list | tuple) else (v,) if several[k] else v
+                for k, v in named.items()
+                if k in several
+            }
+            earlier = _BEFORE_3 if config.get("format", FORMAT) < 3 else {}
+            return cls(**{k: v for k, v in earlier.items() if k in several} | options)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"config.toml does not describe a run of {cls.name}; restore it, or move the folder away"
+            ) from error
+
+    @property
+    def seed_names(self) -> range:
+        """The seeds: 1, 2, …"""
+        return range(1, self.seeds + 1)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The dtype of tensors in the chosen precision."""
+        import torch
+
+        return torch.float64 if self.dtype == "float64" else torch.float32
+
+    def command(self) -> str:
+        """The command that makes the same run again."""
+        plain = type(self)()
+        words = ["understudy run", self.source_file or self.name]
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value != getattr(plain, field.name):
+                shown = " ".join(typed(v) for v in (value if isinstance(value, tuple) else (value,)))
+                words.append(f"{option(field.name)} {shown}")
+        return " ".join(words)
+
+    source_file: ClassVar[str] = ""
+    """The user's file that defines the study; empty for studies of an installed package."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,133 +176,84 @@ class Experiment:
     epochs: int
     steps: int
     pairs: bool = False
+    """Whether to record the correlation of every pair of teacher and student nodes."""
     ranks: frozenset[int] = frozenset()
-    """Epochs at which the rank of the final winners is wanted (`mean_rank` among the metrics)."""
+    """Epochs at which the rank of the final winners is recorded (`mean_rank` among the metrics)."""
     keep: frozenset[int] = frozenset()
-    """Epochs whose weights are kept, beside the first and the last."""
-
-
-def ranked(epochs: int) -> tuple[int, ...]:
-    """Epochs at which the rank of the final winners is looked up: closer together where learning is fast."""
-    return (*(epoch for epoch in _RANKED if epoch < epochs), epochs)
+    """Epochs whose weights are saved, besides the first and the last."""
 
 
 @dataclass(frozen=True)
-class Study:
-    """Options that every study has."""
+class TrainingStudy(Study):
+    """A study that trains populations of students and probes every network after every epoch."""
 
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    figures: ClassVar[str]
-    decides: ClassVar[str]
-    """The ids of the claims that its runs decide."""
-    trains: ClassVar[bool] = True
-    """Whether it trains students by the loop; one that does not has `pieces` instead of `experiment`."""
+    def experiment(self, *runs: Run) -> Experiment:
+        """What to train, given the runs that the study depends on."""
+        raise NotImplementedError
 
-    seeds: int = 32
-    """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
-    dtype: Literal["float32", "tf32", "float64"] = "float32"
-    """Numbers to train with; tf32 is float32 whose products a card may round to 11 bits, which is faster."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train: auto takes a CUDA card where there is one."""
 
-    @classmethod
-    def quick(cls) -> Self:
-        """The same study made small."""
-        raise AssertionError(f"{cls.__name__} has no quick form")
+class Piece(NamedTuple):
+    """A piece of a computation: its name, its number of networks, and what computes its tables.
+
+    `compute` is called with the index of the piece's first network.
+    """
+
+    name: str
+    networks: int
+    compute: Callable[[int], Tables]
+
+
+@dataclass(frozen=True)
+class ComputedStudy(Study):
+    """A study that computes its tables piece by piece, without the training loop.
+
+    A piece returns its tables by name: `networks`, `metrics` and `nodes` where its unit is a network, a table named
+    after the unit where it is something else (`sets`, `triples`), and `weights`: populations by name, the same names in
+    every piece that has any. Pieces are saved as they are computed: a run that was stopped resumes at the piece it was
+    in.
+    """
+
+    def pieces(self, *runs: Run) -> Iterable[Piece]:
+        """What to compute, given the runs that the study depends on; at most half a minute each."""
+        raise NotImplementedError
+
+    def to_device(self, tensor: Tensor) -> Tensor:
+        """Move a tensor to --device. Random tensors are drawn on the CPU first: the same bits for every device."""
+        return tensor.to(self.resolved().device)
+
+
+@dataclass(frozen=True)
+class ExactStudy(ComputedStudy):
+    """A computed study in float64 only, such as one of closed forms or theorems."""
+
+    seeds: Count = 10
+    """Number of seeds, counted from 1: each is a teacher and its students' initial weights."""
+    dtype: Dtype = "float64"
+    """Precision; float64 only."""
 
     def __post_init__(self) -> None:
-        check(self, "seeds", least=1)
-        self.check()
-
-    def check(self) -> None:
-        """Refuse options that cannot be, before anything is written."""
-
-    def needs(self) -> tuple[Study, ...]:
-        """Studies whose runs this one starts from: they are made first, or taken from where they lie."""
-        return ()
-
-    def after(self, *runs: Run) -> Experiment:
-        """What to train, given the runs that it needs."""
-        return self.experiment()
-
-    def experiment(self) -> Experiment:
-        raise AssertionError(f"{type(self).__name__} trains nothing")
-
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        """What a study that trains nothing finds, given the runs that it needs: by name, what makes each piece.
-
-        A piece gives its own rows of `networks`, `metrics` and `nodes`, and where it has networks to keep `weights`,
-        populations by name, the same names in every piece that has any. Pieces are kept as they come: a run that was
-        stopped goes on with the piece it was at.
-        """
-        raise AssertionError(f"{type(self).__name__} finds nothing without training")
-
-    def story(self, run: Run) -> Story:
-        """What the report shows; by default `story(study, run)` of the module `story` beside the study's own."""
-        story: Story = _beside(self, "story")(self, run)
-        return story
-
-    def claims(self, run: Run) -> list[Claim]:
-        """The claims that a run decides; by default those of the module `claims` beside the study's own."""
-        claims: list[Claim] = _beside(self, "claims")(self, run) if self.decides else []
-        return claims
-
-    def resolved(self) -> Self:
-        """With the device that `auto` means here."""
-        import torch
-
-        card = torch.cuda.is_available()
-        if self.device == "cuda" and not card:
-            raise UserError("--device: cuda was given, but torch sees no CUDA card here; allowed here: auto, cpu")
-        chosen = ("cuda" if card else "cpu") if self.device == "auto" else self.device
-        return type(self)(**(self.options() | {"device": chosen}))
-
-    def options(self) -> dict[str, Any]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def config(self) -> dict[str, Any]:
-        return {"study": self.name, "format": FORMAT, "options": self.options()}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        several = {field.name: isinstance(field.default, tuple) for field in fields(cls)}
-        try:
-            options: dict[str, Any] = {
-                # What takes several values may have taken one when the file was written.
-                k: tuple(v) if isinstance(v, list | tuple) else (v,) if several[k] else v
-                for k, v in config["options"].items()
-                if k in several
-            }
-            unsaid = _BEFORE_3 if config.get("format", FORMAT) < 3 else {}
-            return cls(**{k: v for k, v in unsaid.items() if k in several} | options)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"config.toml: is not one of {cls.name}; restore it, or move the folder away") from error
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        import torch
-
-        return torch.float64 if self.dtype == "float64" else torch.float32
-
-    def command(self) -> str:
-        """What to type to make the same run again."""
-        plain = type(self)()
-        words = ["understudy run", self.name]
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value != getattr(plain, field.name):
-                shown = " ".join(word(v) for v in (value if isinstance(value, tuple) else (value,)))
-                words.append(f"--{field.name.replace('_', '-')} {shown}")
-        return " ".join(words)
+        super().__post_init__()
+        if self.dtype != "float64":
+            raise UserError(f"--dtype must be float64, got {self.dtype}: {self.name} computes in float64 only")
 
 
-def _beside(study: Study, name: str) -> Any:
-    """A function of the module of the same name beside the study's own."""
-    return getattr(import_module(f"{type(study).__module__.rpartition('.')[0]}.{name}"), name)
+def named_pieces(study: ComputedStudy, *runs: Run) -> dict[str, Callable[[], Tables]]:
+    """The pieces of a study by name, each with the index of its first network filled in."""
+    for warning in study.warnings():
+        print(f"warning: {warning}", file=sys.stderr)
+    named: dict[str, Callable[[], Tables]] = {}
+    first = 0
+    for piece in study.pieces(*runs):
+        named[piece.name] = partial(piece.compute, first)
+        first += piece.networks
+    return named
 
 
-def word(value: Any) -> str:
-    """As a person types it, and read back as the same value."""
-    short = f"{value:g}" if isinstance(value, float) else shlex.quote(str(value))
-    return short if not isinstance(value, float) or float(short) == value else repr(value)
+def ranked(epochs: int) -> tuple[int, ...]:
+    """Epochs at which the rank of the final winners is recorded: closer together where learning is fast."""
+    return (*(epoch for epoch in _RANKED if epoch < epochs), epochs)
+
+
+def _sibling(study: Study, name: str) -> Any:
+    """The module of this name beside the one that defines the study."""
+    return import_module(f"{type(study).__module__.rpartition('.')[0]}.{name}")

@@ -1,4 +1,4 @@
-"""A claim of a paper, and what a run has measured of it."""
+"""A decided claim, as a run folder stores it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Variant:
-    """The same, measured where the paper does not claim it."""
+    """The quantity of a claim measured in a setting that the paper does not claim."""
 
     where: str
     measured: str
@@ -18,28 +18,40 @@ class Variant:
         return f"{self.where}: {self.measured} ({'holds' if self.holds else 'does not hold'})"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
-    """One decided claim. `part` tells apart several measurements of one row (a panel, a variant)."""
+    """A claim of a paper as a run decided it."""
 
     id: str
-    statement: str
-    paper: str
-    measured: str
-    n: int
-    holds: bool
+    """The id of the claim in the catalogue, such as `T1`."""
     part: str = ""
+    """Which of several measurements of the claim this is, such as a panel of a figure."""
+    statement: str
+    """What must be true for the claim to hold."""
+    paper: str
+    """The paper's own value or words."""
+    measured: str
+    """The measured value in words."""
+    n: int
+    """Number of networks or other units it was decided on."""
+    holds: bool
     values: tuple[float, ...] = field(default=())
-    """The quantity that was decided on, once a network or cell: what `low` and `high` bound."""
+    """The decided quantity, one value per network or cell: what `low` and `high` bound."""
+    values_are: str = ""
+    """What `values` are, if the statement does not say it."""
     low: float | None = None
     high: float | None = None
-    beside: tuple[Variant, ...] = field(default=())
+    variants: tuple[Variant, ...] = field(default=())
+    """The same quantity in settings that the paper does not claim."""
 
     def as_dict(self) -> dict[str, Any]:
-        plain = asdict(self) | {"values": list(self.values), "beside": [asdict(other) for other in self.beside]}
-        return plain if self.beside else {name: value for name, value in plain.items() if name != "beside"}
+        """Plain values for `claims.json`; empty `variants` and `values_are` are left out."""
+        plain = asdict(self) | {"values": list(self.values), "variants": [asdict(other) for other in self.variants]}
+        return {name: value for name, value in plain.items() if value or name not in ("variants", "values_are")}
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Claim:
-        beside = tuple(Variant(**other) for other in row.get("beside", ()))
-        return cls(**(row | {"values": tuple(row.get("values", ())), "beside": beside}))
+        """The claim that `as_dict` wrote, also in an earlier version, which called variants `beside`."""
+        plain = {name: value for name, value in row.items() if name != "beside"}
+        variants = tuple(Variant(**other) for other in row.get("variants", row.get("beside", ())))
+        return cls(**(plain | {"values": tuple(row.get("values", ())), "variants": variants}))

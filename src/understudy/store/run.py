@@ -14,17 +14,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from understudy.errors import UserError
+from understudy.store.arrays import Networks
 from understudy.store.claims import Claim
 from understudy.store.config import Config, from_toml
 from understudy.store.tables import Stored
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.nets import Population
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run that has been made: its configuration, tables, claims and weights."""
+    """A finished run: its configuration, tables, claims and weights.
+
+    Args:
+        folder: The run's folder, as `understudy run` printed it.
+
+    Raises:
+        UserError: If the folder is no run, or the run has not finished.
+    """
 
     folder: Path
 
@@ -32,28 +42,42 @@ class Run:
         object.__setattr__(self, "folder", Path(self.folder))
         if not (self.folder / "config.toml").is_file():
             raise UserError(
-                f"{self.folder}: is not a run (it has no config.toml); give a folder such as runs/two-layer/3f2a…, "
+                f"{self.folder} is not a run (it has no config.toml); give a folder such as runs/two-layer/3f2a…, "
                 "which `understudy run` prints at its end"
             )
-        for file in ("networks.parquet", "metrics.parquet", "nodes.parquet", "weights.safetensors", "environment.json"):
-            if not (self.folder / file).is_file():
-                study = self.config.get("study", "STUDY")
-                raise UserError(f"{self.folder}: has not finished; run `understudy run {study}` with its options again")
+        complete = (self.folder / "environment.json").is_file() and (self.folder / "weights.safetensors").is_file()
+        if not complete or any(not (self.folder / f"{name}.parquet").is_file() for name in self.tables):
+            study = self.config.get("study", "STUDY")
+            raise UserError(f"{self.folder} has not finished; run `understudy run {study}` with its options again")
 
     @cached_property
     def config(self) -> Config:
+        """What fixed the run: the study's name, the format and the options."""
         return from_toml(self.folder / "config.toml")
 
     @property
     def options(self) -> dict[str, Any]:
+        """The options of the study."""
         return self.config["options"]
 
     @cached_property
     def environment(self) -> dict[str, Any]:
+        """Where and when the run was made: machine, versions, commit, seconds."""
         return self._json("environment.json")
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The names of the run's tables."""
+        return tuple(self.environment.get("tables", ("networks", "metrics", "nodes")))
+
+    @cached_property
+    def groups(self) -> list[dict[str, Any]]:
+        """The groups of networks, each with the number of its networks and a description of its inputs."""
+        return self._json("groups.json") if (self.folder / "groups.json").is_file() else []
 
     @cached_property
     def claims(self) -> list[Claim]:
+        """The claims that the run decided."""
         rows = self._json("claims.json") if (self.folder / "claims.json").is_file() else []
         return [Claim.from_dict(row) for row in rows]
 
@@ -62,21 +86,31 @@ class Run:
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise UserError(f"{path}: is not JSON ({error}); move the folder away and run the same command") from error
+            raise UserError(f"{path} is not JSON ({error}); move the folder away and run the same command") from error
 
     @cached_property
     def networks(self) -> pa.Table:
-        return self._table("networks")
+        """One row per network: its swept parameters, its seed, and the step at which it diverged."""
+        return self.table("networks")
 
     @cached_property
     def metrics(self) -> pa.Table:
-        return self._table("metrics")
+        """One row per network, epoch, layer and metric; layer −1 is the whole network."""
+        return self.table("metrics")
 
     @cached_property
     def nodes(self) -> pa.Table:
-        return self._table("nodes")
+        """One row per node of every network at every epoch, with its partner."""
+        return self.table("nodes")
 
-    def _table(self, name: str) -> pa.Table:
+    def table(self, name: str) -> pa.Table:
+        """A table of the run by name.
+
+        Raises:
+            UserError: If the run has no such table.
+        """
+        if name not in self.tables:
+            raise UserError(f"{self.folder} has no table {name}; it has {', '.join(self.tables)}")
         return self._stored(name).read()
 
     def _stored(self, name: str) -> Stored:
@@ -94,44 +128,59 @@ class Run:
 
     @cached_property
     def swept(self) -> list[str]:
-        """The columns of `networks` that set networks apart, seeds among them: not those with one value for all."""
+        """The columns of `networks` in which networks differ, seeds among them."""
         names = [name for name in self.networks.column_names if name not in ("network", "diverged_at")]
         return [name for name in names if len(self.networks[name].unique()) > 1] or names[:1]
 
     @cached_property
     def epochs(self) -> np.ndarray:
+        """All epochs (or steps) at which anything was recorded."""
         return np.unique(self.metrics["epoch"].to_numpy())
 
+    def select(self, **where: Any) -> Networks:
+        """Select networks by columns of `networks`.
+
+        Args:
+            **where: The value of each column, or a list, tuple or array of allowed values.
+
+        Returns:
+            The networks, from which `array`, `end`, `column` and `values` read.
+        """
+        return Networks(self, np.arange(self.networks.num_rows)).select(**where)
+
+    def array(self, metric: str, dims: str = "network epoch", **where: Any) -> xr.DataArray:
+        """One metric as a labelled array: see `Networks.array`."""
+        return self.select().array(metric, dims, **where)
+
     @cached_property
-    def _kept(self) -> dict[tuple[Any, ...], np.ndarray]:
-        """What was read before, and is asked for again and again."""
+    def _cache(self) -> dict[tuple[Any, ...], np.ndarray]:
         return {}
 
     def series(self, metric: str, layer: int = -1) -> np.ndarray:
-        """[network, epoch] of one metric, not to be written to; NaN where nothing was recorded."""
+        """[network, epoch] of one metric, read-only; NaN where nothing was recorded."""
         key = ("series", metric, layer)
-        if key not in self._kept:
+        if key not in self._cache:
             rows = self.metrics.filter((pc.field("metric") == metric) & (pc.field("layer") == layer))
-            self._kept[key] = self._dense(rows, self.epochs, (), "value")
-        return self._kept[key]
+            self._cache[key] = self._dense(rows, self.epochs, (), "value")
+        return self._cache[key]
 
     def matched(self, role: str, column: str, layer: int = 0, epoch: int | None = None) -> np.ndarray:
-        """[network, epoch, node] of one column of `nodes` (or [network, node] of one epoch), NaN where there is none.
+        """[network, epoch, node] of one column of `nodes` (or [network, node] of one epoch), read-only.
 
-        Role `teacher`: nodes are teacher nodes, each with its best student; role `student` the other way round. Not to
-        be written to.
+        Role `teacher`: nodes are teacher nodes, each with its best student; role `student` the other way round. NaN
+        where a network has fewer nodes or nothing was recorded.
         """
         key = ("matched", role, column, layer, epoch)
-        if key not in self._kept:
+        if key not in self._cache:
             wanted = {"role": role, "layer": layer} | ({} if epoch is None else {"epoch": epoch})
             rows = self._stored("nodes").read(("network", "epoch", role, column), **wanted)
             epochs = self.epochs if epoch is None else np.array([epoch])
             dense = self._dense(rows, epochs, (role,), column, (self._node_count(role, layer),))
-            self._kept[key] = dense if epoch is None else dense[:, 0]
-        return self._kept[key]
+            self._cache[key] = dense if epoch is None else dense[:, 0]
+        return self._cache[key]
 
     def _node_count(self, role: str, layer: int) -> int:
-        """Of the widest network, which may not live to the last epoch, but is there at the first."""
+        """Nodes of the widest network, which may diverge, but has rows at the first epoch."""
         first = self._stored("nodes").read((role,), role=role, layer=layer, epoch=int(self.epochs[0]))
         return (pc.max(first[role]).as_py() if first.num_rows else -1) + 1
 
@@ -161,8 +210,12 @@ class Run:
         return self._stored("nodes").read(columns, role="pair")
 
     def weights(self, who: str) -> list[Population]:
-        """The populations, a group each, of `teacher` or of the students at `epoch.N` (first, last and kept ones); of
-        studies on exact losses `teacher`, `start` and `end`."""
+        """The saved populations, one per group.
+
+        Args:
+            who: `teacher`, or the students of an epoch, `epoch.N` (the first, the last and those the study saves); for
+                computed studies the names that they save, such as `teacher`, `start` and `end`.
+        """
         from understudy.store.weights import read_weights
 
         return read_weights(self.folder / "weights.safetensors", who)

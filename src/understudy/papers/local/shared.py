@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from understudy.errors import UserError
-from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.options import InputFile, check
+from understudy.lab.study import ExactStudy
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
-    from understudy.lab.study import Tables
     from understudy.nets import Population
-    from understudy.store import Run
 
 _PAIRS = 16_000
 """Pairs of student nodes that are looked at in one go: what they take stays in the cache."""
@@ -31,57 +25,11 @@ _PAIRS_ON_CARD = 1 << 20
 """And on a card, which is then busy."""
 
 
-class Part(NamedTuple):
-    """A piece of work: its name, how many networks it has, and what makes its tables, given its first number."""
-
-    name: str
-    networks: int
-    make: Callable[[int], Tables]
-
-
 @dataclass(frozen=True)
-class OnPopulation(Study):
-    """Options and pieces of studies on standard normal inputs, whose losses are expectations and not of samples."""
-
-    trains: ClassVar[bool] = False
-
-    seeds: int = 10
-    """How many seeds, counted from 1: each is a teacher and its students' first weights."""
-    dtype: Literal["float32", "tf32", "float64"] = "float64"
-    """Numbers to compute with: float64 is the only one here."""
-
-    def check(self) -> None:
-        if self.dtype != "float64":
-            raise UserError(f"--dtype: {self.dtype} was given; theory is computed in float64 alone")
-
-    def parts(self) -> Iterable[Part]:
-        """What is to be done, each part with networks of its own; at most half a minute each."""
-        raise AssertionError(f"{type(self).__name__} has no parts")
-
-    def cautions(self) -> tuple[str, ...]:
-        """What a user should know of the options, which do not stop the study: said as it starts, and in its story."""
-        return ()
-
-    def moved(self, tensor: Tensor) -> Tensor:
-        """Where --device says to compute: what is drawn is drawn on the processor, the same bits for every device."""
-        return tensor.to(self.resolved().device)
-
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        for caution in self.cautions():
-            print(f"warning: {caution}", file=sys.stderr)
-        made: dict[str, Callable[[], Tables]] = {}
-        first = 0
-        for part in self.parts():
-            made[part.name] = partial(part.make, first)
-            first += part.networks
-        return made
-
-
-@dataclass(frozen=True)
-class OnOwnTeacher(OnPopulation):
+class OnOwnTeacher(ExactStudy):
     """One that takes a teacher of the user's."""
 
-    teacher: str = ""
+    teacher: InputFile = ""
     """File of a teacher of one's own: two layers, |·| nodes (slope −1), one output, no biases, output weights above 0;
     left out, teachers are drawn."""
     teacher_network: int = 0
@@ -89,8 +37,8 @@ class OnOwnTeacher(OnPopulation):
     leaky: float = 0.0
     """Slope of the activation below zero, for files that do not say: -1 is |·|."""
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "teacher_network", least=0)
         check(self, "leaky")
         for option in ("teacher_network", "leaky"):
@@ -101,13 +49,9 @@ class OnOwnTeacher(OnPopulation):
                     "--teacher"
                 )
 
-    def config(self) -> dict[str, Any]:
-        """Of a file also what is in it: another under the same name is another run."""
-        plain = super().config()
-        if not self.teacher:
-            return plain
-        self.own()  # refuses what cannot be, before anything is written
-        return plain | {"contents": {"teacher": hashlib.sha256(Path(self.teacher).read_bytes()).hexdigest()}}
+    def validate_files(self) -> None:
+        if self.teacher:
+            self.own()
 
     def own(self) -> Float[Tensor, "1 teacher in"]:
         """The nodes of the user's teacher."""
@@ -140,11 +84,6 @@ def above_bound(rate: float, bound: float) -> str:
         f"--rate: {rate:g} is above {bound:.2g}, up to which descent near the teacher is sure to lower the loss (S4 "
         "theorem 4, the constant ours); it goes on, and may not converge"
     )
-
-
-def log_probes(steps: int, count: int = 60) -> tuple[int, ...]:
-    """Steps to probe at: 0, then about evenly on a logarithmic axis, the last among them."""
-    return (0, *np.unique(np.geomspace(1, max(1, steps), max(2, count)).round().astype(int)).tolist())
 
 
 class Measured(NamedTuple):
@@ -187,7 +126,7 @@ def measured(
 
 
 def _probe(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]:
-    from understudy.papers.local.theory.gaussian.closed_forms import gradient
+    from understudy.papers.local.theory.gaussian import gradient
     from understudy.papers.local.theory.geometry import local_geometry, sides, smoothness_sides
 
     found = local_geometry(students, teachers)
@@ -255,48 +194,6 @@ def _lists(vectors: np.ndarray) -> pa.Array:
     offsets = np.arange(0, vectors.size + 1, max(1, vectors.shape[1]), dtype=np.int32)
     missing = pa.array(np.isnan(vectors).any(-1))
     return pa.ListArray.from_arrays(offsets, vectors.ravel(), mask=missing)
-
-
-def tables(
-    first: int,
-    seeds: Sequence[int],
-    parameters: Mapping[str, Any],
-    probes: Sequence[int],
-    values: Mapping[str, np.ndarray],
-    nodes: Mapping[str, Any] | None = None,
-    weights: dict[str, Population] | None = None,
-) -> Tables:
-    """A piece's rows: of parameters one a network, or one for all; values are [probe, net].
-
-    What is NaN is left out, but for the `loss`, so that every probe is there. A network diverged at the first probe at
-    which its loss is not finite.
-    """
-    count = len(seeds)
-    network = np.arange(first, first + count, dtype=np.int32)
-    rows = []
-    for name, value in values.items():
-        probe, net = np.nonzero(~np.isnan(value) | (name == "loss"))
-        rows.append(
-            {
-                "network": network[net],
-                "epoch": np.asarray(probes, np.int32)[probe],
-                "layer": np.full(len(net), -1, np.int16),
-                "metric": pa.array([name] * len(net), pa.string()),
-                "value": np.asarray(value, np.float64)[probe, net],
-            }
-        )
-    lost = ~np.isfinite(values["loss"]) if "loss" in values else np.zeros((1, count), bool)
-    diverged = [probes[int(np.argmax(column))] if column.any() else None for column in lost.T]
-    none = {"network": np.zeros(0, np.int32), "epoch": np.zeros(0, np.int32), "layer": np.zeros(0, np.int16)}
-    columns = {k: v if isinstance(v, list | np.ndarray) else [v] * count for k, v in parameters.items()}
-    return {
-        "networks": pa.table(
-            {"network": network, "seed": list(seeds), **columns, "diverged_at": pa.array(diverged, pa.int64())}
-        ),
-        "metrics": pa.concat_tables(map(pa.table, rows)),
-        "nodes": pa.table(dict(nodes or none)),
-        "weights": weights or {},
-    }
 
 
 def ends(

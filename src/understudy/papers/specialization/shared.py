@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import understudy as us
-from understudy.lab.options import check, check_batch, check_widths
+from understudy.lab.options import check, validate_batch, validate_widths
 from understudy.lab.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SeparatedTeachers(Study):
     input_std: float = 1.5
     """Standard deviation of each input."""
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("epochs", "steps", "batch", "dim", "outputs", "evaluation"):
             check(self, field, least=1)
         check(self, "teacher_nodes", least=1, distinct=True)
@@ -89,25 +89,22 @@ class OverRealized(SeparatedTeachers):
     train: int = 10_000
     """Training samples of each network."""
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "train", least=1)
         check(self, "multiple", above=0, distinct=True)
         for nodes in self.sizes:
-            check_widths(nodes, self.multiple)
-        check_batch(self.train, self.batch)
+            validate_widths(nodes, self.multiple)
+        validate_batch(self.train, self.batch)
 
     def shapes(self, source: Source, slope: float = 0.0) -> list[tuple[dict[str, Any], Group]]:
-        """A group a size of teacher and width of student; refused before they are made where they cannot fit."""
-        import torch
-
-        from understudy.training.plan import available, refuse
+        """Build one group per teacher size and student width, after checking that all fit in memory."""
+        from understudy.training.plan import require_memory
 
         widths = [round(nodes * k) for nodes in self.sizes for k in self.multiple]
-        each = sum(widths) * (self.dim + self.outputs + 1) * self.torch_dtype.itemsize
-        # As they begin, as they are, and as a piece changes them.
-        cells = self.seeds * len(self.polarity)
-        refuse(len(widths) * cells, 3 * each * cells, available(torch.device("cpu")))
+        networks = self.seeds * len(self.polarity)
+        shapes = [(us.nets.Shape((self.dim, width, self.outputs)), networks) for width in widths]
+        require_memory(shapes, self.torch_dtype)
         return [
             (
                 {"teacher_nodes": nodes, "multiple": float(k)},

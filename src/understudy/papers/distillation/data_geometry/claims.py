@@ -43,17 +43,17 @@ def _falls(found: list[Cell]) -> Claim:
     apart = sum(after.high < before.low for before, after in pairwise(means))
     under = all(cell.means["risk"].mean <= cell.once["bound"] for cell in found)
     return Claim(
-        "K3",
-        "the mean risk over transfer sets falls from each κ to the next (below: the means)",
-        "risk falls with κ: a clearly decreasing trend",
-        f"{', '.join(f'{risk.mean:.2g}' for risk in means)} at κ = "
+        id="K3",
+        statement="the mean risk over transfer sets falls from each κ to the next (below: the means)",
+        paper="risk falls with κ: a clearly decreasing trend",
+        measured=f"{', '.join(f'{risk.mean:.2g}' for risk in means)} at κ = "
         f"{', '.join(format(cell.parameters['kappa'], 'g') for cell in found)}; intervals are apart at {apart} of "
         f"{len(means) - 1} steps; the risk falls at every step in {falling:,} of {every.shape[1]:,} sets",
-        means[0].sets,
-        all(after.mean < before.mean for before, after in pairwise(means)),
-        "falls",
-        tuple(risk.mean for risk in means),
-        beside=(
+        n=means[0].sets,
+        holds=all(after.mean < before.mean for before, after in pairwise(means)),
+        part="falls",
+        values=tuple(risk.mean for risk in means),
+        variants=(
             Variant(
                 "theorem 5.3",
                 "bounds " + ", ".join(f"{cell.once['bound']:.2g}" for cell in found) + ", above every mean risk"
@@ -70,14 +70,14 @@ def _counts(cell: Cell) -> Claim:
     low, high = COUNT[kappa]
     value = f"{(low + high) / 2:.2g}" if low else "0"
     return Claim(
-        "K3",
-        f"κ = {kappa:g}: the interval of the mean risk holds a number that is rounded to {value}",
-        f"{value} counts; fig 5.3 has no numbers",
-        risk_words(risk),
-        risk.sets,
-        risk.low < high and risk.high >= low,
-        f"κ = {kappa:g}",
-        (risk.mean,),
-        low or None,
-        high,
+        id="K3",
+        statement=f"κ = {kappa:g}: the interval of the mean risk holds a number that is rounded to {value}",
+        paper=f"{value} counts; fig 5.3 has no numbers",
+        measured=risk_words(risk),
+        n=risk.sets,
+        holds=risk.low < high and risk.high >= low,
+        part=f"κ = {kappa:g}",
+        values=(risk.mean,),
+        low=low or None,
+        high=high,
     )

@@ -8,11 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Self
 
 from understudy.lab.options import check
+from understudy.lab.study import Piece
 from understudy.papers.distillation.shared import OnTransfer, set_tables
-from understudy.papers.local.shared import Part
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
+    from understudy.store import Run
 
 BOUNDS = {"bound": "theorem 5.3", "printed bound": "theorem 5.3 as printed", "corollary": "corollary 5.2"}
 
@@ -42,15 +43,15 @@ class DataGeometry(OnTransfer):
     def quick(cls) -> Self:
         return cls(seeds=1_000)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "dim", least=2)
         check(self, "inputs", least=1)
         check(self, "kappa", above=0, distinct=True)
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         for kappa in sorted(self.kappa):
-            yield Part(f"κ = {kappa:g}", self.seeds, partial(self._sets, kappa))
+            yield Piece(f"κ = {kappa:g}", self.seeds, partial(self._sets, kappa))
 
     def _sets(self, kappa: float, first: int) -> Tables:
         from understudy.papers.distillation.theory.risk import measured_risk, polynomial_bound, risk_bound

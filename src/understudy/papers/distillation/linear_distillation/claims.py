@@ -133,17 +133,17 @@ def _learned(flows: list[Followed], steps: list[Followed], depth: int, many: boo
     eps = "" if exact or not len(counts) else f", ε {counts.min():.2g} to {counts.max():.2g}"
     latest = max(f.off.max() for f in flows)
     return Claim(
-        "K1",
-        f"L = {depth}, {size}: gradient flow ends {near} {whom}{rule} (below: the distance, in parts of that)",
-        "ŵ = w* for n ≥ d, its projection for n < d" + ("" if exact else ", up to ε"),
-        f"{flow.words}{eps}; within {latest:.1g} of the closed form of its end",
-        len(flow.error),
-        flow.holds,
-        f"L = {depth}, {size}",
-        tuple(share[np.isfinite(share)].tolist()),
-        None,
-        1.0,
-        (Variant("gradient descent, so far", descent.words, descent.holds),),
+        id="K1",
+        statement=f"L = {depth}, {size}: gradient flow ends {near} {whom}{rule} (below: the distance, in parts of that)",
+        paper="ŵ = w* for n ≥ d, its projection for n < d" + ("" if exact else ", up to ε"),
+        measured=f"{flow.words}{eps}; within {latest:.1g} of the closed form of its end",
+        n=len(flow.error),
+        holds=flow.holds,
+        part=f"L = {depth}, {size}",
+        values=tuple(share[np.isfinite(share)].tolist()),
+        low=None,
+        high=1.0,
+        variants=(Variant("gradient descent, so far", descent.words, descent.holds),),
     )
 
 
@@ -161,19 +161,19 @@ def _under(task: str, depth: int, found: list[Cell]) -> Claim:
         words += f", of which the low limits are under it at {', '.join(map(str, chance)) or 'none'}"
     theorem = "theorem 5.3" if depth == 1 else "theorem D.4, and sets of which nothing is known as errors"
     return Claim(
-        "K2",
-        f"{task} task, L = {depth}: the mean risk over sets is at or under the bound of {theorem}, at the best β, at "
+        id="K2",
+        statement=f"{task} task, L = {depth}: the mean risk over sets is at or under the bound of {theorem}, at the best β, at "
         "every n (below: in parts of the bound, where that is above 0)",
-        "measured risk under the bound",
-        f"{words}; largest share of a bound {shares.max():.2g}; mean risk {means[0]:.2g} at n = {sizes[0]}, "
+        paper="measured risk under the bound",
+        measured=f"{words}; largest share of a bound {shares.max():.2g}; mean risk {means[0]:.2g} at n = {sizes[0]}, "
         f"{means[real][-1]:.2g} at n = {np.array(sizes)[real][-1]}",
-        found[0].means["risk"].sets,
-        not over,
-        f"{task}, L = {depth}",
-        tuple(shares.tolist()),
-        None,
-        1.0,
-        _others(task, depth, means, found),
+        n=found[0].means["risk"].sets,
+        holds=not over,
+        part=f"{task}, L = {depth}",
+        values=tuple(shares.tolist()),
+        low=None,
+        high=1.0,
+        variants=_others(task, depth, means, found),
     )
 
 

@@ -85,18 +85,18 @@ def _correlated(found: dict[str, Cell]) -> Claim:
     in_the_limit = correlation([cell for name, cell in found.items() if name != DESCENT])
     biased = correlation([cell for name, cell in found.items() if name not in (DESCENT, LIMIT)])
     return Claim(
-        "K5",
-        "over distillation, hard targets by descent and five w_δ, expected risk and monotonicity index are negatively "
+        id="K5",
+        statement="over distillation, hard targets by descent and five w_δ, expected risk and monotonicity index are negatively "
         "correlated: Pearson's r below 0, and 95% of it over transfer sets drawn again",
-        "negative correlation between monotonicity and transfer risk",
-        str(by_descent),
-        len(next(iter(found.values())).networks),
-        by_descent.negative,
-        "correlation",
-        (by_descent.value,),
-        None,
-        0.0,
-        (
+        paper="negative correlation between monotonicity and transfer risk",
+        measured=str(by_descent),
+        n=len(next(iter(found.values())).networks),
+        holds=by_descent.negative,
+        part="correlation",
+        values=(by_descent.value,),
+        low=None,
+        high=0.0,
+        variants=(
             Variant("hard targets as the max-margin limit", str(in_the_limit), in_the_limit.negative),
             Variant("no hard targets", str(biased), biased.negative),
         ),
@@ -110,18 +110,18 @@ def _least_risk(found: dict[str, Cell]) -> Claim:
     nearest = min(beyond, key=lambda name: beyond[name][0])
     mean, low, high = beyond[nearest]
     return Claim(
-        "K5",
-        "distillation has the lowest expected risk of all learners: each other's is higher on the same sets, by a "
+        id="K5",
+        statement="distillation has the lowest expected risk of all learners: each other's is higher on the same sets, by a "
         "difference whose 95% interval is above 0",
-        "distillation is best",
-        f"{risk_words(best.means['risk'])}; next {nearest}, higher by {mean:.2g} ({low:.2g} to {high:.2g}); hard "
+        paper="distillation is best",
+        measured=f"{risk_words(best.means['risk'])}; next {nearest}, higher by {mean:.2g} ({low:.2g} to {high:.2g}); hard "
         f"targets by descent {risk_words(found[DESCENT].means['risk'])}, their max-margin limit "
         f"{risk_words(found[LIMIT].means['risk'])}",
-        len(best.networks),
-        all(low > 0 for _, low, _ in beyond.values()),
-        "lowest risk",
-        tuple(mean for mean, _, _ in beyond.values()),
-        0.0,
+        n=len(best.networks),
+        holds=all(low > 0 for _, low, _ in beyond.values()),
+        part="lowest risk",
+        values=tuple(mean for mean, _, _ in beyond.values()),
+        low=0.0,
     )
 
 
@@ -130,17 +130,17 @@ def _greatest_index(found: dict[str, Cell]) -> Claim:
     others = {name: cell.means["index"] for name, cell in found.items() if name != DISTILLATION}
     nearest = max(others, key=lambda name: others[name].mean)
     return Claim(
-        "K5",
-        "distillation has the highest monotonicity index of all learners: 1, as in lemma 5.1, and above every other's",
-        "distillation is best; 1 by lemma 5.1",
-        f"{best.mean:.3f} ({best.low:.3f} to {best.high:.3f}); next {nearest}, {risk_words(others[nearest])}; hard "
+        id="K5",
+        statement="distillation has the highest monotonicity index of all learners: 1, as in lemma 5.1, and above every other's",
+        paper="distillation is best; 1 by lemma 5.1",
+        measured=f"{best.mean:.3f} ({best.low:.3f} to {best.high:.3f}); next {nearest}, {risk_words(others[nearest])}; hard "
         f"targets by descent {risk_words(others[DESCENT])}, their max-margin limit {risk_words(others[LIMIT])}",
-        best.sets,
-        best.mean == 1 and all(other.high < best.low for other in others.values()),
-        "highest index",
-        tuple(other.mean for other in others.values()),
-        None,
-        1.0,
+        n=best.sets,
+        holds=best.mean == 1 and all(other.high < best.low for other in others.values()),
+        part="highest index",
+        values=tuple(other.mean for other in others.values()),
+        low=None,
+        high=1.0,
     )
 
 
@@ -156,16 +156,16 @@ def _earlier(found: dict[str, Cell]) -> Claim:
             off.append(0.0 if not beyond else beyond / error if error else math.inf)
         words.append(f"{name} {means[0]:.4f} and {means[1]:.3f}")
     return Claim(
-        "K5",
-        f"risk and index of distillation, hard targets by descent and δ = 1 are those of an earlier run within "
+        id="K5",
+        statement=f"risk and index of distillation, hard targets by descent and δ = 1 are those of an earlier run within "
         f"{ERRORS:g} standard errors of the difference and half of a last digit (below: how far each is beyond that "
         "half, in standard errors)",
-        "no numbers; earlier run: " + "; ".join(f"{name} {r:.3f} and {m:.2g}" for name, (r, m) in EARLIER.items()),
-        f"{'; '.join(words)}; farthest {max(off):.1f} standard errors",
-        len(found[DISTILLATION].networks),
-        max(off) <= ERRORS,
-        "values",
-        tuple(one for one in off if math.isfinite(one)),
-        None,
-        ERRORS,
+        paper="no numbers; earlier run: " + "; ".join(f"{name} {r:.3f} and {m:.2g}" for name, (r, m) in EARLIER.items()),
+        measured=f"{'; '.join(words)}; farthest {max(off):.1f} standard errors",
+        n=len(found[DISTILLATION].networks),
+        holds=max(off) <= ERRORS,
+        part="values",
+        values=tuple(one for one in off if math.isfinite(one)),
+        low=None,
+        high=ERRORS,
     )

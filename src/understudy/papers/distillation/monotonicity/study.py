@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from understudy.errors import UserError
-from understudy.lab.options import check
+from understudy.lab.options import check, typed
 from understudy.lab.pieces import log_probes, network_tables
-from understudy.lab.study import Piece, word
+from understudy.lab.study import Piece
 from understudy.papers.distillation.shared import OnTransfer, set_tables
 
 if TYPE_CHECKING:
@@ -180,4 +180,4 @@ class Monotonicity(OnTransfer):
 
 def biased_name(delta: float) -> str:
     """What a learner w_δ is called: no two of different δ alike."""
-    return f"δ = {word(delta)}"
+    return f"δ = {typed(delta)}"

@@ -53,16 +53,16 @@ def claims(study: OptimisationBias, run: Run) -> list[Claim]:
     least = min(rises, key=lambda step: step.mean)
     return [
         Claim(
-            "K4",
-            "the expected risk grows with δ: from each of δ = 0, 10, …, 90 to the next it is higher on the same "
+            id="K4",
+            statement="the expected risk grows with δ: from each of δ = 0, 10, …, 90 to the next it is higher on the same "
             "transfer sets, by a difference whose 95% interval is above 0 (below: these differences)",
-            "learners more strongly guided by the gradient-descent bias generally achieve lower transfer risk",
-            f"from {risk_words(found[0].means['risk'])} at δ = 0 to {risk_words(found[-1].means['risk'])} at 90; least "
+            paper="learners more strongly guided by the gradient-descent bias generally achieve lower transfer risk",
+            measured=f"from {risk_words(found[0].means['risk'])} at δ = 0 to {risk_words(found[-1].means['risk'])} at 90; least "
             f"rise {least}",
-            len(found[0].networks),
-            all(step.low > 0 for step in rises),
-            "",
-            tuple(step.mean for step in rises),
-            0.0,
+            n=len(found[0].networks),
+            holds=all(step.low > 0 for step in rises),
+            part="",
+            values=tuple(step.mean for step in rises),
+            low=0.0,
         )
     ]

@@ -116,16 +116,16 @@ def _monte_carlo(run: Run) -> Claim:
     off = np.abs(every.off)
     problems = len(np.unique(every.network))
     return Claim(
-        "Z1",
-        f"{problems:,} random problems, 1 to 40 students, each with a Monte Carlo of its own: the loss, and its slope "
+        id="Z1",
+        statement=f"{problems:,} random problems, 1 to 40 students, each with a Monte Carlo of its own: the loss, and its slope "
         "along a random direction of all weights, within 4 standard errors of the closed forms",
-        "equal",
-        f"{every.beyond} of {len(off):,} beyond 4 standard errors, where chance gives {every.by_chance:.2f}; largest "
+        paper="equal",
+        measured=f"{every.beyond} of {len(off):,} beyond 4 standard errors, where chance gives {every.by_chance:.2f}; largest "
         f"{off.max():.2f}",
-        problems,
-        every.beyond == 0,
-        "Monte Carlo",
-        tuple(off.tolist()),
+        n=problems,
+        holds=every.beyond == 0,
+        part="Monte Carlo",
+        values=tuple(off.tolist()),
         high=ERRORS,
     )
 
@@ -133,14 +133,14 @@ def _monte_carlo(run: Run) -> Claim:
 def _differences(run: Run) -> Claim:
     off = run.series("difference")[part(run, "sampled"), 0]
     return Claim(
-        "Z1",
-        "the same problems: every entry of the gradient and differences of the loss, over the largest entry",
-        "to 1e−8",
-        f"largest difference {number(off.max())}",
-        len(off),
-        bool((off <= DIFFERENCE).all()),
-        "differences",
-        tuple(off.tolist()),
+        id="Z1",
+        statement="the same problems: every entry of the gradient and differences of the loss, over the largest entry",
+        paper="to 1e−8",
+        measured=f"largest difference {number(off.max())}",
+        n=len(off),
+        holds=bool((off <= DIFFERENCE).all()),
+        part="differences",
+        values=tuple(off.tolist()),
         high=DIFFERENCE,
     )
 
@@ -151,19 +151,19 @@ def _digits(run: Run) -> Claim:
     there = exact >= LEAST
     low = lowest_right(run, "textbook_off")
     return Claim(
-        "Z1",
-        "networks close to a solution, up to 60 students of 12 nodes: loss and gradient relative to the textbook's "
+        id="Z1",
+        statement="networks close to a solution, up to 60 students of 12 nodes: loss and gradient relative to the textbook's "
         "formula in 60 digits, at losses of 1e−12 and more",
-        "1% relative down to 1e−12",
-        f"largest error {number(off[there].max())} of the loss and {number(slopes[there].max())} of the gradient; "
+        paper="1% relative down to 1e−12",
+        measured=f"largest error {number(off[there].max())} of the loss and {number(slopes[there].max())} of the gradient; "
         f"at most 1% down to {number(lowest_right(run, 'off'))}, the least loss looked at being {number(exact.min())}",
-        int(there.sum()),
-        bool((off[there] <= ACCURATE).all() and (slopes[there] <= ACCURATE).all()),
-        "small losses",
-        tuple(off[there].tolist()),
-        None,
-        ACCURATE,
-        (
+        n=int(there.sum()),
+        holds=bool((off[there] <= ACCURATE).all() and (slopes[there] <= ACCURATE).all()),
+        part="small losses",
+        values=tuple(off[there].tolist()),
+        low=None,
+        high=ACCURATE,
+        variants=(
             Variant(
                 "the textbook's form in float64",
                 f"largest error {number(book[there].max())} at losses of 1e−12 and more; at most 1% down to "
@@ -185,15 +185,15 @@ def _lemma_10(study: Identifiability, run: Run) -> Claim:
     falls = {int(r[0]): least[0] / apart[0] ** 3 for apart, least, r in which if len(r) and apart[0] <= 1.01 * narrow}
     most = max(falls)
     return Claim(
-        "Z9",
-        f"λ_min(M) of two teacher nodes, Δ from {apart.min():g} to {apart.max():g}: slope in Δ, log-log, at most 3.2",
-        "Ω(Δ³/r³)",
-        f"slope {steep:.3f}; within {number(float(closed))} of 2/π (Δ − sin Δ)",
-        len(apart),
-        steep <= STEEPEST,
+        id="Z9",
+        statement=f"λ_min(M) of two teacher nodes, Δ from {apart.min():g} to {apart.max():g}: slope in Δ, log-log, at most 3.2",
+        paper="Ω(Δ³/r³)",
+        measured=f"slope {steep:.3f}; within {number(float(closed))} of 2/π (Δ − sin Δ)",
+        n=len(apart),
+        holds=steep <= STEEPEST,
         values=(steep,),
         high=STEEPEST,
-        beside=(
+        variants=(
             Variant(
                 "more nodes, in the plane and at random in 3, 5 and 10 dimensions",
                 f"λ_min r³/Δ³ is {constant:.3g} or more, and λ_min/Δ³ {(values / every**3).min():.4f} or more, over "
@@ -210,23 +210,23 @@ def _claim_1(run: Run) -> Claim:
     loss, nearest, apart = (run.series(name)[which, 0] for name in ("loss", "nearest", "separated"))
     after, still = (ended(run, name, start="opposite", linear=False) for name in ("loss", "nearest"))
     return Claim(
-        "Z11",
-        "ReLU teachers whose nodes sum to zero, students ‖w_i‖ w_i = −w*_i: loss 0 up to rounding, and no student "
+        id="Z11",
+        statement="ReLU teachers whose nodes sum to zero, students ‖w_i‖ w_i = −w*_i: loss 0 up to rounding, and no student "
         "within Δ of the direction of a teacher node; descent from 0.3 rad off them comes to a loss below 1e−6, and no "
         "student to within 0.01 rad",
-        "loss 0, unmatched",
-        f"loss at most {number(loss.max())}, nearest student {nearest.min():.2f} rad; after descent at most "
+        paper="loss 0, unmatched",
+        measured=f"loss at most {number(loss.max())}, nearest student {nearest.min():.2f} rad; after descent at most "
         f"{number(after.max())}, and {still.min():.2f} rad",
-        len(loss),
-        bool(
+        n=len(loss),
+        holds=bool(
             (loss <= NOTHING).all()
             and (nearest >= apart * (1 - 1e-9)).all()
             and (after <= CONVERGED).all()
             and (still > MATCHED).all()
         ),
-        "ReLU",
-        tuple(nearest.tolist()),
-        MATCHED,
+        part="ReLU",
+        values=tuple(nearest.tolist()),
+        low=MATCHED,
     )
 
 
@@ -236,19 +236,19 @@ def _reduction(study: Identifiability, run: Run) -> Claim:
     lines = ended(run, "farthest_line", start="opposite", linear=False)
     share, small = (ended(run, name, start="anywhere", linear=True) for name in ("on_a_line", "loss"))
     return Claim(
-        "Z11",
-        f"the same starts with the linear term fitted first: after {study.steps:,} steps every student within 0.01 rad "
+        id="Z11",
+        statement=f"the same starts with the linear term fitted first: after {study.steps:,} steps every student within 0.01 rad "
         "of a teacher node, up to sign",
-        "matching returns",
-        f"{int((farthest < MATCHED).sum())} of {len(farthest)} networks; farthest student {farthest.max():.4f} "
+        paper="matching returns",
+        measured=f"{int((farthest < MATCHED).sum())} of {len(farthest)} networks; farthest student {farthest.max():.4f} "
         f"rad, loss at most {number(loss.max())}",
-        len(farthest),
-        bool((farthest < MATCHED).all()),
-        "reduction",
-        tuple(farthest.tolist()),
-        None,
-        MATCHED,
-        (
+        n=len(farthest),
+        holds=bool((farthest < MATCHED).all()),
+        part="reduction",
+        values=tuple(farthest.tolist()),
+        low=None,
+        high=MATCHED,
+        variants=(
             Variant(
                 "small starts that point anywhere",
                 f"{share.mean():.0%} of the students are within 0.01 rad after {study.steps:,} steps, at losses of at "
@@ -271,15 +271,15 @@ def _hermite(run: Run) -> Claim:
     off = np.abs(closed - integrals)[k <= COEFFICIENTS]
     power = decay(run)
     return Claim(
-        "Z12",
-        "Hermite coefficients of |x|, k from 0 to 20, by the formula of lemma C.6 and by quadrature",
-        "to 1e−12",
-        f"largest difference {number(off.max())}",
-        len(off),
-        bool((off <= COEFFICIENT).all()),
+        id="Z12",
+        statement="Hermite coefficients of |x|, k from 0 to 20, by the formula of lemma C.6 and by quadrature",
+        paper="to 1e−12",
+        measured=f"largest difference {number(off.max())}",
+        n=len(off),
+        holds=bool((off <= COEFFICIENT).all()),
         values=tuple(off.tolist()),
         high=COEFFICIENT,
-        beside=(
+        variants=(
             Variant(
                 "the decay printed beside the formula, σ̂² = Θ(k^(−3/2))",
                 f"σ̂² goes as k to the power {signed(round(power, 3))}, fitted from k = {FAR[0]} to {FAR[-1]:,}",

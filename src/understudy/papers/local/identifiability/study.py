@@ -12,23 +12,16 @@ import numpy as np
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import (
-    Measured,
-    OnPopulation,
-    Part,
-    above_bound,
-    ends,
-    geometry,
-    log_probes,
-    measured,
-    tables,
-)
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import ExactStudy, Piece
+from understudy.papers.local.shared import Measured, above_bound, ends, geometry, measured
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.lab.study import Tables
-    from understudy.papers.local.theory.identifiability import Begun
+    from understudy.papers.local.theory.identifiability import InitialPosition
+    from understudy.store import Run
 
 SIZES = (1, 1, 2), (3, 3, 5), (8, 3, 5), (20, 4, 10), (40, 5, 20)
 """Students, teacher nodes and inputs of the random problems."""
@@ -43,11 +36,11 @@ _BLOCK = 20
 """Problems in 60 digits of a piece."""
 MATCHED = 0.01
 """Angle within which a student matches a teacher node."""
-STARTS: tuple[Begun, ...] = ("opposite", "anywhere")
+STARTS: tuple[InitialPosition, ...] = ("opposite", "anywhere")
 
 
 @dataclass(frozen=True)
-class Identifiability(OnPopulation):
+class Identifiability(ExactStudy):
     """Closed forms against independent judges; λ_min of lemma 10; ReLU students without loss that match nobody."""
 
     name: ClassVar[str] = "identifiability"
@@ -93,8 +86,8 @@ class Identifiability(OnPopulation):
             steps=10_000,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "samples", least=100)
         for field in ("digits", "descents", "steps"):
             check(self, field, least=1)
@@ -111,7 +104,7 @@ class Identifiability(OnPopulation):
             given = " ".join(map(str, self.fan))
             raise UserError(f"--fan: {given} was given; 2 has to be among them")
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         from understudy.papers.local.theory.descent import rate_bound
 
         # Also of ReLU, whose Hessian where the loss is zero has a smaller largest eigenvalue: with S = Σ ‖w*‖, no more
@@ -122,123 +115,129 @@ class Identifiability(OnPopulation):
         return (above_bound(self.rate, bound),) if self.rate > bound else ()
 
     def _zero_sum(self, nodes: int, dim: int, seeds: Sequence[int]) -> Tensor:
-        from understudy.papers.local.theory.identifiability import zero_sum
+        from understudy.papers.local.theory.identifiability import zero_sum_teachers
 
         try:
-            return zero_sum(nodes, dim, seeds)
+            return zero_sum_teachers(nodes, dim, seeds)
         except UserError as error:
             raise UserError(f"--teacher-nodes {nodes} with --dim {dim}: {error}") from error
 
     def probes(self) -> tuple[int, ...]:
         return log_probes(self.steps)
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         every = range(1, self.seeds + 1)
         for size in SIZES:
             name = "samples and differences, m = {}, r = {}, d = {}".format(*size)
-            yield Part(name, len(every), partial(self._sampled, size, every))
+            yield Piece(name, len(every), partial(self._sampled, size, every))
         for size in SOLUTIONS:
             for first in range(1, self.digits + 1, _BLOCK):
                 some = range(first, min(first + _BLOCK, self.digits + 1))
                 name = "60 digits, m = {}, r = {}, d = {}, ".format(*size) + f"{some[0]} to {some[-1]}"
-                yield Part(name, len(some), partial(self._digits, size, some))
+                yield Piece(name, len(some), partial(self._digits, size, some))
         for nodes in self.fan:
             spacings = tuple(s for s in sorted(self.separation) if nodes * s <= np.pi)
             if spacings:
-                yield Part(f"λ_min of {nodes} nodes in a fan", len(spacings), partial(self._fan, nodes, spacings))
-            yield Part(f"λ_min of {nodes} random nodes", 3 * 10, partial(self._random, nodes))
+                yield Piece(f"λ_min of {nodes} nodes in a fan", len(spacings), partial(self._fan, nodes, spacings))
+            yield Piece(f"λ_min of {nodes} random nodes", 3 * 10, partial(self._random, nodes))
         numbers = [*range(COEFFICIENTS + 1), *FAR]
-        yield Part("Hermite coefficients", len(numbers), partial(self._hermite, numbers))
+        yield Piece("Hermite coefficients", len(numbers), partial(self._hermite, numbers))
         seeds = range(1, self.descents + 1)
         for nodes in self.teacher_nodes:
             for dim in self.dim:
                 name = f"ReLU students that match nobody, r = {nodes}, d = {dim}"
-                yield Part(name, len(seeds), partial(self._opposite, nodes, dim, seeds))
+                yield Piece(name, len(seeds), partial(self._opposite, nodes, dim, seeds))
                 for multiple in self.multiple:
                     for start in STARTS:
                         for linear in (False, True):
                             what = "linear term fitted first" if linear else "ReLU"
                             name = f"descent, {what}, r = {nodes}, d = {dim}, m = {multiple * nodes}, from {start}"
                             made = partial(self._descent, nodes, dim, multiple, start, linear, seeds)
-                            yield Part(name, len(seeds), made)
+                            yield Piece(name, len(seeds), made)
 
     def _sampled(self, size: tuple[int, int, int], seeds: Sequence[int], first: int) -> Tables:
         from understudy.papers.local.identifiability import trials
 
-        students, teachers = map(self.moved, trials.problem(*size, seeds))
-        found = trials.sampled(students, teachers, self.samples, seeds)
+        students, teachers = map(self.to_device, trials.random_problem(*size, seeds))
+        found = trials.compare_with_samples(students, teachers, self.samples, seeds)
         values = {
             f"{what}_{name}": getattr(found, name).cpu().numpy()[:, i][None]
             for i, what in enumerate(("loss", "slope"))
             for name in found._fields
         }
-        values["difference"] = trials.differences(students, teachers).cpu().numpy()[None]
-        return tables(first, seeds, {"part": "sampled"} | _sizes(size), (0,), values)
+        values["difference"] = trials.finite_difference_error(students, teachers).cpu().numpy()[None]
+        return network_tables(first, seeds, {"part": "sampled"} | _sizes(size), (0,), values)
 
     def _digits(self, size: tuple[int, int, int], seeds: Sequence[int], first: int) -> Tables:
         from understudy.papers.local.identifiability import trials
 
-        found = trials.accuracy(*map(self.moved, trials.around(*size, SPAN, seeds)))
+        found = trials.accuracy(*map(self.to_device, trials.problem_near_solution(*size, SPAN, seeds)))
         values = {name: value.cpu().numpy()[None] for name, value in found._asdict().items()}
-        return tables(first, seeds, {"part": "digits"} | _sizes(size), (0,), values)
+        return network_tables(first, seeds, {"part": "digits"} | _sizes(size), (0,), values)
 
     def _fan(self, nodes: int, spacings: tuple[float, ...], first: int) -> Tables:
         import torch
 
-        from understudy.papers.local.theory.gaussian.closed_forms import least_eigenvalue
-        from understudy.papers.local.theory.geometry import separation
+        from understudy.papers.local.theory.gaussian import least_eigenvalue
+        from understudy.papers.local.theory.geometry import least_angle
         from understudy.papers.local.theory.identifiability import fan
 
-        teachers = self.moved(torch.stack([fan(nodes, spacing) for spacing in spacings]))
-        values = {"least_eigenvalue": least_eigenvalue(teachers), "separated": separation(teachers)}
+        teachers = self.to_device(torch.stack([fan(nodes, spacing) for spacing in spacings]))
+        values = {"least_eigenvalue": least_eigenvalue(teachers), "separated": least_angle(teachers)}
         parameters = {"part": "lemma 10", "arranged": "fan", "teacher_nodes": nodes, "dim": 2}
         found = {name: value.cpu().numpy()[None] for name, value in values.items()}
-        return tables(first, [1] * len(spacings), parameters, (0,), found)
+        return network_tables(first, [1] * len(spacings), parameters, (0,), found)
 
     def _random(self, nodes: int, first: int) -> Tables:
         import torch
 
-        from understudy.papers.local.theory.gaussian.closed_forms import least_eigenvalue
-        from understudy.papers.local.theory.geometry import separation
+        from understudy.papers.local.theory.gaussian import least_eigenvalue
+        from understudy.papers.local.theory.geometry import least_angle
         from understudy.papers.local.theory.starts import random_teachers
 
         seeds = range(1, 11)
         least, apart, dims = [], [], []
         for dim in (3, 5, 10):
-            teachers = self.moved(random_teachers(nodes, dim, seeds))
+            teachers = self.to_device(random_teachers(nodes, dim, seeds))
             least.append(least_eigenvalue(teachers))
-            apart.append(separation(teachers))
+            apart.append(least_angle(teachers))
             dims += [dim] * len(seeds)
         found = {"least_eigenvalue": torch.cat(least), "separated": torch.cat(apart)}
         values = {name: value.cpu().numpy()[None] for name, value in found.items()}
         parameters = {"part": "lemma 10", "arranged": "random", "teacher_nodes": nodes, "dim": dims}
-        return tables(first, [*seeds] * 3, parameters, (0,), values)
+        return network_tables(first, [*seeds] * 3, parameters, (0,), values)
 
     def _hermite(self, numbers: list[int], first: int) -> Tables:
         from understudy.papers.local.identifiability.trials import hermite_by_quadrature
-        from understudy.papers.local.theory.gaussian.closed_forms import hermite
+        from understudy.papers.local.theory.gaussian import hermite
 
         integrals = [hermite_by_quadrature(k) if k <= COEFFICIENTS else np.nan for k in numbers]
         values = {"coefficient": np.array([[hermite(k) for k in numbers]]), "quadrature": np.array([integrals])}
-        return tables(first, [1] * len(numbers), {"part": "hermite", "k": numbers}, (0,), values)
+        return network_tables(first, [1] * len(numbers), {"part": "hermite", "k": numbers}, (0,), values)
 
     def _opposite(self, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.papers.local.theory import identifiability
-        from understudy.papers.local.theory.gaussian import closed_forms as gaussian
-        from understudy.papers.local.theory.geometry import separation
+        from understudy.papers.local.theory import gaussian, identifiability
+        from understudy.papers.local.theory.geometry import least_angle
 
-        teachers = self.moved(self._zero_sum(nodes, dim, seeds))
-        students = identifiability.opposite(teachers)
+        teachers = self.to_device(self._zero_sum(nodes, dim, seeds))
+        students = identifiability.opposite_students(teachers)
         values = {
             "loss": gaussian.loss(students, teachers, 0.0),
-            "nearest": identifiability.apart(students, teachers).direction.amin(-1),
-            "separated": separation(teachers),
+            "nearest": identifiability.teacher_angles(students, teachers).direction.amin(-1),
+            "separated": least_angle(teachers),
         }
         found = {name: value.cpu().numpy()[None] for name, value in values.items()}
-        return tables(first, seeds, {"part": "claim 1", "teacher_nodes": nodes, "dim": dim}, (0,), found)
+        return network_tables(first, seeds, {"part": "claim 1", "teacher_nodes": nodes, "dim": dim}, (0,), found)
 
     def _descent(
-        self, nodes: int, dim: int, multiple: int, start: Begun, linear: bool, seeds: Sequence[int], first: int
+        self,
+        nodes: int,
+        dim: int,
+        multiple: int,
+        start: InitialPosition,
+        linear: bool,
+        seeds: Sequence[int],
+        first: int,
     ) -> Tables:
         """S4's quantities are of networks of |·|: of ReLU students those of the part of |·|, whose loss and gradient
         are `absolute_loss` and so on; `loss`, `gradient_norm` and their ratios are of what is descended on."""
@@ -246,12 +245,12 @@ class Identifiability(OnPopulation):
 
         probes = self.probes()
         teachers = self._zero_sum(nodes, dim, seeds)
-        students = self.moved(relu.beginning(teachers, multiple * nodes, start, seeds))
-        teachers = self.moved(teachers)
+        students = self.to_device(relu.initial_students(teachers, multiple * nodes, start, seeds))
+        teachers = self.to_device(teachers)
         way = relu.descend_reduced if linear else relu.descend_relu
         path, loss = way(students, teachers, self.rate, probes)
-        apart = relu.apart(path, teachers)
-        of, rate = (relu.reduced(teachers).teachers, 2 * self.rate) if linear else (teachers, self.rate)
+        apart = relu.teacher_angles(path, teachers)
+        of, rate = (relu.subtract_linear_fit(teachers).teachers, 2 * self.rate) if linear else (teachers, self.rate)
         found = measured(path, of, rate)
         own = {
             "loss": loss,
@@ -260,11 +259,11 @@ class Identifiability(OnPopulation):
             "on_a_line": (apart.line < MATCHED).double().mean(-1),
         }
         if not linear:
-            own |= relu.slopes(path, teachers, loss)
+            own |= relu.relu_gradient_norms(path, teachers, loss)
         values = (found.values if linear else _of_the_bend(found)) | {k: v.cpu().numpy() for k, v in own.items()}
         parameters = {"part": "descent", "start": start, "linear": linear} | _sizes((multiple * nodes, nodes, dim))
         kept = ends(path, of, seeds, -1.0 if linear else 0.0)
-        return tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
+        return network_tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
 
 
 def _of_the_bend(found: Measured) -> dict[str, np.ndarray]:

@@ -1,7 +1,7 @@
-"""The closed forms of `gaussian` beside samples, differences and sixty digits, each an independent judge of them.
+"""Comparisons of the closed forms of `gaussian` with samples, finite differences and 60-digit arithmetic.
 
-The judge of small losses is the textbook's formula in decimal arithmetic of the standard library. With c = uᵀv and
-s = √(‖u‖²‖v‖² − c²), E|uᵀx||vᵀx| = 2/π (s + c arctan(c/s)): nothing else is needed but arctan and π.
+Small losses are compared with the textbook formula in decimal arithmetic of the standard library. With c = uᵀv and
+s = √(‖u‖²‖v‖² − c²), E|uᵀx||vᵀx| = 2/π (s + c arctan(c/s)), which needs only arctan and π.
 """
 
 import math
@@ -15,19 +15,19 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
-from understudy.papers.local.theory.gaussian import closed_forms as gaussian
+from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.gaussian.pairs import units
 
 _DIGITS = 60
 _HALVINGS = 10
 _STEP = 1e-4
-"""Of differences of four points, for nodes of length about 1: their own error is of order 1e-16, rounding's 1e-12."""
+"""Step of four-point differences, for nodes of length about 1: their error is of order 1e−16, rounding 1e−12."""
 _PIECES, _NODES = 20, 60
-"""Intervals of length 1 on either side, beyond which a normal density is nothing, and points in each."""
+"""Intervals of length 1 on either side, beyond which the normal density is negligible, and nodes in each."""
 
 
 class Sampled(NamedTuple):
-    """Of every network the loss, then its slope along a random direction: closed forms and means over samples."""
+    """Loss of each network, and its slope along a random direction: closed forms and means over samples."""
 
     closed: Float[Tensor, "net 2"]
     mean: Float[Tensor, "net 2"]
@@ -35,15 +35,15 @@ class Sampled(NamedTuple):
     """Standard error of the mean."""
 
 
-class Digits(NamedTuple):
-    """L and ∇L of S4 eq. 1, each rounded once."""
+class ExactGradient(NamedTuple):
+    """L and ∇L of Zhou, Ge & Jin 2021, eq. 1, each rounded once to float64."""
 
     loss: float
     gradient: Float[Tensor, "student in"]
 
 
 class Accuracy(NamedTuple):
-    """Losses in 60 digits, and how far others are from them, relatively."""
+    """Losses in 60 digits, and relative errors of float64 losses and gradients."""
 
     exact: Float[Tensor, "net"]
     off: Float[Tensor, "net"]
@@ -51,8 +51,8 @@ class Accuracy(NamedTuple):
     textbook_off: Float[Tensor, "net"]
 
 
-def problem(students: int, teachers: int, dim: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Normal students and teacher nodes, of length about 1, one of each for every seed: [net, node, in]."""
+def random_problem(students: int, teachers: int, dim: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """Draw normal student and teacher nodes of length about 1, [net, node, in], one network per seed."""
 
     def draw(stream: Stream, nodes: int) -> Tensor:
         each = [normal(seed, stream, 0, nodes * dim).reshape(nodes, dim) for seed in seeds]
@@ -61,15 +61,15 @@ def problem(students: int, teachers: int, dim: int, seeds: Sequence[int]) -> tup
     return draw(Stream.STUDENT, students), draw(Stream.TEACHER, teachers)
 
 
-def around(
+def problem_near_solution(
     students: int, teachers: int, dim: int, span: tuple[float, float], seeds: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """Students at about δ from ± teacher nodes, δ of each network between the ends of `span`, evenly in log δ.
+    """Draw students at angles of about δ from ± teacher nodes, log δ of each network being uniform over `span`.
 
-    Where every node has several, those of a node add up to it but for their signs (Σ ‖w_j‖ w_j = w*) in networks of odd
-    seed: their loss is of order δ³, as in S4 claim 2, and not of order δ².
+    Where every node has several students, those of networks with odd seeds add up to their node but for the signs
+    (Σ ‖w_j‖ w_j = w*), so that the loss is of order δ³, as in claim 2, and not of order δ².
     """
-    _, theirs = problem(1, teachers, dim, seeds)
+    _, theirs = random_problem(1, teachers, dim, seeds)
     ours = torch.empty(len(seeds), students, dim, dtype=torch.float64)
     own = torch.arange(students) % teachers
     crowd = torch.nn.functional.one_hot(own, teachers).to(torch.float64)
@@ -88,13 +88,13 @@ def around(
     return ours, theirs
 
 
-def sampled(
+def compare_with_samples(
     students: Float[Tensor, "net student in"],
     teachers: Float[Tensor, "net teacher in"],
     samples: int,
     seeds: Sequence[int],
 ) -> Sampled:
-    """The closed forms and a Monte Carlo of every network's own.
+    """Compare the closed forms with a Monte Carlo estimate, with separate samples for each network.
 
     ∇L in w is the mean of R (‖w‖ sgn(wᵀx) x + |wᵀx| w̄), R = f − f*.
     """
@@ -102,24 +102,24 @@ def sampled(
     found: list[tuple[list[float], Tensor, Tensor]] = []
     for e, seed in enumerate(seeds):
         w, dim = students[e], students.shape[-1]
-        way = normal(seed, Stream.DIRECTIONS, 0, w.numel()).reshape(w.shape).to(w)
-        way = way / way.norm()
+        direction = normal(seed, Stream.DIRECTIONS, 0, w.numel()).reshape(w.shape).to(w)
+        direction = direction / direction.norm()
         x = normal(seed, Stream.EVALUATION, 0, samples * dim, str(w.device)).reshape(samples, dim)
         z, (unit, length) = x @ w.T, units(w)
-        rest = z.abs() @ length - (x @ teachers[e].T).abs().sum(1)
-        moved = (z.sign() * (x @ way.T)) @ length + z.abs() @ (unit * way).sum(1)
-        terms = torch.stack([rest.square() / 2, rest * moved], 1)
-        both = [float(values[e]), float((gradients[e] * way).sum())]
+        residual = z.abs() @ length - (x @ teachers[e].T).abs().sum(1)
+        change = (z.sign() * (x @ direction.T)) @ length + z.abs() @ (unit * direction).sum(1)
+        terms = torch.stack([residual.square() / 2, residual * change], 1)
+        both = [float(values[e]), float((gradients[e] * direction).sum())]
         found.append((both, terms.mean(0), terms.std(0) / math.sqrt(samples)))
     closed_forms, means, errors = zip(*found, strict=True)
     closed = torch.tensor(closed_forms, dtype=torch.float64, device=students.device)
     return Sampled(closed, torch.stack(means), torch.stack(errors))
 
 
-def differences(
+def finite_difference_error(
     students: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]
 ) -> Float[Tensor, "net"]:
-    """Largest distance of ∇L from differences of the loss over all weights, over the largest of ∇L."""
+    """Largest difference between ∇L and finite differences over all weights, relative to the largest entry of ∇L."""
     _, gradient = gaussian.loss_and_gradient(students, teachers)
     flat = gradient.flatten(1)
     steps = _STEP * torch.eye(flat.shape[1]).to(flat).reshape(-1, *students.shape[1:])
@@ -130,10 +130,10 @@ def differences(
     return (by_steps - flat).abs().amax(1) / flat.abs().amax(1)
 
 
-def textbook(
+def textbook_loss(
     students: Float[Tensor, "*net student in"], teachers: Float[Tensor, "*net teacher in"]
 ) -> Float[Tensor, "*net"]:
-    """L with arccos of cosines, as one would write it down: a sum of large numbers that cancel, to about 1e-16."""
+    """L by the textbook formula with arccos: a sum of large numbers that cancel, with an error of about 1e−16."""
     nodes = torch.cat([students, teachers], -2)
     ones = teachers.new_ones(teachers.shape[:-1])
     outputs = torch.cat([students.norm(dim=-1), -ones], -1)
@@ -145,8 +145,8 @@ def textbook(
     return torch.einsum("...i,...ij,...j->...", outputs, products, outputs) / 2
 
 
-def in_digits(students: Float[Tensor, "student in"], teachers: Float[Tensor, "teacher in"]) -> Digits:
-    """L and ∇L by the textbook's formulas in 60 digits: right to the last bit for losses above 1e-40."""
+def exact_gradient(students: Float[Tensor, "student in"], teachers: Float[Tensor, "teacher in"]) -> ExactGradient:
+    """L and ∇L by the textbook formulas in 60 digits: right to the last bit for losses above 1e−40."""
     with localcontext() as context:
         context.prec = _DIGITS
         ours, theirs = ([[Decimal(x) for x in row] for row in part.tolist()] for part in (students, teachers))
@@ -161,26 +161,26 @@ def in_digits(students: Float[Tensor, "student in"], teachers: Float[Tensor, "te
                 across = _dot(u, v)
                 sine = max(squares[i] * square - across * across, Decimal(0)).sqrt()
                 # π/2 − φ, and E[|vᵀx| x sgn(uᵀx)] = 2/π ((π/2 − φ) v + ‖v‖ sin φ ū).
-                rest = _arctan(across / sine) if sine else across.compare(Decimal(0)) / scale
-                total += outputs[i] * a * (sine + across * rest)
+                complement = _arctan(across / sine) if sine else across.compare(Decimal(0)) / scale
+                total += outputs[i] * a * (sine + across * complement)
                 along = sine / squares[i] if squares[i] else Decimal(0)
-                pull = [p + a * (rest * y + along * x) for p, x, y in zip(pull, u, v, strict=True)]
+                pull = [p + a * (complement * y + along * x) for p, x, y in zip(pull, u, v, strict=True)]
             if i < m:
                 size = outputs[i]
                 along = _dot(pull, u) / size if size else Decimal(0)
                 gradient.append([float(scale * (size * p + along * x)) for p, x in zip(pull, u, strict=True)])
-        return Digits(float(scale * total / 2), torch.tensor(gradient, dtype=torch.float64))
+        return ExactGradient(float(scale * total / 2), torch.tensor(gradient, dtype=torch.float64))
 
 
 def accuracy(students: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]) -> Accuracy:
-    """How far the closed forms in use, and the textbook's in the same arithmetic, are from 60 digits."""
+    """Relative errors of `gaussian` and of the textbook formula, both in float64, against 60 digits."""
     losses, gradients = gaussian.loss_and_gradient(students, teachers)
-    exact = [in_digits(ours, theirs) for ours, theirs in zip(students, teachers, strict=True)]
+    exact = [exact_gradient(ours, theirs) for ours, theirs in zip(students, teachers, strict=True)]
     wanted = torch.tensor([each.loss for each in exact], dtype=losses.dtype, device=losses.device)
     slopes = torch.stack([each.gradient for each in exact]).to(losses)
-    away = (gradients - slopes).flatten(1).norm(dim=1) / slopes.flatten(1).norm(dim=1)
-    by_book = textbook(students, teachers)
-    return Accuracy(wanted, (losses - wanted).abs() / wanted, away, (by_book - wanted).abs() / wanted)
+    gradient_off = (gradients - slopes).flatten(1).norm(dim=1) / slopes.flatten(1).norm(dim=1)
+    by_book = textbook_loss(students, teachers)
+    return Accuracy(wanted, (losses - wanted).abs() / wanted, gradient_off, (by_book - wanted).abs() / wanted)
 
 
 def _dot(u: Sequence[Decimal], v: Sequence[Decimal]) -> Decimal:
@@ -188,7 +188,7 @@ def _dot(u: Sequence[Decimal], v: Sequence[Decimal]) -> Decimal:
 
 
 def _arctan(x: Decimal) -> Decimal:
-    """By its series, after halving the angle until few terms are left."""
+    """Arctangent by its power series, after halving the angle until it converges fast."""
     for _ in range(_HALVINGS):
         x = x / (1 + (1 + x * x).sqrt())
     square, power, total, n = x * x, x, x, 1
@@ -198,7 +198,7 @@ def _arctan(x: Decimal) -> Decimal:
 
 
 def hermite_by_quadrature(k: int) -> float:
-    """E[|x| h_k(x)], h_k normalised, by Gauss and Legendre's rule on intervals of length 1, which end at the kink."""
+    """E[|x| h_k(x)], h_k normalised, by Gauss–Legendre quadrature on intervals of length 1 that end at the kink."""
     at, weights = np.polynomial.legendre.leggauss(_NODES)
     x = (np.arange(-_PIECES, _PIECES)[:, None] + (at + 1) / 2).ravel()
     before, now = np.zeros_like(x), np.ones_like(x)

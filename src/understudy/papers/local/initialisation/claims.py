@@ -111,17 +111,17 @@ def _falls(study: Initialisation, run: Run) -> Claim:
         words.append(f"{by} by {min(ends):.2g} to {max(ends):.2g} times in all")
     down = sum(step < 1 for step in steps)
     return Claim(
-        "Z7",
-        f"median loss of the start over {study.seeds} seeds, from {min(study.students)} to {max(study.students)} "
+        id="Z7",
+        statement=f"median loss of the start over {study.seeds} seeds, from {min(study.students)} to {max(study.students)} "
         "students, algorithms 1 (scattered) and 2 (in the span): lower at every step",
-        "falls with m",
-        f"{down} of {len(steps)} steps go down; {', '.join(words)}",
-        study.seeds,
-        down == len(steps),
-        "loss by m",
-        tuple(steps),
-        None,
-        1.0,
+        paper="falls with m",
+        measured=f"{down} of {len(steps)} steps go down; {', '.join(words)}",
+        n=study.seeds,
+        holds=down == len(steps),
+        part="loss by m",
+        values=tuple(steps),
+        low=None,
+        high=1.0,
     )
 
 
@@ -129,17 +129,17 @@ def _span(study: Initialisation, run: Run) -> Claim:
     found = slopes(study, run)
     words = ", ".join(f"{signed(round(value, 3))} at r = {nodes}, d = {dim}" for (nodes, dim), value in found.items())
     return Claim(
-        "Z7",
-        f"largest angle between the span that N samples show and the teacher's, N from {min(study.samples):,} to "
+        id="Z7",
+        statement=f"largest angle between the span that N samples show and the teacher's, N from {min(study.samples):,} to "
         f"{max(study.samples):,}: slope of its median over {study.seeds} seeds in N, log-log, within −0.5 ± 0.1",
-        "N^(−½)",
-        words,
-        study.seeds,
-        all(abs(value - SLOPE) <= WITHIN for value in found.values()),
-        "span",
-        tuple(found.values()),
-        SLOPE - WITHIN,
-        SLOPE + WITHIN,
+        paper="N^(−½)",
+        measured=words,
+        n=study.seeds,
+        holds=all(abs(value - SLOPE) <= WITHIN for value in found.values()),
+        part="span",
+        values=tuple(found.values()),
+        low=SLOPE - WITHIN,
+        high=SLOPE + WITHIN,
     )
 
 
@@ -148,16 +148,16 @@ def _descent(study: Initialisation, run: Run) -> Claim:
     steps = np.concatenate([found[by].steps for by in ALGORITHMS])
     last = np.concatenate([found[by].last for by in ALGORITHMS])
     return Claim(
-        "Z7",
-        f"gradient descent on the exact loss from both, {study.descent_students} students, rate {study.rate:g}: a loss "
+        id="Z7",
+        statement=f"gradient descent on the exact loss from both, {study.descent_students} students, rate {study.rate:g}: a loss "
         f"of 1e−6 within {study.steps:,} steps, in every network",
-        "reaches any ε",
-        "; ".join(f"{by} {found[by]}" for by in ALGORITHMS),
-        len(steps),
-        bool(np.isfinite(steps).all()),
-        "descent",
-        tuple(np.log10(last[np.isfinite(last)]).tolist()),
-        None,
-        float(np.log10(REACHED)),
-        tuple(Variant(_BESIDE[by], str(found[by]), found[by].arrived == len(found[by].steps)) for by in BESIDE),
+        paper="reaches any ε",
+        measured="; ".join(f"{by} {found[by]}" for by in ALGORITHMS),
+        n=len(steps),
+        holds=bool(np.isfinite(steps).all()),
+        part="descent",
+        values=tuple(np.log10(last[np.isfinite(last)]).tolist()),
+        low=None,
+        high=float(np.log10(REACHED)),
+        variants=tuple(Variant(_BESIDE[by], str(found[by]), found[by].arrived == len(found[by].steps)) for by in BESIDE),
     )

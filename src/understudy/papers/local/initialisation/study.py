@@ -12,16 +12,19 @@ import numpy as np
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnOwnTeacher, Part, above_bound, ends, geometry, log_probes, measured, tables
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import Piece
+from understudy.papers.local.shared import OnOwnTeacher, above_bound, ends, geometry, measured
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.lab.study import Tables
-    from understudy.papers.local.theory.starts import By, Start
+    from understudy.papers.local.theory.starts import InitialStudents, StartMethod
+    from understudy.store import Run
 
-ALGORITHMS: tuple[By, ...] = ("scattered", "subspace")
-BESIDE: tuple[By, ...] = ("small", "large")
+ALGORITHMS: tuple[StartMethod, ...] = ("scattered", "subspace")
+BESIDE: tuple[StartMethod, ...] = ("small", "large")
 REACHED = 1e-6
 """The loss that descent has to reach."""
 _BLOCK = 5
@@ -80,8 +83,8 @@ class Initialisation(OnOwnTeacher):
             steps=20_000,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         for field in ("teacher_nodes", "dim", "students", "descent_dim"):
             check(self, field, least=1, distinct=True)
         check(self, "samples", least=1, distinct=True)
@@ -128,7 +131,7 @@ class Initialisation(OnOwnTeacher):
             return self.own().expand(len(seeds), nodes, dim)
         return random_teachers(nodes, dim, seeds, self.separation)
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         from understudy.papers.local.theory.descent import rate_bound
 
         seeds = range(1, self.descents + 1)
@@ -138,63 +141,63 @@ class Initialisation(OnOwnTeacher):
     def probes(self) -> tuple[int, ...]:
         return log_probes(self.steps, 120)
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         seeds = range(1, self.seeds + 1)
         for nodes, dim in self.settings(self.dim):
             sizes = f"r = {nodes}, d = {dim}"
             for by in ALGORITHMS:
                 for students in self.students:
                     made = partial(self._start, by, nodes, dim, students, seeds)
-                    yield Part(f"{by}, {sizes}, m = {students}", len(seeds), made)
+                    yield Piece(f"{by}, {sizes}, m = {students}", len(seeds), made)
             if nodes < dim:
                 for samples in self.samples:
                     made = partial(self._span, nodes, dim, samples, seeds)
-                    yield Part(f"the span from {samples:,} samples, {sizes}", len(seeds), made)
+                    yield Piece(f"the span from {samples:,} samples, {sizes}", len(seeds), made)
         for nodes, dim in self.settings(self.descent_dim):
             for by in (*ALGORITHMS, *BESIDE):
                 for first in range(1, self.descents + 1, _BLOCK):
                     some = range(first, min(first + _BLOCK, self.descents + 1))
                     name = f"descent, {by}, r = {nodes}, d = {dim}, seeds {some[0]} to {some[-1]}"
-                    yield Part(name, len(some), partial(self._descent, by, nodes, dim, some))
+                    yield Piece(name, len(some), partial(self._descent, by, nodes, dim, some))
 
-    def _start(self, by: By, nodes: int, dim: int, students: int, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.papers.local.theory.gaussian import closed_forms as gaussian
-        from understudy.papers.local.theory.starts import begin
+    def _start(self, by: StartMethod, nodes: int, dim: int, students: int, seeds: Sequence[int], first: int) -> Tables:
+        from understudy.papers.local.theory import gaussian
+        from understudy.papers.local.theory.starts import initialise
 
         teachers = self.teachers(nodes, dim, seeds)
-        begun = begin(by, teachers, students, seeds, self.span_samples, 1.0)
-        loss = gaussian.loss(self.moved(begun.students), self.moved(teachers))
+        begun = initialise(by, teachers, students, seeds, self.span_samples, 1.0)
+        loss = gaussian.loss(self.to_device(begun.students), self.to_device(teachers))
         values = {"loss": loss.cpu().numpy()[None], **_said(begun, 1)}
         parameters = {"part": "start", "by": by, "students": students}
-        return tables(first, seeds, parameters | {"teacher_nodes": nodes, "dim": dim}, (0,), values)
+        return network_tables(first, seeds, parameters | {"teacher_nodes": nodes, "dim": dim}, (0,), values)
 
     def _span(self, nodes: int, dim: int, samples: int, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.papers.local.theory.starts import estimated_span, subspace_angle
+        from understudy.papers.local.theory.starts import estimate_span, subspace_angle
 
-        teachers = self.moved(self.teachers(nodes, dim, seeds))
-        angle = subspace_angle(estimated_span(teachers, samples, seeds), teachers)
+        teachers = self.to_device(self.teachers(nodes, dim, seeds))
+        angle = subspace_angle(estimate_span(teachers, samples, seeds), teachers)
         parameters = {"part": "span", "samples": samples, "teacher_nodes": nodes, "dim": dim}
-        return tables(first, seeds, parameters, (0,), {"angle": angle.cpu().numpy()[None]})
+        return network_tables(first, seeds, parameters, (0,), {"angle": angle.cpu().numpy()[None]})
 
-    def _descent(self, by: By, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
+    def _descent(self, by: StartMethod, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
         from understudy.papers.local.theory.descent import descend
-        from understudy.papers.local.theory.starts import begin, tempered
+        from understudy.papers.local.theory.starts import initialise, stable_rate
 
         teachers, probes = self.teachers(nodes, dim, seeds), self.probes()
         mass = self.large if by == "large" else self.small
-        begun = begin(by, teachers, self.descent_students, seeds, self.span_samples, mass)
-        students, teachers = self.moved(begun.students), self.moved(teachers)
-        rates = tempered(self.rate, students, teachers)
+        begun = initialise(by, teachers, self.descent_students, seeds, self.span_samples, mass)
+        students, teachers = self.to_device(begun.students), self.to_device(teachers)
+        rates = stable_rate(self.rate, students, teachers)
         path = descend(students, teachers, rates, self.steps, probes)
         found = measured(path, teachers, rates)
         parameters = {"part": "descent", "by": by, "students": self.descent_students}
         parameters |= {"teacher_nodes": nodes, "dim": dim}
         values = found.values | _said(begun, len(probes))
         kept = ends(path, teachers, seeds)
-        return tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
+        return network_tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
 
 
-def _said(begun: Start, probes: int) -> dict[str, np.ndarray]:
+def _said(begun: InitialStudents, probes: int) -> dict[str, np.ndarray]:
     """What least squares did, a network, at the first of the probes: dimensions it left out, students of length 0."""
     if not begun.singular:
         return {}

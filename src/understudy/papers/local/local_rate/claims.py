@@ -194,13 +194,13 @@ def _rate(study: LocalRate, run: Run) -> Claim:
             f"{np.nanmax(scaled):.2g}"
         )
     return Claim(
-        "Z2",
-        f"r = 3, d = 5, η = 0.05, begun near the teacher: log-log slope of the loss over steps {FROM:,} to {TO:,}, and "
+        id="Z2",
+        statement=f"r = 3, d = 5, η = 0.05, begun near the teacher: log-log slope of the loss over steps {FROM:,} to {TO:,}, and "
         f"to the end at {study.steps:,}, at most −1 in every run, whatever m",
-        "L = O(r w_max / ηt)",
-        "; ".join(words),
-        len(values) // 2,
-        bool((np.array(values) <= SLOPE).all()),
+        paper="L = O(r w_max / ηt)",
+        measured="; ".join(words),
+        n=len(values) // 2,
+        holds=bool((np.array(values) <= SLOPE).all()),
         values=tuple(map(float, values)),
         high=SLOPE,
     )
@@ -213,14 +213,14 @@ def _ratio(run: Run) -> Claim:
     least = np.nanmin(values[there], axis=1)
     scale = (run.column("r") * run.column("longest"))[networks]
     return Claim(
-        "Z3",
-        "‖∇L‖ ≥ κL, κ = C / √(r w_max), with one C at all looks of all runs below the threshold (the angle of lemma 8 "
+        id="Z3",
+        statement="‖∇L‖ ≥ κL, κ = C / √(r w_max), with one C at all looks of all runs below the threshold (the angle of lemma 8 "
         "with constant 1 no more than Δ)",
-        "κ = Θ((r w_max)^−½)",
-        f"C = {least.min():.2f}, over {np.isfinite(values).sum():,} looks of {there.sum()} of {len(networks)} runs, "
+        paper="κ = Θ((r w_max)^−½)",
+        measured=f"C = {least.min():.2f}, over {np.isfinite(values).sum():,} looks of {there.sum()} of {len(networks)} runs, "
         f"r w_max from {scale.min():.2g} to {scale.max():.2g}",
-        int(there.sum()),
-        bool((least >= CONSTANT).all()),
+        n=int(there.sum()),
+        holds=bool((least >= CONSTANT).all()),
         values=tuple(least.tolist()),
         low=CONSTANT,
     )
@@ -234,27 +234,27 @@ def _pl(run: Run) -> list[Claim]:
     aside = f"{flat.words}; two students at one angle have two places there, and where both begin at one they stay one"
     return [
         Claim(
-            "Z4",
-            "m = r = 1: ‖∇L‖²/L over the length of the teacher neuron stays above a constant along all runs",
-            "PL holds",
-            f"smallest {steep[one].min():.3f}, down to losses of {number(ROUNDING)}",
-            len(one),
-            bool((steep[one] >= STEEP).all()),
-            "as many students",
-            tuple(steep[one].min(1).tolist()),
-            STEEP,
+            id="Z4",
+            statement="m = r = 1: ‖∇L‖²/L over the length of the teacher neuron stays above a constant along all runs",
+            paper="PL holds",
+            measured=f"smallest {steep[one].min():.3f}, down to losses of {number(ROUNDING)}",
+            n=len(one),
+            holds=bool((steep[one] >= STEEP).all()),
+            part="as many students",
+            values=tuple(steep[one].min(1).tolist()),
+            low=STEEP,
         ),
         Claim(
-            "Z4",
-            "m = 2, r = 1, d > 2: ‖∇L‖²/L goes to 0 with the loss, along all runs",
-            "PL fails",
-            free.words,
-            len(free.powers),
-            free.holds,
-            "over-parameterised",
-            tuple(free.powers.tolist()),
-            FALLS,
-            beside=(Variant("d = 2", aside, flat.holds),) if plane.any() else (),
+            id="Z4",
+            statement="m = 2, r = 1, d > 2: ‖∇L‖²/L goes to 0 with the loss, along all runs",
+            paper="PL fails",
+            measured=free.words,
+            n=len(free.powers),
+            holds=free.holds,
+            part="over-parameterised",
+            values=tuple(free.powers.tolist()),
+            low=FALLS,
+            variants=(Variant("d = 2", aside, flat.holds),) if plane.any() else (),
         ),
     ]
 
@@ -281,17 +281,17 @@ def _falling(run: Run, steep: np.ndarray, networks: np.ndarray) -> _Falling:
 def _lemma(run: Run, name: str) -> Claim:
     found, proved, lower = lemma(run, name), LEMMAS[name], lemma(run, name, NEAR)
     return Claim(
-        "Z8",
-        f"{name}, its left side at most C {RIGHT[name]}, along every run below the threshold: fitted exponent of L at "
+        id="Z8",
+        statement=f"{name}, its left side at most C {RIGHT[name]}, along every run below the threshold: fitted exponent of L at "
         f"least the proved one less {BELOW:g}, a slack of ours, and C at most {LARGEST:g}, ours too",
-        f"exponent {proved:.3g}",
-        str(found),
-        len(found.fitted),
-        found.holds,
-        name,
-        tuple(found.fitted.tolist()),
-        proved - BELOW,
-        beside=(Variant(f"threshold with C = {NEAR:g}", str(lower), lower.holds),) if len(lower.fitted) else (),
+        paper=f"exponent {proved:.3g}",
+        measured=str(found),
+        n=len(found.fitted),
+        holds=found.holds,
+        part=name,
+        values=tuple(found.fitted.tolist()),
+        low=proved - BELOW,
+        variants=(Variant(f"threshold with C = {NEAR:g}", str(lower), lower.holds),) if len(lower.fitted) else (),
     )
 
 
@@ -316,32 +316,32 @@ def _batches(study: LocalRate, run: Run) -> list[Claim]:
     medians = ", ".join(f"{np.median(share):.2f} at {batch}" for batch, share in shares.items())
     return [
         Claim(
-            "Z10",
-            f"{setting} by fresh mini-batches: with the largest, the end loss is that of descent on the exact loss, up "
+            id="Z10",
+            statement=f"{setting} by fresh mini-batches: with the largest, the end loss is that of descent on the exact loss, up "
             f"to a factor of {FACTOR:g}, in every seed",
-            "the same end loss once the batch is large enough",
-            f"within a factor of {most[large]:.3f} at {large:,} samples"
+            paper="the same end loss once the batch is large enough",
+            measured=f"within a factor of {most[large]:.3f} at {large:,} samples"
             + (f"; of {FACTOR:g} from {enough:,} on" if enough else ""),
-            len(shares[large]),
-            most[large] <= FACTOR,
-            "end loss",
-            tuple(shares[large].tolist()),
-            1 / FACTOR,
-            FACTOR,
+            n=len(shares[large]),
+            holds=most[large] <= FACTOR,
+            part="end loss",
+            values=tuple(shares[large].tolist()),
+            low=1 / FACTOR,
+            high=FACTOR,
         ),
         Claim(
-            "Z10",
-            f"{setting} by fresh mini-batches: the loss comes to a floor at every batch, a median log-log slope "
+            id="Z10",
+            statement=f"{setting} by fresh mini-batches: the loss comes to a floor at every batch, a median log-log slope "
             f"within ±{FLAT:g} over the last two thirds of the steps, and the end loss falls with the batch",
-            "the floor falls with the batch",
-            _floors(flat, np.concatenate(going)),
-            study.seeds * len(shares),
-            all(flat) and bool((np.diff(ends) < 0).all()),
-            "floor",
-            tuple(float(np.median(each)) for each in going),
-            -FLAT,
-            FLAT,
-            (
+            paper="the floor falls with the batch",
+            measured=_floors(flat, np.concatenate(going)),
+            n=study.seeds * len(shares),
+            holds=all(flat) and bool((np.diff(ends) < 0).all()),
+            part="floor",
+            values=tuple(float(np.median(each)) for each in going),
+            low=-FLAT,
+            high=FLAT,
+            variants=(
                 Variant(
                     "how far the end loss is from that of descent on the exact loss",
                     f"end loss over the exact one {medians} (medians); the distance goes as the batch to the power "

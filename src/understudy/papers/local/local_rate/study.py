@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnOwnTeacher, Part, above_bound, ends, geometry, log_probes, measured, tables
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import Piece
+from understudy.papers.local.shared import OnOwnTeacher, above_bound, ends, geometry, measured
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.lab.study import Tables
+    from understudy.store import Run
 
 FROM, TO = 1_000, 3_000
 """Steps between which slopes of the loss are taken."""
@@ -92,8 +95,8 @@ class LocalRate(OnOwnTeacher):
             steps=3_000, batch=(1, 8, 64), batch_multiple=2, batch_steps=1_000,
         )  # fmt: skip
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         for field in ("r", "multiple", "batch"):
             check(self, field, least=1, distinct=True)
         check(self, "d", least=2, distinct=True)
@@ -169,13 +172,13 @@ class LocalRate(OnOwnTeacher):
     def _seeds(self) -> range:
         return range(1, self.seeds + 1)
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         from understudy.papers.local.theory.descent import rate_bound
 
         bound = min(float(rate_bound(self.teachers(setting)).min()) for setting in self.settings())
         return (above_bound(self.rate, bound),) if self.rate > bound else ()
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         together = 1 if self.by == "flow" else self.seeds
         for setting in self.settings():
             for multiple in self.multiple:
@@ -183,45 +186,45 @@ class LocalRate(OnOwnTeacher):
                     seeds = self._seeds[first : first + together]
                     which = f", seed {seeds[0]}" if self.by == "flow" else ""
                     name = f"{self.named(setting)}: m = {multiple * setting.r}{which}"
-                    yield Part(name, len(seeds), partial(self._exact, setting, multiple, seeds))
+                    yield Piece(name, len(seeds), partial(self._exact, setting, multiple, seeds))
         for batch in (0, *self.batch):
             block = max(1, int(_WORK / self.batch_steps / (1 + batch / _SAMPLES)))
             for first in range(0, self.seeds, block):
                 seeds = self._seeds[first : first + block]
                 name = f"mini-batches of {batch}" if batch else "without mini-batches"
-                yield Part(f"{name}, seeds {seeds[0]} to {seeds[-1]}", len(seeds), partial(self._batch, batch, seeds))
+                yield Piece(f"{name}, seeds {seeds[0]} to {seeds[-1]}", len(seeds), partial(self._batch, batch, seeds))
 
     def _exact(self, setting: Setting, multiple: int, seeds: range, first: int) -> Tables:
-        from understudy.papers.local.theory.descent import descend, flow
-        from understudy.papers.local.theory.starts import near
+        from understudy.papers.local.theory.descent import descend, gradient_flow
+        from understudy.papers.local.theory.starts import place_near
 
         teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
-        students = self.moved(near(teachers, multiple * setting.r, self.angle, seeds).students)
+        students = self.to_device(place_near(teachers, multiple * setting.r, self.angle, seeds).students)
         swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
-        teachers = self.moved(teachers)
+        teachers = self.to_device(teachers)
         if self.by == "flow":
-            path = flow(students, teachers, [self.rate * step for step in self.probes])
+            path = gradient_flow(students, teachers, [self.rate * step for step in self.probes])
         else:
             path = descend(students, teachers, self.rate, self.steps, self.probes)
         found = measured(path, teachers, self.rate)
         nodes, weights = geometry(first, self.probes, found), ends(path, teachers, seeds)
-        return tables(first, seeds, swept, self.probes, found.values, nodes, weights)
+        return network_tables(first, seeds, swept, self.probes, found.values, nodes, weights)
 
     def _batch(self, batch: int, seeds: range, first: int) -> Tables:
         from understudy.papers.local.theory.descent import descend
-        from understudy.papers.local.theory.starts import near
+        from understudy.papers.local.theory.starts import place_near
 
         setting = self.batched()
         teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
-        students = self.moved(near(teachers, self.batch_multiple * setting.r, self.angle, seeds).students)
+        students = self.to_device(place_near(teachers, self.batch_multiple * setting.r, self.angle, seeds).students)
         swept = {"part": "batch", "multiple": self.batch_multiple, "batch": batch}
         swept |= setting._asdict() | _described(teachers)
-        teachers = self.moved(teachers)
+        teachers = self.to_device(teachers)
         drawn: dict[str, Any] = {"batch": batch, "seeds": seeds} if batch else {}
         path = descend(students, teachers, self.rate, self.batch_steps, self.batch_probes, **drawn)
         found = measured(path, teachers, self.rate)
         nodes, weights = geometry(first, self.batch_probes, found), ends(path, teachers, seeds)
-        return tables(first, seeds, swept, self.batch_probes, found.values, nodes, weights)
+        return network_tables(first, seeds, swept, self.batch_probes, found.values, nodes, weights)
 
 
 def _with(probes: tuple[int, ...], *more: int) -> tuple[int, ...]:
@@ -230,8 +233,8 @@ def _with(probes: tuple[int, ...], *more: int) -> tuple[int, ...]:
 
 def _described(teachers: Tensor) -> dict[str, Any]:
     """What each teacher has of what its kind allows: its least angle, its shortest and its longest neuron."""
-    from understudy.papers.local.theory.geometry import separation
+    from understudy.papers.local.theory.geometry import least_angle
 
     lengths = teachers.norm(dim=-1)
-    columns = {"delta": separation(teachers), "shortest": lengths.amin(-1), "longest": lengths.amax(-1)}
+    columns = {"delta": least_angle(teachers), "shortest": lengths.amin(-1), "longest": lengths.amax(-1)}
     return {name: column.tolist() for name, column in columns.items()}

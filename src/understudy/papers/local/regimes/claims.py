@@ -91,18 +91,18 @@ def claims(study: Regimes, run: Run) -> list[Claim]:
 def _lazy(lazy: Regime, large: Regime) -> Claim:
     turned = lazy.farthest
     return Claim(
-        "Z6",
-        f"lazy: no student turns by {TURN:g} rad or more at any look, in any seed (below: the most of each seed)",
-        "student neurons do not move much",
-        f"most {turned.max():.2g} rad, median over seeds {np.median(turned):.2g}; median loss from "
+        id="Z6",
+        statement=f"lazy: no student turns by {TURN:g} rad or more at any look, in any seed (below: the most of each seed)",
+        paper="student neurons do not move much",
+        measured=f"most {turned.max():.2g} rad, median over seeds {np.median(turned):.2g}; median loss from "
         f"{np.median(lazy.loss[:, 0]):.2g} to {np.median(lazy.loss[:, -1]):.1e}",
-        len(turned),
-        bool((turned < TURN).all()),
-        LAZY,
-        tuple(turned[np.isfinite(turned)].tolist()),
-        None,
-        TURN,
-        (Variant("the same start with nothing taken off", _turning(large), bool((large.farthest < TURN).all())),),
+        n=len(turned),
+        holds=bool((turned < TURN).all()),
+        part=LAZY,
+        values=tuple(turned[np.isfinite(turned)].tolist()),
+        low=None,
+        high=TURN,
+        variants=(Variant("the same start with nothing taken off", _turning(large), bool((large.farthest < TURN).all())),),
     )
 
 
@@ -114,18 +114,18 @@ def _turning(large: Regime) -> str:
 def _matched(regime: Regime) -> Claim:
     ends = regime.ends
     return Claim(
-        "Z6",
-        f"{regime.name}: every student that carries mass, at least {SHARE:.0%} of its network's Σ ‖w‖², ends within "
+        id="Z6",
+        statement=f"{regime.name}: every student that carries mass, at least {SHARE:.0%} of its network's Σ ‖w‖², ends within "
         f"{NEAR:g} rad of ± a teacher node, in every seed (below: the largest angle of each seed)",
-        "student neurons converge to one of the directions of teacher neurons",
-        f"{_within(regime)}; largest angle {ends.max():.1e} rad, median over seeds {np.median(ends):.1e}; "
+        paper="student neurons converge to one of the directions of teacher neurons",
+        measured=f"{_within(regime)}; largest angle {ends.max():.1e} rad, median over seeds {np.median(ends):.1e}; "
         f"{light_words(regime)}",
-        len(ends),
-        bool((ends < NEAR).all()),
-        regime.name,
-        tuple(ends[np.isfinite(ends)].tolist()),
-        None,
-        NEAR,
+        n=len(ends),
+        holds=bool((ends < NEAR).all()),
+        part=regime.name,
+        values=tuple(ends[np.isfinite(ends)].tolist()),
+        low=None,
+        high=NEAR,
     )
 
 

@@ -12,13 +12,16 @@ import pyarrow as pa
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnPopulation, Part, above_bound, ends, geometry, log_probes, measured, tables
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import ExactStudy, Piece
+from understudy.papers.local.shared import above_bound, ends, geometry, measured
 
 if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
     from understudy.lab.study import Tables
+    from understudy.store import Run
 
 LAZY, MEAN_FIELD, LOCAL, LARGE = "lazy", "mean field", "local", "large"
 REGIMES = (LAZY, MEAN_FIELD, LOCAL, LARGE)
@@ -38,7 +41,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Regimes(OnPopulation):
+class Regimes(ExactStudy):
     """Where students go in the plane: lazy ones stay, from a small start or near the teacher they turn to its nodes.
 
     Gradient descent on the exact loss of f(x) = Σ ‖w‖ |wᵀx|. Lazy is the centred model f(W) − f(W₀) of Chizat et al.
@@ -74,8 +77,8 @@ class Regimes(OnPopulation):
     def quick(cls) -> Self:
         return cls(seeds=2, steps=20_000, looks=60)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "teacher_nodes", least=1)
         for field in ("large", "small", "angle", "rate", "separation"):
             check(self, field, above=0)
@@ -95,23 +98,23 @@ class Regimes(OnPopulation):
         if self.angle > np.pi / 2:
             raise UserError(f"--angle: {self.angle:g} was given; allowed is a number above 0 and up to π/2")
 
-    def cautions(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         from understudy.papers.local.theory.descent import rate_bound
 
         bound = float(rate_bound(self._teachers(range(1, self.seeds + 1))).min())
         return (above_bound(self.rate, bound),) if self.rate > bound else ()
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         for regime in REGIMES:
             for first in range(1, self.seeds + 1, _TOGETHER):
                 seeds = range(first, min(first + _TOGETHER, self.seeds + 1))
                 name = f"{regime}, seeds {seeds[0]} to {seeds[-1]}"
-                yield Part(name, len(seeds), partial(self._part, regime, seeds))
+                yield Piece(name, len(seeds), partial(self._part, regime, seeds))
 
     def problem(self, regime: str, seeds: Sequence[int]) -> Problem:
         import torch
 
-        from understudy.papers.local.theory.starts import tempered
+        from understudy.papers.local.theory.starts import stable_rate
 
         teachers = self._teachers(seeds)
         students = self._start(regime, teachers, seeds)
@@ -119,7 +122,7 @@ class Regimes(OnPopulation):
         if regime == LAZY:
             # ‖w‖|wᵀx| is |(‖w‖w)ᵀx|: the start as nodes of a teacher, whose output comes on top of the other's.
             target = torch.cat([teachers, students.norm(dim=-1, keepdim=True) * students], 1)
-        return Problem(students, target, teachers, tempered(self.rate, students, teachers))
+        return Problem(students, target, teachers, stable_rate(self.rate, students, teachers))
 
     def _teachers(self, seeds: Sequence[int]) -> Tensor:
         from understudy.papers.local.theory.starts import random_teachers
@@ -133,10 +136,11 @@ class Regimes(OnPopulation):
 
         if regime != LOCAL:
             scale = self.small if regime == MEAN_FIELD else self.large
-            return starts.scaled(teachers, self.students, scale, seeds).students
+            return starts.draw_normal(teachers, self.students, scale, seeds).students
         most = -(-self.students // self.teacher_nodes)
         rings = [
-            starts.near(teachers, self.students, self.angle * k / most, seeds).students for k in range(1, most + 1)
+            starts.place_near(teachers, self.students, self.angle * k / most, seeds).students
+            for k in range(1, most + 1)
         ]
         return torch.stack([rings[j // self.teacher_nodes][:, j] for j in range(self.students)], 1)
 
@@ -150,7 +154,7 @@ class Regimes(OnPopulation):
         from understudy.papers.local.theory.starts import nearest
 
         probes = log_probes(self.steps, self.looks - 1)
-        made = Problem(*map(self.moved, self.problem(regime, seeds)))
+        made = Problem(*map(self.to_device, self.problem(regime, seeds)))
         path = descend(made.students, made.target, made.rates, self.steps, probes)
         found = measured(path, made.target, made.rates)
         of_students, of_targets = _places(path), _places(made.target)
@@ -163,7 +167,7 @@ class Regimes(OnPopulation):
             rows = geometry(first, probes, found, of_students | learned | own, of_targets, "target")
             both = pa.concat_tables([pa.table(rows), _standing(first, made.teachers)], promote_options="default")
             rows = {name: both[name] for name in both.column_names}
-        return tables(first, seeds, {"regime": regime}, probes, found.values, rows, ends(path, made.teachers, seeds))
+        return network_tables(first, seeds, {"regime": regime}, probes, found.values, rows, ends(path, made.teachers, seeds))
 
 
 def _places(nodes: Tensor) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Gradient descent and gradient flow on the exact loss of S4, from given students (theorems 4 and 6)."""
+"""Gradient descent and gradient flow on the exact loss of Zhou, Ge & Jin 2021, from given students (theorems 4, 6)."""
 
 import math
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from torch import Tensor
 
 from understudy._random import Stream, normal, words
 from understudy.errors import UserError
-from understudy.papers.local.theory.gaussian.closed_forms import gradient as exact_gradient
-from understudy.papers.local.theory.gaussian.closed_forms import gram_of_signs
-from understudy.papers.local.theory.gaussian.pairs import same_inputs, units
+from understudy.papers.local.theory import gaussian
+from understudy.papers.local.theory.gaussian.pairs import units, validate_nodes
+from understudy.theory.flows import follow_flows
 
 _NUMBERS = 1 << 21
-"""Inputs times samples of a mini-batch that are looked at together."""
+"""Inputs times samples of a mini-batch that are processed at once."""
 _RELATIVE, _ABSOLUTE = 1e-10, 1e-13
-"""Errors that a step of gradient flow may make."""
+"""Error tolerances of the gradient-flow solver."""
 
 
 def descend(
@@ -25,41 +25,57 @@ def descend(
     teachers: Float[Tensor, "#net teacher in"],
     rate: float | Float[Tensor, "net"],
     steps: int,
-    looks: Sequence[int],
+    probes: Sequence[int],
     *,
     batch: int | None = None,
     seeds: Sequence[int] | None = None,
     first: int = 0,
-) -> Float[Tensor, "look net student in"]:
-    """The students after as many steps W ← W − η ∇L as each of `looks` says, of `steps` in all.
+) -> Float[Tensor, "probe net student in"]:
+    """Run gradient descent W ← W − η ∇L on the exact loss, or on fresh mini-batches.
 
-    With `batch`, every step has that many samples of its own, drawn by `seeds`, one a network, and by the number of the
-    step, counted from `first`: so that k steps, and k more from `first` = k, are 2k steps bit for bit. Their loss is
-    ½ mean R², as in eq. 1; sec 3.4 leaves the ½ out. A network whose weights stop being finite is NaN from there on.
+    Samples are a function of the seed and the number of the step, so that k steps followed by k steps from `first` = k
+    are bit for bit the same as 2k steps.
+
+    Args:
+        students: initial student nodes, in float64.
+        teachers: teacher nodes, one set per network or one for all.
+        rate: learning rate η, per network or for all.
+        steps: number of steps.
+        probes: steps whose students are returned, ascending, from 0 to `steps`.
+        batch: samples per mini-batch, drawn anew in each step (theorem 6); by default the exact loss. The loss is
+            ½ mean R², as in eq. 1; sec. 3.4 omits the ½.
+        seeds: one seed per network, for mini-batches.
+        first: number of the first step, for mini-batches.
+
+    Returns:
+        The students at each probe; NaN for a network from the probe at which its weights are no longer finite.
+
+    Raises:
+        UserError: an argument is out of range, or the nodes are not float64 vectors of the same dimension.
     """
-    same_inputs(students, teachers)
-    _check(rate, steps, looks, first)
+    validate_nodes(students, teachers)
+    _validate(rate, steps, probes, first)
     if batch is not None and (batch < 1 or seeds is None or len(seeds) != len(students)):
         raise UserError(
-            f"mini-batches of {batch} samples for {len(students)} networks and {0 if seeds is None else len(seeds)} "
-            "seeds: allowed is 1 sample or more, with a seed for every network"
+            f"mini-batches need at least 1 sample and one seed per network, got {batch} samples and "
+            f"{0 if seeds is None else len(seeds)} seeds for {len(students)} networks"
         )
     rates = torch.as_tensor(rate, dtype=students.dtype, device=students.device).reshape(-1, 1, 1)
     now, step, kept = students.detach(), 0, []
-    for look in looks:
-        while step < look:
+    for probe in probes:
+        while step < probe:
             if batch is None or seeds is None:
-                gradient = exact_gradient(now, teachers)
+                gradient = gaussian.gradient(now, teachers)
             else:
                 gradient = sampled_gradient(now, teachers, batch, seeds, first + step)
-            now, step = _moved(now, rates, gradient), step + 1
+            now, step = _take_step(now, rates, gradient), step + 1
         kept.append(now)
-    # What is not finite stays so, entry by entry: one such entry says that its network has gone.
-    return _known(kept) if kept else students.new_empty(0, *students.shape)
+    # Entries that are not finite stay so: one such entry marks its network as diverged.
+    return _mark_diverged(kept) if kept else students.new_empty(0, *students.shape)
 
 
-def _known(kept: Sequence[Tensor]) -> Tensor:
-    """NaN where a network has gone. By numpy on a processor, as `_moved`."""
+def _mark_diverged(kept: Sequence[Tensor]) -> Tensor:
+    """Stack the probes, with NaN for networks that are not finite; by NumPy on a CPU, as in `_take_step`."""
     if kept[0].device.type != "cpu":
         found = torch.stack(list(kept))
         return torch.where(found.isfinite().all(-1).all(-1)[..., None, None], found, torch.nan)
@@ -68,9 +84,12 @@ def _known(kept: Sequence[Tensor]) -> Tensor:
     return torch.from_numpy(every)
 
 
-def _moved(now: Tensor, rates: Tensor, gradient: Tensor) -> Tensor:
-    """now − rates · gradient. By numpy on a processor: torch would share this little out over threads, and wait for
-    them while those of the gradient still hold the cores."""
+def _take_step(now: Tensor, rates: Tensor, gradient: Tensor) -> Tensor:
+    """now − rates · gradient.
+
+    By NumPy on a CPU: torch would distribute this small operation over threads, and wait for them while the threads
+    of the gradient still occupy the cores.
+    """
     if now.device.type != "cpu":
         return now - rates * gradient
     return torch.from_numpy(now.numpy() - rates.numpy() * gradient.numpy())
@@ -83,9 +102,9 @@ def sampled_gradient(
     seeds: Sequence[int],
     step: int,
 ) -> Float[Tensor, "net student in"]:
-    """The gradient of ½ mean R² over `batch` standard normal samples of each network's own: ∇L in expectation.
+    """Gradient of ½ mean R² over `batch` standard normal samples per network; its expectation is ∇L.
 
-    On a processor a network has the same bits in any company; a card draws and multiplies those of all together.
+    On a CPU the result of a network does not depend on the other networks; a GPU draws and multiplies all together.
     """
     rows = max(1, _NUMBERS // students.shape[-1])
     parts = -(-batch // rows)
@@ -94,25 +113,21 @@ def sampled_gradient(
     for part in range(parts):
         count = min(rows, batch - part * rows)
         if students.device.type != "cpu":
-            gradient += _pulls(students, every, samples_of_all(seeds, step * parts + part, count, students))
+            gradient += _sum_pulls(students, every, draw_samples(seeds, step * parts + part, count, students))
             continue
-        drawn = {seed: _samples(seed, step * parts + part, count, students) for seed in set(seeds)}
+        size = students.shape[-1]
+        drawn = {s: normal(s, Stream.TRAIN, step * parts + part, count * size).view(count, size) for s in set(seeds)}
         for pulls, ours, theirs, seed in zip(gradient, students, every, seeds, strict=True):
-            pulls += _pulls(ours, theirs, drawn[seed])
+            pulls += _sum_pulls(ours, theirs, drawn[seed])
     directions, lengths = units(students)
     along = (gradient * directions).sum(-1, keepdim=True)
     return lengths.unsqueeze(-1) * (gradient + along * directions) / batch
 
 
-def _samples(seed: int, step: int, count: int, like: Tensor) -> Float[Tensor, "sample in"]:
-    size = like.shape[-1]
-    return normal(seed, Stream.TRAIN, step, count * size).view(count, size)
-
-
-def samples_of_all(
+def draw_samples(
     seeds: Sequence[int], step: int, count: int, like: Float[Tensor, "net student in"]
 ) -> Float[Tensor, "net sample in"]:
-    """Those of every seed at once, where `like` is: what `normal` gives each, but for rounding."""
+    """Samples of all seeds at once on the device of `like`, equal to those of `normal` up to rounding."""
     size, device = like.shape[-1], str(like.device)
     each = 2 * (-(-count * size // 2))
     bits = words(torch.tensor(list(seeds), device=device), Stream.TRAIN, step, each, device)
@@ -122,7 +137,7 @@ def samples_of_all(
     return drawn[..., : count * size].unflatten(-1, (count, size))
 
 
-def _pulls(
+def _sum_pulls(
     students: Float[Tensor, "*net student in"],
     teachers: Float[Tensor, "*net teacher in"],
     x: Float[Tensor, "*net sample in"],
@@ -135,58 +150,62 @@ def _pulls(
     return (ours.sign() * residual.unsqueeze(-1)).mT @ x
 
 
-def flow(
+def gradient_flow(
     students: Float[Tensor, "net student in"], teachers: Float[Tensor, "#net teacher in"], times: Sequence[float]
-) -> Float[Tensor, "look net student in"]:
-    """The students at each of `times` along Ẇ = −∇L: descent in the limit of small rates, steps times rate the time."""
+) -> Float[Tensor, "time net student in"]:
+    """Follow the gradient flow Ẇ = −∇L, the limit of gradient descent at small rates (time = steps × rate).
+
+    Args:
+        students: student nodes at time 0, in float64.
+        teachers: teacher nodes, one set per network or one for all.
+        times: ascending times from 0.
+
+    Returns:
+        The students at each time; NaN from the time at which the solver failed.
+
+    Raises:
+        UserError: the times are not ascending, or the nodes are not float64 vectors of the same dimension.
+    """
     from scipy.integrate import solve_ivp
 
-    same_inputs(students, teachers)
-    until = np.asarray(times, dtype=float)
-    if not np.isfinite(until).all() or (until < 0).any() or (np.diff(until) < 0).any():
-        raise UserError(f"times must be finite, from 0 on and in order, got {list(times)}")
-    shape = students.shape[1:]
-    every = teachers.expand(len(students), *teachers.shape[1:])
-    found = np.full((len(until), *students.shape), np.nan)
-    for i, (start, target) in enumerate(zip(students.detach().cpu(), every.cpu(), strict=True)):
+    validate_nodes(students, teachers)
+    every = teachers.expand(len(students), *teachers.shape[1:]).cpu()
 
-        def downhill(_: float, w: np.ndarray, target: Tensor = target) -> np.ndarray:
-            return -exact_gradient(torch.from_numpy(w.reshape(shape)), target).numpy().ravel()
+    def solve(i: int, start: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+        def downhill(_: float, w: np.ndarray) -> np.ndarray:
+            return -gaussian.gradient(torch.from_numpy(w.reshape(start.shape)), every[i]).numpy().ravel()
 
-        found[until == 0, i] = start.numpy()
-        ahead = until[until > 0]
-        if not len(ahead):
-            continue
-        # Stiff where neurons that are nearly right turn slowly and their sum does not: this changes method by itself.
-        solved = solve_ivp(
-            downhill, (0, ahead[-1]), start.numpy().ravel(), "LSODA", ahead, rtol=_RELATIVE, atol=_ABSOLUTE
-        )
-        found[len(until) - len(ahead) :, i][: len(solved.t)] = solved.y.T.reshape(-1, *shape)
+        # Stiff where students near a solution turn slowly but their sum moves fast: LSODA switches method by itself.
+        solved = solve_ivp(downhill, (0, ahead[-1]), start.ravel(), "LSODA", ahead, rtol=_RELATIVE, atol=_ABSOLUTE)
+        path: np.ndarray = solved.y.T.reshape(-1, *start.shape)
+        return path
+
+    found = follow_flows(students.detach().cpu().numpy(), times, solve)
     return torch.from_numpy(found).to(students.device)
 
 
 def rate_bound(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net"]:
-    """η₀ of S4 theorem 4, there O(1/(r w_max)): one over the largest eigenvalue of the Hessian where the loss is zero.
+    """Largest rate η₀ of theorem 4, O(1/(r w_max)): one over the largest eigenvalue of the Hessian at zero loss.
 
-    In a solution the students of a teacher node point its way, with squares of lengths that add up to its length. The
-    Hessian, E[∇f ∇fᵀ], then has the same eigenvalues above zero in all solutions, with any number of students: those of
-    the blocks √‖w*_i‖ (I + w̄*_i w̄*_iᵀ) M_ij (I + w̄*_j w̄*_jᵀ) √‖w*_j‖, M of eq. 4. None is above 4 Σ ‖w*_i‖, so that
-    η₀ ≥ 1/(4 Σ ‖w*_i‖). Near a solution the loss falls in every step of a rate up to twice this; beyond, it grows.
+    In a solution the students of a teacher node are parallel to it, and their squared lengths add up to its length. The
+    Hessian E[∇f ∇fᵀ] then has the same nonzero eigenvalues in all solutions, for any number of students: those of the
+    blocks √‖w*_i‖ (I + w̄*_i w̄*_iᵀ) M_ij (I + w̄*_j w̄*_jᵀ) √‖w*_j‖, M of eq. 4. None is above 4 Σ ‖w*_i‖, so that
+    η₀ ≥ 1/(4 Σ ‖w*_i‖). Near a solution the loss decreases in every step at rates up to 2η₀, and grows beyond.
     """
     directions, lengths = units(teachers)
     size = teachers.shape[-1]
     stretch = torch.eye(size).to(teachers) + directions.unsqueeze(-1) * directions.unsqueeze(-2)
     stretch = lengths.sqrt()[..., None, None] * stretch
-    moments = gram_of_signs(teachers).unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
+    moments = gaussian.gram_of_signs(teachers).unflatten(-1, (-1, size)).unflatten(-3, (-1, size))
     hessian = torch.einsum("...iab,...ibjc,...jcd->...iajd", stretch, moments, stretch)
     return 1 / torch.linalg.eigvalsh(hessian.flatten(-2).flatten(-3, -2))[..., -1]
 
 
-def _check(rate: float | Tensor, steps: int, looks: Sequence[int], first: int) -> None:
+def _validate(rate: float | Tensor, steps: int, probes: Sequence[int], first: int) -> None:
     rates = torch.as_tensor(rate)
     if not bool((rates > 0).all()) or not bool(rates.isfinite().all()):
-        raise UserError(f"rate {rate} was given; allowed is a finite number above 0")
+        raise UserError(f"rate must be positive and finite, got {rate}")
     if steps < 0 or first < 0:
-        raise UserError(f"{steps} steps from step {first} were asked for; allowed are whole numbers from 0")
-    if list(looks) != sorted(looks) or any(not 0 <= look <= steps for look in looks):
-        raise UserError(f"looks must be in order and from 0 to the {steps} steps, got {list(looks)}")
+        raise UserError(f"steps and first must be at least 0, got {steps} steps from step {first}")
+    if list(probes) != sorted(probes) or any(not 0 <= probe <= steps for probe in probes):
+        raise UserError(f"probes must be ascending steps from 0 to {steps}, got {list(probes)}")

@@ -1,8 +1,8 @@
-"""S4's setting on given networks: their nodes in the paper's form, normal inputs or not, and what all of it assumes.
+"""The setting of Zhou, Ge & Jin 2021 on given networks: their form of the weights, and the assumptions.
 
-A network Σ a |uᵀx|, a ≥ 0, is brought into the form of `gaussian` by homogeneity: students w = u √(a/‖u‖), teacher
-nodes w* = a u. Losses are expectations under standard normal inputs; inputs of another width σ make them σ² times as
-large and change nothing else. The samples that are given only tell whether inputs are normal.
+A network Σ a |uᵀx|, a ≥ 0, is brought into the form of `gaussian` by homogeneity: student nodes w = u √(a/‖u‖), teacher
+nodes w* = a u. Losses are expectations under standard normal inputs; inputs of standard deviation σ multiply them by σ²
+and change nothing else. The given samples only serve to test whether inputs are normal.
 """
 
 from __future__ import annotations
@@ -20,22 +20,26 @@ from torch import Tensor
 from understudy.nets import Population
 from understudy.papers.local.theory.geometry import (
     LocalGeometry,
-    closest,
+    closest_pair,
+    least_angle,
     local_geometry,
+    log_threshold,
     mass_bound,
-    separation,
-    threshold,
 )
-from understudy.theory.result import Hypothesis
+from understudy.theory.result import Hypothesis, above, at_least, at_most
 
 ERRORS = 5.0
-"""Standard errors by which moments of normal inputs may be off."""
-_ZERO = 1e-22
-"""Of the square of the teacher's lengths: a loss of which rounding leaves a digit, with two students a node or more."""
+"""Number of standard errors by which moments of inputs that are taken for normal may deviate."""
+_ROUNDING = 1e-22
+"""Loss relative to the squared sum of the teacher's lengths below which all digits are rounding, with two students or
+more per teacher node."""
 
 
 class Moments(NamedTuple):
-    """How far inputs are from normal ones of one width in all directions, in standard errors; the largest of each."""
+    """Standard deviation of inputs, and the largest deviations of their moments from isotropic normal ones.
+
+    Deviations are in standard errors.
+    """
 
     width: float
     mean: float
@@ -44,17 +48,20 @@ class Moments(NamedTuple):
 
     @property
     def normal(self) -> bool:
-        return max(self.mean, self.covariance, self.fourth) <= ERRORS
+        return max(self[1:]) <= ERRORS
 
     def __str__(self) -> str:
         return (
-            f"mean, covariance and fourth moments up to {self.mean:.2g}, {self.covariance:.2g} and {self.fourth:.2g} "
-            f"standard errors off, of width {self.width:.3g}"
+            f"mean, covariance and fourth moments deviate by up to {self.mean:.2g}, {self.covariance:.2g} and "
+            f"{self.fourth:.2g} standard errors, standard deviation {self.width:.3g}"
         )
 
 
 def moments(x: Float[Tensor, "sample in"]) -> Moments:
-    """Of each input, each pair, and z⁴ of all; errors are those that normal inputs of that width would have."""
+    """Compare the moments of inputs with those of isotropic normal inputs of the same standard deviation.
+
+    Means are taken of each input, covariances and fourth moments of each pair, and z⁴ also over all inputs together.
+    """
     x = x.double()
     samples, size = x.shape
     width = float(x.square().mean().sqrt())
@@ -71,7 +78,7 @@ def moments(x: Float[Tensor, "sample in"]) -> Moments:
 
 
 def as_students(network: Population) -> Float[Tensor, "net student in"]:
-    """w = u √(a/‖u‖) of Σ a |uᵀx|: ‖w‖ |wᵀx| = a |uᵀx|."""
+    """Student nodes w = u √(a/‖u‖) of Σ a |uᵀx|, for which ‖w‖ |wᵀx| = a |uᵀx|."""
     lower, upper = (layer.weight.double() for layer in network.layers)
     lengths = torch.linalg.vector_norm(lower, dim=-1)
     scale = (upper[:, 0] / torch.where(lengths > 0, lengths, 1.0)).sqrt()
@@ -79,24 +86,24 @@ def as_students(network: Population) -> Float[Tensor, "net student in"]:
 
 
 def as_teachers(network: Population) -> Float[Tensor, "net teacher in"]:
-    """w* = a u of Σ a |uᵀx|."""
+    """Teacher nodes w* = a u of Σ a |uᵀx|."""
     lower, upper = (layer.weight.double() for layer in network.layers)
     return lower * upper.mT
 
 
-class _Kept(threading.local):
-    """What this thread measured last."""
+class _GeometryCache(threading.local):
+    """Geometry of the last networks that a thread measured."""
 
     networks: tuple[Tensor, Tensor] | None = None
     geometry: LocalGeometry
 
 
-_kept = _Kept()
+_cache = _GeometryCache()
 
 
 @dataclass(frozen=True, eq=False)
-class Setting:
-    """One teacher, one student and inputs, in the paper's form."""
+class LocalSetting:
+    """One teacher, one student and inputs in the form of Zhou, Ge & Jin 2021."""
 
     teacher: Population
     student: Population
@@ -116,24 +123,25 @@ class Setting:
 
     @cached_property
     def geometry(self) -> LocalGeometry:
-        """Of the last networks it is kept: every result asks for the same, and of 1,000 students it takes seconds."""
+        """Geometry of both networks, cached across results: with 1,000 students it takes seconds."""
         networks = (self.students, self.teachers)
-        if _kept.networks is None or not all(map(torch.equal, networks, _kept.networks)):
-            _kept.geometry, _kept.networks = local_geometry(*networks), networks
-        return _kept.geometry
+        if _cache.networks is None or not all(map(torch.equal, networks, _cache.networks)):
+            _cache.geometry, _cache.networks = local_geometry(*networks), networks
+        return _cache.geometry
 
     @property
     def loss(self) -> float:
         return float(self.geometry.loss)
 
-    @cached_property
-    def at_least(self) -> Float[Tensor, "1"]:
-        """The loss, or what rounding may have hidden of it."""
-        return self.geometry.loss.clamp_min(self.zero)
-
     @property
-    def zero(self) -> float:
-        return _ZERO * float(self.lengths.sum()) ** 2
+    def rounding(self) -> float:
+        """Loss at or below which all digits are rounding."""
+        return _ROUNDING * float(self.lengths.sum()) ** 2
+
+    @cached_property
+    def safe_loss(self) -> Float[Tensor, "1"]:
+        """Upper bound on the true loss: the computed loss, but at least the part that rounding may hide."""
+        return self.geometry.loss.clamp_min(self.rounding)
 
     @property
     def scale(self) -> float:
@@ -142,8 +150,8 @@ class Setting:
 
     @property
     def kappa(self) -> float:
-        """κ of theorem 3 as its proof has it: (2 Σ‖w_j‖² + 4 Σ‖w*_i‖)^(−½), the first by lemma C.3."""
-        mass = float(mass_bound(self.at_least, self.teachers))
+        """κ of theorem 3 with the constants of its proof: (2 Σ‖w_j‖² + 4 Σ‖w*_i‖)^(−½), Σ‖w_j‖² by lemma C.3."""
+        mass = float(mass_bound(self.safe_loss, self.teachers))
         return (2 * mass + 4 * float(self.lengths.sum())) ** -0.5
 
     @cached_property
@@ -151,59 +159,59 @@ class Setting:
         squares = (self.students.square().sum((1, 2)), self.teachers.square().sum((1, 2)).square())
         return all(bool(part.isfinite().all()) for part in squares)
 
+    @property
+    def measurable(self) -> bool:
+        """Whether the closed forms are defined: finite weights and teacher nodes of positive length."""
+        return self.finite and bool((self.lengths > 0).all())
+
     @cached_property
-    def assumed(self) -> tuple[Hypothesis, ...]:
-        """What all of S4 assumes: definition 1, assumptions 1 and 2."""
-        found, shortest = moments(self.x), int(self.lengths.argmin())
-        students, count = self.students.shape[1], len(self.lengths)
-        apart = float(separation(self.teachers)) if self.finite else 0.0
-        of = ", of nodes {} and {}".format(*closest(self.teachers[0])) if self.finite and count > 1 else ""
+    def assumptions(self) -> tuple[Hypothesis, ...]:
+        """Hypotheses of every result: normal inputs and m ≥ r (definition 1), assumptions 1 and 2."""
+        found, shortest, count = moments(self.x), int(self.lengths.argmin()), len(self.lengths)
+        angle = float(least_angle(self.teachers)) if self.finite else 0.0
+        nodes = " {} and {}".format(*closest_pair(self.teachers[0])) if self.finite and count > 1 else ""
         return (
-            Hypothesis(
+            at_most(
                 "normal inputs",
-                str(found) if found.normal else f"not Gaussian: {found}",
-                f"each within {ERRORS:g} of a normal of one width in all directions",
-                found.normal,
-                "give inputs drawn from N(0, σ²I): the closed forms are of these alone",
-                max(1.0, *(part / ERRORS for part in found[1:])),
+                max(found[1:]),
+                ERRORS,
+                shown=str(found) if found.normal else f"not Gaussian: {found}",
+                requirement=f"isotropic normal inputs, each deviation at most {ERRORS:g} standard errors",
+                change="draw inputs from N(0, σ²I): the closed forms hold for these only",
             ),
             Hypothesis(
-                "lengths of teacher nodes",
-                f"{float(self.lengths[shortest]):.3g} (node {shortest}) to {float(self.lengths.max()):.3g}",
-                "more than 0, and finite",
-                self.finite and bool(self.lengths[shortest] > 0),
-                "leave nodes that give nothing on out, and scale weights that overflow down",
+                name="lengths of teacher nodes",
+                value=f"{float(self.lengths[shortest]):.3g} (node {shortest}) to {float(self.lengths.max()):.3g}",
+                requirement="positive and finite",
+                holds=self.finite and bool(self.lengths[shortest] > 0),
+                change="remove nodes of length 0, and scale down weights that overflow",
             ),
-            Hypothesis(
+            above(
                 "angle of teacher nodes",
-                f"at least {apart:.3g} up to sign{of}" if count > 1 else "only one",
-                "more than 0",
-                apart > 1e-12,
-                f"make one of teacher nodes that are parallel{of.replace(', of', ':')}",
+                angle,
+                1e-12,
+                shown=f"{angle:.3g} up to sign, between nodes{nodes}" if count > 1 else "a single node",
+                requirement="more than 0",
+                change=f"merge the parallel teacher nodes{nodes}",
             ),
-            Hypothesis(
+            at_least(
                 "students",
-                f"{students}",
-                f"at least {count}, as there are teacher nodes",
-                students >= count,
-                "give more",
+                self.students.shape[1],
+                count,
+                requirement=f"at least {count}, the number of teacher nodes",
+                change="add students",
             ),
         )
 
-    @property
-    def measurable(self) -> bool:
-        """Whether there is a closed form to measure anything by."""
-        return self.finite and bool((self.lengths > 0).all())
-
-    def below(self, told: str) -> Hypothesis:
-        """The loss below ε_0, with what is so beside it."""
-        power = float(threshold(self.teachers))
+    def loss_hypothesis(self, measured: str) -> Hypothesis:
+        """Hypothesis L ≤ ε_0 of theorems 3 and 4; `measured` is reported with the loss, since ε_0 is rarely reached."""
+        power = float(log_threshold(self.teachers))
         over = (math.log10(self.loss) if self.loss > 0 else -math.inf) - power
         return Hypothesis(
-            "loss",
-            f"{self.loss:.3g}, at which {told}",
-            f"at most 10^{power:.1f}, ε_0 of the proof with 1 for its constant",
-            over <= 0,
-            "train on; a threshold below 1e-22 is out of reach in float64, and what is measured is all there is",
-            10**over if 0 < over < 300 else 1.0 if over <= 0 else math.inf,
+            name="loss",
+            value=f"{self.loss:.3g}, at which {measured}",
+            requirement=f"at most 10^{power:.1f}, ε_0 of the proof with its open constant set to 1",
+            holds=over <= 0,
+            change="train longer; float64 cannot resolve thresholds below 1e−22, where only the measured value counts",
+            factor=10**over if 0 < over < 300 else 1.0 if over <= 0 else math.inf,
         )

@@ -1,6 +1,7 @@
-"""How students of S4 start: near teacher neurons, scattered (algorithm 1), in their span (algorithm 2), at a scale.
+"""Initial students of Zhou, Ge & Jin 2021: near teacher nodes, scattered (algorithm 1), in their span (algorithm 2).
 
-Students are f(x) = Σ ‖w_i‖ |w_iᵀx|, teachers f*(x) = Σ |w*_iᵀx|, as in `gaussian`; each is drawn by its own seed.
+Students are f(x) = Σ ‖w_i‖ |w_iᵀx|, teachers f*(x) = Σ |w*_iᵀx|, as in `gaussian`; every network is drawn from its own
+seed.
 """
 
 import math
@@ -15,186 +16,211 @@ from torch import Tensor
 from understudy._random import Stream, normal, uniform
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
-from understudy.papers.local.theory.gaussian.closed_forms import kernel
-from understudy.papers.local.theory.gaussian.pairs import angles, same_inputs, units
+from understudy.papers.local.theory import gaussian
+from understudy.papers.local.theory.gaussian.pairs import angles, units, validate_nodes
 from understudy.papers.local.theory.setting import as_teachers
 
 _PARALLEL = 1e-6
-"""Angle, up to sign, within which two teacher neurons count as parallel: numbers of float32 are no closer."""
+"""Angle, up to sign, within which two teacher neurons count as parallel: float32 resolves no smaller angle."""
 _NUMBERS = 1 << 21
-"""Inputs times samples that are drawn together."""
+"""Inputs times samples that are drawn at once."""
 _POOL, _POOLS = 512, 8
-"""Directions to choose separated ones from, and how often they are drawn."""
+"""Number of random directions from which separated ones are selected, and number of attempts."""
 _PUSHES = 500
-"""How often lines that are too close are pushed apart."""
+"""Iterations that push lines apart which are too close."""
 
-By = Literal["scattered", "subspace", "small", "large"]
-"""Starts by name: algorithms 1 and 2, and all weights at one scale."""
+StartMethod = Literal["scattered", "subspace", "small", "large"]
+"""Names of initialisations: algorithms 1 and 2, and normal weights of a small or large scale."""
 
 
-class Start(NamedTuple):
-    """Students, and what had to be done that a user should know."""
+class InitialStudents(NamedTuple):
+    """Initial students, and notes for the user on how they were found."""
 
     students: Float[Tensor, "net student in"]
-    said: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     singular: tuple[int, ...] = ()
-    """Of each network, how many dimensions of the Gram matrix of its directions were left out of the least squares; of
-    lengths that are not fitted nothing."""
+    """Dimensions of the Gram matrix that the least squares of each network ignored; empty if no lengths were fitted."""
 
 
-def check_teachers(teachers: Float[Tensor, "net teacher in"], students: int | None = None) -> None:
-    """Refuse teachers with a zero neuron, or two along one line (S4 assumptions 1 and 2), and fewer students."""
-    same_inputs(teachers, teachers)
+def validate_teachers(teachers: Float[Tensor, "net teacher in"], students: int | None = None) -> None:
+    """Raise UserError for zero or parallel teacher neurons (assumptions 1 and 2), or fewer students than neurons."""
+    validate_nodes(teachers, teachers)
     count = teachers.shape[-2]
     for i, network in enumerate(teachers):
         where = f" of network {i}" if len(teachers) > 1 else ""
         if not network.isfinite().all():
-            raise UserError(f"the teacher{where} has weights that are not finite numbers: give one that has none")
+            raise UserError(f"the teacher{where} has weights that are not finite: use a teacher with finite weights")
         directions, lengths = units(network)
         if (lengths == 0).any():
             node = int((lengths == 0).nonzero()[0])
-            raise UserError(f"teacher neuron {node}{where} is zero: leave it out, it adds nothing")
-        apart = angles(directions, directions).folded.fill_diagonal_(math.inf)
-        if (apart <= _PARALLEL).any():
-            one, other = (apart <= _PARALLEL).nonzero()[0].tolist()
+            raise UserError(f"teacher neuron {node}{where} is zero: remove it, it contributes nothing")
+        between = angles(directions, directions).folded.fill_diagonal_(math.inf)
+        if (between <= _PARALLEL).any():
+            one, other = (between <= _PARALLEL).nonzero()[0].tolist()
             raise UserError(
-                f"teacher neurons {one} and {other}{where} are parallel, up to sign: with |·| they are one neuron, so "
-                "put one in their place, with their lengths together"
+                f"teacher neurons {one} and {other}{where} are parallel up to sign, which with |·| is one neuron: "
+                "replace them by one neuron whose length is the sum of theirs"
             )
     if students is not None and students < count:
-        raise UserError(f"{students} students were asked for; allowed is {count} or more, the neurons of the teacher")
+        raise UserError(f"the number of students must be at least {count}, the teacher's neurons, got {students}")
 
 
 def nearest(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"]
 ) -> tuple[Int[Tensor, "*net student"], Float[Tensor, "*net student"]]:
-    """The teacher neuron nearest to every student, up to sign, and the angle to it: T_i and δ_j of S4 sec 5."""
-    same_inputs(students, teachers)
+    """Index of the teacher neuron nearest to each student up to sign, and the angle δ_j to it (sec. 5.1)."""
+    validate_nodes(students, teachers)
     angle, which = angles(units(students)[0], units(teachers)[0]).folded.min(-1)
     return which, angle
 
 
 def teacher_nodes(network: Population) -> Float[Tensor, "net teacher in"]:
-    """The neurons w* of teachers given as networks Σ a_i |u_iᵀx|: a |uᵀx| = |(a u)ᵀx|, in float64."""
+    """Teacher neurons w* = a u, in float64, of networks Σ a_i |u_iᵀx|; UserError for networks of another form."""
     if network.image or network.norms or len(network.layers) != 2 or network.sizes[-1] != 1:
         sizes = "-".join(map(str, network.sizes))
-        raise UserError(f"the teacher is {sizes}; allowed are two fully connected layers, one output, no BatchNorm")
+        raise UserError(f"the teacher must have two fully connected layers, one output and no BatchNorm, got {sizes}")
     if network.slope != -1:
-        raise UserError(f"the teacher's activation has slope {network.slope:g} below zero; allowed is −1, which is |·|")
+        raise UserError(f"the teacher's activation must have slope −1 below zero, which is |·|, got {network.slope:g}")
     if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
-        raise UserError("the teacher has biases; allowed is one without, or whose biases are all 0")
+        raise UserError("the teacher must have no biases, or biases that are all 0")
     outputs = network.layers[1].weight[:, 0]
     if (outputs < 0).any():
         net, node = (outputs < 0).nonzero()[0].tolist()
         raise UserError(
-            f"the output weight of teacher neuron {node} is {float(outputs[net, node]):.3g}; allowed are numbers above "
-            "0: S4 is of sums of |·|, not of differences"
+            f"the teacher's output weights must be positive, got {float(outputs[net, node]):.3g} for neuron {node}: "
+            "the theory covers sums of |·|, not differences"
         )
     nodes = as_teachers(network)
-    check_teachers(nodes)
+    validate_teachers(nodes)
     return nodes
 
 
 def teacher_network(teachers: Float[Tensor, "net teacher in"], seeds: Sequence[int], slope: float = -1.0) -> Population:
-    """Teachers as networks of two layers, whose output weights are 1."""
+    """Teachers as two-layer networks with output weights 1."""
     outputs = torch.ones_like(teachers[..., 0]).unsqueeze(-2)
     return Population((Layer(teachers.clone(), None), Layer(outputs, None)), torch.tensor(list(seeds)), slope)
 
 
 def student_network(students: Float[Tensor, "net student in"], seeds: Sequence[int], slope: float = -1.0) -> Population:
-    """Students as networks of two layers, whose output weights are the lengths of the neurons."""
+    """Students as two-layer networks whose output weights are the lengths of the neurons."""
     lengths = torch.linalg.vector_norm(students, dim=-1).unsqueeze(-2)
     return Population((Layer(students, None), Layer(lengths, None)), torch.tensor(list(seeds)), slope)
 
 
-def near(teachers: Float[Tensor, "#net teacher in"], students: int, angle: float, seeds: Sequence[int]) -> Start:
-    """Student j is at this angle from teacher neuron j mod r; those of one share its length, Σ ‖w_j‖² = ‖w*_i‖."""
-    every = _each(teachers, seeds, students)
+def place_near(
+    teachers: Float[Tensor, "#net teacher in"], students: int, angle: float, seeds: Sequence[int]
+) -> InitialStudents:
+    """Place student j at a given angle from teacher neuron i = j mod r, in a random direction.
+
+    The students of a neuron share its length equally: Σ ‖w_j‖² = ‖w*_i‖.
+    """
+    every = _one_per_seed(teachers, seeds, students)
     count, size = every.shape[-2:]
     if not 0 <= angle <= math.pi / 2:
-        raise UserError(f"angle {angle} was given; allowed is a number from 0 to π/2")
+        raise UserError(f"angle must be between 0 and π/2, got {angle}")
     if size == 1 and angle > 0:
-        raise UserError(
-            f"students at an angle of {angle} were asked for; with one input there are none, so allowed is 0"
-        )
+        raise UserError(f"angle must be 0 with one input, where all neurons are parallel, got {angle}")
     which = torch.arange(students) % count
     directions, lengths = units(every[:, which])
-    drawn = _normals(seeds, students, size).to(every)
+    drawn = _draw_normals(seeds, students, size).to(every)
     aside, _ = units(drawn - (drawn * directions).sum(-1, keepdim=True) * directions)
     shares = lengths / torch.bincount(which, minlength=count)[which].to(every)
-    return Start(shares.sqrt().unsqueeze(-1) * (math.cos(angle) * directions + math.sin(angle) * aside))
+    return InitialStudents(shares.sqrt().unsqueeze(-1) * (math.cos(angle) * directions + math.sin(angle) * aside))
 
 
-def scaled(teachers: Float[Tensor, "#net teacher in"], students: int, scale: float, seeds: Sequence[int]) -> Start:
-    """All entries from N(0, scale²): large for lazy training (S4 fig 1a), small for the mean field (fig 1b)."""
-    every = _each(teachers, seeds, students)
+def draw_normal(
+    teachers: Float[Tensor, "#net teacher in"], students: int, scale: float, seeds: Sequence[int]
+) -> InitialStudents:
+    """Draw all weights from N(0, scale²): large for lazy training (fig. 1a), small for the mean field (fig. 1b)."""
+    every = _one_per_seed(teachers, seeds, students)
     if not scale > 0 or not math.isfinite(scale):
-        raise UserError(f"scale {scale} was given; allowed is a finite number above 0")
-    return Start(scale * _normals(seeds, students, every.shape[-1]).to(every))
+        raise UserError(f"scale must be positive and finite, got {scale}")
+    return InitialStudents(scale * _draw_normals(seeds, students, every.shape[-1]).to(every))
 
 
-def begin(
-    by: By, teachers: Float[Tensor, "net teacher in"], students: int, seeds: Sequence[int], samples: int, mass: float
-) -> Start:
-    """Students by algorithm 1, by algorithm 2 with `samples`, or normal with about Σ ‖w‖² = `mass` Σ ‖w*‖."""
+def initialise(
+    by: StartMethod,
+    teachers: Float[Tensor, "net teacher in"],
+    students: int,
+    seeds: Sequence[int],
+    samples: int,
+    mass: float,
+) -> InitialStudents:
+    """Initialise students by a named method.
+
+    Args:
+        by: "scattered" is algorithm 1, "subspace" algorithm 2; "small" and "large" draw normal weights.
+        teachers: teacher neurons w*.
+        students: number of students per network.
+        seeds: one seed per network.
+        samples: samples of the teacher, for "subspace".
+        mass: expected Σ ‖w‖² relative to Σ ‖w*‖, for "small" and "large".
+
+    Returns:
+        The students, with notes on how they were found.
+    """
     if by == "scattered":
-        return scattered(teachers, students, seeds)
+        return scatter(teachers, students, seeds)
     if by == "subspace":
-        return in_subspace(teachers, students, samples, seeds)
-    unit = scaled(teachers, students, 1.0, seeds)
+        return scatter_in_subspace(teachers, students, samples, seeds)
+    unit = draw_normal(teachers, students, 1.0, seeds)
     wanted = mass * teachers.norm(dim=-1).sum(-1) / (students * teachers.shape[-1])
     return unit._replace(students=wanted.sqrt()[:, None, None] * unit.students)
 
 
-def tempered(
+def stable_rate(
     rate: float, students: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]
 ) -> Float[Tensor, "net"]:
-    """The rate, made smaller where students have more mass than a solution, as many times as they do.
+    """Divide the rate by the ratio of the students' mass to that of a solution, where this ratio is above 1.
 
-    The Hessian grows with Σ ‖w‖², which is Σ ‖w*‖ in solutions: a rate that is right there diverges from large starts.
+    The Hessian grows with Σ ‖w‖², which is Σ ‖w*‖ in solutions: a rate that converges there diverges from large starts.
     """
     more = students.square().sum((-2, -1)) / teachers.norm(dim=-1).sum(-1)
     return rate / more.clamp_min(1.0)
 
 
-def scattered(teachers: Float[Tensor, "#net teacher in"], students: int, seeds: Sequence[int]) -> Start:
-    """Algorithm 1: random directions, others for every number of them, with lengths that bring them nearest to the
-    teacher."""
-    every = _each(teachers, seeds, students)
-    return _fitted(_normals(seeds, students, every.shape[-1], students).to(every), every)
+def scatter(teachers: Float[Tensor, "#net teacher in"], students: int, seeds: Sequence[int]) -> InitialStudents:
+    """Algorithm 1: random directions, with the lengths that minimise the loss.
+
+    The directions depend on the number of students as well as on the seed.
+    """
+    every = _one_per_seed(teachers, seeds, students)
+    return _fit_lengths(_draw_normals(seeds, students, every.shape[-1], students).to(every), every)
 
 
-def in_subspace(teachers: Float[Tensor, "#net teacher in"], students: int, samples: int, seeds: Sequence[int]) -> Start:
-    """Algorithm 2: random directions in the span that samples of the teacher show, with lengths as in algorithm 1."""
-    every = _each(teachers, seeds, students)
-    basis = estimated_span(every, samples, seeds)
-    within = _normals(seeds, students, basis.shape[-1], students).to(every)
-    start = _fitted(within @ basis.mT, every)
+def scatter_in_subspace(
+    teachers: Float[Tensor, "#net teacher in"], students: int, samples: int, seeds: Sequence[int]
+) -> InitialStudents:
+    """Algorithm 2: random directions in the span estimated from samples, with lengths as in algorithm 1."""
+    every = _one_per_seed(teachers, seeds, students)
+    basis = estimate_span(every, samples, seeds)
+    within = _draw_normals(seeds, students, basis.shape[-1], students).to(every)
+    start = _fit_lengths(within @ basis.mT, every)
     count, size = every.shape[-2:]
-    return start._replace(said=(*span_notes(count, size, samples), *start.said))
+    return start._replace(notes=(*span_notes(count, size, samples), *start.notes))
 
 
 def span_notes(count: int, size: int, samples: int) -> tuple[str, ...]:
-    """What a user should know of the span that samples show of so many neurons in so many dimensions."""
-    said = []
+    """Notes for the user on the span of `count` neurons in `size` dimensions estimated from samples."""
+    notes = []
     if samples < size:
-        said.append(f"{samples:,} samples in {size} dimensions are too few to show the span: it is mostly chance")
+        notes.append(f"{samples:,} samples in {size} dimensions are too few to estimate the span: it is mostly noise")
     if count >= size:
-        said.append(f"{count} neurons in {size} dimensions: the subspace is all of the space")
-    return tuple(said)
+        notes.append(f"{count} neurons in {size} dimensions: the subspace is the whole space")
+    return tuple(notes)
 
 
-def estimated_span(
+def estimate_span(
     teachers: Float[Tensor, "#net teacher in"], samples: int, seeds: Sequence[int]
 ) -> Float[Tensor, "net in span"]:
-    """The first r eigenvectors of M̂ = mean of y (xxᵀ − I) over samples of the teacher (S4 lemma E.2).
+    """Top r eigenvectors of M̂ = mean of y (xxᵀ − I) over samples (x, y) of the teacher (algorithm 2, lemma E.2).
 
-    M = √(2/π) Σ ‖w*_i‖ w̄*_i w̄*_iᵀ: the c of eq. 14 is E|z|(z² − 1), z standard normal.
+    E M̂ = √(2/π) Σ ‖w*_i‖ w̄*_i w̄*_iᵀ: the constant c of eq. 14 is E|z|(z² − 1), z standard normal.
     """
-    every = _each(teachers, seeds)
+    every = _one_per_seed(teachers, seeds)
     count, size = every.shape[-2:]
     if samples < 1:
-        raise UserError(f"{samples} samples were asked for; allowed is 1 or more")
+        raise UserError(f"the number of samples must be at least 1, got {samples}")
     rows = max(1, _NUMBERS // size)
     moments = torch.zeros(len(every), size, size, dtype=every.dtype, device=every.device)
     for seed, network, moment in zip(seeds, every, moments, strict=True):
@@ -211,19 +237,13 @@ def estimated_span(
 def subspace_angle(
     basis: Float[Tensor, "*#net in span"], teachers: Float[Tensor, "*#net teacher in"]
 ) -> Float[Tensor, "*net"]:
-    """The largest angle between the span of the teacher's neurons and a subspace, given by any basis of it.
+    """Largest angle between the span of the teacher's neurons and a subspace, given by any basis of it.
 
-    Its tangent is that of the largest sine and the least cosine, so that small angles keep all their digits.
+    It is the arctangent of the largest sine over the smallest cosine, so that small angles keep all their digits.
     """
     nets = torch.broadcast_shapes(basis.shape[:-2], teachers.shape[:-2])
-    found = [
-        _largest_angle(_orthonormal(ours), _orthonormal(theirs.T))
-        for ours, theirs in zip(
-            basis.expand(*nets, *basis.shape[-2:]).reshape(-1, *basis.shape[-2:]),
-            teachers.expand(*nets, *teachers.shape[-2:]).reshape(-1, *teachers.shape[-2:]),
-            strict=True,
-        )
-    ]
+    bases, nodes = (part.expand(*nets, *part.shape[-2:]).reshape(-1, *part.shape[-2:]) for part in (basis, teachers))
+    found = [_largest_angle(_orthonormal(b), _orthonormal(w.T)) for b, w in zip(bases, nodes, strict=True)]
     return torch.stack(found).reshape(nets)
 
 
@@ -235,74 +255,88 @@ def random_teachers(
     w_min: float = 1.0,
     w_max: float = 1.0,
 ) -> Float[Tensor, "net teacher in"]:
-    """Teachers of r neurons in d dimensions whose angles, up to sign, are at least Δ (S4 assumption 1).
+    """Draw teachers of r neurons in d dimensions that satisfy assumptions 1 and 2 of Zhou, Ge & Jin 2021.
 
-    Directions are random, and taken if they are far enough from those before; where that finds none, random ones are
-    pushed apart. Lengths are uniform from w_min to w_max.
+    Random directions are accepted if they are far enough from those before; where too few are found, random ones are
+    pushed apart.
+
+    Args:
+        r: number of neurons.
+        d: number of inputs.
+        seeds: one seed per teacher.
+        separation: Δ, the smallest angle between two neurons up to sign.
+        w_min: smallest length of a neuron; lengths are uniform from w_min to w_max.
+        w_max: largest length of a neuron.
+
+    Returns:
+        The neurons w*, in float64.
+
+    Raises:
+        UserError: an argument is out of range, or no such directions exist or were found.
     """
     if r < 1 or d < 1:
-        raise UserError(f"{r} neurons of {d} inputs were asked for; allowed is 1 or more of each")
+        raise UserError(f"a teacher must have at least 1 neuron and 1 input, got {r} neurons and {d} inputs")
     if not 0 < w_min <= w_max < math.inf:
-        raise UserError(f"lengths from {w_min:g} to {w_max:g} were asked for; allowed is 0 < w_min ≤ w_max")
+        raise UserError(f"lengths must satisfy 0 < w_min ≤ w_max < ∞, got w_min = {w_min:g} and w_max = {w_max:g}")
     if not 0 <= separation <= math.pi / 2:
-        raise UserError(f"separation {separation:g} was given; allowed is a number from 0 to π/2 = {math.pi / 2:.4g}")
-    most = _widest(r, d)
+        raise UserError(f"separation must be between 0 and π/2 = {math.pi / 2:.4g}, got {separation:g}")
+    most = _largest_separation(r, d)
     if separation > most + 1e-12 or (d == 1 and r > 1):
         raise UserError(
-            f"{r} lines in {d} dimensions cannot all be {separation:g} apart: the most that can be is "
-            f"{most:.4g}, so ask for less, fewer neurons or more inputs"
+            f"{r} lines in {d} dimensions cannot be separated by {separation:g}: the maximum is {most:.4g}; choose a "
+            "smaller separation, fewer neurons or more inputs"
         )
     found = []
     for seed in seeds:
         lengths = w_min + (w_max - w_min) * uniform(seed, Stream.TEACHER_OUTPUT, 0, r)
-        found.append(lengths.unsqueeze(-1) * _separated(r, d, seed, max(separation, 2 * _PARALLEL)))
+        found.append(lengths.unsqueeze(-1) * _draw_separated(r, d, seed, max(separation, 2 * _PARALLEL)))
     return torch.stack(found)
 
 
-def _each(
+def _one_per_seed(
     teachers: Float[Tensor, "#net teacher in"], seeds: Sequence[int], students: int | None = None
 ) -> Float[Tensor, "net teacher in"]:
-    """A teacher for every seed."""
-    check_teachers(teachers, students)
+    """Validated teachers, one for every seed."""
+    validate_teachers(teachers, students)
     if len(teachers) not in (1, len(seeds)):
-        raise UserError(f"{len(teachers)} teachers and {len(seeds)} seeds were given: give one teacher, or one a seed")
+        raise UserError(f"give one teacher, or one per seed, got {len(teachers)} teachers and {len(seeds)} seeds")
     return teachers.expand(len(seeds), *teachers.shape[1:])
 
 
-def _normals(seeds: Sequence[int], rows: int, columns: int, draw: int = 0) -> Float[Tensor, "net row column"]:
+def _draw_normals(seeds: Sequence[int], rows: int, columns: int, draw: int = 0) -> Float[Tensor, "net row column"]:
     return torch.stack([normal(seed, Stream.STUDENT, draw, rows * columns).view(rows, columns) for seed in seeds])
 
 
-def _fitted(drawn: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]) -> Start:
-    """Students along the drawn directions, with squared lengths z ≥ 0 of least ½ E (Σ z_i |w̄_iᵀx| − f*)²."""
+def _fit_lengths(drawn: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]) -> InitialStudents:
+    """Students along the drawn directions, with squared lengths z ≥ 0 that minimise ½ E (Σ z_i |w̄_iᵀx| − f*)²."""
     directions, _ = units(drawn)
-    squares, notes = [], []
+    squares, singular, idle = [], [], []
     for ours, theirs in zip(directions, teachers, strict=True):
-        gram = kernel(ours, ours).cpu().numpy()
-        target = kernel(ours, theirs).sum(-1).cpu().numpy()
+        gram = gaussian.kernel(ours, ours).cpu().numpy()
+        target = gaussian.kernel(ours, theirs).sum(-1).cpu().numpy()
         z, rank = least_squares(gram, target)
         squares.append(torch.from_numpy(z).to(drawn))
-        notes.append((len(z) - rank, int((z == 0).sum())))
-    said = []
-    lost, idle = (max(note[i] for note in notes) for i in (0, 1))
+        singular.append(len(z) - rank)
+        idle.append(int((z == 0).sum()))
+    notes = []
     total = drawn.shape[-2]
-    some = "" if len(drawn) == 1 else "up to "
-    if lost:
-        said.append(
-            f"the Gram matrix of the {total:,} directions is singular: {some}{lost:,} of its dimensions say nothing, "
-            "and were left out of the least squares"
+    up_to = "" if len(drawn) == 1 else "up to "
+    if max(singular):
+        notes.append(
+            f"the Gram matrix of the {total:,} directions is singular: least squares ignored {up_to}{max(singular):,} "
+            "of its dimensions"
         )
-    if idle:
-        said.append(
-            f"least squares gives {some}{idle:,} of the {total:,} students length 0; their gradient is 0 too, so they "
-            "stay"
+    if max(idle):
+        notes.append(
+            f"least squares gave {up_to}{max(idle):,} of the {total:,} students length 0; their gradient is 0, so that "
+            "they stay there"
         )
-    singular = tuple(left for left, _ in notes)
-    return Start(torch.stack(squares).sqrt().unsqueeze(-1) * directions, tuple(said), singular)
+    students = torch.stack(squares).sqrt().unsqueeze(-1) * directions
+    return InitialStudents(students, tuple(notes), tuple(singular))
 
 
 def least_squares(gram: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, int]:
-    """z ≥ 0 of least ½ zᵀGz − zᵀk, and the rank of G: by its eigenvectors, without those it is zero on to rounding."""
+    """Minimiser z ≥ 0 of ½ zᵀGz − zᵀk, and the rank of G; eigenvectors with eigenvalue 0 to rounding are ignored."""
     from scipy.optimize import nnls
 
     values, vectors = np.linalg.eigh(gram)
@@ -320,13 +354,13 @@ def _orthonormal(columns: Float[Tensor, "in any"]) -> Float[Tensor, "in rank"]:
 def _largest_angle(ours: Float[Tensor, "in one"], theirs: Float[Tensor, "in other"]) -> Float[Tensor, ""]:
     inside = ours.T @ theirs
     sine = torch.linalg.matrix_norm(theirs - ours @ inside, 2)
-    # With fewer dimensions than the teacher's, some of its directions are at a right angle.
+    # With fewer dimensions than the teacher's span, one of its directions is at a right angle.
     cosine = torch.linalg.svdvals(inside)[-1] if ours.shape[1] >= theirs.shape[1] else torch.zeros_like(sine)
     return torch.atan2(sine, cosine)
 
 
-def _widest(count: int, size: int) -> float:
-    """No r lines in d dimensions are further apart than this (Welch 1974); in the plane π/r, which is less."""
+def _largest_separation(count: int, size: int) -> float:
+    """Upper bound on the smallest angle of r lines in d dimensions (Welch 1974); in the plane π/r, which is smaller."""
     if count <= size:
         return math.pi / 2
     if size == 1:
@@ -334,10 +368,13 @@ def _widest(count: int, size: int) -> float:
     return math.pi / count if size == 2 else math.acos(math.sqrt((count - size) / (size * (count - 1))))
 
 
-def _separated(count: int, size: int, seed: int, separation: float) -> Float[Tensor, "teacher in"]:
+def _draw_separated(count: int, size: int, seed: int, separation: float) -> Float[Tensor, "teacher in"]:
     pool = max(_POOL, 4 * count)
-    for attempt in range(_POOLS):
-        drawn, _ = units(normal(seed, Stream.TEACHER, attempt, pool * size).view(pool, size))
+
+    def draw(attempt: int) -> Float[Tensor, "pool in"]:
+        return units(normal(seed, Stream.TEACHER, attempt, pool * size).view(pool, size))[0]
+
+    for drawn in map(draw, range(_POOLS)):
         far = (angles(drawn, drawn).folded >= separation).numpy()
         chosen: list[int] = []
         for i in range(pool):
@@ -345,22 +382,21 @@ def _separated(count: int, size: int, seed: int, separation: float) -> Float[Ten
                 chosen.append(i)
             if len(chosen) == count:
                 return drawn[chosen]
-    for attempt in range(_POOLS):
-        drawn, _ = units(normal(seed, Stream.TEACHER, attempt, pool * size).view(pool, size))
-        lines = _pushed(drawn[:count], separation)
-        apart = angles(lines, lines).folded.fill_diagonal_(math.inf)
-        if apart.min() >= separation * (1 - 1e-9):
+    for drawn in map(draw, range(_POOLS)):
+        lines = _push_apart(drawn[:count], separation)
+        between = angles(lines, lines).folded.fill_diagonal_(math.inf)
+        if between.min() >= separation * (1 - 1e-9):
             turn, _ = torch.linalg.qr(drawn[count : count + size].T)
             return lines @ turn.T
     raise UserError(
-        f"no {count} lines in {size} dimensions at angles of {separation:g} or more were found, from {_POOLS} random "
-        "starts: ask for less separation, fewer neurons or more inputs"
+        f"found no {count} lines in {size} dimensions at angles of {separation:g} or more in {_POOLS} attempts: choose "
+        "a smaller separation, fewer neurons or more inputs"
     )
 
 
-def _pushed(lines: Float[Tensor, "teacher in"], separation: float) -> Float[Tensor, "teacher in"]:
-    """In turn: products of lines that are too close are brought to their limit, and lines made that fit them best."""
-    # A little further than asked for, so that what is asked for is reached in finitely many turns.
+def _push_apart(lines: Float[Tensor, "teacher in"], separation: float) -> Float[Tensor, "teacher in"]:
+    """Alternate between clamping the products of lines that are too close and refitting lines to the products."""
+    # The margin makes the requested separation reachable in finitely many iterations.
     limit = math.cos(min(separation * (1 + 1e-6), math.pi / 2))
     size = lines.shape[1]
     for _ in range(_PUSHES):

@@ -81,16 +81,16 @@ def _order(approach: Approach) -> Claim:
     used = int((approach.deltas <= TO * (1 + 1e-9)).sum())
     who = "one student at the angle δ" if approach.students == 1 else "two students at ±δ that make up for each other"
     return Claim(
-        "Z5",
-        f"{who}: slope of log loss in log δ, by least squares over δ from {FROM:g} to {TO:g}, within {WITHIN:g} of "
+        id="Z5",
+        statement=f"{who}: slope of log loss in log δ, by least squares over δ from {FROM:g} to {TO:g}, within {WITHIN:g} of "
         f"{order:g}",
-        f"Θ(δ{'²' if order == 2 else '³'})",
-        f"{slope:.4f}; loss/δ^{order:g} = {approach.constant(order):.4f} at δ = {approach.deltas[0]:.0e}; ‖∇L‖²/L goes "
+        paper=f"Θ(δ{'²' if order == 2 else '³'})",
+        measured=f"{slope:.4f}; loss/δ^{order:g} = {approach.constant(order):.4f} at δ = {approach.deltas[0]:.0e}; ‖∇L‖²/L goes "
         f"as δ^{power(approach.slope(approach.squared_ratio))}, ‖∇L‖/L as δ^{power(approach.slope(approach.ratio))}",
-        used,
-        abs(slope - order) <= WITHIN,
-        f"m = {approach.students}, r = 1",
-        (slope,),
-        order - WITHIN,
-        order + WITHIN,
+        n=used,
+        holds=abs(slope - order) <= WITHIN,
+        part=f"m = {approach.students}, r = 1",
+        values=(slope,),
+        low=order - WITHIN,
+        high=order + WITHIN,
     )

@@ -11,16 +11,19 @@ import numpy as np
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnPopulation, Part, geometry, measured, tables
+from understudy.lab.pieces import network_tables
+from understudy.lab.study import ExactStudy, Piece
+from understudy.papers.local.shared import geometry, measured
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
+    from understudy.store import Run
 
 STUDENTS = (1, 2)
 
 
 @dataclass(frozen=True)
-class WarmUp(OnPopulation):
+class WarmUp(ExactStudy):
     """Exact losses of students at the angle δ from a teacher node: one gives δ², two that make up for each other δ³.
 
     For one, ‖∇L‖²/L stays above a constant (PL); for two it goes to zero with δ, while ‖∇L‖/L does not.
@@ -44,8 +47,8 @@ class WarmUp(OnPopulation):
     def quick(cls) -> Self:
         return cls(angles=24)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "least", least=1e-7)
         check(self, "angles", least=2)
         if not self.least < self.most < np.pi / 2:
@@ -56,10 +59,10 @@ class WarmUp(OnPopulation):
     def deltas(self) -> np.ndarray:
         return np.geomspace(self.least, self.most, self.angles)
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         for count in STUDENTS:
             name = "one student" if count == 1 else "two students"
-            yield Part(name, self.seeds, partial(self._part, count))
+            yield Piece(name, self.seeds, partial(self._part, count))
 
     def _part(self, count: int, first: int) -> Tables:
         import torch
@@ -70,13 +73,13 @@ class WarmUp(OnPopulation):
         deltas = self.deltas()
         probes = range(len(deltas))
         places = placed(count, deltas)[:, None]
-        path = self.moved(torch.from_numpy(places)).expand(-1, len(seeds), -1, -1)
-        teacher = self.moved(torch.tensor([[[1.0, 0.0]]], dtype=torch.float64))
+        path = self.to_device(torch.from_numpy(places)).expand(-1, len(seeds), -1, -1)
+        teacher = self.to_device(torch.tensor([[[1.0, 0.0]]], dtype=torch.float64))
         # Nothing is descended here: lemma 12 is of the step that theorem 4 allows.
         found = measured(path, teacher, float(rate_bound(teacher)))
         values = {"delta": np.repeat(deltas[:, None], len(seeds), axis=1), **found.values}
         nodes = geometry(first, probes, found, {"x": places[..., 0], "y": places[..., 1]})
-        return tables(first, seeds, {"students": count}, probes, values, nodes)
+        return network_tables(first, seeds, {"students": count}, probes, values, nodes)
 
 
 def placed(count: int, deltas: np.ndarray) -> np.ndarray:

@@ -83,19 +83,19 @@ def _claim(order: Order, without: Order) -> Claim:
     slope = float(np.median(median))
     nodes = order.slope[np.isfinite(order.slope)]
     return Claim(
-        "Y9",
-        f"{ORDERS[order.norm]}: mean absolute change of ‖(w, b)‖² a step against the learning rate, log-log slope, "
+        id="Y9",
+        statement=f"{ORDERS[order.norm]}: mean absolute change of ‖(w, b)‖² a step against the learning rate, log-log slope, "
         "median over nodes and then over seeds (below: each seed)",
-        f"{SLOPE:g} ± {WITHIN:g}",
-        f"{slope:.3f}; seeds from {median.min():.3f} to {median.max():.3f}, {len(nodes):,} nodes "
+        paper=f"{SLOPE:g} ± {WITHIN:g}",
+        measured=f"{slope:.3f}; seeds from {median.min():.3f} to {median.max():.3f}, {len(nodes):,} nodes "
         f"from {nodes.min():.2f} to {nodes.max():.2f}",
-        len(median),
-        abs(slope - SLOPE) <= WITHIN,
-        ORDERS[order.norm],
-        tuple(median.tolist()),
-        SLOPE - WITHIN,
-        SLOPE + WITHIN,
-        (
+        n=len(median),
+        holds=abs(slope - SLOPE) <= WITHIN,
+        part=ORDERS[order.norm],
+        values=tuple(median.tolist()),
+        low=SLOPE - WITHIN,
+        high=SLOPE + WITHIN,
+        variants=(
             _beside("‖w‖² alone", order.median_weights),
             _beside(ORDERS[without.norm], without.median),
         ),

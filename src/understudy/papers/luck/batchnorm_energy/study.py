@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -14,7 +14,8 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.pieces import blocks
+from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
@@ -30,7 +31,7 @@ _BLOCK = 100
 
 
 @dataclass(frozen=True)
-class BatchNormEnergy(Study):
+class BatchNormEnergy(ExactStudy):
     """Whether the length of a node's incoming weights stays as it is under BatchNorm, in either order with the ReLU.
 
     Students with BatchNorm and without, from the same first weights, follow the gradient for the same time, rate ×
@@ -42,12 +43,9 @@ class BatchNormEnergy(Study):
     summary: ClassVar[str] = "under BatchNorm weight norms change by the learning rate squared a step, else by the rate"
     figures: ClassVar[str] = "S2 theorem 3"
     decides: ClassVar[str] = "Y9"
-    trains: ClassVar[bool] = False
 
     seeds: int = 8
     """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
-    dtype: Literal["float64"] = "float64"
-    """Numbers to compute with."""
     teacher_layers: tuple[int, ...] = (15, 20)
     """Nodes of the teacher's hidden layers, the lowest first."""
     dim: int = 10
@@ -69,7 +67,7 @@ class BatchNormEnergy(Study):
     def quick(cls) -> Self:
         return cls(seeds=2, rates=(0.001, 0.003, 0.01, 0.03), time=0.5, looks=10)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("teacher_layers", "dim", "outputs", "looks"):
             check(self, field, least=1)
         check(self, "batch", least=2)
@@ -84,19 +82,13 @@ class BatchNormEnergy(Study):
     def _sizes(self) -> tuple[int, ...]:
         return (self.dim, *self.teacher_layers, self.outputs)
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        made: dict[str, Callable[[], Tables]] = {}
-        count = 0
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         for norm, lr in product(NORMS, self.rates):
-            for first in range(1, self.seeds + 1, _TOGETHER):
-                seeds = range(first, min(first + _TOGETHER, self.seeds + 1))
-                numbers = np.arange(count, count + len(seeds), dtype=np.int32)
-                count += len(seeds)
+            for seeds in blocks(self.seed_names, _TOGETHER):
                 name = f"BatchNorm {norm}, rate {lr:g}, seeds {seeds[0]} to {seeds[-1]}"
-                made[name] = partial(self._piece, norm, lr, list(seeds), numbers)
-        return made
+                yield Piece(name, len(seeds), partial(self._piece, norm, lr, list(seeds)))
 
-    def _piece(self, norm: str, lr: float, seeds: list[int], numbers: np.ndarray) -> Tables:
+    def _piece(self, norm: str, lr: float, seeds: list[int], first: int) -> Tables:
         import torch
 
         from understudy.papers.luck.theory import batchnorm_energy
@@ -111,7 +103,7 @@ class BatchNormEnergy(Study):
         batches = gradient_flow.batches(source, seeds, self.batch, every * self.looks, self.device)
         found = list(batchnorm_energy.drifts(teacher, student, batches, lr, every))
         networks = {
-            "network": numbers,
+            "network": np.arange(first, first + len(seeds), dtype=np.int32),
             "seed": seeds,
             "norm": [norm] * len(seeds),
             "lr": [lr] * len(seeds),

@@ -22,14 +22,14 @@ def claims(study: BatchNormBias, run: Run) -> list[Claim]:
     upper = share[:, _upper(share.shape[1])]
     return [
         Claim(
-            "D10",
-            f"share of negative BatchNorm shifts, layers 1 to {share.shape[1]} of ConvNets trained on CIFAR-10 with "
+            id="D10",
+            statement=f"share of negative BatchNorm shifts, layers 1 to {share.shape[1]} of ConvNets trained on CIFAR-10 with "
             "BatchNorm before each ReLU: above one half in each of the upper two, mean over networks (below: the upper "
             "two of each network)",
-            "most are negative, in particular in the top layers (VGG on ImageNet)",
-            ", ".join(f"{s:.0%}" for s in share.mean(axis=0)),
-            len(share),
-            bool((upper.mean(axis=0) > HALF).all()),
+            paper="most are negative, in particular in the top layers (VGG on ImageNet)",
+            measured=", ".join(f"{s:.0%}" for s in share.mean(axis=0)),
+            n=len(share),
+            holds=bool((upper.mean(axis=0) > HALF).all()),
             values=tuple(upper.ravel().tolist()),
             low=HALF,
         )

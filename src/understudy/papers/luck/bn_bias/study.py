@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -14,7 +14,7 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.cifar import OnCifar, check_layers
-from understudy.lab.study import Study
+from understudy.lab.study import ComputedStudy, Piece, Study
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BatchNormBias(OnCifar):
+class BatchNormBias(OnCifar, ComputedStudy):
     """Whether most BatchNorm shifts are negative, so that few samples pass the ReLU that follows, as S2 assumes.
 
     Of a network file with `--network`; else of networks that learn CIFAR-10 with BatchNorm before each ReLU
@@ -36,7 +36,6 @@ class BatchNormBias(OnCifar):
     summary: ClassVar[str] = "the signs of the shifts that BatchNorm learns before a ReLU, layer by layer"
     figures: ClassVar[str] = "S2 figs 6, 18"
     decides: ClassVar[str] = "D10"
-    trains: ClassVar[bool] = False
 
     seeds: int = 3
     """How many seeds, counted from 1: each is a network's first weights and the order of the images."""
@@ -57,8 +56,8 @@ class BatchNormBias(OnCifar):
     def quick(cls) -> Self:
         return cls(seeds=2, layers=(8, 8, 8), train=2_000, evaluation=500, images="plain", batch=50, epochs=10, lr=0.05)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check_layers(self, "layers", image=True)
         self.check_norm("before")
 
@@ -67,19 +66,19 @@ class BatchNormBias(OnCifar):
         plain = super().config()
         return plain | {"contents": {"network": _digest(self.network)}} if self.network else plain
 
-    def needs(self) -> tuple[Study, ...]:
+    def depends_on(self) -> tuple[Study, ...]:
         if self.network:
             return ()
         shared = {name: value for name, value in self.options().items() if name != "network"}
         return (CifarTeacher(**shared, norm="before", decay=0.0),)
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         if runs:
             norms = ended(runs[0]).norms
             found = [(f"layer {i + 1}", norm.shift) for i, norm in enumerate(norms) if norm.shift is not None]
         else:
             found = _file(self.network)
-        return {"networks": lambda: self._tables(found)}
+        yield Piece("networks", len(np.atleast_2d(found[0][1])), lambda _: self._tables(found))
 
     def _tables(self, found: list[tuple[str, Tensor]]) -> Tables:
         """The shift of every node of every layer among the nodes, and the share below zero among the metrics."""

@@ -64,32 +64,32 @@ def claims(study: CifarLuck, run: Run) -> list[Claim]:
         ends = " to ".join(", ".join(f"{r:.2f}" for r in rho[..., e].mean(axis=0)) for e in (0, -1))
         found.append(
             Claim(
-                "D6",
-                "mean best correlation is higher as training ended than before, at every layer of every network "
+                id="D6",
+                statement="mean best correlation is higher as training ended than before, at every layer of every network "
                 "(below: by how much)",
-                "grows",
-                f"{ends}, from the lowest layer up",
-                int(alive.sum()),
-                bool((grown > 0).all()),
-                f"{title}, correlation",
-                tuple(grown.ravel().tolist()),
-                0.0,
+                paper="grows",
+                measured=f"{ends}, from the lowest layer up",
+                n=int(alive.sum()),
+                holds=bool((grown > 0).all()),
+                part=f"{title}, correlation",
+                values=tuple(grown.ravel().tolist()),
+                low=0.0,
             )
         )
         ahead = (cells.accuracy[i] - cells.teacher[i])[alive, -1]
         taught = percent(float(cells.teacher[i][alive, -1].mean()))
         found.append(
             Claim(
-                "D6",
-                f"evaluation accuracy, mean over seeds: at most {100 * BEHIND:g} point below the teacher's (below: "
+                id="D6",
+                statement=f"evaluation accuracy, mean over seeds: at most {100 * BEHIND:g} point below the teacher's (below: "
                 "points above it, a network each)",
-                f"often about 1 point above; teacher {percent(PAPERS[kind])}",
-                f"{100 * ahead.mean():+.2f} points; teacher {taught}",
-                len(ahead),
-                bool(ahead.mean() >= -BEHIND),
-                f"{title}, accuracy",
-                tuple((100 * ahead).tolist()),
-                -100 * BEHIND,
+                paper=f"often about 1 point above; teacher {percent(PAPERS[kind])}",
+                measured=f"{100 * ahead.mean():+.2f} points; teacher {taught}",
+                n=len(ahead),
+                holds=bool(ahead.mean() >= -BEHIND),
+                part=f"{title}, accuracy",
+                values=tuple((100 * ahead).tolist()),
+                low=-100 * BEHIND,
             )
         )
     return found

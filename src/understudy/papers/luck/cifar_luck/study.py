@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.lab.cifar import TaughtOnCifar, check_layers, check_words
-from understudy.lab.options import check, check_widths
-from understudy.lab.study import Experiment, Study, ranked
+from understudy.lab.options import check, validate_widths
+from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ StudentNorm = Literal["none", "after"]
 
 
 @dataclass(frozen=True)
-class CifarLuck(TaughtOnCifar):
+class CifarLuck(TaughtOnCifar, TrainingStudy):
     """Whether the students that match a teacher's nodes in the end led from the first, on images.
 
     Teachers have learned the labels and have BatchNorm after each ReLU (`cifar-teacher`, made first where they are not
@@ -70,8 +70,8 @@ class CifarLuck(TaughtOnCifar):
             epochs=8,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check_words("networks", self.networks, get_args(Kind))
         check_words("norm", self.norm, get_args(StudentNorm))
         for field in ("over_realization", "cnn_lr", "cnn_norm_lr", "cnn_teacher_lr"):
@@ -79,7 +79,7 @@ class CifarLuck(TaughtOnCifar):
         for kind in get_args(Kind):
             check_layers(self, f"{kind}_layers", kind == "cnn")
             for nodes in self.layers(kind):
-                check_widths(nodes, (self.over_realization,), "--over-realization")
+                validate_widths(nodes, (self.over_realization,), "--over-realization")
         self.check_norm("after")  # which teachers have
 
     def layers(self, kind: str) -> tuple[int, ...]:
@@ -91,7 +91,7 @@ class CifarLuck(TaughtOnCifar):
         """Hidden layers of the deepest networks of this run."""
         return max(len(self.layers(kind)) for kind in self.networks)
 
-    def needs(self) -> tuple[Study, ...]:
+    def depends_on(self) -> tuple[Study, ...]:
         of = self.of_the_teacher()
         rates = {"fc": self.teacher_lr, "cnn": self.cnn_teacher_lr}
         return tuple(
@@ -99,7 +99,7 @@ class CifarLuck(TaughtOnCifar):
             for kind in self.networks
         )
 
-    def after(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         data = self.source()
         rates = dict.fromkeys((("fc", "none"), ("fc", "after")), self.lr)
         rates |= {("cnn", "none"): self.cnn_lr, ("cnn", "after"): self.cnn_norm_lr}

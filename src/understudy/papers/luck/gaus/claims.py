@@ -95,16 +95,16 @@ def _grows(study: Gaus, run: Run, setting: Setting) -> Claim:
     rise = rho[..., -1] - rho[..., 0]
     end, start = (np.median(rho[..., i], axis=0) for i in (-1, 0))
     return Claim(
-        "D5",
-        "mean best correlation is higher at the end than before training at every layer of every network, and at the "
+        id="D5",
+        statement="mean best correlation is higher at the end than before training at every layer of every network, and at the "
         "end highest in the lowest layer (medians over seeds; below: the least rise of a layer, a network)",
-        "grows; lowest layer best",
-        f"from {_row(start)} to {_row(end)}, layers 1 to {len(end)}",
-        len(rho),
-        bool((rise > 0).all() and (end[0] > end[1:]).all()),
-        f"{setting.words}, correlation",
-        tuple(rise.min(axis=1).tolist()),
-        0.0,
+        paper="grows; lowest layer best",
+        measured=f"from {_row(start)} to {_row(end)}, layers 1 to {len(end)}",
+        n=len(rho),
+        holds=bool((rise > 0).all() and (end[0] > end[1:]).all()),
+        part=f"{setting.words}, correlation",
+        values=tuple(rise.min(axis=1).tolist()),
+        low=0.0,
     )
 
 
@@ -114,17 +114,17 @@ def _early(study: Gaus, run: Run, setting: Setting) -> Claim:
     before, after = (np.median(rank[..., i], axis=0) for i in at)
     mean = rank[..., at[1]].mean(axis=1)
     return Claim(
-        "D5",
-        f"mean rank of the final winners after {epoch * study.steps:,} steps, averaged over layers: at most "
+        id="D5",
+        statement=f"mean rank of the final winners after {epoch * study.steps:,} steps, averaged over layers: at most "
         f"{SMALL_RANK}, where chance gives 0.5, and lower than before training (medians over seeds)",
-        "already small after the first epoch",
-        f"{np.median(mean):.3f}; by layer {_row(after)}, before training {_row(before)}",
-        len(rank),
-        bool(np.median(mean) <= SMALL_RANK and np.median(mean) < np.median(rank[..., at[0]].mean(axis=1))),
-        f"{setting.words}, rank",
-        tuple(mean.tolist()),
-        None,
-        SMALL_RANK,
+        paper="already small after the first epoch",
+        measured=f"{np.median(mean):.3f}; by layer {_row(after)}, before training {_row(before)}",
+        n=len(rank),
+        holds=bool(np.median(mean) <= SMALL_RANK and np.median(mean) < np.median(rank[..., at[0]].mean(axis=1))),
+        part=f"{setting.words}, rank",
+        values=tuple(mean.tolist()),
+        low=None,
+        high=SMALL_RANK,
     )
 
 
@@ -134,17 +134,17 @@ def _better(study: Gaus, run: Run, plain: Setting, normed: Setting) -> Claim:
     ranks = [np.nanmedian(by_layer(study, run, s, "mean_rank")[..., epoch].mean(axis=1)) for s in (normed, plain)]
     gain = _finite(with_norm - without)
     return Claim(
-        "D5",
-        "CNN: mean best correlation at the end, averaged over layers, is higher with BatchNorm than without (median "
+        id="D5",
+        statement="CNN: mean best correlation at the end, averaged over layers, is higher with BatchNorm than without (median "
         "over seeds of the difference)",
-        "BatchNorm better for the CNN",
-        f"{np.nanmedian(with_norm):.3f} against {np.nanmedian(without):.3f}, higher in {(gain > 0).sum()} of "
+        paper="BatchNorm better for the CNN",
+        measured=f"{np.nanmedian(with_norm):.3f} against {np.nanmedian(without):.3f}, higher in {(gain > 0).sum()} of "
         f"{len(gain)}; mean rank early {ranks[0]:.3f} against {ranks[1]:.3f}",
-        len(gain),
-        bool(len(gain) and np.median(gain) > 0),
-        "CNN, BatchNorm",
-        tuple(gain.tolist()),
-        0.0,
+        n=len(gain),
+        holds=bool(len(gain) and np.median(gain) > 0),
+        part="CNN, BatchNorm",
+        values=tuple(gain.tolist()),
+        low=0.0,
     )
 
 
@@ -184,16 +184,16 @@ def _compared(
     lead = _finite(ahead - behind)
     small = first.kind != second.kind
     return Claim(
-        "D7",
-        f"{statement} (median over seeds of the difference)",
-        "small converges faster" if small else "hurt by BatchNorm",
-        f"{np.nanmedian(ahead):.3f} against {np.nanmedian(behind):.3f}, higher in {(lead > 0).sum()} of {len(lead)}",
-        len(lead),
-        _rises(lead),
-        "small against large" if small else "small, BatchNorm",
-        tuple(lead.tolist()),
-        0.0,
-        beside=beside,
+        id="D7",
+        statement=f"{statement} (median over seeds of the difference)",
+        paper="small converges faster" if small else "hurt by BatchNorm",
+        measured=f"{np.nanmedian(ahead):.3f} against {np.nanmedian(behind):.3f}, higher in {(lead > 0).sum()} of {len(lead)}",
+        n=len(lead),
+        holds=_rises(lead),
+        part="small against large" if small else "small, BatchNorm",
+        values=tuple(lead.tolist()),
+        low=0.0,
+        variants=beside,
     )
 
 
@@ -204,19 +204,19 @@ def _stalls(study: Gaus, run: Run, fresh: Setting, fixed: Setting) -> Claim:
         share = _finite(gains[1] / gains[0])
     higher = np.nanmedian(ends[0]) > np.nanmedian(ends[1])
     return Claim(
-        "D7",
-        f"CNN {NORMS[fresh.norm]}: what the second half of training adds to the mean best correlation, averaged over "
+        id="D7",
+        statement=f"CNN {NORMS[fresh.norm]}: what the second half of training adds to the mean best correlation, averaged over "
         "layers, with finite data is at most half of that with fresh data, and the end is lower (medians over seeds; "
         "below: the share)",
-        "finite data stalls",
-        f"adds {np.nanmedian(gains[1]):.4f} against {np.nanmedian(gains[0]):.4f}, ends at {np.nanmedian(ends[1]):.3f} "
+        paper="finite data stalls",
+        measured=f"adds {np.nanmedian(gains[1]):.4f} against {np.nanmedian(gains[0]):.4f}, ends at {np.nanmedian(ends[1]):.3f} "
         f"against {np.nanmedian(ends[0]):.3f}",
-        int(np.isfinite(gains).all(axis=0).sum()),
-        bool(len(share) and np.nanmedian(gains[0]) > 0 and np.median(share) <= 0.5 and higher),
-        f"finite data, {NORMS[fresh.norm]}",
-        tuple(share.tolist()),
-        None,
-        0.5,
+        n=int(np.isfinite(gains).all(axis=0).sum()),
+        holds=bool(len(share) and np.nanmedian(gains[0]) > 0 and np.median(share) <= 0.5 and higher),
+        part=f"finite data, {NORMS[fresh.norm]}",
+        values=tuple(share.tolist()),
+        low=None,
+        high=0.5,
     )
 
 
@@ -242,30 +242,30 @@ def _d8(study: Gaus, run: Run) -> Iterator[Claim]:
     before, after = (np.median(diagonal[..., i], axis=0) for i in (0, 1))
     ranges = "; ".join(f"{name} from {_row(before[:, i])} to {_row(after[:, i])}" for i, name in enumerate(MATRICES))
     yield Claim(
-        "D8",
-        "students reordered by match: the share of the squared entries of H* and of β* on the diagonal grows from "
+        id="D8",
+        statement="students reordered by match: the share of the squared entries of H* and of β* on the diagonal grows from "
         "before training to the end at every layer (medians over seeds; below: the least growth in a network)",
-        "diagonal mass grows",
-        f"{ranges}, layers 1 to {len(before)}",
-        len(diagonal),
-        bool((np.median(growth, axis=0) > 0).all()),
-        "grows",
-        tuple(growth.min(axis=(1, 2)).tolist()),
-        0.0,
-        beside=tuple(Variant(words, *_least_growth(d)) for words, d in beside.items()),
+        paper="diagonal mass grows",
+        measured=f"{ranges}, layers 1 to {len(before)}",
+        n=len(diagonal),
+        holds=bool((np.median(growth, axis=0) > 0).all()),
+        part="grows",
+        values=tuple(growth.min(axis=(1, 2)).tolist()),
+        low=0.0,
+        variants=tuple(Variant(words, *_least_growth(d)) for words, d in beside.items()),
     )
     more = _more(diagonal)
     yield Claim(
-        "D8",
-        "the diagonal's share grows more in H* than in β*, averaged over layers (median over seeds of the difference)",
-        "more in H* than in β*",
-        f"by {_row(np.median(growth.mean(axis=1), axis=0))} in H*, β*; more in {(more > 0).sum()} of {len(more)}",
-        len(more),
-        _rises(more),
-        "H* against β*",
-        tuple(more.tolist()),
-        0.0,
-        beside=tuple(
+        id="D8",
+        statement="the diagonal's share grows more in H* than in β*, averaged over layers (median over seeds of the difference)",
+        paper="more in H* than in β*",
+        measured=f"by {_row(np.median(growth.mean(axis=1), axis=0))} in H*, β*; more in {(more > 0).sum()} of {len(more)}",
+        n=len(more),
+        holds=_rises(more),
+        part="H* against β*",
+        values=tuple(more.tolist()),
+        low=0.0,
+        variants=tuple(
             Variant(words, f"more in {(_more(d) > 0).sum()} of {len(d)}", _rises(_more(d)))
             for words, d in beside.items()
         ),

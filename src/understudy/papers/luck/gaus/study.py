@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check, check_batch, check_widths
-from understudy.lab.study import Experiment, Study, ranked
+from understudy.lab.options import check, validate_batch, validate_widths
+from understudy.lab.study import Experiment, TrainingStudy, ranked
 
 if TYPE_CHECKING:
     from understudy.data import Gaussian
     from understudy.nets import Population
+    from understudy.store import Run
 
 Kind = Literal["fc", "cnn", "fc-small"]
 Norm = Literal["none", "after"]
@@ -24,7 +24,7 @@ _BIASES = 0.5
 
 
 @dataclass(frozen=True)
-class Gaus(Study):
+class Gaus(TrainingStudy):
     """How early the students that win were ahead, layer by layer, and what BatchNorm, size and data change in that.
 
     Teachers have no BatchNorm; their outputs are standardised on the evaluation inputs of their seed. Students start as
@@ -102,7 +102,7 @@ class Gaus(Study):
             evaluation=500,
         )
 
-    def check(self) -> None:
+    def validate(self) -> None:
         counts = ("fc_layers", "small_layers", "cnn_layers", "dim", "image", "outputs")
         for field in (*counts, "epochs", "steps", "batch", "train", "finite", "evaluation"):
             check(self, field, least=1)
@@ -116,7 +116,7 @@ class Gaus(Study):
             _check_choices(option, given, allowed)
         for kind in self.networks:
             for nodes in self.layers(kind):
-                check_widths(nodes, (self.multiple,))
+                validate_widths(nodes, (self.multiple,))
         if "cnn" in self.networks and self.image <= (off := 2 * len(self.cnn_layers)):
             raise UserError(
                 f"--image: {self.image} was given; {len(self.cnn_layers)} convolutions take {off} pixels off, and "
@@ -125,7 +125,7 @@ class Gaus(Study):
         if "after" in self.norm and self.batch == 1:
             raise UserError("--batch: 1 was given; allowed with BatchNorm (--norm after) is a whole number from 2")
         for data in self.data:
-            check_batch(self.train if data == "infinite" else self.finite, self.batch)
+            validate_batch(self.train if data == "infinite" else self.finite, self.batch)
 
     @property
     def seed_names(self) -> range:
@@ -145,12 +145,16 @@ class Gaus(Study):
         lr = self.lr if kind != "cnn" else self.cnn_norm_lr if norm == "after" else self.cnn_lr
         return lr * 2 / self.outputs
 
+    def _image(self, kind: str) -> tuple[int, int] | None:
+        return (self.image, self.image) if kind == "cnn" else None
+
+    def _sizes(self, kind: str) -> tuple[int, ...]:
+        return (1 if kind == "cnn" else self.dim, *self.layers(kind), self.outputs)
+
     def teacher(self, kind: str) -> Population:
         import torch
 
-        source = self.source(kind, self.data[0])
-        image = (self.image, self.image) if kind == "cnn" else None
-        sizes = (1 if image else self.dim, *self.layers(kind), self.outputs)
+        source, image, sizes = self.source(kind, self.data[0]), self._image(kind), self._sizes(kind)
 
         def made(seed: int) -> Population:
             drawn = us.teachers.separated(
@@ -161,21 +165,20 @@ class Gaus(Study):
         return us.nets.stack([made(seed) for seed in self.seed_names])
 
     def students(self, teacher: Population, norm: str) -> Population:
-        """Refused before they are made where they cannot fit."""
-        import torch
-
-        from understudy.training.plan import available, refuse
-
-        wide = (teacher.sizes[0], *us.students.hidden_sizes(teacher.sizes, self.multiple), teacher.sizes[-1])
-        each = sum(math.prod(shape) + shape[0] for shape in us.nets.Shape(wide, image=teacher.image).weights)
-        networks = self.seeds * len(self.data)
-        # As they begin, as they are, and as a piece changes them.
-        refuse(networks, 3 * networks * each * self.torch_dtype.itemsize, available(torch.device("cpu")))
         return us.students.like_linear(teacher, multiple=self.multiple, norm="after" if norm == "after" else None)
 
-    def experiment(self) -> Experiment:
+    def _require_memory(self, kind: str) -> None:
+        """Check that the students of a kind fit in memory, before they and their teachers are built."""
+        from understudy.training.plan import require_memory
+
+        image, sizes = self._image(kind), self._sizes(kind)
+        students = (sizes[0], *us.students.hidden_sizes(sizes, self.multiple), sizes[-1])
+        require_memory([(us.nets.Shape(students, image=image), self.seeds * len(self.data))], self.torch_dtype)
+
+    def experiment(self, *runs: Run) -> Experiment:
         groups, apart = [], []
         for kind in self.networks:
+            self._require_memory(kind)
             teacher, sources = self.teacher(kind), {data: self.source(kind, data) for data in self.data}
             for norm in self.norm:
                 students = self.students(teacher, norm)

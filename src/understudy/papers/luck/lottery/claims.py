@@ -96,7 +96,7 @@ def _beside(finding: Finding, others: list[tuple[Cell, Finding]]) -> Claim:
     beside = tuple(
         Variant(f"p = {cell.polarity:g}, {cell.multiple:g}×", found.brief, found.claim.holds) for cell, found in others
     )
-    return replace(finding.claim, beside=beside)
+    return replace(finding.claim, variants=beside)
 
 
 def _lower(cell: Cell) -> Finding:
@@ -105,17 +105,17 @@ def _lower(cell: Cell) -> Finding:
     reset, redrawn, full = (cell.median(ticket) for ticket in TICKETS)
     brief = f"in {(gain < 0).sum()} of {len(gain)}"
     claim = Claim(
-        "D11",
-        f"winners reset to their first weights end below as many nodes drawn anew in at least {SHARE:.0%} of the seeds "
+        id="D11",
+        statement=f"winners reset to their first weights end below as many nodes drawn anew in at least {SHARE:.0%} of the seeds "
         "(below: log10 of the ratio of their evaluation losses)",
-        f"≥ {SHARE:.0%} of the seeds",
-        f"{brief} ({share:.0%}); median log10 losses {reset:.2f} against {redrawn:.2f}, full student {full:.2f}",
-        len(gain),
-        share >= SHARE,
-        f"lower, {cell.multiple:g}×",
-        tuple(gain.tolist()),
-        None,
-        0.0,
+        paper=f"≥ {SHARE:.0%} of the seeds",
+        measured=f"{brief} ({share:.0%}); median log10 losses {reset:.2f} against {redrawn:.2f}, full student {full:.2f}",
+        n=len(gain),
+        holds=share >= SHARE,
+        part=f"lower, {cell.multiple:g}×",
+        values=tuple(gain.tolist()),
+        low=None,
+        high=0.0,
     )
     return Finding(claim, brief)
 
@@ -127,17 +127,17 @@ def _exact(cell: Cell) -> Finding:
     lowest = full[np.isfinite(full)].min(initial=np.inf)
     brief = f"{found['reset']} of {len(reset)}, full student {found['full']}"
     claim = Claim(
-        "D11",
-        f"some reset winners reach the teacher exactly, log10 evaluation loss below {EXACT:g}, which no full student "
+        id="D11",
+        statement=f"some reset winners reach the teacher exactly, log10 evaluation loss below {EXACT:g}, which no full student "
         "does in as many steps (below: log10 loss of each network of reset winners)",
-        "some, and no full student",
-        f"{found['reset']} of {len(reset)} reset, {found['redrawn']} redrawn, {found['full']} full; lowest reset "
+        paper="some, and no full student",
+        measured=f"{found['reset']} of {len(reset)} reset, {found['redrawn']} redrawn, {found['full']} full; lowest reset "
         f"{reset.min():.2f}, lowest full {lowest:.2f}",
-        len(reset),
-        found["reset"] > 0 and found["full"] == 0,
-        f"exact, {cell.multiple:g}×",
-        tuple(reset.tolist()),
-        None,
-        EXACT,
+        n=len(reset),
+        holds=found["reset"] > 0 and found["full"] == 0,
+        part=f"exact, {cell.multiple:g}×",
+        values=tuple(reset.tolist()),
+        low=None,
+        high=EXACT,
     )
     return Finding(claim, brief)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
 from understudy.lab.options import check
-from understudy.lab.study import Experiment, ranked
+from understudy.lab.study import Experiment, TrainingStudy, ranked
 from understudy.papers.specialization.shared import OverRealized
 from understudy.papers.specialization.two_layer.study import TwoLayer
 
@@ -26,7 +26,7 @@ _OTHER_DRAWS = 1 << 32
 
 
 @dataclass(frozen=True)
-class LotteryTickets(OverRealized):
+class LotteryTickets(OverRealized, TrainingStudy):
     """Whether the nodes that won are enough, and whether it is their first weights that made them win."""
 
     name: ClassVar[str] = "lottery"
@@ -45,17 +45,17 @@ class LotteryTickets(OverRealized):
     def quick(cls) -> Self:
         return cls(seeds=6, teacher_nodes=10, multiple=(5.0,), epochs=25, evaluation=2_000)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "multiple", least=1)
 
-    def needs(self) -> tuple[TwoLayer, ...]:
+    def depends_on(self) -> tuple[TwoLayer, ...]:
         """The run whose winners are taken: the same students, trained as long."""
         same = {name: value for name, value in self.options().items() if name != "teacher_nodes"}
         return (TwoLayer(**same, teacher_nodes=(self.teacher_nodes,)),)
 
-    def after(self, *runs: Run) -> Experiment:
-        (run,), (study,) = runs, self.needs()
+    def experiment(self, *runs: Run) -> Experiment:
+        (run,), (study,) = runs, self.depends_on()
         source, teacher = study.source(), run.weights("teacher")[0]
         begun, ended = (run.weights(f"epoch.{epoch}") for epoch in (0, self.epochs))
         groups = []

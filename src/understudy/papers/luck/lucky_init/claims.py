@@ -94,15 +94,15 @@ def _rates(run: Run, theorem: int, prefix: str, part: str) -> Claim:
         for setting, count in zip(ours, forced, strict=True)
     )
     return Claim(
-        "Y10",
-        "where its conditions hold, with the K of the whole path, each bound is kept at every step of the expected "
+        id="Y10",
+        statement="where its conditions hold, with the K of the whole path, each bound is kept at every step of the expected "
         "dynamics",
-        "bounds hold at every step",
-        f"broken at {broken.sum():,} of {forced.sum():,} network-steps in force ({where}), {networks:,} of "
+        paper="bounds hold at every step",
+        measured=f"broken at {broken.sum():,} of {forced.sum():,} network-steps in force ({where}), {networks:,} of "
         f"{sum(len(f.kept) for f in found):,} networks",
-        networks,
-        bool(forced.sum() and not broken.sum()),
-        part,
+        n=networks,
+        holds=bool(forced.sum() and not broken.sum()),
+        part=part,
     )
 
 
@@ -123,15 +123,15 @@ def _own_setting(study: LuckyInit, run: Run) -> Claim:
     count = int(np.any([gamma[key].any(axis=1) for key in gamma if "in_force" in key[0]], axis=0).sum())
     four, five = gamma["gamma_4", 0], gamma["printed_gamma_5", 1]
     return Claim(
-        "Y10",
-        "in fig 7's own networks, first and last: whether the conditions of theorem 4 (for the near students alone) or "
+        id="Y10",
+        statement="in fig 7's own networks, first and last: whether the conditions of theorem 4 (for the near students alone) or "
         "of theorem 5 hold",
-        "small overlap is assumed",
-        f"in {count:,} of {len(four):,} networks; γ of theorem 4 is {four.max():.3g} at most, of theorem 5 "
+        paper="small overlap is assumed",
+        measured=f"in {count:,} of {len(four):,} networks; γ of theorem 4 is {four.max():.3g} at most, of theorem 5 "
         f"{five.max():.3g}",
-        len(four),
-        count > 0,
-        "fig 7's networks",
+        n=len(four),
+        holds=count > 0,
+        part="fig 7's networks",
     )
 
 
@@ -146,17 +146,17 @@ def _norms(run: Run, start: tuple[float, float], near: float, others: float) -> 
     off = slack(others)
     (u, r), (du, dr) = ([float(part.mean()) for part in found], [float(part.std()) for part in found])
     return Claim(
-        "Y11",
-        f"mean norms of the rows of V_u and V_r at 2× after {AT:,} steps, mean over seeds: V_u within {WITHIN:g}, V_r "
+        id="Y11",
+        statement=f"mean norms of the rows of V_u and V_r at 2× after {AT:,} steps, mean over seeds: V_u within {WITHIN:g}, V_r "
         f"within {SHARE:.0%} or half of the last digit, {off:.2g} (below: those of V_r)",
-        f"{near:g} / {others:g}",
-        f"{u:.3f} / {r:.4f} (standard deviations {du:.3f}, {dr:.4f})",
-        len(found[0]),
-        abs(u - near) <= WITHIN and abs(r - others) <= off,
-        f"p_W = {start[0]:g}, p_V = {start[1]:g}",
-        tuple(found[1].tolist()),
-        others - off,
-        others + off,
+        paper=f"{near:g} / {others:g}",
+        measured=f"{u:.3f} / {r:.4f} (standard deviations {du:.3f}, {dr:.4f})",
+        n=len(found[0]),
+        holds=abs(u - near) <= WITHIN and abs(r - others) <= off,
+        part=f"p_W = {start[0]:g}, p_V = {start[1]:g}",
+        values=tuple(found[1].tolist()),
+        low=others - off,
+        high=others + off,
     )
 
 
@@ -174,12 +174,12 @@ def _order(study: LuckyInit, run: Run) -> Claim:
         said.append(f"{multiple:g}×: {', '.join(f'{value:.3f}' for value in left.values())}")
     starts = ", ".join(f"({w:g}, {v:g})" for w, v in PAPER)
     return Claim(
-        "Y11",
-        f"for (p_W, p_V) = {starts}, in every seed and at every over-parameterization, rows of V_r are shorter at the "
+        id="Y11",
+        statement=f"for (p_W, p_V) = {starts}, in every seed and at every over-parameterization, rows of V_r are shorter at the "
         "end than at the start and rows of V_u longer; from the nearest start the share that is left of V_r is least",
-        "V_r to 0 while V_u grows, faster the closer the start",
-        f"left of V_r after {study.steps:,} steps, mean over seeds, {'; '.join(said)}",
-        study.seeds,
-        holds,
-        "order",
+        paper="V_r to 0 while V_u grows, faster the closer the start",
+        measured=f"left of V_r after {study.steps:,} steps, mean over seeds, {'; '.join(said)}",
+        n=study.seeds,
+        holds=holds,
+        part="order",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
@@ -13,7 +13,8 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.pieces import blocks
+from understudy.lab.study import ComputedStudy, Piece
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
@@ -64,7 +65,7 @@ SETTINGS = (
 
 
 @dataclass(frozen=True)
-class LuckyInit(Study):
+class LuckyInit(ComputedStudy):
     """What becomes of students that start near teacher nodes, and of the fan-outs of those that do not.
 
     The dynamics of S2 eq. 6 on fresh batches, as in fig 7, beside SGD; and the expected dynamics of theorems 4 and 5
@@ -75,7 +76,6 @@ class LuckyInit(Study):
     summary: ClassVar[str] = "students that start near teacher nodes, and the fan-outs of the others"
     figures: ClassVar[str] = "S2 fig 7, theorems 4, 5"
     decides: ClassVar[str] = "Y10 Y11"
-    trains: ClassVar[bool] = False
 
     dim: int = 10
     """Inputs, N(0, 1) each, beside a constant 1."""
@@ -107,7 +107,7 @@ class LuckyInit(Study):
     def quick(cls) -> Self:
         return cls(seeds=4, multiple=(2.0, 5.0), steps=5_000, bounded=40)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("dim", "teacher_nodes", "outputs", "batch", "steps", "every", "bounded"):
             check(self, field, least=1)
         check(self, "lr", above=0)
@@ -137,20 +137,14 @@ class LuckyInit(Study):
     def looks(self) -> range:
         return range(0, self.steps + 1, self.every)
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        made: dict[str, Callable[[], Tables]] = {}
-        count, each = 0, len(self.starts) * len(self.rules)
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
+        each = len(self.starts) * len(self.rules)
         for multiple in self.multiple:
-            together = max(1, int(_ROOM // (multiple * self.teacher_nodes)))
-            for first in range(1, self.seeds + 1, together):
-                seeds = list(range(first, min(first + together, self.seeds + 1)))
+            for seeds in blocks(self.seed_names, max(1, int(_ROOM // (multiple * self.teacher_nodes)))):
                 name = f"{multiple:g}×, seeds {seeds[0]} to {seeds[-1]}"
-                made[name] = partial(self._simulated, multiple, seeds, count)
-                count += each * len(seeds)
+                yield Piece(name, each * len(seeds), partial(self._simulated, multiple, list(seeds)))
         for setting in SETTINGS:
-            made[str(setting)] = partial(self._bounded, setting, count)
-            count += self.seeds
-        return made
+            yield Piece(str(setting), self.seeds, partial(self._bounded, setting))
 
     def _simulated(self, multiple: float, seeds: list[int], count: int) -> Tables:
         from understudy.papers.luck.theory.simulation import look, simulated, unit_columns

@@ -82,17 +82,17 @@ def claims(study: MatrixDynamics, run: Run) -> list[Claim]:
 def _top(found: list[Depth]) -> Claim:
     worst = np.stack([np.nanmax(depth.distance[:, :, -1]) for depth in found])
     return Claim(
-        "Y8",
-        "at the highest layer, where the theorem assumes nothing, eqn 6 is minus the gradient at every look, on both "
+        id="Y8",
+        statement="at the highest layer, where the theorem assumes nothing, eqn 6 is minus the gradient at every look, on both "
         f"paths: relative distance at most {EXACT:g} (below: the largest of each teacher)",
-        "equal",
-        f"at most {worst.max():.1e}",
-        sum(depth.loss.shape[1] for depth in found),
-        bool(worst.max() <= EXACT),
-        "top layer",
-        tuple(worst.tolist()),
-        None,
-        EXACT,
+        paper="equal",
+        measured=f"at most {worst.max():.1e}",
+        n=sum(depth.loss.shape[1] for depth in found),
+        holds=bool(worst.max() <= EXACT),
+        part="top layer",
+        values=tuple(worst.tolist()),
+        low=None,
+        high=EXACT,
     )
 
 
@@ -102,18 +102,18 @@ def _direction(depth: Depth) -> Claim:
     middle = "; ".join(f"on {way}'s way, {_by_layer(cosine[p], distance[p])}" for p, way in enumerate(PATHS))
     below = int((cosine <= 0).sum())
     return Claim(
-        "Y8",
-        "below the highest layer the cosine of eqn 6 and minus the gradient is above 0 at every look of every seed, on "
+        id="Y8",
+        statement="below the highest layer the cosine of eqn 6 and minus the gradient is above 0 at every look of every seed, on "
         "both paths (below: the least of each seed)",
-        "simulated beside SGD",
-        f"least {least.min():.2f}, not above 0 in {below:,} of {np.isfinite(cosine).sum():,}; medians over seeds and "
+        paper="simulated beside SGD",
+        measured=f"least {least.min():.2f}, not above 0 in {below:,} of {np.isfinite(cosine).sum():,}; medians over seeds and "
         f"looks: {middle}",
-        len(least),
-        below == 0,
-        f"direction, {depth.hidden}",
-        tuple(least.tolist()),
-        0.0,
-        None,
+        n=len(least),
+        holds=below == 0,
+        part=f"direction, {depth.hidden}",
+        values=tuple(least.tolist()),
+        low=0.0,
+        high=None,
     )
 
 
@@ -133,16 +133,16 @@ def _loss(depth: Depth) -> Claim:
     diverged = f", {lost} diverged" if lost else ""
     (ours, theirs), (ours_rho, theirs_rho) = (np.nanmedian(part[:, :, -1], axis=1) for part in (loss, rho))
     return Claim(
-        "Y8",
-        "the simulated dynamics end at a lower evaluation loss than they began with, in every seed (below: log10 of "
+        id="Y8",
+        statement="the simulated dynamics end at a lower evaluation loss than they began with, in every seed (below: log10 of "
         "the ratio)",
-        "simulated beside SGD",
-        f"in {(gain < 0).sum()} of {len(gain)}{diverged}; median log10 losses {np.median(loss[:, :, 0]):.2f} at the "
+        paper="simulated beside SGD",
+        measured=f"in {(gain < 0).sum()} of {len(gain)}{diverged}; median log10 losses {np.median(loss[:, :, 0]):.2f} at the "
         f"start, {ours:.2f} by eqn 6, {theirs:.2f} by SGD; mean best correlations {ours_rho:.3f} and {theirs_rho:.3f}",
-        len(gain),
-        bool((gain < 0).all()),
-        f"loss, {depth.hidden}",
-        tuple(gain[np.isfinite(gain)].tolist()),
-        None,
-        0.0,
+        n=len(gain),
+        holds=bool((gain < 0).all()),
+        part=f"loss, {depth.hidden}",
+        values=tuple(gain[np.isfinite(gain)].tolist()),
+        low=None,
+        high=0.0,
     )

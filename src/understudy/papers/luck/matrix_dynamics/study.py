@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,8 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.pieces import blocks
+from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
@@ -31,7 +32,7 @@ _FEW = 256
 
 
 @dataclass(frozen=True)
-class MatrixDynamics(Study):
+class MatrixDynamics(ExactStudy):
     """How far the gradient is from what it would be if expectations separated, and where the two ways lead.
 
     Euler steps of Ẇ = L*W*H* − LWH, all expectations taken over the batch, beside plain SGD; along both ways the two
@@ -42,12 +43,9 @@ class MatrixDynamics(Study):
     summary: ClassVar[str] = "the dynamics under separated expectations beside SGD, and how far apart they are"
     figures: ClassVar[str] = "S2 theorem 2"
     decides: ClassVar[str] = "Y8"
-    trains: ClassVar[bool] = False
 
     seeds: int = 8
     """How many seeds, counted from 1: each is a teacher, its data and its student's first weights."""
-    dtype: Literal["float64"] = "float64"
-    """Numbers to compute with."""
     hidden: tuple[str, ...] = ("20", "15-20", "10-15-20")
     """Teachers: nodes of their hidden layers, the lowest first."""
     dim: int = 10
@@ -71,7 +69,7 @@ class MatrixDynamics(Study):
     def quick(cls) -> Self:
         return cls(seeds=2, hidden=("20", "15-20"), steps=1_000, looks=10, evaluation=500)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("dim", "outputs", "batch", "steps", "looks"):
             check(self, field, least=1)
         check(self, "evaluation", least=2)
@@ -90,22 +88,16 @@ class MatrixDynamics(Study):
                 )
             us.students.hidden_sizes((self.dim, *layers(sizes), self.outputs), self.multiple)
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        made: dict[str, Callable[[], Tables]] = {}
-        count = 0
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         for hidden in self.hidden:
-            for first in range(1, self.seeds + 1, _TOGETHER):
-                seeds = range(first, min(first + _TOGETHER, self.seeds + 1))
+            for seeds in blocks(self.seed_names, _TOGETHER):
                 for way in PATHS:
-                    numbers = np.arange(count, count + len(seeds), dtype=np.int32)
-                    count += len(seeds)
                     name = f"{hidden}, {way}, seeds {seeds[0]} to {seeds[-1]}"
-                    made[name] = partial(self._piece, hidden, way, list(seeds), numbers)
-        return made
+                    yield Piece(name, len(seeds), partial(self._piece, hidden, way, list(seeds)))
 
-    def _piece(self, hidden: str, way: str, seeds: list[int], numbers: np.ndarray) -> Tables:
+    def _piece(self, hidden: str, way: str, seeds: list[int], first: int) -> Tables:
         looks = list(self._looks(hidden, way, seeds))
-        return _tables(looks, hidden, way, seeds, numbers)
+        return _tables(looks, hidden, way, seeds, np.arange(first, first + len(seeds), dtype=np.int32))
 
     def _looks(self, hidden: str, way: str, seeds: list[int]) -> Iterator[Look]:
         import torch

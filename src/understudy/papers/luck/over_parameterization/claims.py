@@ -135,10 +135,10 @@ def _claim(found: Widths, part: str, statement: str, paper: str, measure: Measur
     words, holds, values = measure(found, layers)
     high = 0.0 if part == "slower" else None
     claim = Claim(
-        "D9", statement, paper, words, found.rho.shape[1], holds, f"{NAMES[found.kind]}, {part}", values, None, high
+        id="D9", statement=statement, paper=paper, measured=words, n=found.rho.shape[1], holds=holds, part=f"{NAMES[found.kind]}, {part}", values=values, low=None, high=high
     )
     beside = [(layer, measure(found, np.array([layer]))) for layer in layers.tolist()]
-    return replace(claim, beside=tuple(Variant(f"layer {i + 1}", each.words, each.holds) for i, each in beside))
+    return replace(claim, variants=tuple(Variant(f"layer {i + 1}", each.words, each.holds) for i, each in beside))
 
 
 def _higher(found: Widths, layers: np.ndarray) -> Finding:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check, check_batch, check_widths
-from understudy.lab.study import Experiment, Study, ranked
+from understudy.lab.options import check, validate_batch, validate_widths
+from understudy.lab.study import Experiment, TrainingStudy, ranked
 
 if TYPE_CHECKING:
     from understudy.data import Source
     from understudy.nets import Population
+    from understudy.store import Run
     from understudy.training import Group
 
 Kind = Literal["fc", "cnn"]
@@ -21,7 +21,7 @@ NAMES = {"fc": "fully connected", "cnn": "convolutional, BatchNorm"}
 
 
 @dataclass(frozen=True)
-class OverParameterization(Study):
+class OverParameterization(TrainingStudy):
     """Whether wider students match their teacher better, more steadily and sooner, and where that ends.
 
     Teachers are S2's as its released code makes them: few values, rows of every layer scaled to length 1. Students
@@ -70,15 +70,15 @@ class OverParameterization(Study):
     def quick(cls) -> Self:
         return cls(seeds=5, multiple=(1.0, 2.0, 5.0, 10.0), epochs=12, steps=250, lr=0.02, train=16_000, evaluation=500)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("teacher_layers", "dim", "outputs", "epochs", "steps", "batch", "train", "evaluation"):
             check(self, field, least=1)
         for field in ("input_std", "lr", "cnn_lr"):
             check(self, field, above=0)
         check(self, "multiple", above=0, distinct=True)
         for nodes in self.teacher_layers:
-            check_widths(nodes, self.multiple)
-        check_batch(self.train, self.batch)
+            validate_widths(nodes, self.multiple)
+        validate_batch(self.train, self.batch)
         allowed = get_args(Kind)
         if not self.networks:
             raise UserError(f"--networks: no value was given; give one or more of {', '.join(allowed)}")
@@ -104,32 +104,38 @@ class OverParameterization(Study):
         dim = self.dim if kind == "fc" else self.image**2
         return us.data.Gaussian(dim, self.input_std, self.train, self.evaluation, fresh=True)
 
+    def _image(self, kind: Kind) -> tuple[int, int] | None:
+        return None if kind == "fc" else (self.image, self.image)
+
+    def _sizes(self, kind: Kind) -> tuple[int, ...]:
+        return (self.dim if kind == "fc" else 1, *self.teacher_layers, self.outputs)
+
+    def _require_memory(self, kind: Kind) -> None:
+        """Check that the students of a kind fit in memory, before they and their teachers are built."""
+        from understudy.training.plan import require_memory
+
+        first, *_, outputs = sizes = self._sizes(kind)
+        students = [(first, *us.students.hidden_sizes(sizes, k), outputs) for k in self.multiple]
+        shapes = [us.nets.Shape(each, image=self._image(kind)) for each in students]
+        require_memory([(shape, self.seeds) for shape in shapes], self.torch_dtype)
+
     def teacher(self, kind: Kind) -> Population:
         """A convolutional one has no BatchNorm: as the released code starts and never trains it, it does nothing."""
         made = us.teachers.separated(
-            (self.dim if kind == "fc" else 1, *self.teacher_layers, self.outputs),
+            self._sizes(kind),
             seeds=self.seed_names,
-            image=None if kind == "fc" else (self.image, self.image),
+            image=self._image(kind),
             bias_spread=0.5,
             dtype=self.torch_dtype,
         )
         *hidden, (weight, bias) = made.layers
         return replace(made, layers=(*hidden, us.nets.Layer(weight / weight.norm(dim=2, keepdim=True), bias)))
 
-    def experiment(self) -> Experiment:
-        import torch
-
-        from understudy.training.plan import available, refuse
-
+    def experiment(self, *runs: Run) -> Experiment:
         groups: list[tuple[dict[str, Any], Group]] = []
         for kind in self.networks:
+            self._require_memory(kind)
             source, teacher = self.source(kind), self.teacher(kind)
-            widths = [us.students.hidden_sizes(teacher.sizes, k) for k in self.multiple]
-            shapes = [replace(teacher.shape, sizes=(teacher.sizes[0], *n, self.outputs)) for n in widths]
-            each = sum(math.prod(weight) for shape in shapes for weight in shape.weights)
-            # As they begin, as they are, and as a piece changes them.
-            space = 3 * self.seeds * each * self.torch_dtype.itemsize
-            refuse(len(shapes) * self.seeds, space, available(torch.device("cpu")))
             norm: us.students.BatchNorm = None if kind == "fc" else "after"
             groups += [
                 (

@@ -1,13 +1,13 @@
-"""S2 theorem 3: the length of a node's incoming weights is conserved under BatchNorm, in either order with the ReLU.
+"""Conservation of the length of a node's incoming weights under BatchNorm (Tian et al. 2019, theorem 3).
 
-As printed it is about networks without biases. With a bias, what BatchNorm after the activation does not see is the
-scale of weights and bias together, so it is ‖(w, b)‖ that is conserved, and ‖w‖ alone is not; BatchNorm before the
-activation takes the bias away, which does not move then, and both are conserved. Conservation is exact for ε = 0. With
-the ε that BatchNorm adds to a variance σ²,
+The theorem is stated for networks without biases, with BatchNorm before or after the ReLU. With a bias, BatchNorm after
+the activation is invariant to the common scale of weights and bias, so that ‖(w, b)‖ is conserved and ‖w‖ is not.
+BatchNorm before the activation removes the bias, which therefore does not move, and both are conserved. Conservation
+is exact for ε = 0. With the ε that BatchNorm adds to a variance σ²,
 
     ½ d‖(w, b)‖²/dt = ε/(σ² + ε) · c₀ ċ₀,
 
-c₀ the scale of its affine part (1 where it has none, and ċ₀ how fast it would move).
+where c₀ is the scale of its affine part. Without an affine part c₀ = 1, and ċ₀ is the velocity that it would have.
 """
 
 from __future__ import annotations
@@ -22,46 +22,46 @@ from torch import Tensor
 
 from understudy.nets import EPS, Layer, Population, fresh_norm, training_pass
 from understudy.theory.gradient_flow import descent, velocity
-from understudy.theory.result import Finding, Hypothesis, result
+from understudy.theory.result import Finding, at_most, result
 
 NEGLIGIBLE = 1e-3
-"""The share of ε in σ² + ε up to which a node counts as conserved."""
+"""Share ε/(σ² + ε) up to which ε is negligible."""
 _AGREES = 1e-9
-"""Relative to ‖(w, b)‖ times its velocity."""
+"""Tolerance relative to ‖(w, b)‖ ‖(ẇ, ḃ)‖."""
 
 
-def through_batchnorm(
+def batchnorm_backward(
     f: Float[Tensor, "sample *node"], g: Float[Tensor, "sample *node"], scale: float = 1.0, eps: float = 0.0
 ) -> Float[Tensor, "sample *node"]:
-    """What BatchNorm hands down of a gradient g with respect to what it gives for f (S2 lemma 1, eqn 16).
+    """Backpropagate a gradient g from the outputs of BatchNorm to its inputs f (Tian et al. 2019, lemma 1, eqn 16).
 
-    c₀/σ times the part of g that is orthogonal to f and to constants; with ε a little along f is left.
+    For ε = 0 this is c₀/σ times the component of g orthogonal to f and to constants.
     """
     centred = f - f.mean(0)
     steepness = (centred.square().mean(0) + eps).rsqrt()
-    even = centred * steepness
-    return scale * steepness * (g - g.mean(0) - even * (g * even).mean(0))
+    normalised = centred * steepness
+    return scale * steepness * (g - g.mean(0) - normalised * (g * normalised).mean(0))
 
 
-class Energy(NamedTuple):
-    """One hidden layer with BatchNorm on one batch: d/dt of ½‖(w, b)‖² of every node under gradient flow."""
+class EnergyRates(NamedTuple):
+    """Rate of change of ½‖(w, b)‖² under gradient flow, for the nodes of one hidden layer with BatchNorm."""
 
     rate: Float[Tensor, "net node"]
     """⟨(w, b), (ẇ, ḃ)⟩ by backpropagation."""
     predicted: Float[Tensor, "net node"]
-    """ε/(σ² + ε) · c₀ ċ₀."""
+    """ε/(σ² + ε) · c₀ ċ₀, the rate that ε causes."""
     size: Float[Tensor, "net node"]
     """‖(w, b)‖ ‖(ẇ, ḃ)‖."""
     weights: Float[Tensor, "net node"]
     """⟨w, ẇ⟩, without the bias."""
     share: Float[Tensor, "net node"]
-    """ε/(σ² + ε), which is 1 for a node that is constant on the batch."""
+    """ε/(σ² + ε); 1 for a node that is constant on the batch."""
 
 
-def energy(
+def energy_rates(
     teacher: Population, student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
-) -> tuple[Energy, ...]:
-    """How the lengths change at every hidden layer of students with BatchNorm, the lowest first; x is one batch."""
+) -> tuple[EnergyRates, ...]:
+    """Compute the rates for every hidden layer of students with BatchNorm, lowest layer first; x is one batch."""
     x = x if x.ndim == 3 else x.expand(len(student), *x.shape)
     scaled = _with_scales(student)
     move = velocity(teacher, scaled, x)
@@ -73,15 +73,15 @@ def energy(
     ):
         weights = (layer.weight * by.weight).sum(2)
         rate = weights if layer.bias is None or by.bias is None else weights + layer.bias * by.bias
-        share = EPS / (batch.variance * (1 - 1 / x.shape[1]) + EPS)  # the biased variance normalises
+        share = EPS / (batch.variance * (1 - 1 / x.shape[1]) + EPS)  # BatchNorm normalises by the biased variance
         size = (_squared(layer) * _squared(by)).sqrt()
         assert norm.scale is not None and scale_by.scale is not None
-        found.append(Energy(rate, share * norm.scale * scale_by.scale, size, weights, share))
+        found.append(EnergyRates(rate, share * norm.scale * scale_by.scale, size, weights, share))
     return tuple(found)
 
 
 def _with_scales(student: Population) -> Population:
-    """The same networks with an affine part, which leaves everything as it is where there was none."""
+    """Add an affine part of scale 1 and shift 0 to every BatchNorm that has none."""
     norms = [
         norm if norm.scale is not None else norm._replace(scale=fresh.scale, shift=fresh.shift)
         for norm in student.norms
@@ -91,29 +91,29 @@ def _with_scales(student: Population) -> Population:
 
 
 def _squared(layer: Layer, bias: bool = True) -> Float[Tensor, "net node"]:
-    """‖(w, b)‖² of every node, or ‖w‖²."""
+    """‖(w, b)‖² of every node, or ‖w‖² without `bias`."""
     weights = layer.weight.square().sum(2)
     return weights if layer.bias is None or not bias else weights + layer.bias.square()
 
 
-def lengths(student: Population, bias: bool = True) -> Float[Tensor, "net node"]:
-    """‖(w, b)‖², or ‖w‖², of all hidden nodes, the lowest layer's first."""
+def squared_lengths(student: Population, bias: bool = True) -> Float[Tensor, "net node"]:
+    """‖(w, b)‖² of all hidden nodes, or ‖w‖² without `bias`, lowest layer first."""
     return torch.cat([_squared(layer, bias) for layer in student.layers[:-1]], 1)
 
 
 class Drift(NamedTuple):
-    """How lengths changed in some steps of training: each part is [2, net, node], of ‖(w, b)‖² and of ‖w‖²."""
+    """Change of squared lengths over some steps of training; the first axis is ‖(w, b)‖², ‖w‖²."""
 
     squared: Float[Tensor, "kind net node"]
-    """After them."""
+    """Squared lengths after these steps."""
     change: Float[Tensor, "kind net node"]
-    """Absolute change a step, mean over these steps."""
+    """Mean absolute change per step."""
 
 
 def drifts(
     teacher: Population, student: Population, batches: Iterable[Float[Tensor, "net sample in"]], lr: float, every: int
 ) -> Iterator[Drift]:
-    """Plain SGD, a batch a step: the start, and what the lengths did in each `every` steps."""
+    """Train by plain SGD, one batch per step; yield the lengths at the start, and their drift every `every` steps."""
     both = _both(student)
     total = torch.zeros_like(both)
     yield Drift(both, total)
@@ -126,11 +126,11 @@ def drifts(
 
 
 def _both(student: Population) -> Float[Tensor, "kind net node"]:
-    return torch.stack([lengths(student), lengths(student, bias=False)])
+    return torch.stack([squared_lengths(student), squared_lengths(student, bias=False)])
 
 
-def slopes(lr: Float[Tensor, "rate"], change: Float[Tensor, "rate *nodes"]) -> Float[Tensor, "*nodes"]:
-    """Of log change against log lr, by least squares: 2 for what the flow conserves, 1 for what it does not.
+def log_log_slopes(lr: Float[Tensor, "rate"], change: Float[Tensor, "rate *nodes"]) -> Float[Tensor, "*nodes"]:
+    """Fit the slope of log change against log lr: 2 for a quantity that the flow conserves, 1 for any other.
 
     NaN for a node that never moved.
     """
@@ -151,34 +151,33 @@ def slopes(lr: Float[Tensor, "rate"], change: Float[Tensor, "rate *nodes"]) -> F
     networks="BatchNorm",
 )
 def conserved(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """A finding a node, on x as one batch in training."""
+    """Check theorem 3 for every student node, with x as one training batch."""
     return [
         _finding(
-            f"student node {node} of layer {layer}", Energy(*(part[0, node] for part in found)), student.norm_first
+            f"student node {node} of layer {layer}", EnergyRates(*(part[0, node] for part in found)), student.norm_first
         )
-        for layer, found in enumerate(energy(teacher, student, x))
+        for layer, found in enumerate(energy_rates(teacher, student, x))
         for node in range(found.rate.shape[1])
     ]
 
 
-def _finding(about: str, node: Energy, first: bool) -> Finding:
+def _finding(about: str, node: EnergyRates, norm_first: bool) -> Finding:
     rate, predicted, size, weights, share = map(float, node)
-    holds = share <= NEGLIGIBLE
     relative, by_eps, alone = (value / size if size else 0.0 for value in (rate, predicted, weights))
     return Finding(
         "S2 theorem 3",
         about,
         (
-            Hypothesis(
-                "ε of BatchNorm beside the node's variance σ²",
-                f"ε/(σ² + ε) = {share:.1e}",
-                f"0 (at most {NEGLIGIBLE:g})",
-                holds,
-                "" if holds else "a node that varies more over the data: it is constant, or nearly so",
-                max(1.0, share / NEGLIGIBLE),
+            at_most(
+                "ε of BatchNorm relative to the node's variance σ²",
+                share,
+                NEGLIGIBLE,
+                shown=f"ε/(σ² + ε) = {share:.1e}",
+                requirement=f"0 (at most {NEGLIGIBLE:g})",
+                change="a node that varies more over the data: it is nearly constant",
             ),
         ),
-        "‖(w, b)‖ is conserved" + (", and so is ‖w‖" if first else "; ‖w‖ alone is not where there is a bias"),
-        f"⟨(w, b), (ẇ, ḃ)⟩ is {relative:.1e} of ‖(w, b)‖‖(ẇ, ḃ)‖, where ε makes {by_eps:.1e}; ⟨w, ẇ⟩ is {alone:.1e}",
+        "‖(w, b)‖ is conserved" + (", and so is ‖w‖" if norm_first else "; ‖w‖ is not if there is a bias"),
+        f"⟨(w, b), (ẇ, ḃ)⟩ is {relative:.1e} of ‖(w, b)‖‖(ẇ, ḃ)‖, and ε causes {by_eps:.1e}; ⟨w, ẇ⟩ is {alone:.1e}",
         abs(rate - predicted) <= _AGREES * size,
     )

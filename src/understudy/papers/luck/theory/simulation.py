@@ -1,13 +1,12 @@
-"""Two-layer students that move by S2 eq. 6, and teachers for them: the simulation of S2 fig 7, and theorems 4 and 5's.
+"""Simulation of two-layer students by the matrix dynamics (Tian et al. 2019, eq. 6, fig. 7, theorems 4 and 5).
 
-With inputs whitened and separated expectations, Ẇ = W*H* − WH and V̇ = L*V* − LV, where H* = (V*Vᵀ) ∘ D* and
-H = (VVᵀ) ∘ D (S2 theorems 2 and 5). The columns of the paper's W are the extended weights [w, b] of the hidden nodes,
-the rows of V their fan-outs; there is no output bias.
+With whitened inputs and factorised expectations, Ẇ = W*H* − WH and V̇ = L*V* − LV, where H* = (V*Vᵀ) ∘ D* and
+H = (VVᵀ) ∘ D (theorems 2 and 5). The columns of W in the paper are the extended weights [w, b] of the hidden nodes, the
+rows of V their fan-outs. There is no output bias.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -17,65 +16,45 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy import teachers
-from understudy._random import Stream, normal, words
+from understudy._random import Stream, normal
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
-from understudy.papers.luck.theory.overlap import Overlaps, angles, extended, gaussian, projected
+from understudy.papers.luck.theory.overlap import Overlaps, angles, extended_weights, gaussian, projected_velocity
+from understudy.teachers.rarely_coactive import rarely_coactive
 
 Rule = Literal["rescaled", "free", "sgd"]
-"""S2 eq. 6 with the columns of W and V brought back to length 1 after every step, without that, or SGD's gradient."""
+"""Eq. 6 with the columns of W and V rescaled to length 1 after every step, eq. 6 without that, or SGD."""
 _AT_ONCE = 1 << 22
-"""Inputs that are drawn at a time on a card."""
+"""Number of inputs drawn at once on a GPU."""
 
 
 def unit_columns(
     sizes: tuple[int, int, int], *, seeds: Iterable[int], dtype: torch.dtype = torch.float32
 ) -> Population:
-    """Teachers of S2 fig 7: entries from {−.5, …, .5}, biases among them, then [w, b] of each node and the weights into
-    each output scaled to length 1."""
+    """Draw the teachers of Tian et al. 2019, fig. 7: weights and biases from {−.5, …, .5}, in columns of length 1.
+
+    The extended weights [w, b] of every node and the weights of every output are scaled to length 1.
+    """
     dim, nodes, outputs = sizes
     drawn = teachers.separated((dim + 1, nodes, outputs), seeds=seeds, dtype=torch.float64)
     (wide, _), (top, _) = drawn.layers
     lengths = top.norm(dim=2, keepdim=True)
     if not lengths.all():
         raise UserError(
-            f"an output of a teacher of sizes {sizes} takes nothing from any node: give it more hidden nodes"
+            f"an output of a teacher of sizes {sizes} has only zero weights: give the teacher more hidden nodes"
         )
     layers = Layer(wide[:, :, :-1], wide[:, :, -1]), Layer(top / lengths, None)
     return Population(layers, drawn.seeds).to(dtype=dtype)
 
 
-def apart(nodes: int, dim: int, outputs: int, *, threshold: float, cosine: float, seeds: Iterable[int]) -> Population:
-    """Teachers whose nodes are seldom active together: unit [w, b] with b = −threshold·‖w‖ and one cosine between any
-    two weights, turned at random; fan-outs are orthonormal, of length 1. In float64."""
-    if not (cosine * (nodes - 1) > -1 and cosine < 1) or nodes > min(dim, outputs):
-        raise UserError(
-            f"{nodes} nodes with cosine {cosine:g} in {dim} dimensions and {outputs} outputs: give a cosine above "
-            "−1/(nodes − 1) and below 1, and no more nodes than dimensions and outputs"
-        )
-    names = [int(seed) for seed in seeds]
-    gram = (1 - cosine) * torch.eye(nodes, dtype=torch.float64) + cosine
-    values, vectors = torch.linalg.eigh(gram)
-    root = vectors * values.sqrt() @ vectors.T
-
-    def frame(stream: Stream, seed: int, size: int) -> Tensor:
-        return torch.linalg.qr(normal(seed, stream, 0, size * nodes).view(size, nodes)).Q
-
-    length = math.sqrt(1 + threshold**2)
-    weight = torch.stack([root @ frame(Stream.TEACHER, seed, dim).T for seed in names]) / length
-    top = torch.stack([frame(Stream.TEACHER_OUTPUT, seed, outputs) for seed in names])
-    bias = torch.full(weight.shape[:2], -threshold / length, dtype=torch.float64)
-    return Population((Layer(weight, bias), Layer(top, None)), torch.tensor(names))
-
-
-class Pair(NamedTuple):
-    """Teachers and students for them."""
+class LuckyPair(NamedTuple):
+    """Teachers, and students that start near them."""
 
     teacher: Population
     students: Population
 
 
-def lucky(
+def lucky_pair(
     nodes: int,
     others: int,
     dim: int,
@@ -86,14 +65,15 @@ def lucky(
     missed: float,
     fan_out: float,
     seeds: Iterable[int],
-) -> Pair:
-    """Students as theorems 4 and 5 have them, in float64: one for each teacher node and `others` that have none.
+) -> LuckyPair:
+    """Draw students of theorems 4 and 5 in float64: one near each teacher node, and `others` without a teacher node.
 
-    All hidden nodes are those of `apart`, but that the first are moved off their teachers by about `angle`, in radians,
-    and their fan-outs by `missed`; the others have fan-outs of length `fan_out`.
+    All hidden nodes start from those of `rarely_coactive`. The first `nodes` are moved off their teacher nodes by about
+    `angle` radians and their fan-outs by `missed`; the fan-outs of the others have length `fan_out`.
     """
-    whole = apart(nodes + others, dim, max(nodes + others, 2), threshold=threshold, cosine=cosine, seeds=seeds)
-    w, v = extended(whole.layers[0]), whole.layers[1].weight
+    count = nodes + others
+    whole = rarely_coactive(count, dim, max(count, 2), threshold=threshold, cosine=cosine, seeds=seeds)
+    w, v = extended_weights(whole.layers[0]), whole.layers[1].weight
 
     def noise(layer: int, shape: torch.Size, along: int) -> Tensor:
         drawn = [normal(int(s), Stream.STUDENT, layer << 32, shape.numel()).view(shape) for s in whole.seeds]
@@ -101,36 +81,36 @@ def lucky(
         return together / together.norm(dim=along, keepdim=True)
 
     off, push = noise(0, w.shape[1:], 2), noise(1, v.shape[1:], 1)
-    near = torch.arange(nodes + others) < nodes
+    near = torch.arange(count) < nodes
     moved = torch.where(near.unsqueeze(1), w + angle * off, w)
     tops = torch.where(near, v + missed * push, fan_out * push)
-    return Pair(
-        _with(whole, w[:, :nodes], v[:, :, :nodes]), _with(whole, moved / moved.norm(dim=2, keepdim=True), tops)
+    return LuckyPair(
+        _replace_weights(whole, w[:, :nodes], v[:, :, :nodes]),
+        _replace_weights(whole, moved / moved.norm(dim=2, keepdim=True), tops),
     )
 
 
-def simulated(
+def simulate(
     teacher: Population,
     students: Population,
     *,
     rule: Rule,
     lr: float = 0.05,
     batch: int = 64,
-    looks: Sequence[int],
+    probes: Sequence[int],
 ) -> Iterator[Population]:
-    """The students at the steps given, in rising order, on fresh N(0, I) batches that depend on a network's seed alone.
+    """Yield the students after each number of steps in `probes`, in ascending order.
 
-    On a processor by compiled code (`_modulated_steps`), all cores side by side; elsewhere by `step` in tensors.
+    Every step takes a new N(0, I) batch, which depends on the seed of the network only. On the CPU the steps are
+    compiled (`simulation_cpu`) and run on all cores; on a GPU they are tensor operations (`step`).
     """
-    _checked(teacher, students)
-    now, w_star, v_star = students, extended(teacher.layers[0]), teacher.layers[1].weight
+    _validate(teacher, students)
+    now, w_star, v_star = students, extended_weights(teacher.layers[0]), teacher.layers[1].weight
+    advance = _advance_compiled if students.device.type == "cpu" else _advance_tensors
     at = 0
-    for look in looks:
-        if students.device.type == "cpu":
-            now = _compiled(w_star, v_star, now, rule, lr, batch, at, look)
-        else:
-            now = _in_tensors(w_star, v_star, now, rule, lr, batch, at, look)
-        at = look
+    for probe in probes:
+        now = advance(w_star, v_star, now, rule, lr, batch, at, probe)
+        at = probe
         yield now
 
 
@@ -143,7 +123,7 @@ def step(
     lr: float,
     rule: Rule,
 ) -> tuple[Float[Tensor, "net node in"], Float[Tensor, "net out node"]]:
-    """Extended weights and fan-outs one step on; the last column of x is 1."""
+    """Extended weights and fan-outs after one step; the last column of x is 1."""
     z, z_star = x @ w.mT, x @ w_star.mT
     f, f_star = z.clamp_min(0), z_star.clamp_min(0)
     missed = (f_star @ v_star.mT - f @ v.mT) / x.shape[1]
@@ -160,55 +140,49 @@ def step(
     return w, v
 
 
-def _checked(teacher: Population, students: Population) -> None:
-    for who, networks in (("teachers", teacher), ("students", students)):
+def _validate(teacher: Population, students: Population) -> None:
+    for name, networks in (("teachers", teacher), ("students", students)):
         (_, bias), (_, top) = networks.layers
         if len(networks.layers) != 2 or bias is None or top is not None or networks.slope or networks.norms:
-            raise UserError(f"the {who} must have two layers, ReLU, hidden biases and no output bias")
+            raise UserError(f"the {name} must have two layers, ReLU, hidden biases and no output bias")
     if len(teacher) != len(students) or (teacher.sizes[0], teacher.sizes[2]) != (students.sizes[0], students.sizes[2]):
         raise UserError(
-            f"{len(teacher)} teachers of sizes {teacher.sizes} and {len(students)} students of sizes {students.sizes} "
-            "do not go together: give a teacher a student, of the same inputs and outputs"
+            "one student per teacher is needed, with the same inputs and outputs, got "
+            f"{len(teacher)} teachers of sizes {teacher.sizes} and {len(students)} students of sizes {students.sizes}"
         )
 
 
-def _with(networks: Population, w: Tensor, v: Tensor) -> Population:
+def _replace_weights(networks: Population, w: Tensor, v: Tensor) -> Population:
+    """Networks with the extended weights w and the fan-outs v."""
     return Population((Layer(w[:, :, :-1], w[:, :, -1]), Layer(v, None)), networks.seeds, networks.slope)
 
 
-def _in_tensors(
+def _advance_tensors(
     w_star: Tensor, v_star: Tensor, now: Population, rule: Rule, lr: float, batch: int, first: int, last: int
 ) -> Population:
-    w, v = extended(now.layers[0]), now.layers[1].weight
+    w, v = extended_weights(now.layers[0]), now.layers[1].weight
     seeds, which = now.seeds.unique(return_inverse=True)
     count = batch * now.sizes[0]
     several = max(1, _AT_ONCE // (count * len(seeds)))
     for start in range(first, last, several):
         steps = torch.arange(start, min(start + several, last), device=now.device)
-        for drawn in _normals(seeds, steps, count):
+        # A step draws what `data.Gaussian` draws for the seed in the epoch of that number.
+        for drawn in normal(seeds, Stream.TRAIN, steps.unsqueeze(1), count, str(seeds.device)):
             x = drawn.to(w).view(len(seeds), batch, -1)
             x = torch.cat((x, torch.ones_like(x[..., :1])), dim=-1)[which]
             w, v = step(w_star, v_star, w, v, x, lr, rule)
-    return _with(now, w, v)
+    return _replace_weights(now, w, v)
 
 
-def _normals(seeds: Tensor, steps: Tensor, count: int) -> Float[Tensor, "step seed count"]:
-    """What `data.Gaussian` draws for each seed, a step an epoch."""
-    bits = words(seeds, Stream.TRAIN, steps.unsqueeze(1), 2 * (-(-count // 2)), str(seeds.device))
-    u = (bits.double() + 0.5) / 2.0**32
-    radius, angle = (-2.0 * u[..., 0::2].log()).sqrt(), 2.0 * math.pi * u[..., 1::2]
-    return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten(-2)[..., :count]
-
-
-def _compiled(
+def _advance_compiled(
     w_star: Tensor, v_star: Tensor, now: Population, rule: Rule, lr: float, batch: int, first: int, last: int
 ) -> Population:
     from understudy.papers.luck.theory import simulation_cpu as compiled
     from understudy.training.parallel import run_parallel
 
     _, nodes, outputs = now.sizes
-    w, v = _padded(extended(now.layers[0]).mT, columns=True), _padded(now.layers[1].weight.mT, True, True)
-    theirs = _padded(w_star.mT, columns=True), _padded(v_star.mT, True, True)
+    w, v = _pad(extended_weights(now.layers[0]).mT, columns=True), _pad(now.layers[1].weight.mT, True, True)
+    theirs = _pad(w_star.mT, columns=True), _pad(v_star.mT, True, True)
 
     def advance(rows: np.ndarray) -> None:
         ours, tops, seed = w[rows], v[rows], int(now.seeds[rows[0]])
@@ -221,11 +195,11 @@ def _compiled(
     groups = [np.flatnonzero(now.seeds.numpy() == seed) for seed in now.seeds.unique().numpy()]
     run_parallel(advance, groups, now.device)
     weight, top = torch.from_numpy(w[:, :, :nodes]).mT, torch.from_numpy(v[:, :nodes, :outputs]).mT
-    return _with(now, weight.contiguous(), top.contiguous())
+    return _replace_weights(now, weight.contiguous(), top.contiguous())
 
 
-def _padded(matrices: Tensor, columns: bool = False, rows: bool = False) -> np.ndarray:
-    """With zeros up to whole blocks of the compiled code."""
+def _pad(matrices: Tensor, columns: bool = False, rows: bool = False) -> np.ndarray:
+    """Pad with zeros to whole blocks of the compiled code."""
     from understudy.training.kernels.cpu import PAD
 
     nets, high, wide = matrices.shape
@@ -235,44 +209,46 @@ def _padded(matrices: Tensor, columns: bool = False, rows: bool = False) -> np.n
     return padded
 
 
-class Look(NamedTuple):
-    """How far students are that move: those that began near teacher nodes, of the same numbers, and the others."""
+class StudentReading(NamedTuple):
+    """Measurements of students: the first m, [u], start near the m teacher nodes, the others are [r]."""
 
     cosine: Float[Tensor, "net"]
-    """Mean over the near ones, with their own teacher nodes."""
+    """Mean cosine of the students of [u] with their teacher nodes."""
     near: Float[Tensor, "net"]
+    """Mean norm of the rows of V_u."""
     others: Float[Tensor, "net"]
-    """Mean norms of the rows of V_u and V_r."""
+    """Mean norm of the rows of V_r."""
     fan_out: Float[Tensor, "net node"]
+    """Norms of the rows of V."""
     closest: Int[Tensor, "net node"]
-    """Each student's closest teacher node."""
+    """Closest teacher node of each student."""
     closeness: Float[Tensor, "net node"]
-    """The cosine of the two."""
+    """Cosine of a student with its closest teacher node."""
 
 
-def look(teacher: Population, students: Population) -> Look:
-    """Angles are those of [w, b]; in float64."""
-    theirs, ours = (extended(p.layers[0]).double() for p in (teacher, students))
+def probe_students(teacher: Population, students: Population) -> StudentReading:
+    """Measure cosines of extended weights [w, b] and fan-outs, in float64."""
+    theirs, ours = (extended_weights(p.layers[0]).double() for p in (teacher, students))
     m, fan_out = theirs.shape[1], students.layers[1].weight.double().norm(dim=1)
     every = angles(theirs.unsqueeze(2), ours.unsqueeze(1)).cos()
     closeness, closest = every.max(1)
     own = every[:, :, :m].diagonal(dim1=1, dim2=2).mean(1)
-    return Look(own, fan_out[:, :m].mean(1), fan_out[:, m:].mean(1), fan_out, closest, closeness)
+    return StudentReading(own, fan_out[:, :m].mean(1), fan_out[:, m:].mean(1), fan_out, closest, closeness)
 
 
-class Path(NamedTuple):
-    """Every step of the expected dynamics, the start first."""
+class Trajectory(NamedTuple):
+    """Extended weights and fan-outs at every step, including the start."""
 
     w: Float[Tensor, "net step node in"]
     v: Float[Tensor, "net step out node"]
 
 
-def at_once(students: Population) -> Path:
-    """Students as a path of a single step."""
-    return Path(extended(students.layers[0]).unsqueeze(1), students.layers[1].weight.unsqueeze(1))
+def as_trajectory(students: Population) -> Trajectory:
+    """Current weights of students as a trajectory of length 1."""
+    return Trajectory(extended_weights(students.layers[0]).unsqueeze(1), students.layers[1].weight.unsqueeze(1))
 
 
-def expected(
+def expected_dynamics(
     teacher: Population,
     students: Population,
     *,
@@ -280,20 +256,20 @@ def expected(
     steps: int,
     top_down: bool,
     overlaps: Overlaps = gaussian,
-) -> Path:
-    """The dynamics of S2 theorems 4 and 5 in float64, by default under N(0, I) inputs with expectations in closed form.
+) -> Trajectory:
+    """Simulate the dynamics of Tian et al. 2019, theorems 4 and 5 in float64, by default for N(0, I) inputs.
 
-    Weights move by ẇ_j = P⊥(W*h*_j − Wh_j) and keep length 1. With `top_down` β = VVᵀ and V̇ = L*V* − LV (theorem 5);
-    without, the signal from above is uniform and V stays (theorem 4).
+    Expectations are computed by `overlaps`. Weights move by ẇ_j = P⊥(W*h*_j − Wh_j) and keep length 1. With `top_down`,
+    β = VVᵀ and V̇ = L*V* − LV (theorem 5); without, the top-down signal is uniform and V is constant (theorem 4).
     """
-    w_star, v_star = extended(teacher.layers[0]).double(), teacher.layers[1].weight.double()
-    w, v = extended(students.layers[0]).double(), students.layers[1].weight.double()
+    w_star, v_star = extended_weights(teacher.layers[0]).double(), teacher.layers[1].weight.double()
+    w, v = extended_weights(students.layers[0]).double(), students.layers[1].weight.double()
     path = [(w, v)]
     for _ in range(steps):
         cross, own = overlaps(w, w_star), overlaps(w, w)
         beta = (v.mT @ v_star, v.mT @ v) if top_down else (1.0, 1.0)
-        moved = w + lr * projected(w_star, w, cross, own, *beta)
+        moved = w + lr * projected_velocity(w_star, w, cross, own, *beta)
         w = moved / moved.norm(dim=-1, keepdim=True)
         v = v + lr * (v_star @ cross.l.mT - v @ own.l) if top_down else v
         path.append((w, v))
-    return Path(*(torch.stack(parts, dim=1) for parts in zip(*path, strict=True)))
+    return Trajectory(*(torch.stack(parts, dim=1) for parts in zip(*path, strict=True)))

@@ -1,7 +1,7 @@
-"""Compiled steps of the dynamics of S2 eq. 6 for processors: what `modulated_dynamics` does in tensors, node by node.
+"""Compiled steps of the matrix dynamics for CPUs (Tian et al. 2019, eq. 6), equal to `simulation.step` up to rounding.
 
-A batch's gates are the bits of 64-bit words, so that E[f' f'ᵀ] of two nodes is a count of common bits. Columns are
-padded to a multiple of PAD, as `product` wants them; nodes and outputs that are padding are zero and stay so.
+The gates of a batch are stored as bits of 64-bit words, so that E[f' f'ᵀ] of two nodes is a count of common bits.
+Columns are padded to a multiple of PAD, which `product` requires; padded nodes and outputs are zero and stay zero.
 """
 
 import math
@@ -21,8 +21,8 @@ _STREAM = int(Stream.TRAIN)
 
 
 @intrinsic
-def _bits(_: Any, word: Any) -> Any:
-    """How many bits of a 64-bit word are set."""
+def _popcount(_: Any, word: Any) -> Any:
+    """Number of bits set in a 64-bit word."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         number = ir.IntType(64)
@@ -34,8 +34,8 @@ def _bits(_: Any, word: Any) -> Any:
 
 @njit(nogil=True)
 @no_type_check
-def inputs(x, seed, step):
-    """Standard normals x[sample, in] as `data.Gaussian` draws them for an epoch; the last column stays as it is."""
+def draw_inputs(x, seed, step):
+    """Fill x[sample, in] with the standard normals of `data.Gaussian` for an epoch; the last column is unchanged."""
     word, half = np.uint64(0xFFFFFFFF), np.uint64(32)
     columns = x.shape[1] - 1
     count = x.shape[0] * columns
@@ -58,8 +58,8 @@ def inputs(x, seed, step):
 
 @njit
 @no_type_check
-def _open(f, gates):
-    """ReLU in place, and its gates as bits."""
+def _relu(f, gates):
+    """Apply the ReLU in place, and store its gates as bits."""
     gates[:], zero = 0, f.dtype.type(0)
     for b in range(len(f)):
         row, word, bit = f[b], gates[b // BITS], np.uint64(1) << np.uint64(b % BITS)
@@ -71,14 +71,14 @@ def _open(f, gates):
 @njit
 @no_type_check
 def _times_common(h, mine, gates, counts):
-    """h[j, i] times the number of samples on which both nodes are active."""
+    """Multiply h[j, i] by the number of samples on which both nodes are active."""
     for j in range(len(h)):
         row = h[j]
         counts[:] = 0
         for word in range(len(gates)):
             one, others = mine[word, j], gates[word]
             for i in range(len(row)):
-                counts[i] += counts.dtype.type(_bits(one & others[i]))
+                counts[i] += counts.dtype.type(_popcount(one & others[i]))
         for i in range(len(row)):
             row[i] *= counts[i]
 
@@ -86,7 +86,7 @@ def _times_common(h, mine, gates, counts):
 @njit
 @no_type_check
 def _rescale(w, v, nodes, outputs, sums):
-    """The weights into every node, and the weights into every output, to length 1."""
+    """Scale the weights of every node and of every output to length 1."""
     for k in range(nodes):
         length = w[0, k] * w[0, k]
         for i in range(1, len(w)):
@@ -108,7 +108,7 @@ def _rescale(w, v, nodes, outputs, sums):
 
 @no_type_check
 def _steps(ws, vs, their_ws, their_vs, nodes, outputs, seed, first, steps, batch, lr, modulated, rescaled):
-    """Networks w[in, node], v[node, out] of one seed, in place: all see the same inputs, the last of which is 1."""
+    """Advance networks w[in, node], v[node, out] of one seed in place, on common inputs whose last column is 1."""
     wide, columns, theirs = ws.shape[1], ws.shape[2], their_ws.shape[2]
     x, f, g = (
         np.ones((batch, wide), ws.dtype),
@@ -122,13 +122,13 @@ def _steps(ws, vs, their_ws, their_vs, nodes, outputs, seed, first, steps, batch
     h, their_h = np.empty((max(columns, batch), columns), ws.dtype), np.empty((theirs, columns), ws.dtype)
     sums, scale, zero = np.empty(max(columns, outputs), ws.dtype), ws.dtype.type(lr / batch), ws.dtype.type(0)
     for step in range(first, first + steps):
-        inputs(x, seed, step)
+        draw_inputs(x, seed, step)
         for e in range(len(ws)):
             w, v, their_w, their_v = ws[e], vs[e], their_ws[e], their_vs[e]
             product(f, x, w, batch, wide, False)
             product(g, x, their_w, batch, wide, False)
-            _open(f, gates)
-            _open(g, their_gates)
+            _relu(f, gates)
+            _relu(g, their_gates)
             product(o, f, v, batch, columns, False)
             product(y, g, their_v, batch, theirs, False)
             for b in range(batch):
@@ -164,5 +164,5 @@ def _steps(ws, vs, their_ws, their_vs, nodes, outputs, seed, first, steps, batch
 
 try:
     run = njit(nogil=True, cache=True)(_steps)
-except RuntimeError:  # there is no folder to keep compiled code in
+except RuntimeError:  # no writable folder to cache compiled code
     run = njit(nogil=True)(_steps)

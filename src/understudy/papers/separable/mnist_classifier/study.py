@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
 from understudy.lab.mnist import LOOKS, OnMnist
-from understudy.lab.study import Experiment
+from understudy.lab.study import Experiment, TrainingStudy
 
 if TYPE_CHECKING:
     from understudy.nets import Population
+    from understudy.store import Run
 
 
 @dataclass(frozen=True)
-class MnistClassifier(OnMnist):
+class MnistClassifier(OnMnist, TrainingStudy):
     """Six convolutions and two linear layers that learn two digits by Adam and the logistic loss.
 
     All weights start as torch's Linear and Conv2d do, those of the linear layers then nearer to 0.
@@ -29,7 +30,7 @@ class MnistClassifier(OnMnist):
     def quick(cls) -> Self:
         return cls(seeds=2, train=1_000, evaluation=500, channels=(16, 32), epochs=8, batch=25)
 
-    def experiment(self) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         data, networks = self.source(), self.untrained()
         return Experiment(
             groups=(us.training.Group(networks, networks, data, us.Logistic(), labelled=True),),

@@ -124,17 +124,17 @@ def _rank(study: Orthogonal, run: Run) -> Claim:
     third = found.end("W1 third")
     beside = Variant("W − W₀", *_of_rank_two("W1 added third")(found))
     return Claim(
-        "B1",
-        f"two layers: the third singular value of W is under {THIRD:.0%} of the first, in every seed",
-        "rank only two",
-        f"σ₃/σ₁ {spread(third)}",
-        len(third),
-        bool((_sure(third) < THIRD).all()),
-        "rank of W",
-        tuple(third[np.isfinite(third)].tolist()),
-        None,
-        THIRD,
-        (beside, *_others(study, run, 2, _of_rank_two("W1 third"))),
+        id="B1",
+        statement=f"two layers: the third singular value of W is under {THIRD:.0%} of the first, in every seed",
+        paper="rank only two",
+        measured=f"σ₃/σ₁ {spread(third)}",
+        n=len(third),
+        holds=bool((_sure(third) < THIRD).all()),
+        part="rank of W",
+        values=tuple(third[np.isfinite(third)].tolist()),
+        low=None,
+        high=THIRD,
+        variants=(beside, *_others(study, run, 2, _of_rank_two("W1 third"))),
     )
 
 
@@ -152,17 +152,17 @@ def _third(study: Orthogonal, run: Run) -> Claim:
     largest = found.values(1)[:, 2] / found.values(1, 0)[:, 0]
     weyl = Variant("σ₁ of W₀", f"{spread(largest, 3)} times", bool((_sure(largest) <= 1).all()))
     return Claim(
-        "B1",
-        "two layers: the third singular value of W is no larger than at the start, in every seed",
-        "all but two effectively zero",
-        f"{spread(times, 3)} times that of the start; no larger in {(_sure(times) <= 1).sum()} of {len(times)} seeds",
-        len(times),
-        bool((_sure(times) <= 1).all()),
-        "third value",
-        tuple(times[np.isfinite(times)].tolist()),
-        None,
-        1.0,
-        (weyl, *_others(study, run, 2, say)),
+        id="B1",
+        statement="two layers: the third singular value of W is no larger than at the start, in every seed",
+        paper="all but two effectively zero",
+        measured=f"{spread(times, 3)} times that of the start; no larger in {(_sure(times) <= 1).sum()} of {len(times)} seeds",
+        n=len(times),
+        holds=bool((_sure(times) <= 1).all()),
+        part="third value",
+        values=tuple(times[np.isfinite(times)].tolist()),
+        low=None,
+        high=1.0,
+        variants=(weyl, *_others(study, run, 2, say)),
     )
 
 
@@ -174,19 +174,19 @@ def _aligned(study: Orthogonal, run: Run) -> Claim:
     found = group(run, SGD, layers=2, start=START)
     share, mass = found.end("aligned"), found.end("aligned mass")
     return Claim(
-        "B1",
-        f"two layers: at least {ALIGNED:.0%} of the neurons correlate above 0.9 with the max-margin vector of their "
+        id="B1",
+        statement=f"two layers: at least {ALIGNED:.0%} of the neurons correlate above 0.9 with the max-margin vector of their "
         "sign, in every seed",
-        "above 0.9 for most neurons",
-        f"{spread(share)}, {np.mean(share):.3f} of all; at least {ALIGNED:g} in {(share >= ALIGNED).sum()} of "
+        paper="above 0.9 for most neurons",
+        measured=f"{spread(share)}, {np.mean(share):.3f} of all; at least {ALIGNED:g} in {(share >= ALIGNED).sum()} of "
         f"{len(share)} seeds; they hold {spread(mass, 3)} of Σ ‖w‖²",
-        len(share),
-        bool((share >= ALIGNED).all()),
-        "alignment",
-        tuple(share[np.isfinite(share)].tolist()),
-        ALIGNED,
-        None,
-        _others(study, run, 2, say),
+        n=len(share),
+        holds=bool((share >= ALIGNED).all()),
+        part="alignment",
+        values=tuple(share[np.isfinite(share)].tolist()),
+        low=ALIGNED,
+        high=None,
+        variants=_others(study, run, 2, say),
     )
 
 
@@ -204,17 +204,17 @@ def _deep(study: Orthogonal, run: Run, layer: int) -> Claim:
     words = f"the widest is after the second value in {two} of {len(after)} seeds, where they fall {spread(drop)} times"
     added = Variant("W − W₀", *_of_rank_two(f"W{layer} added third")(found))
     return Claim(
-        "B2",
-        f"{DEEP} layers: the third singular value of W{layer} is under {THIRD:.0%} of the first, in every seed",
-        "rank two",
-        f"σ₃/σ₁ {spread(third, 3)}; under {THIRD:g} in {(_sure(third) < THIRD).sum()} of {len(third)} seeds",
-        len(third),
-        bool((_sure(third) < THIRD).all()),
-        f"W{layer}",
-        tuple(third[np.isfinite(third)].tolist()),
-        None,
-        THIRD,
-        (
+        id="B2",
+        statement=f"{DEEP} layers: the third singular value of W{layer} is under {THIRD:.0%} of the first, in every seed",
+        paper="rank two",
+        measured=f"σ₃/σ₁ {spread(third, 3)}; under {THIRD:g} in {(_sure(third) < THIRD).sum()} of {len(third)} seeds",
+        n=len(third),
+        holds=bool((_sure(third) < THIRD).all()),
+        part=f"W{layer}",
+        values=tuple(third[np.isfinite(third)].tolist()),
+        low=None,
+        high=THIRD,
+        variants=(
             Variant("gap", words, two == len(after)),
             added,
             *_others(study, run, DEEP, _of_rank_two(f"W{layer} third")),
@@ -234,15 +234,15 @@ def _sectors(study: Orthogonal, run: Run) -> Claim:
     off = sum(int(run.series(f"{side} off")[sets, 0].sum()) for side in ("positive", "negative"))
     wrong = int((run.series("wrong pairs")[sets, 0] > 0).sum())
     return Claim(
-        "B3",
-        f"on every set, {study.searches:,} searches up G and as many down end at one direction each, in the sectors of "
+        id="B3",
+        statement=f"on every set, {study.searches:,} searches up G and as many down end at one direction each, in the sectors of "
         "eqs. 3.13 and 3.14, or where no example is active",
-        "exactly one positive and one negative extremal direction",
-        f"in {holds.sum()} of {len(holds)} sets; at most {gap:.1e} from the means of the classes; {off:,} searches end "
+        paper="exactly one positive and one negative extremal direction",
+        measured=f"in {holds.sum()} of {len(holds)} sets; at most {gap:.1e} from the means of the classes; {off:,} searches end "
         f"where no example is active; {len(holds) - wrong} sets are orthogonally separable",
-        len(holds),
-        bool(holds.all()) and not wrong,
-        "extremal sectors",
+        n=len(holds),
+        holds=bool(holds.all()) and not wrong,
+        part="extremal sectors",
     )
 
 
@@ -261,18 +261,18 @@ def _stay_claim(found: Group, where: str, who: str, beside: tuple[Variant, ...])
     words, holds = _stays(found)
     astray = found.undecided[:, -1]
     return Claim(
-        "B3",
-        f"{where}: every neuron that is active for some example ends in the extremal sector of its sign, and none "
+        id="B3",
+        statement=f"{where}: every neuron that is active for some example ends in the extremal sector of its sign, and none "
         "leaves it at any look, in every seed (below: the share that ends elsewhere)",
-        "converge to extremal sectors, and remain",
-        words,
-        len(found.networks),
-        holds,
-        who,
-        tuple(astray[np.isfinite(astray)].tolist()),
-        None,
-        0.0,
-        beside,
+        paper="converge to extremal sectors, and remain",
+        measured=words,
+        n=len(found.networks),
+        holds=holds,
+        part=who,
+        values=tuple(astray[np.isfinite(astray)].tolist()),
+        low=None,
+        high=0.0,
+        variants=beside,
     )
 
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.papers.local.shared import OnPopulation, Part, log_probes, tables
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from understudy.nets import Population
     from understudy.papers.separable.theory.training import Weights
     from understudy.papers.separable.theory.two_neurons import PathReading
+    from understudy.store import Run
 
 SETS, SGD, FLOW = "sets", "sgd", "flow"
 """Parts of a run: the points themselves, networks trained by SGD, and by gradient flow."""
@@ -46,7 +48,7 @@ class Sets(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Orthogonal(OnPopulation):
+class Orthogonal(ExactStudy):
     """SGD and gradient flow on points of two classes in opposite orthants: rank, max-margin neurons and sectors.
 
     Two-layer networks without biases and the residual networks of S3 eq. 3.30, under the logistic loss.
@@ -112,8 +114,8 @@ class Orthogonal(OnPopulation):
             looks=50,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         for field in ("dim", "points", "layers"):
             check(self, field, least=2, distinct=field == "layers")
         for field in ("neurons", "batch", "epochs", "span_points", "span_neurons", "searches"):
@@ -183,21 +185,21 @@ class Orthogonal(OnPopulation):
             )
         return Sets(x, y, max_margins(x, y))
 
-    def parts(self) -> Iterator[Part]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         for kind in self.kinds:
             # What is given is one set, whatever the seeds.
             for some in [range(1, 2)] if kind == GIVEN else self._blocks():
-                yield Part(f"{kind} points, {_words(some)}", len(some), partial(self._points, kind, some))
+                yield Piece(f"{kind} points, {_words(some)}", len(some), partial(self._points, kind, some))
         for layers in self.layers:
             for start in self.start:
                 for some in self._blocks():
                     name = f"SGD, {layers} layers, ×{start:g}, {_words(some)}"
-                    yield Part(name, len(some), partial(self._descent, layers, start, some))
+                    yield Piece(name, len(some), partial(self._descent, layers, start, some))
         for kind in self.kinds:
             for start in self.flow_start:
                 for some in self._blocks():
                     name = f"gradient flow, {kind} points, λ = {start:g}, {_words(some)}"
-                    yield Part(name, len(some), partial(self._flow, kind, start, some))
+                    yield Piece(name, len(some), partial(self._flow, kind, start, some))
 
     def _blocks(self) -> list[range]:
         return [range(k, min(k + _TOGETHER, self.seeds + 1)) for k in range(1, self.seeds + 1, _TOGETHER)]
@@ -229,7 +231,7 @@ class Orthogonal(OnPopulation):
             for name, value in row.items():
                 rows.setdefault(name, []).append(float(value))
         values = {name: np.array(column)[None] for name, column in rows.items()}
-        return tables(first, seeds, {"part": SETS, "points": kind}, (0,), values)
+        return network_tables(first, seeds, {"part": SETS, "points": kind}, (0,), values)
 
     def _descent(self, layers: int, start: float, seeds: Sequence[int], first: int) -> Tables:
         from understudy.papers.separable.theory.training import descend, small_linear
@@ -238,7 +240,7 @@ class Orthogonal(OnPopulation):
         each = -(-made.x.shape[1] // self.batch)
         looks = log_probes(self.epochs * each, self.looks - 1)
         begun = small_linear(made.x.shape[2], self.neurons, layers, start, seeds)
-        weights, x, y = tuple(map(self.moved, begun)), self.moved(made.x), self.moved(made.y)
+        weights, x, y = tuple(map(self.to_device, begun)), self.to_device(made.x), self.to_device(made.y)
         path = descend(weights, x, y, self.rate, looks, batch=self.batch, seeds=seeds)
         parameters = {"part": SGD, "points": self.main, "layers": layers, "start": start}
         times = self.rate * np.array(looks) / made.x.shape[1]
@@ -285,7 +287,7 @@ class Orthogonal(OnPopulation):
         values["time"] = np.repeat(times[:, None], len(seeds), 1)
         nodes = pa.concat_tables(_neurons(path, made, found, looks, times, first), promote_options="default")
         rows = {name: nodes[name] for name in nodes.column_names}
-        return tables(first, seeds, parameters, looks, values, rows, _kept(path, seeds))
+        return network_tables(first, seeds, parameters, looks, values, rows, _kept(path, seeds))
 
 
 def read_points(file: str) -> tuple[Float[Tensor, "sample in"], Float[Tensor, "sample"]]:

@@ -49,17 +49,17 @@ def _separable(run: Run, which: str) -> Claim:
     alike, apart = broken(run, "all", which)
     beside = {"nearly": "cosines up to 0.05 counted as 0", "before": "before the ReLU"}
     return Claim(
-        "B4",
-        f"the {which} images are orthogonally separable as layer 7 gives them: every two of one digit have a positive "
+        id="B4",
+        statement=f"the {which} images are orthogonally separable as layer 7 gives them: every two of one digit have a positive "
         "inner product, every two of two digits none above 0 (eq. 3.1), in every network",
-        "layer-7 features are orthogonally separable (fig 3.3)",
-        _words(alike, apart),
-        len(alike),
-        bool((alike == 0).all() and (apart == 0).all()),
+        paper="layer-7 features are orthogonally separable (fig 3.3)",
+        measured=_words(alike, apart),
+        n=len(alike),
+        holds=bool((alike == 0).all() and (apart == 0).all()),
         part=f"{which} images",
         values=tuple(np.maximum(alike, apart).tolist()),
         high=0.0,
-        beside=tuple(_beside(words, *broken(run, kind, which)) for kind, words in beside.items()),
+        variants=tuple(_beside(words, *broken(run, kind, which)) for kind, words in beside.items()),
     )
 
 
@@ -77,12 +77,12 @@ def _few(run: Run) -> Claim:
     words = f"{low}" if low == high else f"{low} to {high}"
     before = end(run, "significant", look=0)
     return Claim(
-        "B4",
-        f"no more than {FEW} singular values of W7 are above {SIGNIFICANT:.0%} of the largest, in every network",
-        "very few, perhaps five or ten, significantly non-zero singular values (fig 3.4a)",
-        f"{words}; at the start {int(before.min())} to {int(before.max())}",
-        len(count),
-        high <= FEW,
+        id="B4",
+        statement=f"no more than {FEW} singular values of W7 are above {SIGNIFICANT:.0%} of the largest, in every network",
+        paper="very few, perhaps five or ten, significantly non-zero singular values (fig 3.4a)",
+        measured=f"{words}; at the start {int(before.min())} to {int(before.max())}",
+        n=len(count),
+        holds=high <= FEW,
         part="W7",
         values=tuple(count.tolist()),
         high=float(FEW),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from understudy.lab.mnist import LOOKS, OnMnist
 from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.study import ComputedStudy, Piece, Study
 from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class OrthogonalMnist(OnMnist):
+class OrthogonalMnist(OnMnist, ComputedStudy):
     """What layers of trained networks make of images of two digits, and what their first linear layer W7 becomes.
 
     Inner products of pairs of images as every layer has them, before and after training; singular values of W7, and its
@@ -40,7 +40,6 @@ class OrthogonalMnist(OnMnist):
     summary: ClassVar[str] = "whether networks make two digits of MNIST orthogonally separable, layer by layer"
     figures: ClassVar[str] = "S3 figs 3.3, 3.4, table 3.1"
     decides: ClassVar[str] = "B4"
-    trains: ClassVar[bool] = False
 
     compared: int = 500
     """Of the training and of the test images how many are compared in pairs at every layer; in W7's all are."""
@@ -49,16 +48,17 @@ class OrthogonalMnist(OnMnist):
     def quick(cls) -> Self:
         return cls(**MnistClassifier.quick().options(), compared=200)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "compared", least=10)
 
-    def needs(self) -> tuple[Study, ...]:
+    def depends_on(self) -> tuple[Study, ...]:
         return (MnistClassifier(**self.of_the_networks()),)
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         self.source()  # refuses what cannot be, before anything is written
-        return {f"seed {seed}": partial(self._piece, runs[0], i) for i, seed in enumerate(self.seed_names)}
+        for seed in self.seed_names:
+            yield Piece(f"seed {seed}", 1, partial(self._piece, runs[0]))
 
     def _piece(self, run: Run, network: int) -> Tables:
         import torch

@@ -105,13 +105,13 @@ def _rule(run: Run) -> Claim:
     errors = rule_errors(run)
     largest = np.nanmax(errors, axis=1)
     return Claim(
-        "Y1",
-        "recursive gradient rule: g = D (A f* − B f) at every layer of networks of 2 to 6 layers, ReLU and leaky; "
+        id="Y1",
+        statement="recursive gradient rule: g = D (A f* − B f) at every layer of networks of 2 to 6 layers, ReLU and leaky; "
         "largest difference from backpropagation, relative to the layer's largest gradient (below: each network)",
-        f"at most {EQUAL:g}",
-        f"{number(float(largest.max()))}; {np.isfinite(errors).sum():,} layers of {len(errors):,} networks",
-        len(errors),
-        bool(largest.max() <= EQUAL),
+        paper=f"at most {EQUAL:g}",
+        measured=f"{number(float(largest.max()))}; {np.isfinite(errors).sum():,} layers of {len(errors):,} networks",
+        n=len(errors),
+        holds=bool(largest.max() <= EQUAL),
         values=tuple(largest.tolist()),
         high=EQUAL,
     )
@@ -122,13 +122,13 @@ def _constant(run: Run) -> Claim:
     looked = np.isfinite(varies)
     differing = int((varies == 1).sum())
     return Claim(
-        "Y2",
-        "A and B at both ends of segments that stay inside one linear region of teacher and student, from up to 256 "
+        id="Y2",
+        statement="A and B at both ends of segments that stay inside one linear region of teacher and student, from up to 256 "
         "samples a network: layers at which any entry differs",
-        "none, exactly",
-        f"{differing:,} of {looked.sum():,} layers of {len(varies):,} networks",
-        len(varies),
-        differing == 0 and bool(looked.any(axis=1).all()),
+        paper="none, exactly",
+        measured=f"{differing:,} of {looked.sum():,} layers of {len(varies):,} networks",
+        n=len(varies),
+        holds=differing == 0 and bool(looked.any(axis=1).all()),
     )
 
 
@@ -141,16 +141,16 @@ def _never_contradicted(study: Certificates, run: Run) -> Claim:
     words = ", ".join(f"{name} {count:,}" for name, count in sorted(given.items()))
     kind = run.column("kind")
     return Claim(
-        "Y3",
-        "certificates of S0 theorems 1, 3, 4, 5 and S1 theorem 4 that the measured alignment contradicts, over random "
+        id="Y3",
+        statement="certificates of S0 theorems 1, 3, 4, 5 and S1 theorem 4 that the measured alignment contradicts, over random "
         "and adversarial triples of teacher, student and data, and in every other part of the run",
-        f"none, over {ENOUGH:,} triples",
-        f"{wrong} of {sum(given.values()):,} certificates ({words}), over {study.triples:,} triples; "
+        paper=f"none, over {ENOUGH:,} triples",
+        measured=f"{wrong} of {sum(given.values()):,} certificates ({words}), over {study.triples:,} triples; "
         f"elsewhere {wrong_elsewhere} of {sum(int(each.certified.sum()) for each in elsewhere.values()):,}",
-        study.triples,
-        wrong + wrong_elsewhere == 0 and sum(given.values()) > 0,
-        "no certificate contradicted",
-        beside=(
+        n=study.triples,
+        holds=wrong + wrong_elsewhere == 0 and sum(given.values()) > 0,
+        part="no certificate contradicted",
+        variants=(
             *(_beside(name, found.some(kind[found.network] == name)) for name in _kinds(run)),
             *(_beside(f"the part {name}", each) for name, each in elsewhere.items()),
         ),
@@ -175,12 +175,12 @@ def _every_node(study: Certificates, run: Run) -> Claim:
     )
     wrong = int(found.contradicted.sum())
     return Claim(
-        "Y3",
-        f"a setting in which every teacher node is certified, in every seed: 2 inputs N(0, 1), 2 teacher nodes at "
+        id="Y3",
+        statement=f"a setting in which every teacher node is certified, in every seed: 2 inputs N(0, 1), 2 teacher nodes at "
         f"{study.angle:g}°, student {study.multiple:g}×, weights off by {study.distance:g}",
-        "at least one",
-        words,
-        study.seeds,
-        any(least.values()) and wrong == 0,
-        "every node certified",
+        paper="at least one",
+        measured=words,
+        n=study.seeds,
+        holds=any(least.values()) and wrong == 0,
+        part="every node certified",
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +13,13 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.pieces import blocks
+from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.nets import Population
-    from understudy.papers.specialization.certificates.verdicts import Verdict
+    from understudy.papers.specialization.certificates.verdicts import NodeVerdict
     from understudy.store import Run
 
 AUGMENTED = {"S0 theorem 3": "augmented along the axes", "S0 theorem 4": "augmented along the teacher's weights"}
@@ -31,12 +32,12 @@ _FIRST_LOOKS = (0, 1, 2, 3, 5)
 _INPUTS, _COMPARED = 6, 300
 """Inputs and samples of the networks whose gradients are compared with backpropagation."""
 
-_Row = tuple[int, int, "list[Verdict]"]
+_Row = tuple[int, int, "list[NodeVerdict]"]
 """Epoch, samples, and what was said."""
 
 
 @dataclass(frozen=True)
-class Certificates(Study):
+class Certificates(ExactStudy):
     """Whether S0's theorems, with their constants, ever certify what is not so, and what it takes to be certified.
 
     Triples of a teacher, a student and data that are random or made to mislead; one small setting with more and more
@@ -47,12 +48,9 @@ class Certificates(Study):
     summary: ClassVar[str] = "whether certificates of alignment are ever wrong, and how samples and training bring them"
     figures: ClassVar[str] = "S0 theorems 1, 3, 4, 5, lemma 1, corollary 2"
     decides: ClassVar[str] = "Y1 Y2 Y3"
-    trains: ClassVar[bool] = False
 
     seeds: int = 32
     """How many seeds, counted from 1: of the setting that is certified, and of the networks of every depth."""
-    dtype: Literal["float64"] = "float64"
-    """Numbers to compute with."""
     triples: int = 1_200
     """Triples of a teacher, a student and data, numbered from 0; kinds come in turn."""
     samples: tuple[int, ...] = (1_000, 3_000, 5_000, 7_000, 10_000, 15_000, 20_000, 30_000, 40_000, 50_000, 100_000)
@@ -99,7 +97,7 @@ class Certificates(Study):
             more=(3_000, 30_000, 100_000),
         )
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("triples", "outputs", "students", "epochs", "steps", "train", "certify"):
             check(self, field, least=1)
         for field in ("samples", "more"):
@@ -124,28 +122,19 @@ class Certificates(Study):
         later = np.geomspace(_FIRST_LOOKS[-1], self.epochs, 8).round().astype(int).tolist()
         return sorted({epoch for epoch in (*_FIRST_LOOKS, *later) if epoch <= self.epochs} | {self.epochs})
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        made: dict[str, Callable[[], Tables]] = {}
-        number = 0
-
-        def add(name: str, networks: int, make: Callable[[int], Tables]) -> None:
-            nonlocal number
-            made[name] = partial(make, number)
-            number += networks
-
-        for start in range(0, self.triples, _TRIPLES):
-            some = range(start, min(start + _TRIPLES, self.triples))
-            add(f"triples {some[0]} to {some[-1]}", len(some), partial(self._some_triples, some))
-        for seeds in _blocks(self.seeds):
-            add(f"setting, seeds {seeds[0]} to {seeds[-1]}", len(seeds), partial(self._setting, seeds))
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
+        for some in blocks(range(self.triples), _TRIPLES):
+            yield Piece(f"triples {some[0]} to {some[-1]}", len(some), partial(self._some_triples, some))
+        for seeds in blocks(self.seed_names, _TOGETHER):
+            yield Piece(f"setting, seeds {seeds[0]} to {seeds[-1]}", len(seeds), partial(self._setting, seeds))
         for near in self.near:
-            for seeds in _blocks(self.students):
+            for seeds in blocks(range(1, self.students + 1), _TOGETHER):
                 name = f"training from {near:g}, seeds {seeds[0]} to {seeds[-1]}"
-                add(name, len(seeds), partial(self._training, near, seeds))
+                yield Piece(name, len(seeds), partial(self._training, near, seeds))
         for depth in self.depths:
             for slope in self.leaky:
-                add(f"{depth} layers, slope {slope:g}", self.seeds, partial(self._identities, depth, slope))
-        return made
+                name = f"{depth} layers, slope {slope:g}"
+                yield Piece(name, self.seeds, partial(self._identities, depth, slope))
 
     def _some_triples(self, numbers: range, first: int) -> Tables:
         from understudy.papers.specialization.certificates.triples import triple
@@ -167,13 +156,13 @@ class Certificates(Study):
         return us.teachers.crossing(seeds, outputs=self.outputs, angle=self.angle, dtype=torch.float64)
 
     def _setting(self, seeds: range, first: int) -> Tables:
-        from understudy.papers.specialization.certificates.triples import copied
+        from understudy.papers.specialization.certificates.triples import perturbed_copy
 
         teachers = self._teachers(seeds)
         idle = us.students.hidden_sizes(teachers.sizes, self.multiple)[0] - teachers.sizes[1]
         rows = []
         for i, seed in enumerate(seeds):
-            student = copied(teachers[i], idle, self.distance, seed)
+            student = perturbed_copy(teachers[i], idle, self.distance, seed)
             rows.append([(0, *_certified(teachers[i], student, seed, count)) for count in self.samples])
         return _tables(first, list(seeds), "setting", {}, rows)
 
@@ -201,7 +190,7 @@ class Certificates(Study):
     def _identities(self, depth: int, slope: float, first: int) -> Tables:
         import torch
 
-        from understudy.papers.specialization.certificates.verdicts import rule_errors, varying
+        from understudy.papers.specialization.certificates.verdicts import region_variation, rule_errors
 
         seeds = range(1, self.seeds + 1)
         sizes = (_INPUTS, *WIDTHS[: depth - 1], 4)
@@ -212,7 +201,7 @@ class Certificates(Study):
         for i, seed in enumerate(seeds):
             three = teachers[i], students[i], data.training(seed, dtype=torch.float64)
             values["rule"].append(rule_errors(*three))
-            values["varies"].append(varying(*three))
+            values["varies"].append(region_variation(*three))
         parameters: dict[str, list[Any]] = {"layers": [depth] * self.seeds, "slope": [slope] * self.seeds}
         return _tables(first, list(seeds), "identities", parameters, [[] for _ in seeds], layers=values)
 
@@ -221,7 +210,7 @@ def _blocks(count: int) -> list[range]:
     return [range(first, min(first + _TOGETHER, count + 1)) for first in range(1, count + 1, _TOGETHER)]
 
 
-def _certified(teacher: Population, student: Population, seed: int, samples: int) -> tuple[int, list[Verdict]]:
+def _certified(teacher: Population, student: Population, seed: int, samples: int) -> tuple[int, list[NodeVerdict]]:
     import torch
 
     from understudy.papers.specialization.certificates.verdicts import verdicts

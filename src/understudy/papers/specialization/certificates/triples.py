@@ -1,7 +1,7 @@
-"""Triples of a teacher, a student and data that try to make a certificate lie: random ones, and ones made for it.
+"""Triples of a teacher, a student and data that try to make a certificate wrong: random ones, and adversarial ones.
 
-A triple is a function of its number alone. The kinds come in turn; within a kind sizes, slopes, distances and data are
-drawn. A theorem that certifies a teacher node must find a student there, whatever the kind.
+A triple is a function of its number alone. The kinds alternate; within a kind, sizes, slopes, distances and data are
+random. If a theorem certifies a teacher node, a student must be there, whatever the kind.
 """
 
 from __future__ import annotations
@@ -16,22 +16,24 @@ from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
 from understudy.nets import Layer, Population, activate
-from understudy.papers.specialization.theory.induced import TooMany, induced
-from understudy.papers.specialization.theory.sampled import Trial, trials
+from understudy.papers.specialization.theory.induced import TooManyBoundaries, induced_planes
+from understudy.papers.specialization.theory.sampled import BandTrial, trials
 from understudy.theory.gradient_flow import descent
-from understudy.theory.scene import Scene
+from understudy.theory.pair_geometry import PairGeometry
 
 DISTANCES = (0.0, 1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1)
-"""How far a student may be from its teacher, relative to the length of its weights."""
+"""Distances of a student from its teacher, relative to the length of its weights."""
 BEYOND = 1.01
-"""Times the guaranteed distance at which a student is just outside."""
+"""Multiple of the guaranteed distance at which a student is just outside."""
 _SAMPLES = {1: (300, 3_000), 2: (3_000, 20_000, 40_000), 3: (20_000, 60_000), 4: (60_000,)}
-"""Numbers of samples by the number of inputs: with few inputs, few samples certify."""
+"""Numbers of samples per number of inputs: with few inputs, few samples suffice for a certificate."""
 
 _Choice = TypeVar("_Choice")
 
 
 class Triple(NamedTuple):
+    """A teacher, a student and data."""
+
     number: int
     kind: str
     teacher: Population
@@ -40,7 +42,7 @@ class Triple(NamedTuple):
 
 
 class _Net(NamedTuple):
-    """One network without the axis of networks: weights and biases of its lowest layer, and of those above."""
+    """One network without the network axis: weights and biases of its lowest layer, and of the layers above."""
 
     weight: Float[Tensor, "node in"]
     bias: Float[Tensor, "node"]
@@ -56,18 +58,18 @@ class _Net(NamedTuple):
     ) -> _Net:
         return _Net(weight, bias, ((fan_out, self.upper[0][1]), *self.upper[1:]), self.slope)
 
-    def population(self, name: int) -> Population:
+    def population(self, seed: int) -> Population:
         layers = ((self.weight, self.bias), *self.upper)
         stacked = tuple(Layer(w.unsqueeze(0), b.unsqueeze(0)) for w, b in layers)
-        return Population(stacked, torch.tensor([name]), self.slope)
+        return Population(stacked, torch.tensor([seed]), self.slope)
 
 
-Made = tuple[_Net, _Net, Float[Tensor, "sample in"]]
+Parts = tuple[_Net, _Net, Float[Tensor, "sample in"]]
 """Teacher, student and data."""
 
 
 class _Draws:
-    """The random numbers of one triple, one after the other."""
+    """Random numbers of one triple, in sequence."""
 
     def __init__(self, number: int) -> None:
         self.number, self._step = number, 0
@@ -82,34 +84,34 @@ class _Draws:
     def uniform(self, *shape: int) -> Tensor:
         return uniform(self.number, Stream.TRIPLES, self._next(), math.prod(shape)).view(shape)
 
-    def one(self) -> float:
+    def unit(self) -> float:
         return float(self.uniform(1)[0])
 
-    def choose(self, *of: _Choice) -> _Choice:
-        return of[int(self.one() * len(of))]
+    def choose(self, *options: _Choice) -> _Choice:
+        return options[int(self.unit() * len(options))]
 
     def sign(self) -> float:
         return self.choose(-1.0, 1.0)
 
 
 def triple(number: int) -> Triple:
-    """The triple of that number, from 0."""
+    """Make the triple of a number, counted from 0."""
     kind = KINDS[number % len(KINDS)]
     teacher, student, x = _MAKERS[kind](_Draws(number))
     return Triple(number, kind, teacher.population(number), student.population(number), x)
 
 
-def copied(teacher: Population, idle: int, distance: float, number: int) -> Population:
-    """A student with the nodes of one teacher and idle ones, all weights off by a relative distance."""
-    return _copy(_Draws(number), _taken(teacher), idle, distance).population(number)
+def perturbed_copy(teacher: Population, idle: int, distance: float, number: int) -> Population:
+    """Make a student with the nodes of one teacher and idle ones, all weights moved by a relative distance."""
+    return _copy(_Draws(number), _from_population(teacher), idle, distance).population(number)
 
 
-def _taken(network: Population) -> _Net:
+def _from_population(network: Population) -> _Net:
     (weight, bias), *upper = ((w[0], torch.zeros_like(w[0, :, 0]) if b is None else b[0]) for w, b in network.layers)
     return _Net(weight, bias, tuple(upper), network.slope)
 
 
-# Parts that kinds are made of
+# Building blocks
 
 
 def _teacher(
@@ -118,7 +120,7 @@ def _teacher(
     nodes: Sequence[int] = (1, 2, 3, 4),
     deep: Sequence[bool] = (False, False, False, True),
 ) -> _Net:
-    """Weights of length 1; a deep one has a second hidden layer."""
+    """Make a teacher with unit weights; a deep teacher has a second hidden layer."""
     dim, m, out = draws.choose(*dims), draws.choose(*nodes), draws.choose(1, 2, 3)
     above = (draws.choose(1, 2, 3),) if draws.choose(*deep) else ()
     weight = _unit(draws.normal(m, dim))
@@ -147,11 +149,11 @@ def _copy(draws: _Draws, teacher: _Net, idle: int, distance: float) -> _Net:
     fan_out = torch.cat((teacher.fan_out, teacher.fan_out.new_zeros(len(teacher.fan_out), idle)), 1)
     weight = torch.cat((teacher.weight, _unit(draws.normal(idle, teacher.weight.shape[1]))))
     bias = torch.cat((teacher.bias, 0.3 * draws.normal(idle)))
-    return _off(draws, teacher.with_lowest(weight, bias, fan_out), distance)
+    return _perturb(draws, teacher.with_lowest(weight, bias, fan_out), distance)
 
 
-def _off(draws: _Draws, net: _Net, distance: float) -> _Net:
-    """All weights of the two lowest layers moved by a relative distance."""
+def _perturb(draws: _Draws, net: _Net, distance: float) -> _Net:
+    """Move all weights of the two lowest layers by a relative distance."""
     length = torch.linalg.vector_norm(net.weight, dim=1, keepdim=True)
     weight = net.weight + distance * length * draws.normal(*net.weight.shape)
     bias = net.bias + distance * length[:, 0] * draws.normal(*net.bias.shape)
@@ -159,13 +161,13 @@ def _off(draws: _Draws, net: _Net, distance: float) -> _Net:
     return net.with_lowest(weight, bias, net.fan_out + distance * largest * draws.normal(*net.fan_out.shape))
 
 
-def _into(net: _Net, x: Float[Tensor, "sample in"]) -> Float[Tensor, "sample node"]:
+def _pre_activations(net: _Net, x: Float[Tensor, "sample in"]) -> Float[Tensor, "sample node"]:
     return torch.addmm(net.bias, x, net.weight.T)
 
 
-def _refitted(net: _Net, teacher: _Net, x: Float[Tensor, "sample in"]) -> _Net:
-    """The output layer by least squares on the data: its gradients are as small as they get with such nodes."""
-    h = activate(_into(net, x), net.slope)
+def _refit(net: _Net, teacher: _Net, x: Float[Tensor, "sample in"]) -> _Net:
+    """Fit the output layer by least squares on the data, which makes the gradients as small as possible."""
+    h = activate(_pre_activations(net, x), net.slope)
     for weight, bias in net.upper[:-1]:
         h = activate(torch.addmm(bias, h, weight.T), net.slope)
     aim = teacher.population(0)(x)[0]
@@ -176,54 +178,54 @@ def _refitted(net: _Net, teacher: _Net, x: Float[Tensor, "sample in"]) -> _Net:
 # Kinds
 
 
-def _same(draws: _Draws) -> Made:
-    """The teacher's nodes, idle ones beside them, all off by a little."""
+def _same(draws: _Draws) -> Parts:
+    """The teacher's nodes and idle ones, all slightly moved."""
     teacher = _teacher(draws)
     x = _inputs(draws, teacher.weight.shape[1])
     return teacher, _copy(draws, teacher, draws.choose(0, 1, 2, 3), draws.choose(*DISTANCES)), x
 
 
-def _split(draws: _Draws) -> Made:
-    """Two students of other lengths share a teacher node."""
+def _split(draws: _Draws) -> Parts:
+    """Two students of different lengths share a teacher node."""
     teacher = _teacher(draws)
-    m, length, share = len(teacher.weight), 0.3 + 2 * draws.one(), draws.one()
+    m, length, share = len(teacher.weight), 0.3 + 2 * draws.unit(), draws.unit()
     student = _copy(draws, teacher, draws.choose(1, 2), 0.0)
     student.weight[m], student.bias[m] = length * teacher.weight[0], length * teacher.bias[0]
     student.fan_out[:, 0], student.fan_out[:, m] = (
         part * teacher.fan_out[:, 0] for part in (share, (1 - share) / length)
     )
-    return teacher, _off(draws, student, draws.choose(*DISTANCES)), _inputs(draws, teacher.weight.shape[1])
+    return teacher, _perturb(draws, student, draws.choose(*DISTANCES)), _inputs(draws, teacher.weight.shape[1])
 
 
-def _opposite(draws: _Draws) -> Made:
-    """A student that points the other way: σ(z) = σ(−z) + (1 + slope) z, the linear part by a node active anywhere."""
+def _opposite(draws: _Draws) -> Parts:
+    """A student of opposite weights: σ(z) = σ(−z) + (1 + slope) z, the linear part by a node that is always active."""
     teacher = _teacher(draws)
     x = _inputs(draws, teacher.weight.shape[1])
-    m, far = len(teacher.weight), 2 * float(_into(teacher, x)[:, 0].abs().max())
+    m, far = len(teacher.weight), 2 * float(_pre_activations(teacher, x)[:, 0].abs().max())
     student, linear = _copy(draws, teacher, 1, 0.0), (1 + teacher.slope) * teacher.fan_out[:, 0]
     student.weight[0], student.bias[0] = -teacher.weight[0], -teacher.bias[0]
     student.weight[m], student.bias[m] = teacher.weight[0], teacher.bias[0] + far
     student.fan_out[:, m] = linear
     above = (student.fan_out, student.upper[0][1] - far * linear)
-    return teacher, _off(draws, student._replace(upper=(above, *student.upper[1:])), draws.choose(*DISTANCES)), x
+    return teacher, _perturb(draws, student._replace(upper=(above, *student.upper[1:])), draws.choose(*DISTANCES)), x
 
 
-def _duplicate(draws: _Draws) -> Made:
-    """Two teacher nodes on one boundary, or nearly; the student has both, or one for both."""
+def _duplicate(draws: _Draws) -> Parts:
+    """Two teacher nodes on nearly the same boundary; the student has both, or one for both."""
     teacher = _teacher(draws, nodes=(2, 3, 4))
-    apart = draws.choose(0.0, 1e-13, 1e-11, 1e-9, 1e-6, 1e-3, 1e-2)
-    teacher.weight[1] = teacher.weight[0] + apart * draws.normal(teacher.weight.shape[1])
-    teacher.bias[1] = teacher.bias[0] + apart * float(draws.normal(1)[0])
+    gap = draws.choose(0.0, 1e-13, 1e-11, 1e-9, 1e-6, 1e-3, 1e-2)
+    teacher.weight[1] = teacher.weight[0] + gap * draws.normal(teacher.weight.shape[1])
+    teacher.bias[1] = teacher.bias[0] + gap * float(draws.normal(1)[0])
     student = _copy(draws, teacher, draws.choose(0, 1, 2), 0.0)
     if draws.choose(False, True):
         student.fan_out[:, 0] += student.fan_out[:, 1]
         student.fan_out[:, 1] = 0.0
         student.weight[1] = _unit(draws.normal(1, teacher.weight.shape[1]))[0]
-    return teacher, _off(draws, student, draws.choose(*DISTANCES)), _inputs(draws, teacher.weight.shape[1])
+    return teacher, _perturb(draws, student, draws.choose(*DISTANCES)), _inputs(draws, teacher.weight.shape[1])
 
 
-def _random(draws: _Draws) -> Made:
-    """A student that knows nothing of its teacher, but has its number of layers."""
+def _random(draws: _Draws) -> Parts:
+    """A random student of the teacher's depth."""
     teacher = _teacher(draws)
     dim, m = teacher.weight.shape[1], len(teacher.weight) + draws.choose(0, 1, 3)
     upper = [(draws.normal(*w.shape), 0.3 * draws.normal(len(w))) for w, _ in teacher.upper]
@@ -232,21 +234,21 @@ def _random(draws: _Draws) -> Made:
     return teacher, student, _inputs(draws, dim)
 
 
-def _missing(draws: _Draws) -> Made:
-    """All nodes but one."""
+def _missing(draws: _Draws) -> Parts:
+    """A student without one of the teacher's nodes."""
     teacher = _teacher(draws)
     student = _copy(draws, teacher, draws.choose(0, 1, 2), 0.0)
     student.weight[0] = _unit(draws.normal(1, teacher.weight.shape[1]))[0]
     x = _inputs(draws, teacher.weight.shape[1])
-    student = _off(draws, student, draws.choose(*DISTANCES))
-    return teacher, _refitted(student, teacher, x) if draws.choose(False, True) else student, x
+    student = _perturb(draws, student, draws.choose(*DISTANCES))
+    return teacher, _refit(student, teacher, x) if draws.choose(False, True) else student, x
 
 
-def _hidden(draws: _Draws) -> Made:
-    """A kink where hardly a sample lies: two students before and behind it give the same function everywhere else."""
+def _hidden(draws: _Draws) -> Parts:
+    """A kink with hardly any samples: two students, one on either side, give the same function everywhere else."""
     teacher = _teacher(draws)
     x, gap = _inputs(draws, teacher.weight.shape[1]), draws.choose(1e-4, 1e-3, 1e-2, 0.1, 0.3)
-    inside = _into(teacher, x)[:, 0].abs() < gap
+    inside = _pre_activations(teacher, x)[:, 0].abs() < gap
     left = inside & (inside.cumsum(0) <= draws.choose(0, 0, 1, 3, 30))
     student = _copy(draws, teacher, draws.choose(1, 2), 0.0)
     m, aside = len(teacher.weight), draws.choose(0.1, 0.5, 0.99) * gap
@@ -256,27 +258,27 @@ def _hidden(draws: _Draws) -> Made:
     return teacher, student, x[~inside | left]
 
 
-def _fitted(draws: _Draws) -> Made:
-    """Nodes anywhere, or the teacher's moved by much, whose outputs fit the data as well as such nodes can."""
+def _fitted(draws: _Draws) -> Parts:
+    """Random nodes, or the teacher's nodes moved far, with the output layer fitted to the data."""
     teacher = _teacher(draws)
     dim, x = teacher.weight.shape[1], _inputs(draws, teacher.weight.shape[1], draws.choose(30, 300, 3_000, 20_000))
     student = _copy(draws, teacher, draws.choose(2, 6, 14), draws.choose(0.01, 0.03, 0.1, 0.3))
     if draws.choose(False, True):
         weight = _unit(draws.normal(len(student.weight), dim))
         student = student.with_lowest(weight, 0.5 * draws.normal(len(weight)), draws.normal(*student.fan_out.shape))
-    return teacher, _refitted(student, teacher, x), x
+    return teacher, _refit(student, teacher, x), x
 
 
-def _trained(draws: _Draws) -> Made:
-    """A few steps of gradient descent on the data, from near the teacher or from anywhere."""
+def _trained(draws: _Draws) -> Parts:
+    """A few steps of gradient descent on the data, from near the teacher or from random weights."""
     teacher, start, x = draws.choose(_same, _random, _missing)(draws)
     some, steps, rate = x[:2_000].unsqueeze(0), draws.choose(3, 10, 30), draws.choose(0.03, 0.1)
     *_, end = descent(teacher.population(0), start.population(0), [some] * steps, rate)
     finite = all(bool(part.isfinite().all()) for layer in end.layers for part in layer if part is not None)
-    return teacher, _taken(end) if finite else start, x
+    return teacher, _from_population(end) if finite else start, x
 
 
-def _scaled(draws: _Draws) -> Made:
+def _scaled(draws: _Draws) -> Parts:
     """Weights, inputs and outputs far from 1."""
     teacher = _teacher(draws)
     powers = (1e-6, 1e-3, 1.0, 1e3, 1e6)
@@ -287,16 +289,16 @@ def _scaled(draws: _Draws) -> Made:
     m, idle = len(teacher.weight), draws.choose(0, 1, 2)
     student = _copy(draws, teacher, idle, draws.choose(*DISTANCES))
     length = 10 ** (6 * draws.uniform(m + idle) - 3)
-    return teacher, student.with_lowest(*_lengthened(student, length)), x
+    return teacher, student.with_lowest(*_rescale(student, length)), x
 
 
-def _lengthened(net: _Net, by: Float[Tensor, "node"]) -> tuple[Tensor, Tensor, Tensor]:
-    """The same function by nodes of other lengths."""
+def _rescale(net: _Net, by: Float[Tensor, "node"]) -> tuple[Tensor, Tensor, Tensor]:
+    """Scale the weights of nodes without changing the function."""
     return net.weight * by.unsqueeze(1), net.bias * by, net.fan_out / by
 
 
-def _ties(draws: _Draws) -> Made:
-    """Data on a grid, many samples in one place, boundaries through grid points among them."""
+def _ties(draws: _Draws) -> Parts:
+    """Data on a grid: many samples coincide, and some boundaries pass through grid points."""
     teacher, student, x = _same(draws)
     decimals = draws.choose(0, 1, 2)
     if draws.choose(False, True):
@@ -305,81 +307,84 @@ def _ties(draws: _Draws) -> Made:
     return teacher, student, x.round(decimals=decimals)
 
 
-def _deep(draws: _Draws) -> Made:
-    """Three layers, and samples enough for the boundaries of all."""
+def _deep(draws: _Draws) -> Parts:
+    """Three layers, and enough samples for the boundaries of all layers."""
     teacher = _teacher(draws, dims=(1, 1, 2), nodes=(1, 2), deep=(True,))
     x = _inputs(draws, teacher.weight.shape[1], {1: 20_000, 2: 100_000}[teacher.weight.shape[1]])
     return teacher, _copy(draws, teacher, draws.choose(0, 1), draws.choose(*DISTANCES)), x
 
 
-def _few(draws: _Draws) -> Made:
-    """Fewer samples than any certificate could need, or just as many."""
+def _few(draws: _Draws) -> Parts:
+    """At most as many samples as a certificate could need."""
     teacher = _teacher(draws)
-    x = _inputs(draws, teacher.weight.shape[1], 1 + int(300 * draws.one() ** 2))
+    x = _inputs(draws, teacher.weight.shape[1], 1 + int(300 * draws.unit() ** 2))
     return teacher, _copy(draws, teacher, draws.choose(0, 1, 2), draws.choose(*DISTANCES)), x
 
 
-def _certified(draws: _Draws) -> Made:
-    """Networks small enough, and samples enough, that a certificate is usual."""
+def _certified(draws: _Draws) -> Parts:
+    """Networks that are small enough, and samples that are numerous enough, for a certificate in most cases."""
     teacher = _teacher(draws, dims=(1, 2, 2, 3), nodes=(1, 2))
     dim = teacher.weight.shape[1]
     x = _inputs(draws, dim, {1: 2_000, 2: 40_000, 3: 100_000}[dim])
     return teacher, _copy(draws, teacher, draws.choose(0, 1), draws.choose(0.0, 1e-10, 1e-6)), x
 
 
-def _inside(draws: _Draws) -> Made:
-    """Students of a certified node moved to a part of the guaranteed distance."""
-    return _moved(draws, 10 ** (-4 * draws.one()))
+def _inside(draws: _Draws) -> Parts:
+    """Students of a certified node, moved to a fraction of the guaranteed distance."""
+    return _at_distance(draws, 10 ** (-4 * draws.unit()))
 
 
-def _outside(draws: _Draws) -> Made:
-    """Students of a certified node moved to just outside the guaranteed distance."""
-    return _moved(draws, BEYOND)
+def _outside(draws: _Draws) -> Parts:
+    """Students of a certified node, moved to just outside the guaranteed distance."""
+    return _at_distance(draws, BEYOND)
 
 
-def _moved(draws: _Draws, times: float) -> Made:
+def _at_distance(draws: _Draws, times: float) -> Parts:
+    """Students of a certified node, moved to a multiple of the guaranteed distance."""
     teacher, student, x = _certified(draws)
-    sight, aware = Scene(teacher.population(0), student.population(0), x), draws.choose(False, True)
+    pair, aware = PairGeometry(teacher.population(0), student.population(0), x), draws.choose(False, True)
     refit, turned = draws.choose(False, True), draws.choose(False, True)
     for j in range(len(teacher.weight)):
-        held = [trial for trial in _trials(sight, j, aware) if trial.holds]
+        held = [trial for trial in _trials(pair, j, aware) if trial.holds]
         if held:
             trial = min(held, key=lambda t: t.eps)
-            student = _away(draws, student, sight, j, trial, times, turned)
-            return teacher, _refitted(student, teacher, x) if refit else student, x
+            student = _move_students(draws, student, pair, j, trial, times, turned)
+            return teacher, _refit(student, teacher, x) if refit else student, x
     return teacher, student, x
 
 
-def _trials(sight: Scene, j: int, aware: bool) -> Iterator[Trial]:
+def _trials(pair: PairGeometry, j: int, aware: bool) -> Iterator[BandTrial]:
+    deep = len(pair.teacher.layers) > 2
     try:
-        yield from trials(sight, j, aware) if len(sight.teacher.layers) == 2 else trials(sight, j, False, induced)
-    except TooMany:
+        yield from trials(pair, j, aware and not deep, induced_planes if deep else None)
+    except TooManyBoundaries:
         return
 
 
-def _away(draws: _Draws, student: _Net, sight: Scene, j: int, trial: Trial, times: float, turned: bool) -> _Net:
-    """All students within the guarantee, turned or shifted until they are at so many times its distance."""
-    sin, gap = (trial.guarantee.m1 * trial.e, trial.guarantee.m2 * trial.e)
-    near, one = sight.nearest(j), sight.one(j)
+def _move_students(
+    draws: _Draws, student: _Net, pair: PairGeometry, j: int, trial: BandTrial, times: float, turned: bool
+) -> _Net:
+    """Turn or shift all students within the guarantee to a multiple of its distance."""
+    near, one = pair.student_distances(j), pair.teacher_plane(j)
     weight, bias = student.weight.clone(), student.bias.clone()
-    for k in sight.students[(near.sin <= sin) & (near.gap <= gap)].tolist():
+    for k in pair.student_nodes[(near.sin <= trial.sin) & (near.gap <= trial.gap)].tolist():
         length = float(torch.linalg.vector_norm(student.weight[k]))
         normal_, offset = one.normal[0], float(one.offset[0])
         across = draws.normal(len(normal_))
         across = across - (across @ normal_) * normal_
-        if turned and times * sin < 1 and len(normal_) > 1:
-            angle = math.asin(times * sin)
+        if turned and times * trial.sin < 1 and len(normal_) > 1:
+            angle = math.asin(times * trial.sin)
             across = across / torch.linalg.vector_norm(across)
-            # About the point of the boundary that is nearest to the origin, where the data lies.
+            # Turn about the point of the boundary that is nearest to the origin, where the data lies.
             weight[k] = length * (math.cos(angle) * normal_ + math.sin(angle) * across)
             bias[k] = length * math.cos(angle) * offset
         else:
             weight[k] = length * normal_
-            bias[k] = length * (offset + draws.sign() * times * gap)
+            bias[k] = length * (offset + draws.sign() * times * trial.gap)
     return student.with_lowest(weight, bias, student.fan_out)
 
 
-_MAKERS: dict[str, Callable[[_Draws], Made]] = {
+_MAKERS: dict[str, Callable[[_Draws], Parts]] = {
     "same": _same,
     "split": _split,
     "opposite": _opposite,
@@ -397,4 +402,4 @@ _MAKERS: dict[str, Callable[[_Draws], Made]] = {
     "outside": _outside,
 }
 KINDS = tuple(_MAKERS)
-"""Kinds of triples, in the order in which they come."""
+"""Kinds of triples, in the order in which they alternate."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
 from understudy.lab.cifar import Norm, TaughtOnCifar, check_keep, check_layers, kept_sizes
-from understudy.lab.options import check, check_widths
-from understudy.lab.study import Experiment, Study, ranked
+from understudy.lab.options import check, validate_widths
+from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Cifar(TaughtOnCifar):
+class Cifar(TaughtOnCifar, TrainingStudy):
     """Whether wider students match a convolutional teacher better, and do better by the labels, on CIFAR-10.
 
     The teacher learns the labels, loses its weaker channels and learns on (`cifar-teacher`, made first where it is not
@@ -62,15 +62,15 @@ class Cifar(TaughtOnCifar):
             lr=0.003,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check_layers(self, "teacher_layers", image=True)
         check_keep(self.keep, self.teacher_layers)
         check(self, "tune_epochs", least=1)
         check(self, "tune_lr", above=0)
         check(self, "multiple", above=0, distinct=True)
         for nodes in self.kept:
-            check_widths(nodes, self.multiple)
+            validate_widths(nodes, self.multiple)
         self.check_norm(self.norm)
 
     @property
@@ -78,7 +78,7 @@ class Cifar(TaughtOnCifar):
         """Channels of the pruned teacher."""
         return kept_sizes(self.keep, self.teacher_layers)
 
-    def needs(self) -> tuple[Study, ...]:
+    def depends_on(self) -> tuple[Study, ...]:
         return (
             CifarTeacher(
                 **self.of_the_teacher(),
@@ -90,7 +90,7 @@ class Cifar(TaughtOnCifar):
             ),
         )
 
-    def after(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         data, teacher = self.source(), ended(*runs)
         return self.training(
             [

@@ -9,7 +9,7 @@ import understudy as us
 from understudy.errors import UserError
 from understudy.lab.cifar import Norm, OnCifar, check_keep, check_layers
 from understudy.lab.options import check
-from understudy.lab.study import Experiment, Study
+from understudy.lab.study import Experiment, Study, TrainingStudy
 
 if TYPE_CHECKING:
     from understudy.nets import Population
@@ -20,7 +20,7 @@ _APART = 1 << 20
 
 
 @dataclass(frozen=True)
-class CifarTeacher(OnCifar):
+class CifarTeacher(OnCifar, TrainingStudy):
     """Networks that learn CIFAR-10 from its labels, by cross-entropy: the teachers of the other studies on it.
 
     With `--keep` below 1 it starts from the run that keeps all: the channels with the smallest outgoing weights go, and
@@ -64,8 +64,8 @@ class CifarTeacher(OnCifar):
             epochs=10,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check_layers(self, "layers", self.network == "cnn")
         check(self, "tune_epochs", least=1)
         check(self, "tune_lr", above=0)
@@ -83,12 +83,12 @@ class CifarTeacher(OnCifar):
         """Epochs that this run has."""
         return self.epochs if self.whole else self.tune_epochs
 
-    def needs(self) -> tuple[Study, ...]:
+    def depends_on(self) -> tuple[Study, ...]:
         plain = type(self)()
         unpruned = replace(self, keep=plain.keep, tune_epochs=plain.tune_epochs, tune_lr=plain.tune_lr)
         return () if self.whole else (unpruned,)
 
-    def after(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         data = self.source()
         networks = us.teachers.pruned(ended(runs[0]), self._shares).network if runs else self._untrained()
         group = us.training.Group(networks, networks, data, us.CrossEntropy(), labelled=True)

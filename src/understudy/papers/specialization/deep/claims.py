@@ -75,7 +75,7 @@ def claims(study: Deep, run: Run) -> list[Claim]:
     }
     decided = found.pop(PAPERS_MULTIPLE, [])
     return [
-        replace(claim, beside=tuple(Variant(f"{k:g}×", f[i].brief, f[i].claim.holds) for k, f in found.items()))
+        replace(claim, variants=tuple(Variant(f"{k:g}×", f[i].brief, f[i].claim.holds) for k, f in found.items()))
         for i, (claim, _) in enumerate(decided)
     ]
 
@@ -104,16 +104,16 @@ def _d1(study: Deep, epochs: np.ndarray, rho: np.ndarray) -> Finding:
     middle = ", ".join(epoch_words(m) for m in np.median(first, axis=0))
     ordered = f"in this order in {(steps > 0).sum()} of {len(steps)}"
     claim = Claim(
-        "D1",
-        f"epoch at which the mean best correlation of layers 1, 2, 3 first exceeds {THRESHOLD}: later with depth, in "
+        id="D1",
+        statement=f"epoch at which the mean best correlation of layers 1, 2, 3 first exceeds {THRESHOLD}: later with depth, in "
         "every network (below: epochs between two layers, the fewest of each network)",
-        "lower layers first",
-        f"medians {middle}; {ordered}",
-        len(steps),
-        bool((steps > 0).all()),
-        _part(study),
-        tuple(steps.tolist()),
-        1.0,
+        paper="lower layers first",
+        measured=f"medians {middle}; {ordered}",
+        n=len(steps),
+        holds=bool((steps > 0).all()),
+        part=_part(study),
+        values=tuple(steps.tolist()),
+        low=1.0,
     )
     return Finding(claim, f"{middle}; {ordered}")
 
@@ -123,16 +123,16 @@ def _d2(study: Deep, epochs: np.ndarray, rho: np.ndarray) -> Finding:
     middle = np.median(last, axis=0)
     words = ", ".join(f"{m:.4f}" for m in middle)
     claim = Claim(
-        "D2",
-        f"mean best correlation after {study.epochs} epochs, layers 1 to {last.shape[1]}: median over seeds at least "
+        id="D2",
+        statement=f"mean best correlation after {study.epochs} epochs, layers 1 to {last.shape[1]}: median over seeds at least "
         f"{CLOSE} at every layer (below: the least of each network's layers)",
-        f"≥ {CLOSE} at every layer",
-        f"{words}; lowest of any network {last.min():.4f}",
-        len(last),
-        bool((middle >= CLOSE).all()),
-        _part(study),
-        tuple(last.min(axis=1).tolist()),
-        CLOSE,
+        paper=f"≥ {CLOSE} at every layer",
+        measured=f"{words}; lowest of any network {last.min():.4f}",
+        n=len(last),
+        holds=bool((middle >= CLOSE).all()),
+        part=_part(study),
+        values=tuple(last.min(axis=1).tolist()),
+        low=CLOSE,
     )
     return Finding(claim, words)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import understudy as us
-from understudy.lab.options import check, check_batch, check_widths
-from understudy.lab.study import Experiment, Study, ranked
+from understudy.lab.options import check, validate_batch, validate_widths
+from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
 
 if TYPE_CHECKING:
     from understudy.data import Source
     from understudy.nets import Population
+    from understudy.store import Run
     from understudy.training import Group
 
 _ENTRIES = tuple(i / 4 for i in range(-4, 5))
@@ -55,7 +55,7 @@ class DeepTeachers(Study):
     evaluation: int = 10_000
     """Evaluation samples of each network: losses and correlations are measured on them."""
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("teacher_layers", "dim", "outputs", "epochs", "steps", "batch", "halve_after", "evaluation"):
             check(self, field, least=1)
         for field in ("half_width", "input_std", "lr"):
@@ -87,18 +87,13 @@ class DeepTeachers(Study):
 
         return us.nets.stack([made(seed) for seed in self.seed_names])
 
-    def refuse_too_many(self, multiples: Iterable[float]) -> None:
-        """Refuse students, so many times as wide, that cannot fit: before they and their teachers are made."""
-        import torch
-
-        from understudy.training.plan import available, refuse
+    def require_memory(self, multiples: Iterable[float]) -> None:
+        """Check that students of these over-realizations fit in memory, before they and their teachers are built."""
+        from understudy.training.plan import require_memory
 
         sizes = (self.dim, *self.teacher_layers, self.outputs)
-        widths = [(self.dim, *us.students.hidden_sizes(sizes, k), self.outputs) for k in multiples]
-        each = sum(out * (into + 1) for width in widths for into, out in pairwise(width))
-        # As they begin, as they are, and as a piece changes them.
-        need = 3 * self.seeds * each * self.torch_dtype.itemsize
-        refuse(len(widths) * self.seeds, need, available(torch.device("cpu")))
+        students = [(self.dim, *us.students.hidden_sizes(sizes, k), self.outputs) for k in multiples]
+        require_memory([(us.nets.Shape(each), self.seeds) for each in students], self.torch_dtype)
 
     def training(
         self,
@@ -120,7 +115,7 @@ class DeepTeachers(Study):
 
 
 @dataclass(frozen=True)
-class Deep(DeepTeachers):
+class Deep(DeepTeachers, TrainingStudy):
     """Which layer of a deep student learns its teacher's nodes first, and whether every layer does in the end."""
 
     name: ClassVar[str] = "deep"
@@ -151,16 +146,16 @@ class Deep(DeepTeachers):
             evaluation=1_000,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "train", least=1)
         check(self, "multiple", above=0, distinct=True)
         for nodes in self.teacher_layers:
-            check_widths(nodes, self.multiple)
-        check_batch(self.train, self.batch)
+            validate_widths(nodes, self.multiple)
+        validate_batch(self.train, self.batch)
 
-    def experiment(self) -> Experiment:
-        self.refuse_too_many(self.multiple)
+    def experiment(self, *runs: Run) -> Experiment:
+        self.require_memory(self.multiple)
         source = self.source(self.train, fresh=True)
         teacher = self.teacher(source)
         return self.training(

@@ -72,43 +72,43 @@ def _decided(name: str, samples: np.ndarray, rho: np.ndarray, evaluation: np.nda
     sizes = f"{samples[0]:,} to {samples[-1]:,} samples"
     rises = np.diff(middle, axis=0).min(axis=1)
     yield Claim(
-        "D3",
-        f"{sizes}: mean best correlation rises with every larger number of samples, at every layer (medians over "
+        id="D3",
+        statement=f"{sizes}: mean best correlation rises with every larger number of samples, at every layer (medians over "
         "seeds; below: the smallest rise of a layer from one number to the next)",
-        "improves with samples",
-        "; ".join(f"layer {i + 1}: {_row(line, '.3f')}" for i, line in enumerate(middle.T)),
-        n,
-        bool((rises > 0).all()),
-        f"{name}, correlation",
-        tuple(rises.tolist()),
-        0.0,
+        paper="improves with samples",
+        measured="; ".join(f"layer {i + 1}: {_row(line, '.3f')}" for i, line in enumerate(middle.T)),
+        n=n,
+        holds=bool((rises > 0).all()),
+        part=f"{name}, correlation",
+        values=tuple(rises.tolist()),
+        low=0.0,
     )
     falls = np.diff(np.log10(loss))
     yield Claim(
-        "D3",
-        f"{sizes}: evaluation loss falls with every larger number of samples (medians over seeds; below: log10 of the "
+        id="D3",
+        statement=f"{sizes}: evaluation loss falls with every larger number of samples (medians over seeds; below: log10 of the "
         "change from one number to the next)",
-        "improves with samples",
-        _row(loss, ".3g"),
-        n,
-        bool((falls < 0).all()),
-        f"{name}, loss",
-        tuple(falls.tolist()),
-        None,
-        0.0,
+        paper="improves with samples",
+        measured=_row(loss, ".3g"),
+        n=n,
+        holds=bool((falls < 0).all()),
+        part=f"{name}, loss",
+        values=tuple(falls.tolist()),
+        low=None,
+        high=0.0,
     )
     lead = middle[:, 0] - middle[:, 1:].max(axis=1)
     yield Claim(
-        "D3",
-        f"{sizes}: the lowest layer has the highest mean best correlation in every cell (medians over seeds; below: by "
+        id="D3",
+        statement=f"{sizes}: the lowest layer has the highest mean best correlation in every cell (medians over seeds; below: by "
         "how much)",
-        "lowest layer best",
-        f"best in {(lead > 0).sum()} of {len(lead)}, least lead {lead.min():.3f}",
-        n,
-        bool((lead > 0).all()),
-        f"{name}, lowest layer",
-        tuple(lead.tolist()),
-        0.0,
+        paper="lowest layer best",
+        measured=f"best in {(lead > 0).sum()} of {len(lead)}, least lead {lead.min():.3f}",
+        n=n,
+        holds=bool((lead > 0).all()),
+        part=f"{name}, lowest layer",
+        values=tuple(lead.tolist()),
+        low=0.0,
     )
 
 

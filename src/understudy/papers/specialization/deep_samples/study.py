@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check, check_widths
-from understudy.lab.study import Experiment, ranked
+from understudy.lab.options import check, validate_widths
+from understudy.lab.study import Experiment, TrainingStudy, ranked
 from understudy.papers.specialization.deep.study import DeepTeachers
 
 if TYPE_CHECKING:
+    from understudy.store import Run
     from understudy.training import Objective
 
 Loss = Literal["mse", "cross-entropy"]
 
 
 @dataclass(frozen=True)
-class DeepSamples(DeepTeachers):
+class DeepSamples(DeepTeachers, TrainingStudy):
     """How many samples each layer of a deep student needs, when it learns outputs and when it learns answers."""
 
     name: ClassVar[str] = "deep-samples"
@@ -53,13 +54,13 @@ class DeepSamples(DeepTeachers):
             evaluation=2_000,
         )
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "samples", least=1, distinct=True)
         for field in ("over_realization", "ce_lr"):
             check(self, field, above=0)
         for nodes in self.teacher_layers:
-            check_widths(nodes, (self.over_realization,), "--over-realization")
+            validate_widths(nodes, (self.over_realization,), "--over-realization")
         if (least := min(self.samples)) < self.batch:
             raise UserError(
                 f"--samples: {least} was given; allowed is a whole number from the samples of a batch, {self.batch}"
@@ -75,9 +76,9 @@ class DeepSamples(DeepTeachers):
         if "cross-entropy" in self.loss and self.outputs == 1:
             raise UserError("--outputs: 1 was given; allowed with --loss cross-entropy is a whole number from 2")
 
-    def experiment(self) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         cells = [(loss, n) for loss in self.loss for n in self.samples]
-        self.refuse_too_many([self.over_realization] * len(cells))
+        self.require_memory([self.over_realization] * len(cells))
         sources = {n: self.source(n, fresh=False) for n in self.samples}
         teacher = self.teacher(sources[self.samples[0]])
         students = us.students.like_linear(teacher, multiple=self.over_realization)

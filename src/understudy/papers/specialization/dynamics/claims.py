@@ -106,13 +106,13 @@ def _pull(run: Run) -> Claim:
     every = pulls(run)
     off, pairs = np.abs(every.off), len(np.unique(every.network))
     return Claim(
-        "Y6",
-        f"{pairs:,} pairs of a teacher and a student node on normal inputs and on a sphere, each with a Monte Carlo of "
+        id="Y6",
+        statement=f"{pairs:,} pairs of a teacher and a student node on normal inputs and on a sphere, each with a Monte Carlo of "
         f"its own, {len(off):,} components: every one within 4 standard errors of the closed form",
-        "equal",
-        f"{every.beyond} beyond 4 standard errors, where chance gives {every.by_chance:.2f}; largest {off.max():.2f}",
-        pairs,
-        every.beyond == 0,
+        paper="equal",
+        measured=f"{every.beyond} beyond 4 standard errors, where chance gives {every.by_chance:.2f}; largest {off.max():.2f}",
+        n=pairs,
+        holds=every.beyond == 0,
         values=tuple(off.tolist()),
         high=ERRORS,
     )
@@ -121,17 +121,17 @@ def _pull(run: Run) -> Claim:
 def _steps(run: Run) -> Claim:
     off = run.series("off")[part(run, "steps"), 0]
     return Claim(
-        "Y7",
-        "two-layer students, 1 and 5 times the nodes, ReLU and leaky: d/dt ln of every norm ratio as theorem 7 has it "
+        id="Y7",
+        statement="two-layer students, 1 and 5 times the nodes, ReLU and leaky: d/dt ln of every norm ratio as theorem 7 has it "
         "and by a small gradient step, relative to the fastest motion of the network",
-        "equal",
-        f"largest difference {number(off.max())}",
-        len(off),
-        bool((off <= AGREE).all()),
-        "norm ratios",
-        tuple(off.tolist()),
-        None,
-        AGREE,
+        paper="equal",
+        measured=f"largest difference {number(off.max())}",
+        n=len(off),
+        holds=bool((off <= AGREE).all()),
+        part="norm ratios",
+        values=tuple(off.tolist()),
+        low=None,
+        high=AGREE,
     )
 
 
@@ -147,17 +147,17 @@ def _breaking(study: NodeDynamics, run: Run) -> Claim:
         f"{np.min(rate):.4f} to {np.max(rate):.4f} at ε = {e:g}" for e, rate in zip(more, rates, strict=True)
     )
     return Claim(
-        "Y7",
-        f"{study.nodes} nodes that share a target w* of length 1: norm ratios stay once nodes are aligned, and grow as "
+        id="Y7",
+        statement=f"{study.nodes} nodes that share a target w* of length 1: norm ratios stay once nodes are aligned, and grow as "
         "e^{εt}, rate within 5% of ε, if one node sees 1 + ε of it, for as long as the others point along w*",
-        "constant; exponential growth",
-        f"rate over ε {spans}; without ε, ln of the ratio moves by {number(moved)} over the second half",
-        len(every),
-        bool((np.abs(every - 1) <= SLOPE).all()) and moved <= STILL,
-        "symmetry breaking",
-        tuple(every.tolist()),
-        1 - SLOPE,
-        1 + SLOPE,
+        paper="constant; exponential growth",
+        measured=f"rate over ε {spans}; without ε, ln of the ratio moves by {number(moved)} over the second half",
+        n=len(every),
+        holds=bool((np.abs(every - 1) <= SLOPE).all()) and moved <= STILL,
+        part="symmetry breaking",
+        values=tuple(every.tolist()),
+        low=1 - SLOPE,
+        high=1 + SLOPE,
     )
 
 
@@ -166,18 +166,18 @@ def _slow(study: NodeDynamics, run: Run) -> Claim:
     least = part(run, "leaving", law="lower layer", eps=min(study.eps))
     time = float(run.series("time")[least[0], 0])
     return Claim(
-        "Y7",
-        f"time to turn from π − ε to π/2, ε from {max(study.eps):g} down to {min(study.eps):g}: slope against 1/ε, "
+        id="Y7",
+        statement=f"time to turn from π − ε to π/2, ε from {max(study.eps):g} down to {min(study.eps):g}: slope against 1/ε, "
         "log-log, of θ̇ = −(π − θ) sin θ and of gradient flow of both layers of one node, begun with v = ‖w‖",
-        "grows as 1/ε",
-        f"slopes {angle:.4f} and {both:.4f}",
-        2 * len(study.eps),
-        abs(angle - 1) <= SLOPE and abs(both - 1) <= SLOPE,
-        "slow start",
-        (angle, both),
-        1 - SLOPE,
-        1 + SLOPE,
-        (
+        paper="grows as 1/ε",
+        measured=f"slopes {angle:.4f} and {both:.4f}",
+        n=2 * len(study.eps),
+        holds=abs(angle - 1) <= SLOPE and abs(both - 1) <= SLOPE,
+        part="slow start",
+        values=(angle, both),
+        low=1 - SLOPE,
+        high=1 + SLOPE,
+        variants=(
             Variant(
                 "output weight held at 1",
                 f"slope {lower:.2f}: ẇ has no factor ‖w‖ then, w shrinks first and turns after about 2 ln(π/ε), "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,8 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.pieces import blocks
+from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
@@ -29,19 +30,16 @@ _LOOKS = 201
 
 
 @dataclass(frozen=True)
-class NodeDynamics(Study):
+class NodeDynamics(ExactStudy):
     """The pull of a teacher node in closed form beside Monte Carlo, the growth of norm ratios, the start near π."""
 
     name: ClassVar[str] = "dynamics"
     summary: ClassVar[str] = "how teacher nodes pull students, how norms break symmetry, how slowly a node turns round"
     figures: ClassVar[str] = "S1 theorems 6, 7, sec 5.3"
     decides: ClassVar[str] = "Y6 Y7"
-    trains: ClassVar[bool] = False
 
     seeds: int = 125
     """How many pairs of a teacher and a student node for every dimension and kind of inputs, counted from 1."""
-    dtype: Literal["float32", "tf32", "float64"] = "float64"
-    """Numbers to compute with: float64 is the only one here."""
     dim: tuple[int, ...] = (2, 3, 10, 50)
     """Numbers of inputs."""
     inputs: tuple[str, ...] = ("normal", "sphere")
@@ -69,7 +67,7 @@ class NodeDynamics(Study):
     def quick(cls) -> Self:
         return cls(seeds=12, dim=(2, 10), samples=4_000, flows=4, eps=(0.1, 0.03, 0.01, 0.003, 0.001))
 
-    def check(self) -> None:
+    def validate(self) -> None:
         check(self, "dim", least=2, distinct=True)
         check(self, "samples", least=100)
         check(self, "flows", least=1)
@@ -89,44 +87,32 @@ class NodeDynamics(Study):
             raise UserError(f"--eps: {given} was given; allowed are two numbers or more, above 0 and up to 1")
         if not self.inputs or not set(self.inputs) <= {"normal", "sphere"} or len(set(self.inputs)) < len(self.inputs):
             raise UserError(f"--inputs: {' '.join(self.inputs)} was given; allowed are normal and sphere, each once")
-        if self.dtype != "float64":
-            raise UserError(f"--dtype: {self.dtype} was given; theory is computed in float64 alone")
 
     def times(self) -> np.ndarray:
         """At which nodes that share a target are looked at."""
         return np.linspace(0.0, self.until, _LOOKS)
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        found: dict[str, Callable[[], Tables]] = {}
-        number = 0
-
-        def add(name: str, networks: int, make: Callable[[int], Tables]) -> None:
-            nonlocal number
-            found[name] = partial(make, number)
-            number += networks
-
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         for dim in self.dim:
-            block = max(1, _DRAWS // (self.samples * dim))
             for inputs in self.inputs:
-                for first in range(1, self.seeds + 1, block):
-                    seeds = range(first, min(first + block, self.seeds + 1))
+                for seeds in blocks(self.seed_names, max(1, _DRAWS // (self.samples * dim))):
                     name = f"pairs {seeds[0]} to {seeds[-1]}, {dim} {inputs} inputs"
-                    add(name, len(seeds), partial(self._pairs, dim, inputs, seeds))
+                    yield Piece(name, len(seeds), partial(self._pairs, dim, inputs, seeds))
         flows = range(1, self.flows + 1)
         for multiple in MULTIPLES:
             for slope in SLOPES:
-                add(f"steps, {multiple}×, slope {slope:g}", len(flows), partial(self._steps, multiple, slope, flows))
+                name = f"steps, {multiple}×, slope {slope:g}"
+                yield Piece(name, len(flows), partial(self._steps, multiple, slope, flows))
         for extra in self.extra:
-            add(f"shared target, ε = {extra:g}", len(flows), partial(self._contest, extra, flows))
+            yield Piece(f"shared target, ε = {extra:g}", len(flows), partial(self._contest, extra, flows))
         for law in LAWS:
-            add(f"leaving π, {law}", len(self.eps), partial(self._leaving, law))
-        return found
+            yield Piece(f"leaving π, {law}", len(self.eps), partial(self._leaving, law))
 
     def _pairs(self, dim: int, inputs: str, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.papers.specialization.theory.spherical import COMPONENTS, Inputs, trial
+        from understudy.papers.specialization.theory.spherical import COMPONENTS, Inputs, sample_pulls
 
         kind = cast(Inputs, inputs)
-        found = trial(dim, seeds, self.samples, kind, self.input_std, self.leaky)
+        found = sample_pulls(dim, seeds, self.samples, kind, self.input_std, self.leaky)
         values = {name: getattr(found, name).numpy() for name in ("closed", "mean", "error")}
         pair, component = (axis.ravel() for axis in np.indices(values["mean"].shape))
         there = np.isfinite(values["mean"].ravel())
@@ -143,12 +129,12 @@ class NodeDynamics(Study):
     def _steps(self, multiple: int, slope: float, seeds: Sequence[int], first: int) -> Tables:
         import torch
 
-        from understudy.papers.specialization.theory.norm_growth import rates
+        from understudy.papers.specialization.theory.norm_growth import compare_rates
 
         teacher = us.teachers.separated((20, 10, 10), seeds=seeds, polarity=1.0, slope=slope, dtype=torch.float64)
         students = us.students.gaussian(teacher, multiple=multiple, scale=0.1)
         x = us.data.Gaussian(20, self.input_std, 1, 1_000).evaluating(1, dtype=torch.float64)
-        found = rates(teacher, students, x)
+        found = compare_rates(teacher, students, x)
         networks = {"part": "steps", "multiple": float(multiple), "slope": slope}
         spread = found.predicted.amax(1) - found.predicted.amin(1)
         values = {"off": found.off.numpy()[:, None], "fastest": spread.numpy()[:, None]}
@@ -162,11 +148,11 @@ class NodeDynamics(Study):
         return _tables(first, list(seeds), {"part": "contest", "extra": extra}, values)
 
     def _leaving(self, law: Law, first: int) -> Tables:
-        from understudy.papers.specialization.theory.norm_growth import leaving, leaving_time
+        from understudy.papers.specialization.theory.norm_growth import escape_time, integrated_escape_time
 
         values = {
-            "time": np.array([[leaving(law, eps)] for eps in self.eps]),
-            "quadrature": np.array([[leaving_time(eps)] for eps in self.eps]),
+            "time": np.array([[integrated_escape_time(law, eps)] for eps in self.eps]),
+            "quadrature": np.array([[escape_time(eps)] for eps in self.eps]),
         }
         return _tables(first, [1] * len(self.eps), {"part": "leaving", "law": law, "eps": np.array(self.eps)}, values)
 

@@ -55,18 +55,18 @@ def claims(study: FocusShifting, run: Run) -> list[Claim]:
 def _t7(multiple: float, counts: list[int]) -> Claim:
     some = sum(count >= 1 for count in counts)
     return Claim(
-        "T7",
-        "students whose best teacher (correlation above 0.5) changes from a stronger to a weaker node and that end "
+        id="T7",
+        statement="students whose best teacher (correlation above 0.5) changes from a stronger to a weaker node and that end "
         "above 0.95: at least one in every seed",
-        "at least 1 (S1 fig 6 shows one in each of 3 seeds)",
-        f"{min(counts)} to {max(counts)} a network, median {np.median(counts):g}; "
+        paper="at least 1 (S1 fig 6 shows one in each of 3 seeds)",
+        measured=f"{min(counts)} to {max(counts)} a network, median {np.median(counts):g}; "
         f"at least one in {some} of {len(counts)}",
-        len(counts),
-        some == len(counts),
-        f"{multiple:g}×",
-        tuple(float(count) for count in counts),
-        1.0,
-        None,
+        n=len(counts),
+        holds=some == len(counts),
+        part=f"{multiple:g}×",
+        values=tuple(float(count) for count in counts),
+        low=1.0,
+        high=None,
     )
 
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
 from understudy.lab.options import check
-from understudy.lab.study import Experiment
+from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
 if TYPE_CHECKING:
-    pass
+    from understudy.store import Run
 
 
 @dataclass(frozen=True)
-class FocusShifting(OverRealized):
+class FocusShifting(OverRealized, TrainingStudy):
     """Which students leave a strong teacher node for a weaker one, looked at often enough to see it happen."""
 
     name: ClassVar[str] = "focus-shift"
@@ -40,10 +40,10 @@ class FocusShifting(OverRealized):
     def quick(cls) -> Self:
         return cls(seeds=3, epochs=100, train=5_000, evaluation=1_000)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "teacher_nodes", least=2)
 
-    def experiment(self) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
         return self.training(self.shapes(source), pairs=True)

@@ -61,31 +61,31 @@ def claims(study: MovingHyperplanes, run: Run) -> list[Claim]:
     n, part = len(ends.networks), f"{study.angle:g}° apart, started at {scale:g}"
     return [
         Claim(
-            "T8",
-            "two inputs, 2 teacher nodes, 6 students: every teacher boundary ends with a student's on it, in every "
+            id="T8",
+            statement="two inputs, 2 teacher nodes, 6 students: every teacher boundary ends with a student's on it, in every "
             "seed",
-            "both boundaries covered",
-            f"both covered in {ends.both.sum()} of {n} seeds{_elsewhere(study, run, lambda s: s.both)}",
-            n,
-            bool(ends.both.all()),
-            f"covered, {part}",
-            tuple(ends.covered.astype(float).tolist()),
-            2.0,
-            None,
+            paper="both boundaries covered",
+            measured=f"both covered in {ends.both.sum()} of {n} seeds{_elsewhere(study, run, lambda s: s.both)}",
+            n=n,
+            holds=bool(ends.both.all()),
+            part=f"covered, {part}",
+            values=tuple(ends.covered.astype(float).tolist()),
+            low=2.0,
+            high=None,
         ),
         Claim(
-            "T8",
-            "largest fan-out of a student on no teacher boundary, over the largest of its network: under 2% in every "
+            id="T8",
+            statement="largest fan-out of a student on no teacher boundary, over the largest of its network: under 2% in every "
             "seed",
-            "0.01 of 2.27 (S1 fig 2)",
-            f"under 2% in {ends.quiet.sum()} of {n} seeds{_elsewhere(study, run, lambda s: s.quiet)}; "
+            paper="0.01 of 2.27 (S1 fig 2)",
+            measured=f"under 2% in {ends.quiet.sum()} of {n} seeds{_elsewhere(study, run, lambda s: s.quiet)}; "
             f"median {np.median(ends.others):.2%}, largest {ends.others.max():.2%}",
-            n,
-            bool(ends.quiet.all()),
-            f"others, {part}",
-            tuple(ends.others.tolist()),
-            None,
-            SHARE,
+            n=n,
+            holds=bool(ends.quiet.all()),
+            part=f"others, {part}",
+            values=tuple(ends.others.tolist()),
+            low=None,
+            high=SHARE,
         ),
     ]
 

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 import understudy as us
-from understudy.lab.options import check, check_batch
-from understudy.lab.study import Experiment, Study
+from understudy.lab.options import check, validate_batch
+from understudy.lab.study import Experiment, TrainingStudy
 
 if TYPE_CHECKING:
-    pass
+    from understudy.store import Run
 
 _LOOKS = 60
 
 
 @dataclass(frozen=True)
-class MovingHyperplanes(Study):
+class MovingHyperplanes(TrainingStudy):
     """Students' boundaries settle on the teacher's, and students that found none fall silent."""
 
     name: ClassVar[str] = "hyperplanes"
@@ -57,7 +57,7 @@ class MovingHyperplanes(Study):
     def quick(cls) -> Self:
         return cls(seeds=5, scale=(5e-3, 1e-6), epochs=80, evaluation=500)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         for field in ("epochs", "steps", "batch", "outputs", "train", "evaluation"):
             check(self, field, least=1)
         check(self, "students", least=2)
@@ -66,9 +66,9 @@ class MovingHyperplanes(Study):
             check(self, field, above=0)
         check(self, "bias")
         check_angle(self.angle)
-        check_batch(self.train, self.batch)
+        validate_batch(self.train, self.batch)
 
-    def experiment(self) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         seeds = range(1, self.seeds + 1)
         teacher = us.teachers.crossing(
             seeds, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype

@@ -135,60 +135,60 @@ def _cost(study: PruneAndConnect, cell: Cell) -> Claim:
     cost = cell.cost.ravel()
     nodes = round(cell.multiple * study.teacher_nodes)
     return Claim(
-        "Y4",
-        f"students below 0.8 can go: the loss on other inputs grows by under {COST:g} of the output variance in every "
+        id="Y4",
+        statement=f"students below 0.8 can go: the loss on other inputs grows by under {COST:g} of the output variance in every "
         "network (below: by how much in each)",
-        "under 1e−4 of the output variance",
-        _measured(
+        paper="under 1e−4 of the output variance",
+        measured=_measured(
             cell,
             lambda: (
                 f"median {np.median(cost):.1e}, largest {cost.max():.1e}; {np.mean(nodes - cell.kept):.1f} of {nodes} "
                 "nodes go on average"
             ),
         ),
-        len(cost) + len(DRAWS) * len(cell.left_out),
-        bool((cost < COST).all()) and not cell.left_out,
-        f"cost, {cell.multiple:g}×",
-        tuple(cost.tolist()),
-        None,
-        COST,
+        n=len(cost) + len(DRAWS) * len(cell.left_out),
+        holds=bool((cost < COST).all()) and not cell.left_out,
+        part=f"cost, {cell.multiple:g}×",
+        values=tuple(cost.tolist()),
+        low=None,
+        high=COST,
     )
 
 
 def _refit(cell: Cell) -> Claim:
     times = cell.times.ravel()
     return Claim(
-        "Y4",
-        f"with output weights fitted again by least squares the loss is within {TIMES:g} times that of the whole "
+        id="Y4",
+        statement=f"with output weights fitted again by least squares the loss is within {TIMES:g} times that of the whole "
         "student in every network (below: their ratio)",
-        "within 2×",
-        _measured(cell, lambda: f"median {np.median(times):.2f}, largest {times.max():.2f}"),
-        len(times) + len(DRAWS) * len(cell.left_out),
-        bool((times <= TIMES).all()) and not cell.left_out,
-        f"refitted, {cell.multiple:g}×",
-        tuple(times.tolist()),
-        None,
-        TIMES,
+        paper="within 2×",
+        measured=_measured(cell, lambda: f"median {np.median(times):.2f}, largest {times.max():.2f}"),
+        n=len(times) + len(DRAWS) * len(cell.left_out),
+        holds=bool((times <= TIMES).all()) and not cell.left_out,
+        part=f"refitted, {cell.multiple:g}×",
+        values=tuple(times.tolist()),
+        low=None,
+        high=TIMES,
     )
 
 
 def _path(cell: Cell) -> Claim:
     apart, (path, line) = cell.apart, cell.largest
     return Claim(
-        "Y5",
-        f"the largest loss on a path of line segments is at least {APART:g} times below that on the straight line, for "
+        id="Y5",
+        statement=f"the largest loss on a path of line segments is at least {APART:g} times below that on the straight line, for "
         "every two students of one teacher (below: how many times)",
-        "at least 100× below",
-        _measured(
+        paper="at least 100× below",
+        measured=_measured(
             cell,
             lambda: (
                 f"median {np.median(apart):,.0f}, least {apart.min():,.0f}; median largest losses "
                 f"{np.median(path):.1e} and {np.median(line):.2f} of the output variance"
             ),
         ),
-        len(apart) + len(cell.left_out),
-        bool((apart >= APART).all()) and not cell.left_out,
-        f"{cell.multiple:g}×",
-        tuple(apart.tolist()),
-        APART,
+        n=len(apart) + len(cell.left_out),
+        holds=bool((apart >= APART).all()) and not cell.left_out,
+        part=f"{cell.multiple:g}×",
+        values=tuple(apart.tolist()),
+        low=APART,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -13,7 +13,7 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.options import check
-from understudy.lab.study import Study
+from understudy.lab.study import ComputedStudy, Piece, Study
 from understudy.papers.specialization.second_draw.study import SecondDraw
 from understudy.papers.specialization.shared import OverRealized
 from understudy.papers.specialization.two_layer.study import TwoLayer
@@ -21,14 +21,14 @@ from understudy.papers.specialization.two_layer.study import TwoLayer
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.nets import Population
-    from understudy.papers.specialization.theory.student_pairs import Pair
+    from understudy.papers.specialization.theory.student_pairs import StudentPair
     from understudy.store import Run
 
 DRAWS = (1, 2)
 
 
 @dataclass(frozen=True)
-class PruneAndConnect(OverRealized):
+class PruneAndConnect(OverRealized, ComputedStudy):
     """Two trained students of each teacher: what is lost when their unspecialised nodes go, and a path between them.
 
     Starts from `two-layer` and `second-draw` with the same options, made first where they are not there yet.
@@ -38,7 +38,6 @@ class PruneAndConnect(OverRealized):
     summary: ClassVar[str] = "unspecialised students can go at little cost, and a path of low loss joins two solutions"
     figures: ClassVar[str] = "S0 theorem 2, fig 13"
     decides: ClassVar[str] = "Y4 Y5"
-    trains: ClassVar[bool] = False
 
     teacher_nodes: int = 20
     """Hidden nodes of the teacher."""
@@ -55,42 +54,37 @@ class PruneAndConnect(OverRealized):
     def quick(cls) -> Self:
         return cls(**SecondDraw.quick().options())
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "points", least=2)
         check(self, "multiple", above=1)
         if not 0 <= self.below <= 1:
             raise UserError(f"--below: {self.below} was given; allowed is a number from 0 to 1")
 
-    def needs(self) -> tuple[Study, ...]:
+    def depends_on(self) -> tuple[Study, ...]:
         """The students of both draws."""
         same = {name: value for name, value in self.options().items() if name not in ("below", "points")}
         return TwoLayer(**(same | {"teacher_nodes": (self.teacher_nodes,)})), SecondDraw(**same)
 
-    def pieces(self, *runs: Run) -> Mapping[str, Callable[[], Tables]]:
-        """A pair of students each."""
+    def pieces(self, *runs: Run) -> Iterator[Piece]:
         teachers = runs[0].weights("teacher")
         draws = [run.weights(f"epoch.{self.epochs}") for run in runs]
         lost = [run.networks["diverged_at"].to_pylist() for run in runs]
-        made: dict[str, Callable[[], Tables]] = {}
         for k, multiple in enumerate(self.multiple):
             for i, cell in enumerate(self.cells):
-                number = k * len(self.cells) + i
-                students = [draw[k][i] for draw in draws]
-                alive = all(each[number] is None for each in lost)
-                set_apart = {"multiple": float(multiple)} | cell
-                made[f"{multiple:g}×, p = {cell['polarity']:g}, seed {cell['seed']}"] = partial(
-                    self._pair, 2 * number, set_apart, teachers[k][i], students if alive else []
-                )
-        return made
+                alive = all(each[k * len(self.cells) + i] is None for each in lost)
+                students = [draw[k][i] for draw in draws] if alive else []
+                name = f"{multiple:g}×, p = {cell['polarity']:g}, seed {cell['seed']}"
+                parameters = {"multiple": float(multiple)} | cell
+                yield Piece(name, len(DRAWS), partial(self._pair, parameters, teachers[k][i], students))
 
-    def _pair(self, first: int, set_apart: dict[str, Any], teacher: Population, students: list[Population]) -> Tables:
+    def _pair(self, parameters: dict[str, Any], teacher: Population, students: list[Population], first: int) -> Tables:
         """Networks `first` and the next: each pruned, and the path between them under the first."""
         found = self._look(teacher, students)
         ids = range(first, first + len(DRAWS))
         networks = pa.table(
             {"network": pa.array(ids, pa.int32())}
-            | {name: [value] * len(DRAWS) for name, value in set_apart.items()}
+            | {name: [value] * len(DRAWS) for name, value in parameters.items()}
             | {"draw": list(DRAWS), "diverged_at": pa.array([None if students else self.epochs] * 2, pa.int64())}
             | {"left_out": pa.array([found if isinstance(found, str) else None] * 2, pa.string())}
         )
@@ -105,15 +99,15 @@ class PruneAndConnect(OverRealized):
         columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
         return {"networks": networks, "metrics": _metrics(*columns), "nodes": pa.concat_tables(nodes)}
 
-    def _look(self, teacher: Population, students: list[Population]) -> Pair | str:
+    def _look(self, teacher: Population, students: list[Population]) -> StudentPair | str:
         """Why a pair is left out: one diverged, or learned too little to be pruned and joined."""
-        from understudy.papers.specialization.theory.student_pairs import look
+        from understudy.papers.specialization.theory.student_pairs import measure_pair
 
         if not students:
             return "one of the two diverged"
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
         try:
-            return look(teacher, (students[0], students[1]), source, self.below, self.points)
+            return measure_pair(teacher, (students[0], students[1]), source, self.below, self.points)
         except UserError as error:
             return str(error)
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
-from understudy.lab.study import Experiment
+from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
 if TYPE_CHECKING:
-    pass
+    from understudy.store import Run
 
 _OTHER_DRAW = 1 << 56
 """Between the seeds of first weights: no other study's students begin with one that is this far off."""
 
 
 @dataclass(frozen=True)
-class SecondDraw(OverRealized):
+class SecondDraw(OverRealized, TrainingStudy):
     """The students of `two-layer` once more: the same teachers, samples and batches, but other first weights."""
 
     name: ClassVar[str] = "second-draw"
@@ -36,7 +36,7 @@ class SecondDraw(OverRealized):
     def quick(cls) -> Self:
         return cls(seeds=4, teacher_nodes=5, dim=20, outputs=10, multiple=(5.0,), epochs=25, evaluation=2_000)
 
-    def experiment(self) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
         return self.training([(apart, _redrawn(group, apart["multiple"])) for apart, group in self.shapes(source)])
 

@@ -102,18 +102,18 @@ def _training(study: TeacherAwareData, losses: Losses, p: float) -> Iterator[Cla
     if not _far(study) or any(np.isnan(one).all() for one in each):
         return
     yield Claim(
-        "T9",
-        f"{FEW} samples: training loss ends below {LOW:.0%} of the untrained student's, with both training sets, in "
+        id="T9",
+        statement=f"{FEW} samples: training loss ends below {LOW:.0%} of the untrained student's, with both training sets, in "
         "every seed",
-        "low in both",
-        f"largest {values.max():.2%} (medians {np.nanmedian(each[0]):.2%} teacher-aware, {np.nanmedian(each[1]):.2%} "
+        paper="low in both",
+        measured=f"largest {values.max():.2%} (medians {np.nanmedian(each[0]):.2%} teacher-aware, {np.nanmedian(each[1]):.2%} "
         "teacher-agnostic)",
-        len(values),
-        bool((values < LOW).all()),
-        f"training loss, p = {p:g}",
-        tuple(values.tolist()),
-        None,
-        LOW,
+        n=len(values),
+        holds=bool((values < LOW).all()),
+        part=f"training loss, p = {p:g}",
+        values=tuple(values.tolist()),
+        low=None,
+        high=LOW,
     )
 
 
@@ -124,17 +124,17 @@ def _lower(study: TeacherAwareData, losses: Losses, p: float) -> Iterator[Claim]
     if not _far(study) or not len(ratio):
         return
     yield Claim(
-        "T9",
-        f"{FEW} samples: evaluation loss with teacher-agnostic over that with teacher-aware data (moved 10 to 11): at "
+        id="T9",
+        statement=f"{FEW} samples: evaluation loss with teacher-agnostic over that with teacher-aware data (moved 10 to 11): at "
         f"least {FACTOR:g}×, median over seeds (below: log10)",
-        _VERIFIED[p],
-        f"{np.median(ratio):.1f}× (medians {np.nanmedian(aware):.2g} against {np.nanmedian(agnostic):.2g})",
-        len(ratio),
-        bool(np.median(ratio) >= FACTOR),
-        f"evaluation loss, p = {p:g}",
-        tuple(np.log10(ratio).tolist()),
-        math.log10(FACTOR),
-        None,
+        paper=_VERIFIED[p],
+        measured=f"{np.median(ratio):.1f}× (medians {np.nanmedian(aware):.2g} against {np.nanmedian(agnostic):.2g})",
+        n=len(ratio),
+        holds=bool(np.median(ratio) >= FACTOR),
+        part=f"evaluation loss, p = {p:g}",
+        values=tuple(np.log10(ratio).tolist()),
+        low=math.log10(FACTOR),
+        high=None,
     )
 
 
@@ -149,16 +149,16 @@ def _closes(study: TeacherAwareData, losses: Losses, p: float) -> Iterator[Claim
         return
     middle = float(np.median(np.abs(left)))
     yield Claim(
-        "T9",
-        f"the lead in evaluation loss at {ENOUGH:,} samples, of that at {FEW}: median over seeds within {CLOSED:.0%}",
-        "closes by 300 to 1,000 samples",
-        f"{middle:.1%} of it is left",
-        len(left),
-        middle <= CLOSED,
-        f"gap closes, p = {p:g}",
-        tuple(left.tolist()),
-        -CLOSED,
-        CLOSED,
+        id="T9",
+        statement=f"the lead in evaluation loss at {ENOUGH:,} samples, of that at {FEW}: median over seeds within {CLOSED:.0%}",
+        paper="closes by 300 to 1,000 samples",
+        measured=f"{middle:.1%} of it is left",
+        n=len(left),
+        holds=middle <= CLOSED,
+        part=f"gap closes, p = {p:g}",
+        values=tuple(left.tolist()),
+        low=-CLOSED,
+        high=CLOSED,
     )
 
 
@@ -178,15 +178,15 @@ def _reversed(study: TeacherAwareData, losses: Losses, p: float) -> Iterator[Cla
         return
     shown = ", ".join(f"{n:,}: {10**m:.2g}×" for n, m in zip(sizes, middle, strict=True))
     yield Claim(
-        "T9",
-        f"points moved by 1 to 2 (released defaults): evaluation loss above that with teacher-agnostic data at every "
+        id="T9",
+        statement=f"points moved by 1 to 2 (released defaults): evaluation loss above that with teacher-agnostic data at every "
         f"size below {MANY:,} samples (medians over seeds; below: log10)",
-        "order reversed",
-        shown,
-        int(np.isfinite(each).sum(axis=1).min()),
-        bool((middle > 0).all()),
-        f"moved 1 to 2, p = {p:g}",
-        tuple(middle.tolist()),
-        0.0,
-        None,
+        paper="order reversed",
+        measured=shown,
+        n=int(np.isfinite(each).sum(axis=1).min()),
+        holds=bool((middle > 0).all()),
+        part=f"moved 1 to 2, p = {p:g}",
+        values=tuple(middle.tolist()),
+        low=0.0,
+        high=None,
     )

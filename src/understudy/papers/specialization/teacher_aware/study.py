@@ -6,19 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import understudy as us
-from understudy.lab.options import check, check_widths
-from understudy.lab.study import Experiment
+from understudy.lab.options import check, validate_widths
+from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import SeparatedTeachers
 
 if TYPE_CHECKING:
     from understudy.data import Source
     from understudy.nets import Population
+    from understudy.store import Run
 
 Data = Literal["aware", "agnostic", "aware-near"]
 
 
 @dataclass(frozen=True)
-class TeacherAwareData(SeparatedTeachers):
+class TeacherAwareData(SeparatedTeachers, TrainingStudy):
     """How many samples a student needs, when they are drawn blindly and when they lie beside the teacher's planes."""
 
     name: ClassVar[str] = "teacher-aware"
@@ -47,10 +48,10 @@ class TeacherAwareData(SeparatedTeachers):
     def quick(cls) -> Self:
         return cls(seeds=2, samples=(50, 150, 1_000), epochs=10, evaluation=1_000)
 
-    def check(self) -> None:
+    def validate(self) -> None:
         from understudy.errors import UserError
 
-        super().check()
+        super().validate()
         check(self, "samples", least=1, distinct=True)
         check(self, "over_realization", above=0)
         for field in ("moved", "moved_near"):
@@ -60,7 +61,7 @@ class TeacherAwareData(SeparatedTeachers):
                 option = f"--{field.replace('_', '-')}"
                 raise UserError(f"{option}: {low:g} {high:g} was given; allowed are two distances, the smaller first")
         _check_data(self.data)
-        check_widths(self.teacher_nodes, (self.over_realization,), "--over-realization")
+        validate_widths(self.teacher_nodes, (self.over_realization,), "--over-realization")
         if (least := min(self.samples)) < self.batch:
             raise UserError(
                 f"--samples: {least} was given; allowed is a whole number from the samples of a batch, {self.batch}"
@@ -69,10 +70,10 @@ class TeacherAwareData(SeparatedTeachers):
     def source(self, kind: Data, samples: int, teacher: Population) -> Source:
         if kind == "agnostic":
             return us.data.Gaussian(self.dim, self.input_std, samples, self.evaluation)
-        moved = self.moved if kind == "aware" else self.moved_near
+        moved = self.to_device if kind == "aware" else self.to_device_near
         return us.data.TeacherAware(teacher, samples, self.evaluation, moved, self.input_std)
 
-    def experiment(self) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         teacher = self.teacher(self.teacher_nodes)
         students = us.students.gaussian(teacher, multiple=self.over_realization)
         sets: list[tuple[Data, int]] = [(kind, samples) for kind in self.data for samples in self.samples]

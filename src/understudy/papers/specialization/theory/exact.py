@@ -1,9 +1,9 @@
-"""Where the gradient is zero, specialization is exact: theorem 1 of S0 for two layers, theorem 4 of S1 for more.
+"""Exact specialization at zero gradient: Tian 2020, theorem 1 (two layers) and Tian 2019, theorem 4 (more layers).
 
-Both speak of infinitely many samples: the gradient vanishes on an open set. Finite data cannot show that, so beside the
-samples the gradient is looked at where the proof looks: at a point of the teacher node's boundary, inside the active
-side of the observer and between samples, and on either side of it, nearer than any other boundary. If it vanishes there
-too, kinks on that boundary cancel, and some other node has its boundary in the same place.
+Both assume infinitely many samples: the gradient vanishes on an open set. Finite data cannot show that, so the gradient
+is also evaluated where the proof uses it: at a point of the teacher node's boundary, on the active side of the observer
+and between samples, and on either side of it, nearer than any other boundary. If it vanishes there too, the kinks on
+that boundary cancel, and some other node has the same boundary.
 """
 
 from __future__ import annotations
@@ -16,86 +16,96 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.papers.specialization.theory.induced import MOST, TooMany, induced
-from understudy.papers.specialization.theory.sampled import measured_nearest
-from understudy.theory.boundaries import Planes, apart
-from understudy.theory.isolation import kink
-from understudy.theory.result import Finding, Hypothesis, result
-from understudy.theory.scene import Scene, joined
+from understudy.papers.specialization.theory.induced import TooManyBoundaries, induced_planes
+from understudy.papers.specialization.theory.sampled import describe_nearest
+from understudy.theory.boundaries import Planes, concatenate, plane_distances
+from understudy.theory.isolation import kink_bound
+from understudy.theory.pair_geometry import PairGeometry
+from understudy.theory.result import Finding, Hypothesis, above, at_most, result
 
 SAME = 1e-8
-"""Boundaries nearer than this are one."""
+"""Distance up to which two boundaries count as equal."""
 _ZERO = 16.0
-"""Times the rounding error: a gradient below it is zero to machine precision."""
+"""Multiple of the rounding error up to which a gradient is zero to machine precision."""
 _OBSERVERS = 8
-"""Students that are tried, those of the smallest gradients first."""
+"""Number of students that are tried as observers, those with the smallest gradients first."""
 _SIDE = 32
-"""Samples on either side whose connecting lines are tried for a point of the boundary."""
+"""Samples on either side whose connecting segments are tried for a point of the boundary."""
 
 
-class _Spot(NamedTuple):
-    """A point of the boundary, and how far from it other boundaries stay."""
+class _BoundaryPoint(NamedTuple):
+    """A point of the boundary, and its distance from other boundaries."""
 
     at: Float[Tensor, "in"]
     room: float
     rivals: Planes
-    """Boundaries that are no student's of the lowest layer."""
+    """Boundaries of nodes other than the students of the lowest layer."""
 
 
-def exactly(sight: Scene, j: int, name: str, deep: bool) -> Finding:
-    """The j-th teacher node with a boundary: observed, gradient zero, hence a student on the same boundary."""
-    about, one = f"teacher node {int(sight.nodes[j])}", sight.one(j)
+def _exact_findings(pair: PairGeometry, name: str, deep: bool) -> list[Finding]:
+    return [_finding(pair, j, name, deep) for j in range(len(pair.teacher_planes))]
+
+
+def _finding(pair: PairGeometry, j: int, name: str, deep: bool) -> Finding:
+    """The j-th teacher node with a boundary: if it is observed at zero gradient, a student has the same boundary."""
     conclusion = "a student has the same boundary, in one orientation or the other"
-    measured, near = measured_nearest(sight, j), sight.nearest(j)
-    agrees = bool((near.eps <= SAME).any())
-    best: tuple[int, tuple[Hypothesis, ...]] | None = None
-    for k in sight.students[sight.flattest[sight.students].argsort()][:_OBSERVERS].tolist():
-        hypotheses = _hypotheses(sight, j, k, one, deep)
-        held = sum(h.holds for h in hypotheses)
-        if best is None or held > best[0]:
-            best = held, hypotheses
-        if held == len(hypotheses):
+    measured = describe_nearest(pair, j)
+    best: tuple[Hypothesis, ...] = ()
+    for k in pair.student_nodes[pair.largest_gradients[pair.student_nodes].argsort()][:_OBSERVERS].tolist():
+        hypotheses = _hypotheses(pair, j, k, deep)
+        if not best or sum(h.holds for h in hypotheses) > sum(h.holds for h in best):
+            best = hypotheses
+        if all(h.holds for h in hypotheses):
             break
-    if best is None:
-        nobody = Hypothesis("an observer", "no student has a boundary", "one student at least", False, "other students")
-        return Finding(name, about, (nobody,), conclusion, measured, None)
-    whole = all(h.holds for h in best[1])
-    return Finding(name, about, best[1], conclusion, measured, agrees, SAME if whole else None)
+    if not best:
+        none = Hypothesis("an observer", "no student has a boundary", "at least one student", False, "other students")
+        return Finding(name, pair.name(j), (none,), conclusion, measured)
+    return Finding(
+        result=name,
+        about=pair.name(j),
+        hypotheses=best,
+        conclusion=conclusion,
+        measured=measured,
+        agrees=bool((pair.student_distances(j).eps <= SAME).any()),
+        eps=SAME if all(h.holds for h in best) else None,
+    )
 
 
-def _hypotheses(sight: Scene, j: int, k: int, one: Planes, deep: bool) -> tuple[Hypothesis, ...]:
-    signed, active = one.distances(sight.x)[:, 0], sight.active[:, k]
-    above, below = (active & (signed > 0)).sum(), (active & (signed < 0)).sum()
+def _hypotheses(pair: PairGeometry, j: int, k: int, deep: bool) -> tuple[Hypothesis, ...]:
+    """Hypotheses for teacher node j and observer k, up to the first that fails before the boundary is examined."""
+    one = pair.teacher_plane(j)
+    signed, active = one.distances(pair.x)[:, 0], pair.active[:, k]
+    upper, lower = pair.x[active & (signed > 0)], pair.x[active & (signed < 0)]
     seen = Hypothesis(
         "observed",
-        f"student node {k} is active at {int(above):,} samples on one side and {int(below):,} on the other",
+        f"student node {k} is active at {len(upper):,} samples on one side and {len(lower):,} on the other",
         "both sides",
-        bool(above and below),
+        bool(len(upper) and len(lower)),
         "data that crosses this boundary where a student is active",
     )
     if not seen.holds:
         return (seen,)
-    excess = float(sight.excess[k])
-    zero = Hypothesis(
+    excess = float(pair.gradient_excess[k])
+    zero = at_most(
         "zero gradient at every sample that the observer sees",
-        f"at most {float(sight.flattest[k]):.3g}, {excess:.2g} times its rounding error",
-        f"at most {_ZERO:g} times",
-        excess <= _ZERO,
-        "train to machine precision in float64; theorems 3 to 5 of S0 take small gradients",
-        max(excess / _ZERO, 1.0),
+        excess,
+        _ZERO,
+        shown=f"at most {float(pair.largest_gradients[k]):.3g}, {excess:.2g} times its rounding error",
+        requirement=f"at most {_ZERO:g} times",
+        change="train to machine precision in float64; theorems 3 to 5 of S0 allow small gradients",
     )
     if not zero.holds:
         return seen, zero
     try:
-        spot = _spot(sight, j, k, one, deep)
-    except TooMany as error:
-        return seen, zero, Hypothesis("boundaries that can be counted", str(error), f"at most {MOST:,}", False)
-    alpha = float(sight.alpha(k, j, spot.at.unsqueeze(0))[0]) * sight.kinked
-    half = spot.room / 2
-    points = torch.stack((spot.at, spot.at + half * one.normal[0], spot.at - half * one.normal[0]))
-    beside = float(sight.gradient(points).most[:, k].max())
-    bound = kink(alpha, half, 0.0)
-    nearest = float(apart(one, spot.rivals).eps.min()) if len(spot.rivals) else 1.0
+        point = _boundary_point(pair, j, upper[:_SIDE], lower[:_SIDE], deep)
+    except TooManyBoundaries as error:
+        return seen, zero, error.hypothesis
+    alpha = float(pair.alpha(k, j, point.at.unsqueeze(0))[0]) * pair.slope_jump
+    half = point.room / 2
+    points = torch.stack((point.at, point.at + half * one.normal[0], point.at - half * one.normal[0]))
+    beside = float(pair.gradient(points).upper[:, k].max())
+    bound = kink_bound(alpha, half, 0.0)
+    nearest = float(plane_distances(one, point.rivals).eps.min()) if len(point.rivals) else 1.0
     return (
         seen,
         zero,
@@ -104,41 +114,40 @@ def _hypotheses(sight: Scene, j: int, k: int, one: Planes, deep: bool) -> tuple[
             f"at most {beside:.3g} within {half:.3g} of a point between samples",
             f"below |α| · {half:.3g} / 5 = {bound:.3g}, with α = {alpha:.3g}",
             beside < bound,
-            "a student whose fan-out is not at right angles to this node's, and more training",
+            "a student whose fan-out is not orthogonal to this node's, and more training",
             beside / bound if bound > 0 else float("inf"),
         ),
-        Hypothesis(
+        above(
             "no other node of the teacher, nor of a higher layer, on the same boundary",
-            f"the nearest at ε = {nearest:.3g}",
-            f"above {SAME:g}",
-            nearest > SAME,
-            "a teacher without two nodes on one boundary",
+            nearest,
+            SAME,
+            shown=f"the nearest at ε = {nearest:.3g}",
+            change="a teacher without two nodes on one boundary",
         ),
     )
 
 
-def _spot(sight: Scene, j: int, k: int, one: Planes, deep: bool) -> _Spot:
-    """Of the points where lines between samples cross the boundary, that with most room around it."""
-    signed = one.distances(sight.x)[:, 0]
-    active = sight.active[:, k]
-    upper = sight.x[active & (signed > 0)][:_SIDE]
-    lower = sight.x[active & (signed < 0)][:_SIDE]
+def _boundary_point(
+    pair: PairGeometry, j: int, upper: Float[Tensor, "upper in"], lower: Float[Tensor, "lower in"], deep: bool
+) -> _BoundaryPoint:
+    """Among the points where segments between samples cross the boundary, the farthest from other boundaries."""
+    one = pair.teacher_plane(j)
     up, down = (one.distances(side)[:, 0].abs() for side in (upper, lower))
     share = (up.unsqueeze(1) / (up.unsqueeze(1) + down)).unsqueeze(2)
     points = (upper.unsqueeze(1) + share * (lower - upper.unsqueeze(1))).flatten(0, 1)
     points = points - one.distances(points) * one.normal
-    rivals = sight.theirs.some(sight.rest(j))
-    rivals = joined(rivals, induced(sight, j, points)) if deep else rivals
-    others = joined(sight.ours, rivals)
-    others = others.some((apart(one, others).eps > SAME).nonzero().flatten())
+    rivals = pair.teacher_planes.select(pair.other_teachers(j))
+    rivals = concatenate(rivals, induced_planes(pair, j, points)) if deep else rivals
+    others = concatenate(pair.student_planes, rivals)
+    others = others.select((plane_distances(one, others).eps > SAME).nonzero().flatten())
     room = others.distances(points).abs().amin(1) if len(others) else points.new_ones(len(points))
     which = int(room.argmax())
-    return _Spot(points[which], float(room[which]), rivals)
+    return _BoundaryPoint(points[which], float(room[which]), rivals)
 
 
 _ZERO_GRADIENT = (
-    "If a teacher node's boundary is seen by a student, α of the two is not zero, and the gradient is zero at every "
-    "input, then some student has exactly the same boundary."
+    "If a student observes a teacher node's boundary, their α is not zero, and the gradient is zero at every input, "
+    "then some student has exactly the same boundary."
 )
 
 
@@ -152,9 +161,8 @@ _ZERO_GRADIENT = (
     networks="two layers",
 )
 def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Every teacher node, at samples and at a point of its boundary."""
-    sight = Scene(teacher, student, x)
-    return [exactly(sight, j, "S0 theorem 1", False) for j in range(len(sight.theirs))]
+    """Certify every teacher node of a two-layer teacher."""
+    return _exact_findings(PairGeometry(teacher, student, x), "S0 theorem 1", False)
 
 
 @result(
@@ -167,6 +175,5 @@ def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample
     networks="deep",
 )
 def theorem_4_deep(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """The same in deep networks, inside one linear region."""
-    sight = Scene(teacher, student, x)
-    return [exactly(sight, j, "S1 theorem 4", True) for j in range(len(sight.theirs))]
+    """Certify every teacher node of the lowest layer of deep networks."""
+    return _exact_findings(PairGeometry(teacher, student, x), "S1 theorem 4", True)

@@ -1,4 +1,4 @@
-"""What holds at every sample, whatever the weights: the recursive gradient rule; A and B are locally constant."""
+"""Identities that hold at every sample, whatever the weights: lemma 1 and corollary 2 of Tian 2020."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from torch import Tensor
 
 from understudy.measures.modulation import per_sample
 from understudy.nets import Population, activate, incoming
-from understudy.theory.result import Finding, Hypothesis, result
-from understudy.theory.scene import gates
+from understudy.theory.pair_geometry import hidden_gates
+from understudy.theory.result import Finding, at_least, result
 
 EQUAL = 1e-10
-"""Relative difference within which two ways of computing a gradient agree in float64."""
+"""Relative difference up to which two computations of a gradient agree in float64."""
 _NUMBERS = 1 << 24
-"""Numbers of B that are held at a time."""
+"""Entries of B that are held in memory at a time."""
 
 
-def looked_at(student: Population, x: Float[Tensor, "sample in"]) -> Float[Tensor, "some in"]:
-    """As many samples as A and B of every layer can be held for."""
+def affordable_samples(student: Population, x: Float[Tensor, "sample in"]) -> Float[Tensor, "some in"]:
+    """Select as many samples as A and B of every layer can be held for."""
     widest = max(student.sizes[1:-1]) + 1
     return x[: max(1, _NUMBERS // widest**2)]
 
 
-def backpropagated(
+def autograd_gradients(
     teacher: Population, student: Population, x: Float[Tensor, "sample in"]
 ) -> tuple[Float[Tensor, "sample _"], ...]:
-    """−∂/∂z of ½‖f* − f‖² at every hidden layer by automatic differentiation, z being what goes into the activation."""
+    """Negative gradient of ½‖f* − f‖² with respect to the pre-activations of every hidden layer, by autograd."""
     h, before = x, []
     with torch.enable_grad():
         for i in range(len(student.layers) - 1):
@@ -44,7 +44,7 @@ def backpropagated(
     "S0 lemma 1",
     title="Recursive gradient rule",
     statement="At every layer the gradient that reaches the student's nodes is D (A f* − B f): the teacher's "
-    "activations of the same layer pull and the student's own push back, with matrices that are known from the layers "
+    "activations of the same layer attract and the student's own repel, with matrices that depend on the layers "
     "above.",
     measured="the largest difference between the rule and automatic differentiation at every hidden layer, relative "
     "to the larger of its two terms; both must agree to 1e−10",
@@ -52,24 +52,24 @@ def backpropagated(
     slopes="any",
 )
 def lemma_1(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """The rule against automatic differentiation, layer by layer."""
-    some = looked_at(student, x)
+    """Compare the rule with automatic differentiation, layer by layer."""
+    some = affordable_samples(student, x)
     findings = []
-    pairs = zip(per_sample(teacher, student, some), backpropagated(teacher, student, some), strict=True)
+    pairs = zip(per_sample(teacher, student, some), autograd_gradients(teacher, student, some), strict=True)
     for layer, (found, expected) in enumerate(pairs):
-        # Near a solution A f* and B f cancel, and what is left of them is known no better than they are.
+        # Near a solution A f* and B f cancel, and their difference is no more precise than they are.
         terms = found.a @ found.f_star.unsqueeze(3), found.b @ found.f.unsqueeze(3)
         scale = max(float(term.abs().max()) for term in terms)
         difference = float((found.gradient[0] - expected).abs().max())
         relative = difference / scale if scale else difference
         findings.append(
             Finding(
-                "S0 lemma 1",
-                f"hidden layer {layer + 1}",
-                (Hypothesis("samples", f"{len(some):,}", "one at least", len(some) > 0),),
-                f"equal to backpropagation to {EQUAL:g} of the larger of A f* and B f",
-                f"largest difference {difference:.2g}, {relative:.2g} of the larger term ({scale:.3g})",
-                relative <= EQUAL,
+                result="S0 lemma 1",
+                about=f"hidden layer {layer + 1}",
+                hypotheses=(at_least("samples", len(some), 1),),
+                conclusion=f"equal to backpropagation to {EQUAL:g} of the larger of A f* and B f",
+                measured=f"largest difference {difference:.2g}, {relative:.2g} of the larger term ({scale:.3g})",
+                agrees=relative <= EQUAL,
             )
         )
     return findings
@@ -84,15 +84,16 @@ def lemma_1(teacher: Population, student: Population, x: Float[Tensor, "sample i
     slopes="any",
 )
 def corollary_2(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Each sample and a point on the way to another, drawn nearer until no gate of either network differs.
+    """Compare each sample with a point on the segment to another sample, halved until no gate differs.
 
-    Linear regions are convex: with equal gates at both ends, the whole segment lies in one.
+    Linear regions are convex: with equal gates at both ends, the whole segment lies in one region.
     """
-    some = looked_at(student, x)[:256]
+    some = affordable_samples(student, x)[:256]
     end = some.roll(1, 0)
-    here = [gates(network, some) for network in (teacher, student)]
+    here = [hidden_gates(network, some) for network in (teacher, student)]
     for _ in range(200):
-        same = torch.stack([(a == gates(n, end)).all(1) for a, n in zip(here, (teacher, student), strict=True)]).all(0)
+        there = [hidden_gates(network, end) for network in (teacher, student)]
+        same = torch.stack([(a == b).all(1) for a, b in zip(here, there, strict=True)]).all(0)
         if same.all():
             break
         end = torch.where(same.unsqueeze(1), end, (some + end) / 2)
@@ -104,12 +105,12 @@ def corollary_2(teacher: Population, student: Population, x: Float[Tensor, "samp
         difference = max((float((a - b).abs().max()) for a, b in parts if a.numel()), default=0.0)
         findings.append(
             Finding(
-                "S0 corollary 2",
-                f"hidden layer {layer + 1}",
-                (Hypothesis("segments inside one region", f"{segments:,}", "one at least", segments > 0, "more data"),),
-                "A and B are equal at both ends",
-                f"largest difference {difference:.2g}",
-                difference == 0.0,
+                result="S0 corollary 2",
+                about=f"hidden layer {layer + 1}",
+                hypotheses=(at_least("segments inside one region", segments, 1, change="more data"),),
+                conclusion="A and B are equal at both ends",
+                measured=f"largest difference {difference:.2g}",
+                agrees=difference == 0.0,
             )
         )
     return findings

@@ -1,7 +1,7 @@
-"""How weights of student nodes grow against each other, and how slowly one turns round: S1 theorem 7, sec 5.3 and 8.15.
+"""Growth of student norms relative to each other (Tian 2019, theorem 7, sec. 5.3), and escape from opposite weights.
 
-For ẇ_k = ‖w_k‖ r_k the logarithm of ‖w_k‖ / ‖w_k'‖ grows at w̄_kᵀ r_k − w̄_k'ᵀ r_k'. A node's bias is one of its weights,
-that of an input which is always 1 (S1 sec 2).
+For ẇ_k = ‖w_k‖ r_k the logarithm of ‖w_k‖ / ‖w_k'‖ grows at rate w̄_kᵀ r_k − w̄_k'ᵀ r_k'. A node's bias counts as one of
+its weights, that of an input which is always 1 (sec. 2). The escape from θ = π is in sec. 8.15.
 """
 
 import math
@@ -19,23 +19,23 @@ from understudy.nets import Layer, Population
 from understudy.nets.activation import gate
 from understudy.nets.population import incoming
 from understudy.papers.specialization.theory.spherical import angle, pull
-from understudy.theory.gradient_flow import moved, velocity
-from understudy.theory.result import Finding, Hypothesis, result
+from understudy.theory.gradient_flow import move, velocity
+from understudy.theory.result import Finding, Hypothesis, above, result
 
 AGREE = 1e-6
 _STEP = 1e-5
-"""Of a node's length: errors of a two-sided difference are its square, and rounding over it, 1e−10 and 1e−11."""
+"""Step relative to a node's length. Errors of a two-sided difference are step² and rounding/step: 1e−10 and 1e−11."""
 _TIGHT = {"method": "DOP853", "rtol": 1e-11, "atol": 1e-300}
 Dynamics = Literal["angle", "both layers", "lower layer"]
 
 
-class Rates(NamedTuple):
-    """d/dt ln‖w_k‖ of every student node."""
+class NormRates(NamedTuple):
+    """Rates d/dt ln‖w_k‖ of every student node."""
 
     predicted: Float[Tensor, "net node"]
     """w̄_kᵀ r_k."""
     stepped: Float[Tensor, "net node"]
-    """By a small gradient step forwards and one backwards."""
+    """Two-sided difference over a small gradient step."""
     speed: Float[Tensor, "net"]
     """Largest ‖r_k‖ = ‖ẇ_k‖ / ‖w_k‖ of a network, which no rate exceeds."""
 
@@ -48,86 +48,88 @@ class Rates(NamedTuple):
 
 
 def norm_rates(weights: Float[Tensor, "*net node in"], moving: Float[Tensor, "*net node in"]) -> Tensor:
-    """d/dt ln‖w_k‖ = w̄_kᵀ r_k with r_k = ẇ_k / ‖w_k‖ (S1 eqn 63)."""
+    """Rates d/dt ln‖w_k‖ = w̄_kᵀ r_k with r_k = ẇ_k / ‖w_k‖ (eqn 63)."""
     return (weights * moving).sum(-1) / weights.square().sum(-1)
 
 
-def flow(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Float[Tensor, "net node weight"]:
-    """ẇ_k = E[x g_k], g_k = z_k v_kᵀ (f* − f), of two-layer networks on ½‖f* − f‖² (S1 eqns 2, 5), biases last."""
+def weight_flow(
+    teacher: Population, student: Population, x: Float[Tensor, "sample in"]
+) -> Float[Tensor, "net node weight"]:
+    """Velocity ẇ_k = E[x g_k], g_k = z_k v_kᵀ (f* − f), for two layers and loss ½‖f* − f‖², biases last (eqns 2, 5)."""
     gates = gate(incoming(student, 0, x), student.slope)
     g = gates * torch.bmm(teacher(x) - student(x), student.layers[1].weight)
     ones = x if student.layers[0].bias is None else torch.cat([x, x.new_ones(len(x), 1)], 1)
     return g.mT @ ones / len(x)
 
 
-def rates(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Rates:
-    """What theorem 7 predicts for two-layer networks, and what small steps of gradient descent do."""
-    weights, moving = whole(student.layers[0]), flow(teacher, student, x)
+def compare_rates(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> NormRates:
+    """Compare the rates that theorem 7 predicts for two-layer networks with small steps of gradient descent."""
+    weights, moving = weights_and_biases(student.layers[0]), weight_flow(teacher, student, x)
     speed = (moving.norm(dim=2) / weights.norm(dim=2)).amax(1)
     gradient = velocity(teacher, student, x)
     stepped = torch.zeros_like(weights[..., 0])
     for net, fastest in enumerate(speed.tolist()):
         step = _STEP / fastest if fastest > 0 else _STEP
-        ends = [whole(moved(student[net], gradient[net], way * step).layers[0]).norm(dim=2)[0].log() for way in (1, -1)]
+        moved = [move(student[net], gradient[net], sign * step) for sign in (1, -1)]
+        ends = [weights_and_biases(each.layers[0]).norm(dim=2)[0].log() for each in moved]
         stepped[net] = (ends[0] - ends[1]) / (2 * step)
-    return Rates(norm_rates(weights, moving), stepped, speed)
+    return NormRates(norm_rates(weights, moving), stepped, speed)
 
 
-def whole(layer: Layer) -> Float[Tensor, "net node weight"]:
-    """Weights of the nodes, each with its bias as the last."""
+def weights_and_biases(layer: Layer) -> Float[Tensor, "net node weight"]:
+    """Weights of the nodes, each with its bias as the last weight."""
     return layer.weight if layer.bias is None else torch.cat([layer.weight, layer.bias.unsqueeze(2)], 2)
 
 
 @result(
     "S1 theorem 7",
     title="growth of norm ratios",
-    statement="The ratio of the lengths of two student nodes' weights grows by the difference of how well each is "
-    "aligned with what moves it.",
+    statement="The logarithm of the ratio of two student nodes' norms grows at the difference of their alignments with "
+    "their velocities.",
     measured="the growth rates of all norm ratios, next to those of a small gradient step",
     subject="dynamics",
     networks="two layers",
 )
 def norm_ratios(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
-    """S1 theorem 7 on the gradient flow of two-layer networks, beside a small gradient step."""
-    least, node = whole(student.layers[0]).norm(dim=2)[0].min(0)
-    hypothesis = Hypothesis(
+    """Compare theorem 7 with a small gradient step for all pairs of student nodes."""
+    least, node = weights_and_biases(student.layers[0]).norm(dim=2)[0].min(0)
+    shortest = above(
         "shortest weights of a student node",
-        f"{float(least):.3g} (node {int(node)})",
-        "more than 0",
-        bool(least > 0),
-        "leave nodes without weights out: they have no direction",
+        float(least),
+        shown=f"{float(least):.3g} (node {int(node)})",
+        change="leave nodes without weights out: they have no direction",
     )
-    if least == 0:
-        return [_growth(hypothesis, "d/dt ln of the ratio is the difference of w̄ᵀr", "not measured", None)]
-    found = rates(teacher, student, x)
+    if not shortest.holds:
+        return [_finding(shortest, "d/dt ln of the ratio is the difference of w̄ᵀr", "not measured", None)]
+    found = compare_rates(teacher, student, x)
     up, down = int(found.predicted[0].argmax()), int(found.predicted[0].argmin())
     fastest = float(found.predicted[0, up] - found.predicted[0, down])
     off = float(found.off[0])
     return [
-        _growth(
-            hypothesis,
-            f"‖w‖ of node {up} grows fastest against that of node {down}: d/dt ln of their ratio is {fastest:.4g}",
+        _finding(
+            shortest,
+            f"‖w‖ of node {up} grows fastest relative to that of node {down}: d/dt ln of their ratio is {fastest:.4g}",
             f"a small gradient step gives {float(found.stepped[0, up] - found.stepped[0, down]):.4g}; over all pairs "
-            f"of nodes it is off by at most {off:.1e} of the fastest motion",
+            f"of nodes it differs by at most {off:.1e} of the fastest motion",
             off <= AGREE,
         )
     ]
 
 
-def _growth(hypothesis: Hypothesis, conclusion: str, measured: str, agrees: bool | None) -> Finding:
+def _finding(hypothesis: Hypothesis, conclusion: str, measured: str, agrees: bool | None) -> Finding:
     return Finding("S1 theorem 7", "all pairs of student nodes", (hypothesis,), conclusion, measured, agrees)
 
 
 class Residues(NamedTuple):
-    """The special case of sec 5.3, r_k = w* − Σ a w + ε_k w*: what every node sees, and how that changes."""
+    """The special case r_k = w* − Σ a w + ε_k w* of sec. 5.3."""
 
     h: Float[Tensor, "*net node"]
     """w̄_kᵀ r_k."""
     rate: Float[Tensor, "*net node"]
-    """Its derivative, ‖r_k‖² − h_k² + w̄_kᵀ ṙ (eqn 66) with ṙ = −Σ a_i ‖w_i‖ r_i.
+    """Derivative of h, ‖r_k‖² − h_k² + w̄_kᵀ ṙ (eqn 66) with ṙ = −Σ a_i ‖w_i‖ r_i.
 
-    Without ε it is ‖r‖² − h² − S h, eqn 67, and for differences eqn 68. Eqn 69 takes w̄ᵀṙ = −S h also where ε is not
-    zero, and so leaves ε_k S w̄_kᵀw* − Σ ε_i a_i ‖w_i‖ w̄_kᵀw* out: the extra part of r_k is constant, and ṙ has more.
+    Without ε it is ‖r‖² − h² − S h, eqn 67, and for differences eqn 68. Eqn 69 uses w̄ᵀṙ = −S h also for ε ≠ 0, and so
+    omits ε_k S w̄_kᵀw* − Σ ε_i a_i ‖w_i‖ w̄_kᵀw*: the extra part of r_k is constant, and ṙ has more terms.
     """
     pull: Float[Tensor, "*net"]
     """S = Σ a ‖w‖."""
@@ -139,7 +141,7 @@ def residues(
     shares: Float[Tensor, "*#net node"],
     extra: Float[Tensor, "*#net node"],
 ) -> Residues:
-    """h_k and its derivative, of nodes that share a target and of which some get a little more of it."""
+    """Compute h_k and its derivative for nodes that share a target, of which node k sees the surplus ε_k (`extra`)."""
     lengths = weights.norm(dim=-1)
     r = _residue(weights, target, shares, extra)
     changing = -((shares * lengths).unsqueeze(-1) * r).sum(-2, keepdim=True)
@@ -159,10 +161,10 @@ def shared_target_flow(
     extra: Float[Tensor, "net node"],
     times: Sequence[float],
 ) -> Float[Tensor, "net time node in"]:
-    """ẇ_k = ‖w_k‖ (w* − Σ a w + ε_k w*), integrated from time 0, at the times given.
+    """Integrate ẇ_k = ‖w_k‖ (w* − Σ a w + ε_k w*) from time 0, and return the weights at the given times.
 
-    Without ε every r is a multiple of the first one, so nodes move along r(0) alone and keep what they had across it:
-    they come to lie along w* as far as they have outgrown their start.
+    Without ε every r is a multiple of the first one, so nodes move along r(0) alone and keep their orthogonal part:
+    they align with w* as far as they have outgrown their start.
     """
     paths = []
     for w, goal, share, more in zip(start.double(), target.double(), shares.double(), extra.double(), strict=True):
@@ -179,18 +181,18 @@ def shared_target_flow(
 
 
 class Contest(NamedTuple):
-    """Node 0, which gets a little more of the target, against node 1, over time."""
+    """Trajectory of node 0, which sees more of the target, relative to node 1."""
 
     log_ratio: Float[Tensor, "net time"]
     """ln ‖w_0‖ / ‖w_1‖."""
     gap: Float[Tensor, "net time"]
-    """h_0 − h_1, its derivative."""
+    """h_0 − h_1, the derivative of `log_ratio`."""
     cosine: Float[Tensor, "net time"]
-    """Between w_1 and w*."""
+    """Cosine between w_1 and w*."""
 
 
 def contest(seeds: Sequence[int], nodes: int, dim: int, start: float, extra: float, times: Sequence[float]) -> Contest:
-    """Nodes that start from N(0, start²) and share a target of length 1, all with a = 1; node 0 sees 1 + ε of it."""
+    """Simulate nodes from N(0, start²) that share a target of length 1, all with a = 1; node 0 sees 1 + ε of it."""
     w = start * torch.stack([normal(seed, Stream.STUDENT, 0, nodes * dim).reshape(nodes, dim) for seed in seeds])
     target = torch.stack([normal(seed, Stream.TEACHER, 0, dim) for seed in seeds])
     target = target / target.norm(dim=1, keepdim=True)
@@ -203,35 +205,35 @@ def contest(seeds: Sequence[int], nodes: int, dim: int, start: float, extra: flo
     return Contest((length[..., 0] / length[..., 1]).log(), found.h[..., 0] - found.h[..., 1], cosine)
 
 
-def leaving_time(eps: float, until: float = math.pi / 2) -> float:
-    """Time that θ̇ = −(π − θ) sin θ takes from π − ε to the angle `until`: ∫ du / (u sin u), u = π − θ from ε.
+def escape_time(eps: float, until: float = math.pi / 2) -> float:
+    """Time that θ̇ = −(π − θ) sin θ needs from π − ε to the angle `until`: ∫ du / (u sin u), u = π − θ from ε.
 
-    It is 1/ε − 1/(π − until) and what 1/(u sin u) − 1/u² adds, which has no pole.
+    It is 1/ε − 1/(π − until) plus the integral of 1/(u sin u) − 1/u², which has no pole.
     """
     end = math.pi - until
-    rest = quad(lambda u: _beyond(u), eps, end, epsabs=1e-13, epsrel=1e-13)[0]
+    rest = quad(_without_pole, eps, end, epsabs=1e-13, epsrel=1e-13)[0]
     return 1 / eps - 1 / end + rest
 
 
-def _beyond(u: float) -> float:
+def _without_pole(u: float) -> float:
     """1/(u sin u) − 1/u², by its series where the difference would lose digits."""
     if u < 0.05:
         return 1 / 6 + 7 * u**2 / 360 + 31 * u**4 / 15120
     return 1 / (u * math.sin(u)) - 1 / u**2
 
 
-def leaving(dynamics: Dynamics, eps: float, until: float = math.pi / 2) -> float:
-    """Time from the angle π − ε to `until`, integrated. One student and one teacher node, weights and output 1.
+def integrated_escape_time(dynamics: Dynamics, eps: float, until: float = math.pi / 2) -> float:
+    """Integrate the dynamics of one student and one teacher node from the angle π − ε to `until`; weights and output 1.
 
     `angle` is θ̇ = −(π − θ) sin θ. The other two are gradient flow on the population loss ½E(f* − f)² for standard
-    normal inputs in the plane. Where `both layers` move and begin with v = ‖w‖ they keep it (v² − ‖w‖² is conserved):
-    then ẇ = ‖w‖ r, as the paper has it, and the angle goes 2π times as slowly. Where the output weight stays at 1 and
-    the `lower layer` moves alone, ẇ has no factor ‖w‖: w shrinks by e^{−t/2} first, turns the faster the shorter it
-    is, and leaves after about 2 ln(1 + π/ε).
+    normal inputs in the plane. If `both layers` move and start with v = ‖w‖, they stay balanced (v² − ‖w‖² is
+    conserved): then ẇ = ‖w‖ r, as in the paper, and the angle changes 2π times as slowly. If the output weight stays at
+    1 and the `lower layer` moves alone, ẇ has no factor ‖w‖: w first shrinks by e^{−t/2}, turns faster the shorter it
+    is, and escapes after about 2 ln(1 + π/ε).
     """
     if dynamics == "angle":
-        # From the near side, where u = π − θ has all its digits.
-        return _until(lambda _, u: u * np.sin(u), [eps], lambda _, u: u[0] - (math.pi - until), 2 / eps + 100)
+        # In u = π − θ, which has all its digits near the start.
+        return _first_event(lambda _, u: u * np.sin(u), [eps], lambda _, u: u[0] - (math.pi - until), 2 / eps + 100)
     teacher = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
     start = [-math.cos(eps), math.sin(eps), 1.0]
     moves = float(dynamics == "both layers")
@@ -239,18 +241,18 @@ def leaving(dynamics: Dynamics, eps: float, until: float = math.pi / 2) -> float
     def moving(_: float, state: np.ndarray) -> list[float]:
         w = torch.from_numpy(state[:2])[None]
         v = float(state[2])
-        # E[x z (f* − f)]: the student's own pull on itself is w/2 times its output weight.
+        # E[x z (f* − f)]: the student's own term is w/2 times its output weight.
         gap = (pull(teacher, w)[0, 0] - v * w[0] / 2).tolist()
         return [v * gap[0], v * gap[1], moves * (state[0] * gap[0] + state[1] * gap[1])]
 
     def reached(_: float, state: np.ndarray) -> float:
         return float(angle(teacher[0], torch.from_numpy(state[:2]))) - until
 
-    return _until(moving, start, reached, 20 / eps + 1000)
+    return _first_event(moving, start, reached, 20 / eps + 1000)
 
 
-def _until(moving: Any, start: list[float], reached: Any, most: float) -> float:
-    """When an event comes for the first time."""
+def _first_event(moving: Any, start: list[float], reached: Any, most: float) -> float:
+    """Time of the first event."""
     reached.terminal = True
     done = solve_ivp(moving, (0.0, most), np.array(start), events=reached, **_TIGHT)
     return float(done.t_events[0][0]) if len(done.t_events[0]) else math.inf

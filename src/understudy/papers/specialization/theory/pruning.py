@@ -1,4 +1,4 @@
-"""Smaller students: nodes that have learned nothing go, by S0 Theorem 2, by correlation, or by top-down modulation."""
+"""Smaller students: remove nodes by theorem 2 of Tian 2020, by correlation, or by top-down modulation."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from torch import Tensor
 from understudy.errors import UserError
 from understudy.measures import correlation, modulated_fan_out
 from understudy.nets import Layer, Population, with_nodes
-from understudy.papers.specialization.theory.prunable import finding, residuals
-from understudy.theory.result import PRUNABLE, prunable, results
-from understudy.theory.unexplained import check_pair, unexplained
+from understudy.papers.specialization.theory.prunable import prunable_finding, residuals
+from understudy.theory.result import PRUNABLE, find_result, prunable
+from understudy.theory.unexplained import unexplained, validate_pair
 
 Rule = Literal["theorem", "correlation", "modulation"]
 BELOW: dict[Rule, float] = {"theorem": PRUNABLE, "correlation": 0.8, "modulation": 0.01}
-"""What each rule goes by where nothing else is said."""
+"""Default threshold of each rule."""
 
 
-class Dropped(NamedTuple):
-    """A node that went, and why."""
+class DroppedNode(NamedTuple):
+    """A removed node, and the reason."""
 
     layer: int
     node: int
@@ -32,20 +32,27 @@ class Dropped(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Pruning:
-    """A student of the nodes that were kept, and which these were, a hidden layer each in rising order."""
+    """A pruned student.
+
+    Attributes:
+        network: The student with the kept nodes.
+        kept: Indices of the kept nodes per hidden layer, in ascending order.
+        dropped: The removed nodes.
+        scores: The number that decided, for every node of every hidden layer.
+        by: The rule.
+        notes: Why nodes were kept that the rule might have removed.
+    """
 
     network: Population
     kept: tuple[Int[Tensor, "_"], ...]
-    dropped: tuple[Dropped, ...]
+    dropped: tuple[DroppedNode, ...]
     scores: tuple[Float[Tensor, "_"], ...]
-    """Of every node the number that decided."""
     by: Rule
     notes: tuple[str, ...] = ()
-    """What kept nodes that the rule might have let go."""
 
 
-class _Verdict(NamedTuple):
-    """Which nodes of a layer go, the number that decides, and what it is."""
+class _Decision(NamedTuple):
+    """The nodes of a layer to remove, the number that decides, and its name."""
 
     goes: Bool[Tensor, "node"]
     score: Float[Tensor, "node"]
@@ -54,141 +61,152 @@ class _Verdict(NamedTuple):
 
 
 @torch.no_grad()
-def pruned_students(
+def prune_student(
     teacher: Population,
     student: Population,
     x: Float[Tensor, "sample in"],
     below: float | None = None,
     by: Rule | None = None,
 ) -> Pruning:
-    """One student without the nodes that a rule lets go, with all their weights; what is left is not changed.
+    """Remove the nodes of one student that a rule selects; the remaining weights do not change.
 
-    - `theorem` (S0 Theorem 2, two layers): nodes that share no teacher node's boundary, of which the theorem's
-      hypotheses hold, and whose group of co-linear nodes adds no more than `below` of what the strongest aligned group
-      does to the output, as root mean squares over x. A group goes or stays as a whole.
-    - `correlation`: nodes whose best correlation with a teacher node of the same layer is under `below`.
-    - `modulation` (S2 sec 3.3, any depth): the weakest nodes of each layer by E β_kk, as many as hold no more than
-      `below` of the layer's total together.
+    - `theorem` (Tian 2020, theorem 2; two layers): nodes that share no teacher node's boundary, for which the theorem's
+      hypotheses hold, and whose group of co-linear nodes contributes at most `below` of what the strongest aligned
+      group does to the output, as root mean squares over x. A group is removed or kept as a whole.
+    - `correlation`: nodes whose best correlation with a teacher node of the same layer is below `below`.
+    - `modulation` (Tian et al. 2019, sec. 3.3; any depth): the weakest nodes of each layer by E β_kk, as many as
+      together hold at most `below` of the layer's total.
 
-    Where no rule is named a level means a correlation; without one it is `theorem` for networks it is stated for, and
-    `modulation` for others.
+    Args:
+        teacher: One teacher.
+        student: One student.
+        x: Inputs.
+        below: Threshold of the rule.
+        by: The rule. Default: `correlation` if a threshold is given; otherwise `theorem` for networks it is stated for,
+            and `modulation` for others.
+
+    Returns:
+        The pruned student, with the kept and the removed nodes.
+
+    Raises:
+        UserError: The arguments do not match, the rule is not defined for such networks, or a layer would lose all
+            nodes.
     """
     if len(student) != 1 or len(teacher) != 1:
-        raise UserError(f"{len(student)} students and {len(teacher)} teachers were given; give one of each")
+        raise UserError(f"pruning needs one student and one teacher, got {len(student)} and {len(teacher)}")
     if by is not None and by not in BELOW:
         raise UserError(f"by must be one of {', '.join(BELOW)}, got {by}")
     if below is not None and not 0 <= below <= 1:
         raise UserError(f"below must be a number from 0 to 1, got {below}")
-    check_pair(teacher, student, x)
-    if by is None:
-        by = (
-            "correlation"
-            if below is not None
-            else "modulation"
-            if _theorem_says_nothing(teacher, student)
-            else "theorem"
-        )
+    validate_pair(teacher, student, x)
+    by = by or _default_rule(teacher, student, below)
     level = BELOW[by] if below is None else float(below)
     ours, theirs, inputs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64), x.double()
     rules = {"theorem": _by_theorem, "correlation": _by_correlation, "modulation": _by_modulation}
-    _check_alive(ours, inputs)
-    verdicts = rules[by](theirs, ours, inputs, level)
-    for layer, verdict in enumerate(verdicts, 1):
-        if bool(verdict.goes.all()):
-            highest = float(verdict.score.max())
+    _validate_active(ours, inputs)
+    decisions = rules[by](theirs, ours, inputs, level)
+    for layer, decision in enumerate(decisions, 1):
+        if bool(decision.goes.all()):
+            highest = float(decision.score.max())
             raise UserError(
-                f"all {len(verdict.goes)} nodes of hidden layer {layer} would go: {verdict.words} reaches "
-                f"{highest:.3g} at most, and {level:g} was given; "
-                + ("give less than that" if highest > 0 else "the student has learned nothing that could be kept")
+                f"all {len(decision.goes)} nodes of hidden layer {layer} would be removed: {decision.words} is at most "
+                f"{highest:.3g}, and the threshold is {level:g}; "
+                + ("give a lower threshold" if highest > 0 else "the student has learned nothing that could be kept")
             )
-    kept = tuple((~verdict.goes).nonzero().flatten() for verdict in verdicts)
+    kept = tuple((~decision.goes).nonzero().flatten() for decision in decisions)
     dropped = tuple(
-        Dropped(layer, int(node), f"{verdict.words} {float(verdict.score[node]):.3g}")
-        for layer, verdict in enumerate(verdicts)
-        for node in verdict.goes.nonzero().flatten()
+        DroppedNode(layer, int(node), f"{decision.words} {float(decision.score[node]):.3g}")
+        for layer, decision in enumerate(decisions)
+        for node in decision.goes.nonzero().flatten()
     )
-    scores = tuple(verdict.score for verdict in verdicts)
-    notes = tuple(note for verdict in verdicts for note in verdict.notes)
-    return Pruning(with_nodes(student, [nodes.unsqueeze(0) for nodes in kept]), kept, dropped, scores, by, notes)
+    return Pruning(
+        network=with_nodes(student, [nodes.unsqueeze(0) for nodes in kept]),
+        kept=kept,
+        dropped=dropped,
+        scores=tuple(decision.score for decision in decisions),
+        by=by,
+        notes=tuple(note for decision in decisions for note in decision.notes),
+    )
 
 
-def _check_alive(student: Population, x: Tensor) -> None:
-    """Refuse a student with a hidden layer that the inputs do not reach."""
+def _default_rule(teacher: Population, student: Population, below: float | None) -> Rule:
+    if below is not None:
+        return "correlation"
+    return "modulation" if find_result("S0 theorem 2").why_inapplicable(teacher, student) else "theorem"
+
+
+def _validate_active(student: Population, x: Tensor) -> None:
+    """Refuse a student with a hidden layer that is constant over the inputs."""
     for layer, hidden in enumerate(student.activations(x).hidden, 1):
         if bool((hidden == hidden[:, :1]).all()):
             raise UserError(
-                f"no node of hidden layer {layer} is active: each of the {hidden.shape[2]} gives the same on all "
-                f"{len(x):,} inputs, so that none has learned anything; give a trained student, or inputs of its scale"
+                f"no node of hidden layer {layer} is active: each of the {hidden.shape[2]} is constant over all "
+                f"{len(x):,} inputs; give a trained student, or inputs of its scale"
             )
 
 
-def _theorem_says_nothing(teacher: Population, student: Population) -> str:
-    """Why; empty where it is stated for such networks."""
-    (theorem,) = (each for each in results() if each.name == "S0 theorem 2")
-    return theorem.fits(teacher, student)
-
-
-def _by_theorem(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Verdict]:
-    if why := _theorem_says_nothing(teacher, student):
-        raise UserError(f"S0 theorem 2 says nothing here: {why}; prune by correlation or modulation")
+def _by_theorem(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Decision]:
+    if why := find_result("S0 theorem 2").why_inapplicable(teacher, student):
+        raise UserError(f"S0 theorem 2 does not apply: {why}; prune by correlation or modulation")
     whole, outputs = residuals(teacher, student, x), student.sizes[-1]
-    found = {k: finding(k, whole, outputs) for k in whole.unaligned}
-    score, goes = torch.ones_like(whole.given), torch.zeros_like(whole.given, dtype=torch.bool)
+    found = {k: prunable_finding(k, whole, outputs) for k in whole.unaligned}
+    score, goes = torch.ones_like(whole.contribution), torch.zeros_like(whole.contribution, dtype=torch.bool)
     for k, each in found.items():
         score[k], goes[k] = each.amount or 0.0, prunable(each, below)
     notes = []
     if strong := [k for k, each in found.items() if each.applies and not goes[k]]:
         notes.append(
-            f"{len(strong)} without a teacher node's boundary stay: they give on more than {below:g} of the strongest"
+            f"{len(strong)} nodes without a teacher node's boundary are kept: they contribute more than {below:g} of "
+            "the strongest"
         )
     if silent := [k for k, each in found.items() if not each.applies]:
         notes.append(
-            f"{len(silent)} without a teacher node's boundary stay: S0 theorem 2 says nothing of them, as of node "
-            f"{silent[0]}: {found[silent[0]].failing[0]}"
+            f"{len(silent)} nodes without a teacher node's boundary are kept: S0 theorem 2 does not apply to them, for "
+            f"example to node {silent[0]}: {found[silent[0]].failing[0]}"
         )
-    return [_Verdict(goes, score, "share of what the strongest group gives on", tuple(notes))]
+    return [_Decision(goes, score, "contribution relative to the strongest group", tuple(notes))]
 
 
-def _by_correlation(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Verdict]:
-    pairs = zip(teacher.activations(x).hidden, student.activations(x).hidden, strict=False)
+def _by_correlation(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Decision]:
     if len(teacher.layers) != len(student.layers):
         raise UserError(
-            f"the student has {len(student.layers) - 1} hidden layers and the teacher {len(teacher.layers) - 1}; by "
-            "correlation layers are compared one by one, so prune by modulation"
+            f"the student has {len(student.layers) - 1} hidden layers and the teacher {len(teacher.layers) - 1}; "
+            "pruning by correlation compares layers one to one, so prune by modulation"
         )
+    pairs = zip(teacher.activations(x).hidden, student.activations(x).hidden, strict=True)
     best = [correlation(theirs, ours)[0].amax(0) for theirs, ours in pairs]
-    return [_Verdict(rho < below, rho, "best correlation") for rho in best]
+    return [_Decision(rho < below, rho, "best correlation") for rho in best]
 
 
-def _by_modulation(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Verdict]:
-    verdicts = []
+def _by_modulation(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Decision]:
+    decisions = []
     for strength in modulated_fan_out(student, x):
         energy = strength[0].square()
         share = energy / energy.sum().clamp_min(torch.finfo(energy.dtype).tiny)
         weakest = share.argsort(stable=True)
         goes = torch.empty_like(share, dtype=torch.bool)
         goes[weakest] = share[weakest].cumsum(0) <= below
-        verdicts.append(_Verdict(goes, share, "share of the layer's modulation"))
-    return verdicts
+        decisions.append(_Decision(goes, share, "share of the layer's modulation"))
+    return decisions
 
 
 @torch.no_grad()
-def refitted(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Population:
-    """The same networks with the output weights, and biases where they have some, that fit the teacher best on x.
+def refit(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Population:
+    """Fit the output weights and biases of students to the teacher by least squares on x.
 
-    Least squares in float64; of several best ones the smallest, so that nodes which do the same share the work.
+    In float64; among several minimisers the one of smallest norm, so that equivalent nodes share the output.
     """
-    check_pair(teacher, student, x)
+    validate_pair(teacher, student, x)
     inputs, top = x.double(), student.layers[-1]
     wide = student.to(dtype=torch.float64)
     below = wide.activations(inputs).hidden[-1]
-    if student.image is not None:  # the top layer sees maps channel by channel
+    if student.image is not None:  # the top layer reads maps channel by channel
         below = below.unflatten(1, (len(x), -1)).mT.flatten(2)
     columns = below if top.bias is None else torch.cat((below, torch.ones_like(below[..., :1])), 2)
-    answers = teacher.to(dtype=torch.float64)(inputs).expand(len(student), -1, -1)
-    # Of many samples only as many rows as columns are left to the slow and careful solver.
+    targets = teacher.to(dtype=torch.float64)(inputs).expand(len(student), -1, -1)
+    # QR first: the slow, rank-revealing solver then has only as many rows as columns.
     basis, triangle = torch.linalg.qr(columns)
-    solved = torch.linalg.lstsq(triangle.cpu(), (basis.mT @ answers).cpu(), driver="gelsd").solution
+    solved = torch.linalg.lstsq(triangle.cpu(), (basis.mT @ targets).cpu(), driver="gelsd").solution
     fitted = solved.to(device=student.device, dtype=student.dtype).mT
     if top.bias is None:
         layer = Layer(fitted.contiguous(), None)
@@ -198,17 +216,17 @@ def refitted(teacher: Population, student: Population, x: Float[Tensor, "sample 
 
 
 class PruningLosses(NamedTuple):
-    """Losses as shares of the variance of the teacher's outputs."""
+    """Losses as shares of the variance of the teacher outputs."""
 
     before: float
     after: float
     refitted: float
-    """With output weights fitted on the inputs that nodes were chosen by."""
+    """With output weights fitted on the inputs by which nodes were chosen."""
 
 
 def pruning_losses(
     teacher: Population, student: Population, pruning: Pruning, fitted: Population, x: Float[Tensor, "sample in"]
 ) -> PruningLosses:
-    """On the inputs that were given, or on others."""
+    """Compute the losses before pruning, after pruning and after refitting, on the given inputs."""
     before, after, again = (float(unexplained(teacher, each, x)) for each in (student, pruning.network, fitted))
     return PruningLosses(before, after, again)

@@ -1,16 +1,16 @@
-"""Theorems 3 and 4 of S0 on given networks: where the gradient is small, every teacher node has its student.
+"""Specialization from finitely many samples at a small gradient: theorems 3 and 4 of Tian 2020.
 
-Both rest on Lemmas 6 and 7 (`isolation`). For a band of half-width e about the boundary of teacher node j, seen by
-student k: either another boundary is aligned with j by (M1 e, M2 e), or some sample of the band shows j's kink in the
-gradient of k. A gradient too small for that leaves the first, and if no other teacher node is that near, it is a
-student's. The theorems hide e and the constants in their ε; here both are computed for the data at hand, and e is
-chosen so that the guarantee is the best it can be.
+Both rest on lemmas 6 and 7 (`theory.isolation`). Take a band of half-width e around the boundary of teacher node j,
+observed by student k: either another boundary is aligned with j by (M1 e, M2 e), or some sample of the band shows j's
+kink in the gradient of k. If the gradient is too small for that, the first holds, and if no other teacher node is that
+close, the aligned boundary is a student's. The theorems absorb e and the constants in their ε; here both are computed
+for the given data, and e is chosen to give the best guarantee.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -18,33 +18,52 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.theory.boundaries import Apart, Planes, apart
-from understudy.theory.isolation import ROUNDING, Isolation, isolation, kink, needed
-from understudy.theory.result import Finding, Hypothesis, result
-from understudy.theory.scene import Scene, joined
+from understudy.theory.boundaries import PlaneDistances, Planes, concatenate, plane_distances
+from understudy.theory.isolation import ROUNDING, Isolation, isolation, kink_bound, samples_needed
+from understudy.theory.pair_geometry import PairGeometry
+from understudy.theory.result import INFORMATIVE, UNRIVALLED, Finding, Hypothesis, result
 
 _OBSERVERS, _WIDTHS = 3, 7
+"""Number of observers, and of widths per observer, that are tried."""
 _HOPE = 8.0
-"""A guarantee that would be this many times too weak in a wider band is still tried: η falls where samples are many."""
+"""A wider band is tried if its guarantee would be at most this many times too weak: η falls with more samples."""
 _CLOSEST = 1_000
-"""Samples by which the α of observers is judged before any is tried."""
+"""Samples by which the α of observers is estimated before any is tried."""
 
-Induced = Callable[[Scene, int, Tensor], Planes]
-"""The boundaries that higher layers draw around samples near a boundary of the lowest."""
+InducedPlanes = Callable[[PairGeometry, int, Tensor], Planes]
+"""A function that returns the boundaries that higher layers induce around samples near a boundary of the lowest."""
 
 
-class Trial(NamedTuple):
-    """The hypotheses for one teacher node, one observer and one width of the band."""
+class Band(NamedTuple):
+    """Measurements on the band of half-width e around one teacher node's boundary, for one observer."""
 
     observer: int
     e: float
-    seen: int
-    band: int
+    samples: int
+    """Samples of the band on which the observer is active."""
+    gradient: float
+    """Largest gradient at these samples and their augmentation."""
+    alpha: float
+    """Smallest |α| on these samples, times the change of the activation's slope at zero."""
+    step: float
+    """Distance of the augmented points from the samples along w̃, in units of e."""
+    spread: float
+    """Root mean square distance of all samples from the boundary."""
+    rivals: PlaneDistances
+    """Distances of the boundaries that are not a student's of the lowest layer."""
+    rival: str
+    """Name of the nearest rival; empty if there is none."""
+
+
+class BandTrial(NamedTuple):
+    """The hypotheses for one teacher node, one observer and one width of the band."""
+
+    band: Band
+    share: float
+    """κ: share of the samples of the band on which the observer is active."""
     boundaries: int
-    """K, or Q: how many boundaries were counted, this one among them."""
+    """K, or Q: number of boundaries that were counted, including this one."""
     guarantee: Isolation
-    rival: Apart
-    """The boundaries that are not a student's of the lowest layer."""
     hypotheses: tuple[Hypothesis, ...]
 
     @property
@@ -52,120 +71,129 @@ class Trial(NamedTuple):
         return all(hypothesis.holds for hypothesis in self.hypotheses)
 
     @property
+    def sin(self) -> float:
+        """Guaranteed bound M1 e of sin θ."""
+        return self.guarantee.m1 * self.band.e
+
+    @property
+    def gap(self) -> float:
+        """Guaranteed bound M2 e of the bias gap."""
+        return self.guarantee.m2 * self.band.e
+
+    @property
     def eps(self) -> float:
-        return max(self.guarantee.m1, self.guarantee.m2) * self.e
+        return max(self.guarantee.m1, self.guarantee.m2) * self.band.e
 
     @property
     def lacking(self) -> float:
-        """How far it is from holding, on a scale of factors."""
+        """Sum of the logarithms of the factors by which hypotheses fail."""
         return sum(math.log(max(h.factor, 1.0 + 1e-9)) for h in self.hypotheses if not h.holds)
 
 
-def trials(sight: Scene, j: int, aware: bool, induced: Induced | None = None) -> Iterator[Trial]:
-    """Observers and widths that are worth trying for the j-th teacher node with a boundary."""
-    one = sight.one(j)
-    gamma, step = reach(one, aware)
-    away = one.distances(sight.x)[:, 0].abs()
-    least = needed(gamma, len(sight.others(j)) + 1, sight.x.shape[1])
-    finest = 1e5 * ROUNDING * (1.0 + float(torch.linalg.vector_norm(sight.x, dim=1).max() + one.offset.abs()))
-    closest = sight.x[away.argsort()[:_CLOSEST]]
+def trials(pair: PairGeometry, j: int, aware: bool, induced: InducedPlanes | None = None) -> Iterator[BandTrial]:
+    """Try the most promising observers and widths for the j-th teacher node with a boundary.
+
+    `aware` selects the augmentation along the teacher's weights (theorem 4) instead of the axes (theorem 3); `induced`
+    adds the boundaries of higher layers (theorem 5).
+    """
+    one = pair.teacher_plane(j)
+    gamma, step = augmentation_reach(one, aware)
+    away = one.distances(pair.x)[:, 0].abs()
+    least = samples_needed(gamma, len(pair.other_planes(j)) + 1, pair.x.shape[1])
+    finest = 1e5 * ROUNDING * (1.0 + float(torch.linalg.vector_norm(pair.x, dim=1).max() + one.offset.abs()))
+    closest = pair.x[away.argsort()[:_CLOSEST]]
     ranked = []
-    for k in sight.students.tolist():
-        near, coefficient = away[sight.active[:, k]], float(sight.alpha(k, j, closest).abs().mean())
+    for k in pair.student_nodes.tolist():
+        near, coefficient = away[pair.active[:, k]], float(pair.alpha(k, j, closest).abs().mean())
         if not (len(near) and coefficient > 0):
             continue
         enough = len(near) >= least
         narrow = float(near.kthvalue(least if enough else max(1, len(near) // 10)).values)
-        small = 5 * float(sight.flattest[k]) / (coefficient * sight.kinked * (step - 1))
+        small = 5 * float(pair.largest_gradients[k]) / (coefficient * pair.slope_jump * (step - 1))
         ranked.append((not enough, max(narrow, small, finest), max(narrow, finest), k))
     for _, _, width, k in sorted(ranked)[:_OBSERVERS]:
         e = width * (1 + 1e-9)
         for _ in range(_WIDTHS):
-            trial = _tried(sight, j, k, e, away, aware, induced)
+            trial = _try_band(pair, j, k, e, aware, induced)
             yield trial
-            # A wider band holds more samples and lets the gradient be larger, but promises less.
+            # A wider band holds more samples and allows a larger gradient, but guarantees less.
             wider = max((1.01 * h.factor for h in trial.hypotheses[:2] if not h.holds), default=0.0)
             if not wider or not wider * trial.hypotheses[2].factor < _HOPE:
                 break
             e *= wider
 
 
-def reach(one: Planes, aware: bool) -> tuple[float, float]:
-    """γ, and how far behind and before the band the augmented points lie along w̃, in units of e.
+def augmentation_reach(one: Planes, aware: bool) -> tuple[float, float]:
+    """Return γ and the distance of augmented points from the samples along w̃, in units of e (definition 7).
 
-    Definition 7 (b) moves by 2e along w̃, with γ = 2; (a) by γe = 2√d e along every axis, of which the one that is
-    nearest to w̃ counts.
+    (b) moves samples by 2e along w̃, with γ = 2; (a) moves them by γe = 2√d e along every axis, of which the proof uses
+    the axis nearest to w̃.
     """
     gamma = 2.0 if aware else 2.0 * math.sqrt(one.normal.shape[1])
     return gamma, 2.0 if aware else gamma * float(one.normal[0].abs().max())
 
 
-def moved(one: Planes, inside: Float[Tensor, "sample in"], e: float, aware: bool) -> Float[Tensor, "point in"]:
-    """The samples of the band and their augmentation (S0 Definition 7), as far as the proof uses it."""
-    gamma, _ = reach(one, aware)
+def augmented_points(
+    one: Planes, inside: Float[Tensor, "sample in"], e: float, aware: bool
+) -> Float[Tensor, "point in"]:
+    """Samples of the band with the part of their augmentation that the proof uses (definition 7)."""
     if aware:
         shift = 2 * e * one.normal[0]
     else:
+        gamma, _ = augmentation_reach(one, aware)
         axis = int(one.normal[0].abs().argmax())
         shift = gamma * e * torch.eye(inside.shape[1], dtype=inside.dtype)[axis]
     return torch.cat((inside, inside + shift, inside - shift))
 
 
-def _tried(
-    sight: Scene, j: int, k: int, e: float, away: Float[Tensor, "sample"], aware: bool, induced: Induced | None
-) -> Trial:
-    one, band = sight.one(j), away <= e
-    gamma, step = reach(one, aware)
-    inside = sight.x[band & sight.active[:, k]]
-    above = induced(sight, j, inside) if induced else None
-    others = sight.others(j) if above is None else joined(sight.others(j), above)
+def _try_band(pair: PairGeometry, j: int, k: int, e: float, aware: bool, induced: InducedPlanes | None) -> BandTrial:
+    one = pair.teacher_plane(j)
+    away = one.distances(pair.x)[:, 0].abs()
+    gamma, step = augmentation_reach(one, aware)
+    inside = pair.x[(away <= e) & pair.active[:, k]]
+    higher = induced(pair, j, inside) if induced else None
+    others = pair.other_planes(j) if higher is None else concatenate(pair.other_planes(j), higher)
     found = isolation(one, others, inside, e, gamma)
-    coefficient = float(sight.alpha(k, j, inside).abs().min()) * sight.kinked if len(inside) else 0.0
-    points = moved(one, inside, e, aware)
-    most = float(sight.gradient(points).most[:, k].max()) if len(inside) else 0.0
-    rival, name = _rival(sight, j, above)
+    gradient, alpha = 0.0, 0.0
+    if len(inside):
+        gradient = float(pair.gradient(augmented_points(one, inside, e, aware)).upper[:, k].max())
+        alpha = float(pair.alpha(k, j, inside).abs().min()) * pair.slope_jump
+    rivals, rival = _rivals(pair, j, higher)
     spread = float(away.square().mean().sqrt())
-    hypotheses = judged(found, len(inside), e, most, coefficient, step, rival, name, k, spread)
-    return Trial(k, e, len(inside), int(band.sum()), len(others) + 1, found, rival, hypotheses)
+    band = Band(k, e, len(inside), gradient, alpha, step, spread=spread, rivals=rivals, rival=rival)
+    total = int((away <= e).sum())
+    share = len(inside) / total if total else 0.0
+    return BandTrial(band, share, len(others) + 1, found, band_hypotheses(found, band))
 
 
-def _rival(sight: Scene, j: int, above: Planes | None) -> tuple[Apart, str]:
-    """All boundaries but the students' own, which might be what is aligned instead, and the nearest in words."""
-    rest = sight.rest(j)
-    rivals = sight.theirs.some(rest) if above is None else joined(sight.theirs.some(rest), above)
+def _rivals(pair: PairGeometry, j: int, higher: Planes | None) -> tuple[PlaneDistances, str]:
+    """Distances of boundaries that are no students', one of which might be aligned instead, and the nearest's name."""
+    rest = pair.other_teachers(j)
+    rivals = pair.teacher_planes.select(rest)
+    rivals = rivals if higher is None else concatenate(rivals, higher)
     if not len(rivals):
-        return Apart(torch.ones(1), torch.full((1,), math.inf)), ""
-    far = apart(sight.one(j), rivals)
+        return PlaneDistances(torch.ones(1), torch.full((1,), math.inf)), ""
+    far = plane_distances(pair.teacher_plane(j), rivals)
     nearest = int(far.eps.argmin())
-    named = f"teacher node {int(sight.nodes[rest[nearest]])}" if nearest < len(rest) else "a boundary of a higher layer"
-    return far, named
+    return far, pair.name(int(rest[nearest])) if nearest < len(rest) else "a boundary of a higher layer"
 
 
-def judged(
-    found: Isolation,
-    seen: int,
-    e: float,
-    most: float,
-    coefficient: float,
-    step: float,
-    rival: Apart,
-    rival_name: str,
-    observer: int,
-    spread: float,
-) -> tuple[Hypothesis, ...]:
-    """What Theorems 3 to 5 need, for one band and one observer.
+def band_hypotheses(found: Isolation, band: Band) -> tuple[Hypothesis, ...]:
+    """Hypotheses of theorems 3 to 5 for one band and one observer.
 
-    A bound on the gap of biases that is as large as the distance of samples from the boundary, root mean square, holds
-    of nearly every parallel boundary that the data crosses: it says nothing, and no certificate comes of it.
+    If the bound on the bias gap is as large as the root mean square distance of the samples from the boundary, nearly
+    every parallel boundary that the data crosses satisfies it: such a guarantee is not informative and certifies
+    nothing.
     """
-    bound = kink(coefficient, step * e, e)
+    e, seen, most = band.e, band.samples, band.gradient
+    bound = kink_bound(band.alpha, band.step * e, e)
     sin, gap = found.m1 * e, found.m2 * e
     finite = all(map(math.isfinite, (found.m1, found.m2, most, bound)))
-    nearest, eps = float(rival.eps.min()), max(sin, gap)
+    nearest, eps = float(band.rivals.eps.min()), max(sin, gap)
     return (
         Hypothesis(
             "samples of the band that an observer sees",
-            f"{seen:,} in |w̃ᵀx + b| ≤ {e:.3g}, by student node {observer}",
+            f"{seen:,} in |w̃ᵀx + b| ≤ {e:.3g}, by student node {band.observer}",
             f"at least (γ + 3) K (d + 1) = {found.needed:,}",
             seen >= found.needed,
             f"{found.needed / max(seen, 1):,.1f} times as many samples, or fewer students",
@@ -174,23 +202,24 @@ def judged(
         Hypothesis(
             "gradient at these samples and their augmentation",
             f"at most {most:.3g}",
-            f"at most |α| · {step - 1:.3g} e / 5 = {bound:.3g}, with α = {coefficient:.3g}",
+            f"at most |α| · {band.step - 1:.3g} e / 5 = {bound:.3g}, with α = {band.alpha:.3g}",
             finite and most <= bound and bound > 0,
             "train longer, until every sample's gradient is that small",
             most / bound if bound > 0 and math.isfinite(most) else math.inf,
         ),
         Hypothesis(
-            "a guarantee that says something",
-            f"sin θ ≤ M1 e = {up(sin)}, bias gap ≤ M2 e = {up(gap)} (η = {found.eta:.3g}, μ = {found.mu:.3g})",
-            f"M1 e below 1, M2 e below the samples' distance from the boundary, {spread:.3g}",
-            finite and sin < 1 and gap < spread,
+            INFORMATIVE,
+            f"sin θ ≤ M1 e = {round_up(sin)}, bias gap ≤ M2 e = {round_up(gap)} "
+            f"(η = {found.eta:.3g}, μ = {found.mu:.3g})",
+            f"M1 e below 1, M2 e below the samples' distance from the boundary, {band.spread:.3g}",
+            finite and sin < 1 and gap < band.spread,
             "more samples near this boundary, so that a narrower band holds enough of them",
-            max(sin, gap / spread) if finite and spread > 0 else math.inf,
+            max(sin, gap / band.spread) if finite and band.spread > 0 else math.inf,
         ),
         Hypothesis(
-            "no other boundary as near",
-            f"{rival_name} at ε = {nearest:.3g}" if rival_name else "no other node",
-            f"further than the guaranteed ε = {up(eps)}",
+            UNRIVALLED,
+            f"{band.rival} at ε = {nearest:.3g}" if band.rival else "no other node",
+            f"further than the guaranteed ε = {round_up(eps)}",
             eps < nearest,
             "more samples, or a teacher whose nodes are further apart",
             max(eps / nearest, 1.0) if nearest > 0 else math.inf,
@@ -198,79 +227,81 @@ def judged(
     )
 
 
-def specialization(sight: Scene, aware: bool, name: str) -> list[Finding]:
-    """One finding for each teacher node: the best guarantee that holds, or the trial that lacks least."""
-    return [node_finding(sight, j, trials(sight, j, aware), name) for j in range(len(sight.theirs))]
-
-
-def up(value: float) -> str:
-    """Three digits, rounded up: what is printed as a bound is one."""
+def round_up(value: float) -> str:
+    """Format with three digits, rounded up, so that a printed bound is a bound."""
     if not (math.isfinite(value) and value > 0):
         return f"{value:.3g}"
     digit = 10.0 ** (math.floor(math.log10(value)) - 2)
     return f"{math.ceil(value / digit * (1 - 1e-12)) * digit:.3g}"
 
 
-def measured_nearest(sight: Scene, j: int) -> str:
-    """The student whose boundary is in fact nearest, in words."""
-    near = sight.nearest(j)
+def describe_nearest(pair: PairGeometry, j: int) -> str:
+    """Describe the student whose boundary is nearest."""
+    near = pair.student_distances(j)
     if not len(near.eps):
         return "no student has a boundary"
     k = int(near.eps.argmin())
     return (
-        f"student node {int(sight.students[k])} is nearest: sin θ = {float(near.sin[k]):.3g}, "
+        f"student node {int(pair.student_nodes[k])} is nearest: sin θ = {float(near.sin[k]):.3g}, "
         f"bias gap {float(near.gap[k]):.3g}"
     )
 
 
-def node_finding(sight: Scene, j: int, tried: Iterator[Trial], name: str) -> Finding:
-    all_tried, near = list(tried), sight.nearest(j)
-    about, measured = f"teacher node {int(sight.nodes[j])}", measured_nearest(sight, j)
-    if not all_tried:
+def best_finding(pair: PairGeometry, j: int, tried: Iterable[BandTrial], name: str) -> Finding:
+    """The best guarantee among trials that hold; if none holds, the trial that is closest to holding."""
+    all_trials, measured = list(tried), describe_nearest(pair, j)
+    if not all_trials:
         lacking = Hypothesis(
             "an observer with α ≠ 0",
             "none",
-            "a student that is active somewhere and whose fan-out is not at right angles to this node's",
+            "a student that is active somewhere and whose fan-out is not orthogonal to this node's",
             False,
-            "students whose active side holds samples, and a node with some fan-out",
+            "students whose active side contains samples, and a node whose fan-out is not zero",
             math.inf,
         )
-        return Finding(name, about, (lacking,), "a student has nearly its boundary", measured, None)
-    holding = [trial for trial in all_tried if trial.holds]
-    trial = min(holding, key=lambda t: t.eps) if holding else min(all_tried, key=lambda t: t.lacking)
-    sin, gap = trial.guarantee.m1 * trial.e, trial.guarantee.m2 * trial.e
-    within = bool(((near.sin <= sin) & (near.gap <= gap)).any())
-    share = trial.seen / trial.band if trial.band else 0.0
-    aim, samples = _samples(sight, trial)
-    would = (
-        f"ε = {aim:.2g} would take about {samples:.2g} such samples" if samples else "how many it takes is not known"
-    )
+        return Finding(name, pair.name(j), (lacking,), "a student has nearly the same boundary", measured)
+    holding = [trial for trial in all_trials if trial.holds]
+    trial = min(holding, key=lambda t: t.eps) if holding else min(all_trials, key=lambda t: t.lacking)
+    near, constants = pair.student_distances(j), trial.guarantee
+    aim, samples = _estimate_samples(pair, trial)
+    needed = f"ε = {aim:.2g} would need about {samples:.2g} such samples" if samples else "the need is not known"
     conclusion = (
-        f"a student has nearly its boundary, in one orientation or the other: sin θ ≤ {up(sin)}, bias gap ≤ {up(gap)} "
-        f"(observer {trial.observer} sees κ = {share:.2g} of the band; {trial.boundaries:,} boundaries, "
-        f"γ = {trial.guarantee.gamma:.3g}, "
-        f"M1 = {trial.guarantee.m1:.3g}, M2 = {trial.guarantee.m2:.3g}); {would}"
+        "a student has nearly the same boundary, in one orientation or the other: "
+        f"sin θ ≤ {round_up(trial.sin)}, bias gap ≤ {round_up(trial.gap)} "
+        f"(observer {trial.band.observer} sees κ = {trial.share:.2g} of the band; {trial.boundaries:,} boundaries, "
+        f"γ = {constants.gamma:.3g}, M1 = {constants.m1:.3g}, M2 = {constants.m2:.3g}); {needed}"
     )
-    eps = trial.eps if trial.holds else None
-    return Finding(name, about, trial.hypotheses, conclusion, measured, within, eps, samples=samples)
+    return Finding(
+        result=name,
+        about=pair.name(j),
+        hypotheses=trial.hypotheses,
+        conclusion=conclusion,
+        measured=measured,
+        agrees=bool(((near.sin <= trial.sin) & (near.gap <= trial.gap)).any()),
+        eps=trial.eps if trial.holds else None,
+        samples=samples,
+    )
 
 
-def _samples(sight: Scene, trial: Trial) -> tuple[float, float | None]:
-    """An ε that would tell this boundary from others, and about how many such samples it would take.
+def _estimate_samples(pair: PairGeometry, trial: BandTrial) -> tuple[float, float | None]:
+    """An ε that separates this boundary from others, and about how many such samples it needs.
 
-    The band holds a share of the samples that falls with its width.
+    Assumes that the share of samples in the band is proportional to its width.
     """
-    aim = min(1.0, float(trial.rival.eps.min())) / 2
+    aim = min(1.0, float(trial.band.rivals.eps.min())) / 2
     most = max(trial.guarantee.m1, trial.guarantee.m2)
-    if not (trial.seen and math.isfinite(most) and aim > 0):
+    if not (trial.band.samples and math.isfinite(most) and aim > 0):
         return aim, None
-    return aim, len(sight.x) * trial.guarantee.needed / trial.seen * trial.e * most / aim
+    return aim, len(pair.x) * trial.guarantee.needed / trial.band.samples * trial.band.e * most / aim
+
+
+def _sampled_findings(pair: PairGeometry, aware: bool, name: str) -> list[Finding]:
+    return [best_finding(pair, j, trials(pair, j, aware), name) for j in range(len(pair.teacher_planes))]
 
 
 _SMALL = (
-    "If a student's gradient is small at every sample near a teacher node's boundary that it sees, and at the points "
-    "of the augmentation, and there are enough such samples, then some student's boundary lies as near to the "
-    "teacher's."
+    "If a student's gradient is small at every sample that it observes near a teacher node's boundary and at the "
+    "augmented points, and there are enough such samples, then some student's boundary is as close to the teacher's."
 )
 
 
@@ -285,20 +316,20 @@ _SMALL = (
     networks="two layers",
 )
 def theorem_3(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Every teacher node, with points moved along the axis that is nearest to its weight."""
-    return specialization(Scene(teacher, student, x), False, "S0 theorem 3")
+    """Certify every teacher node, with points augmented along the axis that is nearest to its weight."""
+    return _sampled_findings(PairGeometry(teacher, student, x), False, "S0 theorem 3")
 
 
 @result(
     "S0 theorem 4",
     title="Specialization from finitely many samples, augmented along the teacher's weights",
     statement=_SMALL
-    + " The augmentation moves samples along the teacher's own weights, which for the same ε takes fewer "
-    "samples and lets the gradient be larger, by √d in the paper's count.",
+    + " The augmentation moves samples along the teacher's own weights, which needs fewer samples for the same ε and "
+    "allows a gradient that is larger by √d in the paper's count.",
     measured="as for S0 theorem 3, with points augmented along the teacher's weights",
     subject="teacher node",
     networks="two layers",
 )
 def theorem_4(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Every teacher node, with points moved along its own weight."""
-    return specialization(Scene(teacher, student, x), True, "S0 theorem 4")
+    """Certify every teacher node, with points augmented along its own weight."""
+    return _sampled_findings(PairGeometry(teacher, student, x), True, "S0 theorem 4")

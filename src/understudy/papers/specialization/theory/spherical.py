@@ -1,8 +1,9 @@
-"""How a teacher node pulls a student node on spherically symmetric inputs: S1 theorem 6 (sec 5.2, proof sec 8.14).
+"""Pull of a teacher node on a student node on spherically symmetric inputs (Tian 2019, theorem 6, secs. 5.2 and 8.14).
 
 E[x z_k f*_j] = (s²/2π) ‖w*_j‖ [(π − θ) ŵ*_j + sin θ ŵ_k], where s² is the variance of every input and θ the angle
-between the two. As printed it has a factor ‖w_k‖, which cannot be: z_k is a gate, and scaling w_k does not change it.
-With leaky ReLU of slope c it is (1 − c)² times that, plus c s² w*_j, since σ_c(u) = (1 − c) σ(u) + c u and z likewise.
+between the two. The printed formula has a further factor ‖w_k‖, which cannot be right: z_k is a gate, and scaling w_k
+does not change it. For leaky ReLU of slope c it is (1 − c)² times that, plus c s² w*_j, because
+σ_c(u) = (1 − c) σ(u) + c u, and likewise for z.
 """
 
 import math
@@ -18,37 +19,37 @@ from understudy._random import Stream, normal, uniform
 from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.nets.activation import activate, gate
-from understudy.theory.result import Finding, Hypothesis, result
+from understudy.theory.result import Finding, Hypothesis, above, at_least, at_most, result
 
 Inputs = Literal["normal", "sphere"]
 CHANCE = 2 * float(stats.norm.sf(4))
-"""That a normal number is more than 4 standard errors off."""
+"""Probability that a normal number is more than 4 standard errors off."""
 _ROUNDING = 1e-12
 _PASSING = 300
-"""Samples that have to pass both nodes, on average, for a mean over them to be near normal."""
+"""Expected number of samples that pass both nodes from which their mean is nearly normal."""
 COMPONENTS = ("along", "across", "outside")
-"""Along w*, perpendicular to it in the plane of both on the student's side, and out of that plane."""
+"""Along w*, orthogonal to it in the plane of both on the student's side, and out of that plane."""
 
 
-class Pull(NamedTuple):
-    """A sample mean of x z_k f*_j beside the closed form, and the standard error that their difference should have."""
+class PullComparison(NamedTuple):
+    """Sample mean of x z_k f*_j, closed form, and the standard error that their difference should have."""
 
     mean: Float[Tensor, "student teacher in"]
     closed: Float[Tensor, "student teacher in"]
     error: Float[Tensor, "student teacher in"]
     passing: Float[Tensor, "student teacher"]
-    """How many of the samples are expected to pass both nodes."""
+    """Expected number of samples that pass both nodes."""
 
     @property
     def off(self) -> Float[Tensor, "student teacher in"]:
-        """The difference in standard errors; 0 where it is rounding, as for opposite nodes, which pass nothing."""
+        """Difference in standard errors; 0 where it is rounding, as for opposite nodes, which pass nothing."""
         difference = (self.mean - self.closed).abs()
         rounding = _ROUNDING * self.closed.nan_to_num(0.0).abs().amax()
         return torch.where(difference <= rounding, 0.0, difference / self.error)
 
 
-class Trial(NamedTuple):
-    """Pairs of a teacher and a student node, each with a Monte Carlo of its own, in units of s²‖w*‖."""
+class SampledPulls(NamedTuple):
+    """Monte Carlo estimates for pairs of a teacher and a student node, in units of s²‖w*‖."""
 
     theta: Float[Tensor, "pair"]
     closed: Float[Tensor, "pair component"]
@@ -57,7 +58,7 @@ class Trial(NamedTuple):
 
 
 def angle(a: Float[Tensor, "*#shape in"], b: Float[Tensor, "*#shape in"]) -> Float[Tensor, "*shape"]:
-    """Between two vectors, from 0 to π, as exact near both ends as in the middle; NaN where one is zero."""
+    """Angle between two vectors from 0 to π, as precise near both ends as in the middle; NaN where one is zero."""
     a, b = (v / v.norm(dim=-1, keepdim=True) for v in (a, b))
     return 2 * torch.atan2((a - b).norm(dim=-1), (a + b).norm(dim=-1))
 
@@ -68,7 +69,7 @@ def pull(
     variance: float | Tensor = 1.0,
     slope: float = 0.0,
 ) -> Float[Tensor, "*net student teacher in"]:
-    """E[x z_k f*_j] of every pair, for spherically symmetric inputs of this variance each; NaN for weights of zero."""
+    """E[x z_k f*_j] of every pair for spherically symmetric inputs of a given variance; NaN for zero weights."""
     theirs, ours = teacher.unsqueeze(-3), student.unsqueeze(-2)
     theta = angle(theirs, ours).unsqueeze(-1)
     length = theirs.norm(dim=-1, keepdim=True)
@@ -76,16 +77,16 @@ def pull(
     return variance * ((1 - slope) ** 2 / (2 * math.pi) * bent + slope * theirs)
 
 
-def measured_pull(
+def compare_pull(
     teacher: Float[Tensor, "teacher in"],
     student: Float[Tensor, "student in"],
     x: Float[Tensor, "sample in"],
     slope: float = 0.0,
-) -> Pull:
-    """The mean over x beside the closed form with the variance of x.
+) -> PullComparison:
+    """Compare the mean over x with the closed form for the variance of x.
 
-    A sample's difference is ‖x‖² (u z f*(u) − closed/d), u its direction: given the lengths, its error is known as
-    well. An error estimated from the samples would be far too small where few of them pass both gates.
+    The difference for one sample is ‖x‖² (u z f*(u) − closed/d), u its direction: given the lengths, its standard error
+    is known. An error estimated from the samples would be far too small where few of them pass both gates.
     """
     samples, dim = x.shape
     gates, f = gate(x @ student.T, slope).to(x.dtype), activate(x @ teacher.T, slope)
@@ -95,13 +96,13 @@ def measured_pull(
     spread = (square / (dim * (dim + 2)) - closed.square() / dim**2).clamp_min(0)
     error = (lengths.square().sum() * spread).sqrt() / samples
     passing = samples * (math.pi - angle(teacher.unsqueeze(0), student.unsqueeze(1))) / (2 * math.pi)
-    return Pull(mean, closed * lengths.mean() / dim, error, passing)
+    return PullComparison(mean, closed * lengths.mean() / dim, error, passing)
 
 
 def pull_square(
     teacher: Float[Tensor, "*net teacher in"], student: Float[Tensor, "*net student in"], slope: float = 0.0
 ) -> Float[Tensor, "*net student teacher in"]:
-    """E[(x z_k f*_j)²] of every component for standard normal x, from the integrals over the angles that both pass.
+    """E[(x z_k f*_j)²] of every component for standard normal x, by integrals over the angles that both nodes pass.
 
     For leaky ReLU of slope c it is (1 − c²)² times that, plus c² E[x² (w*ᵀx)²].
     """
@@ -121,22 +122,22 @@ def pull_square(
     return length**2 * ((1 - slope**2) ** 2 * (inside + outside) / (2 * math.pi) + slope**2 * every)
 
 
-def trial(
+def sample_pulls(
     dim: int, seeds: Sequence[int], samples: int, inputs: Inputs = "normal", std: float = 1.0, slope: float = 0.0
-) -> Trial:
-    """Pairs at angles drawn evenly from 0 to π, in planes and of lengths drawn at random: a seed each."""
-    each = [_one(dim, seed, samples, inputs, std, slope) for seed in seeds]
-    return Trial(*(torch.stack(parts) for parts in zip(*each, strict=True)))
+) -> SampledPulls:
+    """Draw one pair per seed, at a uniform angle from 0 to π and of random plane and lengths, and estimate its pull."""
+    each = [_sample_pull(dim, seed, samples, inputs, std, slope) for seed in seeds]
+    return SampledPulls(*(torch.stack(parts) for parts in zip(*each, strict=True)))
 
 
-def _one(dim: int, seed: int, samples: int, inputs: Inputs, std: float, slope: float) -> tuple[Tensor, ...]:
+def _sample_pull(dim: int, seed: int, samples: int, inputs: Inputs, std: float, slope: float) -> tuple[Tensor, ...]:
     step = 2 * dim + (inputs == "sphere")
     theta, *lengths = uniform(seed, Stream.TEACHER_OUTPUT, step, 3).unbind()
     theta, (theirs, ours) = math.pi * theta, (torch.exp(2 * length - 1) for length in lengths)
     frame = torch.linalg.qr(normal(seed, Stream.TEACHER, step, 3 * dim).reshape(dim, 3)[:, : min(dim, 3)])[0].T
     teacher = theirs * frame[0]
     student = ours * (theta.cos() * frame[0] + theta.sin() * frame[1])
-    x = draw(seed, step, samples, dim, inputs, std)
+    x = draw_inputs(seed, step, samples, dim, inputs, std)
     strength = gate(x @ student, slope) * activate(x @ teacher, slope) / (std**2 * theirs)
     values = (x @ frame.T) * strength.unsqueeze(1)
     closed = frame @ pull(teacher[None], student[None], 1.0, slope)[0, 0] / theirs
@@ -145,59 +146,59 @@ def _one(dim: int, seed: int, samples: int, inputs: Inputs, std: float, slope: f
     return theta, *(torch.cat([part, gap]) for part in parts)
 
 
-def draw(seed: int, step: int, samples: int, dim: int, inputs: Inputs, std: float) -> Float[Tensor, "sample in"]:
-    """Normal inputs, or inputs that are all of one length, each of variance `std`²."""
+def draw_inputs(seed: int, step: int, samples: int, dim: int, inputs: Inputs, std: float) -> Float[Tensor, "sample in"]:
+    """Draw normal inputs, or inputs of one length, with variance `std`² per coordinate."""
     x = normal(seed, Stream.EVALUATION, step, samples * dim).reshape(samples, dim)
     return std * (x if inputs == "normal" else math.sqrt(dim) * x / x.norm(dim=1, keepdim=True))
 
 
-def bound(comparisons: int) -> float:
-    """Standard errors that the largest of so many differences exceeds as rarely as one difference exceeds 4."""
+def largest_by_chance(comparisons: int) -> float:
+    """Standard errors that the largest of several differences exceeds as rarely as one difference exceeds 4."""
     return float(stats.norm.isf(CHANCE / 2 / max(comparisons, 1)))
 
 
 @result(
     "S1 theorem 6",
     title="pull of a teacher node on a student node",
-    statement="On spherically symmetric inputs the mean of x over the samples that a student node passes, weighted by "
-    "a teacher node's activation, lies between the weights of the two, and is known from their angle.",
+    statement="On spherically symmetric inputs, the mean of x over the samples on which a student node is active, "
+    "weighted by a teacher node's activation, lies between the weights of the two and follows from their angle.",
     measured="whether lengths, biases and inputs satisfy the hypotheses, and the largest difference between the "
     "closed form and the mean over the samples, in standard errors",
     subject="dynamics",
 )
 def spherical_pull(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
-    """S1 theorem 6 at the lowest layer: every pair's mean over x beside the closed form, in standard errors."""
+    """Compare the mean over x with the closed form for every pair of nodes of the lowest layers."""
     if len(x) < 2:
-        raise UserError("S1 theorem 6 compares a mean with its standard error: give 2 samples or more")
+        raise UserError("S1 theorem 6 compares a mean with its standard error and needs at least 2 samples, got 1")
     theirs, ours = teacher.layers[0], student.layers[0]
     hypotheses = (_lengths(theirs.weight[0], ours.weight[0]), _biases(theirs, ours), *_spherical(x, theirs, ours))
-    found = measured_pull(theirs.weight[0], ours.weight[0], x, student.slope)
+    found = compare_pull(theirs.weight[0], ours.weight[0], x, student.slope)
     compared = found.passing >= _PASSING
     off = torch.where(compared, found.off.amax(-1), 0.0)
     differences = int(compared.sum()) * x.shape[1]
     k, j = divmod(int(off.argmax()), off.shape[1])
-    most, theta = bound(differences), math.degrees(float(angle(theirs.weight[0, j], ours.weight[0, k])))
+    most, theta = largest_by_chance(differences), math.degrees(float(angle(theirs.weight[0, j], ours.weight[0, k])))
     return [
         Finding(
-            "S1 theorem 6",
-            f"lowest layer, {off.shape[0]} student and {off.shape[1]} teacher nodes",
-            hypotheses,
-            "E[x z f*] = s²‖w*‖/2π [(π − θ) ŵ* + sin θ ŵ]"
+            result="S1 theorem 6",
+            about=f"lowest layer, {off.shape[0]} student and {off.shape[1]} teacher nodes",
+            hypotheses=hypotheses,
+            conclusion="E[x z f*] = s²‖w*‖/2π [(π − θ) ŵ* + sin θ ŵ]"
             + (f" (1 − c)² + c s² w*, c = {student.slope:g}," if student.slope else "")
             + " for every pair, between w and w*",
-            f"largest of {differences:,} differences {float(off.max()):.1f} standard errors, student node {k} and "
-            f"teacher node {j}, {theta:.0f}° apart; by chance at most {most:.1f}. {int(compared.sum()):,} of "
+            measured=f"largest of {differences:,} differences {float(off.max()):.1f} standard errors, student node {k} "
+            f"and teacher node {j}, {theta:.0f}° apart; by chance at most {most:.1f}. {int(compared.sum()):,} of "
             f"{off.numel():,} pairs are compared"
             if differences
-            else f"no pair is passed by {_PASSING} samples: too few to compare a mean",
-            bool(off.max() <= most) if differences else None,
+            else f"too few samples: no pair is passed by {_PASSING} of them",
+            agrees=bool(off.max() <= most) if differences else None,
         )
     ]
 
 
 def _lengths(*weights: Tensor) -> Hypothesis:
     least = min(float(w.norm(dim=1).min()) for w in weights)
-    return Hypothesis("shortest weights", f"{least:.3g}", "more than 0", least > 0, "leave nodes without weights out")
+    return above("shortest weights", least, change="leave nodes without weights out")
 
 
 def _biases(*layers: tuple[Tensor, Tensor | None]) -> Hypothesis:
@@ -215,10 +216,10 @@ def _biases(*layers: tuple[Tensor, Tensor | None]) -> Hypothesis:
 
 
 def _spherical(x: Tensor, *layers: tuple[Tensor, Tensor | None]) -> list[Hypothesis]:
-    """Whether the directions of x are spread evenly, whatever their lengths, by tests that hold for any lengths.
+    """Test whether the directions of x are uniform on the sphere, whatever the lengths.
 
     Mean and covariance of the directions (chi-squared: their entries are independent in the limit); then, along each
-    input and each node, their mean, mean size and mean square, weighted by squared length, which is how they enter.
+    input and each node, their mean, mean size and mean square, weighted by squared length as in the theorem.
     """
     samples, dim = x.shape
     length = x.norm(dim=1, keepdim=True)
@@ -246,32 +247,34 @@ def _spherical(x: Tensor, *layers: tuple[Tensor, Tensor | None]) -> list[Hypothe
         moved = (size * (values - expected)).mean(0).abs().max()
         error = (size.square().sum() * (second - expected**2)).sqrt() / samples
         off = max(off, float(moved / error) if moved > _ROUNDING * size.mean() else 0.0)
-    most = bound(3 * len(axes))
-    change = "give inputs that are as likely in every direction, such as us.data.Gaussian"
-    rare = f"a chance of {CHANCE:.1g} or more, four standard errors"
+    most = largest_by_chance(3 * len(axes))
+    change = "give inputs whose direction is uniform, such as us.data.Gaussian"
+    rare = f"a chance of at least {CHANCE:.1g}, four standard errors"
     lopsided = float(x.mean(0).norm() / x.square().sum(1).mean().sqrt())
     return [
-        Hypothesis(
+        at_least(
             "inputs are centred",
-            f"mean {lopsided:.2g} of their length, of which sampling gives as much with a chance of {chances[0]:.2g}",
-            rare,
-            chances[0] >= CHANCE,
-            "take the mean of the inputs off, or " + change,
+            chances[0],
+            CHANCE,
+            shown=f"mean {lopsided:.2g} of their length, which sampling explains with a chance of {chances[0]:.2g}",
+            requirement=rare,
+            change="subtract the mean of the inputs, or " + change,
         ),
-        Hypothesis(
+        at_least(
             "inputs vary alike in all directions",
-            f"second moments {float(eigenvalues[0]):.3g} to {float(eigenvalues[-1]):.3g} of their mean, directions "
-            f"that sampling gives with a chance of {chances[1]:.2g}",
-            rare,
-            chances[1] >= CHANCE,
-            "whiten the inputs, or " + change,
+            chances[1],
+            CHANCE,
+            shown=f"second moments {float(eigenvalues[0]):.3g} to {float(eigenvalues[-1]):.3g} of their mean, which "
+            f"sampling explains with a chance of {chances[1]:.2g}",
+            requirement=rare,
+            change="whiten the inputs, or " + change,
         ),
-        Hypothesis(
+        at_most(
             "moments along inputs and nodes",
-            f"{off:.1f} standard errors off those of a sphere",
-            f"at most {most:.1f} among {3 * len(axes):,}",
-            off <= most,
-            change,
-            max(off / most, 1.0),
+            off,
+            most,
+            shown=f"{off:.1f} standard errors off those of a sphere",
+            requirement=f"at most {most:.1f} among {3 * len(axes):,}",
+            change=change,
         ),
     ]

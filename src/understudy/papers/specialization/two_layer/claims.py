@@ -84,16 +84,16 @@ def _t1(study: TwoLayer, sweep: Sweep, id: str = "T1", variant: str = "") -> Ite
             middle = float(np.median(values))
             low, high = paper - _T1_TOLERANCE, paper + _T1_TOLERANCE
             claim = Claim(
-                id,
-                "log10 evaluation loss after 100 epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
-                f"{paper:.2f}",
-                f"{middle:.2f} (quartiles {_quartiles(values)})",
-                len(values),
-                low <= middle <= high,
-                f"{variant}p = {polarity:g}",
-                tuple(values),
-                low,
-                high,
+                id=id,
+                statement="log10 evaluation loss after 100 epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
+                paper=f"{paper:.2f}",
+                measured=f"{middle:.2f} (quartiles {_quartiles(values)})",
+                n=len(values),
+                holds=low <= middle <= high,
+                part=f"{variant}p = {polarity:g}",
+                values=tuple(values),
+                low=low,
+                high=high,
             )
             yield Finding(claim, "")
 
@@ -103,16 +103,16 @@ def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Ite
     lead = [_largest_lead(rate, n) for epoch in (5, study.epochs) for rate in _curves(sweep, epoch)]
     if lead:
         claim = Claim(
-            id,
-            f"recovery rate by teacher index, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
-            "non-increasing in the index up to seed noise",
-            f"largest lead of a weaker node {max(lead):.1f} standard errors",
-            n,
-            max(lead) <= _NOISE,
-            f"{variant}order",
-            tuple(lead),
-            None,
-            _NOISE,
+            id=id,
+            statement=f"recovery rate by teacher index, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
+            paper="non-increasing in the index up to seed noise",
+            measured=f"largest lead of a weaker node {max(lead):.1f} standard errors",
+            n=n,
+            holds=max(lead) <= _NOISE,
+            part=f"{variant}order",
+            values=tuple(lead),
+            low=None,
+            high=_NOISE,
         )
         yield Finding(claim, f"{max(lead):.1f}")
     networks = sweep.where(2.5, 5)
@@ -121,14 +121,14 @@ def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Ite
         best = sweep.run.matched("teacher", "correlation", epoch=study.epochs)[networks]
         rate = (best > THRESHOLD).mean(0)
         claim = Claim(
-            id,
-            "p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
-            "≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
-            f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}",
-            len(networks),
-            bool(rate[:6].min() >= 0.9 and rate[9:].max() <= 0.1),
-            f"{variant}p = 2.5, 5×",
-            tuple(rate),
+            id=id,
+            statement="p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
+            paper="≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
+            measured=f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}",
+            n=len(networks),
+            holds=bool(rate[:6].min() >= 0.9 and rate[9:].max() <= 0.1),
+            part=f"{variant}p = 2.5, 5×",
+            values=tuple(rate),
         )
         yield Finding(claim, "")
 
@@ -153,29 +153,29 @@ def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
         if polarity >= 1 and _comparable(cell):
             means = np.nanmean(cell, axis=1)
             claim = Claim(
-                "T3",
-                f"recovered teacher nodes (of {m}, mean over seeds) at epoch 100 do not fall with over-realization",
-                "10× ≥ 5× ≥ 2× ≥ 1×",
-                _by_multiple(sweep, means, cell),
-                cell.shape[1],
-                bool((np.diff(means) >= 0).all()),
-                f"p = {polarity:g}",
-                tuple(means),
+                id="T3",
+                statement=f"recovered teacher nodes (of {m}, mean over seeds) at epoch 100 do not fall with over-realization",
+                paper="10× ≥ 5× ≥ 2× ≥ 1×",
+                measured=_by_multiple(sweep, means, cell),
+                n=cell.shape[1],
+                holds=bool((np.diff(means) >= 0).all()),
+                part=f"p = {polarity:g}",
+                values=tuple(means),
             )
             yield Finding(claim, _by_multiple(sweep, means))
     five, one = (share[sweep.where(1, multiple)] for multiple in (5, 1))
     if len(five) and len(one):
         everywhere = f"in {(five == 1).sum()} of {len(five)} seeds at 5×, in {(one == 1).sum()} of {len(one)} at 1×"
         claim = Claim(
-            "T3",
-            f"p = 1: all {m} teacher nodes recovered at 5× in every seed, and not at 1×",
-            f"5× all {m}, 1× not",
-            f"all {m} {everywhere}",
-            len(five),
-            bool((five == 1).all() and not (one == 1).all()),
-            "p = 1, all nodes",
-            tuple(np.rint(m * five)),
-            m,
+            id="T3",
+            statement=f"p = 1: all {m} teacher nodes recovered at 5× in every seed, and not at 1×",
+            paper=f"5× all {m}, 1× not",
+            measured=f"all {m} {everywhere}",
+            n=len(five),
+            holds=bool((five == 1).all() and not (one == 1).all()),
+            part="p = 1, all nodes",
+            values=tuple(np.rint(m * five)),
+            low=m,
         )
         yield Finding(claim, f"all {m} {everywhere}")
 
@@ -209,16 +209,16 @@ def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Ite
                 share = unspecialised_share(sweep.run, networks, 0.8)
                 small = f"under 2% in {(share < 0.02).sum()} of {len(share)}"
                 claim = Claim(
-                    id,
-                    "students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
-                    "< 2%",
-                    f"largest {share.max():.2%}, median {np.median(share):.2%}; {small}",
-                    len(networks),
-                    bool((share < 0.02).all()),
-                    f"{variant}p = {polarity:g}, {multiple:g}×",
-                    tuple(share),
-                    None,
-                    0.02,
+                    id=id,
+                    statement="students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
+                    paper="< 2%",
+                    measured=f"largest {share.max():.2%}, median {np.median(share):.2%}; {small}",
+                    n=len(networks),
+                    holds=bool((share < 0.02).all()),
+                    part=f"{variant}p = {polarity:g}, {multiple:g}×",
+                    values=tuple(share),
+                    low=None,
+                    high=0.02,
                 )
                 yield Finding(claim, small)
     rho, fan = (sweep.run.matched("student", column, epoch=study.epochs) for column in ("correlation", "fanout"))
@@ -229,16 +229,16 @@ def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Ite
         if len(quiet):
             middle = float(np.median(quiet))
             claim = Claim(
-                id,
-                "fan-out of students below 0.5, over the largest of their network: median at most 0.1",
-                "near 5%",
-                f"median {middle:.1%} over {len(quiet)} students (quartiles {_quartiles(quiet * 100, 1)} %)",
-                len(quiet),
-                middle <= 0.1,
-                f"{variant}below 0.5, {multiple:g}×",
-                tuple(quiet),
-                None,
-                0.1,
+                id=id,
+                statement="fan-out of students below 0.5, over the largest of their network: median at most 0.1",
+                paper="near 5%",
+                measured=f"median {middle:.1%} over {len(quiet)} students (quartiles {_quartiles(quiet * 100, 1)} %)",
+                n=len(quiet),
+                holds=middle <= 0.1,
+                part=f"{variant}below 0.5, {multiple:g}×",
+                values=tuple(quiet),
+                low=None,
+                high=0.1,
             )
             yield Finding(claim, f"{middle:.1%} over {len(quiet)}")
 
@@ -255,17 +255,17 @@ def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
             latest = np.where(np.isinf(first[networks]), study.epochs + 1, first[networks])
             tied = np.median(rank_correlations(latest, strength[networks]))
             claim = Claim(
-                "T5",
-                "rank correlation of strength and epoch of recovery over the nodes recovered, 5×: median over seeds",
-                "≤ −0.9",
-                f"{middle:.3f} (quartiles {_quartiles(each)}) over {reached:.1f} nodes; "
+                id="T5",
+                statement="rank correlation of strength and epoch of recovery over the nodes recovered, 5×: median over seeds",
+                paper="≤ −0.9",
+                measured=f"{middle:.3f} (quartiles {_quartiles(each)}) over {reached:.1f} nodes; "
                 f"{tied:.3f} over all, those never recovered tied last",
-                len(each),
-                middle <= -0.9,
-                f"p = {polarity:g}",
-                tuple(each),
-                None,
-                -0.9,
+                n=len(each),
+                holds=middle <= -0.9,
+                part=f"p = {polarity:g}",
+                values=tuple(each),
+                low=None,
+                high=-0.9,
             )
             yield Finding(claim, f"{middle:.3f} over {reached:.1f} nodes")
 
@@ -276,14 +276,14 @@ def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
         if polarity >= 1 and _comparable(cell):
             medians = np.nanmedian(cell, axis=1)
             claim = Claim(
-                "T6",
-                "median log10 evaluation loss after 100 epochs falls with over-realization",
-                "1× > 2× > 5× > 10×",
-                _by_multiple(sweep, medians, cell),
-                cell.shape[1],
-                bool((np.diff(medians) < 0).all()),
-                f"p = {polarity:g}",
-                tuple(medians),
+                id="T6",
+                statement="median log10 evaluation loss after 100 epochs falls with over-realization",
+                paper="1× > 2× > 5× > 10×",
+                measured=_by_multiple(sweep, medians, cell),
+                n=cell.shape[1],
+                holds=bool((np.diff(medians) < 0).all()),
+                part=f"p = {polarity:g}",
+                values=tuple(medians),
             )
             yield Finding(claim, _by_multiple(sweep, medians))
 
@@ -314,16 +314,16 @@ def _slower(sweep: Sweep, variant: str) -> Iterator[Finding]:
     if len(networks) and sweep.teacher_nodes == 20:
         count = np.rint(sweep.run.series("recovered", 0)[networks, -1] * sweep.teacher_nodes)
         claim = Claim(
-            "T10",
-            "learning is slower: at p = 2.5, 5× fewer than 6 nodes recovered after 100 epochs, median over seeds",
-            "4 of 20",
-            f"{np.median(count):g} of 20 (quartiles {_quartiles(count, 0)})",
-            len(count),
-            bool(np.median(count) < 6),
-            f"{variant}, slower",
-            tuple(count),
-            None,
-            6.0,
+            id="T10",
+            statement="learning is slower: at p = 2.5, 5× fewer than 6 nodes recovered after 100 epochs, median over seeds",
+            paper="4 of 20",
+            measured=f"{np.median(count):g} of 20 (quartiles {_quartiles(count, 0)})",
+            n=len(count),
+            holds=bool(np.median(count) < 6),
+            part=f"{variant}, slower",
+            values=tuple(count),
+            low=None,
+            high=6.0,
         )
         yield Finding(claim, "")
 

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import understudy as us
 from understudy.lab.options import check
-from understudy.lab.study import Experiment
+from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
 if TYPE_CHECKING:
     from understudy.data import Source
+    from understudy.store import Run
 
 
 @dataclass(frozen=True)
-class TwoLayer(OverRealized):
+class TwoLayer(OverRealized, TrainingStudy):
     """Who learns whom in two layers, and how over-realization and teacher strength decide it."""
 
     name: ClassVar[str] = "two-layer"
@@ -34,13 +35,13 @@ class TwoLayer(OverRealized):
     def quick(cls) -> Self:
         return cls(seeds=6, teacher_nodes=(20,), polarity=(1.0, 2.0), multiple=(1.0, 5.0), epochs=25, evaluation=2_000)
 
-    def check(self) -> None:
-        super().check()
+    def validate(self) -> None:
+        super().validate()
         check(self, "leaky")
 
     def source(self) -> Source:
         kind = us.data.Gaussian if self.inputs == "gaussian" else us.data.Uniform
         return kind(self.dim, self.input_std, self.train, self.evaluation)
 
-    def experiment(self) -> Experiment:
+    def experiment(self, *runs: Run) -> Experiment:
         return self.training(self.shapes(self.source(), self.leaky))

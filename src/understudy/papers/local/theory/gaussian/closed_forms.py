@@ -1,21 +1,23 @@
-"""Two-layer networks on standard normal inputs in closed form (S4): losses, gradients, and what the proofs are about.
+"""Loss and gradient of two-layer networks on standard normal inputs, in closed form and without loss of precision.
 
-S4 definition 1: students f(x) = Σ ‖w_i‖ |w_iᵀx|, whose output weights are the lengths of the nodes, a teacher
-f*(x) = Σ |v_jᵀx|, whose output weights are 1, and L = ½ E (f − f*)². (Sec 5.4 leaves the ½ out, and of the gradient
-what comes from the output weights: ∇L = ‖w‖ (I + w̄w̄ᵀ) E[R x sgn(wᵀx)], R = f − f*.)
+Zhou, Ge & Jin 2021, definition 1: students f(x) = Σ ‖w_i‖ |w_iᵀx|, whose output weights are the lengths of the nodes,
+a teacher f*(x) = Σ |v_jᵀx|, whose output weights are 1, and L = ½ E R² with the residual R = f − f*. The gradient is
+∇L = ‖w‖ (I + w̄w̄ᵀ) E[R x sgn(wᵀx)]; sec. 5.4 of the paper omits the ½ and the factor that stems from the output weights.
+E[R x sgn(uᵀx)] is called the pull on node u below.
 
-Activations of any slope c are a line and an absolute value, σ(z) = (1+c)/2 z + (1−c)/2 |z|, whose products have mean
-zero: each of the two is a loss by itself, and the line's is a square.
+An activation of slope c below zero is the sum of a linear function and an absolute value, σ(z) = (1+c)/2 z +
+(1−c)/2 |z|, whose products have mean zero: the loss is the sum of both losses, and the linear one is a square.
 
-A loss near zero as Σ c_k c_l E|u_kᵀx||u_lᵀx| is a difference of large numbers. Here each node k has a reference b (for
-a student the nearest teacher node), turned so that u_kᵀb ≥ 0, and |u_kᵀx| = sgn(bᵀx) u_kᵀx + ρ_k(x), ρ_k ≥ 0 where
-the signs differ and 0 elsewhere. Then E R² = Σ_b r_bᵀ E[R x sgn(bᵀx)] + Σ_k c_k E[R ρ_k], with r_b = Σ c_k u_k over
-the nodes of b: small numbers times small numbers. For unit vectors, φ = ∠(u, v), ψ = ∠(b, v), t = φ − ψ, δ = ∠(u, b),
+Written as Σ c_k c_l E|u_kᵀx||u_lᵀx|, a loss near zero is a difference of large numbers. Instead each node k has a
+reference node b (for a student the nearest teacher node), and its sign is chosen so that u_kᵀb ≥ 0. Then |u_kᵀx| =
+sgn(bᵀx) u_kᵀx + ρ_k(x), where ρ_k ≥ 0 is nonzero only where the signs differ, and E R² = Σ_b r_bᵀ E[R x sgn(bᵀx)] +
+Σ_k c_k E[R ρ_k] with r_b = Σ c_k u_k over the nodes of b: products of small numbers. For unit vectors with
+φ = ∠(u, v), ψ = ∠(b, v), t = φ − ψ, δ = ∠(u, b),
 
     E[|vᵀx| ρ] = 2/π [sin φ (1 − cos t) − cos φ (t − sin t) + sin ψ (1 − cos δ)].
 
-This is true of any references; the right ones make it accurate. With nodes at angles δ from the teacher's the
-relative error is about 1e-16/δ², for losses of order δ³.
+The identity holds for any references; the choice decides the accuracy. With nodes at angles δ from the teacher's the
+relative error is about 1e−16/δ², for losses of order δ³.
 """
 
 import math
@@ -31,33 +33,49 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from understudy.errors import UserError
-from understudy.papers.local.theory.gaussian import compiled as fast
-from understudy.papers.local.theory.gaussian.pairs import Angles, angles, curl, lag, lift, same_inputs, units
-from understudy.papers.local.theory.gaussian.residual import Residual as Residual
-from understudy.papers.local.theory.gaussian.residual import residual as residual
-from understudy.papers.local.theory.gaussian.signs import gram_of_signs as gram_of_signs
-from understudy.papers.local.theory.gaussian.signs import least_eigenvalue as least_eigenvalue
-from understudy.papers.local.theory.gaussian.signs import second_moment as second_moment
+from understudy.papers.local.theory.gaussian import compiled
+from understudy.papers.local.theory.gaussian.pairs import (
+    Angles,
+    angles,
+    broadcast_nodes,
+    one_minus_cos,
+    sin_minus_x_cos,
+    units,
+    validate_nodes,
+    x_minus_sin,
+)
 
 _NEAR = 0.1
 """Angle (up to sign) within which a teacher node, or an earlier student node, is a reference."""
 _SMALL, _STRIPS = 256, 4
-"""Nodes up to which a problem is done by one thread; the strips of a larger one."""
+"""Largest number of nodes of a problem that one thread solves, and number of strips of a larger problem."""
 _ALONE = 100_000
-"""Pairs of nodes for which other threads are not worth starting."""
+"""Number of pairs of nodes up to which a single thread is used."""
 
 
 def kernel(
     u: Float[Tensor, "*#net one in"], v: Float[Tensor, "*#net other in"], slope: float = -1.0
 ) -> Float[Tensor, "*net one other"]:
-    """E[σ(uᵀx) σ(vᵀx)] of all pairs, x standard normal; slope −1 is |·|, 0 ReLU (the arc-cosine kernel of degree 1)."""
-    same_inputs(u, v)
+    """E[σ(uᵀx) σ(vᵀx)] of all pairs of nodes, x standard normal; for ReLU the arc-cosine kernel of degree 1.
+
+    Args:
+        u: nodes, in float64.
+        v: nodes of the same number of inputs.
+        slope: slope of the activation σ below zero; −1 is |·|, 0 is ReLU.
+
+    Returns:
+        The kernel matrix.
+
+    Raises:
+        UserError: the nodes are not float64 vectors of the same dimension.
+    """
+    validate_nodes(u, v)
     (one, here), (other, there) = units(u), units(v)
     pairs = angles(one, other)
     folded = pairs.folded
-    # (1−c)²/4 ± (1+c)²/4: with ReLU nothing is left of the cosine of opposite vectors.
+    # (1−c)²/4 ± (1+c)²/4: for ReLU the cosine of opposite vectors drops out.
     line = torch.where(pairs.same, folded.new_full((), (1 + slope**2) / 2), folded.new_full((), -slope))
-    unit = line * folded.cos() + (1 - slope) ** 2 / (2 * math.pi) * curl(folded)
+    unit = line * folded.cos() + (1 - slope) ** 2 / (2 * math.pi) * sin_minus_x_cos(folded)
     return here.unsqueeze(-1) * there.unsqueeze(-2) * unit
 
 
@@ -68,8 +86,22 @@ def weighted_loss(
     teacher_weights: Float[Tensor, "*#net teacher"],
     slope: float = -1.0,
 ) -> Float[Tensor, "*net"]:
-    """½ E (Σ a_i σ(w_iᵀx) − Σ b_j σ(v_jᵀx))², differentiable once in all four."""
-    same_inputs(students, teachers)
+    """½ E (Σ a_i σ(w_iᵀx) − Σ b_j σ(v_jᵀx))², x standard normal; differentiable once in all four tensors.
+
+    Args:
+        students: student nodes w_i, in float64.
+        teachers: teacher nodes v_j.
+        student_weights: output weights a_i.
+        teacher_weights: output weights b_j.
+        slope: slope of the activation σ below zero.
+
+    Returns:
+        The loss of each network.
+
+    Raises:
+        UserError: the nodes are not float64 vectors of the same dimension.
+    """
+    validate_nodes(students, teachers)
     nets = torch.broadcast_shapes(
         students.shape[:-2], teachers.shape[:-2], student_weights.shape[:-1], teacher_weights.shape[:-1]
     )
@@ -83,47 +115,81 @@ def weighted_loss(
 def loss(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> Float[Tensor, "*net"]:
-    """L of S4 eq. 1, differentiable once; other slopes are the same networks with another activation."""
-    same_inputs(students, teachers)
+    """Population loss L of Zhou, Ge & Jin 2021, eq. 1 (eq. 5 for ReLU), differentiable once.
+
+    Args:
+        students: student nodes w, in float64; their lengths are the output weights.
+        teachers: teacher nodes w*; their output weights are 1.
+        slope: slope of the activation below zero; −1 is |·|, 0 is ReLU.
+
+    Returns:
+        The loss of each network.
+
+    Raises:
+        UserError: the nodes are not float64 vectors of the same dimension.
+    """
+    validate_nodes(students, teachers)
     return weighted_loss(students, teachers, students.norm(dim=-1), teachers.new_ones(teachers.shape[:-1]), slope)
 
 
 def loss_and_gradient(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> tuple[Float[Tensor, "*net"], Float[Tensor, "*net student in"]]:
-    """L and ∇L with respect to the students, 0 at w = 0; compiled on processors, in tensors on a card."""
-    same_inputs(students, teachers)
+    """L and its gradient with respect to the students; compiled on a CPU, by tensor operations on a GPU.
+
+    Args:
+        students: student nodes w, in float64; their lengths are the output weights.
+        teachers: teacher nodes w*; their output weights are 1.
+        slope: slope of the activation below zero.
+
+    Returns:
+        The loss of each network, and ∇L, which is 0 for a student of length zero.
+
+    Raises:
+        UserError: the nodes are not float64 vectors of the same dimension.
+    """
     if students.device.type != "cpu":
         return loss_and_gradient_in_tensors(students, teachers, slope)
-    nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
     ours, theirs = (
-        part.detach().expand(*nets, *part.shape[-2:]).reshape(-1, *part.shape[-2:]).contiguous().numpy()
-        for part in (students, teachers)
+        part.reshape(-1, *part.shape[-2:]).contiguous().numpy()
+        for part in broadcast_nodes(students.detach(), teachers.detach())
     )
+    nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
     losses, gradients = np.empty(len(ours)), np.empty(ours.shape)
-    _compiled(ours, theirs, slope, losses, gradients)
+    _run_compiled(ours, theirs, slope, losses, gradients)
     return torch.from_numpy(losses).reshape(nets), torch.from_numpy(gradients).reshape(*nets, *ours.shape[1:])
 
 
 def loss_and_gradient_in_tensors(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> tuple[Float[Tensor, "*net"], Float[Tensor, "*net student in"]]:
-    """The same on any device."""
-    same_inputs(students, teachers)
+    """L and ∇L by tensor operations, on any device; arguments and result as in `loss_and_gradient`."""
     with torch.no_grad():
-        nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
+        students, teachers = broadcast_nodes(students, teachers)
         count = teachers.shape[-2]
-        nodes = torch.cat([part.expand(*nets, *part.shape[-2:]) for part in (teachers, students)], -2)
+        nodes = torch.cat([teachers, students], -2)
         directions, lengths = units(nodes)
-        weights = torch.cat([lengths.new_full((*nets, count), -1.0), lengths[..., count:]], -1)
+        weights = torch.cat([torch.full_like(lengths[..., :count], -1.0), lengths[..., count:]], -1)
         value, pulls = _half_square(nodes, weights, count, slope)
-        return value, _turned(pulls[..., count:, :], directions[..., count:, :], lengths[..., count:])
+        return value, _gradient_from_pulls(pulls[..., count:, :], directions[..., count:, :], lengths[..., count:])
 
 
 def gradient(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> Float[Tensor, "*net student in"]:
-    """∇L alone: on a card a small part of the work, most of which is in what keeps the digits of the loss."""
+    """∇L without the loss; on a GPU this is much cheaper, since most of the work preserves the digits of the loss.
+
+    Args:
+        students: student nodes w, in float64; their lengths are the output weights.
+        teachers: teacher nodes w*; their output weights are 1.
+        slope: slope of the activation below zero.
+
+    Returns:
+        ∇L with respect to the students, which is 0 for a student of length zero.
+
+    Raises:
+        UserError: the nodes are not float64 vectors of the same dimension.
+    """
     if students.device.type == "cpu":
         return loss_and_gradient(students, teachers, slope)[1]
     return gradient_in_tensors(students, teachers, slope)
@@ -132,8 +198,8 @@ def gradient(
 def gradient_in_tensors(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> Float[Tensor, "*net student in"]:
-    """The same on any device."""
-    same_inputs(students, teachers)
+    """∇L by tensor operations, on any device; arguments and result as in `gradient`."""
+    validate_nodes(students, teachers)
     with torch.no_grad():
         nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
         (ours, lengths), (theirs, norms) = units(students), units(teachers)
@@ -142,49 +208,50 @@ def gradient_in_tensors(
         outputs = torch.cat([p[2].expand(*nets, p[2].shape[-1]) for p in parts], -1)
         pairs = angles(ours, nodes)
         across = (pairs.folded.sin() @ outputs.unsqueeze(-1)) * (2 / math.pi)
-        pulls = (1 - slope) ** 2 / 4 * (pairs.agree @ vectors + across * ours)
+        pulls = (1 - slope) ** 2 / 4 * (pairs.agreement @ vectors + across * ours)
         if slope != -1:
             pulls = pulls + (1 + slope) ** 2 / 4 * vectors.sum(-2, keepdim=True)
-        return _turned(pulls, ours, lengths)
+        return _gradient_from_pulls(pulls, ours, lengths)
 
 
-def _turned(pulls: Tensor, directions: Tensor, lengths: Tensor) -> Tensor:
+def _gradient_from_pulls(pulls: Tensor, directions: Tensor, lengths: Tensor) -> Tensor:
     """‖w‖ (I + w̄w̄ᵀ) E[R x σ'(wᵀx)]."""
     along = (pulls * directions).sum(-1, keepdim=True)
     return lengths.unsqueeze(-1) * (pulls + along * directions)
 
 
-def _compiled(
+def _run_compiled(
     students: np.ndarray, teachers: np.ndarray, slope: float, losses: np.ndarray, gradients: np.ndarray
 ) -> None:
-    """Small problems side by side, large ones one by one in strips, by as many threads as torch has.
+    """Fill in losses and gradients: small problems in parallel, large ones one by one in strips, on torch's threads.
 
-    How one is cut is a matter of its size alone: its result is the same alone, among others and by more threads.
+    The size of a problem alone decides how it is cut, so that its result does not depend on the other problems or on
+    the number of threads.
     """
     problems, m, d = students.shape
     r = teachers.shape[1]
     threads = torch.get_num_threads() if problems * (m + r) ** 2 > _ALONE else 1
-    side_by_side = _pool(threads).map if threads > 1 else map
+    in_parallel = _thread_pool(threads).map if threads > 1 else map
     if m + r <= _SMALL:
         parts = [slice(problems * i // threads, problems * (i + 1) // threads) for i in range(threads)]
-        list(side_by_side(lambda p: fast.each(students[p], teachers[p], slope, losses[p], gradients[p]), parts))
+        list(in_parallel(lambda p: compiled.solve(students[p], teachers[p], slope, losses[p], gradients[p]), parts))
         return
     for e in range(problems):
-        room = fast.start(students[e], teachers[e])
-        pulls, sums = np.empty((_STRIPS, *room[0].shape)), np.empty((2, _STRIPS, len(room[0])))
-        shares = [(r, m + r, d, s, _STRIPS, room, pulls[s], *sums[:, s]) for s in range(_STRIPS)]
-        list(side_by_side(fast.strip, *zip(*shares, strict=True)))
-        losses[e] = fast.end(r, m + r, d, slope, room, pulls, *sums, gradients[e])
+        buffers = compiled.start(students[e], teachers[e])
+        pulls, sums = np.empty((_STRIPS, *buffers[0].shape)), np.empty((2, _STRIPS, len(buffers[0])))
+        shares = [(r, m + r, d, s, _STRIPS, buffers, pulls[s], *sums[:, s]) for s in range(_STRIPS)]
+        list(in_parallel(compiled.add_strip, *zip(*shares, strict=True)))
+        losses[e] = compiled.finish_strips(r, m + r, d, slope, buffers, pulls, *sums, gradients[e])
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Kept: to start threads takes as long as some of the problems."""
+def _thread_pool(threads: int) -> ThreadPoolExecutor:
+    """A pool kept for reuse: starting threads takes as long as solving some of the problems."""
     return ThreadPoolExecutor(threads, "gaussian")
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.cache_clear)  # threads are not there in a child
+    os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # a forked child has none of the threads
 
 
 class _HalfSquare(torch.autograd.Function):
@@ -212,18 +279,18 @@ def _half_square(nodes: Tensor, weights: Tensor, teachers: int, slope: float) ->
     pairs = angles(directions, directions)
     sines = pairs.folded.sin()
     across = (sines @ outputs.unsqueeze(-1)) * (2 / math.pi)
-    pulls = pairs.agree @ vectors + across * directions
+    pulls = pairs.agreement @ vectors + across * directions
     references = _references(pairs.folded, teachers)
-    square = _square(pairs, sines, outputs, vectors, pulls, references, teachers)
+    square = _mean_square(pairs, sines, outputs, vectors, pulls, references, teachers)
     line, bend = (1 + slope) ** 2 / 4, (1 - slope) ** 2 / 4
     mean = vectors.sum(-2)
     return (line * mean.square().sum(-1) + bend * square) / 2, line * mean.unsqueeze(-2) + bend * pulls
 
 
 def _references(folded: Tensor, teachers: int) -> Tensor:
-    """Of every node: the nearest teacher node, or, with none near, the first student node that is; itself at last.
+    """Reference of every node: the nearest teacher node if one is near, else the first student node near it, or itself.
 
-    Students that are far from every teacher node and yet give no loss cancel each other, by weights of both signs.
+    Students far from every teacher node that cause no loss cancel each other, by weights of both signs.
     """
     nearest, which = folded[..., teachers:, :teachers].min(-1)
     first = (folded[..., teachers:, teachers:] < _NEAR).to(torch.uint8).argmax(-1) + teachers
@@ -232,38 +299,45 @@ def _references(folded: Tensor, teachers: int) -> Tensor:
     return torch.cat([own, students], -1)
 
 
-def _square(
+def _mean_square(
     pairs: Angles, sines: Tensor, outputs: Tensor, vectors: Tensor, pulls: Tensor, references: Tensor, teachers: int
 ) -> Tensor:
-    """E R² for |·|, from the pulls E[R x sgn(u_kᵀx)] and what every student node bends away from its reference."""
+    """E R² for |·|, from the pulls E[R x sgn(u_kᵀx)] and E[R ρ_k] of every student node with its reference."""
     same = torch.gather(pairs.same, -1, references.unsqueeze(-1))
-    turned = torch.where(same, vectors, -vectors)
-    rests = torch.zeros_like(vectors).scatter_add_(-2, references.unsqueeze(-1).expand_as(vectors), turned)
+    signed = torch.where(same, vectors, -vectors)
+    sums = torch.zeros_like(vectors).scatter_add_(-2, references.unsqueeze(-1).expand_as(vectors), signed)
     students = references[..., teachers:]
     rows = students.unsqueeze(-1).expand(*students.shape, pairs.angle.shape[-1])
-    its = Angles(torch.gather(pairs.angle, -2, rows), torch.gather(pairs.rest, -2, rows))
-    ours = Angles(pairs.angle[..., teachers:, :], pairs.rest[..., teachers:, :])
-    phi, psi = ours.turned(its.same == same[..., teachers:, :]), its.folded
+    its = Angles(torch.gather(pairs.angle, -2, rows), torch.gather(pairs.supplement, -2, rows))
+    ours = Angles(pairs.angle[..., teachers:, :], pairs.supplement[..., teachers:, :])
+    phi = torch.where(its.same == same[..., teachers:, :], ours.angle, ours.supplement)
+    psi = its.folded
     t = phi - psi
     delta = torch.gather(ours.folded, -1, students.unsqueeze(-1))
-    bends = sines[..., teachers:, :] * lift(t) - phi.cos() * lag(t) + psi.sin() * lift(delta)
-    bent = (bends @ outputs.unsqueeze(-1)).squeeze(-1) * (2 / math.pi)
-    return ((rests * pulls).sum((-2, -1)) + (outputs[..., teachers:] * bent).sum(-1)).clamp_min(0)
+    rho = sines[..., teachers:, :] * one_minus_cos(t) - phi.cos() * x_minus_sin(t) + psi.sin() * one_minus_cos(delta)
+    residual_rho = (rho @ outputs.unsqueeze(-1)).squeeze(-1) * (2 / math.pi)
+    return ((sums * pulls).sum((-2, -1)) + (outputs[..., teachers:] * residual_rho).sum(-1)).clamp_min(0)
 
 
 def hermite(k: int, slope: float = -1.0) -> float:
-    """E[σ(x) h_k(x)], h_k the normalised Hermite polynomials, x standard normal: S4 lemma C.6 for |·|.
+    """Hermite coefficient E[σ(x) h_k(x)] of an activation, x standard normal (Zhou, Ge & Jin 2021, lemma C.6).
 
-    Their squares fall as k^(−5/2), not as k^(−3/2), which is printed beside the formula.
+    For |·| the squares of the coefficients fall as k^(−5/2); the paper prints k^(−3/2) beside the formula.
+
+    Args:
+        k: degree of the normalised Hermite polynomial h_k.
+        slope: slope of the activation σ below zero.
+
+    Returns:
+        The coefficient.
+
+    Raises:
+        UserError: k is negative.
     """
     if k < 0:
-        raise UserError(f"Hermite polynomials are counted from 0, got {k}")
+        raise UserError(f"the degree of a Hermite polynomial must be at least 0, got {k}")
     if k % 2:
         return (1 + slope) / 2 if k == 1 else 0.0
-    # Each is the one before times −(k−3)/√(k(k−1)): no factorials, which would overflow.
-    return (
-        (1 - slope)
-        / 2
-        * math.sqrt(2 / math.pi)
-        * math.prod((3 - n) / math.sqrt(n * (n - 1)) for n in range(2, k + 1, 2))
-    )
+    # Each factor is the ratio of a coefficient to the one before it: factorials would overflow.
+    factors = ((3 - n) / math.sqrt(n * (n - 1)) for n in range(2, k + 1, 2))
+    return (1 - slope) / 2 * math.sqrt(2 / math.pi) * math.prod(factors)

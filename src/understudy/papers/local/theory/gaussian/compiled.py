@@ -1,8 +1,9 @@
-"""Compiled losses and gradients for processors: what `gaussian` does in tensors, tile by tile.
+"""Loss and gradient of `closed_forms` compiled for the CPU, tile by tile.
 
-A tile of cosines is made, turned into agreements 1 − 2φ/π, and multiplied into the gradients of its rows and of its
-columns, before the next: the matrix of all pairs is never there. z = sin² φ/2 (φ up to sign) is (1 − |cosine|)/2, and a
-quarter of the squared distance where vectors are close, so that no digits are lost. Padding is zero, and stays so.
+Each tile of cosines is turned into agreements 1 − 2φ/π and multiplied into the pulls on its rows and columns before
+the next one is computed, so that the matrix of all pairs is never stored. z = sin² φ/2 (φ up to sign) is
+(1 − |cosine|)/2, or a quarter of the squared distance where vectors are close, so that no digits are lost. Buffers are
+padded with zeros, and the padding stays zero.
 """
 
 import math
@@ -14,12 +15,12 @@ from numba import njit
 from understudy.training.kernels.cpu import PAD, product, transpose
 
 TILE = 64
-"""Rows and columns of a tile, which fits the first cache."""
+"""Rows and columns of a tile, which fits the L1 cache."""
 _CLOSE = 0.9
-"""Cosine, up to sign, from which distances are taken of differences."""
+"""Cosine, up to sign, above which distances are computed from differences of the vectors."""
 _BENT = 0.05
-"""Angle with a teacher node up to which what a student bends away from it is a short series; else a difference."""
-# asin(√z)/√z for z in [0, 1/2], to 3e-17.
+"""Angle with a teacher node up to which E[R ρ] of a student is a short series; beyond it a difference."""
+# Polynomial for asin(√z)/√z on [0, 1/2], with an error of 3e−17.
 _ASIN = (
     0.99999999999999999,
     0.166666666666649869,
@@ -49,7 +50,7 @@ _FREE = {"reassoc", "contract", "nsz"}
 @njit(fastmath=_FREE)
 @no_type_check
 def _squares(c, z, units, depth, one, first, count):
-    """z of a row of cosines."""
+    """Fill in z for one row of cosines."""
     near = 0
     for j in range(count):
         size = abs(c[j])
@@ -72,7 +73,7 @@ def _squares(c, z, units, depth, one, first, count):
 @njit(fastmath=_FREE, inline="always")
 @no_type_check
 def _agreement(z):
-    """1 − 2φ/π."""
+    """1 − 2φ/π from z = sin² φ/2."""
     p = _A18
     p = p * z + _A17
     p = p * z + _A16
@@ -98,7 +99,7 @@ def _agreement(z):
 @njit(fastmath=_FREE)
 @no_type_check
 def _agree(c, z, count, outputs, own, across):
-    """A row of cosines to agreements; sines into the sums of the columns, and those of the row returned."""
+    """Turn a row of cosines into agreements, add its sines to the column sums, and return the row sum."""
     total = 0.0
     for j in range(count):
         agree, sine = _agreement(z[j]), 2.0 * math.sqrt(z[j] * (1.0 - z[j]))
@@ -111,9 +112,9 @@ def _agree(c, z, count, outputs, own, across):
 @njit(fastmath=_FREE)
 @no_type_check
 def _bend(agree, sign, its, sines, cosines, count):
-    """Σ c [sin ψ (t sin t − 1 + cos t) + cos ψ (sin t − t cos t)], t = φ − ψ, of a row of agreements and its reference.
+    """Σ c [sin ψ (t sin t − 1 + cos t) + cos ψ (sin t − t cos t)], t = φ − ψ, for one row of agreements.
 
-    That is what sin φ (1 − cos t) − cos φ (t − sin t) is by ψ, which the row shares with its reference.
+    The bracket equals sin φ (1 − cos t) − cos φ (t − sin t), written with the angle ψ of the row's reference.
     """
     total = 0.0
     for j in range(count):
@@ -127,27 +128,27 @@ def _bend(agree, sign, its, sines, cosines, count):
 
 @njit
 @no_type_check
-def space(students, teachers, dim):
-    """Room for one problem."""
+def allocate(students, teachers, dim):
+    """Buffers of one problem."""
     rows, columns = -(-(students + teachers) // PAD) * PAD, -(-dim // PAD) * PAD
     tables = -(-teachers // PAD) * PAD
     return (
         np.zeros((rows, columns)),  # directions
-        np.zeros((dim, rows)),  # the same, turned
+        np.zeros((dim, rows)),  # directions, transposed
         np.zeros((rows, columns)),  # weights times vectors
         np.zeros((2, rows)),  # lengths; weights times lengths
-        np.zeros((3, tables, rows)),  # of each teacher node with all: agreement, c sin ψ, c cos ψ
+        np.zeros((3, tables, rows)),  # teacher node × node: agreement, c sin ψ, c cos ψ
         np.zeros(rows, np.int64),  # references
-        np.zeros((2, rows)),  # the sign with the reference, 1 − cos δ
+        np.zeros((2, rows)),  # sign relative to the reference, 1 − cos δ
         np.zeros(rows),  # z of a row
     )
 
 
 @njit(fastmath={"contract"})
 @no_type_check
-def prepare(students, teachers, room):
-    """Directions, tables of the teacher's nodes, and the reference of every student: the nearest, up to sign."""
-    units, turned, vectors, sizes, tables, references, bends, z = room
+def prepare(students, teachers, buffers):
+    """Fill in directions, tables of the teacher nodes, and the reference of every student: the nearest up to sign."""
+    units, turned, vectors, sizes, tables, references, bends, z = buffers
     r, count, dim = len(teachers), len(teachers) + len(students), teachers.shape[1]
     for k in range(count):
         w = teachers[k] if k < r else students[k - r]
@@ -177,9 +178,9 @@ def prepare(students, teachers, room):
 
 @njit
 @no_type_check
-def _bend_rows(tile, rows, first, count, start, r, nodes, room, bent):
-    """What the students among the rows of a tile of agreements bend away, on the inputs of its columns."""
-    tables, references, bends = room[4], room[5], room[6]
+def _bend_rows(tile, rows, first, count, start, r, nodes, buffers, bent):
+    """Add the columns of a tile of agreements to E[R ρ] of the students among its rows."""
+    tables, references, bends = buffers[4], buffers[5], buffers[6]
     few = _BENT * _BENT / 2
     stop = start + count
     for k in range(max(first, r), min(first + rows, nodes)):
@@ -191,9 +192,9 @@ def _bend_rows(tile, rows, first, count, start, r, nodes, room, bent):
 
 @njit
 @no_type_check
-def tiles(r, nodes, dim, strip, strips, room, work, pulls, across, bent):
-    """Every so manyth tile of the upper triangle, added to E[R x sgn], to sums of sines and of what is bent."""
-    units, turned, vectors, outputs = room[0], room[1], room[2], room[3][1]
+def add_tiles(r, nodes, dim, strip, strips, buffers, work, pulls, across, bent):
+    """Add every `strips`-th tile of the upper triangle to the pulls, the sums of sines and E[R ρ]."""
+    units, turned, vectors, outputs = buffers[0], buffers[1], buffers[2], buffers[3][1]
     plain, flipped, z = work
     size, number = len(units), 0
     pulls[:], across[:], bent[:] = 0, 0, 0
@@ -207,25 +208,25 @@ def tiles(r, nodes, dim, strip, strips, room, work, pulls, across, bent):
             tile, other = plain[:rows, :count], flipped[:count, :rows]
             product(tile, units[first:], turned[:, start:], rows, dim, False)
             own = start == first
-            # The diagonal's columns are its rows: their sums go nowhere.
+            # On the diagonal, columns are rows: their sums go to unused memory.
             columns = z[TILE : TILE + count] if own else across[start : start + count]
             for k in range(rows):
                 one = first + k
                 _squares(plain[k], z, units, dim, one, start, count)
                 across[one] += _agree(plain[k], z, count, outputs[start : start + count], outputs[one], columns)
             product(pulls[first:], tile, vectors[start:], rows, count, True)
-            _bend_rows(plain, rows, first, count, start, r, nodes, room, bent)
+            _bend_rows(plain, rows, first, count, start, r, nodes, buffers, bent)
             if not own:
                 product(pulls[start:], tile.T, vectors[first:], count, rows, True)
                 transpose(other, tile)
-                _bend_rows(flipped, count, start, rows, first, r, nodes, room, bent)
+                _bend_rows(flipped, count, start, rows, first, r, nodes, buffers, bent)
 
 
 @njit(fastmath={"contract"})
 @no_type_check
-def finish(r, nodes, dim, slope, room, pulls, across, bent, gradient):
-    """The loss, and the gradient from the pulls, which are used up."""
-    units, _, vectors, sizes, _, references, bends, _ = room
+def finish(r, nodes, dim, slope, buffers, pulls, across, bent, gradient):
+    """Return the loss and fill in the gradient; the pulls are overwritten."""
+    units, _, vectors, sizes, _, references, bends, _ = buffers
     line, bend, square, few = (1 + slope) ** 2 / 4, (1 - slope) ** 2 / 4, 0.0, _BENT * _BENT / 2
     mean = np.zeros(dim)
     for k in range(nodes):
@@ -260,54 +261,55 @@ def finish(r, nodes, dim, slope, room, pulls, across, bent, gradient):
             along += pulls[k, i] * units[k, i]
         for i in range(dim):
             gradient[k - r, i] = sizes[0, k] * (pulls[k, i] + along * units[k, i])
-    square = 0.0 if square < 0 else square  # what is not a number stays so
+    square = 0.0 if square < 0 else square  # NaN stays NaN
     return (line * total + bend * square) / 2
 
 
 @njit
 @no_type_check
 def _work():
-    """Room for a tile, for its transpose, and for z of a row and sums that go nowhere."""
+    """Buffers for a tile, its transpose, and z of a row followed by unused sums."""
     return np.zeros((TILE, TILE)), np.zeros((TILE, TILE)), np.zeros(2 * TILE)
 
 
 @no_type_check
-def _each(students, teachers, slope, losses, gradients):
-    """Problem by problem, on one thread."""
+def _solve(students, teachers, slope, losses, gradients):
+    """Solve problems one after another on one thread."""
     m, r, dim = students.shape[1], teachers.shape[1], students.shape[2]
-    room = space(m, r, dim)
-    pulls, across, bent = np.empty_like(room[0]), np.empty(len(room[0])), np.empty(len(room[0]))
+    buffers = allocate(m, r, dim)
+    pulls, across, bent = np.empty_like(buffers[0]), np.empty(len(buffers[0])), np.empty(len(buffers[0]))
     work = _work()
     for e in range(len(students)):
-        prepare(students[e], teachers[e], room)
-        tiles(r, m + r, dim, 0, 1, room, work, pulls, across, bent)
-        losses[e] = finish(r, m + r, dim, slope, room, pulls, across, bent, gradients[e])
+        prepare(students[e], teachers[e], buffers)
+        add_tiles(r, m + r, dim, 0, 1, buffers, work, pulls, across, bent)
+        losses[e] = finish(r, m + r, dim, slope, buffers, pulls, across, bent, gradients[e])
 
 
 @no_type_check
-def _strip(r, nodes, dim, strip, strips, room, pulls, across, bent):
-    """A share of one problem's tiles."""
-    tiles(r, nodes, dim, strip, strips, room, _work(), pulls, across, bent)
+def _add_strip(r, nodes, dim, strip, strips, buffers, pulls, across, bent):
+    """Process one strip of a problem's tiles."""
+    add_tiles(r, nodes, dim, strip, strips, buffers, _work(), pulls, across, bent)
 
 
 @no_type_check
 def _start(students, teachers):
-    room = space(len(students), len(teachers), teachers.shape[1])
-    prepare(students, teachers, room)
-    return room
+    buffers = allocate(len(students), len(teachers), teachers.shape[1])
+    prepare(students, teachers, buffers)
+    return buffers
 
 
 @no_type_check
-def _end(r, nodes, dim, slope, room, pulls, across, bent, gradient):
-    """The shares of all strips, added in their order."""
+def _finish_strips(r, nodes, dim, slope, buffers, pulls, across, bent, gradient):
+    """Add the results of all strips in order, and finish."""
     for s in range(1, len(pulls)):
         pulls[0] += pulls[s]
         across[0] += across[s]
         bent[0] += bent[s]
-    return finish(r, nodes, dim, slope, room, pulls[0], across[0], bent[0], gradient)
+    return finish(r, nodes, dim, slope, buffers, pulls[0], across[0], bent[0], gradient)
 
 
+_ENTRY_POINTS = (_solve, _start, _add_strip, _finish_strips)
 try:
-    each, start, strip, end = (njit(nogil=True, cache=True)(f) for f in (_each, _start, _strip, _end))
-except RuntimeError:  # there is no folder to keep compiled code in
-    each, start, strip, end = (njit(nogil=True)(f) for f in (_each, _start, _strip, _end))
+    solve, start, add_strip, finish_strips = (njit(nogil=True, cache=True)(f) for f in _ENTRY_POINTS)
+except RuntimeError:  # no writable folder for the cache of compiled code
+    solve, start, add_strip, finish_strips = (njit(nogil=True)(f) for f in _ENTRY_POINTS)

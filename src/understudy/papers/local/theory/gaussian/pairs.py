@@ -1,7 +1,7 @@
-"""Angles between all pairs of vectors, and the functions of them that the closed forms of `gaussian` are made of.
+"""Angles between all pairs of vectors, and functions of angles that keep full precision when the angle is small.
 
-An angle φ comes with π − φ, each to full relative precision: arccos of a cosine keeps only half of the digits of a
-small angle. What is small for small angles (sin φ − φ cos φ and its like) is a series, in which nothing cancels.
+An angle φ is computed together with π − φ, each to full relative precision: arccos of a cosine keeps only half of the
+digits of a small angle. Differences that vanish for small angles, such as sin φ − φ cos φ, are summed as power series.
 """
 
 import math
@@ -14,78 +14,82 @@ from torch import Tensor
 from understudy.errors import UserError
 
 _TERMS = 13
-_CURL = [(-1) ** (n + 1) * 2 * n / math.factorial(2 * n + 1) for n in range(1, _TERMS)]
-_LAG = [(-1) ** (n + 1) / math.factorial(2 * n + 1) for n in range(1, _TERMS)]
+_SIN_MINUS_X_COS = [(-1) ** (n + 1) * 2 * n / math.factorial(2 * n + 1) for n in range(1, _TERMS)]
+_X_MINUS_SIN = [(-1) ** (n + 1) / math.factorial(2 * n + 1) for n in range(1, _TERMS)]
 
 
 class Angles(NamedTuple):
-    """φ in [0, π] and π − φ of pairs."""
+    """Angles φ in [0, π] of pairs of vectors, and their supplements π − φ."""
 
     angle: Float[Tensor, "*net one other"]
-    rest: Float[Tensor, "*net one other"]
+    supplement: Float[Tensor, "*net one other"]
 
     @property
     def folded(self) -> Float[Tensor, "*net one other"]:
-        """Up to sign, in [0, π/2]."""
-        return torch.minimum(self.angle, self.rest)
+        """Angle up to sign, min(φ, π − φ), in [0, π/2]."""
+        return torch.minimum(self.angle, self.supplement)
 
     @property
-    def agree(self) -> Float[Tensor, "*net one other"]:
-        """Share of inputs on which both have the same sign, less the share on which they have not: 1 − 2φ/π."""
-        return (self.rest - self.angle) / math.pi
+    def agreement(self) -> Float[Tensor, "*net one other"]:
+        """E[sgn(uᵀx) sgn(vᵀx)] = 1 − 2φ/π, x standard normal."""
+        return (self.supplement - self.angle) / math.pi
 
     @property
     def same(self) -> Tensor:
         """Whether φ ≤ π/2."""
-        return self.angle <= self.rest
-
-    def turned(self, same: Tensor) -> Float[Tensor, "*net one other"]:
-        """φ where `same`, and π − φ, the angle with the opposite vector, elsewhere."""
-        return torch.where(same, self.angle, self.rest)
+        return self.angle <= self.supplement
 
 
-def same_inputs(one: Tensor, other: Tensor) -> None:
-    """Refuse what is not two sets of vectors in one space, in float64."""
+def validate_nodes(one: Tensor, other: Tensor) -> None:
+    """Raise UserError unless both are non-empty sets of float64 vectors of the same dimension."""
     for given in (one, other):
         if given.dtype != torch.float64:
-            raise UserError(
-                f"closed forms are in float64, got {str(given.dtype).removeprefix('torch.')}: use .double()"
-            )
+            raise UserError(f"closed forms need float64, got {str(given.dtype).removeprefix('torch.')}: use .double()")
         if given.ndim < 2 or given.shape[-2] == 0:
-            raise UserError(f"give vectors as [..., node, input] with at least one node, got {list(given.shape)}")
+            raise UserError(f"vectors must be [..., node, input] with at least one node, got {list(given.shape)}")
     if one.shape[-1] != other.shape[-1]:
-        raise UserError(f"vectors of {one.shape[-1]} and of {other.shape[-1]} inputs: both must have as many")
+        raise UserError(f"both sets of vectors must have the same inputs, got {one.shape[-1]} and {other.shape[-1]}")
+
+
+def broadcast_nodes(
+    students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"]
+) -> tuple[Float[Tensor, "*net student in"], Float[Tensor, "*net teacher in"]]:
+    """Validate both sets of nodes and expand them to the same leading dimensions."""
+    validate_nodes(students, teachers)
+    nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
+    return students.expand(*nets, *students.shape[-2:]), teachers.expand(*nets, *teachers.shape[-2:])
 
 
 def units(vectors: Float[Tensor, "*shape in"]) -> tuple[Float[Tensor, "*shape in"], Float[Tensor, "*shape"]]:
-    """Directions and lengths; the direction of zero is zero, at a right angle to everything but itself."""
+    """Unit vectors and lengths; the unit vector of zero is zero, at a right angle to everything but itself."""
     lengths = torch.linalg.vector_norm(vectors, dim=-1)
     return vectors / torch.where(lengths > 0, lengths, 1.0).unsqueeze(-1), lengths
 
 
 def angles(one: Float[Tensor, "*#net one in"], other: Float[Tensor, "*#net other in"]) -> Angles:
-    """Between unit vectors: tan φ/2 = ‖u − v‖ / ‖u + v‖."""
+    """Angles between all pairs of unit vectors, by tan φ/2 = ‖u − v‖ / ‖u + v‖."""
     exactly = "donot_use_mm_for_euclid_dist"
     near, far = (torch.cdist(one, v, compute_mode=exactly) for v in (other, -other))
     return Angles(2 * torch.atan2(near, far), 2 * torch.atan2(far, near))
 
 
-def curl(phi: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """sin φ − φ cos φ for φ in [0, π/2]."""
-    return _series(phi, _CURL)
+def sin_minus_x_cos(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """sin x − x cos x for x in [0, π/2]."""
+    return _series(x, _SIN_MINUS_X_COS)
 
 
-def lag(t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """t − sin t for |t| ≤ π."""
-    return _series(t, _LAG)
+def x_minus_sin(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """x − sin x for |x| ≤ π."""
+    return _series(x, _X_MINUS_SIN)
 
 
-def lift(t: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """1 − cos t."""
-    return 2 * (t / 2).sin().square()
+def one_minus_cos(x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """1 − cos x."""
+    return 2 * (x / 2).sin().square()
 
 
 def _series(x: Tensor, coefficients: list[float]) -> Tensor:
+    """Σ_n c_n x^(2n+3), c_n = coefficients[n]."""
     square = x * x
     total = torch.full_like(x, coefficients[-1])
     for coefficient in reversed(coefficients[:-1]):

@@ -1,4 +1,4 @@
-"""A residual as a difference of averages and what students bend away from their teacher node (S4 eq. 3)."""
+"""Decomposition of the residual R = f − f* into R₁ and R₂ (Zhou, Ge & Jin 2021, eq. 3), with exact norms of both."""
 
 import math
 from itertools import product
@@ -10,50 +10,69 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.errors import UserError
-from understudy.papers.local.theory.gaussian.pairs import Angles, angles, curl, lag, lift, same_inputs, units
+from understudy.papers.local.theory.gaussian.pairs import (
+    Angles,
+    angles,
+    broadcast_nodes,
+    one_minus_cos,
+    sin_minus_x_cos,
+    units,
+    x_minus_sin,
+)
 from understudy.papers.local.theory.gaussian.signs import gram_of_signs
 
 _NODES = 8
-"""Of Gauss and Legendre, along each of two ways from a teacher node to a student."""
+"""Gauss–Legendre nodes along each of the two segments from a teacher node to a student."""
 _SMALL = 0.2
-"""How large a student's angle may be, relative to the sine of the angle of both teacher nodes, for these to do."""
+"""Largest angle of a student, relative to the sine of the angle between both teacher nodes, at which they suffice."""
 _PAIRS = 1 << 14
-"""Pairs of students that are summed over these together: what they take stays in the cache."""
+"""Pairs of students in one quadrature, so that the working set fits the CPU cache; a GPU takes 64 times as many."""
 _TINY = float(np.finfo(float).tiny)
 Pairs = TypeVar("Pairs", Tensor, np.ndarray)
 
 
 class Residual(NamedTuple):
-    """R = f − f* = R₁ + R₂ (S4 eq. 3). Nodes that point away from their teacher node are turned: |·| is even."""
+    """R = f − f* = R₁ + R₂; students that point away from their teacher node count with the opposite sign."""
 
     averages: Float[Tensor, "*net teacher in"]
-    """v_i = Σ ‖w_j‖ w_j − w*_i over the students of each teacher node (S4 eq. 2)."""
+    """v_i = Σ ‖w_j‖ w_j − w*_i over the students of each teacher node (eq. 2)."""
     linear: Float[Tensor, "*net"]
-    """E R₁², R₁ = Σ v_iᵀx sgn(w*_iᵀx)."""
+    """E R₁², R₁ = Σ v_iᵀx sgn(w*_iᵀx): the difference in linear weights."""
     bent: Float[Tensor, "*net"]
-    """E R₂², R₂ = Σ ‖w_j‖ w_jᵀx (sgn(w_jᵀx) − sgn(w*_iᵀx))."""
+    """E R₂², R₂ = Σ ‖w_j‖ w_jᵀx (sgn(w_jᵀx) − sgn(w*_iᵀx)): the difference in activation patterns."""
     angles: Float[Tensor, "*net student"]
-    """δ_j of every student with its teacher node, up to sign."""
+    """Angle δ_j of each student with its teacher node, up to sign."""
     assignment: Int[Tensor, "*net student"]
-    """The teacher node of every student."""
+    """Index of the teacher node of each student."""
 
 
-def residual(
+def decompose_residual(
     students: Float[Tensor, "*#net student in"],
     teachers: Float[Tensor, "*#net teacher in"],
     assignment: Int[Tensor, "*#net student"] | None = None,
 ) -> Residual:
-    """The parts for a given assignment of students to teacher nodes; the nearest, up to sign, if none is given."""
-    same_inputs(students, teachers)
-    nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
-    students, teachers = (part.detach().expand(*nets, *part.shape[-2:]) for part in (students, teachers))
+    """Decompose the residual of |·| networks into R₁ and R₂ (Zhou, Ge & Jin 2021, eqs 2 and 3).
+
+    Args:
+        students: student nodes w_j of f(x) = Σ ‖w_j‖ |w_jᵀx|.
+        teachers: teacher nodes w*_i of f*(x) = Σ |w*_iᵀx|.
+        assignment: teacher node of each student; by default the nearest up to sign.
+
+    Returns:
+        The averages v_i, the exact E R₁² and E R₂², and the angle and teacher node of each student.
+
+    Raises:
+        UserError: a student is assigned to a teacher node that does not exist, or the nodes are not float64 vectors
+            of the same dimension.
+    """
+    students, teachers = broadcast_nodes(students.detach(), teachers.detach())
     (theirs, _), (ours, lengths) = units(teachers), units(students)
     to_teachers = angles(ours, theirs)
     count = teachers.shape[-2]
     if assignment is None:
         assignment = to_teachers.folded.argmin(-1)
     elif ((assignment < 0) | (assignment >= count)).any():
-        raise UserError(f"students are assigned to teacher nodes 0 to {count - 1}, got {assignment.unique().tolist()}")
+        raise UserError(f"assignment must name teacher nodes 0 to {count - 1}, got {assignment.unique().tolist()}")
     assignment = assignment.expand(students.shape[:-1])
     which = assignment.unsqueeze(-1)
     same = torch.gather(to_teachers.same, -1, which)
@@ -69,56 +88,57 @@ def residual(
 
 
 def _products(u: Tensor, b: Tensor, delta: Tensor, assignment: Tensor) -> Tensor:
-    """E[ρ_j ρ_k] of all pairs of students u with teacher nodes b, ρ = |uᵀx| − sgn(bᵀx) uᵀx; all are ≥ 0."""
+    """E[ρ_j ρ_k] ≥ 0 of all pairs of students u with teacher nodes b, where ρ = |uᵀx| − sgn(bᵀx) uᵀx."""
     ours, theirs = angles(u, u), angles(b, b)
-    # Of the same teacher node: zero if both lie in a plane with it, on either side.
+    # Students of the same teacher node: zero if they lie in one plane with it, on opposite sides.
     t = delta + delta.mT - ours.angle
-    own = 2 / math.pi * (ours.angle.cos() * lag(t) + ours.folded.sin() * lift(t))
+    own = 2 / math.pi * (ours.angle.cos() * x_minus_sin(t) + ours.folded.sin() * one_minus_cos(t))
     same = assignment.unsqueeze(-1) == assignment.unsqueeze(-2)
-    found = torch.where(same, own, _outright(u, b, ours, theirs))
+    found = torch.where(same, own, _by_expansion(u, b, ours, theirs))
     small = torch.maximum(delta, delta.mT) < _SMALL * theirs.folded.sin()
-    return _replaced(found, (small & ~same).triu(), u - b, b).clamp_min(0)
+    return _replace_small(found, (small & ~same).triu(), u - b, b).clamp_min(0)
 
 
-def _replaced(found: Tensor, small: Tensor, e: Tensor, b: Tensor) -> Tensor:
-    """With pairs, each given once, by what is right for small angles; so many at a time as stay in the cache."""
+def _replace_small(found: Tensor, small: Tensor, e: Tensor, b: Tensor) -> Tensor:
+    """Replace the pairs marked in `small` (upper triangle) by quadrature, which is accurate at small angles."""
     bb, be, ee = b @ b.mT, b @ e.mT, e @ e.mT
     sizes = torch.diagonal(ee, dim1=-2, dim2=-1)
-    card = found.device.type != "cpu"
-    for some in small.nonzero().split(64 * _PAIRS if card else _PAIRS):
+    on_gpu = found.device.type != "cpu"
+    for some in small.nonzero().split(64 * _PAIRS if on_gpu else _PAIRS):
         *net, one, other = some.unbind(-1)
         here, there = (*net, one, other), (*net, other, one)
         pairs = bb[here], be[here], be[there], ee[here], sizes[*net, one], sizes[*net, other]
-        # By numpy on a processor: torch would share even these few roots out over threads, and wait for them.
-        value = _along(*pairs) if card else torch.from_numpy(_along(*(part.numpy() for part in pairs)))
+        # NumPy on a CPU: torch would distribute even these few square roots over threads, and wait for them.
+        value = _by_quadrature(*pairs) if on_gpu else torch.from_numpy(_by_quadrature(*(p.numpy() for p in pairs)))
         found[here], found[there] = value, value
     return found
 
 
-def _outright(u: Tensor, b: Tensor, ours: Angles, theirs: Angles) -> Tensor:
-    """The four products of |uᵀx| − sgn(bᵀx) uᵀx, which cancel where δ is small."""
+def _by_expansion(u: Tensor, b: Tensor, ours: Angles, theirs: Angles) -> Tensor:
+    """E[ρ_j ρ_k] as a sum of the four products in its definition, which cancel where δ is small."""
     cosine, crossed, onto = u @ u.mT, angles(u, b), u @ b.mT
     own = torch.diagonal(onto, dim1=-2, dim2=-1).unsqueeze(-1)
-    both = ours.folded.cos() + 2 / math.pi * curl(ours.folded)
-    one = crossed.agree * cosine + 2 / math.pi * crossed.folded.sin() * own.mT
-    # uᵀ M u' by `second_moment`, M of b and b', whose half angle has this tangent.
+    both = ours.folded.cos() + 2 / math.pi * sin_minus_x_cos(ours.folded)
+    one = crossed.agreement * cosine + 2 / math.pi * crossed.folded.sin() * own.mT
+    # uᵀ M u' with M = `second_moment` of b and b', written with the tangent of half their angle.
     tangent = torch.tan(theirs.angle / 2)
     sums, differences = (own + onto) * (own.mT + onto.mT), (own - onto) * (onto.mT - own.mT)
     least = torch.finfo(u.dtype).eps
     inner = tangent.clamp_max(1 / least) * sums - differences / tangent.clamp_min(least)
-    return both - one - one.mT + theirs.agree * cosine + inner / math.pi
+    return both - one - one.mT + theirs.agreement * cosine + inner / math.pi
 
 
-def _along(bb: Pairs, be: Pairs, eb: Pairs, ee: Pairs, mine: Pairs, its: Pairs) -> Pairs:
-    """The same by the second derivatives of |(b + s e)ᵀx|, 2 δ(·) (eᵀx)², along both ways: sums of what is positive.
+def _by_quadrature(bb: Pairs, be: Pairs, eb: Pairs, ee: Pairs, mine: Pairs, its: Pairs) -> Pairs:
+    """E[ρ_j ρ_k] as an integral over both segments b + s e, e = u − b, of a positive integrand.
 
-    The inputs with both at zero are a normal in the space perpendicular to both, where E (eᵀx)² (e'ᵀx)² is known. Of
-    every pair bᵀb', bᵀe', eᵀb', eᵀe', ‖e‖² and ‖e'‖² are given, e = u − b.
+    The integrand is the product of the second derivatives of |(b + s e)ᵀx|, 2 δ(·) (eᵀx)². Inputs on which both
+    arguments vanish are normal in the space perpendicular to both nodes, where E (eᵀx)² (e'ᵀx)² is known. Arguments
+    are bᵀb', bᵀe', eᵀb', eᵀe', ‖e‖² and ‖e'‖² of each pair.
     """
     total = 0 * bb
     nodes, weights = np.polynomial.legendre.leggauss(_NODES)
-    ways = list(zip(((1 + nodes) / 2).tolist(), (weights / 2).tolist(), strict=True))
-    for (s, weight), (t, other) in product(ways, ways):
+    points = list(zip(((1 + nodes) / 2).tolist(), (weights / 2).tolist(), strict=True))
+    for (s, weight), (t, other) in product(points, points):
         # With bᵀe = −‖e‖²/2: the products of b + s e and b' + t e', and of each with e and e'.
         left, right = 1 - s * (1 - s) * mine, 1 - t * (1 - t) * its
         across = bb + t * be + s * eb + s * t * ee
@@ -135,6 +155,10 @@ def _along(bb: Pairs, be: Pairs, eb: Pairs, ee: Pairs, mine: Pairs, its: Pairs) 
 def _perpendicular(
     plain: Pairs, p: tuple[Pairs, Pairs], q: tuple[Pairs, Pairs], gram: tuple[Pairs, Pairs, Pairs, Pairs]
 ) -> Pairs:
-    """The product of two vectors less that of their parts along two others, from their products with those."""
+    """Inner product of the parts of two vectors perpendicular to two others.
+
+    `plain` is their inner product, p and q are the products of each with those two, and `gram` is the Gram matrix of
+    those two with its determinant.
+    """
     left, right, across, area = gram
     return plain - (p[0] * q[0] * right + p[1] * q[1] * left - (p[0] * q[1] + p[1] * q[0]) * across) / area

@@ -1,0 +1,244 @@
+"""Ways to decide a claim: bounds on every value, on the median, on a share, and the order of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from understudy.store.claims import Variant
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim holds, what was measured in words, and the values it was decided on."""
+
+    holds: bool
+    measured: str
+    n: int
+    values: tuple[float, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    variants: tuple[Variant, ...] = ()
+
+    def __and__(self, other: Verdict) -> Verdict:
+        """Both must hold; the values and bounds of the first are shown."""
+        words = "; ".join(part for part in (self.measured, other.measured) if part)
+        variants = self.variants + other.variants
+        return replace(self, holds=self.holds and other.holds, measured=words, variants=variants)
+
+    def say(self, words: str) -> Verdict:
+        """The same verdict with other words for what was measured."""
+        return replace(self, measured=words)
+
+    def also(self, words: str) -> Verdict:
+        """The same verdict with more words for what was measured."""
+        return replace(self, measured=f"{self.measured}; {words}" if self.measured else words)
+
+    def show(self, values: Any, *, low: float | None = None, high: float | None = None) -> Verdict:
+        """The same verdict, showing other values and bounds than those it was decided on."""
+        return replace(self, values=_finite(values), low=low, high=high)
+
+    def beside(self, variants: Mapping[str, Verdict]) -> Verdict:
+        """The same verdict with what was measured in other settings next to it."""
+        found = tuple(Variant(where, other.measured, other.holds) for where, other in variants.items())
+        return replace(self, variants=self.variants + found)
+
+
+def every(
+    values: Any,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    say: str = "{range}",
+    n: int | None = None,
+) -> Verdict:
+    """Every value is within the bounds; a value that is not finite is not.
+
+    Args:
+        values: Values of any shape, usually one per network.
+        at_least, at_most, above, below: Bounds; strict for `above` and `below`.
+        say: What was measured, formatted with the fields of `Words`.
+        n: Number of units, if it is not the number of values.
+
+    Returns:
+        The verdict, with the finite values and the bounds.
+    """
+    found = np.asarray(values, float).ravel()
+    inside = within(found, at_least=at_least, at_most=at_most, above=above, below=below)
+    return Verdict(
+        bool(len(found) and inside.all()),
+        say.format_map(Words(found, inside)),
+        len(found) if n is None else n,
+        _finite(found),
+        at_least if above is None else above,
+        at_most if below is None else below,
+    )
+
+
+def median(
+    values: Any,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+    say: str = "{median:.3g}",
+    n: int | None = None,
+) -> Verdict:
+    """The median over networks is within the bounds; networks that diverged (NaN) are left out.
+
+    Args:
+        values: [network], or [network, …]: then every median over networks must be within the bounds.
+        at_least, at_most, above, below: Bounds; strict for `above` and `below`.
+        say: What was measured, formatted with the fields of `Words`.
+        n: Number of units, if it is not the number of networks with finite values.
+
+    Returns:
+        The verdict, with the values of all networks and the bounds.
+    """
+    found = np.asarray(values, float)
+    found = found[~np.isnan(found.reshape(len(found), -1)).any(1)]
+    middle = np.median(found, axis=0) if len(found) else np.full(found.shape[1:], np.nan)
+    inside = within(np.atleast_1d(middle), at_least=at_least, at_most=at_most, above=above, below=below)
+    return Verdict(
+        bool(inside.all()),
+        say.format_map(Words(found.ravel(), inside)),
+        len(found) if n is None else n,
+        _finite(found),
+        at_least if above is None else above,
+        at_most if below is None else below,
+    )
+
+
+def share(flags: Any, *, at_least: float | None = None, at_most: float | None = None, say: str = "{count}") -> Verdict:
+    """The share of flags that are true is within the bounds.
+
+    Args:
+        flags: Booleans of any shape, usually one per network.
+        at_least, at_most: Bounds of the share.
+        say: What was measured, formatted with the fields of `Words`; `{mean}` is the share.
+
+    Returns:
+        The verdict.
+    """
+    found = np.asarray(flags, bool).ravel()
+    inside = within(np.array([found.mean() if len(found) else np.nan]), at_least=at_least, at_most=at_most)
+    words = say.format_map(Words(found.astype(float), found))
+    return Verdict(bool(inside.all()), words, len(found), (), at_least, at_most)
+
+
+def ordered(
+    values: Any, names: Sequence[str], *, rising: bool = True, strict: bool = True, digits: str = ".3g"
+) -> Verdict:
+    """The medians of groups rise, or fall, from each group to the next.
+
+    Args:
+        values: [group, network]; NaN where a network diverged.
+        names: What the groups are called.
+        rising: Whether they must rise; else they must fall.
+        strict: Whether equal medians are out of order.
+        digits: Format of the medians.
+
+    Returns:
+        The verdict, with the medians as values.
+    """
+    found = np.asarray(values, float)
+    middle = np.array([np.median(row[np.isfinite(row)]) if np.isfinite(row).any() else np.nan for row in found])
+    steps = np.diff(middle) * (1 if rising else -1)
+    words = ", ".join(f"{name} {number(value, digits)}" for name, value in zip(names, middle, strict=True))
+    holds = bool(len(steps) and (steps > 0 if strict else steps >= 0).all())
+    return Verdict(holds, words, found.shape[1], _finite(middle))
+
+
+def within(
+    values: np.ndarray,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    below: float | None = None,
+) -> np.ndarray:
+    """Which values are finite and within the bounds."""
+    inside = np.isfinite(values)
+    tests: list[tuple[float | None, Callable[[Any, Any], Any]]] = [
+        (at_least, np.greater_equal),
+        (at_most, np.less_equal),
+        (above, np.greater),
+        (below, np.less),
+    ]
+    for bound, test in tests:
+        if bound is not None:
+            inside &= test(np.nan_to_num(values, nan=0.0), bound)
+    return inside
+
+
+class Words(dict[str, Any]):
+    """Fields for the words of a verdict, computed when they are used.
+
+    `range` (`0.03 to 0.05`), `median`, `mean`, `least`, `most`, `sum`, `quartiles`, `count` (`9 of 10` are within the
+    bounds), `n`. Numbers take a format: `{median:.2f}`; a range and quartiles take one too: `{range:.1%}`.
+    """
+
+    def __init__(self, values: np.ndarray, inside: np.ndarray) -> None:
+        super().__init__()
+        self._values, self._inside = values[np.isfinite(values)], inside
+
+    def __missing__(self, name: str) -> Any:
+        values = self._values
+        if name == "count":
+            return f"{int(self._inside.sum()):,} of {len(self._inside):,}"
+        if name == "n":
+            return len(self._inside)
+        if not len(values):
+            return _Span(())
+        match name:
+            case "range":
+                return _Span((values.min(), values.max()))
+            case "quartiles":
+                return _Span(tuple(np.percentile(values, (25, 75))))
+            case "median":
+                return _Number(np.median(values))
+            case "mean":
+                return _Number(values.mean())
+            case "least":
+                return _Number(values.min())
+            case "most":
+                return _Number(values.max())
+            case "sum":
+                return _Number(values.sum())
+        raise KeyError(name)
+
+
+class _Number(float):
+    """A number that is formatted with a minus sign."""
+
+    def __format__(self, spec: str) -> str:
+        return number(float(self), spec or ".3g")
+
+
+class _Span:
+    """The ends of a range: one number where both are written alike."""
+
+    def __init__(self, ends: tuple[float, ...]) -> None:
+        self._ends = ends
+
+    def __format__(self, spec: str) -> str:
+        if not self._ends:
+            return "no finite value"
+        low, high = (number(end, spec or ".3g") for end in self._ends)
+        return low if low == high else f"{low} to {high}"
+
+
+def number(value: float, spec: str = ".3g") -> str:
+    """A number as it is shown to people: with a minus sign (−), not a hyphen."""
+    return format(float(value), spec).replace("-", "−")
+
+
+def _finite(values: Any) -> tuple[float, ...]:
+    found = np.asarray(values, float).ravel()
+    return tuple(found[np.isfinite(found)].tolist())

@@ -1,0 +1,77 @@
+"""Run a study that computes its tables piece by piece."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from understudy._atomic import write_json
+from understudy.lab.study import ComputedStudy
+from understudy.report.terminal.progress import Watcher
+from understudy.store.environment import environment
+from understudy.store.folder import RunFolder
+from understudy.store.tables import write_table
+from understudy.store.weights import kept_weights, read_weights, write_weights
+
+if TYPE_CHECKING:
+    from understudy.nets import Population
+
+Pieces = Mapping[str, Callable[[], dict[str, Any]]]
+
+
+def compute(study: ComputedStudy, pieces: Pieces, folder: RunFolder, watcher: Watcher) -> None:
+    """Compute the pieces that are not in the folder yet, and join the tables and weights of all.
+
+    One thread computes: tensors are small, and sums come out the same on any number of cores.
+    """
+    from understudy.training.parallel import one_thread_each
+
+    seconds = folder.progress / "seconds.json"
+    for number, (name, piece) in enumerate(pieces.items(), 1):
+        done = folder.progress / f"piece-{number:06}.json"
+        if not done.is_file():
+            start = time.monotonic()
+            with one_thread_each():
+                tables = piece()
+            write_json(seconds, _read_seconds(seconds) + time.monotonic() - start)
+            if weights := tables.pop("weights", None):
+                groups = {who: [population] for who, population in weights.items()}
+                write_weights(folder.progress / f"weights-{number:06}.safetensors", groups)
+            for table, rows in tables.items():
+                write_table(folder.progress / f"{table}-{number:06}.parquet", rows)
+            write_json(done, {"name": name, "tables": list(tables)})
+        watcher.say(f"{number} of {len(pieces)}: {name}")
+    names = _join_tables(folder)
+    write_weights(folder.path / "weights.safetensors", _join_weights(folder.progress))
+    made_with = environment(study.device) | {"seconds": round(_read_seconds(seconds), 1), "tables": names}
+    write_json(folder.path / "environment.json", made_with)
+
+
+def _join_tables(folder: RunFolder) -> list[str]:
+    """Write each table of the run from the rows of its pieces; return the names of the tables."""
+    names: dict[str, list[Path]] = {}
+    for done in sorted(folder.progress.glob("piece-*.json")):
+        for name in json.loads(done.read_text(encoding="utf-8"))["tables"]:
+            names.setdefault(name, []).append(folder.progress / f"{name}-{done.stem.removeprefix('piece-')}.parquet")
+    for name, parts in names.items():
+        rows = pa.concat_tables([pq.read_table(part) for part in parts], promote_options="default")
+        write_table(folder.path / f"{name}.parquet", rows)
+    return list(names)
+
+
+def _join_weights(progress: Path) -> dict[str, list[Population]]:
+    """The weights of all pieces that have any, one group each."""
+    parts = sorted(progress.glob("weights-*.safetensors"))
+    names = kept_weights(parts[0]) if parts else ()
+    return {who: [group for part in parts for group in read_weights(part, who)] for who in names}
+
+
+def _read_seconds(path: Path) -> float:
+    """Seconds worked so far, those before an interruption included."""
+    return float(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0.0

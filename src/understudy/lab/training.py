@@ -1,0 +1,194 @@
+"""Run a study that trains: epoch by epoch, saved as it goes, with everything recorded."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from understudy._atomic import write_json
+from understudy.lab.interrupt import CtrlC
+from understudy.lab.mean_ranks import add_mean_ranks
+from understudy.lab.study import Experiment, TrainingStudy
+from understudy.report.terminal.progress import Progress, Standing, Watcher
+from understudy.store.environment import environment
+from understudy.store.folder import RunFolder
+from understudy.store.tables import write_table
+from understudy.store.weights import read_weights, write_weights
+from understudy.store.writer import BackgroundWriter
+
+if TYPE_CHECKING:
+    from understudy.training import Records, Training
+
+TABLES = ("metrics", "nodes")
+_SHORT_EPOCH = 2.0
+"""Seconds: Ctrl-C waits for the end of an epoch that takes no longer."""
+_ROW_BYTES = 20
+"""About the bytes that a row of `nodes` takes on disk."""
+
+
+def train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> None:
+    """Train to the end, and write the tables, the weights and the environment."""
+    made_with = environment(study.device)
+    training, seconds = _train(study, experiment, folder, watcher)
+    watcher.say("writing tables, figures and the report")
+    engines = ", ".join(sorted({row.engine for row in training.plan.rows}))
+    _write_networks(experiment, training, folder)
+    _write_weights(experiment, training, folder)
+    _write_groups(experiment, folder)
+    if experiment.ranks:
+        add_mean_ranks(folder.path)
+    made_with |= {"engines": engines, "precision": training.precision, "seconds": round(seconds, 1)}
+    write_json(folder.path / "environment.json", made_with | {"tables": ["networks", *TABLES]})
+
+
+def make_training(study: TrainingStudy, experiment: Experiment) -> Training:
+    """The training of an experiment on the study's device and in its precision."""
+    from understudy.training import Training
+
+    return Training(
+        experiment.groups,
+        experiment.optimiser,
+        steps=experiment.steps,
+        device=study.device,
+        pairs=experiment.pairs,
+        ranks=experiment.ranks,
+        tf32=study.dtype == "tf32",
+    )
+
+
+def disk_space(experiment: Experiment) -> int:
+    """About the bytes that a run takes on disk: rows of nodes (twice while tables are joined) and saved weights."""
+    rows, weights, ranks = 0, 0, 0
+    for group in experiment.groups:
+        for m, n in zip(group.teacher.sizes[1:-1], group.students.sizes[1:-1], strict=True):
+            rows += len(group.students) * (m + n + (m * n if experiment.pairs else 0))
+            ranks += len(group.students) * 2 * m * n * len(experiment.ranks)
+        each = sum(math.prod(size) + size[0] for size in group.students.shape.weights)
+        weights += each * len(group.students) * group.students.layers[0].weight.element_size()
+    copies = 6 + len(experiment.keep) + experiment.optimiser.slots
+    return 2 * _ROW_BYTES * rows * (experiment.epochs + 1) + weights * copies + 2 * ranks + 20_000_000
+
+
+def _train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> tuple[Training, float]:
+    """Train to the end, saving on the way; return also the seconds worked, those before an interruption included."""
+    training = make_training(study, experiment)
+    saved = folder.state()
+    seconds = saved[1] if saved else 0.0
+    clock = time.monotonic()
+    if saved:
+        training.load_state_dict(saved[0])
+    watcher.start(folder.path, training.epoch, experiment.epochs)
+    first = training.epoch
+    unreported: list[Callable[[], Progress]] = []
+    tables = (*TABLES, "ranks") if experiment.ranks else TABLES
+    started = saved is not None
+    with BackgroundWriter(folder, tables, training.epoch if saved else None) as writer, CtrlC() as ctrl_c:
+        while not started or training.epoch < experiment.epochs:
+            start = time.monotonic()
+            if started:
+                training.advance()
+            started = True
+            records = training.probe()
+            spent = time.monotonic() - clock
+            if training.epoch in experiment.keep:
+                write_weights(folder.progress / f"weights-{training.epoch:06}.safetensors", _named(training))
+            writer.add(records.tables)
+            left = spent / max(training.epoch - first, 1) * (experiment.epochs - training.epoch)
+            unreported.append(partial(_progress, experiment, records, training.epoch, left))
+            ctrl_c.waits = time.monotonic() - start < _SHORT_EPOCH
+            if writer.due() or ctrl_c.came or training.epoch == experiment.epochs:
+                writer.save(
+                    training.epoch, training.state_dict(), seconds + spent, partial(_report, watcher, unreported)
+                )
+                unreported = []
+            if ctrl_c.came:
+                raise KeyboardInterrupt
+        ctrl_c.waits = False
+        writer.finish()
+    return training, seconds + time.monotonic() - clock
+
+
+def _report(watcher: Watcher, epochs: list[Callable[[], Progress]]) -> None:
+    """Report epochs once they are on disk."""
+    for progress in epochs:
+        watcher.epoch(progress())
+
+
+def _progress(experiment: Experiment, records: Records, epoch: int, left: float) -> Progress:
+    metrics, alive = records.metrics, records.alive.numpy()
+    values = {name: np.full(len(alive), np.nan) for name in ("eval_loss", "recovered")}
+    for name, into in values.items():
+        rows = metrics.filter(pc.field("metric") == name)
+        network = rows["network"].to_numpy()
+        layers = np.bincount(network, minlength=len(alive))
+        sums = np.bincount(network, rows["value"].to_numpy(), len(alive))
+        into[layers > 0] = sums[layers > 0] / layers[layers > 0]  # mean over layers
+
+    def standing(label: str, which: slice) -> Standing:
+        loss, recovered = (v[which][~np.isnan(v[which])] for v in values.values())
+        known = bool(len(loss))
+        return Standing(
+            label,
+            int(alive[which].sum()),
+            len(alive[which]),
+            float(np.median(loss)) if known else np.nan,
+            float(np.mean(recovered)) if known else np.nan,
+        )
+
+    groups = zip(group_labels(experiment), _group_slices(experiment), strict=True)
+    each = tuple(standing(label, group) for label, group in groups)
+    return Progress(epoch, experiment.epochs, left, standing("all", slice(None)), each)
+
+
+def _group_slices(experiment: Experiment) -> list[slice]:
+    ends = np.cumsum([0, *(len(group.students) for group in experiment.groups)])
+    return [slice(start, stop) for start, stop in pairwise(ends.tolist())]
+
+
+def group_labels(experiment: Experiment) -> list[str]:
+    """The label of each group: the parameters that its networks share and that differ between groups."""
+    groups = [experiment.parameters[group] for group in _group_slices(experiment)]
+    first = groups[0][0]
+    shared = [name for name in first if all(len({row[name] for row in group}) == 1 for group in groups)]
+    different = [name for name in shared if len({group[0][name] for group in groups}) > 1]
+    return [", ".join(f"{name} {_short(group[0][name])}" for name in different) or "all" for group in groups]
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _write_networks(experiment: Experiment, training: Training, folder: RunFolder) -> None:
+    names = list(experiment.parameters[0])
+    diverged = [None if at < 0 else at for at in training.diverged_at.tolist()]
+    columns: dict[str, pa.Array] = {"network": pa.array(range(len(training)), pa.int32())}
+    columns |= {name: pa.array([row[name] for row in experiment.parameters]) for name in names}
+    columns["diverged_at"] = pa.array(diverged, pa.int64())
+    write_table(folder.path / "networks.parquet", pa.table(columns))
+
+
+def _write_weights(experiment: Experiment, training: Training, folder: RunFolder) -> None:
+    weights = {"teacher": [g.teacher for g in experiment.groups], "epoch.0": [g.students for g in experiment.groups]}
+    for epoch in sorted(experiment.keep - {0, experiment.epochs}):
+        weights[f"epoch.{epoch}"] = read_weights(folder.progress / f"weights-{epoch:06}.safetensors", f"epoch.{epoch}")
+    write_weights(folder.path / "weights.safetensors", weights | _named(training))
+
+
+def _write_groups(experiment: Experiment, folder: RunFolder) -> None:
+    """Record on which inputs each group was trained, so that the run can be checked without its study."""
+    from understudy.data import describe
+
+    groups = [{"networks": len(group.students), "data": describe(group.data)} for group in experiment.groups]
+    write_json(folder.path / "groups.json", groups)
+
+
+def _named(training: Training) -> dict[str, list[Any]]:
+    return {f"epoch.{training.epoch}": training.populations()}
