@@ -1,4 +1,4 @@
-"""Problems on normal inputs for tests of closed forms, and the textbook's formulas in as many digits as one likes."""
+"""Random problems for tests of closed forms on normal inputs, and the textbook formulas in arbitrary precision."""
 
 import math
 
@@ -22,7 +22,7 @@ def random(seed, *shape):
 
 
 def around(seed, m, r, d, delta, balanced=True):
-    """Students around ± the directions of a teacher's nodes; balanced, their average is the node to order δ²."""
+    """Students around ± the directions of teacher nodes; if balanced, their average is the node up to order δ²."""
     teachers, noise, share = random(seed, r, d), random(seed + 1, m, d), random(seed + 2, m).abs() + 0.1
     own = torch.arange(m) % r
     share = share / torch.zeros(r, dtype=F).index_add(0, own, share)[own]
@@ -34,7 +34,7 @@ def around(seed, m, r, d, delta, balanced=True):
     return signs * parts / parts.norm(dim=1, keepdim=True).sqrt(), teachers
 
 
-# In 50 digits, by the textbook.
+# Textbook formulas in the current precision of mpmath.
 
 
 def precise(tensor):
@@ -60,7 +60,7 @@ def product_of(u, v):
 
 
 def in_digits(nodes, outputs):
-    """½ E (Σ c|uᵀx|)², and E[R x sgn(uᵀx)] of every node."""
+    """½ E R², R = Σ c|uᵀx|, and E[R x sgn(uᵀx)] of every node."""
     pairs = [(c, u) for c, u in zip(outputs, nodes, strict=True)]
     total = mp.fsum(c * e * product_of(u, v) for c, u in pairs for e, v in pairs) / 2
     pulls = []
@@ -77,7 +77,7 @@ def in_digits(nodes, outputs):
 
 
 def exact_gradient(students, teachers):
-    """L and ∇L of S4 eq. 1."""
+    """L and ∇L of Zhou, Ge & Jin 2021, eq. 1."""
     ours, theirs = precise(students), precise(teachers)
     value, pulls = in_digits(ours + theirs, [length(w) for w in ours] + [mp.mpf(-1)] * len(theirs))
     gradient = []
@@ -88,7 +88,7 @@ def exact_gradient(students, teachers):
 
 
 def distance(found, wanted):
-    """Relative distance of a matrix from one of many digits."""
+    """Relative distance of a float64 matrix from an mpmath matrix."""
     gap = mp.sqrt(
         mp.fsum(
             (mp.mpf(a) - b) ** 2 for x, y in zip(found.tolist(), wanted, strict=True) for a, b in zip(x, y, strict=True)

@@ -1,4 +1,4 @@
-"""S4 on given networks: forms, normal inputs, certificates that hold, and what a user reads."""
+"""Results of Zhou, Ge & Jin 2021 checked on given networks: forms, normal inputs, certificates and messages."""
 
 import math
 from dataclasses import replace
@@ -16,8 +16,8 @@ from understudy.nets import Layer, Population, save
 from understudy.papers.local.theory.convergence import closed_form
 from understudy.papers.local.theory.descent import descend
 from understudy.papers.local.theory.geometry import LocalGeometry
-from understudy.papers.local.theory.setting import Setting, as_students, as_teachers, moments
-from understudy.papers.local.theory.starts import near, random_teachers, student_network
+from understudy.papers.local.theory.setting import LocalSetting, as_students, as_teachers, moments
+from understudy.papers.local.theory.starts import place_near, random_teachers, student_network
 from understudy.theory import check, results
 
 F = torch.float64
@@ -33,9 +33,9 @@ def _network(lower, upper):
 
 
 def _taught(r=2, m=4, d=3, steps=0, seed=1, angle=0.2):
-    """A teacher and students that start near it, after some steps of descent, with output weights that are not 1."""
+    """A teacher, with output weights other than 1, and students near it after some steps of descent."""
     nodes = random_teachers(r, d, [seed], separation=0.7, w_min=0.8, w_max=1.2)
-    students = near(nodes, m, angle, [seed]).students
+    students = place_near(nodes, m, angle, [seed]).students
     ends = descend(students, nodes, 0.05, steps, [steps])[0]
     scale = 0.5 + torch.arange(r, dtype=F)
     return _network(nodes[0] / scale[:, None], scale), student_network(ends, [seed])
@@ -46,14 +46,14 @@ def _found(teacher, student, x=None):
     return {result.name: result(teacher, student, x) for result in OWN}
 
 
-def test_all_of_them_are_there():
+def test_all_results_are_registered():
     assert {result.name for result in OWN} == NAMES
 
 
 @given(seed=st.integers(0, 10**6), nodes=st.integers(1, 5), size=st.integers(1, 4))
-def test_the_papers_form_is_the_same_function(seed, nodes, size):
+def test_the_form_of_the_paper_is_the_same_function(seed, nodes, size):
     lower, upper, x = normal(seed, nodes, size), normal(seed + 1, nodes).abs(), normal(seed + 2, 50, size)
-    lower[0] *= seed % 2  # sometimes a node without weights
+    lower[0] *= seed % 2  # sometimes a node of length 0
     given_ = _network(lower, upper)
     expected = given_(x)[0, :, 0]
     w, v = as_students(given_)[0], as_teachers(given_)[0]
@@ -62,7 +62,7 @@ def test_the_papers_form_is_the_same_function(seed, nodes, size):
 
 
 @given(seed=st.integers(0, 10**6), size=st.integers(1, 12), width=st.floats(0.01, 100), samples=st.integers(500, 3000))
-def test_normal_inputs_of_any_width_are_taken_for_normal(seed, size, width, samples):
+def test_normal_inputs_of_any_scale_are_accepted(seed, size, width, samples):
     found = moments(width * normal(seed, samples, size))
     assert found.normal
     assert found.width == pytest.approx(width, rel=0.3)
@@ -79,7 +79,7 @@ def test_normal_inputs_of_any_width_are_taken_for_normal(seed, size, width, samp
     ],
     ids=["uniform", "shifted", "stretched", "one direction", "zero"],
 )
-def test_other_inputs_are_not(x, part):
+def test_other_inputs_are_rejected(x, part):
     found = moments(x)
     assert not found.normal
     assert getattr(found, part) > 5
@@ -88,25 +88,28 @@ def test_other_inputs_are_not(x, part):
         assert not finding.applies
         assert finding.failing[0].name == "normal inputs"
         assert finding.failing[0].value.startswith("not Gaussian: ")
-    with pytest.raises(UserError, match="there is no closed form here: it is for normal inputs of one width"):
+    with pytest.raises(UserError, match="no closed form for these inputs: they must be isotropic normal"):
         closed_form(teacher, student, x)
 
 
 def test_moments_by_hand():
-    """±1 in one dimension: width 1, no mean, variance 1, and a fourth moment of 1 where 3 ± √96/√N is expected."""
+    """±1 in one dimension: standard deviation 1, mean 0, variance 1, and a fourth moment of 1 instead of 3 ± √96/√N."""
     found = moments(torch.tensor([[1.0], [-1.0]] * 50, dtype=F))
     assert found == pytest.approx((1.0, 0.0, 0.0, 2 * math.sqrt(100 / 96)))
 
 
 def test_fourth_moments_of_two_inputs_by_hand():
-    """One of two is ±√2 and the other 0: z⁴ is 2 for 3 ± √96/√N on average, z²z'² 0 for 1 ± √8/√N, which is more."""
+    """One input is ±√2, the other 0, so that the means of z⁴ and z²z'² are 2 and 0.
+
+    Normal inputs would give 3 ± √96/√N and 1 ± √8/√N; the second deviation is the larger one.
+    """
     root = math.sqrt(2)
     found = moments(torch.tensor([[root, 0.0], [-root, 0.0], [0.0, root], [0.0, -root]] * 25, dtype=F))
     assert found == pytest.approx((1.0, 0.0, 0.0, math.sqrt(100 / 8)))
 
 
-def test_one_input_of_twenty_that_is_not_normal_is_found():
-    """±1 for a normal of the same width: 2 √(N/96) off by itself, and only 0.1 √(20 N/96) among all."""
+def test_one_input_of_twenty_that_is_not_normal_is_detected():
+    """±1 instead of a normal input: it deviates by 2 √(N/96), and the mean over all inputs by only 0.1 √(20 N/96)."""
     x = normal(1, 5_000, 20)
     x[:, 7] = x[:, 7].sign()
     found = moments(x)
@@ -116,16 +119,16 @@ def test_one_input_of_twenty_that_is_not_normal_is_found():
 
 
 def test_kappa_by_hand():
-    """Lengths 1 and 3 of teacher nodes, students along them with ‖w‖² = 1.2 and 3: R = 0.2 |x₁|, L = 0.02."""
+    """Teacher nodes of lengths 1 and 3, students parallel to them with ‖w‖² = 1.2 and 3: R = 0.2 |x₁|, L = 0.02."""
     teacher = _network(torch.tensor([[1.0, 0.0], [0.0, 3.0]], dtype=F), torch.ones(2, dtype=F))
     student = _network(torch.tensor([[1.2, 0.0], [0.0, 3.0]], dtype=F), torch.ones(2, dtype=F))
-    found = Setting(teacher, student, normal(1, 50, 2))
+    found = LocalSetting(teacher, student, normal(1, 50, 2))
     assert found.loss == pytest.approx(0.02)
     mass = 4 + math.sqrt(math.pi * 0.02)
     assert found.kappa == pytest.approx(1 / math.sqrt(2 * mass + 4 * 4))
 
 
-def test_the_closed_form_is_what_samples_give():
+def test_the_closed_form_agrees_with_samples():
     teacher, student = _taught(3, 6, 5)
     x = normal(3, 400_000, 5)
     squares = (teacher(x) - student(x))[0, :, 0].square() / 2
@@ -135,54 +138,55 @@ def test_the_closed_form_is_what_samples_give():
 
 
 @pytest.mark.parametrize(
-    ("teacher", "said"),
+    ("teacher", "message"),
     [
         (random_network(1, 3, 2, 1, slope=-1.0), "without biases, and the teacher has some"),
         (
             _network(normal(1, 2, 3), torch.tensor([1.0, -0.5], dtype=F)),
-            "output weights from 0, and the teacher has -0.5",
+            "output weights of at least 0, and the teacher has −0.5",
         ),
-        (replace(_network(normal(1, 2, 3), torch.ones(2, dtype=F)), slope=0.0), "slope −1, and .* 0 and -1"),
+        (replace(_network(normal(1, 2, 3), torch.ones(2, dtype=F)), slope=0.0), "slope −1.*, and .* 0 and −1"),
         (random_network(1, 3, 2, 2, 1, slope=-1.0), "equal depth"),
     ],
     ids=["biases", "negative", "ReLU", "deep"],
 )
-def test_of_other_networks_they_do_not_appear(teacher, said):
+def test_results_do_not_apply_to_other_networks(teacher, message):
     _, student = _taught()
     for result in OWN:
-        with pytest.raises(UserError, match=f"{result.name} says nothing here: it is stated for .*{said}"):
+        with pytest.raises(UserError, match=f"{result.name} does not apply: it is stated for .*{message}"):
             result(teacher, student, normal(1, 50, 3))
-    with pytest.raises(UserError, match=f"there is no closed form here: it is stated for .*{said}"):
+    with pytest.raises(UserError, match=f"no closed form for these networks: it is stated for .*{message}"):
         closed_form(teacher, student)
     if len(teacher.layers) == 2:
         found = check(teacher, student, normal(1, 500, 3))
-        told = [f.result for f in (*found.identities, *found.students, *found.dynamics)]
-        told += [f.result for node in found.nodes for f in node.findings] + [name for name, _ in found.silent]
-        assert not NAMES & set(told)
+        named = [f.result for f in (*found.identities, *found.students, *found.dynamics)]
+        named += [f.result for node in found.nodes for f in node.findings] + [name for name, _ in found.silent]
+        assert not NAMES & set(named)
 
 
-def test_several_outputs_are_none_of_their_business():
+def test_results_do_not_apply_to_several_outputs():
     two = random_network(1, 3, 2, 2, slope=-1.0)
     bare = replace(two, layers=tuple(Layer(layer.weight, None) for layer in two.layers))
-    assert {result.fits(bare, bare) for result in OWN} == {"it is stated for one output, and the teacher has 2"}
+    reasons = {result.why_inapplicable(bare, bare) for result in OWN}
+    assert reasons == {"it is stated for one output, and the teacher has 2"}
 
 
-def test_zero_biases_are_none():
+def test_zero_biases_count_as_no_biases():
     teacher, student = _taught()
     lower, upper = teacher.layers
     with_zeros = (Layer(lower.weight, torch.zeros(1, 2, dtype=F)), Layer(upper.weight, torch.zeros(1, 1, dtype=F)))
-    assert not any(result.fits(replace(teacher, layers=with_zeros), student) for result in OWN)
+    assert not any(result.why_inapplicable(replace(teacher, layers=with_zeros), student) for result in OWN)
 
 
 @given(seed=st.integers(0, 10**4), r=st.integers(1, 3), more=st.integers(0, 4), steps=st.sampled_from((0, 30, 300)))
-def test_nothing_is_ever_against_them(seed, r, more, steps):
+def test_results_are_never_contradicted_near_a_solution(seed, r, more, steps):
     teacher, student = _taught(r, r + more, 4, steps, seed)
     for finding in (f for of in _found(teacher, student).values() for f in of):
         assert not finding.contradicted, finding
 
 
 @given(seed=st.integers(0, 10**4))
-def test_random_students_are_not_against_them_either(seed):
+def test_results_are_never_contradicted_by_random_students(seed):
     teacher = _network(normal(seed, 1 + seed % 3, 3), normal(seed + 1, 1 + seed % 3).abs())
     student = _network(10.0 ** (seed % 7 - 5) * normal(seed + 2, 4, 3), normal(seed + 3, 4).abs())
     for finding in (f for of in _found(teacher, student).values() for f in of):
@@ -190,21 +194,21 @@ def test_random_students_are_not_against_them_either(seed):
 
 
 def test_a_small_loss_certifies_every_teacher_node():
-    """One student a node converges linearly; the angles that follow are above those that are so."""
+    """One student per node converges linearly; the guaranteed angles are above the measured ones."""
     teacher, student = _taught(2, 2, 3, steps=2_000)
     found = check(teacher, student, normal(1, 3_000, 3))
     assert found.certified == 2
     for node in found.nodes:
-        sure = node.certificate
-        assert sure is not None
-        assert sure.result == "S4 lemma 8"
+        certificate = node.certificate
+        assert certificate is not None
+        assert certificate.result == "S4 lemma 8"
         assert node.nearest is not None
-        assert node.nearest.sin <= sure.eps < 0.1
+        assert node.nearest.sin <= certificate.eps < 0.1
     assert "2 of 2 teacher nodes are certified to have a student" in found.headline
 
 
-def test_the_angle_that_follows_by_hand():
-    """r = 1: λ_min = 1, l = 2, and B, α in numbers."""
+def test_the_guaranteed_angle_by_hand():
+    """r = 1: λ_min = 1, degree l = 2, and B and α computed by hand."""
     teacher = _network(torch.tensor([[0.0, 2.0]], dtype=F), torch.tensor([0.5], dtype=F))
     student = _network(torch.tensor([[0.0, -1.01]], dtype=F), torch.ones(1, dtype=F))
     loss = 0.01**2 / 2
@@ -217,8 +221,8 @@ def test_the_angle_that_follows_by_hand():
     assert finding.eps == pytest.approx(math.sqrt(spread / (0.5 - alpha)), rel=1e-6)
 
 
-def test_zero_loss_matches_students():
-    """Two students share a teacher node, one against its direction; one has no length."""
+def test_students_match_at_zero_loss():
+    """Two students share a teacher node, one with the opposite sign; one student has length 0."""
     nodes = torch.tensor([[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], dtype=F)
     teacher = _network(nodes, torch.ones(2, dtype=F))
     lower = torch.tensor([[-0.7, 0, 0], [0.3, 0, 0], [0, 1.0, 0], [0, 0, 0]], dtype=F)
@@ -228,13 +232,13 @@ def test_zero_loss_matches_students():
     assert theorem.applies
     assert theorem.agrees
     for name in ("S4 theorem 3", "S4 theorem 4"):
-        assert found[name][0].failing[0].change == "nothing: the teacher is reached"
+        assert found[name][0].failing[0].change == "nothing: the student equals the teacher"
     turned = _network(lower + 0.1 * normal(1, 4, 3), torch.tensor([1.0, 1.0, 2.0, 1.0], dtype=F))
     (theorem,) = _found(teacher, turned)["S4 theorem 2"]
     assert [h.name for h in theorem.failing] == ["loss"]
 
 
-def test_theorem_3_shows_its_threshold_and_what_is_so():
+def test_theorem_3_reports_its_threshold_and_the_measured_value():
     (finding,) = _found(*_taught(3, 6, 5))["S4 theorem 3"]
     (loss,) = finding.failing
     assert loss.name == "loss"
@@ -246,7 +250,7 @@ def test_theorem_3_shows_its_threshold_and_what_is_so():
     assert finding.agrees
 
 
-def test_one_teacher_node_is_below_its_threshold():
+def test_theorems_3_and_4_apply_to_one_teacher_node():
     found = _found(*_taught(1, 2, 2, angle=0.05))
     for name in ("S4 theorem 3", "S4 theorem 4"):
         assert found[name][0].applies
@@ -262,7 +266,7 @@ def test_one_teacher_node_is_below_its_threshold():
     ],
     ids=["parallel", "zero", "too few students"],
 )
-def test_teachers_that_are_not_as_assumed(lower, upper, name):
+def test_teachers_that_violate_the_assumptions(lower, upper, name):
     teacher = _network(torch.tensor(lower, dtype=F), torch.tensor(upper, dtype=F))
     _, student = _taught()
     for finding in (f for of in _found(teacher, student).values() for f in of):
@@ -275,11 +279,11 @@ def test_parallel_teacher_nodes_are_named():
     lower = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [-3.0, 0.0, 0.0]], dtype=F)
     finding = _found(_network(lower, torch.ones(3, dtype=F)), _taught()[1])["S4 lemma 9"][0]
     (angle,) = (h for h in finding.failing if h.name == "angle of teacher nodes")
-    assert angle.value == "at least 0 up to sign, of nodes 0 and 2"
-    assert angle.change == "make one of teacher nodes that are parallel: nodes 0 and 2"
+    assert angle.value == "0 up to sign, between nodes 0 and 2"
+    assert angle.change == "merge the parallel teacher nodes 0 and 2"
 
 
-def test_the_command_tells_it(tmp_path):
+def test_the_command_reports_the_results(tmp_path):
     teacher, student = _taught(2, 4, 3, steps=100)
     save(teacher, tmp_path / "teacher.safetensors")
     save(student, tmp_path / "student.safetensors")

@@ -1,4 +1,4 @@
-"""Closed forms on normal inputs (S4): by hand, by integrals, by identities, by simulation, and in 50 digits."""
+"""Closed forms on normal inputs: by hand, by integrals, by identities, by simulation, and in 50 digits."""
 
 import math
 from itertools import pairwise
@@ -28,14 +28,14 @@ from support.gaussian_digits import (
 )
 from understudy.errors import UserError
 from understudy.nets.activation import activate, gate
-from understudy.papers.local.theory.gaussian import closed_forms as gaussian
+from understudy.papers.local.theory import gaussian
 
-WAYS = [gaussian.loss_and_gradient, gaussian.loss_and_gradient_in_tensors]
+IMPLEMENTATIONS = [gaussian.loss_and_gradient, gaussian.loss_and_gradient_in_tensors]
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def _textbook(students, teachers):
-    """L with arccos of a cosine, as one would write it down."""
+    """L by the textbook formula with the arccos of a cosine."""
     nodes = torch.cat([students, teachers])
     outputs = torch.cat([students.norm(dim=1), -torch.ones(len(teachers), dtype=F)])
     sizes = nodes.norm(dim=1)
@@ -48,7 +48,7 @@ def _textbook(students, teachers):
 # The kernel.
 
 
-def test_the_kernel_by_hand():
+def test_kernel_by_hand():
     u, v = tensor([2.0, 0.0]), tensor([3.0, 0.0], [-3.0, 0.0], [0.0, 3.0], [0.0, 0.0])
     torch.testing.assert_close(gaussian.kernel(u, v), tensor([6.0, 6.0, 12 / math.pi, 0.0]))
     torch.testing.assert_close(gaussian.kernel(u, v, 0.0), tensor([3.0, 0.0, 3 / math.pi, 0.0]))
@@ -57,13 +57,13 @@ def test_the_kernel_by_hand():
 
 
 @given(st.floats(0, math.pi), slopes)
-def test_the_kernel_is_the_integral_over_the_circle(phi, slope):
-    def bent(z):
+def test_kernel_agrees_with_the_integral_over_the_circle(phi, slope):
+    def activation(z):
         return z if z >= 0 else slope * z
 
     kinks = {(k + math.pi) % (2 * math.pi) - math.pi for h in (-0.5, 0.5) for k in (h * math.pi, phi + h * math.pi)}
     wanted = math.fsum(
-        integral(lambda a: bent(math.cos(a)) * bent(math.cos(a - phi)) / math.pi, low, high)
+        integral(lambda a: activation(math.cos(a)) * activation(math.cos(a - phi)) / math.pi, low, high)
         for low, high in pairwise([-math.pi, *sorted(kinks), math.pi])
     )
     found = gaussian.kernel(tensor([1.0, 0.0]), tensor([math.cos(phi), math.sin(phi)]), slope)
@@ -71,8 +71,8 @@ def test_the_kernel_is_the_integral_over_the_circle(phi, slope):
 
 
 @pytest.mark.parametrize("phi", [1e-12, 1e-8, 1e-4, 0.1, 1.0])
-def test_relus_at_nearly_opposite_nodes_keep_all_digits(phi):
-    """E σ(u)σ(v) = (sin φ' − φ' cos φ')/2π with φ' = π − φ: all of it is in the digits that a cosine loses."""
+def test_kernel_of_nearly_opposite_relus_keeps_all_digits(phi):
+    """E σ(u)σ(v) = (sin φ' − φ' cos φ')/2π with φ' = π − φ, which consists of digits that a cosine loses."""
     u, v = tensor([1.0, 0.0]), tensor([-1.0, math.tan(phi)])
     with mp.workdps(50):
         one, other = precise(u)[0], precise(-v)[0]
@@ -82,14 +82,14 @@ def test_relus_at_nearly_opposite_nodes_keep_all_digits(phi):
 
 
 @pytest.mark.parametrize("slope", SLOPES)
-def test_the_kernel_goes_smoothly_through_a_right_angle(slope):
+def test_kernel_is_smooth_at_a_right_angle(slope):
     phi = torch.linspace(math.pi / 2 - 1e-6, math.pi / 2 + 1e-6, 101, dtype=F)
     values = gaussian.kernel(tensor([1.0, 0.0]), torch.stack([phi.cos(), phi.sin()], 1), slope)[0]
     assert (values.diff().diff().abs() < 1e-14).all()
 
 
 @given(seeds, slopes, st.floats(1e-3, 1e3))
-def test_turning_changes_no_kernel_and_stretching_stretches_it(seed, slope, by):
+def test_kernel_is_rotation_invariant_and_homogeneous(seed, slope, by):
     u, v = random(seed, 3, 5), random(seed + 1, 4, 5)
     turn = torch.linalg.qr(random(seed + 2, 5, 5))[0]
     found = gaussian.kernel(u, v, slope)
@@ -101,11 +101,11 @@ def test_turning_changes_no_kernel_and_stretching_stretches_it(seed, slope, by):
 # Losses and gradients.
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_the_loss_by_hand(way):
-    """One student at length a of one teacher node: ½(a² − 1)²; at a right angle ½(a⁴ + 1 − 4a²/π)."""
+@pytest.mark.parametrize("compute", IMPLEMENTATIONS)
+def test_loss_by_hand(compute):
+    """One student of length a parallel to one teacher node: ½(a² − 1)²; at a right angle ½(a⁴ + 1 − 4a²/π)."""
     teacher = tensor([1.0, 0.0])
-    value, gradient = way(tensor([[2.0, 0.0]], [[-2.0, 0.0]], [[0.0, 2.0]], [[0.0, 0.0]]), teacher)
+    value, gradient = compute(tensor([[2.0, 0.0]], [[-2.0, 0.0]], [[0.0, 2.0]], [[0.0, 0.0]]), teacher)
     torch.testing.assert_close(value, tensor(4.5, 4.5, (17 - 16 / math.pi) / 2, 0.5))
     # d/da ½(a² − 1)² = 2a(a² − 1)
     torch.testing.assert_close(gradient[:2, 0], tensor([12.0, 0.0], [-12.0, 0.0]))
@@ -113,7 +113,7 @@ def test_the_loss_by_hand(way):
 
 
 @pytest.mark.parametrize("slope", SLOPES)
-def test_the_loss_and_the_gradient_are_means_over_samples(slope):
+def test_loss_and_gradient_agree_with_sample_means(slope):
     students, teachers = 0.5 * random(0, 8, 12), random(1, 3, 12)
     x = random(2, 400_000, 12)
     rest = activate(x @ students.T, slope) @ students.norm(dim=1) - activate(x @ teachers.T, slope).sum(1)
@@ -128,26 +128,26 @@ def test_the_loss_and_the_gradient_are_means_over_samples(slope):
 
 
 @given(seeds, slopes, st.integers(1, 6), st.integers(1, 4), st.integers(1, 5))
-def test_gradients_agree_by_formula_by_autograd_and_by_differences(seed, slope, m, r, d):
+def test_gradient_agrees_with_autograd_and_finite_differences(seed, slope, m, r, d):
     students, teachers = random(seed, m, d).requires_grad_(), random(seed + 1, r, d)
     value, gradient = gaussian.loss_and_gradient(students, teachers, slope)
     alone = gaussian.loss(students, teachers, slope)
     torch.testing.assert_close(value, alone.detach(), rtol=1e-11, atol=1e-13)
     (automatic,) = torch.autograd.grad(alone, students)
     torch.testing.assert_close(gradient, automatic, rtol=1e-11, atol=1e-12)
-    way, step = random(seed + 2, m, d), 1e-4
+    direction, step = random(seed + 2, m, d), 1e-4
     with torch.no_grad():
-        along = [gaussian.loss(students + i * step * way, teachers, slope) for i in (-2, -1, 1, 2)]
+        along = [gaussian.loss(students + i * step * direction, teachers, slope) for i in (-2, -1, 1, 2)]
     slope_along = (along[0] - 8 * along[1] + 8 * along[2] - along[3]) / (12 * step)
-    # In one dimension, and where nodes pass each other within a step, the third derivative jumps.
+    # The third derivative jumps in one dimension, and where nodes cross within a step.
     if d > 1:
-        scale = 1 + gradient.norm() * way.norm()
-        assert abs(slope_along - (gradient * way).sum()) < 1e-6 * scale
+        scale = 1 + gradient.norm() * direction.norm()
+        assert abs(slope_along - (gradient * direction).sum()) < 1e-6 * scale
     assert value >= 0
 
 
 @given(seeds, slopes, st.integers(1, 6), st.integers(1, 4), st.integers(1, 5))
-def test_the_gradient_alone_is_that_beside_the_loss(seed, slope, m, r, d):
+def test_gradient_without_the_loss_is_the_same(seed, slope, m, r, d):
     students, teachers = random(seed, 3, 2, m, d), random(seed + 1, 2, r, d)
     students[0, 0, 0] = 0
     wanted = gaussian.loss_and_gradient_in_tensors(students, teachers, slope)[1]
@@ -161,7 +161,7 @@ def test_the_gradient_alone_is_that_beside_the_loss(seed, slope, m, r, d):
 
 
 @pytest.mark.parametrize("slope", SLOPES)
-def test_finite_differences_agree_to_eight_digits(slope):
+def test_gradient_agrees_with_finite_differences_to_eight_digits(slope):
     students, teachers = random(0, 5, 4), random(1, 3, 4)
     _, gradient = gaussian.loss_and_gradient(students, teachers, slope)
     step = 1e-4
@@ -174,7 +174,7 @@ def test_finite_differences_agree_to_eight_digits(slope):
             assert found.item() == pytest.approx(gradient[j, i].item(), rel=1e-8, abs=1e-8)
 
 
-def test_all_four_arguments_have_their_gradients():
+def test_weighted_loss_is_differentiable_in_all_four_arguments():
     given_ = [random(0, 3, 4), random(1, 2, 4), random(2, 3), random(3, 2)]
     for part in given_:
         part.requires_grad_()
@@ -184,7 +184,7 @@ def test_all_four_arguments_have_their_gradients():
         )
 
 
-def test_weighted_networks_are_the_papers_with_lengths_as_weights():
+def test_weighted_loss_with_lengths_as_weights_is_the_loss():
     students, teachers = random(0, 7, 5, 4), random(1, 3, 4)
     for slope in SLOPES:
         weighted = gaussian.weighted_loss(students, teachers, students.norm(dim=-1), torch.ones(3, dtype=F), slope)
@@ -202,15 +202,15 @@ def test_weighted_networks_are_the_papers_with_lengths_as_weights():
 SOLUTIONS = [(3, 3, 5), (9, 3, 5), (6, 3, 2), (12, 4, 8)]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("compute", IMPLEMENTATIONS)
 @pytest.mark.parametrize("shape", SOLUTIONS)
-def test_tiny_losses_and_gradients_have_correct_digits(way, shape):
-    """1% is asked for at 1e-12: here it is 1e-6, and 1% far below."""
+def test_tiny_losses_and_gradients_have_correct_digits(compute, shape):
+    """Relative errors are below 1e−6 for losses above 1e−15, and below 1% for smaller ones."""
     lowest = 1.0
     with mp.workdps(50):
         for delta in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
             students, teachers = around(7, *shape, delta, balanced=shape[0] > shape[1])
-            value, gradient = way(students, teachers)
+            value, gradient = compute(students, teachers)
             exact, slopes = exact_gradient(students, teachers)
             least = 1e-6 if exact > 1e-15 else 1e-2
             assert abs(float((mp.mpf(value.item()) - exact) / exact)) < least
@@ -219,7 +219,7 @@ def test_tiny_losses_and_gradients_have_correct_digits(way, shape):
     assert lowest < 1e-10
 
 
-def test_the_textbook_loses_the_digits_that_are_kept_here():
+def test_the_textbook_formula_loses_digits_that_the_closed_forms_keep():
     off, negative = [], []
     with mp.workdps(50):
         for seed in range(6):
@@ -229,15 +229,15 @@ def test_the_textbook_loses_the_digits_that_are_kept_here():
             by_book = _textbook(students, teachers)
             off.append(abs(float((mp.mpf(by_book.item()) - exact) / exact)))
             negative.append(by_book.item() < 0)
-            for way in WAYS:
-                assert abs(float((mp.mpf(way(students, teachers)[0].item()) - exact) / exact)) < 1e-4
+            for compute in IMPLEMENTATIONS:
+                assert abs(float((mp.mpf(compute(students, teachers)[0].item()) - exact) / exact)) < 1e-4
     assert min(off) > 0.01 and any(negative)
     students, teachers = random(0, 5, 4), random(1, 3, 4)
     torch.testing.assert_close(gaussian.loss(students, teachers), _textbook(students, teachers))
 
 
 @pytest.mark.parametrize("slope", [-1.0, 0.0, 0.3])
-def test_nodes_of_both_signs_that_cancel_far_from_every_teacher_node_cost_nothing_to_accuracy(slope):
+def test_nodes_that_cancel_far_from_every_teacher_node_do_not_reduce_accuracy(slope):
     teachers, pair = tensor([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]), tensor([0.3, 0.4, 1.0], [0.3, 0.4, 1.0])
     students = torch.cat([teachers, pair]) + 1e-6 * random(3, 4, 3)
     a, b = tensor(1.0, 1.0, 2.0, -2.0), tensor(1.0, 1.0)
@@ -252,36 +252,36 @@ def test_nodes_of_both_signs_that_cancel_far_from_every_teacher_node_cost_nothin
         assert float(mp.mpf(found.item()) / exact) == pytest.approx(1, rel=1e-7)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_copies_of_the_teacher_have_no_loss_and_nothing_is_undefined(way):
+@pytest.mark.parametrize("compute", IMPLEMENTATIONS)
+def test_copies_of_the_teacher_have_zero_loss_and_all_values_are_defined(compute):
     for seed, slope in enumerate(SLOPES):
         teachers = random(seed, 4, 6)
         copies = teachers / teachers.norm(dim=1, keepdim=True).sqrt()
-        turned = -copies if slope == -1.0 else copies
-        split = torch.cat([copies, turned, torch.zeros(2, 6, dtype=F)]) * 0.5**0.5
+        flipped = -copies if slope == -1.0 else copies
+        split = torch.cat([copies, flipped, torch.zeros(2, 6, dtype=F)]) * 0.5**0.5
         for students in (copies, split):
-            value, gradient = way(students, teachers, slope)
+            value, gradient = compute(students, teachers, slope)
             assert 0 <= value < 1e-30
             assert (gradient.abs() < 1e-14).all()
     unit = torch.eye(3, dtype=F)
-    assert way(unit, unit)[0] == 0
+    assert compute(unit, unit)[0] == 0
     same = torch.ones(5, 3, dtype=F)
-    assert all(part.isfinite().all() for part in way(same, torch.cat([same, -same])))
+    assert all(part.isfinite().all() for part in compute(same, torch.cat([same, -same])))
     nothing = torch.zeros(4, 3, dtype=F)
-    value, gradient = way(nothing, unit)
+    value, gradient = compute(nothing, unit)
     torch.testing.assert_close(value, gaussian.kernel(unit, unit).sum() / 2)
     assert (gradient == 0).all()
 
 
-def test_zero_students_have_zero_gradients_by_autograd():
+def test_autograd_gradients_of_zero_students_are_zero():
     students = torch.cat([torch.zeros(2, 3, dtype=F), random(0, 2, 3)]).requires_grad_()
     (gradient,) = torch.autograd.grad(gaussian.loss(students, random(1, 2, 3)), students)
     assert (gradient[:2] == 0).all() and gradient.isfinite().all() and (gradient[2:] != 0).all()
 
 
 @given(seeds, st.floats(1e-3, 1e3))
-def test_turning_changes_no_loss_and_stretching_stretches_it(seed, by):
-    """Students as the root: f is of second order in them, f* of first order in the teacher's nodes."""
+def test_loss_is_rotation_invariant_and_homogeneous(seed, by):
+    """f is of degree 2 in the students, f* of degree 1 in the teacher nodes."""
     students, teachers = around(seed, 6, 3, 4, 0.1)
     turn = torch.linalg.qr(random(seed + 9, 4, 4))[0]
     value, gradient = gaussian.loss_and_gradient(students, teachers)
@@ -296,32 +296,32 @@ def test_turning_changes_no_loss_and_stretching_stretches_it(seed, by):
     torch.testing.assert_close(flipped[1], -gradient, rtol=1e-8, atol=1e-12)
 
 
-def test_a_relu_student_of_opposite_nodes_has_no_loss_where_the_teachers_nodes_add_up_to_nothing():
-    """S4 claim 1: Σ σ(vᵀx) − Σ σ(−vᵀx) = Σ vᵀx."""
+def test_opposite_relu_students_have_zero_loss_if_the_teacher_nodes_sum_to_zero():
+    """Claim 1 of Zhou, Ge & Jin 2021: Σ σ(vᵀx) − Σ σ(−vᵀx) = Σ vᵀx."""
     teachers = tensor([1.0, 0.0], [-0.5, 0.75**0.5], [-0.5, -(0.75**0.5)])
     assert gaussian.loss(-teachers, teachers, 0.0) < 1e-30
     assert gaussian.loss(-teachers, teachers, 0.1) < 1e-30
     assert gaussian.loss(-teachers[:2], teachers, 0.0) > 0.01
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_many_problems_are_each_what_it_is_alone(way):
+@pytest.mark.parametrize("compute", IMPLEMENTATIONS)
+def test_results_of_a_batch_agree_with_those_of_each_problem(compute):
     students, teachers = random(0, 4, 3, 7, 5), random(1, 3, 2, 5)
-    value, gradient = way(students, teachers)
+    value, gradient = compute(students, teachers)
     assert value.shape == (4, 3) and gradient.shape == (4, 3, 7, 5)
     for i in range(4):
         for j in range(3):
-            one, other = way(students[i, j], teachers[j])
+            one, other = compute(students[i, j], teachers[j])
             torch.testing.assert_close(value[i, j], one, rtol=1e-14, atol=0)
             torch.testing.assert_close(gradient[i, j], other, rtol=1e-13, atol=1e-13)
 
 
-# On a card.
+# On a GPU.
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 @pytest.mark.parametrize("delta", [0.5, 1e-2, 1e-4])
-def test_a_card_gives_what_a_processor_gives(delta):
+def test_gpu_and_cpu_agree(delta):
     problems = [around(10 * seed, 6, 3, 5, delta) for seed in range(20)]
     students, teachers = (torch.stack(part) for part in zip(*problems, strict=True))
     there = students.cuda().requires_grad_(), teachers.cuda()
@@ -337,32 +337,34 @@ def test_a_card_gives_what_a_processor_gives(delta):
         found = gaussian.kernel(there[0].detach(), there[1], slope).cpu()
         torch.testing.assert_close(found, gaussian.kernel(students, teachers, slope), rtol=1e-12, atol=1e-13)
     for one, other in zip(
-        gaussian.residual(*(w.detach() for w in there)), gaussian.residual(students, teachers), strict=True
+        gaussian.decompose_residual(*(w.detach() for w in there)),
+        gaussian.decompose_residual(students, teachers),
+        strict=True,
     ):
         torch.testing.assert_close(one.cpu(), other, rtol=1e-8, atol=1e-15)
     least = gaussian.least_eigenvalue(there[1]).cpu()
     torch.testing.assert_close(least, gaussian.least_eigenvalue(teachers), rtol=0, atol=1e-13)
 
 
-# What is refused.
+# Invalid arguments.
 
 
-def test_what_cannot_be_computed_is_refused_in_words():
+def test_invalid_arguments_are_rejected():
     good = random(0, 3, 4)
-    for function in (gaussian.kernel, gaussian.loss, gaussian.residual, *WAYS):
+    for function in (gaussian.kernel, gaussian.loss, gaussian.decompose_residual, *IMPLEMENTATIONS):
         with pytest.raises(UserError, match=r"float64, got float32: use \.double\(\)"):
             function(good.float(), good)
-    with pytest.raises(UserError, match="counted from 0, got -1"):
+    with pytest.raises(UserError, match="must be at least 0, got -1"):
         gaussian.hermite(-1)
     with pytest.raises(UserError, match=r"teacher nodes 0 to 2, got \[0, 3\]"):
-        gaussian.residual(good, good, torch.tensor([0, 3, 0]))
+        gaussian.decompose_residual(good, good, torch.tensor([0, 3, 0]))
 
 
 @pytest.mark.wrong_shapes
-def test_vectors_of_different_spaces_are_refused():
+def test_vectors_of_different_dimensions_are_rejected():
     good = random(0, 3, 4)
-    for function in (gaussian.kernel, gaussian.loss, gaussian.residual, *WAYS):
-        with pytest.raises(UserError, match="4 and of 5 inputs"):
+    for function in (gaussian.kernel, gaussian.loss, gaussian.decompose_residual, *IMPLEMENTATIONS):
+        with pytest.raises(UserError, match="same inputs, got 4 and 5"):
             function(good, random(1, 3, 5))
         with pytest.raises(UserError, match=r"at least one node, got \[0, 4\]"):
             function(good, good[:0])

@@ -1,4 +1,4 @@
-"""What S4's lemmas bound, near a teacher: by hand, by simulation, and as inequalities on thousands of networks."""
+"""Quantities of the lemmas of Zhou, Ge & Jin 2021: by hand, by simulation, and as inequalities on many networks."""
 
 import math
 
@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy.errors import UserError
-from understudy.papers.local.theory.gaussian import closed_forms as gaussian
+from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.geometry import (
     LocalGeometry,
-    bent_bound,
     gap_bound,
-    half_mass,
+    half_mass_angle,
+    least_angle,
     local_geometry,
+    log_threshold,
     mass_bound,
-    separation,
+    residual_bound,
     sides,
     smoothness_sides,
     spread_bound,
-    threshold,
 )
 
 F = torch.float64
@@ -35,12 +35,12 @@ CONSTANTS = {
     "lemma C.3": 1.25,
     "lemma C.4": 5.0,
 }
-"""One for all networks, set with room after a first look at 12,000 drawn ones. 18,715 others, with r from 1 to 6, m up
-to 60, d up to 10, lengths of teacher nodes from 0.5 to 2 and losses from 1e-24 to 2e-2, all with δ_max ≤ Δ/2, had at
-most 1.68, 1.63, 3.88 (that is (π/2)³, of r = 1), 0.59, 0.05, 1.09 and 4.2. A student far from everything, balanced as
-well as can be, has 4.53 in C.4."""
+"""Constants for all networks, chosen with a margin on 12,000 random ones. 18,715 others, with r from 1 to 6, m up to
+60, d up to 10, lengths of teacher nodes from 0.5 to 2 and losses from 1e−24 to 2e−2, all with δ_max ≤ Δ/2, had at
+most 1.68, 1.63, 3.88 (that is (π/2)³, for r = 1), 0.59, 0.05, 1.09 and 4.2. A student far from every teacher node,
+balanced optimally by the others, has 4.53 in C.4."""
 SMOOTH, KAPPA = 4.0, 1.0
-"""Of lemma 12, where 2.5 was found, and of theorem 3, where it was never below 10; ⟨∇L, g⟩ never below 1.6 L."""
+"""Constants of lemma 12 (largest found: 2.5) and of theorem 3 (smallest found: 10). ⟨∇L, g⟩ was at least 1.6 L."""
 SHAPES = [
     (1, 1, 2, 0),
     (1, 3, 2, 1),
@@ -51,17 +51,17 @@ SHAPES = [
     (3, 12, 2, 0),
     (5, 12, 8, 2),
 ]
-"""Teacher nodes, students, inputs, and how many of the students are far from all teacher nodes."""
+"""Teacher nodes, students, inputs, and number of students far from all teacher nodes."""
 
 
 def _rows(*rows):
     return torch.tensor(rows, dtype=F)
 
 
-def _drawn(seed, nets, r, m, d, far, mirrored=False):
-    """Students of small loss: around ± teacher nodes, with shares of their lengths, and a few far ones of small mass.
+def _draw(seed, nets, r, m, d, far, mirrored=False):
+    """Students of small loss: around ± teacher nodes, with random shares of their lengths, and a few far light ones.
 
-    Mirrored, they come in twos on either side, whose average is the node itself.
+    If mirrored, they come in pairs on opposite sides of a node, whose average is the node itself.
     """
     maker = torch.Generator().manual_seed(seed)
 
@@ -75,14 +75,17 @@ def _drawn(seed, nets, r, m, d, far, mirrored=False):
     nodes = nodes / nodes.norm(dim=-1, keepdim=True)
     lengths = 0.5 + 1.5 * uniform(r, 1)
     own = torch.arange(close) % r
-    size = 10 ** (-5 + 4 * uniform(1, 1)) * separation(nodes)[:, None, None]
-    ways = normal(close, d) * 10 ** (-1.5 * uniform(close, 1))
+    size = 10 ** (-5 + 4 * uniform(1, 1)) * least_angle(nodes)[:, None, None]
+    offsets = normal(close, d) * 10 ** (-1.5 * uniform(close, 1))
     share = uniform(close, 1) ** 2 + 1e-3
     if mirrored:
         pair = torch.arange(close) % (close // 2)
-        ways = ways - (ways * nodes[:, own]).sum(-1, keepdim=True) * nodes[:, own]
-        ways, share = torch.where(torch.arange(close)[:, None] < close // 2, 1, -1) * ways[:, pair], share[:, pair]
-    parts = nodes[:, own] + size * ways
+        offsets = offsets - (offsets * nodes[:, own]).sum(-1, keepdim=True) * nodes[:, own]
+        offsets, share = (
+            torch.where(torch.arange(close)[:, None] < close // 2, 1, -1) * offsets[:, pair],
+            share[:, pair],
+        )
+    parts = nodes[:, own] + size * offsets
     mass = share / torch.zeros(nets, r, 1, dtype=F).index_add(1, own, share)[:, own] * lengths[:, own]
     if mirrored:
         mass = mass * parts.norm(dim=-1, keepdim=True)
@@ -95,24 +98,24 @@ def _drawn(seed, nets, r, m, d, far, mirrored=False):
 
 
 def _small(students, teachers):
-    """Those with δ_max ≤ Δ/2: beyond, T_i(δ_max) would have students that are as far from a node as another node is.
+    """Networks with δ_max ≤ Δ/2 and a loss above 1e−22.
 
-    Of a loss below 1e-22 rounding leaves nothing.
+    At a larger δ_max, T_i(δ_max) may contain students nearer to another node; smaller losses are all rounding.
     """
     found = local_geometry(students, teachers)
-    keep = (found.within <= separation(teachers) / 2) & (found.loss > 1e-22)
+    keep = (found.within <= least_angle(teachers) / 2) & (found.loss > 1e-22)
     assert bool(keep.any())
     return students[keep], teachers[keep], LocalGeometry(*(part[keep] for part in found))
 
 
 def _claim_2(delta):
-    """Two students on either side of a teacher node, whose average it is."""
-    ways = _rows([math.cos(delta), math.sin(delta)], [math.cos(delta), -math.sin(delta)])
-    return (ways / math.sqrt(2 * math.cos(delta)))[None], _rows([1.0, 0.0])[None]
+    """Two students on opposite sides of a teacher node, which is their average (claim 2)."""
+    directions = _rows([math.cos(delta), math.sin(delta)], [math.cos(delta), -math.sin(delta)])
+    return (directions / math.sqrt(2 * math.cos(delta)))[None], _rows([1.0, 0.0])[None]
 
 
 @pytest.mark.parametrize("delta", [1e-3, 0.1, 0.3])
-def test_two_students_on_either_side_by_hand(delta):
+def test_two_students_on_opposite_sides_by_hand(delta):
     students, teachers = _claim_2(delta)
     found = local_geometry(students, teachers)
     bent = (2 * delta - math.sin(2 * delta)) / (math.pi * math.cos(delta) ** 2)
@@ -128,8 +131,8 @@ def test_two_students_on_either_side_by_hand(delta):
     assert float(both["lemma C.4"].left) == pytest.approx(delta**2 / math.cos(delta), rel=1e-12)
 
 
-def test_one_student_along_its_teacher_node_by_hand():
-    """w = (1 + a) w* of length 1 gives R = ((1+a)² − 1) |x|, a gradient of 2 (1+a) R along w, and no bend."""
+def test_one_student_parallel_to_its_teacher_node_by_hand():
+    """w = (1 + a) w* of length 1 gives R = ((1+a)² − 1) |x|, a gradient of 2 (1+a) R along w, and R₂ = 0."""
     a = 0.1
     students, teachers = _rows([1 + a, 0.0])[None], _rows([-1.0, 0.0])[None]
     found = local_geometry(students, teachers)
@@ -148,7 +151,7 @@ def test_one_student_along_its_teacher_node_by_hand():
 
 
 def test_right_sides_by_hand():
-    """Lengths 1 and 3 at a right angle; students along them with ‖w‖² = 1.2 and 3: R = 0.2 |x₁|, L = 0.02."""
+    """Lengths 1 and 3 at a right angle; students parallel to them with ‖w‖² = 1.2 and 3: R = 0.2 |x₁|, L = 0.02."""
     teachers = _rows([1.0, 0.0], [0.0, 3.0])[None]
     students = _rows([math.sqrt(1.2), 0.0], [0.0, -math.sqrt(3)])[None]
     found = local_geometry(students, teachers)
@@ -163,7 +166,7 @@ def test_right_sides_by_hand():
     assert both["lemma C.4"] == pytest.approx((0.0, 0.02**0.5), abs=1e-12)
 
 
-def test_an_angle_may_be_given_as_a_number_or_one_a_network():
+def test_delta_max_may_be_a_number_or_one_value_per_network():
     students, teachers = _claim_2(0.1)
     for within, inside in ((0.05, 0), (0.2, 2), (torch.tensor([0.2]), 2)):
         found = local_geometry(students, teachers, within)
@@ -171,9 +174,9 @@ def test_an_angle_may_be_given_as_a_number_or_one_a_network():
         assert found.counts.tolist() == [[inside]]
 
 
-def test_what_simulation_says():
-    """R is R₁ + R₂ at every input; their squares, and the mean that lemma 7 is about, within 5 standard errors."""
-    students, teachers = (part[0] for part in _drawn(3, 1, 3, 7, 4, 1))
+def test_quantities_agree_with_simulation():
+    """R = R₁ + R₂ at every input; mean squares and the inner product of lemma 7 agree within 5 standard errors."""
+    students, teachers = (part[0] for part in _draw(3, 1, 3, 7, 4, 1))
     students = students + 0.2 * torch.randn(students.shape, generator=torch.Generator().manual_seed(1), dtype=F)
     found = LocalGeometry(*(part[0] for part in local_geometry(students[None], teachers[None], within=0.6)))
     x = torch.randn(400_000, 4, generator=torch.Generator().manual_seed(2), dtype=F)
@@ -201,9 +204,9 @@ def test_what_simulation_says():
 @given(
     seed=st.integers(0, 10**6), shape=st.sampled_from(SHAPES), scale=st.floats(1e-6, 2.0), within=st.floats(0.01, 1.5)
 )
-def test_the_parts_add_up_on_any_network(seed, shape, scale, within):
-    """‖R₁ + R₂‖² = 2L: by Cauchy and Schwarz; and mass, counts and averages are sums over the same students."""
-    students, teachers = _drawn(seed, 2, *shape)
+def test_the_parts_are_consistent_on_any_network(seed, shape, scale, within):
+    """‖R₁ + R₂‖² = 2L satisfies the triangle inequality; mass, counts and averages are sums over the same students."""
+    students, teachers = _draw(seed, 2, *shape)
     students = students + scale * torch.randn(students.shape, generator=torch.Generator().manual_seed(seed), dtype=F)
     found = local_geometry(students, teachers, within=within)
     root = (2 * found.loss).sqrt()
@@ -224,9 +227,9 @@ def test_the_parts_add_up_on_any_network(seed, shape, scale, within):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @given(seed=st.integers(0, 10**6))
 def test_the_lemmas_hold_with_one_constant_for_all_networks(shape, mirrored, seed):
-    """Lemmas 7 to 13, C.3, C.4 and theorem 3 on networks of small loss, of 10,000 drawn."""
+    """Lemmas 7 to 13, C.3, C.4 and theorem 3 on random networks of small loss."""
     r, m, d, far = shape
-    students, teachers, found = _small(*_drawn(seed, 30, r, 2 * r + far if mirrored else m, d, far, mirrored))
+    students, teachers, found = _small(*_draw(seed, 30, r, 2 * r + far if mirrored else m, d, far, mirrored))
     assert bool((found.descent >= found.loss - 1e-14 * found.reach).all())
     for name, (left, right, _) in sides(found, teachers).items():
         assert bool((left <= CONSTANTS[name] * right).all()), (name, float((left / right).max()))
@@ -242,8 +245,8 @@ def test_the_lemmas_hold_with_one_constant_for_all_networks(shape, mirrored, see
 @given(
     seed=st.integers(0, 10**6), r=st.integers(1, 5), extra=st.integers(0, 8), d=st.integers(2, 7), far=st.integers(0, 2)
 )
-def test_the_bounds_with_all_constants_hold_whatever_the_loss(seed, r, extra, d, far):
-    students, teachers = _drawn(seed, 20, r, r + extra + far, d, far)
+def test_the_bounds_with_all_constants_hold_at_any_loss(seed, r, extra, d, far):
+    students, teachers = _draw(seed, 20, r, r + extra + far, d, far)
     rough = students + torch.randn(students.shape, generator=torch.Generator().manual_seed(seed), dtype=F)
     for given_ in (students, rough):
         found = local_geometry(given_, teachers)
@@ -251,7 +254,7 @@ def test_the_bounds_with_all_constants_hold_whatever_the_loss(seed, r, extra, d,
         tiny = 1 + 1e-9
         assert bool((found.squares.sum(-1) <= tiny * mass_bound(found.loss, teachers)).all())
         assert bool((spread <= tiny * spread_bound(found.loss, teachers)).all())
-        assert bool((found.bent <= tiny * bent_bound(found.loss, teachers)).all())
+        assert bool((found.bent <= tiny * residual_bound(found.loss, teachers)).all())
         assert bool((found.gaps.flatten(1).norm(dim=1) <= tiny * gap_bound(found.loss, teachers)).all())
         assert bool(
             (found.linear >= (1 - 1e-6) * found.least_eigenvalue * found.gaps.square().sum((1, 2)) - 1e-14).all()
@@ -259,20 +262,20 @@ def test_the_bounds_with_all_constants_hold_whatever_the_loss(seed, r, extra, d,
 
 
 def test_lemma_8_needs_a_constant_above_3_5():
-    """Half of a node's mass on a cone in many dimensions; the angle of lemma 8 is the cone's."""
+    """Half of a node's mass lies on a cone in many dimensions, whose angle is that of lemma 8."""
     delta, d = 0.02, 400
     cone = torch.cat([torch.full((d - 1, 1), math.cos(delta), dtype=F), math.sin(delta) * torch.eye(d - 1, dtype=F)], 1)
     mirror = torch.cat([cone[:, :1], -cone[:, 1:]], 1)
     half = 0.5 - 1e-9
-    ways = torch.cat([torch.eye(d, dtype=F)[:1], cone, mirror])
+    directions = torch.cat([torch.eye(d, dtype=F)[:1], cone, mirror])
     mass = torch.cat([torch.tensor([half], dtype=F), torch.full((2 * (d - 1),), (1 - half) / (2 * (d - 1)), dtype=F)])
-    students, teachers = (ways * mass.sqrt()[:, None])[None], torch.eye(d, dtype=F)[None, :1]
+    students, teachers = (directions * mass.sqrt()[:, None])[None], torch.eye(d, dtype=F)[None, :1]
     loss = gaussian.loss(students, teachers)
     assert 3.5 < delta / float(loss) ** (1 / 3) < 4
 
 
-def test_a_far_student_balanced_as_well_as_can_be_has_4_53_in_lemma_c_4():
-    """|x₂| less 2/π |x₁| is what no change of a teacher node along x₁ makes up for."""
+def test_a_far_student_balanced_optimally_has_the_constant_4_53_in_lemma_c_4():
+    """|x₂| − 2/π |x₁| is the part of |x₂| that a student parallel to x₁ cannot cancel."""
     mass = 1e-4
     students = _rows([math.sqrt(1 - 2 / math.pi * mass), 0.0], [0.0, math.sqrt(mass)])[None]
     teachers = _rows([1.0, 0.0])[None]
@@ -280,8 +283,8 @@ def test_a_far_student_balanced_as_well_as_can_be_has_4_53_in_lemma_c_4():
     assert float(left / right) == pytest.approx(math.pi**2 / 4 / math.sqrt((1 - 4 / math.pi**2) / 2), rel=1e-6)
 
 
-def test_the_equal_pairs_of_lemma_c_4_are_not_to_be_left_out():
-    """‖h‖² as printed, without r/σ̂², would be less than what the inequality needs: by simulation, l = 2 and r = 2."""
+def test_the_norm_of_the_test_function_of_lemma_c_4_includes_equal_pairs():
+    """‖h‖² as printed, without r/σ̂², is smaller than the simulated one, for l = 2 and r = 2."""
     nodes = torch.eye(2, dtype=F)
     x = torch.randn(1_000_000, 2, generator=torch.Generator().manual_seed(5), dtype=F)
     second = (x @ nodes.T).square().sub(1) / math.sqrt(2)
@@ -289,8 +292,8 @@ def test_the_equal_pairs_of_lemma_c_4_are_not_to_be_left_out():
     assert float(h.square().mean()) == pytest.approx(math.pi / 2 + 2 * math.pi, rel=0.02)
 
 
-def test_a_network_is_the_same_alone_and_among_others():
-    students, teachers = _drawn(4, 6, 3, 9, 4, 1)
+def test_quantities_do_not_depend_on_batch_composition():
+    students, teachers = _draw(4, 6, 3, 9, 4, 1)
     found = local_geometry(students, teachers)
     both = sides(found, teachers)
     for i in range(6):
@@ -307,7 +310,7 @@ def test_a_network_is_the_same_alone_and_among_others():
     assert shared.gaps.shape == (6, 3, 4)
 
 
-def test_students_of_length_zero_are_nobodys():
+def test_students_of_length_zero_do_not_count():
     students, teachers = _claim_2(0.1)
     more = torch.cat([students, torch.zeros(1, 2, 2, dtype=F)], 1)
     found, without = local_geometry(more, teachers, within=2.0), local_geometry(students, teachers, within=2.0)
@@ -317,7 +320,7 @@ def test_students_of_length_zero_are_nobodys():
     assert not any(part.isnan().any() for part in found)
 
 
-def test_where_a_teacher_node_has_no_student_lemma_7_says_nothing():
+def test_lemma_7_is_undefined_where_a_teacher_node_has_no_student():
     teachers = torch.eye(2, dtype=F)[None]
     found = local_geometry(_rows([1.0, 0.1])[None], teachers)
     assert found.counts.tolist() == [[1, 0]]
@@ -325,7 +328,7 @@ def test_where_a_teacher_node_has_no_student_lemma_7_says_nothing():
     assert float(sides(found, teachers)["lemma 8"].left) == math.inf
 
 
-def test_the_angle_of_lemma_8_waits_for_half_of_the_mass():
+def test_the_angle_of_lemma_8_includes_half_of_the_mass():
     students = torch.stack([math.sqrt(share) * _at(angle) for share, angle in ((0.3, 0.01), (0.1, 0.02), (0.2, -0.2))])
     teachers = _rows([1.0, 0.0])[None]
     found = local_geometry(students[None], teachers)
@@ -337,27 +340,29 @@ def _at(angle):
     return torch.tensor([math.cos(angle), math.sin(angle)], dtype=F)
 
 
-def test_separation_is_up_to_sign_and_thresholds_are_logarithms():
+def test_least_angle_is_up_to_sign_and_thresholds_are_logarithms():
     teachers = torch.stack([_at(0.0), -2 * _at(0.3), _at(1.2)])
-    assert float(separation(teachers)) == pytest.approx(0.3)
-    assert float(separation(teachers[:1])) == pytest.approx(math.pi / 2)
+    assert float(least_angle(teachers)) == pytest.approx(0.3)
+    assert float(least_angle(teachers[:1])) == pytest.approx(math.pi / 2)
     expected = 36 * math.log10(0.3) - 162 * math.log10(3) - 78 * math.log10(2)
-    assert float(threshold(teachers)) == pytest.approx(expected)
-    # Of one node of length 2: δ_max = 4 · 2 · 2^(−5/3) ε^(1/3) is π/4.
-    assert float(threshold(_rows([2.0, 0.0]))) == pytest.approx(3 * math.log10(math.pi / 4 / (8 * 2 ** (-5 / 3))))
-    assert float(threshold(torch.eye(2, dtype=F))) == pytest.approx(36 * math.log10(math.pi / 2) - 162 * math.log10(2))
+    assert float(log_threshold(teachers)) == pytest.approx(expected)
+    # For one node of length 2: δ_max = 4 · 2 · 2^(−5/3) ε^(1/3) is π/4.
+    assert float(log_threshold(_rows([2.0, 0.0]))) == pytest.approx(3 * math.log10(math.pi / 4 / (8 * 2 ** (-5 / 3))))
+    assert float(log_threshold(torch.eye(2, dtype=F))) == pytest.approx(
+        36 * math.log10(math.pi / 2) - 162 * math.log10(2)
+    )
 
 
-def test_teacher_nodes_of_length_zero_are_refused():
-    with pytest.raises(UserError, match="teacher node 1 has length zero: leave it out"):
+def test_teacher_nodes_of_length_zero_are_rejected():
+    with pytest.raises(UserError, match="teacher node 1 has length zero: remove it"):
         local_geometry(torch.eye(2, dtype=F), _rows([1.0, 0.0], [0.0, 0.0]))
 
 
-def test_half_of_a_length_that_rounding_takes_a_little_of_is_half():
+def test_half_of_the_mass_tolerates_rounding():
     turned = torch.tensor([0.1, 0.3], dtype=torch.float64)
     shortest = math.sqrt(0.5 * (1 - 1e-15))
     students = shortest * torch.stack((turned.cos(), turned.sin()), 1)[None]
     teachers = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
-    assert float(half_mass(local_geometry(students, teachers), teachers)) == pytest.approx(0.1)
+    assert float(half_mass_angle(local_geometry(students, teachers), teachers)) == pytest.approx(0.1)
     short = local_geometry(students * (1 - 1e-9), teachers)
-    assert float(half_mass(short, teachers)) == pytest.approx(0.3)
+    assert float(half_mass_angle(short, teachers)) == pytest.approx(0.3)

@@ -1,4 +1,4 @@
-"""How students start (S4 sec 3.3, appendix E): by hand, by the conditions of least squares, and by simulation."""
+"""Initial students (Zhou, Ge & Jin 2021, sec. 3.3 and appendix E) and random teachers."""
 
 import math
 
@@ -11,22 +11,22 @@ from scipy.optimize import nnls
 
 from understudy._random import Stream, normal
 from understudy.errors import UserError
+from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import descend
-from understudy.papers.local.theory.gaussian import closed_forms as gaussian
 from understudy.papers.local.theory.gaussian.pairs import angles, units
 from understudy.papers.local.theory.starts import (
-    begin,
-    check_teachers,
-    estimated_span,
-    in_subspace,
+    draw_normal,
+    estimate_span,
+    initialise,
     least_squares,
-    near,
     nearest,
+    place_near,
     random_teachers,
-    scaled,
-    scattered,
+    scatter,
+    scatter_in_subspace,
+    stable_rate,
     subspace_angle,
-    tempered,
+    validate_teachers,
 )
 
 F = torch.float64
@@ -39,19 +39,19 @@ def _tensor(*rows):
 
 
 def _directions(students, size, seed):
-    """Those of algorithm 1, which are others for every number of students."""
+    """Directions of algorithm 1, which depend on the number of students."""
     return units(normal(seed, Stream.STUDENT, students, students * size).view(students, size))[0]
 
 
-def _apart(vectors):
+def _angles_between(vectors):
     directions, _ = units(vectors)
     return angles(directions, directions).folded + 10 * torch.eye(vectors.shape[-2], dtype=F)
 
 
 @given(seeds, st.integers(1, 4), st.integers(0, 9), st.integers(2, 6), st.floats(0, math.pi / 2))
-def test_near_students_are_at_the_angle_and_share_the_length(seed, r, more, d, angle):
+def test_near_students_are_at_the_given_angle_and_share_the_length(seed, r, more, d, angle):
     teachers = random_teachers(r, d, [seed, seed + 1], w_min=0.5, w_max=2.0)
-    start = near(teachers, r + more, angle, [seed, seed + 1])
+    start = place_near(teachers, r + more, angle, [seed, seed + 1])
     which = torch.arange(r + more) % r
     ours, lengths = units(start.students)
     own = units(teachers)[0][:, which]
@@ -59,33 +59,33 @@ def test_near_students_are_at_the_angle_and_share_the_length(seed, r, more, d, a
     torch.testing.assert_close(found, torch.full_like(found, angle), rtol=1e-9, atol=1e-12)
     shared = torch.zeros(2, r, dtype=F).index_add(1, which, lengths.square())
     torch.testing.assert_close(shared, teachers.norm(dim=-1))
-    assert not start.said
+    assert not start.notes
     if angle == 0:
         assert float(gaussian.loss(start.students, teachers).max()) < 1e-25
 
 
 @given(seeds, st.integers(1, 4), st.integers(1, 9), st.integers(2, 6))
-def test_the_nearest_teacher_neuron_is_that_of_the_residual(seed, r, m, d):
+def test_the_nearest_teacher_neuron_is_the_assignment_of_the_residual(seed, r, m, d):
     teachers = random_teachers(r, d, [seed, seed + 1])
     students = torch.from_numpy(np.random.default_rng(seed).standard_normal((2, m, d)))
     which, angle = nearest(students, teachers)
-    found = gaussian.residual(students, teachers)
+    found = gaussian.decompose_residual(students, teachers)
     assert torch.equal(which, found.assignment)
     torch.testing.assert_close(angle, found.angles)
 
 
-def test_students_of_a_scale_have_its_variance():
-    found = scaled(random_teachers(2, 5, range(3)), 2_000, 0.3, range(3)).students
+def test_normal_students_have_the_given_standard_deviation():
+    found = draw_normal(random_teachers(2, 5, range(3)), 2_000, 0.3, range(3)).students
     assert found.shape == (3, 2_000, 5)
     assert float(found.std()) == pytest.approx(0.3, rel=4 / math.sqrt(2 * found.numel()))
-    torch.testing.assert_close(found[1], scaled(random_teachers(2, 5, [1]), 2_000, 0.3, [1]).students[0])
+    torch.testing.assert_close(found[1], draw_normal(random_teachers(2, 5, [1]), 2_000, 0.3, [1]).students[0])
 
 
 @given(seeds, st.integers(1, 4), st.integers(0, 40), st.integers(1, 6))
-def test_lengths_are_those_of_least_squares(seed, r, more, d):
-    """Karush, Kuhn and Tucker: no length below zero, no slope below zero, and one of both zero."""
+def test_lengths_satisfy_the_optimality_conditions_of_least_squares(seed, r, more, d):
+    """Karush–Kuhn–Tucker conditions: lengths and slopes are nonnegative, and one of both is zero."""
     teachers = random_teachers(min(r, d) if d == 1 else r, d, [seed])
-    start = scattered(teachers, r + more, [seed])
+    start = scatter(teachers, r + more, [seed])
     directions = _directions(r + more, d, seed).unsqueeze(0)
     z = start.students.norm(dim=-1).square()[0]
     torch.testing.assert_close(z.sqrt().unsqueeze(-1) * directions[0], start.students[0])
@@ -96,15 +96,15 @@ def test_lengths_are_those_of_least_squares(seed, r, more, d):
 
 
 def test_lengths_of_one_direction_by_hand():
-    # One direction u and one neuron v: z = E|uᵀx||vᵀx|, that of unit vectors 2/π (sin φ + (π/2 − φ) cos φ).
+    # One direction u and one neuron v: z = E|uᵀx||vᵀx|, which is 2/π (sin φ + (π/2 − φ) cos φ) for unit vectors.
     teachers = _tensor([2.0, 0.0])
-    (student,) = scattered(teachers, 1, [3]).students[0]
-    phi = float(_apart(torch.stack([student, teachers[0, 0]])).min())
+    (student,) = scatter(teachers, 1, [3]).students[0]
+    phi = float(_angles_between(torch.stack([student, teachers[0, 0]])).min())
     expected = 2 * 2 / math.pi * (math.sin(phi) + (math.pi / 2 - phi) * math.cos(phi))
     assert float(student.norm() ** 2) == pytest.approx(expected)
 
 
-def test_a_teacher_among_the_directions_is_found():
+def test_least_squares_finds_a_teacher_among_the_directions():
     gram, target = (
         gaussian.kernel(_tensor([1.0, 0.0], [0.6, 0.8], [0.0, 1.0]), other)[0].numpy()
         for other in (
@@ -117,10 +117,10 @@ def test_a_teacher_among_the_directions_is_found():
     assert rank == 3
 
 
-def test_least_squares_on_samples_come_to_the_exact_ones():
-    """scipy on samples of |w̄ᵀx| and f*: the error falls as one over the root of their number."""
+def test_least_squares_on_samples_converge_to_the_exact_ones():
+    """The error of scipy's solution on samples of |w̄ᵀx| and f* falls as one over the root of their number."""
     teachers = random_teachers(3, 4, [1], separation=0.5)
-    start = scattered(teachers, 12, [1])
+    start = scatter(teachers, 12, [1])
     z = start.students.norm(dim=-1).square()[0].numpy()
     directions = _directions(12, 4, 1).numpy()
     gaps = []
@@ -134,42 +134,41 @@ def test_least_squares_on_samples_come_to_the_exact_ones():
     assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.5)
 
 
-def test_directions_that_repeat_are_told_and_fitted_all_the_same():
-    """With one input all directions are one line: the Gram matrix has rank 1."""
-    start = scattered(_tensor([3.0]), 5, [1])
+def test_parallel_directions_are_fitted_and_reported():
+    """With one input all directions are parallel: the Gram matrix has rank 1."""
+    start = scatter(_tensor([3.0]), 5, [1])
     assert float(start.students.square().sum()) == pytest.approx(3)
     assert start.singular == (4,)
-    assert start.said[0] == (
-        "the Gram matrix of the 5 directions is singular: 4 of its dimensions say nothing, and were left out of the "
-        "least squares"
+    assert start.notes[0] == (
+        "the Gram matrix of the 5 directions is singular: least squares ignored 4 of its dimensions"
     )
     assert float(gaussian.loss(start.students, _tensor([3.0]))) < 1e-25
 
 
-def test_students_without_a_length_are_told():
+def test_students_of_length_zero_are_reported():
     teachers = random_teachers(3, 5, [1, 2])
-    start = scattered(teachers, 60, [1, 2])
+    start = scatter(teachers, 60, [1, 2])
     idle = (start.students == 0).all(-1).sum(-1)
     assert 0 < int(idle.max()) < 60
-    assert start.said == (
-        f"least squares gives up to {int(idle.max())} of the 60 students length 0; their gradient is 0 too, so they "
-        "stay",
+    assert start.notes == (
+        f"least squares gave up to {int(idle.max())} of the 60 students length 0; their gradient is 0, so that they "
+        "stay there",
     )
 
 
-def test_more_students_start_lower():
+def test_more_students_start_at_a_smaller_loss():
     teachers = random_teachers(3, 4, range(8), separation=0.4)
     medians = [
-        float(gaussian.loss(scattered(teachers, m, range(8)).students, teachers).median()) for m in (5, 20, 80, 320)
+        float(gaussian.loss(scatter(teachers, m, range(8)).students, teachers).median()) for m in (5, 20, 80, 320)
     ]
     assert medians == sorted(medians, reverse=True)
     assert medians[-1] < medians[0] / 10
 
 
-def test_hundreds_of_students_are_fitted():
+def test_lengths_of_hundreds_of_students_are_fitted():
     teachers = random_teachers(3, 2, [1], separation=0.4)
-    start = scattered(teachers, 600, [1])
-    assert "is singular" in start.said[0]
+    start = scatter(teachers, 600, [1])
+    assert "is singular" in start.notes[0]
     assert float(gaussian.loss(start.students, teachers)) < 1e-6
     directions = _directions(600, 2, 1)
     z = start.students[0].square().sum(-1)
@@ -178,38 +177,38 @@ def test_hundreds_of_students_are_fitted():
     assert float((z * slope).abs().max()) < 1e-9
 
 
-def test_the_matrix_of_samples_has_the_teachers_span():
-    """Orthogonal neurons are its eigenvectors: lemma E.2, with c = √(2/π)."""
+def test_the_estimated_span_is_that_of_the_teacher():
+    """Orthogonal neurons are eigenvectors of M (lemma E.2)."""
     teachers = 2 * torch.eye(4, dtype=F)[None, :2]
-    basis = estimated_span(teachers, 300_000, [1])
+    basis = estimate_span(teachers, 300_000, [1])
     assert basis.shape == (1, 4, 2)
     assert float(subspace_angle(basis, teachers)) < 0.02
     torch.testing.assert_close(basis.mT @ basis, torch.eye(2, dtype=F)[None])
 
 
-def test_the_constant_of_the_matrix_by_simulation():
+def test_the_constant_of_equation_14_by_simulation():
     x = torch.from_numpy(np.random.default_rng(1).standard_normal(1_000_000))
     values = x.abs() * (x.square() - 1)
     assert abs(float(values.mean()) - math.sqrt(2 / math.pi)) < 4 * float(values.std()) / 1_000
 
 
-def test_the_angle_falls_as_one_over_the_root_of_the_samples():
+def test_the_angle_of_the_span_falls_as_one_over_the_root_of_the_samples():
     teachers = random_teachers(2, 8, range(12), separation=0.8)
-    found = [float(subspace_angle(estimated_span(teachers, n, range(12)), teachers).mean()) for n in (2_000, 50_000)]
+    found = [float(subspace_angle(estimate_span(teachers, n, range(12)), teachers).mean()) for n in (2_000, 50_000)]
     assert math.log(found[1] / found[0]) / math.log(25) == pytest.approx(-0.5, abs=0.1)
 
 
-def test_samples_are_drawn_in_parts_without_a_seam(monkeypatch):
+def test_samples_may_be_drawn_in_parts(monkeypatch):
     teachers = random_teachers(2, 5, [1])
-    whole = estimated_span(teachers, 1_000, [1])
-    assert torch.equal(whole, estimated_span(teachers, 1_000, [1]))
+    whole = estimate_span(teachers, 1_000, [1])
+    assert torch.equal(whole, estimate_span(teachers, 1_000, [1]))
     monkeypatch.setattr("understudy.papers.local.theory.starts._NUMBERS", 5 * 300)
-    parts = estimated_span(teachers, 200_000, [1])
+    parts = estimate_span(teachers, 200_000, [1])
     assert float(subspace_angle(parts, teachers)) < 0.05
 
 
 @given(st.floats(1e-12, math.pi / 2), seeds)
-def test_the_angle_of_two_planes_by_hand(angle, seed):
+def test_the_angle_between_two_planes_by_hand(angle, seed):
     turn, _ = torch.linalg.qr(torch.from_numpy(np.random.default_rng(seed).standard_normal((5, 5))))
     teachers = _tensor([1.0, 0, 0, 0, 0], [1.0, 2.0, 0, 0, 0]) @ turn
     basis = torch.tensor([[2.0, 0, 0, 0, 0], [1.0, math.cos(angle), math.sin(angle), 0, 0]], dtype=F) @ turn
@@ -217,47 +216,47 @@ def test_the_angle_of_two_planes_by_hand(angle, seed):
     assert found == pytest.approx(angle, rel=1e-6, abs=1e-15)
 
 
-def test_angles_of_spaces_of_other_sizes():
+def test_angles_between_spaces_of_different_dimensions():
     first, plane = torch.eye(3, dtype=F)[:, :1], torch.eye(3, dtype=F)[:, :2]
     assert float(subspace_angle(plane, _tensor([1.0, 0, 0])[0])) == 0
     assert float(subspace_angle(plane, _tensor([3.0, 1.0, 0], [6.0, 2.0, 0])[0])) < 1e-15
     assert float(subspace_angle(first, _tensor([1.0, 0, 0], [0, 1.0, 0])[0])) == pytest.approx(math.pi / 2)
 
 
-def test_students_in_the_subspace_are_in_it_and_lower():
+def test_students_of_algorithm_2_lie_in_the_subspace_and_have_a_smaller_loss():
     teachers = random_teachers(2, 12, range(6), separation=0.6)
-    start = in_subspace(teachers, 30, 20_000, range(6))
-    basis = estimated_span(teachers, 20_000, range(6))
+    start = scatter_in_subspace(teachers, 30, 20_000, range(6))
+    basis = estimate_span(teachers, 20_000, range(6))
     outside = start.students - start.students @ basis @ basis.mT
     assert float(outside.abs().max()) < 1e-12
-    here, elsewhere = (gaussian.loss(s.students, teachers).median() for s in (start, scattered(teachers, 30, range(6))))
+    here, elsewhere = (gaussian.loss(s.students, teachers).median() for s in (start, scatter(teachers, 30, range(6))))
     assert float(here) < float(elsewhere) / 10
 
 
-def test_what_a_subspace_does_not_help_is_told():
-    assert in_subspace(random_teachers(4, 3, [1]), 20, 100, [1]).said[0] == (
-        "4 neurons in 3 dimensions: the subspace is all of the space"
+def test_useless_subspaces_are_reported():
+    assert scatter_in_subspace(random_teachers(4, 3, [1]), 20, 100, [1]).notes[0] == (
+        "4 neurons in 3 dimensions: the subspace is the whole space"
     )
-    assert in_subspace(random_teachers(2, 30, [1]), 20, 7, [1]).said[0] == (
-        "7 samples in 30 dimensions are too few to show the span: it is mostly chance"
+    assert scatter_in_subspace(random_teachers(2, 30, [1]), 20, 7, [1]).notes[0] == (
+        "7 samples in 30 dimensions are too few to estimate the span: it is mostly noise"
     )
 
 
 @pytest.mark.parametrize(
-    "way",
+    "start",
     [
-        lambda t, s: near(t, 7, 0.2, s),
-        lambda t, s: scattered(t, 7, s),
-        lambda t, s: in_subspace(t, 7, 50, s),
-        lambda t, s: scaled(t, 7, 0.2, s),
+        lambda t, s: place_near(t, 7, 0.2, s),
+        lambda t, s: scatter(t, 7, s),
+        lambda t, s: scatter_in_subspace(t, 7, 50, s),
+        lambda t, s: draw_normal(t, 7, 0.2, s),
     ],
 )
-def test_a_start_is_its_seeds_in_any_company(way):
+def test_initial_students_do_not_depend_on_batch_composition(start):
     teachers = random_teachers(3, 4, [5, 6, 7])
-    together = way(teachers, [1, 2, 1]).students
+    together = start(teachers, [1, 2, 1]).students
     for i, seed in enumerate([1, 2, 1]):
-        torch.testing.assert_close(way(teachers[i : i + 1], [seed]).students[0], together[i], rtol=1e-12, atol=1e-14)
-    shared = way(teachers[:1], [1, 2]).students
+        torch.testing.assert_close(start(teachers[i : i + 1], [seed]).students[0], together[i], rtol=1e-12, atol=1e-14)
+    shared = start(teachers[:1], [1, 2]).students
     assert shared.shape == (2, 7, 4)
     assert not torch.equal(shared[0], shared[1])
 
@@ -281,78 +280,87 @@ def test_random_teachers_are_separated(seed, case):
     r, d, separation = case
     teachers = random_teachers(r, d, [seed, seed + 1], separation=separation, w_min=0.5, w_max=2.0)
     assert teachers.shape == (2, r, d)
-    assert float(_apart(teachers).min()) >= separation * (1 - 1e-8)
+    assert float(_angles_between(teachers).min()) >= separation * (1 - 1e-8)
     lengths = teachers.norm(dim=-1)
     assert float(lengths.min()) >= 0.5 * (1 - 1e-12) and float(lengths.max()) <= 2 * (1 + 1e-12)
-    check_teachers(teachers)
+    validate_teachers(teachers)
     assert torch.equal(teachers[1], random_teachers(r, d, [seed + 1], separation=separation, w_min=0.5, w_max=2.0)[0])
 
 
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: check_teachers(_tensor([1.0, 0.0], [0.0, 0.0])), "teacher neuron 1 is zero: leave it out"),
+        (lambda: validate_teachers(_tensor([1.0, 0.0], [0.0, 0.0])), "teacher neuron 1 is zero: remove it"),
         (
-            lambda: check_teachers(_tensor([1.0, 0.5], [0.0, 1.0], [-2.0, -1.0])),
-            r"teacher neurons 0 and 2 are parallel, up to sign: with \|·\| they are one neuron",
+            lambda: validate_teachers(_tensor([1.0, 0.5], [0.0, 1.0], [-2.0, -1.0])),
+            r"teacher neurons 0 and 2 are parallel up to sign, which with \|·\| is one neuron",
         ),
         (
-            lambda: check_teachers(torch.cat([_tensor([1.0, 0.5]), _tensor([0.0, 0.0])])),
+            lambda: validate_teachers(torch.cat([_tensor([1.0, 0.5]), _tensor([0.0, 0.0])])),
             "teacher neuron 0 of network 1 is zero",
         ),
-        (lambda: check_teachers(_tensor([math.nan, 1.0])), "weights that are not finite numbers"),
-        (lambda: near(_tensor([1.0, 0], [0, 1.0]), 1, 0.1, [1]), "1 students were asked for; allowed is 2 or more"),
-        (lambda: near(_tensor([1.0, 0]), 1, 2.0, [1]), "angle 2.0 was given; allowed is a number from 0 to π/2"),
-        (lambda: near(_tensor([1.0]), 1, 0.1, [1]), "with one input there are none, so allowed is 0"),
-        (lambda: scattered(_tensor([1.0, 0], [0, 1.0]), 1, [1]), "allowed is 2 or more, the neurons of the teacher"),
-        (lambda: in_subspace(_tensor([1.0, 0]), 2, 0, [1]), "0 samples were asked for; allowed is 1 or more"),
-        (lambda: scaled(_tensor([1.0, 0]), 2, 0.0, [1]), "scale 0.0 was given; allowed is a finite number above 0"),
-        (lambda: near(torch.ones(2, 1, 2, dtype=F), 2, 0.1, [1, 2, 3]), "2 teachers and 3 seeds were given"),
+        (lambda: validate_teachers(_tensor([math.nan, 1.0])), "weights that are not finite"),
+        (
+            lambda: place_near(_tensor([1.0, 0], [0, 1.0]), 1, 0.1, [1]),
+            "must be at least 2, the teacher's neurons, got 1",
+        ),
+        (lambda: place_near(_tensor([1.0, 0]), 1, 2.0, [1]), "angle must be between 0 and π/2, got 2.0"),
+        (lambda: place_near(_tensor([1.0]), 1, 0.1, [1]), "angle must be 0 with one input, .*got 0.1"),
+        (lambda: scatter(_tensor([1.0, 0], [0, 1.0]), 1, [1]), "the number of students must be at least 2"),
+        (lambda: scatter_in_subspace(_tensor([1.0, 0]), 2, 0, [1]), "the number of samples must be at least 1, got 0"),
+        (lambda: draw_normal(_tensor([1.0, 0]), 2, 0.0, [1]), "scale must be positive and finite, got 0.0"),
+        (
+            lambda: place_near(torch.ones(2, 1, 2, dtype=F), 2, 0.1, [1, 2, 3]),
+            "one per seed, got 2 teachers and 3 seeds",
+        ),
         (
             lambda: random_teachers(3, 2, [1], separation=1.2),
-            "3 lines in 2 dimensions cannot all be 1.2 apart: the most that can be is 1.047",
+            "3 lines in 2 dimensions cannot be separated by 1.2: the maximum is 1.047",
         ),
-        (lambda: random_teachers(2, 1, [1]), "2 lines in 1 dimensions cannot all be"),
-        (lambda: random_teachers(2, 3, [1], separation=1.6), "allowed is a number from 0 to π/2 = 1.571"),
-        (lambda: random_teachers(2, 3, [1], w_min=2.0), "lengths from 2 to 1 were asked for; allowed is 0 < w_min"),
-        (lambda: random_teachers(0, 3, [1]), "0 neurons of 3 inputs were asked for"),
-        (lambda: random_teachers(7, 3, [1], separation=1.06), "no 7 lines in 3 dimensions at angles of 1.06 or more"),
+        (lambda: random_teachers(2, 1, [1]), "2 lines in 1 dimensions cannot be separated"),
+        (lambda: random_teachers(2, 3, [1], separation=1.6), "separation must be between 0 and π/2 = 1.571, got 1.6"),
+        (lambda: random_teachers(2, 3, [1], w_min=2.0), "0 < w_min ≤ w_max < ∞, got w_min = 2 and w_max = 1"),
+        (lambda: random_teachers(0, 3, [1]), "at least 1 neuron and 1 input, got 0 neurons and 3 inputs"),
+        (
+            lambda: random_teachers(7, 3, [1], separation=1.06),
+            "found no 7 lines in 3 dimensions at angles of 1.06 or more",
+        ),
     ],
 )
-def test_what_cannot_start_is_said(call, words):
+def test_invalid_arguments_are_rejected(call, words):
     with pytest.raises(UserError, match=words):
         call()
 
 
-# Starts by name.
+# Named initialisations.
 
 
-def test_starts_by_name_are_those_of_theory():
+def test_named_initialisations_are_algorithms_1_and_2():
     teachers = random_teachers(2, 4, [1, 2], 0.5)
-    assert torch.equal(begin("scattered", teachers, 9, [1, 2], 1, 1.0).students, scattered(teachers, 9, [1, 2])[0])
-    found = begin("subspace", teachers, 9, [1, 2], 5_000, 1.0).students
-    assert torch.equal(found, in_subspace(teachers, 9, 5_000, [1, 2])[0])
+    assert torch.equal(initialise("scattered", teachers, 9, [1, 2], 1, 1.0).students, scatter(teachers, 9, [1, 2])[0])
+    found = initialise("subspace", teachers, 9, [1, 2], 5_000, 1.0).students
+    assert torch.equal(found, scatter_in_subspace(teachers, 9, 5_000, [1, 2])[0])
 
 
-def test_normal_starts_have_the_mass_that_is_asked_for():
-    """Σ ‖w‖² = mass Σ ‖w*‖, on average."""
+def test_normal_initialisations_have_the_given_mass():
+    """Σ ‖w‖² = mass Σ ‖w*‖ on average."""
     teachers = 3 * random_teachers(2, 4, range(10), 0.5)
     for by, mass in (("small", 0.01), ("large", 20.0)):
-        found = begin(by, teachers, 150, range(10), 1, mass).students
+        found = initialise(by, teachers, 150, range(10), 1, mass).students
         assert found.square().sum((1, 2)).mean().item() == pytest.approx(mass * 6, rel=0.05)
 
 
-def test_rates_are_smaller_by_as_much_as_there_is_too_much_mass():
+def test_rates_are_divided_by_the_excess_of_mass():
     teachers = torch.eye(2, dtype=F).unsqueeze(0)
     students = torch.tensor([[[2.0, 0.0], [0.0, 2.0]], [[0.1, 0.0], [0.0, 0.1]], [[1.0, 0.0], [0.0, 1.0]]], dtype=F)
     # Σ ‖w‖² is 8, 0.02 and 2; Σ ‖w*‖ is 2.
-    assert tempered(0.1, students, teachers.expand(3, 2, 2)).tolist() == pytest.approx([0.025, 0.1, 0.1])
+    assert stable_rate(0.1, students, teachers.expand(3, 2, 2)).tolist() == pytest.approx([0.025, 0.1, 0.1])
 
 
-def test_large_starts_go_down_at_the_smaller_rate_and_diverge_at_the_given_one():
+def test_large_initialisations_converge_at_the_reduced_rate_and_diverge_at_the_given_one():
     teachers = random_teachers(2, 4, [1, 2], 0.5)
-    large = begin("large", teachers, 6, [1, 2], 1, 30.0).students
-    path = descend(large, teachers, tempered(0.1, large, teachers), 100, [0, 100])
+    large = initialise("large", teachers, 6, [1, 2], 1, 30.0).students
+    path = descend(large, teachers, stable_rate(0.1, large, teachers), 100, [0, 100])
     first, last = gaussian.loss(path, teachers)
     assert (last < first / 100).all()
     assert descend(large, teachers, 0.1, 100, [100]).isnan().all()

@@ -1,4 +1,4 @@
-"""Compiled losses and gradients on normal inputs: the same as in tensors, the same in any company, and fast."""
+"""Compiled losses and gradients: equal to those by tensor operations, independent of batch composition, and fast."""
 
 import time
 
@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.papers.local.theory.gaussian import closed_forms as gaussian
+from understudy.papers.local.theory import gaussian
 
 F = torch.float64
 seeds = st.integers(0, 10**6)
@@ -19,7 +19,7 @@ def _random(seed, *shape):
 
 
 def _students(seed, teachers, m, delta):
-    """At an angle of about δ to ± the teacher's nodes, which they share; anywhere for None."""
+    """Students at an angle of about δ from ± the teacher nodes, which they share; random directions for None."""
     *nets, r, d = teachers.shape
     noise = _random(seed, *nets, m, d)
     if delta is None:
@@ -32,9 +32,9 @@ def _students(seed, teachers, m, delta):
 
 
 def _compare(students, teachers, slope=-1.0, loss=1e-12, gradient=1e-12):
-    """Rounding is relative to the terms that cancel: of order 1 in a gradient, of δ in a loss of δ²."""
+    """Compare both implementations; rounding is relative to the terms that cancel: 1 in ∇L, δ in a loss of order δ²."""
     found, wanted = (
-        way(students, teachers, slope) for way in (gaussian.loss_and_gradient, gaussian.loss_and_gradient_in_tensors)
+        f(students, teachers, slope) for f in (gaussian.loss_and_gradient, gaussian.loss_and_gradient_in_tensors)
     )
     scale = (students.square().sum((-2, -1)) + teachers.norm(dim=-1).sum(-1)) * students.norm(dim=(-2, -1))
     torch.testing.assert_close(found[0], wanted[0], rtol=loss, atol=0)
@@ -42,27 +42,27 @@ def _compare(students, teachers, slope=-1.0, loss=1e-12, gradient=1e-12):
 
 
 @given(seeds, st.integers(1, 70), st.integers(1, 12), st.integers(1, 20), st.sampled_from([-1.0, 0.0, 0.3]))
-def test_compiled_is_what_tensors_give(seed, m, r, d, slope):
+def test_compiled_code_agrees_with_tensor_operations(seed, m, r, d, slope):
     teachers = _random(seed, 3, r, d)
     _compare(_students(seed + 1, teachers, m, None), teachers, slope)
 
 
 @given(seeds, st.integers(1, 70), st.integers(1, 4), st.integers(3, 12), st.sampled_from([0.3, 0.1, 0.05, 0.01, 1e-4]))
-def test_compiled_is_what_tensors_give_near_a_solution(seed, m, r, d, delta):
+def test_compiled_code_agrees_with_tensor_operations_near_a_solution(seed, m, r, d, delta):
     teachers = _random(seed, 3, r, d)
     _compare(_students(seed + 1, teachers, m, delta), teachers, loss=1e-14 / delta**2 + 1e-11)
 
 
 @pytest.mark.parametrize("delta", [None, 0.1, 0.01, 1e-3])
 @pytest.mark.parametrize("shape", [(300, 7, 9), (500, 20, 33), (249, 8, 3), (1000, 20, 50)])
-def test_large_problems_in_strips_are_what_tensors_give(shape, delta):
+def test_large_problems_in_strips_agree_with_tensor_operations(shape, delta):
     m, r, d = shape
     teachers = _random(0, r, d)
     _compare(_students(1, teachers, m, delta), teachers, loss=1e-11 if delta is None else 1e-14 / delta**2 + 1e-11)
 
 
 @pytest.mark.parametrize("m", [5, 60, 300])
-def test_a_problem_has_the_same_bits_alone_and_among_others_by_one_thread_and_by_two(m):
+def test_bits_of_a_problem_do_not_depend_on_other_problems_or_on_the_number_of_threads(m):
     teachers = _random(0, 40, 3, 7)
     students = _students(1, teachers, m, 0.02)
     before = torch.get_num_threads()
@@ -80,7 +80,7 @@ def test_a_problem_has_the_same_bits_alone_and_among_others_by_one_thread_and_by
         assert torch.equal(results[0][0][e], value) and torch.equal(results[0][1][e], gradient)
 
 
-def test_what_has_diverged_stays_with_its_own_problem():
+def test_nonfinite_weights_affect_only_their_own_problem():
     teachers = _random(0, 3, 2, 4)
     students = _random(1, 3, 6, 4)
     alone = gaussian.loss_and_gradient(students[2], teachers[2])
@@ -89,7 +89,7 @@ def test_what_has_diverged_stays_with_its_own_problem():
     assert value[:2].isnan().all() and torch.equal(value[2], alone[0]) and torch.equal(gradient[2], alone[1])
 
 
-def test_what_is_given_may_be_any_view_and_is_left_as_it_was():
+def test_arguments_may_be_views_and_are_not_modified():
     students, teachers = _random(0, 5, 6, 8)[:, :, ::2], _random(1, 4, 3).T
     before = students.clone(), teachers.clone()
     found = gaussian.loss_and_gradient(students, teachers)
@@ -98,7 +98,7 @@ def test_what_is_given_may_be_any_view_and_is_left_as_it_was():
     assert torch.equal(students, before[0]) and torch.equal(teachers, before[1])
 
 
-def test_no_problems_are_no_results():
+def test_an_empty_batch_has_empty_results():
     value, gradient = gaussian.loss_and_gradient(torch.zeros(0, 4, 3, dtype=F), torch.ones(2, 3, dtype=F))
     assert value.shape == (0,) and gradient.shape == (0, 4, 3)
 
@@ -114,7 +114,7 @@ def _seconds(work, times):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("delta", [None, 1e-3])
-def test_a_step_costs_no_more_than_twice_its_matrix_products(delta):
+def test_a_step_takes_at_most_twice_the_time_of_its_matrix_products(delta):
     m, r, d = 1000, 20, 50
     teachers = torch.nn.functional.normalize(_random(0, r, d), dim=1)
     students = _students(1, teachers, m, delta)
