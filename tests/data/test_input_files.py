@@ -1,4 +1,4 @@
-"""The user's own inputs are read as stored, and whatever is not a matrix of numbers is refused in words."""
+"""Input files: matrices are read as stored, everything else is rejected with a message."""
 
 import json
 import pickle
@@ -40,7 +40,7 @@ def write(path: Path, values: np.ndarray, lists: bool = False) -> None:
 
 
 def refusal(path: Path, *words: str, name: str | None = None) -> str:
-    """The text of the error, which always names the file and ends in what to do."""
+    """Return the error message, which must name the file and end with a full stop."""
     with pytest.raises(UserError) as caught:
         read_inputs(path, name=name)
     text = str(caught.value)
@@ -90,15 +90,15 @@ class TestRead:
         assert np.array_equal(read_inputs(tmp_path / "x.npy").numpy(), images.reshape(2, 60))
 
     @pytest.mark.parametrize("image", [(3, 4, 5), (1, 4, 5), (4, 1, 5)])
-    def test_pictures_of_the_channels_height_and_width_that_are_asked_for(self, tmp_path, image):
+    def test_images_of_the_requested_channels_height_and_width(self, tmp_path, image):
         pictures = np.arange(2 * np.prod(image)).reshape(2, *image)
         for shape in ((2, *image), (2, -1), (2, *(side for side in image if side != 1))):
             np.save(tmp_path / "x.npy", pictures.reshape(shape))
             assert np.array_equal(read_inputs(tmp_path / "x.npy", image=image).numpy(), pictures.reshape(2, -1))
 
-    def test_pictures_with_their_channels_last_are_refused(self, tmp_path):
+    def test_images_with_channels_last_are_rejected(self, tmp_path):
         np.save(tmp_path / "x.npy", np.zeros((2, 4, 5, 3)))
-        words = r"shape \(2, 4, 5, 3\), but \[samples, 3, 4, 5\] is needed, .*transpose\(0, 3, 1, 2\)"
+        words = r"shape \[samples, 3, 4, 5\], .* got \(2, 4, 5, 3\); .*transpose\(0, 3, 1, 2\)"
         with pytest.raises(UserError, match=words):
             read_inputs(tmp_path / "x.npy", image=(3, 4, 5))
 
@@ -121,13 +121,13 @@ class TestRead:
         table(tmp_path / "x.parquet", {"inputs": pa.array([[1, 2], [3, 4], [5, 6]], kind)})
         assert read_inputs(tmp_path / "x.parquet").tolist() == [[1, 2], [3, 4], [5, 6]]
 
-    def test_index_of_pandas_is_no_input(self, tmp_path):
+    def test_index_of_pandas_is_ignored(self, tmp_path):
         stored = pa.table({"a": [1.0, 2.0], "__index_level_0__": [10, 20]})
         stored = stored.replace_schema_metadata({"pandas": json.dumps({"index_columns": ["__index_level_0__"]})})
         pq.write_table(stored, tmp_path / "x.parquet")
         assert read_inputs(tmp_path / "x.parquet").tolist() == [[1], [2]]
 
-    def test_folder_names_are_no_inputs(self, tmp_path):
+    def test_folder_names_are_ignored(self, tmp_path):
         (tmp_path / "fold=3").mkdir()
         table(tmp_path / "fold=3" / "x.parquet", {"a": [1.0]})
         assert read_inputs(tmp_path / "fold=3" / "x.parquet").shape == (1, 1)
@@ -152,8 +152,8 @@ class TestNotAFile:
         (tmp_path / f"x{ending}").touch()
         refusal(tmp_path / f"x{ending}", "empty", "0 bytes", "again")
 
-    @pytest.mark.parametrize(("name", "shown"), [("x.csv", "ending .csv"), ("x", "no ending"), ("x.pt", "ending .pt")])
-    def test_unknown_ending(self, tmp_path, name, shown):
+    @pytest.mark.parametrize(("name", "shown"), [("x.csv", "got .csv"), ("x", "got none"), ("x.pt", "got .pt")])
+    def test_unknown_suffix(self, tmp_path, name, shown):
         (tmp_path / name).write_text("1, 2\n")
         refusal(tmp_path / name, shown, ENDINGS, "numpy.save")
 
@@ -176,7 +176,7 @@ class TestDamaged:
     @settings(max_examples=100, deadline=None)
     @given(st.sampled_from(["x.npy", "x.npz"]), st.data())
     def test_changed_anywhere(self, name, data):
-        """A changed byte gives other numbers or a refusal in words, never another exception."""
+        """A changed byte gives other numbers or a UserError, never another exception."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, name)
             write(path, matrix(20, 3))
@@ -189,16 +189,16 @@ class TestDamaged:
                 assert name in str(error)
 
     @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.parquet"])
-    def test_says_so(self, tmp_path, name):
+    def test_the_message_names_the_damage(self, tmp_path, name):
         write(tmp_path / name, matrix(20, 3))
         whole = (tmp_path / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) - 10])
-        refusal(tmp_path / name, "cut short", "damaged", "again")
+        refusal(tmp_path / name, "truncated", "damaged", "again")
 
     @pytest.mark.parametrize("name", ["x.npy", "x.npz", "x.parquet"])
-    def test_another_format_under_the_name(self, tmp_path, name):
+    def test_another_format_with_this_suffix(self, tmp_path, name):
         (tmp_path / name).write_text("these are words, and no numbers at all")
-        refusal(tmp_path / name, "cut short, damaged or not", "again")
+        refusal(tmp_path / name, "truncated, damaged or not", "again")
 
 
 class TestObjects:
@@ -229,7 +229,7 @@ class TestNotAMatrix:
         refusal(tmp_path / "x.npy", f"{len(shape)}-D", str(shape), "2-D [samples, inputs]", "reshape")
 
     @pytest.mark.parametrize("shape", [(0, 3), (3, 0), (2, 0, 4)])
-    def test_nothing_in_it(self, tmp_path, shape):
+    def test_empty_arrays(self, tmp_path, shape):
         np.save(tmp_path / "x.npy", np.ones(shape))
         refusal(tmp_path / "x.npy", str(shape), "at least one sample")
 
@@ -248,15 +248,15 @@ class TestNotAMatrix:
         values = matrix(6, 3)
         values[4, 1] = values[2] = bad
         write(tmp_path / name, values)
-        refusal(tmp_path / name, "4 of 18 values", "NaN or infinite", "first in row 2", "must be finite")
+        refusal(tmp_path / name, "4 of 18", "NaN or infinite", "first in row 2", "must be finite")
 
 
-class TestWhichArray:
+class TestChoiceOfArray:
     def test_several(self, tmp_path):
         np.savez(tmp_path / "x.npz", train=np.ones((1, 1)), test=np.ones((1, 1)))
-        refusal(tmp_path / "x.npz", "arrays train, test", "one called x")
+        refusal(tmp_path / "x.npz", "arrays train, test", "one named x")
 
-    def test_not_held(self, tmp_path):
+    def test_an_array_that_does_not_exist(self, tmp_path):
         np.savez(tmp_path / "x.npz", train=np.ones((1, 1)), x=np.ones((1, 1)))
         refusal(tmp_path / "x.npz", "'valid'", "arrays train, x", name="valid")
 
@@ -266,24 +266,28 @@ class TestWhichArray:
 
     def test_npy_has_no_names(self, tmp_path):
         np.save(tmp_path / "x.npy", matrix(2, 2))
-        refusal(tmp_path / "x.npy", "'x'", "one without a name", name="x")
+        refusal(tmp_path / "x.npy", "'x'", "one array without a name", name="x")
 
 
 class TestColumns:
     def test_not_numeric(self, tmp_path):
         path = table(tmp_path / "x.parquet", {"a": [1.0], "who": ["me"], "day": pa.array([0], pa.date32())})
-        text = refusal(path, "'who' (string)", "'day' (date32[day])", "not numeric", "drop or encode")
+        text = refusal(path, "'who' (string)", "'day' (date32[day])", "must be numeric", "drop or encode")
         assert "'a'" not in text
 
     def test_lists_beside_numbers(self, tmp_path):
-        refusal(table(tmp_path / "x.parquet", {"a": [1.0], "b": [[1.0]]}), "'b' (list<", "one column lists of numbers")
+        refusal(
+            table(tmp_path / "x.parquet", {"a": [1.0], "b": [[1.0]]}),
+            "'b' (list<",
+            "must contain lists of numbers",
+        )
 
     def test_lists_of_words(self, tmp_path):
-        refusal(table(tmp_path / "x.parquet", {"b": [["a"]]}), "'b' (list<", "not numeric", "lists of numbers")
+        refusal(table(tmp_path / "x.parquet", {"b": [["a"]]}), "'b' (list<", "must contain lists of numbers")
 
     def test_lists_of_different_lengths(self, tmp_path):
         path = table(tmp_path / "x.parquet", {"b": [[1.0], [1.0, 2.0, 3.0]]})
-        refusal(path, "'b'", "1 to 3 values", "equal lengths")
+        refusal(path, "'b'", "equal lengths", "1 to 3 values")
 
     @pytest.mark.parametrize("values", [[1.0, None, None], [[1.0], None, None], [None, None, 3]])
     def test_nulls(self, tmp_path, values):
@@ -296,5 +300,5 @@ class TestColumns:
     def test_no_columns(self, tmp_path):
         refusal(table(tmp_path / "x.parquet", {}), "at least one input is needed")
 
-    def test_column_not_held(self, tmp_path):
+    def test_a_column_that_does_not_exist(self, tmp_path):
         refusal(table(tmp_path / "x.parquet", {"a": [1.0], "b": [2.0]}), "a, b", "'c' is needed", name="c")

@@ -1,4 +1,4 @@
-"""Random numbers: Philox as published, its distributions, and that they are a pure function of (seed, stream, step)."""
+"""Random numbers: Philox as published, distributions, and purity in (seed, stream, step)."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ def tensors(values):
 
 
 def plain_philox(counter, key):
-    """Salmon et al. (2011), figure 2, in whole numbers without bounds."""
+    """Philox of Salmon et al. (2011), figure 2, in unbounded integers."""
     (c0, c1, c2, c3), (k0, k1) = counter, key
     for _ in range(10):
         first, second = c0 * 0xD2511F53, c2 * 0xCD9E8D57
@@ -54,15 +54,15 @@ def test_philox_is_the_published_function_everywhere(counter, key):
 
 
 @given(st.integers(0, 2**63 - 1), st.sampled_from(Stream), st.integers(0, 2**63 - 1), st.integers(1, 40))
-def test_words_count_the_lane_the_step_and_the_stream_under_the_seed(seed, stream, step, count):
+def test_words_are_philox_of_block_step_and_stream_with_the_seed_as_key(seed, stream, step, count):
     blocks = [
-        plain_philox((lane, step % 2**32, step >> 32, int(stream)), (seed % 2**32, seed >> 32))
-        for lane in range(math.ceil(count / 4))
+        plain_philox((block, step % 2**32, step >> 32, int(stream)), (seed % 2**32, seed >> 32))
+        for block in range(math.ceil(count / 4))
     ]
     assert words(seed, stream, step, count).tolist() == list(itertools.chain(*blocks))[:count]
 
 
-def test_words_do_not_depend_on_company_order_or_count():
+def test_words_do_not_depend_on_batch_composition_order_or_count():
     seeds, steps = torch.tensor([5, 2**40 + 1, 0, 5]), torch.tensor([3, 0, 2**35])
     among = words(seeds.unsqueeze(1), Stream.BATCH, steps, 11)
     for (i, seed), (j, step) in itertools.product(enumerate(seeds.tolist()), enumerate(steps.tolist())):
@@ -72,7 +72,7 @@ def test_words_do_not_depend_on_company_order_or_count():
 
 
 def test_streams_steps_and_seeds_never_share_a_block():
-    # Under one seed Philox is a bijection of the counter, so that no block of four words can come twice.
+    # For one seed Philox is a bijection of the counter, so no block of four words can occur twice.
     steps = torch.arange(50)
     blocks = torch.cat([words(7, stream, steps, 64).view(-1, 4) for stream in Stream])
     assert len(blocks.unique(dim=0)) == len(blocks) == len(Stream) * 50 * 16
@@ -82,7 +82,7 @@ def test_streams_steps_and_seeds_never_share_a_block():
 
 
 def within_standard_errors(values, mean, variance):
-    """Whether the mean of the values is within 4 standard errors of what it should be."""
+    """Whether the mean of the values is within 4 standard errors of the expected mean."""
     return abs(float(values.mean()) - mean) < 4 * math.sqrt(variance / values.numel())
 
 

@@ -1,4 +1,4 @@
-"""Where inputs come from, and data made with a teacher's knowledge."""
+"""Sources of inputs: synthetic, arrays, and teacher-aware sets."""
 
 import math
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from understudy import data, teachers
 from understudy._random import Stream, normal
-from understudy.data.augmentation import _at_distance
+from understudy.data.augmentation import _move_to_distance
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
 
@@ -35,7 +35,7 @@ def sources(tmp_path):
     ]
 
 
-def test_every_source_keeps_the_contract(sources):
+def test_every_source_satisfies_the_contract(sources):
     for source in sources:
         first = source.training(1, dtype=torch.float64)
         assert first.shape == (source.train, source.dim) == (8, 3) and first.dtype == torch.float64
@@ -70,7 +70,7 @@ def test_moments_within_four_standard_errors(kind, kurtosis):
 
 @some
 @given(a_seed, st.floats(1e-3, 1e3))
-def test_uniform_stays_within_its_width_and_reaches_for_it(seed, half_width):
+def test_uniform_fills_its_interval(seed, half_width):
     source = data.Uniform.within(half_width, 10, train=100, evaluation=100)
     assert source.half_width == pytest.approx(half_width)
     for x in (source.training(seed, dtype=torch.float64), source.evaluating(seed, dtype=torch.float64)):
@@ -87,17 +87,17 @@ def test_file_rows_are_split_without_overlap(tmp_path_factory, seed, train, eval
     assert len(set(chosen)) == train + evaluation and set(chosen) <= set(range(0, 48, 2))
 
 
-def test_every_row_of_a_file_is_chosen_alike(tmp_path):
+def test_every_row_of_a_file_is_equally_likely(tmp_path):
     np.save(tmp_path / "rows.npy", np.arange(10.0).reshape(10, 1))
     source = data.File(tmp_path / "rows.npy", train=3, evaluation=7)
     counts = torch.bincount(torch.cat([source.training(s) for s in range(2_000)]).long().flatten(), minlength=10)
     assert ((counts / 2_000 - 0.3).abs() < 4 * math.sqrt(0.3 * 0.7 / 2_000)).all()
 
 
-def test_a_file_too_short_is_refused(tmp_path):
+def test_a_file_that_is_too_short_is_rejected(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((10, 2)))
     with pytest.raises(
-        UserError, match=r"train 8 \+ evaluation 3 is more than the 10 rows of .*rows.npy: ask for fewer"
+        UserError, match=r"train 8 \+ evaluation 3 is more than the 10 rows of .*rows.npy: choose fewer"
     ):
         data.File(tmp_path / "rows.npy", train=8, evaluation=3)
 
@@ -113,15 +113,18 @@ def test_a_file_too_short_is_refused(tmp_path):
         (lambda: data.Uniform.within(-1.0, 3), "half_width must be a finite number above 0, got -1"),
         (lambda: data.File("x.npy", 0, 1), "train must be a whole number of at least 1, got 0"),
         (lambda: data.TeacherAware(TEACHER, train=0), "train must be a whole number of at least 1, got 0"),
-        (lambda: data.TeacherAware(TEACHER, moved=(2.0, 1.0)), r"moved must be two distances, .* got \(2.0, 1.0\)"),
-        (lambda: data.TeacherAware(TEACHER).training(7), "no teacher of seed 7; theirs go from 2 to 5"),
+        (lambda: data.TeacherAware(TEACHER, moved=(2.0, 1.0)), r"moved must be two distances .* got \(2.0, 1.0\)"),
+        (
+            lambda: data.TeacherAware(TEACHER).training(7),
+            "no teacher has seed 7: choose one .*, 2 to 5",
+        ),
         (lambda: data.teacher_aware(TEACHER, 5, 10), r"seeds must be one per teacher \(3\), got 1"),
         (lambda: data.aware(torch.zeros(1, 6), TEACHER, 0.1, 5), "takes one teacher, got 3"),
         (lambda: data.agnostic(torch.zeros(1, 6), -0.1, 5), "eps must be a finite number above 0, got -0.1"),
         (lambda: data.agnostic(torch.zeros(1, 6), 0.1, 0), "nodes must be a whole number of at least 1, got 0"),
     ],
 )
-def test_bad_values_are_refused_in_words(make, text):
+def test_bad_values_are_rejected(make, text):
     with pytest.raises(UserError, match=text):
         make()
 
@@ -129,9 +132,9 @@ def test_bad_values_are_refused_in_words(make, text):
 @pytest.mark.wrong_shapes
 @pytest.mark.parametrize(
     ("train", "words"),
-    [((3,), r"train_x must be \[sample, dim\] .* got \[3\]"), ((3, 2), "train_x has 2 columns, evaluation_x 1")],
+    [((3,), r"train_x must be \[sample, dim\] .* got \[3\]"), ((3, 2), "equally many columns, got 2 and 1")],
 )
-def test_tensors_that_do_not_fit_are_refused_in_words(train, words):
+def test_tensors_that_do_not_fit_are_rejected(train, words):
     with pytest.raises(UserError, match=words):
         data.Fixed(torch.zeros(train), torch.zeros(3, 1))
 
@@ -159,14 +162,14 @@ def test_aware_by_hand():
     layers = (Layer(weight, torch.tensor([[-1.0, 0.0]])), Layer(torch.ones(1, 1, 2), None))
     teacher = Population(layers, torch.tensor([0]))
     x = torch.tensor([[1.25, 5.0], [1.0, 0.0], [9.0, -0.5]])
-    # ε = 0.5, K = 1: points within 0.5 of x = 1 move by ±1 along x, those within 0.5 of y = 0 by ±1 along y.
+    # ε = 0.5, K = 1: points within 0.5 of x = 1 move by ±1 along x, points within 0.5 of y = 0 by ±1 along y.
     expected = [[2.25, 5], [2, 0], [0.25, 5], [0, 0], [1, 1], [9, 0.5], [1, -1], [9, -1.5]]
     assert data.aware(x, teacher, 0.5, 1).tolist() == x.tolist() + expected
 
 
 @some
 @given(a_seed, st.floats(0.05, 1.0))
-def test_aware_counts_its_bands_and_crosses_by_its_step(seed, eps):
+def test_aware_moves_the_points_of_its_bands_by_its_step(seed, eps):
     teacher = TEACHER[0]
     x = normal(seed, Stream.TRAIN, 0, 50 * 6).view(50, 6)
     made = data.aware(x, teacher, eps, 3)
@@ -183,8 +186,8 @@ def test_teacher_aware_points_have_one_norm_and_their_distance(seed, samples, mo
     x = data.teacher_aware(TEACHER, [seed, seed + 1, seed + 2], samples, moved=moved)
     assert x.shape == (3, samples, 6)
     assert torch.allclose(x.norm(dim=2), torch.tensor(1.5 * math.sqrt(6), dtype=x.dtype))
-    # Before rescaling a sample was λx, with w̃ᵀλx + b its signed distance, and as far along the plane as its point:
-    # three samples a point, on the plane, before it and behind it.
+    # Before rescaling a sample was λx, with signed distance w̃ᵀλx + b and the same component along the plane as its
+    # point. Each point has three samples: on the plane, in front of it and behind it.
     w, b = (t[0] for t in TEACHER.layers[0])
     points = -(-samples // 3)
     point = torch.arange(samples) // 3
@@ -202,11 +205,11 @@ def test_teacher_aware_points_have_one_norm_and_their_distance(seed, samples, mo
 
 def test_points_at_a_distance_by_hand():
     x, w = torch.tensor([[3.0, 4.0], [1.0, 1.0]]), torch.tensor([[2.0, 0.0], [0.0, 1.0]])
-    made = _at_distance(x, w, torch.tensor([2.0, -1.0]), torch.tensor([5.0, -3.0]))
+    made = _move_to_distance(x, w, torch.tensor([2.0, -1.0]), torch.tensor([5.0, -3.0]))
     assert made.tolist() == [[4.0, 4.0], [1.0, -2.0]]
 
 
-def test_teacher_aware_moves_a_point_as_far_to_both_sides_and_by_all_distances_alike():
+def test_teacher_aware_moves_points_symmetrically_by_uniform_distances():
     teacher = teachers.separated((40, 1, 1), seeds=1, dtype=torch.float64, bias=0.0)
     n = 10_000
     x = data.teacher_aware(teacher, 1, 3 * n)[0].view(n, 3, 40)

@@ -1,5 +1,4 @@
-"""CIFAR-10 and MNIST as they are published, with images of our own: a colour or a blot a class and a little noise,
-which is soon learned."""
+"""Files in the layouts of CIFAR-10 and MNIST with synthetic images: one colour or square per class, plus noise."""
 
 import os
 from collections.abc import Callable
@@ -14,7 +13,7 @@ BATCHES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
 
 
 def write_cifar(folder: Path) -> Path:
-    """The folder that holds the folder of the files."""
+    """Write the files to a subfolder, and return the folder."""
     random = np.random.default_rng(0)
     inside = folder / "cifar-10-batches-bin"
     inside.mkdir(parents=True)
@@ -36,23 +35,23 @@ MNIST_COUNTS = {
 
 
 def idx(numbers: np.ndarray) -> bytes:
-    """Bytes in the layout of MNIST: a head that says how many axes of how many items, then the items."""
+    """Encode an array in the format of MNIST: a header with the sizes of its axes, then the items."""
     return np.array([0x800 + numbers.ndim, *numbers.shape], ">u4").tobytes() + numbers.astype(np.uint8).tobytes()
 
 
 def mnist_part(part: str, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and images as many as MNIST has: of each digit a blot in a place of its own, and noise."""
+    """As many labels and images as MNIST has: for each digit a square at its own position, and noise."""
     labels = random.permutation(np.repeat(np.arange(10), MNIST_COUNTS[part]))
-    blots = np.zeros((10, 28, 28), np.uint8)
+    squares = np.zeros((10, 28, 28), np.uint8)
     for digit in range(10):
         row, column = divmod(digit, 4)
-        blots[digit, 8 * row + 2 : 8 * row + 8, 7 * column : 7 * column + 6] = 200
+        squares[digit, 8 * row + 2 : 8 * row + 8, 7 * column : 7 * column + 6] = 200
     noise = random.integers(0, 50, (1_000, 28, 28), dtype=np.uint8)
-    return labels, blots[labels] + noise[np.arange(len(labels)) % 1_000]
+    return labels, squares[labels] + noise[np.arange(len(labels)) % 1_000]
 
 
 def write_mnist(folder: Path) -> Path:
-    """The folder that holds the folder of the files."""
+    """Write the files to a subfolder, and return the folder."""
     random = np.random.default_rng(0)
     inside = folder / "mnist"
     inside.mkdir(parents=True)
@@ -64,10 +63,10 @@ def write_mnist(folder: Path) -> Path:
 
 
 def needs(source: Callable[[], object], name: str) -> pytest.MarkDecorator:
-    """Skips where the real images are not in $UNDERSTUDY_DATA."""
-    there = bool(os.environ.get("UNDERSTUDY_DATA"))
+    """Mark that skips tests if the real images are not in $UNDERSTUDY_DATA."""
+    available = bool(os.environ.get("UNDERSTUDY_DATA"))
     try:
-        there = there and bool(source())
+        available = available and bool(source())
     except UserError:
-        there = False
-    return pytest.mark.skipif(not there, reason=f"needs {name} in $UNDERSTUDY_DATA")
+        available = False
+    return pytest.mark.skipif(not available, reason=f"needs {name} in $UNDERSTUDY_DATA")

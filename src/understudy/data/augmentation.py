@@ -1,4 +1,4 @@
-"""Data made with or without knowledge of the teacher: the augmentations of S0 Definition 7 and the sets of S0 fig 9."""
+"""Data built with or without knowledge of the teacher (Tian 2020, Definition 7 and fig. 9)."""
 
 from __future__ import annotations
 
@@ -11,18 +11,29 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
-from understudy.data.synthetic import Device, Gaussian, require_counts, require_positive
+from understudy.data.source import Device, require_counts, require_positive
+from understudy.data.synthetic import Gaussian
 from understudy.errors import UserError
 from understudy.nets import Population
 
 _SIDES = (0.0, 1.0, -1.0)
-"""Where the samples that one point gives lie: on the plane, before it, behind it."""
+"""Sides of the plane on which the samples of one point lie: on it, in front of it, behind it."""
 
 
 def agnostic(x: Float[Tensor, "sample dim"], eps: float, nodes: int, c: float = 1.0) -> Float[Tensor, "augmented dim"]:
-    """S0 Definition 7 (a): D, then x ± 2ε e_u / (c K^{3/2}) for each direction u; (2d + 1)|D| samples.
+    """Teacher-agnostic augmentation: D, then x ± 2ε e_u / (c K^{3/2}) for each axis u (Tian 2020, Definition 7a).
 
-    K = `nodes` counts the nodes of teacher and student, m_1 + n_1.
+    Args:
+        x: The samples D.
+        eps: ε.
+        nodes: K, the number of first-layer nodes of teacher and student together, m_1 + n_1.
+        c: The constant c.
+
+    Returns:
+        (2d + 1)|D| samples, D first.
+
+    Raises:
+        UserError: A number that is not positive.
     """
     shift = _shift(eps, nodes, c) * torch.eye(x.shape[1], dtype=x.dtype, device=x.device)
     moved = [x + sign * along for along in shift for sign in (1.0, -1.0)]
@@ -32,12 +43,27 @@ def agnostic(x: Float[Tensor, "sample dim"], eps: float, nodes: int, c: float = 
 def aware(
     x: Float[Tensor, "sample dim"], teacher: Population, eps: float, nodes: int, c: float = 1.0
 ) -> Float[Tensor, "augmented dim"]:
-    """S0 Definition 7 (b): D, then x ± 2ε w̃*_j / (c K^{3/2}) for each first-layer node j and each x of D in its band.
+    """Teacher-aware augmentation: D, then x ± 2ε w̃*_j / (c K^{3/2}) for nodes j near x (Tian 2020, Definition 7b).
 
-    The band I_j(ε) holds the x with |w̃*_jᵀx + b_j| ≤ ε. One teacher at a time: each has its own number of samples.
+    Node j of the first layer contributes the x of D in its band I_j(ε) = {x : |w̃*_jᵀx + b_j| ≤ ε}.
+
+    Args:
+        x: The samples D.
+        teacher: A single teacher, since each has its own number of samples.
+        eps: ε.
+        nodes: K, the number of first-layer nodes of teacher and student together, m_1 + n_1.
+        c: The constant c.
+
+    Returns:
+        The augmented samples, D first.
+
+    Raises:
+        UserError: Several teachers, or a number that is not positive.
     """
     if len(teacher) != 1:
-        raise UserError(f"teacher-aware augmentation takes one teacher, got {len(teacher)}: choose one, as teacher[0]")
+        raise UserError(
+            f"teacher-aware augmentation takes one teacher, got {len(teacher)}: choose one, for example teacher[0]"
+        )
     weight, bias = _first_layer(teacher, 0, x.device)
     step = _shift(eps, nodes, c)
     inside = (x.double() @ weight.T + bias).abs() <= eps
@@ -58,26 +84,50 @@ def teacher_aware(
     std: float = 1.5,
     epoch: int = 0,
 ) -> Float[Tensor, "net sample dim"]:
-    """Points beside the planes of each teacher's first-layer nodes: the teacher-aware sets of S0 fig 9.
+    """Samples near the boundaries of each teacher's first-layer nodes: the teacher-aware sets of Tian 2020, fig. 9.
 
-    N(0, std²) points, the first that a Gaussian source of that seed trains on, are projected on the plane of a node
-    (nodes in turn: point i goes to node i mod m). Each gives three samples: itself on the plane, and moved along +w̃ and
-    −w̃ by a distance uniform in `moved`; all are rescaled to norm std √d. `moved=(1, 2)` is what the paper's released
-    code does by default. One seed per network.
+    Points from N(0, std²), the first training points of a Gaussian source with that seed, are projected on the
+    boundary of a node (point i on that of node i mod m). Each gives three samples: the projection itself, and the
+    projection moved along +w̃ and −w̃; all are rescaled to norm std √d.
+
+    Args:
+        teacher: The teachers.
+        seeds: One seed per teacher.
+        samples: Samples per teacher.
+        moved: Range from which the distance is drawn uniformly; (1, 2) is the default of the paper's released code.
+        std: Standard deviation of the points.
+        epoch: Random step of the draw.
+
+    Returns:
+        Samples of every teacher.
+
+    Raises:
+        UserError: A wrong number of seeds, or an option out of range.
     """
     names = [int(seeds)] if isinstance(seeds, int) else [int(s) for s in seeds]
     if len(names) != len(teacher):
         raise UserError(f"seeds must be one per teacher ({len(teacher)}), got {len(names)}")
     _require_set(samples, moved, std)
-    sets = [_beside_planes(teacher, n, seed, samples, moved, std, epoch) for n, seed in enumerate(names)]
+    sets = [_sample_near_planes(teacher, n, seed, samples, moved, std, epoch) for n, seed in enumerate(names)]
     return torch.stack(sets).to(device=teacher.device, dtype=teacher.dtype)
 
 
 @dataclass(frozen=True, eq=False)
 class TeacherAware:
-    """A source that trains on `teacher_aware` points and evaluates on plain Gaussian ones.
+    """Source of `teacher_aware` training samples and plain Gaussian evaluation samples.
 
-    Asked by seed, it uses the teacher of that seed; teachers of one seed have one first layer, whatever their polarity.
+    A network uses the teacher of its seed; teachers of one seed must have the same first layer.
+
+    Args:
+        teacher: The teachers.
+        train: Training samples.
+        evaluation: Evaluation samples.
+        moved: Range of distances, as in `teacher_aware`.
+        std: Standard deviation of the points.
+        fresh: Whether every epoch has new training samples.
+
+    Raises:
+        UserError: An option out of range.
     """
 
     teacher: Population
@@ -93,36 +143,37 @@ class TeacherAware:
 
     @property
     def dim(self) -> int:
+        """Numbers per sample."""
         return self.teacher.inputs
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "train dim"]:
-        which = self._network(seed)
+        """Training inputs of the network with this seed."""
+        which = self._find_teacher(seed)
         step = epoch if self.fresh else 0
-        x = _beside_planes(self.teacher, which, seed, self.train, self.moved, self.std, step, device)
+        x = _sample_near_planes(self.teacher, which, seed, self.train, self.moved, self.std, step, device)
         return x.to(dtype)
 
     def evaluating(
         self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "evaluation dim"]:
+        """Evaluation inputs of the network with this seed."""
         plain = Gaussian(self.dim, std=self.std, evaluation=self.evaluation)
         return plain.evaluating(seed, dtype=dtype, device=device)
 
-    def _network(self, seed: int) -> int:
+    def _find_teacher(self, seed: int) -> int:
         found = (self.teacher.seeds == seed).nonzero().flatten().tolist()
         if not found:
             known = sorted({int(s) for s in self.teacher.seeds})
-            raise UserError(
-                f"no teacher of seed {seed}; theirs go from {known[0]} to {known[-1]}: ask for one of these"
-            )
+            raise UserError(f"no teacher has seed {seed}: choose one of the teachers' seeds, {known[0]} to {known[-1]}")
         for part in self.teacher.layers[0]:
             if part is not None and not (part[found] == part[found[0]]).all():
                 raise UserError(f"teachers of seed {seed} differ in their first layer: give each its own seed")
         return int(found[0])
 
 
-def _beside_planes(
+def _sample_near_planes(
     teacher: Population,
     which: int,
     seed: int,
@@ -132,7 +183,7 @@ def _beside_planes(
     step: int,
     device: Device = "cpu",
 ) -> Float[Tensor, "sample dim"]:
-    """One network's teacher-aware points in float64."""
+    """Draw the teacher-aware samples of one network in float64."""
     weight, bias = _first_layer(teacher, which, device)
     dim = weight.shape[1]
     points = -(-samples // len(_SIDES))
@@ -143,23 +194,23 @@ def _beside_planes(
     sides = torch.tensor(_SIDES, dtype=torch.float64, device=weight.device)
     signed = (distance.unsqueeze(1) * sides).flatten()
     x, node = (each.repeat_interleave(len(_SIDES), dim=0) for each in (x, node))
-    beside = _at_distance(x, weight[node], bias[node], signed)[:samples]
-    return _of_norm(beside, std * math.sqrt(dim))
+    moved_x = _move_to_distance(x, weight[node], bias[node], signed)[:samples]
+    return _scale_to_norm(moved_x, std * math.sqrt(dim))
 
 
-def _at_distance(
+def _move_to_distance(
     x: Float[Tensor, "sample dim"],
     weight: Float[Tensor, "sample dim"],
     bias: Float[Tensor, "sample"],
     distance: Float[Tensor, "sample"],
 ) -> Float[Tensor, "sample dim"]:
-    """Each point carried along its plane's normal to a signed distance from the plane w̃ᵀx + b = 0."""
+    """Move each point along the normal of its plane w̃ᵀx + b = 0 to a signed distance from it."""
     length: Tensor = torch.linalg.vector_norm(weight, dim=1)
     now = ((weight * x).sum(1) + bias) / length
     return x + ((distance - now) / length).unsqueeze(1) * weight
 
 
-def _of_norm(x: Float[Tensor, "sample dim"], norm: float) -> Float[Tensor, "sample dim"]:
+def _scale_to_norm(x: Float[Tensor, "sample dim"], norm: float) -> Float[Tensor, "sample dim"]:
     now: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
     return x * (norm / now)
 
@@ -184,4 +235,4 @@ def _require_set(samples: int, moved: tuple[float, float], std: float, *, field:
     require_positive(std=std)
     low, high = moved
     if not (math.isfinite(high) and 0 <= low <= high):
-        raise UserError(f"moved must be two distances, 0 ≤ least ≤ most, got {moved}")
+        raise UserError(f"moved must be two distances with 0 ≤ first ≤ second, got {moved}")

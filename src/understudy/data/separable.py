@@ -1,8 +1,8 @@
-"""Orthogonally separable points (S3 eq. 3.1): drawn without rejection, and any labelled points tested for it.
+"""Orthogonally separable data (Phuong 2021, eq. 3.1): sampling, and tests of labelled points.
 
-Points of one class have positive inner products, points of different classes none above 0. That they then lie in
-opposite orthants of some axes, as sec 3.1 says, is so in the plane only: a round cone of 45° about (1, 1, 1) has no
-products below 0, and no orthant holds one of more than 35.3°.
+Two points of one class have a positive inner product, two points of different classes one of at most 0. The thesis
+adds (sec. 3.1) that the classes then lie in opposite orthants of some axes. This holds in the plane only: a circular
+cone of 45° about (1, 1, 1) has no negative inner products, but no orthant contains one of more than 35.3°.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,15 +13,15 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
-from understudy.data.synthetic import require_counts
+from understudy.data.source import require_counts
 from understudy.errors import UserError
 
 _TILE = 2048
-"""Points a side of the block of inner products that is looked at together."""
+"""Points per side of a block of inner products that is computed at once."""
 
 
 class Points(NamedTuple):
-    """Points of every network's own, and their classes, −1 and 1."""
+    """Points of every network, and their classes, −1 and 1."""
 
     x: Float[Tensor, "net sample in"]
     y: Float[Tensor, "net sample"]
@@ -30,14 +30,23 @@ class Points(NamedTuple):
 def orthogonally_separable(
     dim: int, count: int, seeds: Sequence[int], *, tilt: bool = True, spanning: bool = False
 ) -> Points:
-    """Gaussian points of the first orthant, class 1, and of its opposite, class −1, of each seed's own, in float64.
+    """Draw Gaussian points in the first orthant (class 1) and the opposite one (class −1), in float64.
 
-    With `tilt`, z·x ≥ 0 besides, z = (1, −1, 1, …), which keeps the classes from being each other's mirror image (S3
-    sec 3.4.1). Of a point g of the first orthant exactly one of g and −g passes that filter: so g goes to the class
-    that z·g has the sign of, and nothing is thrown away. Without, a coin says.
+    Args:
+        dim: Numbers per point.
+        count: Points per network.
+        seeds: One seed per network.
+        tilt: Also require z·x ≥ 0 with z = (1, −1, 1, …), so that the classes are not mirror images of each other
+            (Phuong 2021, sec. 3.4.1). Exactly one of g and −g passes this filter, so a point g of the first orthant
+            goes to the class given by the sign of z·g, and no point is rejected. Without, classes are random.
+        spanning: Rescale points so that the first `dim` of each class are its support examples and span the space, as
+            theorem 3.1 requires. As drawn, the shortest points are the support examples and rarely span it.
 
-    With `spanning`, lengths of points are changed so that the first `dim` of each class are its support examples, which
-    span the space, as theorem 3.1 asks: the smallest of points as drawn are, and hardly ever span it.
+    Returns:
+        Points and classes of every network.
+
+    Raises:
+        UserError: Too few points for two classes, or for `spanning`.
     """
     require_counts(dim=dim, count=count)
     z = torch.ones(dim, dtype=torch.float64)
@@ -48,25 +57,25 @@ def orthogonally_separable(
         positive = g @ z >= 0 if tilt else uniform(seed, Stream.TRAIN, 1, count) < 0.5
         y = torch.where(positive, 1.0, -1.0).double()
         if bool(positive.all()) or not bool(positive.any()):
-            least = "2 inputs or more and " if dim == 1 and tilt else ""
+            least = "2 or more dimensions and " if dim == 1 and tilt else ""
             raise UserError(
-                f"{count} points in {dim} dimensions, seed {seed}, are all of class {int(y[0])}: two classes are "
-                f"needed, so ask for {least}more points"
+                f"all {count} points in {dim} dimensions, seed {seed}, are in class {int(y[0])}: two classes are "
+                f"needed, so choose {least}more points"
             )
         x = y.unsqueeze(-1) * g
-        found.append((_spanning(x, y, seed) if spanning else x, y))
+        found.append((_span(x, y, seed) if spanning else x, y))
     return Points(*(torch.stack(part) for part in zip(*found, strict=True)))
 
 
-def _spanning(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"], seed: int) -> Float[Tensor, "sample in"]:
-    """Points on the same rays: w, a positive sum of the first of a class, has 1 on these and more on the others."""
+def _span(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"], seed: int) -> Float[Tensor, "sample in"]:
+    """Rescale points so that w, a positive sum of the first ones of a class, has margin 1 on these, more on others."""
     dim, x = x.shape[1], x.clone()
     for sign in (1, -1):
         mine = (y == sign).nonzero().flatten()
         if len(mine) < dim:
             raise UserError(
-                f"seed {seed} draws {len(mine)} points of class {sign}, fewer than the {dim} that span the space: ask "
-                "for more points"
+                f"seed {seed} has {len(mine)} points of class {sign}, fewer than the {dim} that span the space: choose "
+                "more points"
             )
         w = torch.nn.functional.normalize(x[mine[:dim]], dim=1).mean(0)
         margins = x[mine] @ w / (x[mine] @ w).median()
@@ -77,21 +86,31 @@ def _spanning(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"], seed: i
 
 
 def two_classes(labels: Shaped[Tensor, "*net sample"]) -> Float[Tensor, "*net sample"]:
-    """−1 for the class of the smaller number, 1 for that of the larger; every set must have both, and no third."""
+    """Map labels to −1 (smaller number) and 1 (larger number).
+
+    Args:
+        labels: Numbers of the classes; every set must contain exactly two.
+
+    Returns:
+        Labels of −1 and 1 in float64.
+
+    Raises:
+        UserError: Another number of classes.
+    """
     classes = labels.unique().tolist()
     if len(classes) != 2:
         some = ", ".join(f"{c:g}" for c in classes[:5]) + (", …" if len(classes) > 5 else "")
-        raise UserError(f"labels of {len(classes)} classes were given ({some}); allowed are those of two")
+        raise UserError(f"labels must have two classes, got {len(classes)} ({some})")
     y = torch.where(labels == classes[1], 1.0, -1.0).double()
     lacks = (y == y[..., :1]).all(-1)
     if lacks.any():
         where = int(lacks.reshape(-1).nonzero()[0])
-        raise UserError(f"the points of network {where} are all of one class; allowed are those of two")
+        raise UserError(f"the points of network {where} are all in one class; two classes are needed")
     return y
 
 
-class Pair(NamedTuple):
-    """Two points by their numbers from 0, their classes as given, and their inner product."""
+class PointPair(NamedTuple):
+    """Indices of two points, their classes as given, and their inner product."""
 
     first: int
     second: int
@@ -101,67 +120,77 @@ class Pair(NamedTuple):
     def __str__(self) -> str:
         one, other = self.classes
         which = f"both of class {one:g}" if one == other else f"of classes {one:g} and {other:g}"
-        wanted = "above 0" if one == other else "0 or below"
+        wanted = "a product above 0" if one == other else "a product of at most 0"
         return (
-            f"points {self.first} and {self.second}, {which}, have the inner product {self.product:.6g}: orthogonally "
-            f"separable ones have {wanted}"
+            f"points {self.first} and {self.second}, {which}, have the inner product {self.product:.6g}; orthogonal "
+            f"separability requires {wanted}"
         )
 
 
 class Separability(NamedTuple):
-    """How near labelled points are to being orthogonally separable, or to not being so."""
+    """Orthogonal separability of labelled points: extreme pairs, and counts of pairs that violate it."""
 
-    same: Pair
-    """The pair of one class with the least product."""
-    different: Pair
-    """The pair of two classes with the greatest."""
+    same: PointPair
+    """Pair of one class with the smallest inner product."""
+    different: PointPair
+    """Pair of two classes with the largest inner product."""
     wrong: int
-    """Pairs that break eq. 3.1."""
+    """Pairs that violate eq. 3.1."""
     pairs: int
-    """All pairs, each point with itself among them."""
+    """All pairs, including each point with itself."""
     wrong_apart: int
-    """Pairs of two classes that break eq. 3.1."""
+    """Pairs of two classes that violate eq. 3.1."""
     pairs_apart: int
     """All pairs of two classes."""
 
     @property
     def holds(self) -> bool:
+        """Whether the points are orthogonally separable."""
         return self.wrong == 0
 
     @property
     def share_apart(self) -> float:
-        """Of the pairs of two classes, those that break eq. 3.1."""
+        """Share of the pairs of two classes that violate eq. 3.1."""
         return self.wrong_apart / self.pairs_apart
 
     @property
     def share_alike(self) -> float:
-        """Of the pairs of one class."""
+        """Share of the pairs of one class that violate eq. 3.1."""
         return (self.wrong - self.wrong_apart) / (self.pairs - self.pairs_apart)
 
     @property
-    def violation(self) -> Pair | None:
-        """The pair that breaks eq. 3.1 the most; none if none does."""
+    def violation(self) -> PointPair | None:
+        """Pair that violates eq. 3.1 the most, if any does."""
         if self.holds:
             return None
         return max(self.same, self.different, key=_excess)
 
 
-def _excess(pair: Pair) -> float:
+def _excess(pair: PointPair) -> float:
     return -pair.product if pair.classes[0] == pair.classes[1] else pair.product
 
 
 def separability(
     x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"], *, tolerance: float = 0.0
 ) -> Separability:
-    """Whether labelled points are orthogonally separable, in float64, whatever two numbers name their classes.
+    """Test whether labelled points are orthogonally separable (Phuong 2021, eq. 3.1), in float64.
 
-    `tolerance`: cosines up to this count as 0, where rounding may have moved points that were at right angles.
+    Args:
+        x: The points.
+        labels: Their classes, any two numbers.
+        tolerance: Cosines up to this count as 0, where rounding may have changed right angles.
+
+    Returns:
+        Extreme pairs and counts of violations.
+
+    Raises:
+        UserError: Points or labels that cannot be used, or a tolerance out of range.
     """
     if not 0 <= tolerance < 1:
-        raise UserError(f"tolerance {tolerance} was given; allowed is a number from 0 to below 1")
-    y = _labelled(x, labels)
+        raise UserError(f"tolerance must be at least 0 and below 1, got {tolerance}")
+    y = _validate_labels(x, labels)
     lengths = torch.linalg.vector_norm(x, dim=1, dtype=torch.float64)
-    nearest: dict[bool, Pair | None] = {True: None, False: None}
+    nearest: dict[bool, PointPair | None] = {True: None, False: None}
     wrong = wrong_apart = 0
     for rows, columns, products, once in _tiles(x):
         alike = y[rows, None] == y[columns]
@@ -175,40 +204,40 @@ def separability(
             among = torch.where(here, products if same else -products, torch.inf)
             i, j = divmod(int(among.argmin()), len(columns))
             one, other = int(rows[i]), int(columns[j])
-            pair = Pair(one, other, (float(labels[one]), float(labels[other])), float(products[i, j]))
+            pair = PointPair(one, other, (float(labels[one]), float(labels[other])), float(products[i, j]))
             last = nearest[same]
             if last is None or _excess(pair) > _excess(last):
                 nearest[same] = pair
     same_pair, different = nearest[True], nearest[False]
-    assert same_pair is not None and different is not None  # two classes, and every point is a pair with itself
+    assert same_pair is not None and different is not None  # two classes, each point paired with itself
     apart = int((y > 0).sum()) * int((y < 0).sum())
     return Separability(same_pair, different, wrong, len(x) * (len(x) + 1) // 2, wrong_apart, apart)
 
 
 def require_separable(x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"], tolerance: float = 0.0) -> None:
-    """Refuse points that are not orthogonally separable, by the pair that is so the least."""
+    """Raise a `UserError` that names the worst pair unless the points are orthogonally separable."""
     found = separability(x, labels, tolerance=tolerance)
     if found.violation is not None:
         raise UserError(
             f"the points are not orthogonally separable, which the theorems need: {found.violation}; {found.wrong:,} "
-            f"of {found.pairs:,} pairs are wrong"
+            f"of {found.pairs:,} pairs violate this"
         )
 
 
 class Similarities(NamedTuple):
-    """How many pairs of two different points have an inner product between one edge and the next (S3 fig 3.3)."""
+    """Histogram of the inner products of pairs of different points (Phuong 2021, fig. 3.3)."""
 
     edges: Float[Tensor, "edge"]
     between: Float[Tensor, "bin"]
     """Pairs of different classes."""
     within: Float[Tensor, "2 bin"]
-    """Pairs of the class of the smaller number, and of the other."""
+    """Pairs within the class of the smaller number, and within the other."""
 
 
 def similarities(x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"], bins: int = 60) -> Similarities:
-    """Inner products of all pairs, counted by classes; the edges are even, from the least product to the greatest."""
+    """Count the inner products of all pairs by classes, in equal bins from the smallest to the largest product."""
     require_counts(bins=bins)
-    y = _labelled(x, labels)
+    y = _validate_labels(x, labels)
     low, high = torch.inf, -torch.inf
     for rows, columns, products, once in _tiles(x):
         seen = products[once & (rows[:, None] != columns)]
@@ -225,13 +254,13 @@ def similarities(x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"]
     return Similarities(edges, counts[0], counts[1:])
 
 
-def _labelled(x: Tensor, labels: Tensor) -> Float[Tensor, "sample"]:
+def _validate_labels(x: Tensor, labels: Tensor) -> Float[Tensor, "sample"]:
     if len(x) != len(labels) or x.ndim != 2:
         raise UserError(
-            f"points {list(x.shape)} and {len(labels)} labels were given; allowed is a label for every point"
+            f"points must be [sample, in] with one label each, got points {list(x.shape)} and {len(labels)} labels"
         )
     if not x.isfinite().all():
-        raise UserError(f"point {int((~x.isfinite()).any(1).nonzero()[0])} is not of finite numbers")
+        raise UserError(f"point {int((~x.isfinite()).any(1).nonzero()[0])} has numbers that are not finite")
     return two_classes(labels)
 
 
@@ -240,7 +269,7 @@ def _tiles(
 ) -> Iterator[
     tuple[Int[Tensor, "row"], Int[Tensor, "column"], Float[Tensor, "row column"], Bool[Tensor, "row column"]]
 ]:
-    """Inner products a block at a time, with the numbers of the points, and where a pair is met for the first time."""
+    """Yield blocks of inner products with the indices of their points, and a mask that counts each pair once."""
     parts = torch.arange(len(x), device=x.device).split(_TILE)
     for i, rows in enumerate(parts):
         for columns in parts[i:]:

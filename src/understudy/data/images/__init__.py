@@ -1,1 +1,1 @@
-"""Image data sets, read from the files in which their authors publish them."""
+"""Image data sets, read from the files that their authors publish."""

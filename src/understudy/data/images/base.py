@@ -1,7 +1,4 @@
-"""What sources of published images share: bytes kept once a device, a seed that chooses, the same bits everywhere.
-
-The class that inherits finds the files and reads them.
-"""
+"""Base class of image sources: pixels stored once per device, selection by seed, the same bits on every device."""
 
 from __future__ import annotations
 
@@ -18,29 +15,29 @@ from jaxtyping import Float, Int, Int64, UInt8
 from torch import Tensor
 
 from understudy._random import Stream, words
-from understudy.data.synthetic import Device, require_counts
+from understudy.data.source import Device, require_counts
 from understudy.errors import UserError
 
 AGAIN = "so it is damaged; unpack or download it again."
 _PIECE = 500
-"""Images normalised at once: their float64 copies stay small beside the result."""
+"""Images normalised at once, so that float64 copies stay small compared with the result."""
 
 
 class Images(NamedTuple):
-    """All images of a set as stored, the training set's before the test set's."""
+    """All images of a set as stored, training images before test images."""
 
     pixels: UInt8[Tensor, "image dim"]
     labels: Int64[Tensor, "image"]
 
 
-Change = Callable[[UInt8[Tensor, "image channel row column"], slice], UInt8[Tensor, "image channel row column"]]
-"""Of images, and which of the rows asked for they are, others in their place."""
+Transform = Callable[[UInt8[Tensor, "image channel row column"], slice], UInt8[Tensor, "image channel row column"]]
+"""Function `(images, row_slice) -> images` of the same shape, for example random crops."""
 
 
-class Pictures(ABC):
+class ImageSource(ABC):
     """Images as flat rows (channel, row, column), each channel normalised by one mean and one standard deviation.
 
-    All images come in their original order; of fewer, the seed draws which and in what order.
+    All images come in their original order; a smaller number is drawn, and ordered, by the seed.
     """
 
     image: ClassVar[tuple[int, int, int]]
@@ -49,16 +46,18 @@ class Pictures(ABC):
 
     @property
     def dim(self) -> int:
+        """Numbers per image."""
         return math.prod(self.image)
 
     @property
     def fresh(self) -> bool:
+        """Whether every epoch has new training samples."""
         return False
 
     @property
     @abstractmethod
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Mean and standard deviation of each channel, of values from 0 to 1."""
+        """Mean and standard deviation of each channel, for values in [0, 1]."""
 
     @abstractmethod
     def _stored(self) -> Images:
@@ -66,88 +65,90 @@ class Pictures(ABC):
 
     @abstractmethod
     def _pixels(self, device: Device) -> UInt8[Tensor, "image dim"]:
-        """All images, in memory once a device."""
+        """All images, in memory once per device."""
 
     @abstractmethod
     def _training_order(self, seed: int) -> Int[Tensor, "train"]:
-        """Which of all images the training rows are."""
+        """Indices of the training images."""
 
     @abstractmethod
     def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        """Which of all images the rows to evaluate on are."""
+        """Indices of the evaluation images."""
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "train dim"]:
-        return self._normalised(self._training_order(seed).to(device), dtype, device)
+        """Training images of the network with this seed."""
+        return self._normalise(self._training_order(seed).to(device), dtype, device)
 
     def evaluating(
         self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "evaluation dim"]:
-        return self._normalised(self._evaluation_order(seed).to(device), dtype, device)
+        """Evaluation images of the network with this seed."""
+        return self._normalise(self._evaluation_order(seed).to(device), dtype, device)
 
     def training_labels(self, seed: int, epoch: int = 1) -> Int[Tensor, "train"]:
-        """The class of each row of `training`, in every epoch the same."""
+        """Class of each row of `training`, the same in every epoch."""
         return self._stored().labels[self._training_order(seed)]
 
     def evaluation_labels(self, seed: int) -> Int[Tensor, "evaluation"]:
-        """The class of each row of `evaluating`."""
+        """Class of each row of `evaluating`."""
         return self._stored().labels[self._evaluation_order(seed)]
 
-    def _normalised(
-        self, chosen: Int[Tensor, "row"], dtype: torch.dtype, device: Device, change: Change | None = None
+    def _normalise(
+        self, chosen: Int[Tensor, "row"], dtype: torch.dtype, device: Device, transform: Transform | None = None
     ) -> Float[Tensor, "row dim"]:
-        """Rows of the images chosen. In float64, then rounded: a float32 image is the float64 one to the last bit."""
+        """Normalise the chosen images in float64, then round: a float32 image is the rounded float64 image."""
         pixels = self._pixels(device)
         mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in self._moments)
-        # In two steps: fused, a card would round once where a processor rounds twice.
+        # In two steps, since a GPU would round a fused operation once where a CPU rounds twice.
         scale, shift = (each.to(pixels.device) for each in (1.0 / (255.0 * std), mean / std))
         rows = torch.empty(len(chosen), self.dim, dtype=dtype, device=pixels.device)
         for start in range(0, len(chosen), _PIECE):
             piece = slice(start, start + _PIECE)
             images = pixels[chosen[piece]].view(-1, *self.image)
-            if change is not None:
-                images = change(images, piece)
+            if transform is not None:
+                images = transform(images, piece)
             rows[piece] = images.double().mul_(scale).sub_(shift).flatten(1)
         return rows
 
 
-def kept_on(read: Callable[[Any], Images], place: Hashable, device: Device) -> UInt8[Tensor, "image dim"]:
-    """The pixels that `read` finds at a place, the same tensor whichever way a device is named."""
-    # "cuda" is a card of some number.
-    return copied(read, place, torch.empty(0, device=device).device)
+def pixels_on(read: Callable[[Any], Images], place: Hashable, device: Device) -> UInt8[Tensor, "image dim"]:
+    """Pixels read from a place, cached on a device."""
+    # Resolves "cuda" to the current device, so that it shares the cache with "cuda:0".
+    return copy_pixels(read, place, torch.empty(0, device=device).device)
 
 
 @lru_cache(maxsize=4)
-def copied(read: Callable[[Any], Images], place: Hashable, device: torch.device) -> UInt8[Tensor, "image dim"]:
+def copy_pixels(read: Callable[[Any], Images], place: Hashable, device: torch.device) -> UInt8[Tensor, "image dim"]:
     return read(place).pixels.to(device)
 
 
-def order(seed: int, stream: Stream, wanted: int, there: int) -> Int[Tensor, "wanted"]:
-    """Which of the images there are: all in their order, or as many as wanted, which the seed draws."""
-    if wanted == there:
-        return torch.arange(there)
-    return words(seed, stream, 0, there).argsort(stable=True)[:wanted]
+def draw_order(seed: int, stream: Stream, wanted: int, available: int) -> Int[Tensor, "wanted"]:
+    """Indices of the images to use: all in their order, or fewer drawn by the seed."""
+    if wanted == available:
+        return torch.arange(available)
+    return words(seed, stream, 0, available).argsort(stable=True)[:wanted]
 
 
 def require_at_most(of: str, **fields: tuple[int, int]) -> None:
-    """Counts, given and most, that a set of images has room for."""
+    """Raise a `UserError` unless every count (given, largest) is at least 1 and at most the largest."""
     require_counts(**{field: given for field, (given, _) in fields.items()})
     for field, (given, most) in fields.items():
         if given > most:
-            raise UserError(f"{field} must be at most {most:,}, the images that {of} has for it, got {given:,}")
+            raise UserError(f"{field} must be at most {most:,}, the number of such images in {of}, got {given:,}")
 
 
 def data_folder(folder: str | Path | None) -> Path:
-    """The folder named, else that of $UNDERSTUDY_DATA, else ~/.cache/understudy."""
+    """The given folder, else $UNDERSTUDY_DATA, else ~/.cache/understudy."""
     return Path(folder or os.environ.get("UNDERSTUDY_DATA") or "~/.cache/understudy").expanduser()
 
 
-def require_folder(root: Path, of: str, how_to_get: str, instead: str = "name that.") -> None:
-    """A folder that is there and may be read, or an error that says what to do for it to hold the files."""
+def require_folder(root: Path, of: str, how_to_get: str, instead: str = "give its path.") -> None:
+    """Raise a `UserError` that states how to get the files unless the folder exists and can be read."""
     if not root.exists():
         raise UserError(f"{root}: there is no such folder; {how_to_get}")
     if not root.is_dir():
-        raise UserError(f"{root}: this is a file, but the folder of {of}'s files is needed; {instead}")
+        raise UserError(f"{root}: this is a file, but the folder with the files of {of} is needed; {instead}")
     if not os.access(root, os.R_OK | os.X_OK):
-        raise UserError(f"{root}: the folder may not be read; change its permissions.")
+        raise UserError(f"{root}: no permission to read the folder; change its permissions.")

@@ -1,7 +1,7 @@
-"""CIFAR-10 (Krizhevsky 2009) as a source of inputs and labels, from the files its author publishes.
+"""CIFAR-10 (Krizhevsky 2009) as a source of inputs and labels, from the published files.
 
-Both published layouts are read, the binary one and the Python one; of the latter, a pickle, only numbers are taken and
-nothing is run. Normalised values, crops and flips are the same bits on every device.
+Both published layouts are read, binary and Python; from the latter, a pickle, only numbers are taken and nothing is
+executed. Normalised values, crops and flips are the same bits on every device.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from understudy._random import Stream, integers, words
 from understudy.data.images.base import (
     AGAIN,
     Images,
-    Pictures,
+    ImageSource,
     data_folder,
-    kept_on,
-    order,
+    draw_order,
+    pixels_on,
     require_at_most,
     require_folder,
 )
-from understudy.data.synthetic import Device
+from understudy.data.source import Device
 from understudy.errors import UserError
 from understudy.nets.io import existing_file
 
@@ -62,11 +62,11 @@ PUBLISHED = {
     "data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
     "test_batch": "40351d587109b95175f43aff81a1287e",
 }
-"""MD5 of the author's files, in either layout."""
+"""MD5 of the published files, in either layout."""
 
 
 class _Layout(NamedTuple):
-    """How the files are published: the archive, the folder in it and the ending of its files."""
+    """A published layout: the archive, the folder in it and the suffix of its files."""
 
     archive: str
     folder: str
@@ -82,20 +82,28 @@ _PYTHON = _Layout("cifar-10-python.tar.gz", "cifar-10-batches-py", "")
 
 
 class _Place(NamedTuple):
-    """The folder with the files in it, and which layout they have."""
+    """The folder with the files, and their layout."""
 
     folder: Path
     layout: _Layout
 
 
 @dataclass(frozen=True)
-class Cifar10(Pictures):
-    """Images of CIFAR-10 as flat rows (channel, row, column), each channel normalised by the training set's moments.
+class Cifar10(ImageSource):
+    """Images of CIFAR-10 as flat rows (channel, row, column), normalised by the channel moments of the training set.
 
-    `folder` holds the published files or the folder they are unpacked in; by default $UNDERSTUDY_DATA, else
-    ~/.cache/understudy. All images come in their original order; of fewer, the seed draws which and in what order.
-    `augment`: each epoch crops each training image anew from itself with four black pixels around it, and mirrors
-    half of them; an image's crop depends on the seed, the epoch and the image alone.
+    All images come in their original order; a smaller number is drawn, and ordered, by the seed.
+
+    Args:
+        folder: Folder with the published files, or with the folder that their archive unpacks to. Default:
+            $UNDERSTUDY_DATA, else ~/.cache/understudy.
+        augment: Whether every epoch crops each training image at random after padding by four black pixels, and flips
+            half of them. The crop depends only on the seed, the epoch and the image.
+        train: Training images, at most 50,000.
+        evaluation: Evaluation images, at most 10,000.
+
+    Raises:
+        UserError: Files are missing or damaged (the message states how to get them), or a count is out of range.
     """
 
     folder: str | Path | None = None
@@ -119,16 +127,18 @@ class Cifar10(Pictures):
 
     @property
     def fresh(self) -> bool:
+        """Whether every epoch has new training samples."""
         return self.augment
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "train dim"]:
+        """Training images of the network with this seed, augmented for this epoch if requested."""
         if not self.augment:
             return super().training(seed, epoch, dtype=dtype, device=device)
         chosen = self._training_order(seed).to(device)
-        moves = _moves(seed, epoch, str(device))[chosen]
-        return self._normalised(chosen, dtype, device, lambda images, piece: _moved(images, moves[piece]))
+        crops = _draw_crops(seed, epoch, str(device))[chosen]
+        return self._normalise(chosen, dtype, device, lambda images, piece: _crop_and_flip(images, crops[piece]))
 
     @property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -138,33 +148,35 @@ class Cifar10(Pictures):
         return _read(self._place)
 
     def _pixels(self, device: Device) -> UInt8[Tensor, "image 3072"]:
-        return kept_on(_read, self._place, device)
+        return pixels_on(_read, self._place, device)
 
     def _training_order(self, seed: int) -> Int[Tensor, "train"]:
-        return order(seed, Stream.TRAIN, self.train, _TRAIN)
+        return draw_order(seed, Stream.TRAIN, self.train, _TRAIN)
 
     def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        return _TRAIN + order(seed, Stream.EVALUATION, self.evaluation, _TEST)
+        return _TRAIN + draw_order(seed, Stream.EVALUATION, self.evaluation, _TEST)
 
 
-def _moves(seed: int, epoch: int, device: str) -> Int[Tensor, "image 3"]:
-    """For each training image the first row and column of its crop in the padded image, and whether it is mirrored."""
+def _draw_crops(seed: int, epoch: int, device: str) -> Int[Tensor, "image 3"]:
+    """Draw for each training image the first row and column of its crop in the padded image, and whether to flip it."""
     bits = words(seed, Stream.AUGMENTATION, epoch, 4 * _TRAIN, device).view(_TRAIN, 4)
     down, right = (integers(bits[:, i], 2 * _BORDER + 1) for i in (0, 1))
     return torch.stack((down, right, integers(bits[:, 2], 2)), dim=1)
 
 
-def _moved(images: UInt8[Tensor, "image 3 32 32"], moves: Int[Tensor, "image 3"]) -> UInt8[Tensor, "image 3 32 32"]:
-    down, right, mirrored = moves.unbind(1)
+def _crop_and_flip(
+    images: UInt8[Tensor, "image 3 32 32"], crops: Int[Tensor, "image 3"]
+) -> UInt8[Tensor, "image 3 32 32"]:
+    down, right, flipped = crops.unbind(1)
     height, width = images.shape[2:]
     windows = pad(images, (_BORDER,) * 4).unfold(2, height, 1).unfold(3, width, 1)
-    crops = windows[torch.arange(len(images), device=images.device), :, down, right]
-    return torch.where(mirrored.bool().view(-1, 1, 1, 1), crops.flip(3), crops)
+    cropped = windows[torch.arange(len(images), device=images.device), :, down, right]
+    return torch.where(flipped.bool().view(-1, 1, 1, 1), cropped.flip(3), cropped)
 
 
 @lru_cache(maxsize=2)
 def _read(place: _Place) -> Images:
-    """All images of a folder; a set that is not whole is refused."""
+    """Read all images of a folder; reject an incomplete or damaged set."""
     pixels = np.empty((_TRAIN + _TEST, _DIM), np.uint8)
     labels = np.empty(_TRAIN + _TEST, np.int64)
     read = _read_binary if place.layout == _BINARY else _read_pickle
@@ -175,7 +187,7 @@ def _read(place: _Place) -> Images:
         unknown = np.flatnonzero((found < 0) | (found >= Cifar10.classes))
         if len(unknown):
             raise UserError(
-                f"{file}: record {unknown[0]} (counted from 0) has the label {found[unknown[0]]}, but labels go from 0 "
+                f"{file}: record {unknown[0]} (counted from 0) has the label {found[unknown[0]]}, outside 0 "
                 f"to {Cifar10.classes - 1}, {AGAIN}"
             )
     _require_balance(place, "data_batch_1 to data_batch_5", labels[:_TRAIN])
@@ -189,8 +201,8 @@ def _require_balance(place: _Place, files: str, labels: NDArray[np.int64]) -> No
     off = [f"{count:,} of {name}" for name, count in zip(Cifar10.names, counts, strict=True) if count != each]
     if off:
         raise UserError(
-            f"{place.folder}: there are {', '.join(off)} in {files}, but {each:,} images a class are needed, so a "
-            "file is damaged or in the place of another; unpack or download them again."
+            f"{place.folder}: {files} must have {each:,} images per class, got {', '.join(off)}, so a file is damaged "
+            "or replaced by another; unpack or download them again."
         )
 
 
@@ -199,12 +211,10 @@ def _read_binary(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     existing_file(file, f"a file of {expected:,} bytes is needed")
     found = file.stat().st_size
     if found != expected:
-        raise UserError(f"{file}: {expected:,} bytes are needed, but the file has {found:,}, {AGAIN}")
+        raise UserError(f"{file}: the file must have {expected:,} bytes, got {found:,}, {AGAIN}")
     records = np.fromfile(file, np.uint8).reshape(_BATCH, _RECORD)
     if file.name in PUBLISHED and (here := _md5(records.data)) != PUBLISHED[file.name]:
-        raise UserError(
-            f"{file}: the published file has the MD5 {PUBLISHED[file.name]}, but this one has {here}, {AGAIN}"
-        )
+        raise UserError(f"{file}: the published file has MD5 {PUBLISHED[file.name]}, but this one has {here}, {AGAIN}")
     return records[:, 0].astype(np.int64), records[:, 1:]
 
 
@@ -212,28 +222,28 @@ def _md5(data: bytes | memoryview) -> str:
     return hashlib.md5(data, usedforsecurity=False).hexdigest()
 
 
-class _Noted:
-    """A name that a pickle asks for. Called, it notes the arguments, given a state, it notes that: nothing is run."""
+class _Recorded:
+    """Placeholder for an object that a pickle refers to; records arguments and state, and executes nothing."""
 
     def __init__(self, name: str, given: tuple[Any, ...] = ()) -> None:
         self.name, self.given = name, given
         self.state: Any = None
 
     def __call__(self, *given: Any) -> Any:
-        if self.name == "encode":  # how Python 3 writes bytes for Python 2
+        if self.name == "encode":  # bytes, as Python 3 writes them for Python 2
             text, _ = given
             return str.encode(text, "latin1")
-        return _Noted(self.name, given)
+        return _Recorded(self.name, given)
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
 
-class _Notes(pickle._Unpickler):
-    """Takes dicts, lists, numbers and strings out of a pickle, and notes of what an array is made of.
+class _SafeUnpickler(pickle._Unpickler):
+    """Unpickle dicts, lists, numbers and strings, and record how an array was built, without executing anything.
 
-    The one written in Python: the other one makes as much room as a pickle says it needs, whatever its own size. So
-    does a bytearray, in both.
+    Derived from the Python implementation, since the C one allocates as much memory as a pickle asks for, whatever
+    the size of the file. A bytearray does so in both, and is not supported.
     """
 
     dispatch: ClassVar[dict[int, Any]] = {
@@ -252,10 +262,10 @@ class _Notes(pickle._Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self.allowed:
             raise UserError(
-                f"the file asks for {f'{module}.{name}'!r}, but CIFAR-10 is a dict of numbers and strings; nothing of "
-                f"it was run. Download the archive again from its author: {_ADDRESS}{_PYTHON.archive}."
+                f"the file refers to {f'{module}.{name}'!r}, but CIFAR-10 is a dict of numbers and strings; nothing "
+                f"was executed. Download the archive again from its author: {_ADDRESS}{_PYTHON.archive}."
             )
-        return _Noted(name)
+        return _Recorded(name)
 
 
 def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
@@ -263,8 +273,8 @@ def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     content, published = file.read_bytes(), PUBLISHED.get(file.name)
     here, known = _md5(content), f"; the published one has {published}" if published else ""
     try:
-        # Python 2 wrote the published files: its strings are bytes.
-        found = _Notes(io.BytesIO(content), encoding="bytes").load()
+        # The published files were written by Python 2, whose strings are bytes.
+        found = _SafeUnpickler(io.BytesIO(content), encoding="bytes").load()
         labels = found[b"labels"] if b"labels" in found else found["labels"]
         pixels = found[b"data"] if b"data" in found else found["data"]
         if len(labels) != _BATCH or not all(type(label) is int for label in labels):
@@ -272,10 +282,10 @@ def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
         batch = np.array(labels, np.int64), _array(pixels)
     except UserError as error:
         raise UserError(f"{file}: {error}") from None
-    except Exception as error:  # whatever the decoder makes of arbitrary bytes
+    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise UserError(
             f"{file}: a pickled dict of {_BATCH:,} labels and {_BATCH:,} × {_DIM:,} pixels is needed, but the file, of "
-            f"{len(content):,} bytes (MD5 {here}{known}), is cut short or another, {AGAIN}"
+            f"{len(content):,} bytes (MD5 {here}{known}), is truncated or another, {AGAIN}"
         ) from error
     if here != published:
         _require_records(file, *batch)
@@ -283,27 +293,27 @@ def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
 
 
 def _require_records(file: Path, labels: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
-    """Of a file that is not the author's own, pickled again perhaps: its images and labels are."""
+    """Require the published images and labels in a file that is not the published one, such as a new pickle."""
     published = PUBLISHED.get(f"{file.name}.bin")
     if published and (here := _md5(np.column_stack((labels.astype(np.uint8), pixels)).data)) != published:
         raise UserError(
-            f"{file}: the labels and images of the published file have the MD5 {published} (each label before its "
-            f"image), but those of this one {here}, {AGAIN}"
+            f"{file}: the labels and images of the published file have MD5 {published} (each label before its image), "
+            f"but those of this one have {here}, {AGAIN}"
         )
 
 
-def _array(noted: _Noted) -> NDArray[np.uint8]:
-    """The pixels, by what numpy would have made of the same notes."""
-    _, shape, kind, columns_first, raw = noted.state
+def _array(recorded: _Recorded) -> NDArray[np.uint8]:
+    """Build the array of pixels from its recorded state, as numpy would."""
+    _, shape, kind, columns_first, raw = recorded.state
     if shape != (_BATCH, _DIM) or kind.given[0] not in ("u1", b"u1"):
         raise ValueError("data")
     return np.frombuffer(raw, np.uint8).reshape(shape, order="F" if columns_first else "C")
 
 
 def _find(root: Path) -> _Place:
-    """Where the files are: in the folder named, or in that of the archive in it."""
+    """Find the files: in the given folder, or in the folder of the archive in it."""
     named_archive = root.name in (_BINARY.archive, _PYTHON.archive)
-    instead = _how_to_get(root.parent) if named_archive else "name that."
+    instead = _how_to_get(root.parent) if named_archive else "give its path."
     require_folder(root, "CIFAR-10", _how_to_get(root), instead)
     missing: dict[_Place, list[str]] = {}
     for layout in (_BINARY, _PYTHON):
@@ -314,26 +324,26 @@ def _find(root: Path) -> _Place:
             if len(absent) < len(layout.files):
                 missing[_Place(folder, layout)] = absent
     if not missing:
-        raise UserError(f"{root}: the folder holds none of CIFAR-10's files; {_how_to_get(root)}")
+        raise UserError(f"{root}: the folder contains no files of CIFAR-10; {_how_to_get(root)}")
     place, absent = min(missing.items(), key=lambda item: len(item[1]))
     raise UserError(
-        f"{place.folder}: of CIFAR-10's files {', '.join(absent)} cannot be found; {_how_to_get(place.folder)}"
+        f"{place.folder}: the files {', '.join(absent)} of CIFAR-10 are missing; {_how_to_get(place.folder)}"
     )
 
 
 def _how_to_get(folder: Path) -> str:
-    """What to do for the files to be in a folder: unpack an archive that is there, else download one."""
-    if folder.name in (_BINARY.folder, _PYTHON.folder):  # which the archive brings with it
+    """Instructions to get the files: unpack an archive that exists, else download one."""
+    if folder.name in (_BINARY.folder, _PYTHON.folder):  # created by unpacking the archive
         folder = folder.parent
     for layout in (_BINARY, _PYTHON):
         if (folder / layout.archive).is_file():
-            return f"the archive is there: {_unpack(folder, layout)}."
+            return f"the archive exists: {_unpack(folder, layout)}."
     return (
         f"download {_ADDRESS}{_BINARY.archive} ({_BYTES:,} bytes, MD5 {_MD5}) into the folder {folder} and "
-        f"{_unpack(folder, _BINARY)}; or name the folder that has the files, there (--data) or in $UNDERSTUDY_DATA."
+        f"{_unpack(folder, _BINARY)}; or give the folder with the files, by --data or $UNDERSTUDY_DATA."
     )
 
 
 def _unpack(folder: Path, layout: _Layout) -> str:
     where, archive = shlex.quote(str(folder)), shlex.quote(str(folder / layout.archive))
-    return f"unpack it by `tar -xzf {archive} -C {where}`"
+    return f"unpack it with `tar -xzf {archive} -C {where}`"

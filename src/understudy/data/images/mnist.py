@@ -1,6 +1,6 @@
-"""MNIST (LeCun, Cortes and Burges 1998) as a source of inputs and labels, from the four files its authors publish.
+"""MNIST (LeCun, Cortes and Burges 1998) as a source of inputs and labels, from the four published files.
 
-They are read compressed or not. Normalised values are the same bits on every device.
+The files may be compressed or not. Normalised values are the same bits on every device.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from understudy._random import Stream
 from understudy.data.images.base import (
     AGAIN,
     Images,
-    Pictures,
+    ImageSource,
     data_folder,
-    kept_on,
-    order,
+    draw_order,
+    pixels_on,
     require_at_most,
     require_folder,
 )
-from understudy.data.synthetic import Device
+from understudy.data.source import Device
 from understudy.errors import UserError
 from understudy.nets.io import existing_file
 
@@ -38,26 +38,26 @@ _IMAGE = (1, 28, 28)
 _DIM = 784
 _DIGITS = tuple(range(10))
 _FOLDERS = (".", "mnist", "MNIST/raw")
-"""Where in the folder named the files may lie; the last is where torchvision puts them."""
+"""Subfolders that may contain the files; the last is that of torchvision."""
 _ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 
 
 class _File(NamedTuple):
-    """One of the published files: numbers that its head holds, the first of them its magic number."""
+    """One of the published files, and the numbers of its header, beginning with the magic number."""
 
     name: str
     head: tuple[int, ...]
     md5: str
-    """Of the compressed file, as published."""
+    """MD5 of the compressed file, as published."""
 
     @property
     def size(self) -> int:
-        """Bytes of the file when it is not compressed."""
+        """Bytes of the uncompressed file."""
         return 4 * len(self.head) + int(np.prod(self.head[1:], dtype=np.int64))
 
 
 class _Part(NamedTuple):
-    """The training or the test set: its files, and how many images of each digit there are."""
+    """Training or test set: its files, and its number of images per digit."""
 
     images: _File
     labels: _File
@@ -79,28 +79,38 @@ _HEAD = ("magic number", "number of items", "number of rows", "number of columns
 
 
 class _Place(NamedTuple):
-    """The folder with the files in it, and which digits are wanted of them."""
+    """The folder with the files, and the digits to use."""
 
     folder: Path
     digits: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Mnist(Pictures):
-    """Images of MNIST as flat rows (row, column); a label is the place of an image's digit in `digits`.
+class Mnist(ImageSource):
+    """Images of MNIST as flat rows (row, column); a label is the index of the digit in `digits`.
 
-    `folder` holds the published files, or a folder mnist or MNIST/raw with them; by default $UNDERSTUDY_DATA, else
-    ~/.cache/understudy. All images of the digits come in their original order, and so they do where `train` or
-    `evaluation` is not given; of fewer, the seed draws which and in what order.
+    All images come in their original order; a smaller number is drawn, and ordered, by the seed.
 
-    Values from 0 to 1 become (value − mean) / std. S3 does not say by which; the default, which takes them to −1 … 1,
-    is what the axis of its fig 3.3 fits (inner products of images from 250 to 760; by the training set's own moments,
-    .1307 and .3081, they go from −180 to 1,950).
+    Values in [0, 1] become (value − mean) / std. Phuong 2021 does not state mean and std; the default, which maps to
+    [−1, 1], fits the axis of fig. 3.3 (inner products of images from 250 to 760; with the moments of the training set,
+    0.1307 and 0.3081, they would range from −180 to 1,950).
+
+    Args:
+        folder: Folder with the published files, or with a folder mnist or MNIST/raw that contains them. Default:
+            $UNDERSTUDY_DATA, else ~/.cache/understudy.
+        digits: Digits to use.
+        train: Training images. Default: all of these digits.
+        evaluation: Evaluation images. Default: all of these digits.
+        mean: Mean for normalisation.
+        std: Standard deviation for normalisation.
+
+    Raises:
+        UserError: Files are missing or damaged (the message states how to get them), or an option is out of range.
     """
 
     folder: str | Path | None = None
     digits: tuple[int, ...] = _DIGITS
-    train: int = None  # type: ignore[assignment]  # a number, once it is known how many there are
+    train: int = None  # type: ignore[assignment]  # a number after __post_init__
     evaluation: int = None  # type: ignore[assignment]
     mean: float = 0.5
     std: float = 0.5
@@ -108,10 +118,10 @@ class Mnist(Pictures):
     image: ClassVar[tuple[int, int, int]] = _IMAGE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "digits", _checked(self.digits))
+        object.__setattr__(self, "digits", _validate_digits(self.digits))
         if not (np.isfinite(self.mean) and np.isfinite(self.std) and self.std > 0):
             raise UserError(f"mean must be finite and std finite and above 0, got {self.mean} and {self.std}")
-        for field, most in zip(("train", "evaluation"), self.there_are(self.digits), strict=True):
+        for field, most in zip(("train", "evaluation"), self.image_counts(self.digits), strict=True):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, most)
             of = f"MNIST of the digits {', '.join(map(str, self.digits))}" if self.classes < len(_DIGITS) else "MNIST"
@@ -120,6 +130,7 @@ class Mnist(Pictures):
 
     @property
     def classes(self) -> int:
+        """Number of classes: one per digit."""
         return len(self.digits)
 
     @cached_property
@@ -131,26 +142,26 @@ class Mnist(Pictures):
         return (self.mean,), (self.std,)
 
     def _stored(self) -> Images:
-        return _chosen(self._place)
+        return _select_digits(self._place)
 
     def _pixels(self, device: Device) -> UInt8[Tensor, "image 784"]:
-        return kept_on(_chosen, self._place, device)
+        return pixels_on(_select_digits, self._place, device)
 
     @staticmethod
-    def there_are(digits: Sequence[int]) -> tuple[int, int]:
-        """How many training and test images of some digits MNIST has."""
+    def image_counts(digits: Sequence[int]) -> tuple[int, int]:
+        """Number of training and of test images of some digits in MNIST."""
         train, test = (sum(part.counts[digit] for digit in digits) for part in (_TRAIN, _TEST))
         return train, test
 
     def _training_order(self, seed: int) -> Int[Tensor, "train"]:
-        return order(seed, Stream.TRAIN, self.train, self.there_are(self.digits)[0])
+        return draw_order(seed, Stream.TRAIN, self.train, self.image_counts(self.digits)[0])
 
     def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        train, test = self.there_are(self.digits)
-        return train + order(seed, Stream.EVALUATION, self.evaluation, test)
+        train, test = self.image_counts(self.digits)
+        return train + draw_order(seed, Stream.EVALUATION, self.evaluation, test)
 
 
-def _checked(digits: Sequence[int]) -> tuple[int, ...]:
+def _validate_digits(digits: Sequence[int]) -> tuple[int, ...]:
     found = tuple(digits)
     if not found or not all(type(digit) is int and digit in _DIGITS for digit in found) or len(set(found)) < len(found):
         raise UserError(f"digits must be different whole numbers from 0 to 9, one or more, got {found}")
@@ -158,8 +169,8 @@ def _checked(digits: Sequence[int]) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4)
-def _chosen(place: _Place) -> Images:
-    """The images of some digits, in their order, and each one's place among the digits."""
+def _select_digits(place: _Place) -> Images:
+    """Select the images of some digits, in their order, with the index of each one's digit."""
     pixels, labels = _read(place.folder)
     places = torch.full((len(_DIGITS),), -1)
     places[list(place.digits)] = torch.arange(len(place.digits))
@@ -169,7 +180,7 @@ def _chosen(place: _Place) -> Images:
 
 @lru_cache(maxsize=2)
 def _read(folder: Path) -> Images:
-    """All images of a folder; a set that is not whole is refused."""
+    """Read all images of a folder; reject an incomplete or damaged set."""
     pixels = np.concatenate([_numbers(folder, part.images).reshape(-1, _DIM) for part in (_TRAIN, _TEST)])
     labels = np.concatenate([_labels(folder, part) for part in (_TRAIN, _TEST)])
     return Images(torch.from_numpy(pixels), torch.from_numpy(labels))
@@ -178,40 +189,38 @@ def _read(folder: Path) -> Images:
 def _labels(folder: Path, part: _Part) -> NDArray[np.int64]:
     labels = _numbers(folder, part.labels).astype(np.int64)
     unknown = np.flatnonzero(labels > _DIGITS[-1])
-    file = _there(folder, part.labels)
+    file = _path(folder, part.labels)
     if len(unknown):
-        raise UserError(
-            f"{file}: label {unknown[0]} (counted from 0) is {labels[unknown[0]]}, but labels go from 0 to 9, {AGAIN}"
-        )
+        raise UserError(f"{file}: label {unknown[0]} (counted from 0) is {labels[unknown[0]]}, outside 0 to 9, {AGAIN}")
     counts = np.bincount(labels, minlength=len(_DIGITS)).tolist()
     off = [
-        f"{found:,} of the digit {digit} where MNIST has {wanted:,}"
+        f"{found:,} of digit {digit} instead of {wanted:,}"
         for digit, (found, wanted) in enumerate(zip(counts, part.counts, strict=True))
         if found != wanted
     ]
     if off:
-        raise UserError(f"{file}: there are {', '.join(off)}, so it is damaged or of another set; download it again.")
+        raise UserError(f"{file}: the file has {', '.join(off)}, so it is damaged or another; download it again.")
     return labels
 
 
 def _numbers(folder: Path, wanted: _File) -> NDArray[np.uint8]:
-    """What follows a file's head, if that and the size are as they must be."""
-    file = _there(folder, wanted)
-    existing_file(file, f"{wanted.size:,} bytes of MNIST, or these compressed, are needed")
+    """Read the content of a file after its header; validate header and size."""
+    file = _path(folder, wanted)
+    existing_file(file, f"{wanted.size:,} bytes of MNIST, compressed or not, are needed")
     content = _content(file, wanted.size)
-    whole = len(content) // 4  # numbers of the head that even a file cut short holds
-    head = np.frombuffer(content, ">u4", min(whole, len(wanted.head))).tolist()
+    complete = len(content) // 4  # header numbers that a truncated file still has
+    head = np.frombuffer(content, ">u4", min(complete, len(wanted.head))).tolist()
     for what, needed, found in zip(_HEAD, wanted.head, head, strict=False):
         if needed != found:
-            raise UserError(f"{file}: the {what} {needed:,} is needed, but the file has {found:,}, {AGAIN}")
+            raise UserError(f"{file}: the {what} must be {needed:,}, got {found:,}, {AGAIN}")
     if len(content) != wanted.size:
         found = f"{len(content):,}" if len(content) < wanted.size else "more"
-        raise UserError(f"{file}: {wanted.size:,} bytes are needed, but the file has {found}, {AGAIN}")
+        raise UserError(f"{file}: the file must have {wanted.size:,} bytes, got {found}, {AGAIN}")
     return np.frombuffer(content, np.uint8, offset=4 * len(wanted.head))
 
 
 def _content(file: Path, needed: int) -> bytes:
-    """As many bytes as are needed and one more if there are more, unpacked."""
+    """Read the uncompressed content, at most one byte more than needed."""
     if file.suffix != ".gz":
         with open(file, "rb") as plain:
             return plain.read(needed + 1)
@@ -220,36 +229,36 @@ def _content(file: Path, needed: int) -> bytes:
             return packed.read(needed + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise UserError(
-            f"{file}: {needed:,} bytes compressed by gzip are needed, but the file is cut short or another, {AGAIN}"
+            f"{file}: {needed:,} bytes compressed by gzip are needed, but the file is truncated or another, {AGAIN}"
         ) from error
 
 
-def _there(folder: Path, wanted: _File) -> Path:
-    """The file, or the compressed one where only that is there."""
+def _path(folder: Path, wanted: _File) -> Path:
+    """Path of the file, or of the compressed one if only that exists."""
     plain, packed = folder / wanted.name, folder / f"{wanted.name}.gz"
     return packed if packed.exists() and not plain.exists() else plain
 
 
 def _find(root: Path) -> Path:
-    """The folder of the files: that named, or one in it."""
+    """Find the folder of the files: the given one, or a subfolder."""
     require_folder(root, "MNIST", _how_to_get(root, _FILES))
     missing: dict[Path, list[_File]] = {}
     for folder in (root / inside for inside in _FOLDERS):
-        absent = [file for file in _FILES if not _there(folder, file).exists()]
+        absent = [file for file in _FILES if not _path(folder, file).exists()]
         if not absent:
             return folder.resolve()
         if len(absent) < len(_FILES):
             missing[folder] = absent
     if not missing:
-        raise UserError(f"{root}: the folder holds none of MNIST's files; {_how_to_get(root, _FILES)}")
+        raise UserError(f"{root}: the folder contains no files of MNIST; {_how_to_get(root, _FILES)}")
     folder, absent = min(missing.items(), key=lambda item: len(item[1]))
     names = ", ".join(file.name for file in absent)
-    raise UserError(f"{folder}: of MNIST's files {names} cannot be found; {_how_to_get(folder, absent)}")
+    raise UserError(f"{folder}: the files {names} of MNIST are missing; {_how_to_get(folder, absent)}")
 
 
 def _how_to_get(folder: Path, files: Sequence[_File]) -> str:
     each = ", ".join(f"{file.name}.gz (MD5 {file.md5})" for file in files)
     return (
-        f"download {each} from {_ADDRESS} into the folder {folder}; they need not be unpacked; or name the folder that "
-        "has the files, there (--data) or in $UNDERSTUDY_DATA."
+        f"download {each} from {_ADDRESS} into the folder {folder}; they need not be unpacked; or give the folder "
+        "with the files, by --data or $UNDERSTUDY_DATA."
     )

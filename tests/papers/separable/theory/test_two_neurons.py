@@ -130,12 +130,12 @@ def test_a_round_cone_is_orthogonally_separable_and_fits_in_no_orthant():
 
 @pytest.mark.parametrize("labels", [[1, 1, 1], [0, 1, 2]])
 def test_one_or_three_classes_are_refused(labels):
-    with pytest.raises(UserError, match="allowed are those of two"):
+    with pytest.raises(UserError, match="labels must have two classes"):
         separability(torch.rand(3, 2), torch.tensor(labels))
 
 
 def test_invalid_points_and_options_are_refused():
-    with pytest.raises(UserError, match="are all of class 1: two classes are needed, so ask for 2 inputs or more"):
+    with pytest.raises(UserError, match="are in class 1: two classes are needed, so choose 2 or more dimensions"):
         orthogonally_separable(1, 50, [1])
     with pytest.raises(UserError, match="more points"):
         orthogonally_separable(3, 1, [1])
@@ -143,11 +143,11 @@ def test_invalid_points_and_options_are_refused():
         orthogonally_separable(20, 30, [1], spanning=True)
     with pytest.raises(UserError, match="dim must be a whole number"):
         orthogonally_separable(0, 10, [1])
-    with pytest.raises(UserError, match="point 1 is not of finite numbers"):
+    with pytest.raises(UserError, match="point 1 has numbers that are not finite"):
         separability(torch.tensor([[1.0], [math.nan]]), torch.tensor([0, 1]))
     with pytest.raises(UserError, match="tolerance 1 was given"):
         separability(torch.rand(2, 2), torch.tensor([0, 1]), tolerance=1)
-    with pytest.raises(UserError, match="the points of network 1 are all of one class"):
+    with pytest.raises(UserError, match="the points of network 1 are all in one class"):
         two_classes(torch.tensor([[0, 1], [1, 1]]))
 
 
