@@ -15,7 +15,8 @@ from understudy.nets import Layer, Population
 from understudy.nets.population import stack
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import descend, rate_bound
-from understudy.papers.local.theory.starts import place_near, student_network, teacher_nodes
+from understudy.papers.local.theory.starts import place_near, student_network
+from understudy.papers.local.theory.teachers import teacher_nodes
 
 F = torch.float64
 U = torch.tensor([[2.0, 0.0, 0.0], [0.0, 0.0, -0.5]], dtype=F)

@@ -10,7 +10,8 @@ import torch
 from understudy.bench.clock import Measured, all_cores, lasting
 from understudy.bench.setting import Report, Sizes
 from understudy.papers.local.theory.descent import descend, rate_bound
-from understudy.papers.local.theory.starts import place_near, random_teachers
+from understudy.papers.local.theory.starts import place_near
+from understudy.papers.local.theory.teachers import random_teachers
 
 _ANGLE = 0.03
 """Angle of students with their teacher neurons. Small angles are the slowest: they need a second-order term."""

@@ -61,7 +61,7 @@ class OnOwnTeacher(ExactStudy):
 def read_teacher(file: str, slope: float | None = None, which: int = 0) -> Float[Tensor, "1 teacher in"]:
     """The nodes w* of f*(x) = Σ |w*ᵀx| of a network of a file."""
     from understudy.nets import load
-    from understudy.papers.local.theory.starts import teacher_nodes
+    from understudy.papers.local.theory.teachers import teacher_nodes
 
     networks = load(file, slope=slope)
     if not 0 <= which < len(networks):
@@ -203,7 +203,8 @@ def ends(
     slope: float = -1.0,
 ) -> dict[str, Population]:
     """What a piece keeps of its networks: the teachers, and the students as they started and ended."""
-    from understudy.papers.local.theory.starts import student_network, teacher_network
+    from understudy.papers.local.theory.starts import student_network
+    from understudy.papers.local.theory.teachers import teacher_network
 
     every = teachers.expand(path.shape[1], *teachers.shape[1:]).cpu()
     start, end = path[0].cpu(), path[-1].cpu()

@@ -17,7 +17,8 @@ from understudy.papers.local.theory.convergence import closed_form
 from understudy.papers.local.theory.descent import descend
 from understudy.papers.local.theory.geometry import LocalGeometry
 from understudy.papers.local.theory.setting import LocalSetting, as_students, as_teachers, moments
-from understudy.papers.local.theory.starts import place_near, random_teachers, student_network
+from understudy.papers.local.theory.starts import place_near, student_network
+from understudy.papers.local.theory.teachers import random_teachers
 from understudy.theory import check, results
 
 F = torch.float64

@@ -12,7 +12,8 @@ from understudy._random import Stream, normal
 from understudy.errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import descend, draw_samples, gradient_flow, rate_bound, sampled_gradient
-from understudy.papers.local.theory.starts import draw_normal, place_near, random_teachers
+from understudy.papers.local.theory.starts import draw_normal, place_near
+from understudy.papers.local.theory.teachers import random_teachers
 
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")

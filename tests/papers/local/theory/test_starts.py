@@ -1,4 +1,4 @@
-"""Initial students (Zhou, Ge & Jin 2021, sec. 3.3 and appendix E) and random teachers."""
+"""Initial students (Zhou, Ge & Jin 2021, sec. 3.3 and appendix E)."""
 
 import math
 
@@ -13,7 +13,8 @@ from understudy._random import Stream, normal
 from understudy.errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import descend
-from understudy.papers.local.theory.gaussian.pairs import angles, units
+from understudy.papers.local.theory.gaussian.pairs import units
+from understudy.papers.local.theory.geometry import least_angle
 from understudy.papers.local.theory.starts import (
     draw_normal,
     estimate_span,
@@ -21,13 +22,12 @@ from understudy.papers.local.theory.starts import (
     least_squares,
     nearest,
     place_near,
-    random_teachers,
     scatter,
     scatter_in_subspace,
     stable_rate,
     subspace_angle,
-    validate_teachers,
 )
+from understudy.papers.local.theory.teachers import random_teachers
 
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -41,11 +41,6 @@ def _tensor(*rows):
 def _directions(students, size, seed):
     """Directions of algorithm 1, which depend on the number of students."""
     return units(normal(seed, Stream.STUDENT, students, students * size).view(students, size))[0]
-
-
-def _angles_between(vectors):
-    directions, _ = units(vectors)
-    return angles(directions, directions).folded + 10 * torch.eye(vectors.shape[-2], dtype=F)
 
 
 @given(seeds, st.integers(1, 4), st.integers(0, 9), st.integers(2, 6), st.floats(0, math.pi / 2))
@@ -99,7 +94,7 @@ def test_lengths_of_one_direction_by_hand():
     # One direction u and one neuron v: z = E|uᵀx||vᵀx|, which is 2/π (sin φ + (π/2 − φ) cos φ) for unit vectors.
     teachers = _tensor([2.0, 0.0])
     (student,) = scatter(teachers, 1, [3]).students[0]
-    phi = float(_angles_between(torch.stack([student, teachers[0, 0]])).min())
+    phi = float(least_angle(torch.stack([student, teachers[0, 0]])))
     expected = 2 * 2 / math.pi * (math.sin(phi) + (math.pi / 2 - phi) * math.cos(phi))
     assert float(student.norm() ** 2) == pytest.approx(expected)
 
@@ -261,45 +256,9 @@ def test_initial_students_do_not_depend_on_batch_composition(start):
     assert not torch.equal(shared[0], shared[1])
 
 
-@given(
-    seeds,
-    st.sampled_from(
-        [
-            (3, 5, 1.0),
-            (2, 2, math.pi / 2),
-            (3, 2, math.pi / 3),
-            (5, 5, math.pi / 2),
-            (6, 3, 1.1),
-            (20, 50, 1.2),
-            (1, 1, 0.5),
-            (10, 4, 0.6),
-        ]
-    ),
-)
-def test_random_teachers_are_separated(seed, case):
-    r, d, separation = case
-    teachers = random_teachers(r, d, [seed, seed + 1], separation=separation, w_min=0.5, w_max=2.0)
-    assert teachers.shape == (2, r, d)
-    assert float(_angles_between(teachers).min()) >= separation * (1 - 1e-8)
-    lengths = teachers.norm(dim=-1)
-    assert float(lengths.min()) >= 0.5 * (1 - 1e-12) and float(lengths.max()) <= 2 * (1 + 1e-12)
-    validate_teachers(teachers)
-    assert torch.equal(teachers[1], random_teachers(r, d, [seed + 1], separation=separation, w_min=0.5, w_max=2.0)[0])
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda: validate_teachers(_tensor([1.0, 0.0], [0.0, 0.0])), "teacher neuron 1 is zero: remove it"),
-        (
-            lambda: validate_teachers(_tensor([1.0, 0.5], [0.0, 1.0], [-2.0, -1.0])),
-            r"teacher neurons 0 and 2 are parallel up to sign, which with \|·\| is one neuron",
-        ),
-        (
-            lambda: validate_teachers(torch.cat([_tensor([1.0, 0.5]), _tensor([0.0, 0.0])])),
-            "teacher neuron 0 of network 1 is zero",
-        ),
-        (lambda: validate_teachers(_tensor([math.nan, 1.0])), "weights that are not finite"),
         (
             lambda: place_near(_tensor([1.0, 0], [0, 1.0]), 1, 0.1, [1]),
             "must be at least 2, the teacher's neurons, got 1",
@@ -312,18 +271,6 @@ def test_random_teachers_are_separated(seed, case):
         (
             lambda: place_near(torch.ones(2, 1, 2, dtype=F), 2, 0.1, [1, 2, 3]),
             "one per seed, got 2 teachers and 3 seeds",
-        ),
-        (
-            lambda: random_teachers(3, 2, [1], separation=1.2),
-            "3 lines in 2 dimensions cannot be separated by 1.2: the maximum is 1.047",
-        ),
-        (lambda: random_teachers(2, 1, [1]), "2 lines in 1 dimensions cannot be separated"),
-        (lambda: random_teachers(2, 3, [1], separation=1.6), "separation must be between 0 and π/2 = 1.571, got 1.6"),
-        (lambda: random_teachers(2, 3, [1], w_min=2.0), "0 < w_min ≤ w_max < ∞, got w_min = 2 and w_max = 1"),
-        (lambda: random_teachers(0, 3, [1]), "at least 1 neuron and 1 input, got 0 neurons and 3 inputs"),
-        (
-            lambda: random_teachers(7, 3, [1], separation=1.06),
-            "found no 7 lines in 3 dimensions at angles of 1.06 or more",
         ),
     ],
 )

@@ -193,7 +193,7 @@ class Identifiability(ExactStudy):
 
         from understudy.papers.local.theory.gaussian import least_eigenvalue
         from understudy.papers.local.theory.geometry import least_angle
-        from understudy.papers.local.theory.starts import random_teachers
+        from understudy.papers.local.theory.teachers import random_teachers
 
         seeds = range(1, 11)
         least, apart, dims = [], [], []

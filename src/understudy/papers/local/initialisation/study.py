@@ -125,7 +125,7 @@ class Initialisation(OnOwnTeacher):
         return [(nodes, dim) for nodes in self.teacher_nodes for dim in dims if nodes <= dim]
 
     def teachers(self, nodes: int, dim: int, seeds: Sequence[int]) -> Tensor:
-        from understudy.papers.local.theory.starts import random_teachers
+        from understudy.papers.local.theory.teachers import random_teachers
 
         if self.teacher:
             return self.own().expand(len(seeds), nodes, dim)

@@ -158,7 +158,7 @@ class LocalRate(OnOwnTeacher):
         return next((setting for setting in every if (setting.r, setting.d) == CLAIMED), every[-1])
 
     def teachers(self, setting: Setting) -> Tensor:
-        from understudy.papers.local.theory.starts import random_teachers
+        from understudy.papers.local.theory.teachers import random_teachers
 
         if self.teacher:
             return self.own().expand(self.seeds, -1, -1)

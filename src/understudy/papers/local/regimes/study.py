@@ -125,7 +125,7 @@ class Regimes(ExactStudy):
         return Problem(students, target, teachers, stable_rate(self.rate, students, teachers))
 
     def _teachers(self, seeds: Sequence[int]) -> Tensor:
-        from understudy.papers.local.theory.starts import random_teachers
+        from understudy.papers.local.theory.teachers import random_teachers
 
         return random_teachers(self.teacher_nodes, 2, seeds, separation=self.separation)
 

@@ -15,6 +15,7 @@ from understudy.lab.pieces import log_probes
 from understudy.nets import Population
 from understudy.papers.local.theory import descent, starts
 from understudy.papers.local.theory.gaussian import kernel, loss
+from understudy.papers.local.theory.teachers import teacher_nodes
 from understudy.training.plan import available
 
 _ANGLE, _SCALES = 0.1, {"large": 1.0, "small": 0.01}
@@ -118,7 +119,7 @@ def start(
     """
     given = {"angle": angle, "samples": samples, "scale": scale, "seed": seed, "within": within}
     _validate(by, given | {"descend": descend, "rate": rate, "batch": batch})
-    teachers = starts.teacher_nodes(teacher)
+    teachers = teacher_nodes(teacher)
     _, neurons, dim = teachers.shape
     count = 2 * neurons if students is None else students
     _validate_students(count, neurons)
