@@ -1,0 +1,148 @@
+"""The documentation agrees with the code: links resolve, code blocks run, all public names and studies are listed."""
+
+import ast
+import re
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+from markdown.extensions.toc import slugify
+
+import understudy
+from understudy.lab.discovery import studies
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+TEXTS = [*PAGES, *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+ROOMS = [*(path.parent.name for path in (ROOT / "src" / "understudy").glob("*/__init__.py")), "students"]
+
+FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)|<img src=\"([^\"]+)\"")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+CODE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def shown(path: Path) -> str:
+    """Path of a page relative to the repository."""
+    return str(path.relative_to(ROOT))
+
+
+def prose(path: Path) -> str:
+    """Text of a page without its code blocks."""
+    return FENCED.sub("", path.read_text(encoding="utf-8"))
+
+
+def anchors(path: Path) -> set[str]:
+    """Anchors of a page's headings that are the same on the site and where the repository is read as files."""
+    titles = [re.sub(r"[`\\*]|\[([^]]*)\]\([^)]*\)", r"\1", title) for title in HEADING.findall(prose(path))]
+    as_file = {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return as_file & {slugify(title, "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", TEXTS, ids=shown)
+def test_relative_links_and_anchors_resolve(page):
+    broken = []
+    for match in LINK.finditer(prose(page)):
+        link = match[1] or match[2]
+        if re.match(r"\w+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    assert not broken
+
+
+def test_the_check_of_links_sees_them():
+    assert {match[1] for match in LINK.finditer(prose(DOCS / "glossary.md"))} >= {"bibliography.md#tian-2020"}
+    assert "tian-et-al-2019" in anchors(DOCS / "bibliography.md")
+
+
+def in_navigation(entry: object) -> set[str]:
+    """Pages of an entry of the navigation and of all entries below it."""
+    if isinstance(entry, str):
+        return {entry}
+    below = entry.values() if isinstance(entry, dict) else entry
+    return set().union(*map(in_navigation, below))
+
+
+def test_every_page_is_in_the_navigation():
+    config = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert in_navigation(config["nav"]) == {str(page.relative_to(DOCS)) for page in PAGES}
+
+
+def test_the_site_builds_without_warnings(tmp_path):
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "reference" / "nets" / "index.html").is_file()
+
+
+def code_of(page: Path) -> str:
+    """All Python blocks of a page, which are one program."""
+    return "\n".join(CODE.findall(page.read_text(encoding="utf-8")))
+
+
+def with_code() -> list:
+    slow = {"theorems.md": [pytest.mark.deep]}
+    return [
+        pytest.param(page, id=shown(page), marks=slow.get(page.name, []))
+        for page in (DOCS / "getting-started.md", *sorted((DOCS / "guide").glob("*.md")))
+        if code_of(page)
+    ]
+
+
+@pytest.mark.parametrize("page", with_code())
+def test_code_blocks_run(page, tiny, tmp_path, monkeypatch, capsys):
+    code = code_of(page).replace("runs/two-layer/…", str(tiny[1]))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, page.name, "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out
+
+
+@pytest.mark.deep
+def test_the_theorems_certify_what_the_guide_says(capsys):
+    """Compare numbers of nodes, not ε, whose last digits depend on the machine."""
+    code = code_of(DOCS / "guide" / "theorems.md")
+    exec(compile(code, "theorems.md", "exec"), {"__name__": "__main__"})
+    certified = re.compile(r"^(?:# )?(\d+) of (\d+) teacher nodes", re.MULTILINE)
+    found, stated = certified.findall(capsys.readouterr().out), certified.findall(code)
+    assert found == stated == [("4", "8"), ("8", "8")]
+
+
+def test_the_pages_of_papers_list_every_study_with_its_figures():
+    text = "\n".join(prose(page) for page in sorted((DOCS / "papers").glob("*.md")))
+    rows = re.findall(r"^\| `([a-z-]+)` \| ([^|]+) \|", text, re.MULTILINE)
+    assert len(rows) == len(dict(rows))
+    assert {name: study.figures for name, study in studies().items()} == dict(rows)
+
+
+def public_names(room: str) -> set[str]:
+    """Names that a package exports in its `__init__` by `import x as x`, or that a module defines; no modules."""
+    module = import_module(f"understudy.{room}")
+    if hasattr(module, "__path__"):
+        tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+        imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+        names = {alias.asname for node in imports for alias in node.names if alias.asname}
+    else:
+        names = {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
+    return {name for name in names if name[0] != "_" and not isinstance(getattr(module, name), ModuleType)}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_reference_has_every_public_name_of_a_room(room):
+    page = DOCS / "reference" / f"{room}.md"
+    text = page.read_text(encoding="utf-8") if page.exists() else ""
+    listed = re.findall(rf"^::: understudy\.{room}\.(\w+)$", text, re.MULTILINE)
+    assert sorted(listed) == sorted(public_names(room))
+
+
+def test_the_reference_has_every_name_of_the_package():
+    text = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| (`us\..*?) \|", text, re.MULTILINE)
+    assert {name for cell in cells for name in re.findall(r"`us\.(\w+)`", cell)} == set(understudy.__all__)
