@@ -1,5 +1,5 @@
-"""What a user can put right: exit status 2, one message that names the option or file, what was given and what is
-allowed, and nothing written."""
+"""Errors that the user can correct: exit status 2, one message that names the option or file, what was given and what
+is allowed, and nothing written."""
 
 import itertools
 import pickle
@@ -14,22 +14,22 @@ import pytest
 import torch
 from torch import nn
 
-import understudy as us
 from support.commands import ENVIRONMENT, SCRIPT, TINY, flat, may_mount, understudy
 from understudy import cli
+from understudy.errors import UserError
 from understudy.lab.discovery import studies
 from understudy.papers.specialization.two_layer.study import TwoLayer
 
 HINTS = get_type_hints(TwoLayer)
 WHOLE, NUMBERS = (int, tuple[int, ...]), (float, tuple[float, ...])
 NUMERIC = {field.name: kind in WHOLE for field in fields(TwoLayer) if (kind := HINTS[field.name]) in (*WHOLE, *NUMBERS)}
-"""Options that are numbers, and whether whole ones."""
+"""Numeric options, and whether they take whole numbers."""
 MAY_BE_ZERO, MAY_BE_NEGATIVE = {"polarity", "leaky"}, {"leaky"}
 
 
 @pytest.fixture
 def refused(tmp_path, monkeypatch, capsys):
-    """Run a command that is refused, in an empty folder that must stay empty; returns what it says."""
+    """Run a command that must fail and write nothing in a folder of its own; returns its message."""
 
     def refused(*words: object, unchanged: bool = True) -> str:
         monkeypatch.chdir(tmp_path)
@@ -39,12 +39,12 @@ def refused(tmp_path, monkeypatch, capsys):
             status = cli.main()
         except SystemExit as ended:
             status = ended.code
-        said = capsys.readouterr()
+        printed = capsys.readouterr()
         assert status == 2
-        assert said.out == ""
-        assert "Traceback" not in said.err
+        assert printed.out == ""
+        assert "Traceback" not in printed.err
         assert not unchanged or sorted(tmp_path.rglob("*")) == before
-        return said.err if said.err.startswith("understudy: ") else flat(said.err)
+        return printed.err if printed.err.startswith("understudy: ") else flat(printed.err)
 
     return refused
 
@@ -54,7 +54,7 @@ def option(field: str) -> str:
 
 
 def impossible():
-    """An option and a word that is not one of its numbers."""
+    """Every numeric option with words that it does not accept."""
     for field, whole in NUMERIC.items():
         words = {"0", "-1", "nan", "inf", "-inf", "x", "", *(["1.5"] if whole else [])}
         words -= {"0"} if field in MAY_BE_ZERO else set()
@@ -63,117 +63,112 @@ def impossible():
 
 
 @pytest.mark.parametrize(("field", "word"), list(impossible()))
-def test_a_number_that_cannot_be_is_refused_by_its_option(refused, field, word):
+def test_an_invalid_number_is_refused_by_its_option(refused, field, word):
     whole = NUMERIC[field]
-    said = refused("run", "two-layer", *TINY, option(field), word)
-    assert option(field) in said
-    number = "whole number" if whole else "number"
+    message = refused("run", "two-layer", *TINY, option(field), word)
     readable = word in ("0", "-1") or (not whole and word not in ("x", ""))
     if readable:
-        shown = word if whole else str(float(word))
-        assert said.startswith(f"understudy: {option(field)}: {shown} was given; allowed is a {number} ")
+        assert message.startswith(f"understudy: {option(field)} must be ")
+        assert message.endswith(f", got {word}\n")
     else:
-        assert f"Error parsing {option(field)}: {word or 'nothing'} was given; allowed is a {number}" in said
+        number = "a whole number" if whole else "a number"
+        assert f"Error parsing {option(field)}: must be {number}, got {word!r}" in message
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ("two-layers", "two-layers: no such study; did you mean two-layer? studies are {studies}"),
-        ("", "run: name a study first; studies are {studies}"),
-        ("--quick two-layer", "run: name a study first; studies are {studies}"),
-        ("two-layer --seeds 0", "--seeds: 0 was given; allowed is a whole number from 1"),
-        ("two-layer --lr -0.1", "--lr: -0.1 was given; allowed is a number above 0"),
-        ("two-layer --lr nan", "--lr: nan was given; allowed is a number above 0"),
-        ("two-layer --polarity -1", "--polarity: -1.0 was given; allowed is a number from 0"),
-        ("two-layer --leaky inf", "--leaky: inf was given; allowed is a number that is finite"),
-        ("two-layer --polarity 1 2 1", "--polarity: 1 2 1 was given; name each value once"),
-        ("two-layer --multiple", "--multiple: no value was given; give one or more numbers"),
-        (
-            "two-layer --batch 11 --train 10",
-            "--batch: 11 was given; allowed is up to the number of training samples, 10",
-        ),
+        ("two-layers", "there is no study 'two-layers'; did you mean two-layer? studies are {studies}"),
+        ("", "run needs the name of a study first: one of {studies}, or a file such as study.py"),
+        ("--quick two-layer", "run needs the name of a study first: one of {studies}, or a file such as study.py"),
+        ("two-layer --seeds 0", "--seeds must be at least 1, got 0"),
+        ("two-layer --lr -0.1", "--lr must be above 0, got -0.1"),
+        ("two-layer --polarity -1", "--polarity must be at least 0, got -1"),
+        ("two-layer --leaky inf", "--leaky must be a finite number, got inf"),
+        ("two-layer --polarity 1 2 1", "--polarity takes each value once, got 1 2 1"),
+        ("two-layer --multiple", "--multiple needs at least one value"),
+        ("two-layer --batch 11 --train 10", "--batch must be at most the number of training samples (10), got 11"),
         (
             "two-layer --teacher-nodes 3 --multiple 1.5",
-            "--multiple: 1.5 was given; times 3 teacher nodes makes 4.5 student nodes, and allowed is a multiple that "
-            "gives a whole number from 1",
+            "--multiple 1.5 × 3 teacher nodes = 4.5 student nodes; choose a multiple that gives a whole number of at "
+            "least 1",
         ),
     ],
 )
-def test_words_of_refused_options(refused, words, said):
-    assert refused("run", *words.split()) == f"understudy: {said.format(studies=', '.join(studies()))}\n"
+def test_messages_of_invalid_options(refused, words, message):
+    assert refused("run", *words.split()) == f"understudy: {message.format(studies=', '.join(studies()))}\n"
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ("--seeds x", "Error parsing --seeds: x was given; allowed is a whole number"),
-        ("--epochs 1.5", "Error parsing --epochs: 1.5 was given; allowed is a whole number"),
-        ("--lr fast", "Error parsing --lr: fast was given; allowed is a number"),
-        ("--polarity 1 x 2", "Error parsing --polarity: x was given; allowed is a number"),
-        ("--device tpu", "Error parsing --device: tpu was given; allowed is one of auto, cpu, cuda"),
-        ("--dtype float16", "Error parsing --dtype: float16 was given; allowed is one of float32, tf32, float64"),
-        ("--inputs normal", "Error parsing --inputs: normal was given; allowed is one of gaussian, uniform"),
+        ("--seeds x", "Error parsing --seeds: must be a whole number, got 'x'"),
+        ("--epochs 1.5", "Error parsing --epochs: must be a whole number, got '1.5'"),
+        ("--lr fast", "Error parsing --lr: must be a number, got 'fast'"),
+        ("--polarity 1 x 2", "Error parsing --polarity: must be a number, got 'x'"),
+        ("--device tpu", "invalid choice 'tpu' for argument '--device'. Expected one of ('auto', 'cpu', 'cuda')."),
+        ("--dtype float16", "invalid choice 'float16' for argument '--dtype'. Expected one of ('float32', 'tf32', "),
+        ("--inputs normal", "invalid choice 'normal' for argument '--inputs'. Expected one of ('gaussian', 'uniform')"),
     ],
 )
-def test_words_of_unreadable_options(refused, words, said):
-    assert f"{said} " in refused("run", "two-layer", *words.split())
+def test_messages_of_unreadable_options(refused, words, message):
+    assert message in refused("run", "two-layer", *words.split())
 
 
-def test_an_unknown_option_is_named_with_the_nearest_that_there_is(refused):
-    said = refused("run", "two-layer", "--seed", "3")
-    assert "Unrecognized options: --seed" in said
-    assert "Perhaps you meant: --seeds INT" in said
+def test_an_unknown_option_is_named_with_the_closest_known_one(refused):
+    message = refused("run", "two-layer", "--seed", "3")
+    assert "Unrecognized options: --seed" in message
+    assert "Perhaps you meant: --seeds INT" in message
 
 
 def test_an_option_without_its_value_is_named(refused):
     assert "Missing value for argument '--batch'" in refused("run", "two-layer", "--batch")
 
 
-def test_an_unknown_command_is_named_with_the_nearest_that_there_is(refused):
+def test_an_unknown_command_is_named_with_the_closest_known_one(refused):
     assert refused("clams") == (
-        "understudy: clams: no such command; did you mean claims? "
-        "commands are list, run, report, claims, align, check, prune, connect, start, bench\n"
+        "understudy: there is no command 'clams'; did you mean claims? "
+        "commands are run, list, report, claims, align, check, prune, connect, start, bench\n"
     )
 
 
 def test_the_console_script_ends_with_status_2_and_without_a_traceback(tmp_path):
     done = understudy("run", "two-layer", "--epochs", "0", cwd=tmp_path, status=2)
-    assert done.stderr == "understudy: --epochs: 0 was given; allowed is a whole number from 1\n"
+    assert done.stderr == "understudy: --epochs must be at least 1, got 0\n"
     done = understudy("run", "two-layer", "--epochs", "x", cwd=tmp_path, status=2)
-    assert "Error parsing --epochs: x was given; allowed is a whole number" in flat(done.stderr)
+    assert "Error parsing --epochs: must be a whole number, got 'x'" in flat(done.stderr)
     assert done.stdout == ""
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA card here")
-def test_a_card_that_is_not_there_is_refused(refused):
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA GPU")
+def test_a_missing_gpu_is_reported(refused):
     assert refused("run", "two-layer", *TINY, "--device", "cuda") == (
-        "understudy: --device: cuda was given, but torch sees no CUDA card here; allowed here: auto, cpu\n"
+        "understudy: --device cuda needs a CUDA GPU, but torch sees none here; use --device auto or cpu\n"
     )
 
 
-# Where a run is to go.
+# Folders to write runs to.
 
 
 def test_an_out_that_is_a_file_is_refused(refused, tmp_path):
     (tmp_path / "out").write_text("mine")
-    said = refused("run", "two-layer", *TINY, "--out", "out")
-    assert said.startswith("understudy: out/two-layer/")
-    assert said.endswith(": cannot be written (Not a directory); choose another folder with --out\n")
+    message = refused("run", "two-layer", *TINY, "--out", "out")
+    assert message.startswith("understudy: out/two-layer/")
+    assert message.endswith(": cannot be written (Not a directory); choose another folder with --out\n")
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_a_place_that_cannot_be_written_is_refused(refused):
-    said = refused("run", "two-layer", *TINY, "--out", "/proc/understudy")
-    assert said.startswith("understudy: /proc/understudy/two-layer/")
-    assert "--out" in said
+def test_an_unwritable_folder_is_refused(refused):
+    message = refused("run", "two-layer", *TINY, "--out", "/proc/understudy")
+    assert message.startswith("understudy: /proc/understudy/two-layer/")
+    assert "--out" in message
 
 
-def test_a_read_only_place_is_refused_by_name(refused, tmp_path, monkeypatch):
+def test_a_read_only_folder_is_refused_by_name(refused, tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    said = refused("run", "two-layer", *TINY, "--out", "out")
-    assert said.endswith(f": {tmp_path} is read-only; choose another folder with --out\n")
+    message = refused("run", "two-layer", *TINY, "--out", "out")
+    assert message.endswith(f": {tmp_path} is read-only; choose another folder with --out\n")
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs root and unshare, to mount a read-only disk")
@@ -186,10 +181,10 @@ def test_a_read_only_disk_is_refused_by_name(tmp_path):
     assert done.stderr.count("\n") == 1
 
 
-def test_a_disk_with_too_little_room_is_refused_in_advance(refused, monkeypatch):
+def test_a_disk_with_too_little_space_is_refused_in_advance(refused, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10**9, 10**9 - 10**6, 10**6))
-    said = refused("run", "two-layer", *TINY)
-    assert said.endswith(
+    message = refused("run", "two-layer", *TINY)
+    assert message.endswith(
         ": this run needs about 20 MB and the disk has 1 MB free; free some space, or choose another --out\n"
     )
 
@@ -199,8 +194,8 @@ def test_a_folder_of_another_configuration_is_refused_and_left_alone(refused, ti
     shutil.copytree(tiny[1], folder)
     config = folder / "config.toml"
     config.write_text(config.read_text().replace("epochs = 3", "epochs = 4"))
-    said = refused("run", "two-layer", *TINY)
-    assert said == (
+    message = refused("run", "two-layer", *TINY)
+    assert message == (
         f"understudy: {folder.relative_to(tmp_path)}: belongs to another configuration (see its config.toml); choose "
         "another --out\n"
     )
@@ -212,8 +207,8 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(refused, tiny, tmp_
     folder = tmp_path / "runs" / "two-layer" / tiny[1].name
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("years of work")
-    said = refused("run", "two-layer", *TINY)
-    assert said == (
+    message = refused("run", "two-layer", *TINY)
+    assert message == (
         f"understudy: {folder.relative_to(tmp_path)}: holds files that are not of a run; move them away, or choose "
         "another --out\n"
     )
@@ -227,7 +222,7 @@ def test_a_folder_that_is_not_a_run_is_refused(refused, tmp_path, words):
     (tmp_path / "other").mkdir()
     for folder in ("other", "nothing"):
         assert refused(*words, folder) == (
-            f"understudy: {folder}: is not a run (it has no config.toml); give a folder such as runs/two-layer/3f2a…, "
+            f"understudy: {folder} is not a run (it has no config.toml); give a folder such as runs/two-layer/3f2a…, "
             "which `understudy run` prints at its end\n"
         )
 
@@ -237,26 +232,30 @@ def test_a_run_that_has_not_finished_is_refused(refused, tiny, tmp_path, lacking
     shutil.copytree(tiny[1], tmp_path / "run")
     (tmp_path / "run" / lacking).unlink()
     assert refused("report", "run") == (
-        "understudy: run: has not finished; run `understudy run two-layer` with its options again\n"
+        "understudy: run has not finished; run `understudy run two-layer` with its options again\n"
     )
 
 
 @pytest.mark.parametrize(
-    ("file", "text", "said"),
+    ("file", "text", "message"),
     [
         ("metrics.parquet", "PAR1", "run/metrics.parquet: cannot be read ("),
-        ("environment.json", "{", "run/environment.json: is not JSON ("),
+        ("environment.json", "{", "run/environment.json is not JSON ("),
         ("config.toml", "study", "run/config.toml: is not a configuration ("),
-        ("config.toml", 'study = "three-layer"', "run: is of study three-layer, which is not one of two-layer"),
-        ("config.toml", 'study = "two-layer"', "config.toml: is not one of two-layer; restore it"),
-        ("config.toml", 'study = "two-layer"\noptions = {seeds = "x"}', "config.toml: is not one of two-layer"),
-        ("config.toml", 'study = "two-layer"\noptions = {seeds = 0}', "--seeds: 0 was given; allowed is"),
+        ("config.toml", 'study = "three-layer"', "run is a run of unknown study 'three-layer'; known studies: "),
+        ("config.toml", 'study = "two-layer"', "config.toml does not describe a run of two-layer; restore it"),
+        (
+            "config.toml",
+            'study = "two-layer"\noptions = {seeds = "x"}',
+            "config.toml does not describe a run of two-layer",
+        ),
+        ("config.toml", 'study = "two-layer"\noptions = {seeds = 0}', "--seeds must be at least 1, got 0"),
     ],
 )
-def test_a_damaged_run_is_refused_by_the_file(refused, tiny, tmp_path, file, text, said):
+def test_a_damaged_run_is_refused_by_the_file(refused, tiny, tmp_path, file, text, message):
     shutil.copytree(tiny[1], tmp_path / "run")
     (tmp_path / "run" / file).write_text(text)
-    assert refused("report", "run", unchanged=False).startswith(f"understudy: {said}")
+    assert refused("report", "run", unchanged=False).startswith(f"understudy: {message}")
 
 
 # Networks to align.
@@ -292,7 +291,7 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("missing.pt", "missing.pt: there is no such file"),
         ("empty.pt", "empty.pt: the file is empty (0 bytes)"),
@@ -300,55 +299,64 @@ def files(tmp_path):
         ("code.pt", "code.pt: "),
         ("words.safetensors", "words.safetensors: "),
         ("folder", "folder: this is a directory"),
-        ("shapes.pt", "shapes.pt: the layers '0.weight' (4, 5) and '1.weight' (3, 7) do not follow each other"),
+        ("shapes.pt", "shapes.pt: the layers '0.weight' (4, 5) and '1.weight' (3, 7) do not fit together"),
         ("convolution.pt", "convolution.pt: "),
-        ("nan.pt", "nan.pt: the tensor '0.weight' holds 20 of 20 numbers that are NaN or infinite"),
+        ("nan.pt", "nan.pt: 20 of 20 numbers of the tensor '0.weight' are NaN or infinite"),
         ("inputs.pt", "the teacher has 6 inputs and the student 5; align needs them equal"),
         ("outputs.pt", "the teacher has 2 outputs and the student 3; align needs them equal"),
         ("flat.pt", "a network without a hidden layer has no nodes to align; give networks of two layers or more"),
     ],
 )
-def test_a_file_that_is_no_network_is_refused(refused, files, name, said):
+def test_a_file_without_a_network_is_refused(refused, files, name, message):
     first = refused("align", name, "good.pt")
-    assert first.startswith(f"understudy: {said}")
+    assert first.startswith(f"understudy: {message}")
     assert first.count("\n") == 1
     if name not in ("inputs.pt", "outputs.pt", "flat.pt"):
         assert refused("align", "good.pt", name) == first
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        ("--samples 0", "--samples: 0 was given; allowed is a finite number above 0"),
-        ("--samples -3", "--samples: -3 was given; allowed is a finite number above 0"),
-        ("--input-std nan", "--input-std: nan was given; allowed is a finite number above 0"),
-        ("--input-std 0", "--input-std: 0.0 was given; allowed is a finite number above 0"),
-        ("--input-std inf", "--input-std: inf was given; allowed is a finite number above 0"),
-        ("--leaky nan", "--leaky: nan was given; allowed is a finite number, such as 0 for ReLU"),
-        ("--figure map.jpg", "--figure: map.jpg was given; allowed endings are .pdf, .svg, .png"),
-        ("--figure map", "--figure: map was given; allowed endings are .pdf, .svg, .png"),
+        ("--samples 0", "--samples must be above 0, got 0"),
+        ("--samples -3", "--samples must be above 0, got -3"),
+        ("--input-std nan", "--input-std must be above 0, got nan"),
+        ("--input-std 0", "--input-std must be above 0, got 0"),
+        ("--input-std inf", "--input-std must be above 0, got inf"),
+        ("--leaky nan", "--leaky must be a finite number, such as 0 for ReLU, got nan"),
+        ("--figure map.jpg", "--figure must end in .pdf, .svg, .png, got map.jpg"),
+        ("--figure map", "--figure must end in .pdf, .svg, .png, got map"),
         (
             "--figure nowhere/map.pdf",
             "nowhere/map.pdf: cannot be written (No such file or directory); choose another place with --figure",
         ),
-        ("--teacher-network 1", "--teacher-network: 1 was given; good.pt holds networks 0 to 0"),
-        ("--student-network -1", "--student-network: -1 was given; good.pt holds networks 0 to 0"),
-        ("--data inputs.npy", "--data: inputs.npy has 6 inputs a sample; the networks take 5"),
+        ("--teacher-network 1", "--teacher-network must be between 0 and 0 for good.pt, got 1"),
+        ("--student-network -1", "--student-network must be between 0 and 0 for good.pt, got -1"),
+        ("--data inputs.npy", "--data must have 5 inputs per sample, as the networks do, got 6 in inputs.npy"),
     ],
 )
-def test_words_of_refused_options_of_align(refused, files, words, said):
-    assert refused("align", "good.pt", "good.pt", *words.split()) == f"understudy: {said}\n"
+def test_messages_of_invalid_options_of_align(refused, files, words, message):
+    assert refused("align", "good.pt", "good.pt", *words.split()) == f"understudy: {message}\n"
 
 
-def test_pictures_with_their_channels_last_are_refused(refused, tmp_path):
+@pytest.mark.parametrize("words", ["", "csh", "bash zsh"])
+def test_an_unknown_shell_is_refused(refused, words):
+    message = refused("--completion", *words.split())
+    shells = "bash, zsh, fish, tcsh"
+    assert message == f"understudy: --completion needs a shell, one of {shells}, got {words or 'nothing'}\n"
+
+
+def test_images_with_channels_last_are_refused(refused, tmp_path):
     layers = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 3 * 3, 2))
     torch.save(layers.state_dict(), tmp_path / "conv.pt")
-    np.save(tmp_path / "pictures.npy", np.ones((4, 5, 5, 3)))
-    said = refused("align", "conv.pt", "conv.pt", "--data", "pictures.npy")
-    assert said.startswith("understudy: pictures.npy: the array has shape (4, 5, 5, 3), but [samples, 3, 5, 5]")
+    np.save(tmp_path / "images.npy", np.ones((4, 5, 5, 3)))
+    message = refused("align", "conv.pt", "conv.pt", "--data", "images.npy")
+    assert message.startswith(
+        "understudy: images.npy: the array must have shape [samples, 3, 5, 5], channels before height"
+    )
 
 
-def test_inputs_that_are_no_file_are_refused(refused, files):
+def test_missing_input_files_are_refused(refused, files):
     assert refused("align", "good.pt", "good.pt", "--data", "none.npy").startswith("understudy: none.npy: there is no ")
 
 
@@ -357,6 +365,6 @@ def test_the_code_in_a_pickle_never_runs(files, tmp_path):
     assert "must not run" not in done.stdout + done.stderr
 
 
-def test_the_api_raises_the_same_words():
-    with pytest.raises(us._errors.UserError, match="--seeds: 0 was given; allowed is a whole number from 1"):
+def test_the_api_raises_the_same_message():
+    with pytest.raises(UserError, match="--seeds must be at least 1, got 0"):
         TwoLayer(seeds=0)

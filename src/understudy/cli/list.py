@@ -43,7 +43,7 @@ def run_list(options: List) -> None:
     console = output()
     width = max(len(study.name) for studies in studies_by_paper().values() for study in studies)
     for paper, studies in studies_by_paper().items():
-        table = plain_table("study", "what it shows", "figures", "claims", title=heading(paper))
+        table = plain_table("study", "what it shows", "figures", "claims", title="\n".join(heading(paper)))
         table.columns[0].width, table.columns[1].ratio, table.expand = width, 1, True
         table.columns[2].width = table.columns[3].width = 30
         for study in studies:
@@ -61,9 +61,10 @@ def studies_by_paper() -> dict[str, list[type[Study]]]:
     return {paper: [study for study in found if study.__module__.startswith(f"{paper}.")] for paper in papers()}
 
 
-def heading(paper: str) -> str:
-    """First line of the docstring of the paper's package."""
-    return (import_module(paper).__doc__ or paper).splitlines()[0].rstrip(".")
+def heading(paper: str) -> list[str]:
+    """Title and citation of a paper: the first two paragraphs of the docstring of its package."""
+    paragraphs = (import_module(paper).__doc__ or paper).split("\n\n")
+    return [" ".join(paragraph.split()) for paragraph in paragraphs[:2]]
 
 
 def finished_runs(out: Path) -> list[Run]:

@@ -20,6 +20,8 @@ class Report:
 
     run: Path
     """Folder of the run, as printed by `understudy run`."""
+    study: Path | None = None
+    """File that defines the study, for a run of `understudy run FILE.py`."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -31,20 +33,28 @@ def run_report(options: Report) -> None:
     from understudy.store.folder import RunFolder
 
     run = Run(options.run)
-    study = study_of(run)
+    study = study_of(run, options.study)
     with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
         write_report(study, run)
     show_run(Run(options.run), options.json)
 
 
-def study_of(run: Run) -> Study:
-    """The study of a run, with the options of the run."""
-    from understudy.lab.discovery import studies
+def study_of(run: Run, file: Path | None = None) -> Study:
+    """The study of a run, with the options of the run; it is one of the papers' unless a file defines it."""
+    from understudy.lab.discovery import load_file, studies
 
+    if file is None:
+        known = studies()
+    else:
+        study = load_file(file)
+        known = {study.name: study}
     name = run.config.get("study")
-    if name not in studies():
-        raise UserError(f"{run.folder} is a run of unknown study {name!r}; known studies: {', '.join(studies())}")
-    return studies()[name].from_config(run.config)
+    if name not in known:
+        raise UserError(
+            f"{run.folder} is a run of unknown study {name!r}; known studies: {', '.join(known)}; for a study of your "
+            "own, give its file with --study"
+        )
+    return known[name].from_config(run.config)
 
 
 def show_run(run: Run, as_json: bool) -> None:

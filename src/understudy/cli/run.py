@@ -88,6 +88,6 @@ def _print_help() -> None:
 
     print(_USAGE)
     for paper, studies in studies_by_paper().items():
-        print(heading(paper))
+        print(heading(paper)[0])
         for study in studies:
             print(f"  {study.name:<20} {study.summary}")
