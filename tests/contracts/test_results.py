@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 import understudy as us
-from support.pairs import copied, gaussian, random_network
+from support.pairs import gaussian, near_copy, random_network
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.theory import Finding, Result, check, results
-from understudy.theory.check import RIVALS, SAYING, NodeCheck
-from understudy.theory.result import Hypothesis
+from understudy.theory.check import NodeCheck
+from understudy.theory.result import INFORMATIVE, UNRIVALLED, Hypothesis
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 every_result = pytest.mark.parametrize("result", results(), ids=[result.name for result in results()])
@@ -24,7 +24,7 @@ def pair(result: Result, slope: float = 0.0) -> tuple[Population, Population]:
     """A small teacher and student that a result is stated for."""
     if result.networks == "two layers":
         teacher = random_network(1, 3, 2, 2, slope=slope)
-        return teacher, copied(teacher, 2, 1e-3)
+        return teacher, near_copy(teacher, 2, 1e-3)
     if result.networks == "one output":
         return bare(random_network(1, 3, 2, 1, slope=-1.0)), bare(random_network(2, 3, 4, 1, slope=-1.0))
     if result.networks == "deep":
@@ -119,8 +119,8 @@ def test_it_says_why_other_networks_are_none_of_its_business(result):
         "deep": random_network(1, 3, 2, 2),
         "BatchNorm": random_network(2, 3, 4, 2),
     }
-    assert result.fits(teacher, student) == ""
-    with pytest.raises(UserError, match=f"{result.name} says nothing here: it is stated for"):
+    assert result.why_inapplicable(teacher, student) == ""
+    with pytest.raises(UserError, match=f"{result.name} does not apply: it is stated for"):
         result(teacher, others[result.networks], data())
 
 
@@ -166,7 +166,7 @@ def test_of_absolute_values_the_identities_remain():
     assert not found.dynamics
     silent = dict(found.silent)
     assert set(silent) == {result.name for result in results() if result.slopes not in ("any", "|·|")}
-    assert silent["S0 theorem 4"].endswith("slopes from 0 up to 1, and the slopes below zero are -1 and -1")
+    assert silent["S0 theorem 4"].endswith("(slopes from 0 up to 1), and the slopes below zero are −1 and −1")
     assert found.certified == 0
     assert {node.verdict for node in found.nodes} == {"not certified: no theorem is stated for such networks"}
 
@@ -181,10 +181,10 @@ def lacking(*names: str) -> NodeCheck:
 @pytest.mark.parametrize(
     ("names", "told"),
     [
-        (("samples", "gradient", SAYING, RIVALS), "gradient fails by 100×"),
-        (("gradient", RIVALS), "gradient fails by 10×"),
-        ((SAYING, RIVALS), f"{SAYING} fails by 10×"),
-        ((RIVALS,), f"{RIVALS} fails by 10×"),
+        (("samples", "gradient", INFORMATIVE, UNRIVALLED), "gradient fails by 100×"),
+        (("gradient", UNRIVALLED), "gradient fails by 10×"),
+        ((INFORMATIVE, UNRIVALLED), f"{INFORMATIVE} fails by 10×"),
+        ((UNRIVALLED,), f"{UNRIVALLED} fails by 10×"),
     ],
 )
 def test_samples_and_gradient_are_told_before_what_follows_from_them(names, told):
@@ -192,7 +192,10 @@ def test_samples_and_gradient_are_told_before_what_follows_from_them(names, told
 
 
 def test_the_theorem_that_lacks_least_is_judged_without_rivals_of_nothing():
-    near, far = lacking("gradient", SAYING, RIVALS).findings[0], lacking("samples", "gradient", SAYING).findings[0]
+    near, far = (
+        lacking("gradient", INFORMATIVE, UNRIVALLED).findings[0],
+        lacking("samples", "gradient", INFORMATIVE).findings[0],
+    )
     node = NodeCheck(0, (replace(far, result="S0 theorem 3", samples=None), near), None, None, True)
     assert node.closest is not None
     assert node.closest[1] == "S0 theorem 4"
@@ -202,8 +205,8 @@ def test_the_theorem_that_lacks_least_is_judged_without_rivals_of_nothing():
 def test_an_untrained_student_lacks_a_gradient_or_samples():
     found = check(random_network(1, 3, 2, 2), random_network(2, 3, 8, 2), data())
     names = {h.name for node in found.nodes for finding in node.findings for h in finding.hypotheses}
-    assert {SAYING, RIVALS} <= names
-    assert all(node.closest and node.closest[0].name not in (SAYING, RIVALS) for node in found.nodes)
+    assert {INFORMATIVE, UNRIVALLED} <= names
+    assert all(node.closest and node.closest[0].name not in (INFORMATIVE, UNRIVALLED) for node in found.nodes)
 
 
 def test_a_contradicted_certificate_certifies_nothing_and_is_told():
@@ -211,16 +214,16 @@ def test_a_contradicted_certificate_certifies_nothing_and_is_told():
     node = NodeCheck(0, (against,), None, None, True)
     assert node.certificate is None
     assert node.closest is None
-    assert node.verdict == "not certified: what was measured is against S0 theorem 4"
+    assert node.verdict == "not certified: the measurement contradicts S0 theorem 4"
 
 
 @pytest.mark.parametrize(
     ("teacher", "student", "x", "said"),
     [
-        ((3, 2, 2), (4, 4, 2), (9, 3), "the teacher takes 3 inputs and the student 4: give networks of one input size"),
-        ((3, 2, 2), (3, 4, 1), (9, 3), "the teacher has 2 outputs and the student 1"),
-        ((3, 2, 2), (3, 4, 2), (0, 3), r"no data: give inputs as \[sample, 3\]"),
-        ((3, 2, 2), (3, 4, 2), (9, 4), "the networks take 3 inputs, and the data has 4 a sample"),
+        ((3, 2, 2), (4, 4, 2), (9, 3), "teacher and student must have the same number of inputs, got 3 and 4"),
+        ((3, 2, 2), (3, 4, 1), (9, 3), "teacher and student must have the same number of outputs, got 2 and 1"),
+        ((3, 2, 2), (3, 4, 2), (0, 3), r"inputs must have shape \[sample, 3\] with at least one sample, got \[0, 3\]"),
+        ((3, 2, 2), (3, 4, 2), (9, 4), "the networks take 3 inputs, and the data has 4 per sample"),
         ((3, 2), (3, 4, 2), (9, 3), "the teacher has no hidden layer"),
     ],
     ids=["inputs", "outputs", "no data", "data", "no layer"],
@@ -252,5 +255,5 @@ def test_a_student_that_is_never_active_is_refused():
 def test_the_rule_for_gradients_holds_where_they_cancel():
     """A student that is its teacher up to rounding: the gradient is all rounding, and no contradiction."""
     teacher = random_network(1, 3, 2, 2)
-    found = check(teacher, copied(teacher, 2, 1e-12), data())
+    found = check(teacher, near_copy(teacher, 2, 1e-12), data())
     assert not found.contradicted

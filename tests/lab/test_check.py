@@ -16,7 +16,7 @@ import torch
 
 import understudy as us
 from support.commands import understudy
-from support.pairs import copied, gaussian, network, random_network
+from support.pairs import gaussian, near_copy, network, random_network
 from understudy import cli
 from understudy.errors import UserError
 from understudy.lab.check_runs import MOST, Checks
@@ -25,14 +25,14 @@ from understudy.nets.population import stack
 from understudy.report.check.page import check_page
 from understudy.report.check.terminal import networks_in_words, students_in_words
 from understudy.theory.page import as_markdown
-from understudy.theory.result import Finding, times
-from understudy.theory.summary import NEVER_CROSSED, Checked, summary
+from understudy.theory.result import Finding, format_factor
+from understudy.theory.summary import NEVER_CROSSED, NetworkCheck, summarise
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 ROOT = Path(__file__).parents[2]
 TEACHER = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.0]))
-STUDENT = copied(TEACHER, 2, 1e-9, seed=1)
+STUDENT = near_copy(TEACHER, 2, 1e-9, seed=1)
 SAMPLES = 40_000
 
 
@@ -140,7 +140,7 @@ def test_how_many_samples_are_needed_is_told(certified):
     found = certified[0]
     finding = replace(found.nodes[0].certificate, samples=123_456.0)
     nodes = (replace(found.nodes[0], findings=(finding,)), *found.nodes[1:])
-    checked = (Checked(0, replace(found, nodes=nodes)),)
+    checked = (NetworkCheck(0, replace(found, nodes=nodes)),)
     assert re.search(r"0 +✓ ε = \S+ by S0 theorem \d +1\.2e\+05 ", str(Checks(checked, 1)))
     assert "about 1.2e+05 such samples needed" in check_page(checked, 1, "").decode()
     assert checked[0].check.as_dict()["teacher_nodes"][0]["samples_needed"] == 123_456.0
@@ -171,7 +171,7 @@ def test_of_several_networks_the_first_ones_samples_are_named():
 
 def test_a_boundary_that_nothing_crosses_is_told_with_what_to_change():
     teacher = network(([[1.0, 0.0], [0.6, 0.8]], [50.0, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.0]))
-    checks = us.check(teacher, copied(teacher, 2, 1e-3), gaussian(1, 500, 2))
+    checks = us.check(teacher, near_copy(teacher, 2, 1e-3), gaussian(1, 500, 2))
     assert "never crosses its boundary" in checks[0].nodes[0].verdict
     text = " ".join(str(checks).split())
     assert "the data never crosses the boundary of node 0: add samples on the other side, or move the bias" in text
@@ -192,7 +192,7 @@ def test_prunable_students_are_named_by_what_they_give_on(certified):
 
 @pytest.mark.parametrize(("factor", "shown"), [(1.234, "1.23×"), (99.4, "99.4×"), (1923.0, "1,920×"), (1e9, "1e+09×")])
 def test_factors_have_three_digits(factor, shown):
-    assert times(factor) == shown
+    assert format_factor(factor) == shown
 
 
 # Several networks.
@@ -212,7 +212,9 @@ def test_students_have_the_teacher_at_their_place_or_the_only_one():
 
 def test_the_summary_counts_what_networks_have_and_lack(certified):
     sure, open_ = certified[0], us.check(TEACHER, random_network(4, 2, 4, 2), gaussian(1, 300, 2))[0]
-    found = summary([Checked(0, sure), Checked(1, open_), Checked(2, None, "it diverged after 7 steps")])
+    found = summarise(
+        [NetworkCheck(0, sure), NetworkCheck(1, open_), NetworkCheck(2, None, "it diverged after 7 steps")]
+    )
     eps = sorted(node.certificate.eps for node in sure.nodes)
     assert (found.networks, found.refused) == (2, 1)
     assert (found.certified, found.nodes) == (2, 4)
@@ -221,7 +223,9 @@ def test_the_summary_counts_what_networks_have_and_lack(certified):
     assert found.headline.startswith("2 of 4 teacher nodes of 2 networks are certified to have a student, at ε from ")
     plain = found.as_dict()
     assert plain["share"] == 0.5
-    text = str(Checks((Checked(0, sure), Checked(1, open_), Checked(2, None, "it diverged after 7 steps")), 9))
+    text = str(
+        Checks((NetworkCheck(0, sure), NetworkCheck(1, open_), NetworkCheck(2, None, "it diverged after 7 steps")), 9)
+    )
     assert "3 of 9 networks were looked at" in text
     assert re.search(r"2 +it diverged after 7 steps", text)
 
@@ -400,7 +404,10 @@ def test_the_slope_can_be_given(files, said):
             "teacher.safetensors is one network file; give those of the teacher and the student",
         ),
         ("teacher.safetensors nothing.pt", "nothing.pt: there is no such file"),
-        ("teacher.safetensors students.safetensors", "none of 3 networks can be checked: the teacher takes 2 inputs"),
+        (
+            "teacher.safetensors students.safetensors",
+            "none of 3 networks can be checked: teacher and student must have the same",
+        ),
         ("teacher.safetensors student.safetensors --samples 0", "--samples must be above 0, got 0"),
         ("teacher.safetensors student.safetensors --input-std nan", "--input-std must be above 0, got nan"),
         ("teacher.safetensors student.safetensors --seed -1", "--seed must be between 0 and 2^63 − 1, got -1"),
@@ -464,7 +471,7 @@ def test_the_page_opens_in_a_browser(certified, tmp_path):
 
 def test_a_contradiction_cannot_be_overlooked(certified):
     broken = Finding("S0 lemma 1", "hidden layer 1", (), "equal", "off by 3", False)
-    found = (Checked(0, replace(certified[0], identities=(broken,))),)
+    found = (NetworkCheck(0, replace(certified[0], identities=(broken,))),)
     assert "1 findings are against what a result says" in str(Checks(found, 1))
     page = check_page(found, 1, "").decode()
     assert '<details class="row bad">' in page
@@ -472,7 +479,7 @@ def test_a_contradiction_cannot_be_overlooked(certified):
 
 
 def test_populations_that_are_stacked_keep_their_numbers():
-    one, other = copied(TEACHER, 2, 1e-3), random_network(4, 2, 4, 2)
+    one, other = near_copy(TEACHER, 2, 1e-3), random_network(4, 2, 4, 2)
     found = us.check(TEACHER, stack([one, other]), gaussian(1, 200, 2))
     assert found[1].as_dict() == us.check(TEACHER, other, gaussian(1, 200, 2))[0].as_dict()
 

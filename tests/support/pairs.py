@@ -30,7 +30,7 @@ def random_network(seed: int, *sizes: int, slope: float = 0.0) -> Population:
     return network(*layers, slope=slope)
 
 
-def copied(teacher: Population, idle: int, delta: float, seed: int = 0) -> Population:
+def near_copy(teacher: Population, idle: int, delta: float, seed: int = 0) -> Population:
     """A student equal to a teacher of two layers up to δ, with some idle nodes of tiny fan-out beside."""
     (w, b), (v, c) = ((layer.weight[0], layer.bias[0]) for layer in teacher.layers)
     into, nodes, outputs = w.shape[1], len(w) + idle, len(v)

@@ -5,18 +5,18 @@ import math
 import pytest
 import torch
 
-from support.pairs import copied, gaussian, network, random_network
+from support.pairs import gaussian, near_copy, network, random_network
 from understudy.data.augmentation import agnostic, aware
 from understudy.papers.specialization.theory.noisy import recovery, theorem_5
-from understudy.theory.conditions import WIDTHS, conditions, neighboured
-from understudy.theory.scene import Scene
+from understudy.theory.conditions import WIDTHS, conditions, has_mirrored_pair
+from understudy.theory.pair_geometry import PairGeometry
 
 TEACHER = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.1]))
 
 
 def test_of_gaussian_data_they_are_those_of_its_density():
     """η is at least the largest density of a projection times 2, and μ of each direction at most the variance."""
-    found = conditions(Scene(TEACHER, copied(TEACHER, 2, 0.0), gaussian(1, 200_000, 2)))
+    found = conditions(PairGeometry(TEACHER, near_copy(TEACHER, 2, 0.0), gaussian(1, 200_000, 2)))
     assert 0.95 * 2 / math.sqrt(2 * math.pi) < found.eta_own.value < 1.5
     assert found.mu_own.value <= found.mu_bound
     assert found.mu_random.value <= found.mu_bound
@@ -27,26 +27,26 @@ def test_of_gaussian_data_they_are_those_of_its_density():
 
 def test_bands_are_counted_and_boundaries_that_nothing_crosses_are_told():
     x = torch.tensor([[-0.1, 5.0], [-0.095, 0.0], [0.5, 0.0], [3.0, 3.0]], dtype=torch.float64)
-    found = conditions(Scene(TEACHER, TEACHER, x))
+    found = conditions(PairGeometry(TEACHER, TEACHER, x))
     assert found.bands[0].tolist() == [sum(abs(v + 0.1) <= w for v in x[:, 0].tolist()) for w in WIDTHS]
     assert bool(found.crossed[0]) is False
     assert bool(found.crossed[1]) is True
 
 
 def test_the_direction_that_attains_a_constant_is_named():
-    found = conditions(Scene(TEACHER, copied(TEACHER, 2, 0.0), gaussian(1, 5_000, 2)))
+    found = conditions(PairGeometry(TEACHER, near_copy(TEACHER, 2, 0.0), gaussian(1, 5_000, 2)))
     assert found.eta_own.where.split()[0] in {"teacher", "student"}
     assert found.eta_random.where.startswith("random direction")
 
 
 def test_both_augmentations_are_found_and_plain_data_has_none():
     x = gaussian(1, 300, 2)
-    plain = conditions(Scene(TEACHER, TEACHER, x))
+    plain = conditions(PairGeometry(TEACHER, TEACHER, x))
     assert plain.agnostic == 0.0
     assert float(plain.aware.max()) == 0.0
-    along_axes = conditions(Scene(TEACHER, TEACHER, agnostic(x, 0.5, 4)))
+    along_axes = conditions(PairGeometry(TEACHER, TEACHER, agnostic(x, 0.5, 4)))
     assert along_axes.agnostic == pytest.approx(300 / 1500)
-    near = conditions(Scene(TEACHER, TEACHER, aware(x, TEACHER, 1.0, 4)))
+    near = conditions(PairGeometry(TEACHER, TEACHER, aware(x, TEACHER, 1.0, 4)))
     assert float(near.aware.min()) > 0.2
 
 
@@ -55,15 +55,15 @@ def test_a_sample_needs_both_neighbours_at_one_distance():
     base = torch.tensor([1.0, -2.0], dtype=torch.float64)
     positions = torch.tensor([0.0, 0.5, -0.5, 2.0], dtype=torch.float64)
     x = torch.cat((base + positions.unsqueeze(1) * along, gaussian(1, 20, 2)))
-    assert neighboured(x, along).nonzero().flatten().tolist() == [0]
+    assert has_mirrored_pair(x, along).nonzero().flatten().tolist() == [0]
 
 
 def test_on_a_long_line_every_augmented_sample_is_found_and_hardly_any_other():
     x, along = gaussian(1, 3_000, 1), torch.ones(1, dtype=torch.float64)
-    found = neighboured(torch.cat((x, x + 0.01, x - 0.01)), along)
+    found = has_mirrored_pair(torch.cat((x, x + 0.01, x - 0.01)), along)
     assert bool(found[:3_000].all())
     assert float(found[3_000:].double().mean()) < 0.01
-    assert float(neighboured(x, along).double().mean()) < 0.01
+    assert float(has_mirrored_pair(x, along).double().mean()) < 0.01
 
 
 def test_a_long_line_is_looked_at_as_pair_by_pair(monkeypatch):
@@ -73,14 +73,14 @@ def test_a_long_line_is_looked_at_as_pair_by_pair(monkeypatch):
     expected = [any(v + s in there and v - s in there for s in range(1, 400)) for v in values.tolist()]
     assert 0 < sum(expected) < 90
     for at_once in (1, 100, 1 << 20):
-        monkeypatch.setattr("understudy.theory.conditions._AT_ONCE", at_once)
-        assert neighboured(values.unsqueeze(1), torch.ones(1, dtype=torch.float64)).tolist() == expected
+        monkeypatch.setattr("understudy.theory.conditions._PAIRS_AT_ONCE", at_once)
+        assert has_mirrored_pair(values.unsqueeze(1), torch.ones(1, dtype=torch.float64)).tolist() == expected
 
 
 def test_in_one_dimension_every_teacher_node_has_the_same_direction():
     teacher = network(([[1.0], [-1.0]], [0.1, 0.2]), ([[1.0, -0.5]], [0.0]))
     x = gaussian(1, 1_000, 1)
-    found = conditions(Scene(teacher, teacher, torch.cat((x, x + 0.3, x - 0.3))))
+    found = conditions(PairGeometry(teacher, teacher, torch.cat((x, x + 0.3, x - 0.3))))
     assert found.aware.shape == (2,)
     assert float(found.aware.min()) > 0.25
     assert found.agnostic == pytest.approx(1 / 3, abs=0.01)
@@ -105,7 +105,7 @@ def test_noisy_recovery_in_its_limits():
 
 @pytest.mark.parametrize("delta", [1e-8, 1e-4, 1e-2])
 def test_noisy_recovery_says_what_would_follow_and_certifies_nothing(delta):
-    for found in theorem_5(TEACHER, copied(TEACHER, 2, delta), gaussian(1, 3_000, 2)):
+    for found in theorem_5(TEACHER, near_copy(TEACHER, 2, delta), gaussian(1, 3_000, 2)):
         assert not found.applies
         assert found.agrees
     assert not theorem_5(TEACHER, random_network(3, 2, 4, 2), gaussian(1, 500, 2))[0].applies

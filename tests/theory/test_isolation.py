@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pairs import gaussian
-from understudy.theory.boundaries import Planes, apart, planes
-from understudy.theory.isolation import across, isolation, kink, needed, scatter
+from understudy.theory.boundaries import Planes, layer_planes, plane_distances
+from understudy.theory.isolation import isolation, kink_bound, largest_moment_across, samples_needed, smallest_eta
 
 
 def plane(normal: list[float], offset: float) -> Planes:
@@ -23,7 +23,7 @@ def several(seed: int, count: int, dim: int) -> Planes:
 
 
 def test_a_node_without_a_direction_has_no_boundary():
-    made, which = planes(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([10.0, 1.0]))
+    made, which = layer_planes(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([10.0, 1.0]))
     assert which.tolist() == [0]
     assert made.normal.tolist() == [[pytest.approx(0.6), pytest.approx(0.8)]]
     assert made.offset.tolist() == [2.0]
@@ -31,14 +31,14 @@ def test_a_node_without_a_direction_has_no_boundary():
 
 def test_opposite_weights_and_biases_are_one_boundary_and_a_turned_weight_alone_is_not():
     one = plane([1, 0], 0.5)
-    both = apart(one, Planes(-one.normal, -one.offset))
-    alone = apart(one, Planes(-one.normal, one.offset))
+    both = plane_distances(one, Planes(-one.normal, -one.offset))
+    alone = plane_distances(one, Planes(-one.normal, one.offset))
     assert float(both.eps[0]) == 0.0
     assert float(alone.gap[0]) == 1.0
 
 
 def test_apart_by_hand():
-    found = apart(plane([1, 0], 0.25), plane([1, 1], 0.0))
+    found = plane_distances(plane([1, 0], 0.25), plane([1, 1], 0.0))
     assert float(found.sin[0]) == pytest.approx(math.sqrt(0.5))
     assert float(found.gap[0]) == pytest.approx(0.25)
 
@@ -46,7 +46,7 @@ def test_apart_by_hand():
 @given(st.integers(0, 10_000), st.integers(1, 4), st.integers(3, 60))
 def test_eta_is_the_smallest_that_holds_for_every_width(seed, dim, samples):
     distances = gaussian(seed, samples, 1).round(decimals=1)
-    eta = float(scatter(distances, dim)[0])
+    eta = float(smallest_eta(distances, dim)[0])
     widths = distances.abs().flatten().unique().tolist()
     excess = [(float((distances.abs() <= t).sum()) - (dim + 1), t) for t in widths]
     assert all(over <= eta * t * samples * (1 + 1e-12) for over, t in excess if over > 0) or math.isinf(eta)
@@ -56,8 +56,8 @@ def test_eta_is_the_smallest_that_holds_for_every_width(seed, dim, samples):
 
 def test_mu_is_chebyshevs_and_leaves_the_normal_out():
     x = torch.tensor([[100.0, 3.0], [-100.0, -1.0]], dtype=torch.float64)
-    assert across(plane([1, 0], 0.0), x) == pytest.approx(5.0)
-    assert across(plane([1], 0.0), x[:, :1]) == 0.0
+    assert largest_moment_across(plane([1, 0], 0.0), x) == pytest.approx(5.0)
+    assert largest_moment_across(plane([1], 0.0), x[:, :1]) == 0.0
 
 
 def test_constants_by_hand():
@@ -71,7 +71,7 @@ def test_constants_by_hand():
     assert found.mu == pytest.approx(mu)
     assert found.m1 == pytest.approx(5 * eta * 2)
     assert found.m2 == pytest.approx(3 + found.m1 * (0.5 + math.sqrt(5 * mu * 2 / 3)))
-    assert found.needed == needed(2.0, 2, 2) == 30
+    assert found.needed == samples_needed(2.0, 2, 2) == 30
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -82,7 +82,7 @@ def test_lemma_6_some_sample_is_isolated_unless_a_boundary_is_aligned(seed):
     x, e, gamma = gaussian(2000 + seed, 200_000, dim), 0.002 * (1 + seed % 3), 2.0
     inside = x[one.distances(x)[:, 0].abs() <= e]
     found = isolation(one, others, inside, e, gamma)
-    far = apart(one, others)
+    far = plane_distances(one, others)
     assert len(inside) >= found.needed
     aligned = bool(((far.sin <= found.m1 * e) & (far.gap <= found.m2 * e)).any())
     isolated = bool((others.distances(inside).abs() > gamma * e).all(1).any())
@@ -116,4 +116,4 @@ def test_lemma_7_one_of_three_points_shows_the_kink(at, step, linear, slope):
         for tilt in [(h[1] - h[2]) / (2 * step)]
         for shift in [(h[0] + (h[1] + h[2]) / 2) / 2]
     )
-    assert best >= kink(c * (1 - slope), step, e) * (1 - 1e-9)
+    assert best >= kink_bound(c * (1 - slope), step, e) * (1 - 1e-9)

@@ -1,11 +1,11 @@
-"""All results of the literature on one teacher, one student and data: what `understudy check` says."""
+"""Apply every registered result to one teacher, one student and data."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float
@@ -15,21 +15,20 @@ from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.teachers.assumptions import Assumptions, assumptions
 from understudy.theory.boundaries import ALIGNED
-from understudy.theory.conditions import WIDTHS, Conditions, conditions
-from understudy.theory.result import Finding, Hypothesis, results
-from understudy.theory.scene import Scene
+from understudy.theory.conditions import WIDTHS, DataConditions, conditions
+from understudy.theory.pair_geometry import PairGeometry
+from understudy.theory.result import INFORMATIVE, UNRIVALLED, Finding, Hypothesis, Subject, results
 
 _EXTREME = 1e60
-"""What may still be multiplied a few times in float64."""
+"""Largest number that can be multiplied a few times in float64 without overflow."""
 _CLOSEST = 200
-"""Samples nearest to a boundary by which its observers are judged."""
-SAYING, RIVALS = "a guarantee that says something", "no other boundary as near"
-"""Hypotheses on what follows from samples and gradient: a guarantee that says nothing has every boundary as a rival."""
-_FOLLOWING = {SAYING: -1, RIVALS: -2}
+"""Number of samples nearest to a boundary by which its observers are ranked."""
+_PRIORITY = {INFORMATIVE: -1, UNRIVALLED: -2}
+"""Hypotheses on the guarantee are reported after those on samples and gradient, which cause them to fail."""
 
 
 class Nearest(NamedTuple):
-    """The student whose boundary is in fact nearest to a teacher node's, in either orientation."""
+    """The student whose boundary is nearest to a teacher node's, in either orientation."""
 
     student: int
     sin: float
@@ -37,13 +36,13 @@ class Nearest(NamedTuple):
 
 
 class Observer(NamedTuple):
-    """The student that sees most of a teacher node's boundary: by κ |α|, on the samples that are nearest to it."""
+    """The student with the largest κ |α| for a teacher node, on the samples nearest to its boundary."""
 
     student: int
     kappa: float
-    """Share of these samples at which it is active."""
+    """Share of these samples on which it is active."""
     alpha: float
-    """Median of |α| there."""
+    """Median of |α| over these samples."""
 
 
 class Partner(NamedTuple):
@@ -60,7 +59,7 @@ class Partner(NamedTuple):
 
 @dataclass(frozen=True)
 class NodeCheck:
-    """A teacher node of the lowest layer: what the theorems guarantee, and what is so."""
+    """A teacher node of the lowest layer: what the theorems guarantee, and what is measured."""
 
     node: int
     findings: tuple[Finding, ...]
@@ -70,18 +69,19 @@ class NodeCheck:
 
     @property
     def certificate(self) -> Finding | None:
-        """The finding with the smallest guaranteed ε; none where no theorem applies."""
+        """The finding with the smallest guaranteed ε; None where no theorem applies."""
         sure = [f for f in self.findings if f.applies and f.eps is not None and not f.contradicted]
         return min(sure, key=lambda f: f.eps or 0.0) if sure else None
 
     @property
     def verdict(self) -> str:
+        """The certificate, or the reason why there is none, in words."""
         if sure := self.certificate:
             return f"certified at ε = {sure.eps:.3g} by {sure.result}"
         if not self.crossed:
             return "not certified: the data never crosses its boundary; add samples on its other side, or move its bias"
         if against := [f.result for f in self.findings if f.contradicted]:
-            return f"not certified: what was measured is against {', '.join(against)}"
+            return f"not certified: the measurement contradicts {', '.join(against)}"
         if (closest := self.closest) is None:
             return "not certified: no theorem is stated for such networks"
         worst, name = closest
@@ -89,81 +89,96 @@ class NodeCheck:
 
     @property
     def closest(self) -> tuple[Hypothesis, str] | None:
-        """What fails most of the theorem that lacks least, and that theorem's name; none where one applies.
+        """The hypothesis that fails most in the theorem that is closest to applying, and the theorem's name.
 
-        Samples and gradient before what follows from them.
+        None where a theorem certifies the node, or where none is stated for such networks.
         """
-        if (nearest := self._nearest) is None:
+        if (finding := self._closest_finding) is None:
             return None
-        return max(_causes(nearest), key=lambda h: (_FOLLOWING.get(h.name, 0), h.factor)), nearest.result
+        return max(_causes(finding), key=lambda h: (_PRIORITY.get(h.name, 0), h.factor)), finding.result
 
     @property
     def samples(self) -> float | None:
-        """About how many samples the theorem that is told of would take; of the others the fewest, where it is mute."""
-        told = self.certificate or self._nearest
-        if told and told.samples is not None:
-            return told.samples
+        """About how many samples the reported theorem needs; if unknown, the smallest number of the other theorems."""
+        reported = self.certificate or self._closest_finding
+        if reported and reported.samples is not None:
+            return reported.samples
         return min((f.samples for f in self.findings if f.samples is not None), default=None)
 
     @property
-    def _nearest(self) -> Finding | None:
-        """The theorem that lacks least, where none certifies."""
-        lacking = [] if self.certificate else [f for f in self.findings if f.failing]
-        return min(lacking, key=_lacking, default=None)
+    def _closest_finding(self) -> Finding | None:
+        """The theorem that is closest to applying, where none certifies the node."""
+        failing = [] if self.certificate else [f for f in self.findings if f.failing]
+        return min(failing, key=_distance_from_applying, default=None)
 
 
 def _causes(finding: Finding) -> list[Hypothesis]:
-    """What fails, without rivals of a guarantee that says nothing."""
-    vacuous = any(h.name == SAYING for h in finding.failing)
-    return [h for h in finding.failing if not (vacuous and h.name == RIVALS)]
+    """Failing hypotheses; if the guarantee is not informative, without its rivals, which are then all boundaries."""
+    vacuous = any(h.name == INFORMATIVE for h in finding.failing)
+    return [h for h in finding.failing if not (vacuous and h.name == UNRIVALLED)]
 
 
-def _lacking(finding: Finding) -> float:
-    """How far it is from applying; endlessly, where that cannot be said in factors."""
+def _distance_from_applying(finding: Finding) -> float:
+    """Largest factor by which a hypothesis fails; infinite where a failure has no factor."""
     return max((h.factor if h.factor > 1 else math.inf for h in _causes(finding)), default=0.0)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Check:
-    """What every result says of one pair of networks on data."""
+    """All results applied to one teacher, one student and data.
+
+    Attributes:
+        teacher_sizes: Layer sizes of the teacher, inputs first.
+        student_sizes: Layer sizes of the student, inputs first.
+        teacher_slope: Slope of the teacher's activation below zero.
+        slope: Slope of the student's activation below zero.
+        samples: Number of samples.
+        identities: Findings that hold at every sample.
+        conditions: Constants of the data.
+        assumptions: The usual assumptions on the teacher.
+        nodes: One entry per teacher node of the lowest layer that has a boundary.
+        partners: The nearest teacher node of every student of the lowest layer that has a boundary.
+        students: Findings on student nodes.
+        dynamics: Findings on the dynamics.
+        silent: Results that are not stated for such networks, each with the reason.
+        inputs: Description of the samples.
+    """
 
     teacher_sizes: tuple[int, ...]
     student_sizes: tuple[int, ...]
     teacher_slope: float
     slope: float
-    """Of the student."""
     samples: int
     identities: tuple[Finding, ...]
-    conditions: Conditions
+    conditions: DataConditions
     assumptions: Assumptions
     nodes: tuple[NodeCheck, ...]
     partners: tuple[Partner, ...]
-    """Of every student of the lowest layer that has a boundary."""
     students: tuple[Finding, ...]
     dynamics: tuple[Finding, ...]
     silent: tuple[tuple[str, str], ...]
-    """Results that say nothing of such networks, each with the reason."""
     inputs: str = "as given"
-    """What the samples are, in words."""
 
     @property
     def certified(self) -> int:
+        """Number of certified teacher nodes."""
         return sum(node.certificate is not None for node in self.nodes)
 
     @property
     def contradicted(self) -> tuple[Finding, ...]:
-        """Findings whose hypotheses hold and whose conclusion does not: there should be none."""
+        """Findings whose hypotheses hold and whose conclusion does not; none are expected."""
         every = (*self.identities, *self.students, *self.dynamics, *(f for n in self.nodes for f in n.findings))
         return tuple(finding for finding in every if finding.contradicted)
 
     @property
     def headline(self) -> str:
+        """The number of certified teacher nodes and their largest ε, in one sentence."""
         eps = [node.certificate.eps or 0.0 for node in self.nodes if node.certificate]
         sure = f", at ε up to {max(eps):.3g}" if eps else ""
         return f"{self.certified} of {len(self.nodes)} teacher nodes are certified to have a student{sure}."
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a program; numbers that are not finite are left empty."""
+        """Return plain values for JSON; numbers that are not finite become None."""
         plain: dict[str, Any] = _finite(self._values())
         return plain
 
@@ -219,29 +234,8 @@ class Check:
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
-    return {
-        "result": finding.result,
-        "about": finding.about,
-        "applies": bool(finding.applies),
-        "hypotheses": [
-            {
-                "name": h.name,
-                "value": h.value,
-                "requirement": h.requirement,
-                "holds": bool(h.holds),
-                "change": "" if h.holds else h.change,
-                "factor": h.factor,
-            }
-            for h in finding.hypotheses
-        ],
-        "conclusion": finding.conclusion,
-        "measured": finding.measured,
-        "agrees": None if finding.agrees is None else bool(finding.agrees),
-        "eps": finding.eps,
-        "amount": finding.amount,
-        "limit": finding.limit,
-        "samples": finding.samples,
-    }
+    hypotheses = [asdict(h) | {"change": "" if h.holds else h.change} for h in finding.hypotheses]
+    return asdict(finding) | {"applies": finding.applies, "hypotheses": hypotheses}
 
 
 def _finite(value: Any) -> Any:
@@ -257,80 +251,87 @@ def _finite(value: Any) -> Any:
 
 
 def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Check:
-    """Every result that is stated for such networks, on one teacher, one student and data, in float64."""
-    _refuse(teacher, student, x)
+    """Apply every result that is stated for such networks, in float64.
+
+    Args:
+        teacher: One teacher, fully connected, without BatchNorm.
+        student: One student, fully connected, without BatchNorm.
+        x: Inputs.
+
+    Returns:
+        All findings, with the conditions on the data and on the teacher.
+
+    Raises:
+        UserError: Networks and inputs do not match, contain numbers that are not finite or that would overflow, or no
+            student node is active.
+    """
+    _validate(teacher, student, x)
     theirs, ours, x = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double()
-    sight = Scene(theirs, ours, x)
-    _refuse_extremes(sight)
-    if not sight.active.any():
+    pair = PairGeometry(theirs, ours, x)
+    _validate_scale(pair)
+    if not pair.active.any():
         raise UserError("no node of the student's lowest layer is active on any sample: give another student or data")
-    found: dict[str, list[Finding]] = {
-        "identity": [],
-        "data": [],
-        "teacher node": [],
-        "student node": [],
-        "dynamics": [],
-    }
+    found: dict[Subject, list[Finding]] = {subject: [] for subject in get_args(Subject)}
     silent = []
     for result in results():
-        if why := result.fits(theirs, ours):
-            if result.networks != "one output":  # of a setting of its own, which nobody misses elsewhere
+        if why := result.why_inapplicable(theirs, ours):
+            # Results on one output are about a special setting: do not list them as inapplicable elsewhere.
+            if result.networks != "one output":
                 silent.append((result.name, why))
         else:
             found[result.subject] += result(theirs, ours, x)
-    seen = conditions(sight)
+    data = conditions(pair)
     return Check(
-        teacher.sizes,
-        student.sizes,
-        teacher.slope,
-        student.slope,
-        len(x),
-        tuple(found["identity"]),
-        seen,
-        assumptions(theirs, x)[0],
-        _nodes(sight, seen, found["teacher node"]),
-        _partners(sight),
-        tuple(found["student node"]),
-        tuple(found["dynamics"]),
-        tuple(silent),
+        teacher_sizes=teacher.sizes,
+        student_sizes=student.sizes,
+        teacher_slope=teacher.slope,
+        slope=student.slope,
+        samples=len(x),
+        identities=tuple(found["identity"]),
+        conditions=data,
+        assumptions=assumptions(theirs, x)[0],
+        nodes=_check_nodes(pair, data, found["teacher node"]),
+        partners=_partners(pair),
+        students=tuple(found["student node"]),
+        dynamics=tuple(found["dynamics"]),
+        silent=tuple(silent),
     )
 
 
-def _nodes(sight: Scene, seen: Conditions, findings: Sequence[Finding]) -> tuple[NodeCheck, ...]:
+def _check_nodes(pair: PairGeometry, data: DataConditions, findings: Sequence[Finding]) -> tuple[NodeCheck, ...]:
     nodes = []
-    for j, node in enumerate(sight.nodes.tolist()):
-        far = sight.nearest(j)
+    for j, node in enumerate(pair.teacher_nodes.tolist()):
+        far = pair.student_distances(j)
         k = int(far.eps.argmin()) if len(far.eps) else -1
-        nearest = Nearest(int(sight.students[k]), float(far.sin[k]), float(far.gap[k])) if k >= 0 else None
-        own = tuple(f for f in findings if f.about == f"teacher node {node}")
-        nodes.append(NodeCheck(node, own, nearest, _observer(sight, j), bool(seen.crossed[j])))
+        nearest = Nearest(int(pair.student_nodes[k]), float(far.sin[k]), float(far.gap[k])) if k >= 0 else None
+        own = tuple(f for f in findings if f.about == pair.name(j))
+        nodes.append(NodeCheck(node, own, nearest, _best_observer(pair, j), bool(data.crossed[j])))
     return tuple(nodes)
 
 
-def _observer(sight: Scene, j: int) -> Observer | None:
-    """Among all students, by the samples that are nearest to the boundary."""
-    close = sight.one(j).distances(sight.x)[:, 0].abs().argsort()[:_CLOSEST]
-    shares = sight.active[close].double().mean(0)
-    seen = [
-        Observer(k, float(shares[k]), float(sight.alpha(k, j, sight.x[close]).abs().median()))
-        for k in sight.students.tolist()
+def _best_observer(pair: PairGeometry, j: int) -> Observer | None:
+    close = pair.teacher_plane(j).distances(pair.x)[:, 0].abs().argsort()[:_CLOSEST]
+    shares = pair.active[close].double().mean(0)
+    observers = [
+        Observer(k, float(shares[k]), float(pair.alpha(k, j, pair.x[close]).abs().median()))
+        for k in pair.student_nodes.tolist()
         if shares[k] > 0
     ]
-    return max(seen, key=lambda o: o.kappa * o.alpha, default=None)
+    return max(observers, key=lambda o: o.kappa * o.alpha, default=None)
 
 
-def _partners(sight: Scene) -> tuple[Partner, ...]:
-    if not len(sight.nodes) or not len(sight.students):
+def _partners(pair: PairGeometry) -> tuple[Partner, ...]:
+    if not len(pair.teacher_nodes) or not len(pair.student_nodes):
         return ()
-    far = torch.stack([sight.nearest(j).eps for j in range(len(sight.nodes))])
+    far = torch.stack([pair.student_distances(j).eps for j in range(len(pair.teacher_nodes))])
     eps, which = far.min(0)
-    return tuple(map(Partner, sight.students.tolist(), sight.nodes[which].tolist(), eps.tolist()))
+    return tuple(map(Partner, pair.student_nodes.tolist(), pair.teacher_nodes[which].tolist(), eps.tolist()))
 
 
-def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
+def _validate(teacher: Population, student: Population, x: Tensor) -> None:
     for network, name in ((teacher, "teacher"), (student, "student")):
         if len(network) != 1:
-            raise UserError(f"the {name} is {len(network)} networks: choose one, as networks[0]")
+            raise UserError(f"the {name} must be one network, got {len(network)}: select one, such as networks[0]")
         if network.image is not None or network.norms:
             raise UserError(
                 f"the {name} has {'convolutions' if network.image is not None else 'BatchNorm'}, and no theorem on "
@@ -340,36 +341,34 @@ def _refuse(teacher: Population, student: Population, x: Tensor) -> None:
             if not all(part is None or bool(part.isfinite().all()) for part in layer):
                 raise UserError(f"the {name} has weights that are not finite: give one that has not diverged")
         if len(network.layers) < 2:
-            raise UserError(f"the {name} has no hidden layer, and so no nodes: give networks of two layers or more")
-    if teacher.inputs != student.inputs:
-        raise UserError(
-            f"the teacher takes {teacher.inputs} inputs and the student {student.inputs}: "
-            "give networks of one input size"
-        )
-    if teacher.sizes[-1] != student.sizes[-1]:
-        raise UserError(
-            f"the teacher has {teacher.sizes[-1]} outputs and the student {student.sizes[-1]}: "
-            "the theorems need both equal"
-        )
+            raise UserError(f"the {name} has no hidden layer: give networks of two layers or more")
+    for ours, theirs, name in (
+        (student.inputs, teacher.inputs, "inputs"),
+        (student.sizes[-1], teacher.sizes[-1], "outputs"),
+    ):
+        if ours != theirs:
+            raise UserError(f"teacher and student must have the same number of {name}, got {theirs} and {ours}")
     if x.ndim != 2 or not len(x):
-        raise UserError(f"no data: give inputs as [sample, {teacher.inputs}], got {list(x.shape)}")
+        raise UserError(
+            f"inputs must have shape [sample, {teacher.inputs}] with at least one sample, got {list(x.shape)}"
+        )
     if x.shape[1] != teacher.inputs:
-        raise UserError(f"the networks take {teacher.inputs} inputs, and the data has {x.shape[1]} a sample")
+        raise UserError(f"the networks take {teacher.inputs} inputs, and the data has {x.shape[1]} per sample")
     if not bool(x.isfinite().all()):
         raise UserError("the data has numbers that are not finite: leave these samples out")
 
 
-def _refuse_extremes(sight: Scene) -> None:
-    """What overflows or vanishes when it is multiplied or squared in float64 would be told as a contradiction."""
-    for network, name in ((sight.teacher, "teacher"), (sight.student, "student")):
+def _validate_scale(pair: PairGeometry) -> None:
+    """Refuse numbers whose products overflow or vanish in float64, which would appear as contradictions."""
+    for network, name in ((pair.teacher, "teacher"), (pair.student, "student")):
         for layer in network.layers:
             largest = layer.weight[0].abs().amax(1)
             if bool(((largest > 0) & ((largest < 1 / _EXTREME) | (largest > _EXTREME))).any()):
                 raise UserError(
-                    f"the {name} has nodes with weights below {1 / _EXTREME:g} or beyond {_EXTREME:g}, of which "
-                    "products would vanish or overflow: scale them back, w by c and its fan-out by 1/c"
+                    f"the {name} has nodes with weights below {1 / _EXTREME:g} or beyond {_EXTREME:g}, whose products "
+                    "vanish or overflow: scale a node's weights by c and its fan-out by 1/c"
                 )
-    if not bool((sight.gradients.most <= _EXTREME).all()):
+    if not bool((pair.sample_gradients.upper <= _EXTREME).all()):
         raise UserError(
             f"gradients on this data are beyond {_EXTREME:g}, and what follows from them would overflow: "
             "scale the weights or the data down"

@@ -1,4 +1,4 @@
-"""What S0's theorems ask of data: η and μ of Definition 6, τ of Assumption 3, samples a band, augmentation."""
+"""Conditions on the data in Tian 2020: η and μ (definition 6), τ (assumption 3), samples per band, augmentation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
-from understudy.theory.boundaries import Planes
-from understudy.theory.isolation import scatter
-from understudy.theory.scene import Scene, joined
+from understudy.theory.boundaries import Planes, concatenate
+from understudy.theory.isolation import smallest_eta
+from understudy.theory.pair_geometry import PairGeometry
 
 WIDTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
-"""The ε at which bands are counted."""
+"""Half-widths ε of the bands in which samples are counted."""
 RANDOM = 256
-_AT_ONCE = 1 << 16
-"""Pairs of points that are looked at together."""
+"""Number of random planes."""
+_PAIRS_AT_ONCE = 1 << 16
+"""Pairs of points that are compared together."""
 
 
 class Attained(NamedTuple):
@@ -27,69 +28,70 @@ class Attained(NamedTuple):
     where: str
 
 
-class Conditions(NamedTuple):
-    """The data as the theorems see it; nodes are those of the teacher's lowest layer that have a boundary."""
+class DataConditions(NamedTuple):
+    """Constants of the data; nodes are those of the teacher's lowest layer that have a boundary."""
 
     eta_own: Attained
-    """The smallest η of Definition 6 over the boundaries of both networks."""
+    """Smallest η of definition 6 over the boundaries of both networks."""
     eta_random: Attained
     mu_own: Attained
     mu_random: Attained
     mu_bound: float
-    """The largest second moment in any direction: no direction needs a larger μ (Chebyshev)."""
+    """Largest second moment in any direction: no direction needs a larger μ (Chebyshev)."""
     nodes: Int[Tensor, "teacher"]
     bands: Int[Tensor, "teacher width"]
-    """Samples in I_j(ε), for ε in `WIDTHS`."""
+    """Number of samples in I_j(ε), for ε in `WIDTHS`."""
     tau: Float[Tensor, "teacher"]
-    """The largest τ with N[I_j(ε)] ≥ τ ε N at all of these ε (Assumption 3 b)."""
+    """Largest τ with N[I_j(ε)] ≥ τ ε N at all of these ε (assumption 3 b)."""
     crossed: Bool[Tensor, "teacher"]
     """Whether samples lie on both sides of the boundary."""
     aware: Float[Tensor, "teacher"]
-    """Share of the samples within the widest band that come with both points of Definition 7 (b)."""
+    """Share of the samples in the widest band that come with both points of definition 7 (b)."""
     agnostic: float
-    """Share of all samples that come with both points along every axis (Definition 7 a)."""
+    """Share of all samples that come with both points along every axis (definition 7 a)."""
 
 
-def conditions(sight: Scene, seed: int = 1) -> Conditions:
-    """All of it, for the data of a scene."""
-    x, dim = sight.x, sight.x.shape[1]
-    own = joined(sight.ours, sight.theirs)
-    names = [f"student node {int(k)}" for k in sight.students] + [f"teacher node {int(j)}" for j in sight.nodes]
-    random = _random(x, seed)
-    drawn = [f"random direction {i}" for i in range(len(random))]
-    away = sight.theirs.distances(x)
+def conditions(pair: PairGeometry, seed: int = 1) -> DataConditions:
+    """Measure the conditions on the data of a pair; `seed` draws the random planes."""
+    x, dim = pair.x, pair.x.shape[1]
+    own = concatenate(pair.student_planes, pair.teacher_planes)
+    names = [f"student node {int(k)}" for k in pair.student_nodes]
+    names += [f"teacher node {int(j)}" for j in pair.teacher_nodes]
+    random = _random_planes(x, seed)
+    random_names = [f"random direction {i}" for i in range(len(random))]
+    away = pair.teacher_planes.distances(x)
     widths = x.new_tensor(WIDTHS)
     bands = (away.abs().unsqueeze(2) <= widths).sum(0)
     inside = away.abs() <= WIDTHS[-1]
-    axes = torch.eye(dim, dtype=x.dtype)
     along_axes = torch.ones(len(x), dtype=torch.bool)
-    for axis in axes:
-        along_axes &= neighboured(x, axis)
+    for axis in torch.eye(dim, dtype=x.dtype):
+        along_axes &= has_mirrored_pair(x, axis)
         if not along_axes.any():
             break
-    # On a line every direction is the axis.
-    moved = [along_axes if dim == 1 else neighboured(x, normal_) for normal_ in sight.theirs.normal]
-    return Conditions(
-        _most(scatter(own.distances(x), dim), names),
-        _most(scatter(random.distances(x), dim), drawn),
-        _most(_tails(own, x), names),
-        _most(_tails(random, x), drawn),
-        float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]),
-        sight.nodes,
-        bands,
-        (bands / (widths * len(x))).amin(1),
-        (away > 0).any(0) & (away < 0).any(0),
-        torch.tensor([float(m[i].double().mean()) if i.any() else 0.0 for m, i in zip(moved, inside.T, strict=True)]),
-        float(along_axes.double().mean()),
+    # With a single input, every direction is the axis.
+    along = [along_axes if dim == 1 else has_mirrored_pair(x, weight) for weight in pair.teacher_planes.normal]
+    aware = [float(a[i].double().mean()) if i.any() else 0.0 for a, i in zip(along, inside.T, strict=True)]
+    return DataConditions(
+        eta_own=_largest(smallest_eta(own.distances(x), dim), names),
+        eta_random=_largest(smallest_eta(random.distances(x), dim), random_names),
+        mu_own=_largest(_smallest_mu(own, x), names),
+        mu_random=_largest(_smallest_mu(random, x), random_names),
+        mu_bound=float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]),
+        nodes=pair.teacher_nodes,
+        bands=bands,
+        tau=(bands / (widths * len(x))).amin(1),
+        crossed=(away > 0).any(0) & (away < 0).any(0),
+        aware=torch.tensor(aware),
+        agnostic=float(along_axes.double().mean()),
     )
 
 
-def _most(values: Float[Tensor, "plane"], names: list[str]) -> Attained:
+def _largest(values: Float[Tensor, "plane"], names: list[str]) -> Attained:
     return Attained(float(values.max()), names[int(values.argmax())]) if len(values) else Attained(0.0, "no plane")
 
 
-def _random(x: Float[Tensor, "sample in"], seed: int) -> Planes:
-    """Planes of random directions through samples."""
+def _random_planes(x: Float[Tensor, "sample in"], seed: int) -> Planes:
+    """Planes with random normals through random samples."""
     dim = x.shape[1]
     toward = normal(seed, Stream.DIRECTIONS, 0, RANDOM * dim).view(RANDOM, dim).to(x)
     toward = toward / torch.linalg.vector_norm(toward, dim=1, keepdim=True)
@@ -97,18 +99,18 @@ def _random(x: Float[Tensor, "sample in"], seed: int) -> Planes:
     return Planes(toward, -(toward * through).sum(1))
 
 
-def _tails(several: Planes, x: Float[Tensor, "sample in"]) -> Float[Tensor, "plane"]:
-    """The smallest μ with N[|w̃ᵀx̃| ≥ 1/t] ≤ μ t² N for all t, of each direction (eqn 7)."""
-    far = (several.normal @ x.T).abs().sort(dim=1, descending=True).values
+def _smallest_mu(planes: Planes, x: Float[Tensor, "sample in"]) -> Float[Tensor, "plane"]:
+    """Smallest μ per direction with N[|w̃ᵀx̃| ≥ 1/t] ≤ μ t² N for all t (eqn 7)."""
+    far = (planes.normal @ x.T).abs().sort(dim=1, descending=True).values
     ranks = torch.arange(1, len(x) + 1, dtype=x.dtype)
     return (ranks * far.square() / len(x)).amax(1)
 
 
-def neighboured(x: Float[Tensor, "sample in"], along: Float[Tensor, "in"]) -> Bool[Tensor, "sample"]:
-    """Which samples come with x + s·along and x − s·along for some s: what an augmentation leaves in the data.
+def has_mirrored_pair(x: Float[Tensor, "sample in"], along: Float[Tensor, "in"]) -> Bool[Tensor, "sample"]:
+    """Whether the data contains x + s·along and x − s·along for some s, per sample: the trace of an augmentation.
 
-    Samples on one line of that direction are told by two random projections of what is left without it, and lie next to
-    each other when sorted by these.
+    Samples on a common line of that direction are identified by a random projection of the remaining coordinates, and
+    are neighbours when sorted by it.
     """
     samples, dim = x.shape
     length = (x * along).sum(1)
@@ -123,30 +125,30 @@ def neighboured(x: Float[Tensor, "sample in"], along: Float[Tensor, "in"]) -> Bo
     for count in runs.tolist():
         if count >= 3:
             line = order[start : start + count]
-            found[line] = _symmetric(length[line], scale)
+            found[line] = _is_midpoint(length[line], scale)
         start += count
     return found
 
 
-def _symmetric(positions: Float[Tensor, "point"], scale: float) -> Bool[Tensor, "point"]:
-    """Of positions on a line, which have two others at equal distances on either side.
+def _is_midpoint(positions: Float[Tensor, "point"], scale: float) -> Bool[Tensor, "point"]:
+    """Whether a position on a line is the midpoint of two others.
 
-    Equal up to rounding; on long lines nearly to the last bit, since with many pairs others come close by chance.
+    Equal up to rounding; on long lines nearly to the last bit, because with many pairs some come close by chance.
     """
     places, back = torch.unique(positions, return_inverse=True)
     count = len(places)
     slack = scale * min(1e-9, max(1e-3 / count**2, 1e-14))
-    has = torch.zeros(count, dtype=torch.bool)
+    found = torch.zeros(count, dtype=torch.bool)
     start = 0
     while start < count:
-        # One of the two is on the side that has fewer points.
+        # One of the two points is on the side with fewer points.
         left = 2 * start < count
-        stop = start + max(1, _AT_ONCE // (count - start if not left else count // 2 + 1))
+        stop = start + max(1, _PAIRS_AT_ONCE // (count - start if not left else count // 2 + 1))
         stop = min(stop, (count + 1) // 2 if left else count)
         some, others = places[start:stop].unsqueeze(1), places[:stop] if left else places[start:]
         mirrored = 2 * some - others
         near = torch.searchsorted(places, mirrored).clamp_max(count - 1)
         off = torch.minimum((places[near] - mirrored).abs(), (places[(near - 1).clamp_min(0)] - mirrored).abs())
-        has[start:stop] = ((off <= slack) & ((some - others).abs() > slack)).any(1)
+        found[start:stop] = ((off <= slack) & ((some - others).abs() > slack)).any(1)
         start = stop
-    return has[back]
+    return found[back]

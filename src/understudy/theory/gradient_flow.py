@@ -1,4 +1,4 @@
-"""Gradient flow on the squared error for populations: how fast every parameter moves, and Euler steps along it."""
+"""Gradient flow on the squared error for populations: the velocity of every parameter, and Euler steps along it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Part = TypeVar("_Part", Layer, Norm)
 
 @runtime_checkable
 class Velocity(Protocol):
-    """What moves a student towards its teacher: each number stands where what it moves stands in the student."""
+    """A function that returns the velocity of every parameter of a student, as a population of the student's shape."""
 
     def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "..."]) -> Population: ...
 
@@ -27,20 +27,20 @@ class Velocity(Protocol):
 def velocity(
     teacher: Population, student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
 ) -> Population:
-    """Minus the gradient of ½‖f* − f‖² averaged over the samples (S0 eqn 2, S2 eqn 1), by backpropagation.
+    """Negative gradient of ½‖f* − f‖² averaged over the samples, by backpropagation.
 
-    BatchNorm goes by the statistics of the given samples, as in training; its running statistics do not move.
+    Tian 2020, eqn 2; Tian et al. 2019, eqn 1. BatchNorm uses the statistics of the given samples, as in training; its
+    running statistics do not move.
     """
     if teacher.sizes[-1] != student.sizes[-1]:
         raise UserError(
-            f"the teacher has {teacher.sizes[-1]} outputs and the student {student.sizes[-1]}: choose networks of as "
-            "many outputs"
+            f"teacher and student must have the same number of outputs, got {teacher.sizes[-1]} and {student.sizes[-1]}"
         )
     leaves = student._with_each(lambda part: part.detach().requires_grad_(), student.seeds)
     with torch.enable_grad():
         every = x if x.ndim == 3 else x.expand(len(student), *x.shape)
         missing = teacher(x).detach() - training_pass(leaves, every)[0].output
-        # The sum over networks: each gets the gradient of its own mean.
+        # Summed over networks, so that each network gets the gradient of its own mean.
         loss = missing.square().sum(2).mean(1).sum() / 2
         moving = [part for layer in leaves.layers for part in layer if part is not None]
         moving += [part for norm in leaves.norms for part in norm[2:] if part is not None]
@@ -48,8 +48,8 @@ def velocity(
     return leaves._with_each(lambda part: found.get(id(part), torch.zeros_like(part)).detach(), student.seeds)
 
 
-def moved(student: Population, by: Population, time: float) -> Population:
-    """Where the student is after it has moved at a velocity for some time."""
+def move(student: Population, by: Population, time: float) -> Population:
+    """Move the parameters of a student at a constant velocity for some time."""
 
     def each(ours: tuple[_Part, ...], theirs: tuple[_Part, ...]) -> tuple[_Part, ...]:
         return tuple(
@@ -67,16 +67,16 @@ def descent(
     lr: float,
     along: Velocity = velocity,
 ) -> Iterator[Population]:
-    """The student after every batch; with backpropagation this is plain SGD."""
+    """Yield the student after each batch; with the default velocity this is plain SGD."""
     for x in batches:
-        student = moved(student, along(teacher, student, x), lr)
+        student = move(student, along(teacher, student, x), lr)
         yield student
 
 
 def batches(
     source: Source, seeds: Sequence[int], batch: int, steps: int, device: torch.device | str = "cpu"
 ) -> Iterator[Float[Tensor, "net sample in"]]:
-    """Of a source that draws anew every epoch, consecutive batches of each seed, in float64; epochs follow on."""
+    """Yield consecutive float64 batches, one per seed, of a source that draws new samples every epoch."""
     each = source.train // batch
     for step in range(steps):
         if step % each == 0:

@@ -1,7 +1,7 @@
-"""What a result of the literature is here: its hypotheses on given networks one by one, its conclusion, and the facts.
+"""Results of the literature: hypotheses checked on given networks, a conclusion with constants, a measured value.
 
-A result is registered by name with its citation and its statement in words; called on a teacher, a student and inputs,
-it returns findings: one for the pair, or one for each node that it speaks of.
+A result is registered by name with its statement in words. Called on a teacher, a student and inputs, it returns
+findings: one for the pair, or one for each node that it is about.
 """
 
 from __future__ import annotations
@@ -24,146 +24,224 @@ Networks = Literal["any", "two layers", "one output", "deep", "BatchNorm"]
 Slopes = Literal["any", "ReLU or leaky", "ReLU", "|·|"]
 PRUNABLE = 0.05
 """Share of the output of the strongest aligned group below which a group of students can be removed."""
+INFORMATIVE, UNRIVALLED = "an informative guarantee", "no other boundary as close"
+"""Names of hypotheses on the guarantee itself: it excludes something, and no other boundary satisfies it."""
 
 
-def times(factor: float) -> str:
-    """Three digits of a factor, such as `1,920×`."""
+def format_factor(factor: float) -> str:
+    """Format a factor with three digits, such as `1,920×`."""
     return f"{float(f'{factor:.3g}'):,.0f}×" if 100 <= factor < 1e7 else f"{factor:.3g}×"
 
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One thing that a result needs, as it is found."""
+    """One hypothesis of a result, as measured on given networks.
+
+    Attributes:
+        name: What is required, in a few words.
+        value: The measured value, formatted.
+        requirement: The value that the result requires, formatted.
+        holds: Whether the hypothesis holds.
+        change: What to change where it does not hold.
+        factor: By how many times the value is too large or too small; 1 where a factor has no meaning.
+    """
 
     name: str
     value: str
     requirement: str
     holds: bool
     change: str = ""
-    """What would have to change, where it does not hold."""
     factor: float = 1.0
-    """How many times too large or too small the value is; 1 where that has no meaning."""
 
     @property
     def by(self) -> str:
-        """By how much it fails, such as ` by 12×`; empty where that has no meaning."""
-        return f" by {times(self.factor)}" if 1 < self.factor < math.inf else ""
+        """The factor by which it fails, such as ` by 12×`; empty where a factor has no meaning."""
+        return f" by {format_factor(self.factor)}" if 1 < self.factor < math.inf else ""
 
     def __str__(self) -> str:
         return f"{self.name}: {self.value}, needs {self.requirement}"
 
 
+def at_most(
+    name: str, value: float, bound: float, *, shown: str = "", requirement: str = "", change: str = ""
+) -> Hypothesis:
+    """Build the hypothesis value ≤ bound, which fails by the factor value / bound.
+
+    `shown` and `requirement` replace the formatted numbers.
+    """
+    holds = bool(value <= bound)
+    factor = max(1.0, value / bound) if bound > 0 else 1.0 if holds else math.inf
+    required = requirement or f"at most {_format(bound)}"
+    return Hypothesis(name, shown or _format(value), required, holds, change, factor)
+
+
+def at_least(
+    name: str, value: float, bound: float, *, shown: str = "", requirement: str = "", change: str = ""
+) -> Hypothesis:
+    """Build the hypothesis value ≥ bound; `shown` and `requirement` replace the formatted numbers."""
+    required = requirement or f"at least {_format(bound)}"
+    return Hypothesis(name, shown or _format(value), required, bool(value >= bound), change)
+
+
+def above(
+    name: str, value: float, bound: float = 0.0, *, shown: str = "", requirement: str = "", change: str = ""
+) -> Hypothesis:
+    """Build the hypothesis value > bound; `shown` and `requirement` replace the formatted numbers."""
+    required = requirement or f"above {bound:g}"
+    return Hypothesis(name, shown or _format(value), required, bool(value > bound), change)
+
+
+def _format(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3g}"
+
+
 @dataclass(frozen=True)
 class Finding:
-    """A result on given networks: what it needs, what it then says, and what is so."""
+    """A result applied to given networks: its hypotheses, its conclusion, and the measured value.
+
+    Attributes:
+        result: Name of the result.
+        about: The node or pair, such as `teacher node 3`.
+        hypotheses: Its hypotheses, as measured.
+        conclusion: What follows where all hypotheses hold, and would follow elsewhere.
+        measured: The measured value, in words.
+        agrees: Whether the measurement agrees with the conclusion; None where nothing was measured.
+        eps: The ε of a guaranteed alignment.
+        amount: The measured value, where it is one number that the result bounds.
+        limit: The bound on this number.
+        samples: About how many samples an informative guarantee would need, where this can be estimated.
+    """
 
     result: str
     about: str
-    """The node or the pair it speaks of, such as `teacher node 3`."""
     hypotheses: tuple[Hypothesis, ...]
     conclusion: str
-    """What follows where all hypotheses hold; what would follow elsewhere."""
     measured: str
     agrees: bool | None = None
-    """Whether what was measured is as the conclusion says; none where nothing was measured."""
     eps: float | None = None
-    """The ε of a guaranteed alignment."""
     amount: float | None = None
-    """What was measured, where it is one number that the result bounds."""
     limit: float | None = None
-    """What that number cannot exceed."""
     samples: float | None = None
-    """About how many samples a guarantee that says something would take, where that can be told."""
 
     @property
     def applies(self) -> bool:
+        """Whether all hypotheses hold."""
         return all(hypothesis.holds for hypothesis in self.hypotheses)
 
     @property
     def failing(self) -> tuple[Hypothesis, ...]:
+        """The hypotheses that do not hold."""
         return tuple(hypothesis for hypothesis in self.hypotheses if not hypothesis.holds)
 
     @property
     def contradicted(self) -> bool:
-        """All hypotheses hold, and yet what was measured is not as the result says."""
+        """Whether all hypotheses hold and the measurement disagrees with the conclusion."""
         return self.applies and self.agrees is False
 
 
 def prunable(found: Finding, most: float = PRUNABLE) -> bool:
-    """Whether a finding of Theorem 2 lets its student go: it applies, and the group gives on so little on the samples.
+    """Whether a finding of theorem 2 (Tian 2020) allows its student to be removed.
 
-    `amount` is what was measured of it; `limit` is what the theorem proves, often far more.
+    It must apply, and the measured contribution of the student's group (`amount`) must be at most `most`; the bound
+    that the theorem proves (`limit`) is often far larger.
     """
     return found.applies and found.amount is not None and found.amount <= most
 
 
-Check = Callable[[Population, Population, Float[Tensor, "sample in"]], Sequence[Finding]]
+CheckFunction = Callable[[Population, Population, Float[Tensor, "sample in"]], Sequence[Finding]]
+"""A function of (teacher, student, inputs) that returns the findings of one result."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """A theorem, lemma or corollary: called on one teacher, one student and inputs, in float64."""
+    """A registered theorem, lemma or corollary; call it on one teacher, one student and inputs.
+
+    Attributes:
+        name: Paper, kind and number, such as `S0 theorem 3`.
+        title: The result in a few words.
+        statement: The result in one or two sentences.
+        measured: What `check` measures for it.
+        subject: What its findings are about.
+        networks: The architectures it is stated for.
+        check: The function that was registered.
+        slopes: The activations it is stated for.
+    """
 
     name: str
-    """Such as `S0 theorem 3`."""
     title: str
     statement: str
-    """In words."""
     measured: str
-    """What `check` measures for it."""
     subject: Subject
     networks: Networks
-    check: Check
+    check: CheckFunction
     slopes: Slopes
-    """The activations that it is stated for."""
 
-    def fits(self, teacher: Population, student: Population) -> str:
-        """Why it says nothing of such networks; empty where it does."""
-        slopes = (teacher.slope, student.slope)
-        if self.slopes == "ReLU" and any(slopes):
-            return f"it is stated for ReLU, slope 0, and the slopes below zero are {slopes[0]:g} and {slopes[1]:g}"
-        if self.slopes == "|·|" and slopes != (-1.0, -1.0):
-            return f"it is stated for |·|, slope −1, and the slopes below zero are {slopes[0]:g} and {slopes[1]:g}"
-        if self.slopes == "ReLU or leaky" and not all(0 <= slope < 1 for slope in slopes):
-            return (
-                "it is stated for ReLU and leaky ReLU, slopes from 0 up to 1, and the slopes below zero are "
-                f"{slopes[0]:g} and {slopes[1]:g}"
-            )
-        if self.slopes == "ReLU or leaky" and slopes[0] != slopes[1]:
-            return f"it is stated for one activation, and the slopes below zero are {slopes[0]:g} and {slopes[1]:g}"
+    def why_inapplicable(self, teacher: Population, student: Population) -> str:
+        """Reason why the result is not stated for such networks; empty where it is."""
+        if why := self._wrong_slopes(teacher.slope, student.slope):
+            return why
         if teacher.image is not None or student.image is not None:
             return "it is stated for fully connected networks, and these are convolutional"
-        normed = bool(teacher.norms or student.norms)
         if self.networks == "BatchNorm":
             return "" if student.norms else "it is stated for students with BatchNorm, and this one has none"
-        if normed:
+        if teacher.norms or student.norms:
             return "it is stated for networks without BatchNorm"
-        depths = len(teacher.layers), len(student.layers)
-        if depths[0] != depths[1]:
-            return f"it is stated for networks of equal depth, and these have {depths[0]} and {depths[1]} layers"
-        if self.networks in ("two layers", "one output") and depths[0] != 2:
-            return f"it is stated for two layers, and these have {depths[0]}"
-        if self.networks == "deep" and depths[0] < 3:
+        theirs, ours = len(teacher.layers), len(student.layers)
+        if theirs != ours:
+            return f"it is stated for networks of equal depth, and these have {theirs} and {ours} layers"
+        if self.networks in ("two layers", "one output") and theirs != 2:
+            return f"it is stated for two layers, and these have {theirs}"
+        if self.networks == "deep" and theirs < 3:
             return "it is stated for more than two layers"
-        return "" if self.networks != "one output" else _more_than_lengths(teacher, student)
+        if self.networks != "one output":
+            return ""
+        return _not_a_sum_of_lengths("teacher", teacher) or _not_a_sum_of_lengths("student", student)
+
+    def _wrong_slopes(self, teacher: float, student: float) -> str:
+        both = (teacher, student)
+        if self.slopes == "ReLU" and any(both):
+            required = "ReLU (slope 0)"
+        elif self.slopes == "|·|" and both != (-1.0, -1.0):
+            required = "|·| (slope −1)"
+        elif self.slopes == "ReLU or leaky" and not all(0 <= slope < 1 for slope in both):
+            required = "ReLU and leaky ReLU (slopes from 0 up to 1)"
+        elif self.slopes == "ReLU or leaky" and teacher != student:
+            required = "one activation"
+        else:
+            return ""
+        slopes = " and ".join(f"{slope:g}".replace("-", "−") for slope in both)
+        return f"it is stated for {required}, and the slopes below zero are {slopes}"
 
     def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> tuple[Finding, ...]:
+        """Apply the result to one teacher and one student, in float64.
+
+        Args:
+            teacher: One teacher.
+            student: One student.
+            x: Inputs.
+
+        Returns:
+            One finding for the pair, or one per node.
+
+        Raises:
+            UserError: The result is not stated for such networks.
+        """
         ours, theirs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64)
-        if why := self.fits(teacher, student):
-            raise UserError(f"{self.name} says nothing here: {why}")
+        if why := self.why_inapplicable(teacher, student):
+            raise UserError(f"{self.name} does not apply: {why}")
         return tuple(self.check(theirs, ours, x.to(student.device, torch.float64)))
 
 
-def _more_than_lengths(*networks: Population) -> str:
-    """Why two layers are not Σ a|uᵀx|, a ≥ 0, which is a sum of nodes with lengths alone."""
-    for network, name in zip(networks, ("teacher", "student"), strict=True):
-        top = network.layers[1].weight
-        if top.shape[1] != 1:
-            return f"it is stated for one output, and the {name} has {top.shape[1]}"
-        if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
-            return f"it is stated for networks without biases, and the {name} has some"
-        if bool((top < 0).any()):
-            return f"it is stated for output weights from 0, and the {name} has {float(top.min()):.3g}"
+def _not_a_sum_of_lengths(name: str, network: Population) -> str:
+    """Reason why a two-layer network is not of the form Σ a|uᵀx| with a ≥ 0; empty where it is."""
+    top = network.layers[1].weight
+    if top.shape[1] != 1:
+        return f"it is stated for one output, and the {name} has {top.shape[1]}"
+    if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
+        return f"it is stated for networks without biases, and the {name} has some"
+    if bool((top < 0).any()):
+        least = f"{float(top.min()):.3g}".replace("-", "−")
+        return f"it is stated for output weights of at least 0, and the {name} has {least}"
     return ""
 
 
@@ -179,7 +257,7 @@ def result(
     subject: Subject,
     networks: Networks = "any",
     slopes: Slopes = "ReLU or leaky",
-) -> Callable[[Check], Check]:
+) -> Callable[[CheckFunction], CheckFunction]:
     """Register a function of (teacher, student, inputs) as a result of the literature.
 
     Args:
@@ -198,9 +276,9 @@ def result(
         ValueError: A result of this name is already registered.
     """
 
-    def register(check: Check) -> Check:
+    def register(check: CheckFunction) -> CheckFunction:
         if name in _RESULTS:
-            raise ValueError(f"two results are called {name}: rename one")
+            raise ValueError(f"a result named {name} is already registered; choose another name")
         _RESULTS[name] = Result(
             name=name,
             title=title,
@@ -217,6 +295,16 @@ def result(
 
 
 def results() -> tuple[Result, ...]:
-    """All results of all papers, by paper, then by the order of their registration."""
+    """Return all registered results of all papers, sorted by paper and, within a paper, by registration."""
     load_theory()
     return tuple(sorted(_RESULTS.values(), key=lambda r: r.name.split()[0]))
+
+
+def find_result(name: str) -> Result:
+    """Return the registered result of this name, such as `S0 theorem 3`.
+
+    Raises:
+        KeyError: No such result is registered.
+    """
+    load_theory()
+    return _RESULTS[name]

@@ -1,4 +1,4 @@
-"""What every result says of several networks, in a few numbers: how many nodes are certified, and what fails most."""
+"""Summaries of checks of several networks: how many teacher nodes are certified, and what most others lack."""
 
 from __future__ import annotations
 
@@ -12,39 +12,40 @@ from understudy.theory.check import Check, NodeCheck
 NEVER_CROSSED = "data on both sides of its boundary"
 
 
-class Checked(NamedTuple):
-    """A network of several, and what was found, or why it was not looked at."""
+class NetworkCheck(NamedTuple):
+    """The check of one of several networks, or the reason why it was not checked."""
 
     network: int
     check: Check | None
     why: str = ""
 
 
-class Failing(NamedTuple):
-    """What keeps teacher nodes from a certificate: the hypothesis that each lacks most, and how many lack it."""
+class CommonFailure(NamedTuple):
+    """A hypothesis that keeps teacher nodes from a certificate, and the number of nodes for which it fails most."""
 
     name: str
     nodes: int
     factor: float
-    """Median of how many times too large or too small it is; infinite where that has no meaning."""
+    """Median factor by which it fails; infinite where a factor has no meaning."""
     change: str
 
 
-class Summary(NamedTuple):
-    """Several networks together."""
+class CheckSummary(NamedTuple):
+    """Summary of the checks of several networks."""
 
     networks: int
-    """How many were looked at."""
+    """Number of networks that were checked."""
     nodes: int
     certified: int
     eps: tuple[float, float, float] | None
     """Smallest, median and largest ε of the certificates."""
-    failing: tuple[Failing, ...]
+    failing: tuple[CommonFailure, ...]
     contradicted: int
     refused: int
 
     @property
     def headline(self) -> str:
+        """The number of certified teacher nodes and the range of their ε, in one sentence."""
         sure = f", at ε from {self.eps[0]:.3g} to {self.eps[2]:.3g}" if self.eps else ""
         networks = f"{self.networks:,} network{'s' * (self.networks != 1)}"
         return (
@@ -52,7 +53,7 @@ class Summary(NamedTuple):
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a program."""
+        """Return plain values for JSON."""
         low, middle, high = self.eps or (None, None, None)
         return {
             "headline": self.headline,
@@ -67,33 +68,33 @@ class Summary(NamedTuple):
         }
 
 
-def summary(several: Sequence[Checked]) -> Summary:
-    """All networks that could be looked at."""
+def summarise(several: Sequence[NetworkCheck]) -> CheckSummary:
+    """Summarise all networks that could be checked."""
     checks = [each.check for each in several if each.check]
     nodes = [node for check in checks for node in check.nodes]
     eps = sorted(node.certificate.eps or 0.0 for node in nodes if node.certificate)
-    return Summary(
-        len(checks),
-        len(nodes),
-        len(eps),
-        (eps[0], median(eps), eps[-1]) if eps else None,
-        failing(nodes),
-        sum(len(check.contradicted) for check in checks),
-        len(several) - len(checks),
+    return CheckSummary(
+        networks=len(checks),
+        nodes=len(nodes),
+        certified=len(eps),
+        eps=(eps[0], median(eps), eps[-1]) if eps else None,
+        failing=common_failures(nodes),
+        contradicted=sum(len(check.contradicted) for check in checks),
+        refused=len(several) - len(checks),
     )
 
 
-def failing(nodes: Iterable[NodeCheck]) -> tuple[Failing, ...]:
-    """What the nodes that are not certified lack most, the commonest first."""
+def common_failures(nodes: Iterable[NodeCheck]) -> tuple[CommonFailure, ...]:
+    """Count the hypotheses that fail most for nodes without a certificate, the most common first."""
     found: dict[str, list[tuple[float, str]]] = {}
     for node in nodes:
         if not node.crossed and not node.certificate:
             change = "add samples on its other side, or move its bias"
             found.setdefault(NEVER_CROSSED, []).append((math.inf, change))
-        elif lacking := node.closest:
-            found.setdefault(lacking[0].name, []).append((lacking[0].factor, lacking[0].change))
+        elif failure := node.closest:
+            found.setdefault(failure[0].name, []).append((failure[0].factor, failure[0].change))
     ranked = sorted(found.items(), key=lambda item: (-len(item[1]), item[0]))
     return tuple(
-        Failing(name, len(all_), median(factor for factor, _ in all_), sorted(all_)[len(all_) // 2][1])
-        for name, all_ in ranked
+        CommonFailure(name, len(each), median(factor for factor, _ in each), sorted(each)[len(each) // 2][1])
+        for name, each in ranked
     )

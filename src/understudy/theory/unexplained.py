@@ -1,4 +1,4 @@
-"""Losses as a share of the variance of the teacher's outputs: 1 is what a constant would leave."""
+"""Unexplained variance: losses as a share of the variance of the teacher outputs; a constant student has share 1."""
 
 import torch
 from jaxtyping import Float
@@ -9,7 +9,7 @@ from understudy.nets import Population
 
 
 def output_variance(teacher: Population, x: Float[Tensor, "..."]) -> Float[Tensor, "net"]:
-    """E‖f* − E f*‖², summed over outputs."""
+    """Variance E‖f* − E f*‖² of the outputs, summed over outputs."""
     return teacher(x).var(1, correction=0).sum(1)
 
 
@@ -17,26 +17,36 @@ def output_variance(teacher: Population, x: Float[Tensor, "..."]) -> Float[Tenso
 def unexplained(
     teacher: Population, students: Population, x: Float[Tensor, "sample in"], piece: int = 1 << 24
 ) -> Float[Tensor, "net"]:
-    """E‖f* − f‖² over the variance of f*, in float64: of many students of one teacher, or of one each.
+    """Compute E‖f* − f‖² divided by the variance of f*, in float64.
 
-    Students are taken in pieces of about so many activations.
+    Args:
+        teacher: One teacher for all students, or one per student.
+        students: The students.
+        x: Inputs.
+        piece: Students are evaluated in pieces of about this many activations.
+
+    Returns:
+        The share of the variance that each student leaves unexplained.
+
+    Raises:
+        UserError: Networks and inputs do not match, or the teacher outputs do not vary.
     """
-    check_pair(teacher, students, x)
+    validate_pair(teacher, students, x)
     inputs, wide = x.double(), teacher.to(dtype=torch.float64)
     variance = output_variance(wide, inputs)
     if not bool((variance > 0).all()):
-        raise UserError("the teacher's outputs do not vary over the inputs, so that no share of them is a loss")
-    answers = wide(inputs).expand(len(students), -1, -1)
+        raise UserError("the teacher outputs do not vary over the inputs; give inputs on which they do")
+    targets = wide(inputs).expand(len(students), -1, -1)
     rows = max(1, piece // (len(x) * students.shape.activations))
     losses = [
-        (students[i : i + rows].to(dtype=torch.float64)(inputs) - answers[i : i + rows]).square().sum(2).mean(1)
+        (students[i : i + rows].to(dtype=torch.float64)(inputs) - targets[i : i + rows]).square().sum(2).mean(1)
         for i in range(0, len(students), rows)
     ]
     return torch.cat(losses) / variance
 
 
-def check_pair(teacher: Population, students: Population, x: Float[Tensor, "sample in"]) -> None:
-    """Refuse networks and inputs that do not belong together."""
+def validate_pair(teacher: Population, students: Population, x: Float[Tensor, "sample in"]) -> None:
+    """Raise a UserError if networks and inputs do not match."""
     for name, ours, theirs in (
         ("inputs", students.inputs, teacher.inputs),
         ("outputs", students.sizes[-1], teacher.sizes[-1]),
@@ -44,8 +54,8 @@ def check_pair(teacher: Population, students: Population, x: Float[Tensor, "samp
         if ours != theirs:
             raise UserError(f"the student has {ours} {name} and the teacher {theirs}; they must be equal")
     if len(teacher) not in (1, len(students)):
-        raise UserError(f"{len(students)} students were given {len(teacher)} teachers; give one, or one each")
+        raise UserError(f"{len(students)} students need one teacher, or one teacher each, got {len(teacher)}")
     if x.ndim != 2 or not len(x):
-        raise UserError(f"inputs of shape {tuple(x.shape)} were given; give samples × inputs, one sample or more")
+        raise UserError(f"inputs must have shape [sample, in] with at least one sample, got {list(x.shape)}")
     if x.shape[1] != students.inputs:
-        raise UserError(f"the inputs have {x.shape[1]} numbers a sample; the networks take {students.inputs}")
+        raise UserError(f"the inputs have {x.shape[1]} numbers per sample; the networks take {students.inputs}")

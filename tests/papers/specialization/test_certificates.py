@@ -22,8 +22,8 @@ from understudy.papers.specialization.certificates.claims import (
 )
 from understudy.papers.specialization.certificates.story import story
 from understudy.papers.specialization.certificates.study import AUGMENTED, WIDTHS, Certificates
-from understudy.papers.specialization.certificates.triples import KINDS, copied, triple
-from understudy.papers.specialization.certificates.verdicts import CERTIFYING, varying, verdicts
+from understudy.papers.specialization.certificates.triples import KINDS, perturbed_copy, triple
+from understudy.papers.specialization.certificates.verdicts import CERTIFYING, region_variation, verdicts
 from understudy.papers.specialization.certificates.verdicts import rule_errors as errors_of_rule
 from understudy.theory.isolation import isolation
 from understudy.training.parallel import one_thread_each
@@ -43,7 +43,7 @@ def setting(seed: int, samples: int) -> tuple[us.Population, us.Population, torc
     """The documented setting: two nodes in the plane at right angles, four students, inputs N(0, I)."""
     teacher = us.teachers.crossing([seed], outputs=2, angle=90.0, dtype=torch.float64)
     x = us.data.Gaussian(2, 1.0, train=1, evaluation=samples).evaluating(seed, dtype=torch.float64)
-    return teacher, copied(teacher, 2, 1e-6, seed), x
+    return teacher, perturbed_copy(teacher, 2, 1e-6, seed), x
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -107,7 +107,7 @@ def test_the_rule_is_backpropagation_and_a_wrong_gradient_is_not(monkeypatch):
     found = errors_of_rule(teacher, student, x)
     assert len(found) == 2
     assert max(found) < 1e-13
-    assert varying(teacher, student, x) == [0.0, 0.0]
+    assert region_variation(teacher, student, x) == [0.0, 0.0]
     module = sys.modules["understudy.papers.specialization.certificates.verdicts"]
     right = module.backpropagated
     monkeypatch.setattr(module, "backpropagated", lambda *three: tuple(g + 1e-6 for g in right(*three)))
@@ -199,7 +199,7 @@ def test_a_small_run_as_if_it_had_the_settings(run, monkeypatch):
     assert max(rule.values) == np.nanmax(rule_errors(run)) < 1e-12
     assert constant.measured == "0 of 12 layers of 8 networks"
     assert triples.measured.startswith("0 of ")
-    assert [beside.where for beside in triples.beside] == [*KINDS, "the part setting", "the part training"]
+    assert [beside.where for beside in triples.variants] == [*KINDS, "the part setting", "the part training"]
     assert every.measured == "S0 theorem 3: from 50,000 samples; S0 theorem 4: from 50,000 samples"
 
 
@@ -216,7 +216,7 @@ def test_one_contradicted_certificate_is_enough_to_fail(run, monkeypatch, where)
     triples, every = claims(SMALL, run)
     assert not triples.holds
     assert ("1 of " if where == "triples" else "elsewhere 1 of ") in triples.measured
-    assert sum(not beside.holds for beside in triples.beside) == 1
+    assert sum(not beside.holds for beside in triples.variants) == 1
     assert every.holds
 
 

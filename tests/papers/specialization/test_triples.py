@@ -6,10 +6,10 @@ import torch
 import understudy as us
 from understudy.nets import activate
 from understudy.papers.specialization.certificates import triples
-from understudy.papers.specialization.certificates.triples import DISTANCES, KINDS, Triple, copied, triple
-from understudy.papers.specialization.theory.induced import induced
+from understudy.papers.specialization.certificates.triples import DISTANCES, KINDS, Triple, perturbed_copy, triple
+from understudy.papers.specialization.theory.induced import induced_planes
 from understudy.papers.specialization.theory.sampled import trials
-from understudy.theory.scene import Scene
+from understudy.theory.pair_geometry import PairGeometry
 from understudy.training.parallel import one_thread_each
 
 
@@ -82,7 +82,7 @@ def test_all_sizes_depths_and_slopes_come():
 @pytest.mark.parametrize("distance", [0.0, 1e-9, 1e-3])
 def test_a_copy_is_as_far_away_as_is_asked_for(distance):
     teacher = us.teachers.regular((3, 2, 2), seeds=[4], dtype=torch.float64)
-    student = copied(teacher, 2, distance, 7)
+    student = perturbed_copy(teacher, 2, distance, 7)
     assert student.sizes == (3, 4, 2)
     off = (student.layers[0].weight[0, :2] - teacher.layers[0].weight[0]).abs().max()
     assert off == 0 if distance == 0 else 0.1 * distance < off < 5 * distance
@@ -135,9 +135,9 @@ def test_what_is_hidden_shows_nowhere_in_the_data_and_has_no_student():
         theirs, ours = outputs(made)
         shown = (theirs - ours).abs().amax(1) > 1e-9
         assert shown.sum() <= 30
-        sight = Scene(made.teacher, made.student, made.x)
+        pair = PairGeometry(made.teacher, made.student, made.x)
         z = into(made.teacher, made.x)[:, 0].abs()
-        assert 9e-6 < sight.nearest(0).eps.min() <= 0.3
+        assert 9e-6 < pair.student_distances(0).eps.min() <= 0.3
         assert shown.sum() <= (z < 0.3).sum()
 
 
@@ -155,7 +155,7 @@ def test_fitted_outputs_cannot_be_fitted_better():
 def test_missing_nodes_are_missing():
     # In one dimension all normals are ±1: there the bias alone tells nodes apart, and it stays.
     several = [made for made in of_kind("missing", 8) if made.teacher.inputs > 1]
-    far = [float(Scene(made.teacher, made.student, made.x).nearest(0).eps.min()) for made in several]
+    far = [float(PairGeometry(made.teacher, made.student, made.x).student_distances(0).eps.min()) for made in several]
     assert sorted(far)[len(far) // 4] > 0.05
 
 
@@ -189,13 +189,13 @@ def test_scales_ties_and_numbers_of_samples():
 
 
 def _guarantee(made: Triple, j: int, aware: bool) -> tuple[float, float] | None:
-    sight = Scene(made.teacher, made.student, made.x)
+    pair = PairGeometry(made.teacher, made.student, made.x)
     deep = len(made.teacher.layers) > 2
-    found = [t for t in trials(sight, j, aware and not deep, induced if deep else None) if t.holds]
+    found = [t for t in trials(pair, j, aware and not deep, induced_planes if deep else None) if t.holds]
     if not found:
         return None
     best = min(found, key=lambda t: t.eps)
-    return best.guarantee.m1 * best.e, best.guarantee.m2 * best.e
+    return best.sin, best.gap
 
 
 def test_students_outside_are_just_beyond_what_was_guaranteed():
@@ -212,7 +212,7 @@ def test_students_outside_are_just_beyond_what_was_guaranteed():
             assert torch.equal(after.student.layers[0].weight, before.student.layers[0].weight)
             continue
         j, (sin, gap) = promised
-        near = Scene(after.teacher, after.student, x).nearest(j)
+        near = PairGeometry(after.teacher, after.student, x).student_distances(j)
         moved = (after.student.layers[0].weight != before.student.layers[0].weight).any(2)[0]
         moved |= (after.student.layers[0].bias != before.student.layers[0].bias)[0]
         assert not ((near.sin <= sin) & (near.gap <= gap))[moved].any()

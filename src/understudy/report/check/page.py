@@ -19,12 +19,12 @@ from understudy.report.check.terminal import (
 from understudy.theory.check import Check, NodeCheck
 from understudy.theory.conditions import WIDTHS
 from understudy.theory.result import Finding, Hypothesis
-from understudy.theory.summary import Checked, Failing, summary
+from understudy.theory.summary import CommonFailure, NetworkCheck, summarise
 
 
-def check_page(networks: Sequence[Checked], of: int, command: str) -> bytes:
+def check_page(networks: Sequence[NetworkCheck], of: int, command: str) -> bytes:
     """The page as a file: one network with all that was found, several each folded under a line."""
-    total = summary(networks)
+    total = summarise(networks)
     (one, *_) = [each.check for each in networks if each.check]
     alone = len(networks) == 1
     headline = one.headline if alone else total.headline
@@ -54,7 +54,7 @@ def _asset(name: str) -> str:
     return package_files("understudy.report.page").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _folded_network(each: Checked) -> str:
+def _folded_network(each: NetworkCheck) -> str:
     if each.check is None:
         return f'<p class="row refused"><b>network {each.network}</b> <span class="note">{escape(each.why)}</span></p>'
     check = each.check
@@ -218,7 +218,7 @@ def _list(lines: Iterable[str]) -> str:
     return f'<ul class="plain">{items}</ul>'
 
 
-def _lacking(found: Sequence[Failing], nodes: int) -> str:
+def _lacking(found: Sequence[CommonFailure], nodes: int) -> str:
     return _list(
         f"{each.nodes:,} of {nodes:,} nodes lack most “{each.name}”" + (f": {each.change}" if each.change else "")
         for each in found[:3]

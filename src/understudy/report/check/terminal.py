@@ -15,14 +15,14 @@ from understudy.report.terminal.tables import plain_table
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.check import Check, NodeCheck
 from understudy.theory.conditions import WIDTHS
-from understudy.theory.result import PRUNABLE, Finding, prunable, times
-from understudy.theory.summary import Checked, Failing, failing, summary
+from understudy.theory.result import PRUNABLE, Finding, format_factor, prunable
+from understudy.theory.summary import CommonFailure, NetworkCheck, common_failures, summarise
 
 MOST_NETWORKS, MOST_NODES, MOST_STUDENTS = 20, 40, 12
 """Lines that a terminal still shows."""
 
 
-def as_text(networks: Sequence[Checked], of: int) -> str:
+def as_text(networks: Sequence[NetworkCheck], of: int) -> str:
     """The same as plain text."""
     console = Console(file=io.StringIO(), width=120, no_color=True, highlight=False)
     print_checks(console, networks, of)
@@ -30,12 +30,12 @@ def as_text(networks: Sequence[Checked], of: int) -> str:
     return console.file.getvalue().rstrip("\n")
 
 
-def print_checks(console: Console, networks: Sequence[Checked], of: int) -> None:
+def print_checks(console: Console, networks: Sequence[NetworkCheck], of: int) -> None:
     """One network with all that was found, several with a line each."""
     if len(networks) == 1 and networks[0].check:
         print_check(console, networks[0].check)
         return
-    total = summary(networks)
+    total = summarise(networks)
     console.print(Text(total.headline, style="bold"), soft_wrap=True)
     if len(networks) < of:
         console.print(f"{len(networks)} of {of:,} networks were looked at; --network names which")
@@ -50,11 +50,11 @@ def print_checks(console: Console, networks: Sequence[Checked], of: int) -> None
     _lacking(console, total.failing, total.nodes)
 
 
-def _line(each: Checked) -> tuple[Text | str, ...]:
+def _line(each: NetworkCheck) -> tuple[Text | str, ...]:
     if (check := each.check) is None:
         return str(each.network), "", "", "", Text(each.why, style="dim")
     eps = [node.certificate.eps or 0.0 for node in check.nodes if node.certificate]
-    lacking = failing(check.nodes)
+    lacking = common_failures(check.nodes)
     return (
         str(each.network),
         f"{check.certified} of {len(check.nodes)}",
@@ -83,7 +83,7 @@ def print_check(console: Console, check: Check) -> None:
         "what is guaranteed, about how many samples are needed, who sees it best, who is nearest",
     )
     _nodes(console, check.nodes)
-    _lacking(console, failing(check.nodes), len(check.nodes))
+    _lacking(console, common_failures(check.nodes), len(check.nodes))
     _heading(console, "Students", "")
     _lines(console, students_in_words(check))
     _findings(console, [f for f in check.students if f.result != "S0 theorem 2"])
@@ -265,7 +265,7 @@ def verdict(node: NodeCheck) -> tuple[Text, str]:
     return Text(f"✗ {lacking[0].name}"), lacking[0].by.removeprefix(" by ")
 
 
-def _lacking(console: Console, found: Sequence[Failing], nodes: int) -> None:
+def _lacking(console: Console, found: Sequence[CommonFailure], nodes: int) -> None:
     changes = [f": {each.change}" if each.change else "" for each in found]
     _lines(
         console,
@@ -283,8 +283,8 @@ def _lines(console: Console, lines: Iterable[str]) -> None:
         console.print(Padding(Text(words), (0, 0, 0, 2 + len(line) - len(words))))
 
 
-def _by(found: Failing) -> str:
-    return f", by {times(found.factor)}" if 1 < found.factor < math.inf else ""
+def _by(found: CommonFailure) -> str:
+    return f", by {format_factor(found.factor)}" if 1 < found.factor < math.inf else ""
 
 
 def _contradicted(console: Console, count: int) -> None:

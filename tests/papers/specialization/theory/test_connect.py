@@ -13,7 +13,12 @@ from support.problems import population
 from support.taught import inputs, network, solution, teacher, trained
 from understudy import cli
 from understudy.errors import UserError
-from understudy.papers.specialization.theory.connectivity import Path, joined, losses_along, straight
+from understudy.papers.specialization.theory.connectivity import (
+    WeightPath,
+    connecting_path,
+    losses_along,
+    straight_path,
+)
 from understudy.theory.unexplained import unexplained
 
 
@@ -36,16 +41,16 @@ def figure_13():
 def test_figure_13_by_hand():
     of, a, b = figure_13()
     x = inputs(dim=2)
-    path = joined(a, b, of, x)
+    path = connecting_path(a, b, of, x)
     assert float(losses_along(path, of, x).max()) < 1e-25
-    assert float(losses_along(straight(a, b), of, x, 11).max()) > 0.05
+    assert float(losses_along(straight_path(a, b), of, x, 11).max()) > 0.05
     first, last = path.points[0], path.points[len(path.points) - 1]
     for end, given_end in ((first, a), (last, b)):
         for ours, theirs in zip(end.layers, given_end.layers, strict=True):
             assert torch.equal(ours.weight, theirs.weight) and torch.equal(ours.bias, theirs.bias)
 
 
-def check_moves(path: Path) -> None:
+def check_moves(path: WeightPath) -> None:
     """A segment moves fan-outs alone, or the weights of nodes without any."""
     (weight, bias), (out, output) = path.points.layers
     for i, move in enumerate(path.moves):
@@ -62,7 +67,7 @@ def check_moves(path: Path) -> None:
 def test_exact_solutions_are_joined_at_no_loss(seed, idle, twice, slope):
     of = teacher(nodes=4, seed=seed, slope=slope)
     a, b = solution(of, idle, seed + 1, twice), solution(of, idle, seed + 2, twice)
-    path = joined(a, b, of, inputs(200), 0.9999)
+    path = connecting_path(a, b, of, inputs(200), 0.9999)
     check_moves(path)
     assert float(losses_along(path, of, inputs(200), 4).max()) < 1e-20
     assert len(path.moves) <= 3 + 2 * 2 * 4
@@ -70,13 +75,13 @@ def test_exact_solutions_are_joined_at_no_loss(seed, idle, twice, slope):
 
 def test_wide_students_need_few_segments():
     of = teacher(nodes=4)
-    path = joined(solution(of, 12), solution(of, 12, 2), of, inputs(), 0.9999)
+    path = connecting_path(solution(of, 12), solution(of, 12, 2), of, inputs(), 0.9999)
     assert len(path.moves) in (5, 7)
 
 
 def test_one_idle_node_is_enough_for_any_order():
     of = teacher(nodes=5)
-    path = joined(solution(of, 1, 1, False), solution(of, 1, 7, False), of, inputs(), 0.9999)
+    path = connecting_path(solution(of, 1, 1, False), solution(of, 1, 7, False), of, inputs(), 0.9999)
     check_moves(path)
     assert float(losses_along(path, of, inputs()).max()) < 1e-20
 
@@ -84,7 +89,7 @@ def test_one_idle_node_is_enough_for_any_order():
 def test_without_an_idle_node_it_says_that_one_is_needed():
     of = teacher(nodes=4)
     with pytest.raises(UserError, match="all 4 nodes hold a teacher node, and one must be free"):
-        joined(solution(of, 0, 1, False), solution(of, 0, 2, False), of, inputs())
+        connecting_path(solution(of, 0, 1, False), solution(of, 0, 2, False), of, inputs())
 
 
 @given(st.data())
@@ -110,9 +115,9 @@ def test_whatever_the_layouts_an_idle_node_is_enough(data):
     x = inputs(100, 2)
     if len(held) == nodes and set(held) <= set(home):
         with pytest.raises(UserError, match=f"all {nodes} nodes hold a teacher node"):
-            joined(a, b, of, x, 0.999)
+            connecting_path(a, b, of, x, 0.999)
         return
-    path = joined(a, b, of, x, 0.999)
+    path = connecting_path(a, b, of, x, 0.999)
     check_moves(path)
     assert torch.equal(path.points[len(path.points) - 1].layers[1].weight, b.layers[1].weight)
     for i in range(len(path.points)):
@@ -140,7 +145,7 @@ def test_teacher_nodes_that_only_one_student_learned_come_and_go():
         return network(torch.where(like[:, None], -weight, weight), bias, torch.where(like[:, None], 0, out.T), output)
 
     a, b = forgetful(a, 0), forgetful(b, 1)
-    path = joined(a, b, of, inputs(), 0.9999)
+    path = connecting_path(a, b, of, inputs(), 0.9999)
     check_moves(path)
     ends = [float(unexplained(of, each, inputs())) for each in (a, b)]
     assert float(losses_along(path, of, inputs()).max()) <= 1.001 * sum(ends) + max(ends)
@@ -149,7 +154,7 @@ def test_teacher_nodes_that_only_one_student_learned_come_and_go():
 def test_the_loss_is_largest_at_way_points_and_constant_where_idle_nodes_move(taught):
     of, (a, b), data = taught
     x = data.evaluating(1, dtype=torch.float64)
-    path = joined(a, b, of, x)
+    path = connecting_path(a, b, of, x)
     check_moves(path)
     along = losses_along(path, of, x, 9)
     points = unexplained(of, path.points, x)
@@ -165,14 +170,14 @@ def test_the_loss_is_largest_at_way_points_and_constant_where_idle_nodes_move(ta
 def test_trained_students_are_joined_far_below_the_straight_line(taught):
     of, (a, b), data = taught
     x = data.evaluating(1, dtype=torch.float64)
-    path, line = losses_along(joined(a, b, of, x), of, x), losses_along(straight(a, b), of, x, 41)
+    path, line = losses_along(connecting_path(a, b, of, x), of, x), losses_along(straight_path(a, b), of, x, 41)
     assert float(line.max()) > 30 * float(path.max())
 
 
 def test_losses_along_are_those_of_networks_in_between(taught):
     of, (a, b), data = taught
     x = data.evaluating(1, dtype=torch.float64)[:100]
-    along = losses_along(straight(a, b), of, x, 5)[0]
+    along = losses_along(straight_path(a, b), of, x, 5)[0]
     wide = [student.to(dtype=torch.float64) for student in (a, b)]
     for i, share in enumerate((0.0, 0.25, 0.5, 0.75, 1.0)):
         parts = [
@@ -187,35 +192,35 @@ def test_losses_along_are_those_of_networks_in_between(taught):
 @pytest.mark.parametrize(
     ("a", "b", "words"),
     [
-        (population((4, 6, 2), 1), population((4, 7, 2), 1), "sizes 4-6-2 and 4-7-2 cannot be joined"),
+        (population((4, 6, 2), 1), population((4, 7, 2), 1), "sizes 4-6-2 and 4-7-2 cannot be connected"),
         (population((4, 6, 2), 1), population((4, 6, 2), 1, bias=False), "both with biases or both without"),
         (population((4, 6, 2), 1), population((4, 6, 2), 1, slope=0.1), "activation"),
         (population((4, 6, 6, 2), 1), population((4, 6, 6, 2), 1), "two layers"),
-        (population((4, 6, 2), 2), population((4, 6, 2), 1), "2 networks were given"),
+        (population((4, 6, 2), 2), population((4, 6, 2), 1), "one network, got 2"),
         (population((5, 6, 2), 1), population((5, 6, 2), 1), "5 inputs and the teacher 4"),
         (population((4, 6, 2), 1), population((4, 6, 2), 1), "no node of the first network correlates"),
     ],
 )
 def test_what_cannot_be_joined_is_refused_in_words(a, b, words):
     with pytest.raises(UserError, match=words):
-        joined(a, b, teacher(), inputs(), 0.99999)
+        connecting_path(a, b, teacher(), inputs(), 0.99999)
 
 
 def test_bad_inputs_and_too_few_points_are_refused():
     of, a, b = figure_13()
-    with pytest.raises(UserError, match="3 numbers a sample; the networks take 2"):
-        joined(a, b, of, inputs(dim=3))
-    with pytest.raises(UserError, match="2 or more"):
-        losses_along(straight(a, b), of, inputs(dim=2), 1)
+    with pytest.raises(UserError, match="3 numbers per sample; the networks take 2"):
+        connecting_path(a, b, of, inputs(dim=3))
+    with pytest.raises(UserError, match="at least 2"):
+        losses_along(straight_path(a, b), of, inputs(dim=2), 1)
     dead = network(torch.zeros(3, 2), -torch.ones(3), torch.ones(3, 2), torch.zeros(2))
     with pytest.raises(UserError, match=r"no node of the second network .* the highest is 0"):
-        joined(a, dead, of, inputs(dim=2))
+        connecting_path(a, dead, of, inputs(dim=2))
 
 
 def test_networks_without_biases_are_joined_too():
     of, a, b = figure_13()
     bare = [us.nets.Population(tuple(us.nets.Layer(w, None) for w, _ in each.layers), each.seeds) for each in (a, b)]
-    assert float(losses_along(joined(*bare, of, inputs(dim=2)), of, inputs(dim=2)).max()) < 1e-25
+    assert float(losses_along(connecting_path(*bare, of, inputs(dim=2)), of, inputs(dim=2)).max()) < 1e-25
 
 
 @pytest.fixture
@@ -249,7 +254,7 @@ def test_the_command_writes_way_points_and_draws_the_loss(told, taught, tmp_path
     torch.testing.assert_close(points[0].layers[0].weight, a.layers[0].weight.double())
     torch.testing.assert_close(points[len(points) - 1].layers[1].weight, b.layers[1].weight.double())
     x = us.data.Gaussian(10, 1.5, evaluation=1000).evaluating(1, dtype=torch.float64)
-    again = losses_along(Path(points, tuple(said["moves"])), of, x, 9)
+    again = losses_along(WeightPath(points, tuple(said["moves"])), of, x, 9)
     torch.testing.assert_close(again, torch.tensor(said["losses"]).double())
     largest = said["largest"]
     assert largest["path"] == max(map(max, said["losses"])) and largest["line"] == max(said["line"])
@@ -283,7 +288,7 @@ def test_untrained_students_are_called_by_their_name(told, taught, tmp_path):
         ((*FILES, "--save", "path.pt"), "--save must end in .safetensors, got path.pt"),
         ((*FILES, "--figure", "loss.gif"), "--figure must end in .pdf, .svg, .png, got loss.gif"),
         ((*FILES, "--b-network", "1"), "--b-network must be between 0 and 0 for b.safetensors, got 1"),
-        (("a.safetensors", "teacher.safetensors", *FILES[2:]), "cannot be joined"),
+        (("a.safetensors", "teacher.safetensors", *FILES[2:]), "cannot be connected"),
         (("a.safetensors", "b.safetensors", "--teacher", "other.safetensors"), "10 inputs and the teacher 4"),
         ((*FILES, "--below", "1"), "no node of the first network correlates"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from support.pairs import copied, gaussian, network, random_network
+from support.pairs import gaussian, near_copy, network, random_network
 from understudy.papers.specialization.theory.exact import SAME, theorem_1, theorem_4_deep
 
 TEACHER = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.1]))
@@ -27,7 +27,7 @@ def test_split_nodes_and_idle_ones_change_nothing():
 
 
 def test_a_small_gradient_is_not_a_zero_one():
-    for found in theorem_1(TEACHER, copied(TEACHER, 1, 1e-6), X):
+    for found in theorem_1(TEACHER, near_copy(TEACHER, 1, 1e-6), X):
         assert not found.applies
         assert found.failing[0].name.startswith("zero gradient at every sample")
 

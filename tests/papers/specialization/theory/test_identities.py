@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pairs import gaussian, network, random_network
-from understudy.papers.specialization.theory.identities import EQUAL, backpropagated, corollary_2, lemma_1
-from understudy.papers.specialization.theory.interpolation import BATCH, largest_of_batches, theorem_1
+from understudy.papers.specialization.theory.identities import EQUAL, autograd_gradients, corollary_2, lemma_1
+from understudy.papers.specialization.theory.interpolation import BATCH, largest_gradient_entries, theorem_1
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.2, -1.0])
@@ -26,15 +26,15 @@ def test_backpropagation_by_hand():
     """f* = σ(x), f = 2σ(x): at x = 3 the residual is −3 and reaches the node times its fan-out."""
     teacher, student = network(([[1.0]], [0.0]), ([[1.0]], [0.0])), network(([[1.0]], [0.0]), ([[2.0]], [0.0]))
     x = torch.tensor([[3.0], [-1.0]], dtype=torch.float64)
-    assert backpropagated(teacher, student, x)[0].tolist() == [[-6.0], [0.0]]
+    assert autograd_gradients(teacher, student, x)[0].tolist() == [[-6.0], [0.0]]
 
 
 def test_a_rule_that_is_off_is_seen(monkeypatch):
     import understudy.papers.specialization.theory.identities as identities
 
     teacher, student, x = random_network(1, 3, 4, 2), random_network(2, 3, 4, 2), gaussian(1, 50, 3)
-    right = backpropagated(teacher, student, x)
-    monkeypatch.setattr(identities, "backpropagated", lambda *_: tuple(g * (1 + 10 * EQUAL) for g in right))
+    right = autograd_gradients(teacher, student, x)
+    monkeypatch.setattr(identities, "autograd_gradients", lambda *_: tuple(g * (1 + 10 * EQUAL) for g in right))
     assert not lemma_1(teacher, student, x)[0].agrees
 
 
@@ -49,7 +49,7 @@ def test_a_and_b_are_exactly_equal_inside_a_region(depth):
 @given(st.integers(0, 1000), st.integers(1, 3))
 def test_the_worst_batch_is_found_among_all(seed, batch):
     g, below = gaussian(seed, 6, 2), gaussian(seed + 1, 6, 3)
-    most, single = largest_of_batches(g, below, batch)
+    most, single = largest_gradient_entries(g, below, batch)
     sums = [(g[list(b)].T @ below[list(b)]).abs().max() for b in combinations(range(6), batch)]
     assert most == pytest.approx(float(max(sums)))
     assert single == pytest.approx(float(max((g[i, :, None] * below[i]).abs().max() for i in range(6))))

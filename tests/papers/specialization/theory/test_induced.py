@@ -6,9 +6,9 @@ import torch
 from support.pairs import gaussian, network, random_network
 from understudy.nets import activate
 from understudy.papers.specialization.theory.exact import theorem_4_deep
-from understudy.papers.specialization.theory.induced import MOST, induced, theorem_5
-from understudy.theory.boundaries import apart, planes
-from understudy.theory.scene import Scene
+from understudy.papers.specialization.theory.induced import MOST, induced_planes, theorem_5
+from understudy.theory.boundaries import layer_planes, plane_distances
+from understudy.theory.pair_geometry import PairGeometry
 
 # One node above two: its boundary bends where it meets theirs.
 FIRST = ([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
@@ -21,16 +21,16 @@ def test_a_bent_boundary_by_hand():
     teacher = network(FIRST, ABOVE, TOP)
     student = network(([[1.0, 0.0]], [5.0]), ([[1.0]], [9.0]), TOP)
     corners = torch.tensor([[0.5, 0.5], [0.5, -0.5], [-0.5, 0.5], [-0.5, -0.5]], dtype=torch.float64)
-    sight = Scene(teacher, student, corners)
-    found = induced(sight, 0, corners)
-    expected, _ = planes(
+    pair = PairGeometry(teacher, student, corners)
+    found = induced_planes(pair, 0, corners)
+    expected, _ = layer_planes(
         torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]], dtype=torch.float64),
         torch.tensor([-1.0, -1.0, -1.0, 14.0], dtype=torch.float64),
     )
     for i in range(len(found)):
-        assert float(apart(found.some(torch.tensor([i])), expected).eps.min()) < 1e-12
+        assert float(plane_distances(found.select(torch.tensor([i])), expected).eps.min()) < 1e-12
     for i in range(len(expected)):
-        assert float(apart(expected.some(torch.tensor([i])), found).eps.min()) < 1e-12
+        assert float(plane_distances(expected.select(torch.tensor([i])), found).eps.min()) < 1e-12
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.2])
@@ -38,10 +38,10 @@ def test_a_bent_boundary_by_hand():
 def test_no_gate_changes_on_a_segment_that_stays_off_every_plane(seed, slope):
     """What the proof needs of them: across the boundary of node j, all other gates of both networks stay."""
     teacher, student = random_network(seed, 2, 3, 3, 2, slope=slope), random_network(seed + 9, 2, 4, 3, 2, slope=slope)
-    sight = Scene(teacher, student, gaussian(seed, 3_000, 2))
-    one, reach = sight.one(0), 0.02
-    inside = sight.x[one.distances(sight.x)[:, 0].abs() <= reach]
-    every = torch.cat((sight.others(0).distances(inside), induced(sight, 0, inside).distances(inside)), 1)
+    pair = PairGeometry(teacher, student, gaussian(seed, 3_000, 2))
+    one, reach = pair.teacher_plane(0), 0.02
+    inside = pair.x[one.distances(pair.x)[:, 0].abs() <= reach]
+    every = torch.cat((pair.other_planes(0).distances(inside), induced_planes(pair, 0, inside).distances(inside)), 1)
     alone = inside[(every.abs() > 2 * reach).all(1)]
     assert len(alone)
     for t in torch.linspace(-2, 2, 41):

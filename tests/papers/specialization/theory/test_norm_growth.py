@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 import understudy as us
 from understudy.papers.specialization.theory.norm_growth import (
     AGREE,
+    compare_rates,
     contest,
-    flow,
-    leaving,
-    leaving_time,
+    escape_time,
+    integrated_escape_time,
     norm_rates,
-    rates,
     residues,
     shared_target_flow,
-    whole,
+    weight_flow,
+    weights_and_biases,
 )
-from understudy.theory import results
+from understudy.theory import find_result
 from understudy.theory.gradient_flow import velocity
 
-theorem = next(r for r in results() if r.name == "S1 theorem 7")
+theorem = find_result("S1 theorem 7")
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -57,21 +57,23 @@ def test_the_flow_of_one_node_by_hand():
         layers = us.nets.Layer(_tensor([[w]]), torch.zeros(1, 1, dtype=F)), us.nets.Layer(_tensor([[1.0]]), None)
         return us.Population(layers, torch.ones(1, dtype=torch.int64))
 
-    torch.testing.assert_close(flow(network(1.0), network(0.5), _tensor([2.0])), _tensor([[2.0, 1.0]]))
-    torch.testing.assert_close(flow(network(1.0), network(-0.5), _tensor([2.0])), torch.zeros(1, 1, 2, dtype=F))
+    torch.testing.assert_close(weight_flow(network(1.0), network(0.5), _tensor([2.0])), _tensor([[2.0, 1.0]]))
+    torch.testing.assert_close(weight_flow(network(1.0), network(-0.5), _tensor([2.0])), torch.zeros(1, 1, 2, dtype=F))
 
 
 @given(st.integers(1, 50), st.sampled_from([0.0, 0.2]))
 def test_the_flow_is_what_backpropagation_gives(seed, slope):
     teacher, student = _networks(slope, seed=seed)
     x = _random(seed, 40, 6)
-    torch.testing.assert_close(flow(teacher, student, x), whole(velocity(teacher, student, x).layers[0]))
+    torch.testing.assert_close(
+        weight_flow(teacher, student, x), weights_and_biases(velocity(teacher, student, x).layers[0])
+    )
 
 
 @given(st.integers(1, 50), st.sampled_from([0.0, 0.2]))
 def test_a_small_gradient_step_changes_norm_ratios_as_predicted(seed, slope):
     teacher, student = _networks(slope, seed=seed)
-    found = rates(teacher, student, _random(seed + 1, 60, 6))
+    found = compare_rates(teacher, student, _random(seed + 1, 60, 6))
     assert (found.off <= 1e-9).all()
     assert (found.predicted.abs() <= found.speed.unsqueeze(1)).all()
     assert float(found.predicted.abs().max()) > 1e-3
@@ -79,7 +81,7 @@ def test_a_small_gradient_step_changes_norm_ratios_as_predicted(seed, slope):
 
 def test_a_wrong_prediction_is_seen():
     teacher, student = _networks()
-    found = rates(teacher, student, _random(1, 60, 6))
+    found = compare_rates(teacher, student, _random(1, 60, 6))
     wrong = found._replace(predicted=found.predicted * (1 + 1e-4))
     assert (wrong.off > AGREE).all()
     assert (found._replace(predicted=found.predicted + 3.0).off <= 1e-9).all()  # ratios do not see a shared factor
@@ -88,14 +90,14 @@ def test_a_wrong_prediction_is_seen():
 def test_networks_do_not_see_each_other():
     teacher, student = _networks(nets=3)
     x = _random(3, 50, 6)
-    every, one = rates(teacher, student, x), rates(teacher[1], student[1], x)
+    every, one = compare_rates(teacher, student, x), compare_rates(teacher[1], student[1], x)
     torch.testing.assert_close(every.predicted[1], one.predicted[0])
     torch.testing.assert_close(every.stepped[1], one.stepped[0])
 
 
 def test_nothing_moves_at_the_teacher():
     teacher, _ = _networks()
-    found = rates(teacher, teacher, _random(1, 30, 6))
+    found = compare_rates(teacher, teacher, _random(1, 30, 6))
     assert not found.speed.any()
     assert not found.off.any()
 
@@ -104,10 +106,10 @@ def test_the_finding_names_the_nodes_that_part_fastest():
     teacher, student = _networks(nets=1)
     x = _random(2, 80, 6)
     (finding,) = theorem(teacher, student, x)
-    predicted = rates(teacher, student, x).predicted[0]
+    predicted = compare_rates(teacher, student, x).predicted[0]
     assert finding.applies
     assert finding.agrees
-    assert f"node {int(predicted.argmax())} grows fastest against that of node {int(predicted.argmin())}" in (
+    assert f"node {int(predicted.argmax())} grows fastest relative to that of node {int(predicted.argmin())}" in (
         finding.conclusion
     )
 
@@ -228,28 +230,28 @@ def test_a_node_that_keeps_losing_is_pushed_round():
 def test_the_time_to_leave_by_its_leading_terms():
     """1/(u sin u) = 1/u² + 1/6 + 7u²/360 + …, so ∫ from ε to 1 is known to a few digits by hand."""
     by_hand = 1 / 0.01 - 1 + (1 - 0.01) / 6 + 7 * (1 - 0.01**3) / 1080 + 31 * (1 - 0.01**5) / 75600
-    assert leaving_time(0.01, math.pi - 1) == pytest.approx(by_hand, abs=1e-4)
-    assert leaving_time(0.5, math.pi - 0.5) == pytest.approx(0.0, abs=1e-12)
+    assert escape_time(0.01, math.pi - 1) == pytest.approx(by_hand, abs=1e-4)
+    assert escape_time(0.5, math.pi - 0.5) == pytest.approx(0.0, abs=1e-12)
 
 
 @given(st.floats(1e-5, 0.5))
 def test_the_time_to_leave_times_eps_goes_to_one(eps):
-    assert abs(leaving_time(eps) * eps - 1) < eps
+    assert abs(escape_time(eps) * eps - 1) < eps
 
 
 @given(st.floats(1e-3, 0.5), st.floats(0.3, 2.5))
 def test_quadrature_and_integrated_trajectory_agree(eps, until):
-    assert leaving("angle", eps, until) == pytest.approx(leaving_time(eps, until), rel=1e-8)
+    assert integrated_escape_time("angle", eps, until) == pytest.approx(escape_time(eps, until), rel=1e-8)
 
 
 @pytest.mark.parametrize("eps", [0.3, 0.02])
 def test_both_layers_in_balance_leave_as_the_angle_does(eps):
-    assert leaving("both layers", eps) == pytest.approx(2 * math.pi * leaving_time(eps), rel=1e-7)
+    assert integrated_escape_time("both layers", eps) == pytest.approx(2 * math.pi * escape_time(eps), rel=1e-7)
 
 
 @pytest.mark.parametrize("eps", [0.03, 0.001])
 def test_the_lower_layer_alone_leaves_after_a_logarithm(eps):
-    assert leaving("lower layer", eps) == pytest.approx(2 * math.log(1 + math.pi / eps), rel=1e-3)
+    assert integrated_escape_time("lower layer", eps) == pytest.approx(2 * math.log(1 + math.pi / eps), rel=1e-3)
 
 
 def test_the_flow_of_the_lower_layer_is_that_of_many_samples():
@@ -264,5 +266,5 @@ def test_the_flow_of_the_lower_layer_is_that_of_many_samples():
     eps, w, time, step = 0.5, _tensor(-math.cos(0.5), math.sin(0.5)), 0.0, 0.05
     teacher = network(_tensor(1.0, 0.0))
     while float(w[0]) < 0:
-        w, time = w + step * flow(teacher, network(w), x)[0, 0], time + step
-    assert time == pytest.approx(leaving("lower layer", eps), abs=0.25)
+        w, time = w + step * weight_flow(teacher, network(w), x)[0, 0], time + step
+    assert time == pytest.approx(integrated_escape_time("lower layer", eps), abs=0.25)

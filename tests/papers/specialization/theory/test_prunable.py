@@ -13,16 +13,16 @@ from understudy.nets import Layer, Population
 from understudy.papers.specialization.theory.prunable import (
     _unexplained,
     co_linear,
-    finding,
     group_sums,
     on_one_ray,
+    prunable_finding,
     residuals,
     unaligned_share,
 )
-from understudy.theory import results
+from understudy.theory import find_result
 from understudy.theory.result import prunable
 
-THEOREM, COROLLARY = (next(r for r in results() if r.name == name) for name in ("S0 theorem 2", "S0 corollary 1"))
+THEOREM, COROLLARY = (find_result(name) for name in ("S0 theorem 2", "S0 corollary 1"))
 
 
 def with_more(of: Population, first: list[list[float]], biases: list[float], fan_out: list[list[float]]) -> Population:
@@ -122,10 +122,12 @@ def test_what_a_group_gives_on_is_measured_on_the_samples_and_within_its_limit(s
     for nodes in ([6, 7, 8], [9]):
         part = hidden[:, nodes] @ student.layers[1].weight[0, :, nodes].T
         for k in nodes:
-            assert float(found.given[k]) == pytest.approx(float(part.square().sum(1).mean().sqrt()))
-            assert float(found.given[k]) <= float(found.most[k])
-    units = [finding(k, found, 2) for k in (6, 9)]
-    assert [each.amount for each in units] == pytest.approx([float(found.given[k]) / found.strongest for k in (6, 9)])
+            assert float(found.contribution[k]) == pytest.approx(float(part.square().sum(1).mean().sqrt()))
+            assert float(found.contribution[k]) <= float(found.contribution_bound[k])
+    units = [prunable_finding(k, found, 2) for k in (6, 9)]
+    assert [each.amount for each in units] == pytest.approx(
+        [float(found.contribution[k]) / found.strongest for k in (6, 9)]
+    )
     assert all(each.applies for each in units)
     assert prunable(units[1]) and not prunable(units[0]) and not prunable(units[1], 0.0)
 

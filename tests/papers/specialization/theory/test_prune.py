@@ -19,7 +19,7 @@ from understudy import cli
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.specialization.theory.prunable import residuals
-from understudy.papers.specialization.theory.pruning import pruned_students, pruning_losses, refitted
+from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.unexplained import output_variance, unexplained
 
@@ -51,7 +51,7 @@ def test_a_network_of_two_nodes_by_hand(by):
     of, student = two_nodes()
     x = inputs(dim=2)
     below = {"correlation": 0.8, "theorem": 0.1, "modulation": 0.05}[by]
-    pruned = pruned_students(of, student, x, below, by)
+    pruned = prune_student(of, student, x, below, by)
     assert pruned.network.sizes == (2, 1, 1)
     assert [(d.layer, d.node) for d in pruned.dropped] == [(0, 1)]
     assert pruned.kept[0].tolist() == [0]
@@ -60,8 +60,8 @@ def test_a_network_of_two_nodes_by_hand(by):
     expected = {"theorem": 0.1 / 2 * float(rms[1] / rms[0]), "modulation": 0.01 / 0.26}
     if by in expected:
         assert float(pruned.scores[0][1]) == pytest.approx(expected[by])
-        assert pruned_students(of, student, x, 0.9 * expected[by], by).dropped == ()
-    again = refitted(of, pruned.network, x)
+        assert prune_student(of, student, x, 0.9 * expected[by], by).dropped == ()
+    again = refit(of, pruned.network, x)
     torch.testing.assert_close(again.layers[1].weight, torch.tensor([[[0.5]]]).double())
     torch.testing.assert_close(again.layers[1].bias, torch.zeros(1, 1).double(), rtol=0, atol=1e-12)
     losses = pruning_losses(of, student, pruned, again, x)
@@ -72,10 +72,10 @@ def test_idle_nodes_of_an_exact_student_go_without_loss():
     of = teacher()
     student = solution(of, idle=4)
     idle = (student.layers[1].weight[0] == 0).all(0).nonzero().flatten().tolist()
-    pruned = pruned_students(of, student, inputs(), None, "theorem")
+    pruned = prune_student(of, student, inputs(), None, "theorem")
     assert [d.node for d in pruned.dropped] == idle
     assert float(unexplained(of, pruned.network, inputs())) < 1e-25
-    assert {d.node for d in pruned_students(of, student, inputs(), 0.0, "modulation").dropped} == set(idle)
+    assert {d.node for d in prune_student(of, student, inputs(), 0.0, "modulation").dropped} == set(idle)
 
 
 def test_opposite_nodes_stay_though_their_sum_is_nothing():
@@ -84,8 +84,8 @@ def test_opposite_nodes_stay_though_their_sum_is_nothing():
     pair = torch.tensor([[0.5, 1.0], [-0.5, -1.0]]).double()
     fan_out = torch.cat((out.T, torch.tensor([[1.0], [-1.0]])))
     student = network(torch.cat((weight, pair)), torch.cat((bias, torch.zeros(2))), fan_out, output)
-    assert pruned_students(of, student, inputs(dim=2), None, "theorem").dropped == ()
-    lost = pruned_students(of, student, inputs(dim=2), 0.3, "modulation").network
+    assert prune_student(of, student, inputs(dim=2), None, "theorem").dropped == ()
+    lost = prune_student(of, student, inputs(dim=2), 0.3, "modulation").network
     assert float(unexplained(of, student, inputs(dim=2))) > 0.01
     assert lost.sizes[1] < 5
 
@@ -93,7 +93,7 @@ def test_opposite_nodes_stay_though_their_sum_is_nothing():
 @given(st.integers(0, 1000), st.floats(0, 0.9))
 def test_modulation_takes_the_weakest_and_no_more_than_its_share(seed, below):
     deep = population((5, 8, 7, 3), 1, first_seed=seed)
-    pruned = pruned_students(deep, deep, inputs(200, 5), below, "modulation")
+    pruned = prune_student(deep, deep, inputs(200, 5), below, "modulation")
     for kept, score in zip(pruned.kept, pruned.scores, strict=True):
         gone = torch.ones_like(score, dtype=torch.bool)
         gone[kept] = False
@@ -106,7 +106,7 @@ def test_modulation_takes_the_weakest_and_no_more_than_its_share(seed, below):
 def test_everything_above_the_level_stays_and_what_is_kept_is_unchanged(taught):
     of, (student,), data = taught
     x = data.evaluating(1)
-    pruned = pruned_students(of, student, x, 0.8)
+    pruned = prune_student(of, student, x, 0.8)
     assert pruned.by == "correlation"
     assert torch.equal(pruned.scores[0] >= 0.8, torch.zeros(20).bool().index_fill(0, pruned.kept[0], True))
     assert torch.equal(pruned.network.layers[0].weight, student.layers[0].weight[:, pruned.kept[0]])
@@ -117,9 +117,9 @@ def test_everything_above_the_level_stays_and_what_is_kept_is_unchanged(taught):
 def test_refitting_is_no_worse_on_its_own_inputs_and_an_optimum(taught):
     of, (student,), data = taught
     x = data.training(1)
-    pruned = pruned_students(of, student, x, 0.9)
+    pruned = prune_student(of, student, x, 0.9)
     wide = pruned.network.to(dtype=torch.float64)
-    fitted = refitted(of, wide, x)
+    fitted = refit(of, wide, x)
     losses = pruning_losses(of, student, pruned, fitted, x)
     assert losses.refitted <= losses.after
     # At a least-squares solution the error is orthogonal to every node and to a constant.
@@ -132,13 +132,13 @@ def test_refitting_is_no_worse_on_its_own_inputs_and_an_optimum(taught):
 def test_refitting_nodes_that_do_the_same_gives_the_smallest_weights():
     of, _ = two_nodes()
     double = network(torch.tensor([[1.0, 0], [1.0, 0]]), torch.zeros(2), torch.zeros(2, 1), torch.zeros(1))
-    fitted = refitted(of, double, inputs(dim=2))
+    fitted = refit(of, double, inputs(dim=2))
     torch.testing.assert_close(fitted.layers[1].weight, torch.ones(1, 1, 2).double())
 
 
 def test_a_network_without_biases_gets_none():
     student = population((4, 6, 2), 1, bias=False)
-    fitted = refitted(teacher(), student, inputs())
+    fitted = refit(teacher(), student, inputs())
     assert fitted.layers[1].bias is None
     assert float(unexplained(teacher(), fitted, inputs())) < float(unexplained(teacher(), student, inputs()))
 
@@ -148,10 +148,10 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_place_by_place():
     top = of.layers[1]
     student = replace(of, layers=(of.layers[0], Layer(torch.zeros_like(top.weight), torch.zeros_like(top.bias))))
     x = inputs(300, 25)
-    fitted = refitted(of, student, x)
+    fitted = refit(of, student, x)
     torch.testing.assert_close(fitted.layers[1].weight, top.weight)
     assert float(unexplained(of, fitted, x)) < 1e-20
-    channels = pruned_students(of, of, x, 0.99)
+    channels = prune_student(of, of, x, 0.99)
     assert channels.network.sizes == (1, 3, 2) and channels.dropped == ()
 
 
@@ -160,16 +160,16 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_place_by_place():
     [
         ({"student": population((5, 3, 2), 1)}, "5 inputs and the teacher 4"),
         ({"student": population((4, 3, 5), 1)}, "5 outputs and the teacher 2"),
-        ({"student": population((4, 3, 2), 2)}, "2 students and 1 teachers were given"),
-        ({"x": inputs(10, 6)}, "6 numbers a sample; the networks take 4"),
-        ({"x": inputs(0)}, "one sample or more"),
+        ({"student": population((4, 3, 2), 2)}, "one student and one teacher, got 2 and 1"),
+        ({"x": inputs(10, 6)}, "6 numbers per sample; the networks take 4"),
+        ({"x": inputs(0)}, "at least one sample"),
         pytest.param(
             {"by": "luck"},
             "correlation, modulation, theorem|theorem, correlation, modulation",
             marks=pytest.mark.wrong_shapes,
         ),
         ({"below": 1.5}, "from 0 to 1"),
-        ({"below": 1.0, "by": "modulation"}, "all 3 nodes of hidden layer 1 would go"),
+        ({"below": 1.0, "by": "modulation"}, "all 3 nodes of hidden layer 1 would be removed"),
         ({"student": population((4, 3, 3, 2), 1)}, "2 hidden layers and the teacher 1"),
         ({"student": population((4, 3, 3, 2), 1), "by": "theorem"}, "equal depth, and these have 2 and 3"),
     ],
@@ -177,30 +177,30 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_place_by_place():
 def test_what_cannot_be_pruned_is_refused_in_words(change, words):
     plain = {"teacher": teacher(), "student": population((4, 3, 2), 1), "x": inputs(50), "by": "correlation"}
     with pytest.raises(UserError, match=words):
-        pruned_students(**(plain | change))
+        prune_student(**(plain | change))
 
 
 @pytest.mark.parametrize("by", [None, "correlation", "theorem", "modulation"])
 def test_a_student_without_a_living_node_is_refused(by):
     dead = network(torch.zeros(3, 4), -torch.ones(3), torch.ones(3, 2), torch.zeros(2))
     with pytest.raises(
-        UserError, match="no node of hidden layer 1 is active: each of the 3 gives the same on all 1,000"
+        UserError, match="no node of hidden layer 1 is active: each of the 3 is constant over all 1,000"
     ):
-        pruned_students(teacher(), dead, inputs(), None, by)
+        prune_student(teacher(), dead, inputs(), None, by)
 
 
 def test_a_student_of_which_nothing_is_given_on_is_refused_without_false_advice():
     silent = network(torch.eye(4)[:3], torch.zeros(3), torch.zeros(3, 2), torch.zeros(2))
-    with pytest.raises(UserError, match=r"reaches 0 at most, and 0\.01 was given; the student has learned nothing"):
-        pruned_students(teacher(), silent, inputs(), None, "modulation")
+    with pytest.raises(UserError, match=r"is at most 0, and the threshold is 0\.01; the student has learned nothing"):
+        prune_student(teacher(), silent, inputs(), None, "modulation")
 
 
 def test_the_rule_is_the_theorem_for_two_layers_and_modulation_for_others_unless_a_level_is_given():
     of, deep = teacher(), population((4, 5, 5, 2), 1)
-    assert pruned_students(of, solution(of), inputs()).by == "theorem"
-    assert pruned_students(of, solution(of), inputs(), 0.9).by == "correlation"
-    assert pruned_students(deep, deep, inputs()).by == "modulation"
-    assert pruned_students(of, deep, inputs()).by == "modulation"
+    assert prune_student(of, solution(of), inputs()).by == "theorem"
+    assert prune_student(of, solution(of), inputs(), 0.9).by == "correlation"
+    assert prune_student(deep, deep, inputs()).by == "modulation"
+    assert prune_student(of, deep, inputs()).by == "modulation"
 
 
 def with_a_node(of: Population, weight: list[float], bias: float, fan_out: list[float], idle: int = 3) -> Population:
@@ -214,11 +214,11 @@ def test_a_small_fan_out_of_a_large_activation_stays():
     """Its share of the fan-outs is small; what it adds to the output is not."""
     of, x = teacher(inputs=2, outputs=1), 1.5 * inputs(5_000, 2)
     large = with_a_node(of, [0.6, 0.8], 200.0, [0.01])
-    pruned = pruned_students(of, large, x, None, "theorem")
+    pruned = prune_student(of, large, x, None, "theorem")
     last = large.sizes[1] - 1
     assert last in pruned.kept[0].tolist()
     assert float(unexplained(of, pruned.network, x)) <= 1.001 * float(unexplained(of, large, x))
-    assert any("S0 theorem 2 says nothing of them" in note and "observers" in note for note in pruned.notes)
+    assert any("S0 theorem 2 does not apply to them" in note and "observers" in note for note in pruned.notes)
 
 
 def test_nodes_of_which_the_hypotheses_fail_stay_though_they_give_on_little():
@@ -227,10 +227,10 @@ def test_nodes_of_which_the_hypotheses_fail_stay_though_they_give_on_little():
     flat = student.layers[1].weight.clone()
     flat[:, 1] = flat[:, 0]
     student = replace(student, layers=(student.layers[0], Layer(flat, student.layers[1].bias)))
-    pruned = pruned_students(of, student, inputs(), None, "theorem")
+    pruned = prune_student(of, student, inputs(), None, "theorem")
     assert pruned.dropped == ()
     (note,) = pruned.notes
-    assert note.startswith("2 without a teacher node's boundary stay") and "independent fan-outs" in note
+    assert note.startswith("2 nodes without a teacher node's boundary are kept") and "independent fan-outs" in note
 
 
 @given(st.integers(0, 300), st.floats(-4, 0.5), st.floats(-2, 2))
@@ -238,7 +238,7 @@ def test_what_goes_by_the_theorem_adds_no_more_than_its_share(seed, log_size, bi
     """Each group's share of the strongest bounds what the outputs change by."""
     of, x = teacher(seed=seed), inputs(400)
     student = with_a_node(of, [0.5, -1.0, 0.3, 0.8], bias, [10**log_size, -(10**log_size)])
-    pruned = pruned_students(of, student, x, None, "theorem")
+    pruned = prune_student(of, student, x, None, "theorem")
     whole = residuals(of, student, x)
     change = (student(x) - pruned.network(x)).square().sum(2).mean().sqrt()
     assert float(change) <= len(pruned.dropped) * 0.05 * whole.strongest * (1 + 1e-9)
@@ -246,7 +246,7 @@ def test_what_goes_by_the_theorem_adds_no_more_than_its_share(seed, log_size, bi
     if float(whole.nearest[last]) > ALIGNED:
         hidden = student.activations(x).hidden[0][0, :, last]
         alone = float(hidden.square().mean().sqrt() * student.layers[1].weight[0, :, last].norm())
-        assert float(whole.given[last]) == pytest.approx(alone)
+        assert float(whole.contribution[last]) == pytest.approx(alone)
         assert last in pruned.kept[0].tolist() or alone <= 0.05 * whole.strongest * (1 + 1e-9)
 
 
@@ -273,11 +273,11 @@ def test_the_command_writes_what_the_function_gives(files, taught, capsys, monke
     assert (status, err) == (0, "")
     told = json.loads(out)
     x = us.data.Gaussian(10, 1.5, train=2000).training(1, dtype=torch.float64)
-    pruned = pruned_students(of, student, x, 0.9)
+    pruned = prune_student(of, student, x, 0.9)
     assert told["kept"] == [pruned.kept[0].tolist()]
     assert told["sizes"] == {"before": [10, 20, 6], "after": list(pruned.network.sizes)}
     saved = us.load(files / "small.safetensors")
-    torch.testing.assert_close(saved.layers[1].weight, refitted(of, pruned.network, x).layers[1].weight)
+    torch.testing.assert_close(saved.layers[1].weight, refit(of, pruned.network, x).layers[1].weight)
     held_out = us.data.Gaussian(10, 1.5, evaluation=2000).evaluating(1, dtype=torch.float64)
     assert told["losses"]["held_out"]["refitted"] == pytest.approx(float(unexplained(of, saved, held_out)), rel=1e-3)
     assert told["losses"]["given"]["before"] == pytest.approx(float(unexplained(of, student, x)))
@@ -293,8 +293,8 @@ def test_the_command_as_a_person_sees_it(files):
 
 def test_the_command_without_a_level_goes_by_the_theorem_and_says_why_others_stay(files):
     shown = understudy("prune", "student.safetensors", "--teacher", "teacher.safetensors", cwd=files).stdout
-    assert "nodes removed by theorem" in shown and "share of what the strongest group gives on 0.0" in shown
-    assert "without a teacher node's boundary stay" in shown
+    assert "nodes removed by theorem" in shown and "contribution relative to the strongest group 0.0" in shown
+    assert "without a teacher node's boundary are kept" in shown
 
 
 def test_a_long_fit_is_announced(files, capsys, monkeypatch):

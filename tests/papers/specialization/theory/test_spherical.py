@@ -15,16 +15,16 @@ from understudy.papers.specialization.theory.spherical import (
     CHANCE,
     COMPONENTS,
     angle,
-    bound,
-    draw,
-    measured_pull,
+    compare_pull,
+    draw_inputs,
+    largest_by_chance,
     pull,
     pull_square,
-    trial,
+    sample_pulls,
 )
-from understudy.theory import results
+from understudy.theory import find_result
 
-theorem = next(r for r in results() if r.name == "S1 theorem 6")
+theorem = find_result("S1 theorem 6")
 slopes = st.sampled_from([0.0, 0.1, 0.5])
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -124,16 +124,16 @@ def test_a_slope_of_one_is_linear():
 @pytest.mark.parametrize("slope", [0.0, 0.3])
 def test_the_pull_is_the_mean_over_many_inputs(inputs, slope):
     teacher, student = _random(5, 3, 6), _random(6, 4, 6)
-    x = draw(3, 0, 100_000, 6, inputs, 1.7)
-    found = measured_pull(teacher, student, x, slope)
-    assert float(found.off.max()) < bound(found.off.numel())
+    x = draw_inputs(3, 0, 100_000, 6, inputs, 1.7)
+    found = compare_pull(teacher, student, x, slope)
+    assert float(found.off.max()) < largest_by_chance(found.off.numel())
     torch.testing.assert_close(found.closed, pull(teacher, student, 1.7**2, slope), rtol=0.02, atol=0)
     assert float((found.error / found.closed.norm(dim=-1, keepdim=True)).max()) < 0.02
 
 
 def test_means_by_a_loop():
     teacher, student, x = _random(7, 2, 3), _random(8, 2, 3), _random(9, 50, 3)
-    found = measured_pull(teacher, student, x, 0.2)
+    found = compare_pull(teacher, student, x, 0.2)
     for k in range(2):
         for j in range(2):
             rows = []
@@ -169,7 +169,7 @@ def test_errors_are_how_far_means_scatter(inputs):
     """Over 200 sets of 200 inputs; nodes nearly opposite too, of which few samples pass."""
     teacher = _tensor([1.0, 0.0, 0.0])
     student = _tensor([1.0, 1.0, 0.0], [-1.0, 0.3, 0.1])
-    found = [measured_pull(teacher, student, draw(seed, 0, 200, 3, inputs, 1.5), 0.1) for seed in range(200)]
+    found = [compare_pull(teacher, student, draw_inputs(seed, 0, 200, 3, inputs, 1.5), 0.1) for seed in range(200)]
     off = torch.stack([(each.mean - each.closed) / each.error for each in found])
     torch.testing.assert_close(off.std(0), torch.ones_like(off[0]), rtol=0, atol=0.3)
     assert float(off.mean(0).abs().max()) < 4 / math.sqrt(200)
@@ -177,38 +177,38 @@ def test_errors_are_how_far_means_scatter(inputs):
 
 @pytest.mark.parametrize("inputs", ["normal", "sphere"])
 def test_inputs_have_the_variance_that_was_asked_for(inputs):
-    x = draw(1, 0, 40_000, 5, inputs, 2.0)
+    x = draw_inputs(1, 0, 40_000, 5, inputs, 2.0)
     torch.testing.assert_close(x.T @ x / len(x), 4.0 * torch.eye(5, dtype=F), rtol=0, atol=0.15)
     assert (float(x.norm(dim=1).std()) < 1e-12) is (inputs == "sphere")
 
 
 def test_pairs_of_a_trial_have_a_plane_an_angle_and_inputs_of_their_own():
-    found = trial(4, [1, 2, 3], 2_000)
+    found = sample_pulls(4, [1, 2, 3], 2_000)
     assert found.mean.shape == (3, len(COMPONENTS))
     assert len(set(found.theta.tolist())) == 3
     assert len(set(found.mean[:, 0].tolist())) == 3
-    alone = trial(4, [2], 2_000)
+    alone = sample_pulls(4, [2], 2_000)
     for one, every in zip(alone, found, strict=True):
         torch.testing.assert_close(one[0], every[1], rtol=0, atol=0)
     t = found.theta
     torch.testing.assert_close(found.closed[:, 0], (math.pi - t + t.sin() * t.cos()) / (2 * math.pi))
     torch.testing.assert_close(found.closed[:, 1], t.sin().square() / (2 * math.pi))
     torch.testing.assert_close(found.closed[:, 2], torch.zeros(3, dtype=F), rtol=0, atol=1e-15)
-    assert trial(2, [1], 500).mean[0, 2].isnan()
+    assert sample_pulls(2, [1], 500).mean[0, 2].isnan()
 
 
 def test_errors_of_a_trial_are_those_of_chance():
-    found = trial(5, range(1, 61), 4_000, "normal", 1.5)
+    found = sample_pulls(5, range(1, 61), 4_000, "normal", 1.5)
     off = ((found.mean - found.closed) / found.error).flatten()
     assert 0.8 < float(off.square().mean()) < 1.25
-    assert float(off.abs().max()) < bound(off.numel())
+    assert float(off.abs().max()) < largest_by_chance(off.numel())
     wrong = (found.mean - 1.1 * found.closed) / found.error
     assert float(wrong[:, 0].square().mean()) > 3
 
 
 def test_the_bound_grows_with_the_number_of_comparisons():
-    assert bound(1) == pytest.approx(4.0)
-    assert 1_000 * math.erfc(bound(1_000) / math.sqrt(2)) == pytest.approx(CHANCE)
+    assert largest_by_chance(1) == pytest.approx(4.0)
+    assert 1_000 * math.erfc(largest_by_chance(1_000) / math.sqrt(2)) == pytest.approx(CHANCE)
     assert pytest.approx(6.33e-5, rel=1e-3) == CHANCE
 
 
@@ -270,5 +270,5 @@ def test_pairs_that_few_samples_pass_are_left_out():
 
 
 def test_one_sample_has_no_error():
-    with pytest.raises(UserError, match="give 2 samples or more"):
+    with pytest.raises(UserError, match="needs at least 2 samples"):
         theorem(*_networks(_random(1, 2, 3), _random(2, 2, 3)), _random(3, 1, 3))

@@ -1,0 +1,175 @@
+"""Geometry of a teacher–student pair on samples: boundaries of the lowest layers, gradients, and α (Tian 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from understudy.nets import Population, activate, gate, incoming
+from understudy.theory.boundaries import PlaneDistances, Planes, concatenate, layer_planes, plane_distances
+from understudy.theory.isolation import ROUNDING
+
+
+class Gradient(NamedTuple):
+    """Gradient g of the students of the lowest layer at points, with a bound on its rounding error."""
+
+    value: Float[Tensor, "point node"]
+    rounding: Float[Tensor, "point node"]
+
+    @property
+    def upper(self) -> Float[Tensor, "point node"]:
+        """Upper bound of |g| with rounding."""
+        return self.value.abs() + self.rounding
+
+
+class _ForwardPass(NamedTuple):
+    output: Float[Tensor, "point out"]
+    gates: tuple[Float[Tensor, "point node"], ...]
+    largest: Float[Tensor, "point out"]
+    """The outputs if no terms cancelled, which scales the rounding error."""
+
+
+@dataclass(frozen=True, eq=False)
+class PairGeometry:
+    """One teacher and one student, fully connected, of equal depth, in float64, on samples."""
+
+    teacher: Population
+    student: Population
+    x: Float[Tensor, "sample in"]
+
+    @cached_property
+    def _lowest_students(self) -> tuple[Planes, Int[Tensor, "plane"]]:
+        return _lowest_planes(self.student)
+
+    @cached_property
+    def _lowest_teachers(self) -> tuple[Planes, Int[Tensor, "plane"]]:
+        return _lowest_planes(self.teacher)
+
+    @property
+    def student_planes(self) -> Planes:
+        """Boundaries of the students of the lowest layer that have one."""
+        return self._lowest_students[0]
+
+    @property
+    def student_nodes(self) -> Int[Tensor, "plane"]:
+        """Indices of the students that have a boundary."""
+        return self._lowest_students[1]
+
+    @property
+    def teacher_planes(self) -> Planes:
+        """Boundaries of the teacher nodes of the lowest layer that have one."""
+        return self._lowest_teachers[0]
+
+    @property
+    def teacher_nodes(self) -> Int[Tensor, "plane"]:
+        """Indices of the teacher nodes that have a boundary."""
+        return self._lowest_teachers[1]
+
+    @property
+    def slope_jump(self) -> float:
+        """Change of the activation's slope at zero."""
+        return 1.0 - self.student.slope
+
+    @cached_property
+    def teacher_norms(self) -> Float[Tensor, "plane"]:
+        """‖w̃*_j‖ of the teacher nodes that have a boundary: 1 for regular weights."""
+        lengths: Tensor = torch.linalg.vector_norm(self.teacher.layers[0].weight[0], dim=1)
+        return lengths[self.teacher_nodes]
+
+    @cached_property
+    def active(self) -> Bool[Tensor, "sample student"]:
+        """E_k: the samples on which each student is active."""
+        layer = self.student.layers[0]
+        before = self.x @ layer.weight[0].T
+        return (before if layer.bias is None else before + layer.bias[0]) > 0
+
+    @cached_property
+    def sample_gradients(self) -> Gradient:
+        """Gradients at the samples."""
+        return self.gradient(self.x)
+
+    @cached_property
+    def largest_gradients(self) -> Float[Tensor, "student"]:
+        """Largest gradient of each student over the samples on which it is active."""
+        return torch.where(self.active, self.sample_gradients.upper, 0.0).amax(0)
+
+    @cached_property
+    def gradient_excess(self) -> Float[Tensor, "student"]:
+        """Largest gradient in units of its rounding error: a gradient of a few units is zero to machine precision."""
+        times = self.sample_gradients.value.abs() / self.sample_gradients.rounding.clamp_min(5e-324)
+        return torch.where(self.active, times, 0.0).amax(0)
+
+    def name(self, j: int) -> str:
+        """Name of the j-th teacher node with a boundary, as findings use it."""
+        return f"teacher node {int(self.teacher_nodes[j])}"
+
+    def teacher_plane(self, j: int) -> Planes:
+        """Boundary of the j-th teacher node that has one."""
+        return self.teacher_planes.select(torch.tensor([j]))
+
+    def other_teachers(self, j: int) -> Int[Tensor, "plane"]:
+        """Positions of the other teacher nodes with a boundary."""
+        return torch.tensor([i for i in range(len(self.teacher_planes)) if i != j], dtype=torch.long)
+
+    def other_planes(self, j: int) -> Planes:
+        """Boundaries of all other nodes of both lowest layers, students first."""
+        return concatenate(self.student_planes, self.teacher_planes.select(self.other_teachers(j)))
+
+    def student_distances(self, j: int) -> PlaneDistances:
+        """Distances of all student boundaries from that of the j-th teacher node."""
+        return plane_distances(self.teacher_plane(j), self.student_planes)
+
+    def alpha(self, k: int, j: int, points: Float[Tensor, "point in"]) -> Float[Tensor, "point"]:
+        """α_kj(x) = v_k(x)ᵀ v*_j(x) for the j-th teacher node, made regular (Tian 2020, definition 2)."""
+        ours, theirs = _fan_out(self.student, k, points), _fan_out(self.teacher, int(self.teacher_nodes[j]), points)
+        return (ours * theirs).sum(1) * self.teacher_norms[j]
+
+    def gradient(self, points: Float[Tensor, "point in"]) -> Gradient:
+        """Negative gradient of ½‖f* − f‖² with respect to the activations of the lowest student layer."""
+        ours, theirs = _forward(self.student, points), _forward(self.teacher, points)
+        g, largest = theirs.output - ours.output, theirs.largest + ours.largest
+        for (weight, _), gates in zip(self.student.layers[:0:-1], ours.gates[::-1], strict=True):
+            g, largest = (g @ weight[0]) * gates, largest @ weight[0].abs()
+        terms = sum(self.teacher.sizes) + sum(self.student.sizes) + sum(self.student.sizes[1:])
+        return Gradient(g, 2 * terms * ROUNDING * largest)
+
+
+def hidden_gates(network: Population, points: Float[Tensor, "point in"]) -> Bool[Tensor, "point gate"]:
+    """Gates of all hidden nodes at points, the lowest layer first."""
+    h, gates = points, []
+    for i in range(len(network.layers) - 1):
+        before = incoming(network, i, h)
+        gates.append(before[0] >= 0)
+        h = activate(before, network.slope)
+    return torch.cat(gates, 1)
+
+
+def _lowest_planes(network: Population) -> tuple[Planes, Int[Tensor, "plane"]]:
+    weight, bias = network.layers[0]
+    return layer_planes(weight[0], None if bias is None else bias[0])
+
+
+def _forward(network: Population, points: Float[Tensor, "point in"]) -> _ForwardPass:
+    h, largest, gates = points, points.abs(), []
+    for i, (weight, bias) in enumerate(network.layers):
+        shift = torch.zeros_like(weight[0, :, 0]) if bias is None else bias[0]
+        h, largest = torch.addmm(shift, h, weight[0].T), torch.addmm(shift.abs(), largest, weight[0].abs().T)
+        if i < len(network.layers) - 1:
+            gates.append(gate(h, network.slope).to(h.dtype))
+            h = activate(h, network.slope)
+    return _ForwardPass(h, tuple(gates), largest)
+
+
+def _fan_out(network: Population, node: int, points: Float[Tensor, "point in"]) -> Float[Tensor, "point out"]:
+    """Column of V_1 that belongs to a node of the lowest layer, at every point."""
+    v = network.layers[1].weight[0, :, node].expand(len(points), -1)
+    if len(network.layers) == 2:
+        return v
+    for (weight, _), gates in zip(network.layers[2:], _forward(network, points).gates[1:], strict=True):
+        v = (v * gates) @ weight[0].T
+    return v
