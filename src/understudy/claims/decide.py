@@ -75,8 +75,8 @@ class Claims:
         Args:
             id: The id of the claim in the catalogue.
             part: Which part of the claim this is.
-            statement: What must be true. `part`, `statement` and `paper` may name options of the study and values of
-                the case in braces: `after {epochs} epochs`, `layer {layer}`.
+            statement: What must be true. `part`, `statement` and `paper` may name attributes of the study and values
+                of the case in braces: `after {epochs} epochs`, `layer {layer}`.
             paper: The paper's value or words.
             values_are: What the values of the verdict are, if the statement does not say it.
             needs: Values that options must have, or include where they take several.
@@ -130,8 +130,10 @@ def _cases(cases: Cases, study: Any, run: Run) -> list[dict[str, Any]]:
 
 
 def _claim(spec: _Spec, study: Any, case: Mapping[str, Any], verdict: Verdict) -> Claim:
+    fields = _Fields(study, case)
+
     def fill(words: str) -> str:
-        return words.format_map(study.options() | dict(case))
+        return words.format_map(fields)
 
     return Claim(
         id=spec.id,
@@ -147,3 +149,14 @@ def _claim(spec: _Spec, study: Any, case: Mapping[str, Any], verdict: Verdict) -
         high=verdict.high,
         variants=verdict.variants,
     )
+
+
+class _Fields(dict[str, Any]):
+    """Values of a case, and attributes of a study."""
+
+    def __init__(self, study: Any, case: Mapping[str, Any]) -> None:
+        super().__init__(case)
+        self._study = study
+
+    def __missing__(self, name: str) -> Any:
+        return getattr(self._study, name)

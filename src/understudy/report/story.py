@@ -1,5 +1,6 @@
 """What a study hands to the report: a sentence, a few numbers, its figures."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -43,3 +44,8 @@ class Story:
 def counted(n: int, thing: str) -> str:
     """A number of things in words: `1 seed`, `32 seeds`."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words as a list in a sentence: `a`, `a and b`, `a, b and c`."""
+    return " and ".join([", ".join(words[:-1])] * (len(words) > 1) + list(words[-1:]))

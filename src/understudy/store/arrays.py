@@ -124,10 +124,8 @@ def _read_metric(some: Networks, metric: str, role: str, layer: Any, epoch: int 
         rows = run.metrics.filter(pc.field("metric") == metric).select(["network", "epoch", "layer"])
         run._cache[key] = np.stack([rows[name].to_numpy() for name in rows.column_names])
     network, epochs_of, layers_of = run._cache[key][:, np.isin(run._cache[key][0], some.index)]
-    if not len(network):
-        known = sorted(set(run.metrics["metric"].unique().to_pylist()))
-        if metric not in known:
-            raise UserError(f"{run.folder} has no metric {metric}; it has {', '.join(known)}")
+    if metric not in run.metric_names:
+        raise UserError(f"{run.folder} has no metric {metric}; it has {', '.join(sorted(run.metric_names))}")
     epochs = np.unique(epochs_of) if epoch is None else np.array([epoch])
     at = np.searchsorted(run.epochs, epochs)
     if layer == "all":

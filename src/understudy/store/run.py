@@ -137,6 +137,11 @@ class Run:
         """All epochs (or steps) at which anything was recorded."""
         return np.unique(self.metrics["epoch"].to_numpy())
 
+    @cached_property
+    def metric_names(self) -> frozenset[str]:
+        """The metrics that the run recorded."""
+        return frozenset(self.metrics["metric"].unique().to_pylist())
+
     def select(self, **where: Any) -> Networks:
         """Select networks by columns of `networks`.
 

@@ -1,141 +1,91 @@
-"""What a deep run decides: D1, D2. Layers are counted from the lowest, which is layer 1."""
+"""Claims D1 and D2: which layer learns first, and how well every layer is matched (Tian 2019, figs 4, 12)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, every, median
 from understudy.measures import THRESHOLD
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.store import Run
 
 if TYPE_CHECKING:
-    from understudy.papers.specialization.deep.study import Deep, DeepTeachers
+    import xarray as xr
+
+    from understudy.papers.specialization.deep.study import Deep
 
 PAPERS_MULTIPLE = 10.0
 ORDERED = 3
 """How many layers, from the lowest, must pass the threshold one after the other."""
 CLOSE = 0.998
-"""S1 fig 12: what the mean best correlation of every layer reaches."""
+"""The mean best correlation that every layer reaches (Tian 2019, fig. 12)."""
 
 
-def laid_out(run: Run, axes: dict[str, np.ndarray]) -> np.ndarray:
-    """Networks by the columns that the axes name; −1 where there is none, or where it diverged."""
-    alive = np.flatnonzero(run.networks["diverged_at"].is_null().to_numpy())
-    known = [{value: i for i, value in enumerate(axis.tolist())} for axis in axes.values()]
-    places = [
-        [place[value] for value in run.column(name)[alive].tolist()] for name, place in zip(axes, known, strict=True)
-    ]
-    network = np.full([len(axis) for axis in axes.values()], -1)
-    network[tuple(places)] = alive
-    return network
-
-
-def at(network: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """[network, …] laid out as the networks are, NaN where there is none."""
-    laid = values[network].astype(float)
-    laid[network < 0] = np.nan
-    return laid
-
-
-def by_layer(study: DeepTeachers, run: Run, metric: str = "rho_mean") -> np.ndarray:
-    """[network, layer, epoch] of a metric of layers."""
-    return np.stack([run.series(metric, layer) for layer in range(len(study.teacher_layers))], axis=1)
-
-
-def multiples(study: Deep, run: Run) -> tuple[np.ndarray, np.ndarray]:
-    """The over-realizations in their order, and the networks [multiple, seed]."""
-    axis = np.array(sorted(float(k) for k in study.multiple))
-    return axis, laid_out(run, {"multiple": axis, "seed": np.array(study.seed_names)})
-
-
-def first_passed(rho: np.ndarray, epochs: np.ndarray, bound: float = THRESHOLD) -> np.ndarray:
-    """[…]: the first epoch at which […, epoch] exceeds the bound, infinite if it never does."""
-    return np.where(rho > bound, epochs, np.inf).min(axis=-1)
-
-
-class Finding(NamedTuple):
-    """A claim as the networks of one over-realization decide it, and in few words what was measured."""
-
-    claim: Claim
-    brief: str
-
-
-def claims(study: Deep, run: Run) -> list[Claim]:
-    """Decided on 10×; what other over-realizations of the run gave stands beside it."""
-    if not _papers_settings(study):
-        return []
-    rho, (axis, network) = by_layer(study, run), multiples(study, run)
-    found = {
-        k: [decide(study, run.epochs, rho[each[each >= 0]]) for decide in (_d1, _d2)]
-        for k, each in zip(axis.tolist(), network, strict=True)
-        if (each >= 0).any()
-    }
-    decided = found.pop(PAPERS_MULTIPLE, [])
-    return [
-        replace(claim, variants=tuple(Variant(f"{k:g}×", f[i].brief, f[i].claim.holds) for k, f in found.items()))
-        for i, (claim, _) in enumerate(decided)
-    ]
-
-
-def _papers_settings(study: Deep) -> bool:
-    networks = (study.teacher_layers, study.dim, study.outputs)
-    training = (study.epochs, study.steps, study.batch, study.lr, study.halve_after)
-    inputs = study.half_width == 15 if study.inputs == "uniform" else study.input_std == 10
-    return (
-        inputs
-        and networks == ((50, 75, 100, 125), 100, 50)
-        and training == (100, 1_562, 64, 0.2, 20)
-        and (study.train, study.evaluation) == (100_000, 10_000)
-    )
-
-
-def _part(study: Deep) -> str:
-    return f"uniform ±{study.half_width:g}" if study.inputs == "uniform" else f"Gaussian, std {study.input_std:g}"
-
-
-def _d1(study: Deep, epochs: np.ndarray, rho: np.ndarray) -> Finding:
-    first = first_passed(rho, epochs)[:, :ORDERED]
-    # A layer that never passes comes after every epoch; two that never do are in no order.
-    ended = np.where(np.isinf(first), study.epochs + 1, first)
-    steps = np.diff(ended, axis=1).min(axis=1)
-    middle = ", ".join(epoch_words(m) for m in np.median(first, axis=0))
-    ordered = f"in this order in {(steps > 0).sum()} of {len(steps)}"
-    claim = Claim(
-        id="D1",
-        statement=f"epoch at which the mean best correlation of layers 1, 2, 3 first exceeds {THRESHOLD}: later with depth, in "
-        "every network (below: epochs between two layers, the fewest of each network)",
-        paper="lower layers first",
-        measured=f"medians {middle}; {ordered}",
-        n=len(steps),
-        holds=bool((steps > 0).all()),
-        part=_part(study),
-        values=tuple(steps.tolist()),
-        low=1.0,
-    )
-    return Finding(claim, f"{middle}; {ordered}")
-
-
-def _d2(study: Deep, epochs: np.ndarray, rho: np.ndarray) -> Finding:
-    last = rho[:, :, -1]
-    middle = np.median(last, axis=0)
-    words = ", ".join(f"{m:.4f}" for m in middle)
-    claim = Claim(
-        id="D2",
-        statement=f"mean best correlation after {study.epochs} epochs, layers 1 to {last.shape[1]}: median over seeds at least "
-        f"{CLOSE} at every layer (below: the least of each network's layers)",
-        paper=f"≥ {CLOSE} at every layer",
-        measured=f"{words}; lowest of any network {last.min():.4f}",
-        n=len(last),
-        holds=bool((middle >= CLOSE).all()),
-        part=_part(study),
-        values=tuple(last.min(axis=1).tolist()),
-        low=CLOSE,
-    )
-    return Finding(claim, words)
+def first_passed(rho: xr.DataArray, bound: float = THRESHOLD) -> xr.DataArray:
+    """The first epoch at which values exceed the bound; infinite if they never do, NaN for networks that diverged."""
+    passed = rho["epoch"].where(rho > bound, np.inf).min("epoch")
+    return passed.where(rho.notnull().any("epoch"))
 
 
 def epoch_words(epoch: float) -> str:
+    """An epoch in words: `12`, or `never` if it is infinite."""
     return f"{epoch:g}" if np.isfinite(epoch) else "never"
+
+
+def _papers_inputs(study: Deep) -> bool:
+    return study.half_width == 15 if study.inputs == "uniform" else study.input_std == 10
+
+
+claims = Claims(
+    fixed="teacher_layers dim outputs epochs steps batch lr halve_after train evaluation",
+    when=lambda study: _papers_inputs(study) and PAPERS_MULTIPLE in study.multiple,
+)
+
+
+def _by_multiple(run: Run, test: Callable[[xr.DataArray], Verdict]) -> Verdict | None:
+    """Decide on 10×, and show the other over-realizations of the run beside it."""
+    rho = run.array("rho_mean", "multiple seed layer epoch").dropna("multiple", how="all")
+    found = {float(k): test(rho.sel(multiple=k).dropna("seed", how="all")) for k in rho["multiple"]}
+    decided = found.pop(PAPERS_MULTIPLE, None)
+    return decided and decided.beside({f"{k:g}×": verdict for k, verdict in found.items()})
+
+
+@claims.claim(
+    "D1",
+    "{inputs_words}",
+    statement=f"the epoch at which the mean best correlation of layers 1, 2, 3 first exceeds {THRESHOLD} rises with "
+    "depth, in every network",
+    paper="lower layers first",
+    values_are="least number of epochs between two layers, per network",
+)
+def lower_layers_first(study: Deep, run: Run) -> Verdict | None:
+    """A layer that never passes comes after every epoch; two that never do are not in order."""
+
+    def test(rho: xr.DataArray) -> Verdict:
+        first = first_passed(rho).transpose("seed", "layer").to_numpy()[:, :ORDERED]
+        steps = np.diff(np.where(np.isinf(first), study.epochs + 1, first), axis=1).min(axis=1)
+        middle = ", ".join(epoch_words(epoch) for epoch in np.median(first, axis=0))
+        return every(steps, above=0, say=f"medians {middle}; in this order in {{count}}")
+
+    return _by_multiple(run, test)
+
+
+@claims.claim(
+    "D2",
+    "{inputs_words}",
+    statement=f"mean best correlation after {{epochs}} epochs: median over seeds at least {CLOSE} in every layer",
+    paper=f"≥ {CLOSE} at every layer",
+    values_are="the lowest correlation of a layer, per network",
+)
+def every_layer_close(study: Deep, run: Run) -> Verdict | None:
+    """Decided on the median of every layer."""
+
+    def test(rho: xr.DataArray) -> Verdict:
+        last = rho.isel(epoch=-1).transpose("seed", "layer").to_numpy()
+        words = ", ".join(f"{m:.4f}" for m in np.median(last, axis=0))
+        decided = median(last, at_least=CLOSE, say=f"{words}; lowest of any network {{least:.4f}}")
+        return decided.show(last.min(axis=1), low=CLOSE)
+
+    return _by_multiple(run, test)

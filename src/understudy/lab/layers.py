@@ -1,0 +1,162 @@
+"""Figures for runs of students with layers: correlations, ranks, losses, and every student of every layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from understudy.report import style
+from understudy.report.figures import Curves, LayerSpecialization, StudentNodes
+from understudy.report.story import Figure, Number, Story
+from understudy.store import Run
+
+if TYPE_CHECKING:
+    import xarray as xr
+
+    from understudy.lab.study import Study
+
+LOSSES = {"evaluation": "eval_loss", "training": "train_loss"}
+"""Lines of a figure of losses, with the metric of each."""
+_SLIDER = (0, 1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 200, 500, 1000)
+"""Epochs, besides the last, at which the page shows every student."""
+
+
+def layer_names(count: int) -> dict[int, str]:
+    """Names of layers by their number: `layer 1` is the lowest, which tables number 0."""
+    return {i: f"layer {i + 1}" for i in range(count)}
+
+
+def multiple_titles(multiples: Sequence[float] | np.ndarray) -> dict[float, str]:
+    """Titles of over-realizations: `5×`."""
+    return {float(k): f"{k:g}×" for k in multiples}
+
+
+def diverged_story(study: Study, run: Run, options: str = "lr") -> Story:
+    """The story of a run all of whose networks diverged: which learning rates to lower.
+
+    Args:
+        study: The study, with its options.
+        run: The run.
+        options: The options that set learning rates, separated by spaces.
+    """
+    first, total = run.networks["diverged_at"].drop_null().to_numpy().min(), run.networks.num_rows
+    rates = [f"--{name.replace('_', '-')} {getattr(study, name):g}" for name in options.split()]
+    smaller = f"a smaller {rates[0]}" if len(rates) == 1 else f"smaller rates than {', '.join(rates)}"
+    words = f"All {total:,} networks diverged, the first at step {first:,}: choose {smaller}."
+    return Story(words, (Number(f"{total:,}", "networks, all diverged"),), ())
+
+
+def some_diverged(run: Run) -> str:
+    """A sentence on how many networks diverged, with a leading space; empty where none did."""
+    lost, total = len(run.networks["diverged_at"].drop_null()), run.networks.num_rows
+    return f" {lost:,} of {total:,} networks diverged." if lost else ""
+
+
+def layer_curves(values: xr.DataArray, panel: str | tuple[str, ...], titles: Mapping[Any, str], **more: Any) -> Curves:
+    """One line per layer over epochs, with quartiles over seeds, in one panel per value of `panel`."""
+    names = layer_names(1 + int(values["layer"].max()))
+    return Curves.from_array(values, panel=panel, line="layer", titles=titles, labels=names, **more)
+
+
+def loss_curves(run: Run, dims: str, panel: str | tuple[str, ...], titles: Mapping[Any, str], name: str) -> Curves:
+    """Evaluation and training loss over epochs, in one panel per value of `panel`.
+
+    Args:
+        run: The run.
+        dims: The swept columns and `seed`, as `Run.array` takes them, without `epoch`.
+        panel: The dimension, or dimensions, with one panel per value.
+        titles: Titles of the panels by value.
+        name: Name of the y axis.
+    """
+    import xarray as xr
+
+    both = xr.concat(
+        [run.array(metric, f"{dims} epoch") for metric in LOSSES.values()], "loss", coords="minimal", join="outer"
+    ).assign_coords(loss=list(LOSSES))
+    colours = (style.BLUE, style.CONTEXT)
+    return Curves.from_array(both, panel=panel, line="loss", titles=titles, name=name, log_y=True, colours=colours)
+
+
+def rank_figures(
+    run: Run, dims: str, panel: str | tuple[str, ...], titles: Mapping[Any, str], **more: Any
+) -> list[Figure]:
+    """The mean rank of the final winners over training (Tian et al. 2019, figs 8, 9); none if it was not recorded."""
+    if "mean_rank" not in run.metric_names:
+        return []
+    rank = run.array("mean_rank", f"{dims} layer epoch")
+    if rank.isnull().all():
+        return []
+    return [
+        Figure(
+            "mean-rank",
+            "How early the winners were ahead",
+            "Mean rank, among all students, of the students that match best in the end: 0 is first, 0.5 (dashed) is "
+            "chance.",
+            "S2 figs 8, 9",
+            layer_curves(rank, panel, titles, name="mean rank of winners", bound=(0.5, "chance"), **more),
+        )
+    ]
+
+
+def student_figures(
+    run: Run,
+    rho: xr.DataArray,
+    row: str,
+    *,
+    titles: Mapping[Any, str],
+    widths: Mapping[Any, Sequence[int]],
+    subject: str = "",
+    name: str = "layer-specialization",
+    channels: bool = False,
+) -> list[Figure]:
+    """Every student of every layer: how well it matches, and how much it moves the output (the L).
+
+    Args:
+        run: The run.
+        rho: Mean best correlations with the dimensions `row`, `seed`, `layer` and `epoch`, as `Run.array` returns them.
+        row: The dimension with one row of panels per value.
+        titles: Titles of the rows by value.
+        widths: Students of each layer, by value of `row`.
+        subject: What the figure is of, added to its title.
+        name: File name of the figure.
+        channels: Whether students are channels; runs of earlier formats recorded another fan-out of these, and get no
+            figure.
+    """
+    if channels and run.config.get("format", 3) < 3:
+        return []
+    last = int(run.epochs[-1])
+    epochs = np.array(sorted({epoch for epoch in _SLIDER if epoch < last} | {last}))
+    seeds = run.column("seed")
+
+    def cell(networks: np.ndarray, students: int, layer: int) -> StudentNodes:
+        correlation, fan_out, teacher = (
+            np.stack([run.matched("student", column, layer, int(e))[networks, :students].ravel() for e in epochs])
+            for column in ("correlation", "fanout", "teacher")
+        )
+        return StudentNodes(
+            correlation,
+            fan_out,
+            teacher.astype(int),
+            np.repeat(networks, students),
+            np.tile(np.arange(students), len(networks)),
+            np.repeat(seeds[networks], students),
+        )
+
+    groups = {value: rho.sel({row: value})["network"].to_numpy() for value in rho[row].to_numpy().tolist()}
+    cells = tuple(
+        tuple(cell(networks[networks >= 0], students, layer) for layer, students in enumerate(widths[value]))
+        for value, networks in groups.items()
+    )
+    middle = rho.sel(epoch=epochs).median("seed").transpose(row, "layer", "epoch").to_numpy()
+    return [
+        Figure(
+            name,
+            f"Every student of every layer{subject}",
+            "Every student: correlation with its best teacher node, and how much it moves the output (√E β_kk). Where "
+            "students specialise, those with low correlation (left) have little effect (bottom): the L.",
+            "S1 figs 4, 12",
+            LayerSpecialization(tuple(titles[value] for value in groups), epochs, cells, middle),
+        )
+    ]
