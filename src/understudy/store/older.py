@@ -1,0 +1,37 @@
+"""Read units other than networks from runs that stored them as rows of `networks` and `metrics`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from understudy.store.run import Run
+
+
+def read_units(run: Run, table: str, **where: Any) -> pa.Table:
+    """The table of units such as data sets: one row per unit, with its parameters and values as columns.
+
+    Args:
+        run: The run.
+        table: The name of the table.
+        **where: In runs of earlier formats, the columns of `networks` that selected these units, such as `part="sets"`.
+
+    Returns:
+        The table of the run; in runs of earlier formats, made from the rows of `networks` and the last recorded value of
+        each of their metrics.
+    """
+    if table in run.tables:
+        return run.table(table)
+    some = run.select(**where)
+    found = run.networks.take(pa.array(some.index))
+    rows = run.metrics.filter(pc.field("network").isin(pa.array(some.index)))
+    place = {int(network): i for i, network in enumerate(some.index)}
+    for metric in rows["metric"].unique().to_pylist():
+        own = rows.filter(pc.field("metric") == metric).sort_by("epoch")
+        values = np.full(len(some), np.nan)
+        values[[place[network] for network in own["network"].to_pylist()]] = own["value"].to_numpy()
+        found = found.append_column(metric, pa.array(values))
+    return found.drop_columns([name for name in ("network", "diverged_at") if name in found.column_names])
