@@ -1,4 +1,4 @@
-"""Studies on exact losses on a card: on one that is not there by what is written for cards, and on a real one."""
+"""Studies of exact losses on a GPU: on an emulated one, and on a real one if available."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from understudy.papers.local.local_rate.study import LocalRate
 from understudy.papers.local.regimes.study import Regimes
 from understudy.papers.local.warm_up.study import WarmUp
 
-needs_card = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 SMALL = {
     "regimes": Regimes(seeds=1, students=4, steps=12, looks=4),
@@ -42,7 +42,7 @@ def _found(study, device):
 
 
 def _agree(one, other):
-    """Tables agree, and nothing in them is on a card."""
+    """Assert that tables agree and that nothing in them is on a GPU."""
     assert list(one) == list(other)
     for name, tables in one.items():
         for table in ("networks", "metrics", "nodes"):
@@ -52,17 +52,17 @@ def _agree(one, other):
         metrics, theirs = tables["metrics"], other[name]["metrics"]
         assert metrics["metric"].to_pylist() == theirs["metric"].to_pylist()
         for metric, a, b in zip(*(t[c].to_pylist() for t, c in _columns(metrics, theirs)), strict=True):
-            # What is rounding alone is so in either.
+            # These metrics are rounding errors, which differ between devices.
             if not metric.endswith(("off", "difference")):
                 assert a == pytest.approx(b, rel=1e-6, abs=1e-9, nan_ok=True), (name, metric)
         for column in ("direction", "average", "gap", "x"):
             if column in tables["nodes"].column_names:
                 flat = [_numbers(each[name]["nodes"][column].to_pylist()) for each in (one, other)]
                 assert flat[0] == pytest.approx(flat[1], rel=1e-5, abs=1e-8), (name, column)
-        for who, population in other[name]["weights"].items():
+        for role, population in other[name]["weights"].items():
             assert population.device.type == "cpu" and not isinstance(population.layers[0].weight, OnGpu)
             assert population.layers[0].weight.numpy() == pytest.approx(
-                tables["weights"][who].layers[0].weight.numpy(), rel=1e-6, abs=1e-9
+                tables["weights"][role].layers[0].weight.numpy(), rel=1e-6, abs=1e-9
             )
 
 
@@ -75,17 +75,17 @@ def _numbers(column):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_a_study_is_computed_on_the_card_that_it_is_given(name, monkeypatch, one_thread):
+def test_a_study_runs_on_the_given_gpu(name, monkeypatch, one_thread):
     study = SMALL[name]
     here = _found(study, "cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with FakeGpu() as card:
+    with FakeGpu() as gpu:
         there = _found(study, "cuda")
-    assert card.calls > 1_000
+    assert gpu.calls > 1_000
     _agree(here, there)
 
 
-def test_a_card_that_is_not_there_refuses_what_a_card_refuses():
+def test_the_emulated_gpu_rejects_what_a_gpu_rejects():
     with FakeGpu():
         there, here = torch.ones(2, device="cuda"), torch.ones(2)
         assert (there + there).is_cuda and (there + 1).device.type == "cuda" and not there.cpu().is_cuda
@@ -96,7 +96,7 @@ def test_a_card_that_is_not_there_refuses_what_a_card_refuses():
             there.numpy()
 
 
-@needs_card
+@needs_gpu
 @pytest.mark.parametrize("name", SMALL)
-def test_a_study_on_a_card_finds_what_it_finds_on_the_processor(name):
+def test_studies_agree_on_gpu_and_cpu(name):
     _agree(_found(SMALL[name], "cpu"), _found(SMALL[name], "cuda"))

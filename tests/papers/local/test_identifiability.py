@@ -1,4 +1,4 @@
-"""Closed forms before their judges, ReLU students that match nobody, and the study of both."""
+"""The study identifiability: closed forms against independent computations, and ReLU students that do not match."""
 
 import math
 
@@ -18,10 +18,10 @@ from understudy.papers.local.identifiability import study as studied
 from understudy.papers.local.identifiability import trials
 from understudy.papers.local.identifiability.claims import claims, decay, eigenvalues, lowest_right, sampled, slope
 from understudy.papers.local.identifiability.study import Identifiability
+from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory import identifiability as theory
 from understudy.papers.local.theory.descent import descend
-from understudy.papers.local.theory.gaussian import closed_forms as gaussian
-from understudy.papers.local.theory.geometry import separation
+from understudy.papers.local.theory.geometry import least_angle
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.report.story import Kind
 from understudy.store import Run
@@ -34,29 +34,29 @@ def _tensor(*rows):
     return torch.tensor(rows, dtype=F)
 
 
-# The judges.
+# Independent computations.
 
 
 def test_sixty_digits_by_hand():
-    """One student at length 2 of one node: ½(4 − 1)², slope 2·2·3; at a right angle ½(17 − 16/π)."""
+    """One student of length 2 and one node: ½(4 − 1)² with slope 2·2·3 if parallel, ½(17 − 16/π) at a right angle."""
     node = _tensor([1.0, 0.0])
-    found = trials.in_digits(_tensor([2.0, 0.0]), node)
+    found = trials.exact_gradient(_tensor([2.0, 0.0]), node)
     assert found.loss == pytest.approx(4.5, rel=1e-15)
     torch.testing.assert_close(found.gradient, _tensor([12.0, 0.0]))
-    assert trials.in_digits(_tensor([-2.0, 0.0]), node).gradient[0, 0] == -12
-    assert trials.in_digits(_tensor([0.0, 2.0]), node).loss == pytest.approx((17 - 16 / math.pi) / 2, rel=1e-15)
-    assert trials.in_digits(_tensor([0.0, 0.0]), node) == (0.5, pytest.approx(torch.zeros(1, 2, dtype=F)))
+    assert trials.exact_gradient(_tensor([-2.0, 0.0]), node).gradient[0, 0] == -12
+    assert trials.exact_gradient(_tensor([0.0, 2.0]), node).loss == pytest.approx((17 - 16 / math.pi) / 2, rel=1e-15)
+    assert trials.exact_gradient(_tensor([0.0, 0.0]), node) == (0.5, pytest.approx(torch.zeros(1, 2, dtype=F)))
 
 
 @pytest.mark.parametrize("delta", [1e-1, 1e-3, 1e-6, 1e-9])
-def test_sixty_digits_are_right_on_the_two_students_of_claim_2(delta):
-    """In 100 digits of another program, and by hand: R = (t|x₂| − |x₁|)₊, t = tan δ, so that L goes as 2/(3π) t³."""
+def test_sixty_digits_agree_with_mpmath_on_the_two_students_of_claim_2(delta):
+    """In 100 digits of mpmath, and by hand: R = (t|x₂| − |x₁|)₊, t = tan δ, so that L goes as 2/(3π) t³."""
     with mp.workdps(100):
         exact = _two_students(mp.mpf(math.tan(delta)))
         students = _tensor([1.0, math.tan(delta)], [1.0, -math.tan(delta)])
         students = students / (2 * students.norm(dim=1, keepdim=True)).sqrt()
-        # Rounded weights are not quite the students of claim 2: the judge is told of the same ones.
-        found = trials.in_digits(students, _tensor([1.0, 0.0]))
+        # Rounded weights are not exactly the students of claim 2: both computations get the same ones.
+        found = trials.exact_gradient(students, _tensor([1.0, 0.0]))
         rounded = _loss([[mp.mpf(x) for x in row] for row in students.tolist()])
     assert found.loss == pytest.approx(float(rounded), rel=1e-15)
     if delta > 1e-4:
@@ -83,53 +83,52 @@ def _loss(students):
 
 
 @given(seeds)
-def test_all_judges_agree_where_losses_are_large(seed):
-    students, teachers = trials.problem(5, 3, 4, [seed])
-    exact = trials.in_digits(students[0], teachers[0])
-    assert trials.textbook(students, teachers).item() == pytest.approx(exact.loss, rel=1e-12, abs=1e-13)
+def test_all_computations_agree_at_large_losses(seed):
+    students, teachers = trials.random_problem(5, 3, 4, [seed])
+    exact = trials.exact_gradient(students[0], teachers[0])
+    assert trials.textbook_loss(students, teachers).item() == pytest.approx(exact.loss, rel=1e-12, abs=1e-13)
     value, gradient = gaussian.loss_and_gradient(students, teachers)
     assert value.item() == pytest.approx(exact.loss, rel=1e-12)
     torch.testing.assert_close(gradient[0], exact.gradient, rtol=1e-10, atol=1e-12)
-    assert trials.differences(students, teachers) < 1e-8
+    assert trials.finite_difference_error(students, teachers) < 1e-8
 
 
-def test_samples_find_a_wrong_closed_form(monkeypatch):
-    students, teachers = trials.problem(4, 3, 5, range(1, 21))
-    found = trials.sampled(students, teachers, 10_000, range(1, 21))
+def test_samples_detect_a_wrong_closed_form(monkeypatch):
+    students, teachers = trials.random_problem(4, 3, 5, range(1, 21))
+    found = trials.compare_with_samples(students, teachers, 10_000, range(1, 21))
     assert ((found.mean - found.closed) / found.error).abs().max() < 4
     exact = gaussian.loss_and_gradient
     monkeypatch.setattr(gaussian, "loss_and_gradient", lambda w, v: tuple(1.1 * part for part in exact(w, v)))
-    wrong = trials.sampled(students, teachers, 10_000, range(1, 21))
+    wrong = trials.compare_with_samples(students, teachers, 10_000, range(1, 21))
     assert torch.equal(wrong.mean, found.mean)
     assert (((wrong.mean - wrong.closed) / wrong.error).abs() > 4).sum() > 10
 
 
-def test_differences_find_a_wrong_gradient(monkeypatch):
-    students, teachers = trials.problem(4, 3, 5, [1, 2])
+def test_finite_differences_detect_a_wrong_gradient(monkeypatch):
+    students, teachers = trials.random_problem(4, 3, 5, [1, 2])
     exact = gaussian.loss_and_gradient
     monkeypatch.setattr(gaussian, "loss_and_gradient", lambda w, v: (exact(w, v)[0], exact(w, v)[1] + 1e-6))
-    assert (trials.differences(students, teachers) > 1e-8).all()
+    assert (trials.finite_difference_error(students, teachers) > 1e-8).all()
 
 
-def test_students_around_a_solution_have_losses_of_either_order():
-    """Halving δ divides the loss by 4, and by 8 where students of a node add up to it."""
+def test_students_near_a_solution_have_losses_of_second_or_third_order():
+    """Halving δ divides the loss by 4, or by 8 if the students of each node add up to it."""
     for order, seed in ((2, 2), (3, 1)):
-        (wide, near) = (
-            gaussian.loss(*trials.around(9, 3, 5, (delta, delta * 1.0000001), [seed])).item() for delta in (2e-3, 1e-3)
-        )
+        spans = ((delta, delta * 1.0000001) for delta in (2e-3, 1e-3))
+        wide, near = (gaussian.loss(*trials.problem_near_solution(9, 3, 5, span, [seed])).item() for span in spans)
         assert math.log2(wide / near) == pytest.approx(order, abs=0.02)
 
 
-def test_the_textbook_is_noise_where_the_closed_form_is_right():
-    found = trials.accuracy(*trials.around(9, 3, 5, (1e-6, 1e-5), [1, 3, 5]))
+def test_the_textbook_formula_is_noise_where_the_closed_form_is_right():
+    found = trials.accuracy(*trials.problem_near_solution(9, 3, 5, (1e-6, 1e-5), [1, 3, 5]))
     assert found.exact.max() < 1e-14
     assert (found.off < 1e-2).all() and (found.gradient_off < 1e-2).all()
     assert found.textbook_off.min() > 1e-2
 
 
 @pytest.mark.parametrize("k", [0, 1, 2, 4, 7, 20])
-def test_quadrature_gives_moments(k):
-    """E|x| = √(2/π), E|x|h_2 = 1/√π, and nothing for odd k."""
+def test_quadrature_by_hand(k):
+    """E|x| = √(2/π), E|x|h_2 = 1/√π, and 0 for odd k."""
     known = {0: math.sqrt(2 / math.pi), 2: 1 / math.sqrt(math.pi), 4: -1 / math.sqrt(12 * math.pi)}
     found = trials.hermite_by_quadrature(k)
     assert found == pytest.approx(known.get(k, 0.0 if k % 2 else gaussian.hermite(k)), abs=1e-14)
@@ -138,84 +137,81 @@ def test_quadrature_gives_moments(k):
 # ReLU networks.
 
 
-def test_students_that_match_nobody_by_hand():
-    """Nodes at 120° from each other: their opposites have the same sum of ReLUs, exactly."""
+def test_opposite_students_by_hand():
+    """Three nodes that sum to zero: their opposites have exactly the same sum of ReLUs."""
     teachers = _tensor([1.0, 0.0], [-0.5, 0.75], [-0.5, -0.75])
-    students = theory.opposite(teachers)
+    students = theory.opposite_students(teachers)
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((1_000, 2)))
     theirs = (x @ teachers.T).clamp_min(0).sum(1)
     ours = (x @ students.T).clamp_min(0) @ students.norm(dim=1)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-14)
     assert gaussian.loss(students, teachers, 0.0) < 1e-30
-    found = theory.apart(students, teachers)
+    found = theory.teacher_angles(students, teachers)
     assert (found.direction > 0.9).all() and (found.line < 1e-15).all()
 
 
 @given(seeds, st.integers(3, 6), st.integers(3, 8))
-def test_opposites_have_no_loss_whatever_the_teacher_that_sums_to_zero(seed, nodes, dim):
-    teachers = theory.zero_sum(nodes, dim, [seed], 0.2)
+def test_opposite_students_have_zero_loss_for_any_teacher_that_sums_to_zero(seed, nodes, dim):
+    teachers = theory.zero_sum_teachers(nodes, dim, [seed], 0.2)
     torch.testing.assert_close(teachers.sum(1), torch.zeros(1, dim, dtype=F))
-    assert separation(teachers) >= 0.2
-    students = theory.opposite(teachers)
+    assert least_angle(teachers) >= 0.2
+    students = theory.opposite_students(teachers)
     assert gaussian.loss(students, teachers, 0.0) < 1e-28
     assert gaussian.loss_and_gradient(students, teachers, 0.0)[1].abs().max() < 1e-14
-    assert (theory.apart(students, teachers).direction >= separation(teachers) - 1e-12).all()
-    # Were the sum not zero, the loss would be that of a line: ½ ‖Σ w*‖², since f − f* = −Σ w*ᵀx.
+    assert (theory.teacher_angles(students, teachers).direction >= least_angle(teachers) - 1e-12).all()
+    # If the sum is not zero, the loss is that of a linear function: ½ ‖Σ w*‖², since f − f* = −Σ w*ᵀx.
     more = torch.cat([teachers[:, :-1], 1.5 * teachers[:, -1:]], 1)
     wanted = more.sum(1).square().sum() / 2
-    assert gaussian.loss(theory.opposite(more), more, 0.0).item() == pytest.approx(wanted.item(), rel=1e-10)
+    assert gaussian.loss(theory.opposite_students(more), more, 0.0).item() == pytest.approx(wanted.item(), rel=1e-10)
 
 
 @given(seeds)
-def test_a_relu_teacher_is_a_line_and_a_teacher_of_absolute_values(seed):
-    teachers, x = theory.zero_sum(4, 3, [seed], 0.1)[0] + 0.3, torch.randn(50, 3, dtype=F, generator=_generator(seed))
-    found = theory.reduced(teachers)
+def test_a_relu_teacher_is_a_linear_function_and_a_teacher_of_absolute_values(seed):
+    teachers = theory.zero_sum_teachers(4, 3, [seed], 0.1)[0] + 0.3
+    x = torch.randn(50, 3, dtype=F, generator=torch.Generator().manual_seed(seed))
+    found = theory.subtract_linear_fit(teachers)
     torch.testing.assert_close(
         (x @ teachers.T).clamp_min(0).sum(1), x @ found.linear + (x @ found.teachers.T).abs().sum(1)
     )
 
 
-def _generator(seed):
-    return torch.Generator().manual_seed(seed)
-
-
-def test_descent_with_relu_keeps_to_the_wrong_way_and_without_the_line_it_does_not_matter():
-    teachers = theory.zero_sum(3, 4, [1, 2])
-    students = theory.beginning(teachers, 3, "opposite", [1, 2])
-    assert theory.apart(students, teachers).line == pytest.approx(torch.full((2, 3), 0.3, dtype=F))
-    looks = (0, 10, 3_000)
-    path, losses = theory.descend_relu(students, teachers, 0.05, looks)
+def test_relu_descent_ends_at_opposite_directions_and_with_the_linear_fit_students_match_up_to_sign():
+    teachers = theory.zero_sum_teachers(3, 4, [1, 2])
+    students = theory.initial_students(teachers, 3, "opposite", [1, 2])
+    assert theory.teacher_angles(students, teachers).line == pytest.approx(torch.full((2, 3), 0.3, dtype=F))
+    probes = (0, 10, 3_000)
+    path, losses = theory.descend_relu(students, teachers, 0.05, probes)
     assert torch.equal(path[0], students)
     assert (losses[1] < losses[0]).all() and losses[-1].max() < 1e-6
-    assert theory.apart(path[-1], teachers).direction.min() > 0.3
-    path, losses = theory.descend_reduced(students, teachers, 0.05, looks)
+    assert theory.teacher_angles(path[-1], teachers).direction.min() > 0.3
+    path, losses = theory.descend_reduced(students, teachers, 0.05, probes)
     assert losses[-1].max() < 1e-6
-    assert theory.apart(path[-1], teachers).line.max() < 0.01
+    assert theory.teacher_angles(path[-1], teachers).line.max() < 0.01
     again = descend(students / 2**0.5, teachers / 2, 0.1, 10, [10])
     assert torch.equal(path[1], again[0])
 
 
-def test_small_students_begin_anywhere():
-    teachers = theory.zero_sum(3, 4, [1])
-    found = theory.beginning(teachers, 200, "anywhere", [1])
+def test_small_initial_students_have_the_given_standard_deviation():
+    teachers = theory.zero_sum_teachers(3, 4, [1])
+    found = theory.initial_students(teachers, 200, "anywhere", [1])
     assert found.std().item() == pytest.approx(0.1, rel=0.1)
 
 
-def test_a_fan_has_its_spacing_and_two_nodes_the_closed_form():
+def test_a_fan_has_its_spacing_and_two_nodes_have_the_closed_form_eigenvalue():
     """λ_min = 2/π (Δ − sin Δ), about Δ³/3π."""
     for spacing in (0.01, 0.3, 1.5):
         pair = theory.fan(2, spacing)
-        assert separation(pair).item() == pytest.approx(spacing, rel=1e-12)
+        assert least_angle(pair).item() == pytest.approx(spacing, rel=1e-12)
         least = gaussian.least_eigenvalue(pair).item()
         assert least == pytest.approx(2 / math.pi * (spacing - math.sin(spacing)), rel=1e-8)
-    assert separation(theory.fan(6, math.pi / 6)).item() == pytest.approx(math.pi / 6, rel=1e-12)
+    assert least_angle(theory.fan(6, math.pi / 6)).item() == pytest.approx(math.pi / 6, rel=1e-12)
 
 
-def test_what_cannot_sum_to_zero_is_refused():
-    with pytest.raises(UserError, match="2 nodes of 3 inputs that sum to zero were asked for; allowed are 3 nodes"):
-        theory.zero_sum(2, 3, [1])
+def test_impossible_zero_sum_teachers_are_rejected():
+    with pytest.raises(UserError, match=r"need at least 3 nodes.*, got 2 nodes of 3 inputs"):
+        theory.zero_sum_teachers(2, 3, [1])
     with pytest.raises(UserError, match="no 6 nodes of 2 inputs that sum to zero at angles of 1 or more"):
-        theory.zero_sum(6, 2, [1], 1.0)
+        theory.zero_sum_teachers(6, 2, [1], 1.0)
 
 
 # The study.
@@ -241,7 +237,7 @@ def run(tmp_path_factory):
 
 
 def _with(run, folder, metric, which, by):
-    """The same run with other values of one metric, of some networks."""
+    """Copy of a run in which the values of one metric of some networks are replaced."""
     for path in run.folder.iterdir():
         if path.is_file():
             (folder / path.name).write_bytes(path.read_bytes())
@@ -253,15 +249,15 @@ def _with(run, folder, metric, which, by):
 
 
 def _as_if(**options):
-    """The small study, said to have been larger: what its claims ask of the settings."""
+    """The small study with the settings that its claims require."""
     return Identifiability(**(SMALL.options() | FULL | {"teacher_nodes": (3, 5), "dim": (3, 10)} | options))
 
 
-def test_it_is_known_by_its_name():
+def test_the_study_is_registered():
     assert studies()["identifiability"] is Identifiability
 
 
-def test_every_problem_has_its_row(run):
+def test_every_problem_has_one_row(run):
     assert run.networks["network"].to_pylist() == list(range(run.networks.num_rows))
     assert len(part(run, "sampled")) == 3 * len(studied.SIZES)
     assert len(part(run, "digits")) == 3 * len(studied.SOLUTIONS)
@@ -272,7 +268,7 @@ def test_every_problem_has_its_row(run):
     assert not set(run.networks["diverged_at"].to_pylist()) - {None}
 
 
-def test_what_is_found_is_what_theory_says(run):
+def test_results_agree_with_the_theory(run):
     assert np.abs(sampled(run).off).max() < 5
     assert run.series("difference")[part(run, "sampled"), 0].max() < 1e-8
     assert lowest_right(run, "off") <= lowest_right(run, "textbook_off")
@@ -280,24 +276,24 @@ def test_what_is_found_is_what_theory_says(run):
     assert decay(run) == pytest.approx(-2.5, abs=0.01)
 
 
-def test_long_work_in_digits_is_cut_into_pieces():
+def test_sixty_digit_work_is_split_into_pieces():
     names = [name for name in Identifiability().pieces() if name.startswith("60 digits, m = 60")]
     assert [name.split(", ")[-1] for name in names] == ["1 to 20", "21 to 40", "41 to 60"]
 
 
-def test_the_story_has_its_figures_and_numbers(run):
+def test_the_story_has_all_figures_and_a_headline(run):
     story = SMALL.story(run)
     assert [f.name for f in story.figures] == ["accuracy", "relu", "least-eigenvalue", "sampled", "hermite"]
     assert all(isinstance(figure.kind, Kind) for figure in story.figures)
     assert "2 of 2 networks match within 0.01 rad" in story.headline
 
 
-def test_a_small_run_decides_only_what_has_no_settings(run):
+def test_a_small_run_decides_only_claims_without_required_settings(run):
     narrow = Identifiability(**(SMALL.options() | {"separation": (0.1, 1.0)}))
     assert [claim.id for claim in claims(narrow, run)] == ["Z12"]
 
 
-def test_the_claims_are_those_of_the_catalogue(run):
+def test_the_claims_are_the_listed_ones(run):
     found = claims(_as_if(), run)
     assert [(claim.id, claim.part) for claim in found] == [
         ("Z1", "Monte Carlo"),
@@ -310,7 +306,7 @@ def test_the_claims_are_those_of_the_catalogue(run):
     ]
     assert all(claim.holds for claim in found)
     assert {claim.id for claim in found} == set(Identifiability.decides.split())
-    (printed,) = found[-1].beside
+    (printed,) = found[-1].variants
     assert not printed.holds
     assert "power −2.50" in printed.measured
 
@@ -329,25 +325,25 @@ def test_the_claims_are_those_of_the_catalogue(run):
         ("quadrature", "hermite", lambda v: v + 2e-12, ("Z12", "")),
     ],
 )
-def test_values_outside_the_bounds_decide_against_a_claim(run, tmp_path, metric, where, by, failing):
+def test_values_outside_the_bounds_refute_a_claim(run, tmp_path, metric, where, by, failing):
     made = _with(run, tmp_path, metric, part(run, where), by)
     against = [(claim.id, claim.part) for claim in claims(_as_if(), made) if not claim.holds]
     assert against == [failing]
 
 
 @pytest.mark.parametrize(("angle", "holds"), [(0.011, True), (0.009, False)])
-def test_a_relu_student_that_descent_brings_to_a_teacher_node_decides_against_claim_1(run, tmp_path, angle, holds):
+def test_a_relu_student_that_ends_at_a_teacher_node_refutes_claim_1(run, tmp_path, angle, holds):
     one = part(run, "descent", start="opposite", linear=False)[:1]
     found = claims(_as_if(), _with(run, tmp_path, "nearest", one, lambda v: np.full_like(v, angle)))
     assert {(claim.id, claim.part): claim.holds for claim in found}["Z11", "ReLU"] is holds
 
 
-def test_claim_1_is_decided_at_its_own_rate(run):
+def test_claim_1_is_decided_only_at_the_default_rate(run):
     assert "Z11" not in {claim.id for claim in claims(_as_if(rate=0.01), run)}
 
 
-def test_a_rate_above_the_bound_is_warned_of_and_what_diverges_is_counted(tmp_path, capsys):
-    assert Identifiability().cautions() == Identifiability.quick().cautions() == ()
+def test_a_rate_above_the_bound_causes_a_warning_and_diverged_descents_are_counted(tmp_path, capsys):
+    assert Identifiability().warnings() == Identifiability.quick().warnings() == ()
     study = Identifiability(**(SMALL.options() | {"rate": 5.0, "steps": 50}))
     run = execute(study, tmp_path, Said())
     assert "warning: --rate: 5 is above 0." in capsys.readouterr().err
@@ -364,14 +360,14 @@ def test_a_rate_above_the_bound_is_warned_of_and_what_diverges_is_counted(tmp_pa
         figure.kind.page()
 
 
-def test_where_some_diverge_the_others_are_told_of(run, tmp_path):
+def test_the_headline_reports_networks_that_did_not_diverge(run, tmp_path):
     one = part(run, "descent", start="opposite", linear=False)[:1]
     headline = SMALL.story(_with(run, tmp_path, "loss", one, lambda v: v * np.nan)).headline
     assert headline.startswith("ReLU students reach a loss of ")
     assert " 1 of 8 descents diverged." in headline
 
 
-def test_teachers_that_cannot_be_are_refused_before_anything_is_written(tmp_path):
+def test_impossible_teachers_are_rejected_before_anything_is_written(tmp_path):
     with pytest.raises(UserError, match="--teacher-nodes 20 with --dim 2: no 20 nodes of 2 inputs that sum to zero"):
         execute(Identifiability(**(SMALL.options() | {"teacher_nodes": (20,), "dim": (2,)})), tmp_path, Said())
     assert not list(tmp_path.iterdir())
@@ -389,7 +385,7 @@ def test_teachers_that_cannot_be_are_refused_before_anything_is_written(tmp_path
         ({"dtype": "float32"}, "--dtype: float32 was given; theory is computed in float64 alone"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, words):
+def test_invalid_options_are_rejected(options, words):
     with pytest.raises(UserError) as error:
         Identifiability(**options)
     assert str(error.value).startswith(words)

@@ -1,4 +1,4 @@
-"""The study of starts: what it finds, what it takes to decide Z7, and a teacher of one's own."""
+"""The study initialisation: results, claims, and a teacher from a file."""
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,8 @@ from understudy.papers.local.initialisation.claims import by_samples, by_student
 from understudy.papers.local.initialisation.study import ALGORITHMS, Initialisation
 from understudy.papers.local.shared import measured
 from understudy.papers.local.theory import starts
-from understudy.papers.local.theory.gaussian.closed_forms import loss
+from understudy.papers.local.theory.gaussian import loss
+from understudy.papers.local.theory.teachers import random_teachers
 from understudy.papers.specialization.dynamics.claims import part
 from understudy.report.story import Kind
 from understudy.store import Run
@@ -41,7 +42,7 @@ def run(tmp_path_factory):
 
 
 def _as_if(**options):
-    """The small study, said to have been larger: what its claims ask of the settings."""
+    """The small study with the settings that its claims require."""
     return Initialisation(**(SMALL.options() | FULL | options))
 
 
@@ -54,37 +55,37 @@ def _write(path, lower, upper, slope=-1.0):
 # The study.
 
 
-def test_it_is_known_by_its_name():
+def test_the_study_is_registered():
     assert studies()["initialisation"] is Initialisation
 
 
-def test_every_start_has_its_row(run):
+def test_every_initialisation_has_one_row(run):
     assert run.networks["network"].to_pylist() == list(range(run.networks.num_rows))
     assert len(part(run, "start")) == 2 * 2 * 3 * 3
-    assert len(part(run, "span")) == 2 * 3  # where the span is all of the space, samples have nothing to find
+    assert len(part(run, "span")) == 2 * 3  # where the span is the whole space, none is estimated
     assert len(part(run, "descent")) == 4 * 2
     assert SMALL.settings(SMALL.dim) == [(2, 2), (2, 4)]
 
 
-def test_losses_are_those_of_the_starts(run):
-    teachers = starts.random_teachers(2, 4, [1, 2, 3], 0.5)
+def test_losses_agree_with_direct_computation(run):
+    teachers = random_teachers(2, 4, [1, 2, 3], 0.5)
     students, losses = by_students(run, "scattered", 2, 4)
     assert students.tolist() == [4, 8, 40]
     for m, found in zip((4, 8, 40), losses, strict=True):
-        assert found == pytest.approx(loss(starts.scattered(teachers, m, [1, 2, 3])[0], teachers).numpy(), rel=1e-12)
-    again, counts = starts.scattered(teachers, 40, [1, 2, 3]), part(run, "start", by="scattered", students=40, dim=4)
+        assert found == pytest.approx(loss(starts.scatter(teachers, m, [1, 2, 3])[0], teachers).numpy(), rel=1e-12)
+    again, counts = starts.scatter(teachers, 40, [1, 2, 3]), part(run, "start", by="scattered", students=40, dim=4)
     assert run.series("idle")[counts, 0].tolist() == (again.students == 0).all(-1).sum(-1).tolist()
     assert run.series("singular")[counts, 0].tolist() == list(again.singular)
     samples, angles = by_samples(run, 2, 4)
-    wanted = starts.subspace_angle(starts.estimated_span(teachers, 100_000, [1, 2, 3]), teachers)
+    wanted = starts.subspace_angle(starts.estimate_span(teachers, 100_000, [1, 2, 3]), teachers)
     assert samples.tolist() == [10_000, 100_000]
     assert angles[1] == pytest.approx(wanted.numpy(), rel=1e-12)
     assert set(slopes(SMALL, run)) == {(2, 4)}
 
 
-def test_descent_is_seen_as_the_proofs_see_it(run):
+def test_quantities_of_the_proofs_are_recorded_along_descents(run):
     which = part(run, "descent", by="large")
-    path_rates = starts.tempered(SMALL.rate, *_large())
+    path_rates = starts.stable_rate(SMALL.rate, *_large())
     assert (path_rates < SMALL.rate).all()
     wanted = measured(_large()[0][None], _large()[1], path_rates).values
     assert {"gradient_norm", "descent", "least_mass", "lemma 9 left", "lemma C.4 right"} <= set(wanted)
@@ -99,20 +100,21 @@ def test_descent_is_seen_as_the_proofs_see_it(run):
 
 
 def _large():
-    teachers = starts.random_teachers(2, 4, [1, 2], 0.5)
-    return starts.begin("large", teachers, 4, [1, 2], 1, SMALL.large).students, teachers
+    teachers = random_teachers(2, 4, [1, 2], 0.5)
+    return starts.initialise("large", teachers, 4, [1, 2], 1, SMALL.large).students, teachers
 
 
-def test_directions_are_drawn_anew_for_every_number_of_students_and_the_teacher_is_not(run):
-    """So that a loss can rise from one to the next: in one seed of many it does."""
+def test_directions_depend_on_the_number_of_students_and_teachers_do_not(run):
+    """The loss can therefore rise with the number of students, and does in some seeds."""
     assert torch.equal(SMALL.teachers(2, 4, [1]), SMALL.teachers(2, 4, [1, 2])[:1])
     teachers = SMALL.teachers(2, 4, range(1, 21))
     for by in ALGORITHMS:
-        few, more = (loss(starts.begin(by, teachers, m, range(1, 21), 5_000, 1.0).students, teachers) for m in (10, 12))
+        made = (starts.initialise(by, teachers, m, range(1, 21), 5_000, 1.0) for m in (10, 12))
+        few, more = (loss(initial.students, teachers) for initial in made)
         assert 0 < int((more > few).sum()) < 20
 
 
-def test_descent_is_timed_by_its_first_look_below_the_bound(run):
+def test_descent_is_timed_by_its_first_probe_below_the_bound(run):
     found = reached(SMALL, run, "scattered")
     losses = run.series("loss")[part(run, "descent", by="scattered")]
     for steps, row in zip(found.steps, losses, strict=True):
@@ -122,27 +124,27 @@ def test_descent_is_timed_by_its_first_look_below_the_bound(run):
     assert str(found).startswith(f"{found.arrived} of 2, after ")
 
 
-def test_the_story_has_its_figures_and_numbers(run):
+def test_the_story_has_all_figures_and_a_headline(run):
     story = SMALL.story(run)
     assert [figure.name for figure in story.figures] == ["start-loss", "span", "descent"]
     assert all(isinstance(figure.kind, Kind) for figure in story.figures)
     assert story.headline.startswith("With 40 students of 2 teacher nodes in 4 dimensions")
 
 
-def test_the_story_tells_what_had_to_be_done(run):
+def test_the_story_reports_notes_on_the_initialisation(run):
     first, _, last = (figure.caption for figure in SMALL.story(run).figures)
     which = part(run, "start")
     share = run.series("idle")[which, 0] / run.column("students")[which].astype(float)
     assert f" Least squares gives {np.median(share):.0%} of the students length 0 (median; at most " in first
-    assert " 2 neurons in 2 dimensions: the subspace is all of the space." in first
-    assert "all of the space" not in last  # which is in 4 dimensions
+    assert " 2 neurons in 2 dimensions: the subspace is the whole space." in first
+    assert "whole space" not in last  # descents are in 4 dimensions
 
 
 def test_singular_matrices_are_counted_in_the_story(run, tmp_path):
     assert "singular" not in SMALL.story(run).figures[0].caption
     wrong = _with(run, tmp_path, "singular", part(run, "start")[:3], lambda v, n: np.full_like(v, 2.0))
-    told = SMALL.story(wrong).figures[0].caption
-    assert "is singular in 3 of 36 starts, by up to 2 dimensions, left out of the least squares." in told
+    caption = SMALL.story(wrong).figures[0].caption
+    assert "is singular in 3 of 36 starts, by up to 2 dimensions, left out of the least squares." in caption
 
 
 def test_a_small_run_decides_nothing(run):
@@ -151,7 +153,7 @@ def test_a_small_run_decides_nothing(run):
 
 
 def _with(run, tmp_path, metric, where, by):
-    """The same run with some values made wrong."""
+    """Copy of a run in which the values of one metric of some networks are replaced."""
     for path in run.folder.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -163,7 +165,7 @@ def _with(run, tmp_path, metric, where, by):
 
 
 def _as_theory_says(run, tmp_path):
-    """Angles of N^(−½) and descents that arrive: what three seeds need not give."""
+    """Copy of a run with angles N^(−½) and descents that converge, which three seeds do not guarantee."""
     samples = run.column("samples")
     made = _with(run, tmp_path, "angle", part(run, "span"), lambda v, n: 1 / np.sqrt(samples[n].astype(float)))
     rows = made.metrics
@@ -177,12 +179,12 @@ def _as_theory_says(run, tmp_path):
     return made
 
 
-def test_the_claims_are_those_of_the_catalogue(run, tmp_path):
+def test_the_claims_are_the_listed_ones(run, tmp_path):
     found = claims(_as_if(), _as_theory_says(run, tmp_path))
     assert [(claim.id, claim.part) for claim in found] == [("Z7", "loss by m"), ("Z7", "span"), ("Z7", "descent")]
     assert all(claim.holds for claim in found)
     assert found[1].values == pytest.approx((-0.5,))
-    assert [beside.where for beside in found[2].beside] == ["small starts", "large starts, whose rate is smaller"]
+    assert [beside.where for beside in found[2].variants] == ["small starts", "large starts, whose rate is smaller"]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ def test_the_claims_are_those_of_the_catalogue(run, tmp_path):
         ("loss", "descent", lambda v, n: v + 2e-6, "descent"),
     ],
 )
-def test_values_outside_the_bounds_decide_against_z7(run, tmp_path, metric, name, by, failing):
+def test_values_outside_the_bounds_refute_z7(run, tmp_path, metric, name, by, failing):
     (tmp_path / "right").mkdir()
     right = _as_theory_says(run, tmp_path / "right")
     wrong = _with(right, tmp_path, metric, part(run, name), by)
@@ -216,40 +218,42 @@ def test_values_outside_the_bounds_decide_against_z7(run, tmp_path, metric, name
         ({"descent_students": 29}, {"descent"}),
     ],
 )
-def test_other_settings_leave_what_they_cannot_decide(run, options, undecided):
+def test_other_settings_leave_claims_undecided(run, options, undecided):
     parts = {claim.part for claim in claims(_as_if(**options), run)}
     assert parts == {"loss by m", "span", "descent"} - undecided
 
 
-def test_where_no_span_was_measured_nothing_is_said_of_it(run):
-    """As many nodes as inputs: the span is all of the space."""
+def test_a_span_that_was_not_measured_is_not_decided(run):
+    """With as many nodes as inputs the span is the whole space."""
     assert {claim.part for claim in claims(_as_if(dim=(2,)), run)} == {"loss by m", "descent"}
 
 
-def test_a_teacher_of_ones_own_takes_the_place_of_drawn_ones(tmp_path):
+def test_a_teacher_from_a_file_replaces_random_ones(tmp_path):
     file = _write(tmp_path / "mine.safetensors", [[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]], [1.0, 0.5])
     small = {"seeds": 2, "students": (4,), "samples": (2_000,), "descents": 1, "descent_students": 4, "steps": 20}
     study = Initialisation(teacher=file, **small)
     assert study.settings(study.dim) == [(2, 3)]
     assert torch.equal(study.teachers(2, 3, [1, 2])[1], torch.eye(3, dtype=F)[:2])
-    assert len(study.config()["contents"]["teacher"]) == 64  # what is in the file, not its name, is the study
+    assert (
+        len(study.config()["contents"]["teacher"]) == 64
+    )  # the contents of the file, not its name, identify the study
     made = execute(study, tmp_path, Said())
     assert set(made.networks["dim"].to_pylist()) == {3}
     assert made.claims == []
     assert [figure.name for figure in study.story(made).figures] == ["start-loss", "descent"]
 
 
-def test_a_teacher_with_more_nodes_than_students_is_refused_before_anything_is_written(tmp_path):
+def test_a_teacher_with_more_nodes_than_students_is_rejected_before_anything_is_written(tmp_path):
     file = _write(tmp_path / "mine.safetensors", torch.eye(12).tolist(), [1.0] * 12)
     with pytest.raises(UserError, match="--students: 10 was given; allowed is a whole number from 12, the nodes"):
         execute(Initialisation(teacher=file), tmp_path / "runs", Said())
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_rate_above_the_bound_is_said_and_goes_on(run):
-    assert SMALL.cautions() == ()
+def test_a_rate_above_the_bound_causes_a_warning(run):
+    assert SMALL.warnings() == ()
     fast = Initialisation(**(SMALL.options() | {"rate": 0.5}))
-    (caution,) = fast.cautions()
+    (caution,) = fast.warnings()
     assert fast.story(run).figures[-1].caption.endswith(f" Mind {caution}.")
     assert caution.startswith("--rate: 0.5 is above 0.1")
 
@@ -268,13 +272,13 @@ def test_a_rate_above_the_bound_is_said_and_goes_on(run):
         ({"dtype": "float32"}, "--dtype: float32 was given; theory is computed in float64 alone"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, words):
+def test_invalid_options_are_rejected(options, words):
     with pytest.raises(UserError) as error:
         Initialisation(**options)
     assert str(error.value).startswith(words)
 
 
-def test_teachers_may_be_all_but_at_right_angles():
+def test_teachers_may_be_nearly_orthogonal():
     study = Initialisation(separation=1.5705)
     (teacher,) = study.teachers(3, 5, [1])
     assert (teacher @ teacher.T).fill_diagonal_(0).abs().max() <= np.cos(1.5705) * (1 + 1e-6)

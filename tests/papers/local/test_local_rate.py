@@ -1,4 +1,4 @@
-"""The study of descent near teachers: what it finds, and what it takes to decide its claims."""
+"""The study local-rate: results, claims, and messages."""
 
 import dataclasses
 import math
@@ -33,8 +33,8 @@ from understudy.papers.local.local_rate.claims import (
 )
 from understudy.papers.local.local_rate.story import _losses
 from understudy.papers.local.local_rate.study import LocalRate, Setting
-from understudy.papers.local.theory.gaussian.closed_forms import loss_and_gradient
-from understudy.papers.local.theory.starts import near
+from understudy.papers.local.theory.gaussian import loss_and_gradient
+from understudy.papers.local.theory.starts import place_near
 from understudy.report.story import Kind
 from understudy.store import Run
 
@@ -52,18 +52,18 @@ def run(tmp_path_factory):
 
 @pytest.fixture
 def decided(monkeypatch, run):
-    """The claims of the small run, as if it were large enough."""
+    """Claims of the small run, with thresholds lowered so that it is large enough."""
     monkeypatch.setattr("understudy.papers.local.local_rate.claims.MULTIPLES", SMALL.multiple)
     monkeypatch.setattr("understudy.papers.local.local_rate.claims.SEEDS", SMALL.seeds)
     monkeypatch.setattr("understudy.papers.local.local_rate.claims.BATCH_STEPS", SMALL.batch_steps)
     return lambda on=run: {(claim.id, claim.part): claim for claim in claims(SMALL, on)}
 
 
-def test_it_is_known_by_its_name():
+def test_the_study_is_registered():
     assert studies()["local-rate"] is LocalRate
 
 
-def test_every_kind_of_teacher_and_number_of_students_has_its_networks(run):
+def test_every_setting_and_number_of_students_has_its_networks(run):
     assert run.networks["network"].to_pylist() == list(range(run.networks.num_rows))
     assert len(SMALL.settings()) == 4
     assert len(exact(run)) == 2 * 2 * 2 * 2
@@ -72,7 +72,7 @@ def test_every_kind_of_teacher_and_number_of_students_has_its_networks(run):
     assert run.networks["diverged_at"].null_count == run.networks.num_rows
 
 
-def test_one_neuron_comes_once_whatever_the_separation():
+def test_one_neuron_is_run_once_for_all_separations():
     study = LocalRate(r=(1, 2), d=(5,), separation=(0.2, 0.5), w_min=(1.0,), w_max=(1.0,))
     assert study.settings() == [
         Setting(1, 5, math.pi / 2, 1.0, 1.0),
@@ -81,16 +81,16 @@ def test_one_neuron_comes_once_whatever_the_separation():
     ]
 
 
-def test_teachers_are_as_their_kind_says(run):
+def test_teachers_satisfy_their_setting(run):
     assert (run.column("delta") >= run.column("separation") - 1e-9).all()
     assert (run.column("shortest") >= run.column("w_min") - 1e-12).all()
     assert (run.column("longest") <= run.column("w_max") + 1e-12).all()
 
 
-def test_descent_is_that_of_a_plain_loop(run):
+def test_descent_agrees_with_a_plain_loop(run):
     setting = next(s for s in SMALL.settings() if (s.r, s.w_max) == (3, 1.0))
     teachers = SMALL.teachers(setting)
-    students = near(teachers, 6, SMALL.angle, (1, 2)).students
+    students = place_near(teachers, 6, SMALL.angle, (1, 2)).students
     step = next(step for step in SMALL.probes if step > 100)
     for _ in range(step):
         students = students - 0.05 * loss_and_gradient(students, teachers)[1]
@@ -98,13 +98,13 @@ def test_descent_is_that_of_a_plain_loop(run):
     assert at(run, "loss", networks, step) == pytest.approx(loss_and_gradient(students, teachers)[0].numpy(), rel=1e-9)
 
 
-def test_as_many_students_converge_linearly_and_more_by_a_power(run):
+def test_convergence_is_linear_without_and_a_power_law_with_over_parameterisation(run):
     assert (slopes(run, exact(run, r=3, multiple=1), 1_000, 3_000) < -5).all()
     power = slopes(run, exact(run, r=3, multiple=2), 1_000, 3_000)
     assert ((power < -1) & (power > -3.2)).all()
 
 
-def test_slopes_and_exponents_of_power_laws_are_found(run):
+def test_exponents_of_power_laws_are_recovered(run):
     loss = np.geomspace(1e-9, 1e-2, 20)
     assert exponent(loss, 3 * loss**0.375) == pytest.approx(0.375)
     assert math.isnan(exponent(loss[:4], loss[:4]))
@@ -123,7 +123,7 @@ def test_the_threshold_is_that_of_lemma_8(run):
     assert where[networks].any(1).all()
 
 
-def test_the_gradient_is_large_and_pl_fails_for_two_students_of_one_teacher(run):
+def test_the_gradient_is_bounded_below_and_pl_fails_for_two_students_of_one_teacher(run):
     assert np.nanmin(lojasiewicz(run)[exact(run)]) > 0.4
     two = exponents(run, "squared_ratio", exact(run, r=1, multiple=2))
     assert two == pytest.approx([0.4] * 4, abs=0.15)
@@ -132,7 +132,7 @@ def test_the_gradient_is_large_and_pl_fails_for_two_students_of_one_teacher(run)
     assert one[exact(run, r=1, multiple=1)][small[exact(run, r=1, multiple=1)]] == pytest.approx(2.0, rel=1e-3)
 
 
-def test_lemmas_hold_along_the_runs(run):
+def test_constants_of_lemmas_are_finite_along_the_runs(run):
     for name in LEMMAS:
         found = lemma(run, name)
         assert len(found.constants) == len(exact(run))
@@ -145,7 +145,7 @@ def test_larger_batches_are_nearer_to_the_exact_loss(run):
     assert large < min(small, 0.5)
 
 
-def test_mini_batches_are_the_same_however_the_work_is_cut(monkeypatch):
+def test_mini_batches_do_not_depend_on_how_the_work_is_split(monkeypatch):
     def found(work):
         monkeypatch.setattr("understudy.papers.local.local_rate.study._WORK", work)
         study = LocalRate(**(SMALL.options() | {"batch": (4,), "batch_steps": 20}))
@@ -156,11 +156,11 @@ def test_mini_batches_are_the_same_however_the_work_is_cut(monkeypatch):
     assert one["network"].to_pylist() == whole["network"].to_pylist()
     loss = pc.equal(one["metric"], "loss")
     assert one.filter(loss)["value"].to_pylist() == whole.filter(loss)["value"].to_pylist()
-    # What is measured besides sums over whole looks, of one network or of several.
+    # Other metrics sum over whole probes, of one network or of several.
     assert one["value"].to_pylist() == pytest.approx(whole["value"].to_pylist(), rel=1e-6, abs=1e-12)
 
 
-def test_the_story_has_its_figures_and_numbers(run):
+def test_the_story_has_all_figures_and_a_headline(run):
     story = SMALL.story(run)
     assert [figure.name for figure in story.figures] == ["loss", "ratio", "pl", "lemmas", "batches"]
     assert all(isinstance(figure.kind, Kind) for figure in story.figures)
@@ -172,7 +172,7 @@ def test_a_small_run_decides_nothing(run):
     assert claims(LocalRate.quick(), run) == []
 
 
-def test_the_claims_are_those_of_the_catalogue(decided):
+def test_the_claims_are_the_listed_ones(decided):
     found = decided()
     assert {id for id, _ in found} == set(LocalRate.decides.split())
     assert [part for id, part in found if id == "Z8"] == list(LEMMAS)
@@ -180,7 +180,7 @@ def test_the_claims_are_those_of_the_catalogue(decided):
 
 
 def _with(run, tmp_path, metric, where, by):
-    """The same run with other values of one metric, of some networks."""
+    """Copy of a run in which the values of one metric of some networks are replaced."""
     for path in run.folder.iterdir():
         if path.is_file():
             (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -202,7 +202,7 @@ def _with(run, tmp_path, metric, where, by):
         ("lemma 9 left", {"r": 3, "multiple": 2}, lambda v: 1e9 * v, ("Z8", "lemma 9")),
     ],
 )
-def test_values_outside_the_bounds_decide_against_a_claim(run, decided, tmp_path, metric, where, by, failing):
+def test_values_outside_the_bounds_refute_a_claim(run, decided, tmp_path, metric, where, by, failing):
     before = decided()[failing]
     after = decided(_with(run, tmp_path, metric, exact(run, **where), by))[failing]
     assert before.holds
@@ -210,24 +210,24 @@ def test_values_outside_the_bounds_decide_against_a_claim(run, decided, tmp_path
     assert after.measured != before.measured
 
 
-def test_an_end_loss_that_is_another_decides_against_z10(run, decided, tmp_path):
+def test_a_different_end_loss_refutes_z10(run, decided, tmp_path):
     wrong = decided(_with(run, tmp_path, "loss", batched(run, 64), lambda v: 9 * v))
     assert not wrong["Z10", "end loss"].holds
-    assert not wrong["Z10", "floor"].beside[0].holds
+    assert not wrong["Z10", "floor"].variants[0].holds
 
 
-def test_without_a_floor_that_it_falls_is_not_held(run, decided):
+def test_z10_does_not_hold_without_a_floor(run, decided):
     claim = decided()["Z10", "floor"]
     assert not claim.holds
     assert claim.measured.startswith("no floor: ")
     assert max(claim.values) < claim.low
-    (distance,) = claim.beside
+    (distance,) = claim.variants
     assert distance.holds
     assert distance.where.startswith("how far the end loss is from that of descent on the exact loss")
 
 
 @pytest.mark.parametrize(("floors", "holds"), [((1e-2, 1e-4), True), ((1e-4, 1e-2), False)])
-def test_floors_that_fall_with_the_batch_hold(run, decided, tmp_path, floors, holds):
+def test_z10_holds_if_floors_decrease_with_the_batch(run, decided, tmp_path, floors, holds):
     made = run
     for batch, floor in zip(SMALL.batch, floors, strict=True):
         made = _with(made, tmp_path, "loss", batched(run, batch), lambda v, floor=floor: 0 * v + floor)
@@ -236,14 +236,14 @@ def test_floors_that_fall_with_the_batch_hold(run, decided, tmp_path, floors, ho
     assert claim.measured.startswith("a floor at 2 of 2 batches; ")
 
 
-def test_a_loss_that_rises_is_no_floor(run, decided, tmp_path):
+def test_a_rising_loss_is_not_a_floor(run, decided, tmp_path):
     flat = _with(run, tmp_path, "loss", batched(run, 64), lambda v: 0 * v + 1e-9)
     claim = decided(_with(flat, tmp_path, "loss", batched(run, 1), lambda v: 1 / v))["Z10", "floor"]
     assert not claim.holds
     assert claim.measured.startswith("a floor at 1 of 2 batches; ")
 
 
-def test_claims_are_decided_at_their_own_angle_and_length(run, decided, monkeypatch):
+def test_claims_are_decided_only_at_their_settings(run, decided, monkeypatch):
     every = decided()
     for option in ({"angle": 0.2}, {"rate": 0.04}, {"by": "flow"}):
         assert claims(dataclasses.replace(SMALL, **option), run) == []
@@ -252,7 +252,7 @@ def test_claims_are_decided_at_their_own_angle_and_length(run, decided, monkeypa
     assert LocalRate().batch_steps == 2_000
 
 
-def test_an_end_loss_of_rounding_is_told_where_it_is(run, decided, tmp_path):
+def test_end_losses_that_are_rounding_are_reported(run, decided, tmp_path):
     some = exact(run, r=3, multiple=1, w_max=1.0)
     assert "the end loss rounding in 2 of 2 runs" in decided()["Z2", ""].measured.split(";")[0]
     one = decided(_with(run, tmp_path, "loss", some[:1], lambda v: 0 * v + 1e-3))["Z2", ""].measured
@@ -262,8 +262,8 @@ def test_an_end_loss_of_rounding_is_told_where_it_is(run, decided, tmp_path):
 
 
 @pytest.mark.parametrize("name", list(LEMMAS))
-def test_the_statement_of_a_lemma_has_its_right_side(run, decided, name):
-    """Its words, read as a formula, are what was computed."""
+def test_the_statement_of_a_lemma_contains_its_right_side(run, decided, name):
+    """The printed formula, evaluated, agrees with the recorded values."""
     statement = decided()["Z8", name].statement
     assert f"at most C {RIGHT[name]}, along" in statement
     assert "less 0.05, a slack of ours" in statement
@@ -278,22 +278,22 @@ def test_the_statement_of_a_lemma_has_its_right_side(run, decided, name):
     assert np.broadcast_to(value, wanted.shape)[there] == pytest.approx(wanted[there], rel=1e-9)
 
 
-def test_titles_say_what_the_losses_do(run, tmp_path):
-    def told(by, where):
+def test_titles_describe_the_losses(run, tmp_path):
+    def texts(by, where):
         story = SMALL.story(_with(run, tmp_path, "loss", where, by))
         return story.headline, story.figures[0].title
 
     shown = exact(run, r=3, w_max=1.0)
     assert SMALL.story(run).figures[0].title == "The loss falls faster than 1/t, however many students there are"
-    headline, title = told(lambda v: 1 / v, shown)
+    headline, title = texts(lambda v: 1 / v, shown)
     assert headline.startswith("Between steps 1,000 and 3,000 the loss rises with a log-log slope of ")
     assert title == "The loss does not fall in 4 of 4 runs"
-    headline, title = told(lambda v: np.abs(v) ** 0.3, exact(run, r=3, multiple=2, w_max=1.0))
+    headline, title = texts(lambda v: np.abs(v) ** 0.3, exact(run, r=3, multiple=2, w_max=1.0))
     assert "the loss falls with" in headline
     assert title == "The loss falls, but not faster than 1/t in 2 of 4 runs"
 
 
-def test_figures_without_a_look_below_the_threshold_are_left_out(run, tmp_path):
+def test_figures_without_a_probe_below_the_threshold_are_omitted(run, tmp_path):
     def story(where):
         found = SMALL.story(_with(run, tmp_path, "lemma 8 right", where, lambda v: v + 100))
         for figure in found.figures:
@@ -308,7 +308,7 @@ def test_figures_without_a_look_below_the_threshold_are_left_out(run, tmp_path):
     assert [panel.title for panel in one["ratio"].panels] == [panel.title for panel in one["pl"].panels] == ["r = 1"]
 
 
-def test_titles_claim_only_what_was_seen(run, tmp_path):
+def test_titles_claim_only_what_was_measured(run, tmp_path):
     def titles(metric, by, where):
         found = SMALL.story(_with(run, tmp_path, metric, where, by))
         return {figure.name: figure.title for figure in found.figures}
@@ -319,21 +319,21 @@ def test_titles_claim_only_what_was_seen(run, tmp_path):
     assert "fails" not in titles("squared_ratio", lambda v: 0 * v + 1, exact(run, r=3, multiple=2))["pl"]
     alike = titles("loss", lambda v: 0 * v + 1, [*batched(run, 0), *batched(run, 1)])["batches"]
     assert alike.startswith("Small mini-batches do as well")
-    apart = titles("loss", lambda v: 9 * v, batched(run, 1))["batches"]
-    assert apart == "Mini-batches beside the exact loss"
+    different = titles("loss", lambda v: 9 * v, batched(run, 1))["batches"]
+    assert different == "Mini-batches beside the exact loss"
 
 
-def test_a_rate_above_the_bound_is_warned_of_and_goes_on(tmp_path, capsys):
+def test_a_rate_above_the_bound_causes_a_warning(tmp_path, capsys):
     study = LocalRate(**(SMALL.options() | {"rate": 2.0, "r": (3,), "w_min": (1.0,), "w_max": (1.0,)} | SHORT))
     run = execute(study, tmp_path, Said())
     assert "warning: --rate: 2 is above 0." in capsys.readouterr().err
     assert "networks diverged. Warning: --rate: 2 is above" in study.story(run).headline
     assert run.networks["diverged_at"].null_count < run.networks.num_rows
     assert (run.folder / "report.html").is_file()
-    assert LocalRate().cautions() == LocalRate.quick().cautions() == ()
+    assert LocalRate().warnings() == LocalRate.quick().warnings() == ()
 
 
-def test_a_teacher_of_ones_own_is_studied_from_every_seed(tmp_path):
+def test_a_teacher_from_a_file_is_studied_from_every_seed(tmp_path):
     lower, upper = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[[1.0, 0.25]]])
     us.save(Population((Layer(lower, None), Layer(upper, None)), torch.tensor([1]), -1.0), tmp_path / "t.safetensors")
     study = LocalRate(**(SMALL.options() | {"teacher": str(tmp_path / "t.safetensors"), "seeds": 3} | SHORT))
@@ -347,7 +347,7 @@ def test_a_teacher_of_ones_own_is_studied_from_every_seed(tmp_path):
     assert claims(study, None) == []
 
 
-def test_the_angle_of_a_teacher_of_ones_own_is_no_bound(run):
+def test_the_angle_of_a_teacher_from_a_file_is_exact(run):
     own = dataclasses.replace(SMALL, teacher="mine.safetensors")
     setting = next(s for s in SMALL.settings() if s.r == 3)
     (drawn,), (mine,) = (_losses(study, run, [setting]).panels for study in (SMALL, own))
@@ -371,19 +371,19 @@ def test_the_angle_of_a_teacher_of_ones_own_is_no_bound(run):
         ({"batch": (0,)}, "--batch: 0 was given"),
     ],
 )
-def test_options_that_cannot_be_are_refused_in_words(options, words):
-    with pytest.raises(UserError) as said:
+def test_invalid_options_are_rejected(options, words):
+    with pytest.raises(UserError) as error:
         LocalRate(**options)
-    assert str(said.value).startswith(words)
+    assert str(error.value).startswith(words)
 
 
-def test_lines_that_do_not_fit_are_refused_before_anything_is_written(tmp_path):
-    with pytest.raises(UserError, match=r"--separation: 6 lines in 2 dimensions cannot all be 0\.6 apart"):
+def test_impossible_separations_are_rejected_before_anything_is_written(tmp_path):
+    with pytest.raises(UserError, match=r"--separation: 6 lines in 2 dimensions cannot be separated by 0\.6"):
         execute(LocalRate(r=(6,), d=(2,), separation=(0.6,)), tmp_path, Said())
     assert not list(tmp_path.iterdir())
 
 
-def test_flow_is_what_descent_is_in_the_limit_of_small_rates():
+def test_flow_is_the_limit_of_descent_at_small_rates():
     small = {"seeds": 2, "r": (2,), "d": (3,), "multiple": (2,), "steps": 200, "batch": (1,), "batch_steps": 1}
     same = {"separation": (0.5,), "w_min": (1.0,), "w_max": (1.0,)}
     ends = {}

@@ -1,4 +1,4 @@
-"""Regimes in the plane: how students start, whom they learn, and what counts."""
+"""The study regimes: initial students, targets, trajectories and claims."""
 
 import dataclasses
 
@@ -12,7 +12,7 @@ from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.local.regimes.claims import Regime, _lazy, _matched, light_words, regimes
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES, Regimes
-from understudy.papers.local.theory.gaussian.closed_forms import kernel, loss, residual
+from understudy.papers.local.theory.gaussian import decompose_residual, kernel, loss
 from understudy.papers.local.theory.geometry import local_geometry
 
 SHORT = Regimes(seeds=2, steps=3_000, looks=20)
@@ -32,7 +32,7 @@ def output(students, x):
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-def test_a_problem_is_the_same_in_any_company(regime):
+def test_a_problem_does_not_depend_on_batch_composition(regime):
     alone, among = SHORT.problem(regime, [5]), SHORT.problem(regime, [6, 5])
     for one, several in zip(alone, among, strict=True):
         assert torch.equal(one[0], several[1])
@@ -45,14 +45,14 @@ def test_teachers_are_separated_and_of_length_one():
     assert float(off.max()) <= np.cos(0.5) + 1e-12
 
 
-def test_lazy_students_start_with_the_teachers_loss():
-    """The centred model is 0 at first: what is left is ½ E f*²."""
+def test_lazy_students_start_at_the_loss_of_the_zero_function():
+    """The centred model is 0 initially, so that the loss is ½ E f*²."""
     made = SHORT.problem(LAZY, range(1, 9))
     halves = kernel(made.teachers, made.teachers).sum((-2, -1)) / 2
     assert loss(made.students, made.target).numpy() == pytest.approx(halves.numpy())
 
 
-def test_what_lazy_students_learn_is_the_start_and_the_teacher():
+def test_the_target_of_lazy_students_is_their_initial_output_plus_the_teacher():
     made = SHORT.problem(LAZY, [1, 2])
     x = torch.randn(2, 5, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     target = (x @ made.target.mT).abs().sum(-1)
@@ -61,7 +61,7 @@ def test_what_lazy_students_learn_is_the_start_and_the_teacher():
         assert SHORT.problem(regime, [1]).target.shape[1] == 3
 
 
-def test_lazy_and_large_start_alike_and_rates_fall_with_the_mass():
+def test_lazy_and_large_regimes_start_alike_and_rates_decrease_with_the_mass():
     lazy, large, small = (SHORT.problem(name, [1]) for name in (LAZY, LARGE, MEAN_FIELD))
     assert torch.equal(lazy.students, large.students)
     assert torch.allclose(lazy.students / 10, small.students / 0.01)
@@ -74,14 +74,14 @@ def test_lazy_and_large_start_alike_and_rates_fall_with_the_mass():
 def test_local_students_are_spread_up_to_the_angle(seed, students):
     study = dataclasses.replace(SHORT, students=students)
     made = study.problem(LOCAL, [seed])
-    found = residual(made.students, made.teachers, torch.arange(students)[None] % 3)
+    found = decompose_residual(made.students, made.teachers, torch.arange(students)[None] % 3)
     most = -(-students // 3)
     wanted = [0.3 * (j // 3 + 1) / most for j in range(students)]
     assert found.angles[0].numpy() == pytest.approx(wanted, rel=1e-9)
     assert float(made.students.square().sum()) == pytest.approx(3)
 
 
-def test_lazy_students_stay_and_the_others_turn(run):
+def test_lazy_students_keep_their_directions_and_the_others_turn(run):
     found = regimes(run)
     assert found[LAZY].farthest.max() < 0.02
     assert min(found[name].farthest.min() for name in (MEAN_FIELD, LOCAL, LARGE)) > 0.1
@@ -92,7 +92,7 @@ def test_lazy_students_stay_and_the_others_turn(run):
         assert (left[:, -1] < 0.3 * left[:, 0]).all()
 
 
-def test_tables_hold_every_way(run):
+def test_tables_contain_every_trajectory(run):
     nodes = run.nodes.to_pydict()
     assert set(nodes["role"]) == {"student", "teacher", "target"}
     places = regimes(run)[MEAN_FIELD].places
@@ -104,14 +104,14 @@ def test_tables_hold_every_way(run):
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-def test_what_the_proofs_speak_of_is_recorded_of_every_regime(run, regime):
-    """Of lazy students for the nodes that they learn, those of the start among them."""
+def test_quantities_of_the_proofs_are_recorded_for_every_regime(run, regime):
+    """For lazy students they refer to the nodes of their target, which include the initial students."""
     network = int(np.flatnonzero(run.column("regime") == regime)[0])
     metrics = {
         m for n, m in zip(*(run.metrics[c].to_pylist() for c in ("network", "metric")), strict=True) if n == network
     }
     assert {"gradient_norm", "ratio", "squared_ratio", "linear", "bent", "least_eigenvalue"} <= metrics
-    assert ("descent" in metrics) == (regime != LAZY)  # some of the nodes that lazy students learn have none near
+    assert ("descent" in metrics) == (regime != LAZY)  # some target nodes of lazy students have no student near them
     assert {f"lemma {lemma} left" for lemma in ("8", "9", "10", "11", "12", "13", "C.3", "C.4")} <= metrics
     rows = [row for row in run.nodes.to_pylist() if row["network"] == network and row["epoch"] == 0]
     made, role = SHORT.problem(regime, [1]), "target" if regime == LAZY else "teacher"
@@ -126,23 +126,23 @@ def test_what_the_proofs_speak_of_is_recorded_of_every_regime(run, regime):
     ):
         assert np.array([row[name] for row in nodes]) == pytest.approx(wanted[0].numpy(), abs=1e-12), name
     ours = [row for row in rows if row["role"] == "student"]
-    whose, angle = ("target", "target_angle") if regime == LAZY else ("teacher", "angle")
-    assert [row[whose] for row in ours] == found.assignment[0].tolist()
+    owner, angle = ("target", "target_angle") if regime == LAZY else ("teacher", "angle")
+    assert [row[owner] for row in ours] == found.assignment[0].tolist()
     assert [row[angle] for row in ours] == pytest.approx(found.angles[0].tolist(), abs=1e-12)
     assert [row["norm"] for row in ours] == pytest.approx(made.students[0].norm(dim=-1).tolist())
     for row, wanted in zip(ours, found.direction[0].tolist(), strict=True):
         assert row["direction"] is None if np.isnan(wanted).any() else row["direction"] == pytest.approx(wanted)
 
 
-def test_a_rate_above_the_bound_is_warned_of_and_goes_on(capsys):
+def test_a_rate_above_the_bound_causes_a_warning(capsys):
     high = dataclasses.replace(SHORT, rate=0.5)
-    assert "--rate: 0.5 is above" in high.cautions()[0]
-    assert SHORT.cautions() == ()
+    assert "--rate: 0.5 is above" in high.warnings()[0]
+    assert SHORT.warnings() == ()
     high.pieces()
     assert "warning: --rate: 0.5" in capsys.readouterr().err
 
 
-def test_networks_that_diverge_are_marked_and_told(tmp_path):
+def test_diverged_networks_are_marked_and_reported(tmp_path):
     study = Regimes(seeds=1, steps=200, looks=10, rate=40.0)
     run = execute(study, tmp_path, Silent())
     assert any(at is not None for at in run.networks["diverged_at"].to_pylist())
@@ -152,29 +152,29 @@ def test_networks_that_diverge_are_marked_and_told(tmp_path):
     found = regimes(run)
     assert all(np.isinf(found[name].farthest).all() for name in REGIMES if name != LAZY)
     assert not _matched(found[MEAN_FIELD]).holds
-    said = (run.folder / "headline.txt").read_text(encoding="utf-8")
-    assert "diverged" in said
-    assert "Warning: --rate: 40 is above" in said
+    headline = (run.folder / "headline.txt").read_text(encoding="utf-8")
+    assert "diverged" in headline
+    assert "Warning: --rate: 40 is above" in headline
 
 
 def made(places, angles=None, name=MEAN_FIELD):
-    """A regime of one seed from [look, student, 2]."""
+    """A regime of one seed from positions [probe, student, 2]."""
     places = np.asarray(places, dtype=float)[None]
     angles = np.zeros(places.shape[:3]) if angles is None else np.asarray(angles, dtype=float)[None]
     return Regime(name, np.array([0]), np.ones(places.shape[:2]), places, angles)
 
 
-def test_turns_are_angles_with_the_start_at_any_look():
+def test_turns_are_angles_with_the_initial_direction_at_every_probe():
     turned = made([[[1, 0], [0, 2]], [[1, 1], [0, 1]], [[3, 0], [0, 5]]])
     assert turned.turns[0, 1] == pytest.approx([np.pi / 4, 0])
     assert turned.farthest == pytest.approx([np.pi / 4])
     assert not _lazy(turned, turned).holds
     still = made([[[1, 0], [0, 2]], [[1, 0.09], [0, 1]]])
     assert _lazy(still, turned).holds
-    assert not _lazy(still, turned).beside[0].holds
+    assert not _lazy(still, turned).variants[0].holds
 
 
-def test_students_that_carry_mass_decide_and_the_others_are_counted():
+def test_only_students_that_carry_mass_must_match_and_the_others_are_counted():
     ends = [[1, 0], [0, 1], [0.1, 0]]
     good = made([ends], [[0.009, 0.001, 0.5]])
     assert good.heavy.tolist() == [[True, True, False]]
@@ -189,8 +189,8 @@ def test_students_that_carry_mass_decide_and_the_others_are_counted():
     assert light_words(made([ends[:2]])) == "none carries less"
 
 
-def test_every_seed_has_to_match():
-    """Of two, one is as near as can be and the other is not."""
+def test_every_seed_must_match():
+    """One of two seeds matches and the other does not."""
     places, angles = np.ones((2, 1, 2, 2)), np.array([[[0.0, 0.001]], [[0.0, 0.02]]])
     both = Regime(MEAN_FIELD, np.array([0, 1]), np.ones((2, 1)), places, angles)
     assert both.ends == pytest.approx([0.001, 0.02])
@@ -202,14 +202,14 @@ def test_every_seed_has_to_match():
 
 
 @pytest.mark.parametrize(("share", "carries"), [(0.02, True), (0.011, True), (0.009, False)])
-def test_a_hundredth_of_the_mass_counts(share, carries):
+def test_students_with_one_percent_of_the_mass_count(share, carries):
     light = made([[[1, 0], [0, (share / (1 - share)) ** 0.5]]], [[0.0, 0.5]])
     assert light.shares[0, 0, 1] == pytest.approx(share)
     assert light.heavy.tolist() == [[True, carries]]
     assert _matched(light).holds is not carries
 
 
-def test_a_network_that_diverged_fails():
+def test_a_diverged_network_refutes_the_claims():
     gone = made([[[1, 0], [0, 1]], [[np.nan] * 2] * 2], [[0, 0], [np.nan, np.nan]])
     assert not _matched(gone).holds
     assert not _lazy(gone, gone).holds
@@ -226,6 +226,6 @@ def test_a_network_that_diverged_fails():
         ({"dtype": "tf32"}, "--dtype: tf32 was given"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(options, words):
+def test_invalid_options_are_rejected(options, words):
     with pytest.raises(UserError, match=words):
         Regimes(**options)

@@ -1,4 +1,4 @@
-"""What studies on exact losses share: looks, tables, cautions, and a teacher from a file."""
+"""Shared parts of studies of exact losses: probes, tables, warnings, and a teacher from a file."""
 
 import math
 from dataclasses import dataclass
@@ -13,59 +13,52 @@ from hypothesis import strategies as st
 
 import understudy as us
 from understudy.errors import UserError
+from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.study import ExactStudy
 from understudy.nets import Layer, Population
 from understudy.papers.local import shared as on_population
-from understudy.papers.local.shared import (
-    OnOwnTeacher,
-    OnPopulation,
-    Part,
-    above_bound,
-    geometry,
-    log_probes,
-    measured,
-    read_teacher,
-    tables,
-)
-from understudy.papers.local.theory.gaussian.closed_forms import loss, loss_and_gradient
+from understudy.papers.local.shared import OnOwnTeacher, above_bound, geometry, measured, read_teacher
+from understudy.papers.local.theory.gaussian import loss, loss_and_gradient
 from understudy.papers.local.theory.geometry import local_geometry, sides, smoothness_sides
-from understudy.papers.local.theory.starts import near, random_teachers
+from understudy.papers.local.theory.starts import place_near
+from understudy.papers.local.theory.teachers import random_teachers
 
 TEACHERS = random_teachers(2, 3, (1, 2), 0.3)
 
 
-def _path(looks=3, students=4):
-    """Students at smaller and smaller angles from two teachers."""
-    return torch.stack([near(TEACHERS, students, 0.4 / (1 + look), (1, 2)).students for look in range(looks)])
+def _path(probes=3, students=4):
+    """Students at decreasing angles from two teachers."""
+    return torch.stack([place_near(TEACHERS, students, 0.4 / (1 + probe), (1, 2)).students for probe in range(probes)])
 
 
 @given(st.integers(1, 100_000), st.integers(1, 80))
-def test_looks_begin_before_the_first_step_and_end_with_the_last(steps, count):
-    looks = log_probes(steps, count)
-    assert looks[0] == 0
-    assert list(looks) == sorted(set(looks))
-    assert max(looks) == steps
-    assert len(looks) <= max(2, count) + 1
+def test_probes_start_at_step_0_and_end_with_the_last_step(steps, count):
+    probes = log_probes(steps, count)
+    assert probes[0] == 0
+    assert list(probes) == sorted(set(probes))
+    assert max(probes) == steps
+    assert len(probes) <= max(2, count) + 1
 
 
-def test_all_that_is_measured_is_that_of_every_look_by_itself():
+def test_measured_quantities_agree_with_those_of_each_probe():
     path = _path()
     values = measured(path, TEACHERS, 0.05).values
-    for look in range(3):
-        found = local_geometry(path[look], TEACHERS)
+    for probe in range(3):
+        found = local_geometry(path[probe], TEACHERS)
         for name in ("loss", "gradient_norm", "ratio", "squared_ratio", "within", "linear", "bent", "descent"):
-            assert values[name][look] == pytest.approx(getattr(found, name).numpy(), rel=1e-9), name
-        assert values["largest_angle"][look] == pytest.approx(found.angles.amax(-1).numpy(), rel=1e-9)
+            assert values[name][probe] == pytest.approx(getattr(found, name).numpy(), rel=1e-9), name
+        assert values["largest_angle"][probe] == pytest.approx(found.angles.amax(-1).numpy(), rel=1e-9)
         for name, both in sides(found, TEACHERS).items():
-            assert values[f"{name} left"][look] == pytest.approx(both.left.numpy(), rel=1e-9), name
-            assert values[f"{name} right"][look] == pytest.approx(both.right.numpy(), rel=1e-9), name
-        step = -0.05 * loss_and_gradient(path[look], TEACHERS)[1]
-        both = smoothness_sides(path[look], TEACHERS, step)
-        assert values["lemma 12 left"][look] == pytest.approx(both.left.numpy(), rel=1e-6)
-        assert values["lemma 12 right"][look] == pytest.approx(both.right.numpy(), rel=1e-9)
+            assert values[f"{name} left"][probe] == pytest.approx(both.left.numpy(), rel=1e-9), name
+            assert values[f"{name} right"][probe] == pytest.approx(both.right.numpy(), rel=1e-9), name
+        step = -0.05 * loss_and_gradient(path[probe], TEACHERS)[1]
+        both = smoothness_sides(path[probe], TEACHERS, step)
+        assert values["lemma 12 left"][probe] == pytest.approx(both.left.numpy(), rel=1e-6)
+        assert values["lemma 12 right"][probe] == pytest.approx(both.right.numpy(), rel=1e-9)
     assert values["loss"] == pytest.approx(loss(path, TEACHERS).numpy(), rel=1e-12)
 
 
-def test_how_much_is_looked_at_in_one_go_changes_nothing(monkeypatch):
+def test_the_block_size_does_not_change_the_results(monkeypatch):
     whole = measured(_path(), TEACHERS, 0.05)
     monkeypatch.setattr(on_population, "_PAIRS", 1)
     for parts, found in zip(whole, measured(_path(), TEACHERS, 0.05), strict=True):
@@ -74,7 +67,7 @@ def test_how_much_is_looked_at_in_one_go_changes_nothing(monkeypatch):
             assert value == pytest.approx(parts[name], rel=1e-9, abs=1e-15), name
 
 
-def test_a_network_that_is_not_finite_is_left_out_and_the_others_are_not():
+def test_a_nonfinite_network_is_nan_and_the_others_are_unaffected():
     whole, path = measured(_path(), TEACHERS, 0.05), _path()
     path[1:, 0, 2, 0] = torch.nan
     found = measured(path, TEACHERS, 0.05)
@@ -87,7 +80,7 @@ def test_a_network_that_is_not_finite_is_left_out_and_the_others_are_not():
     assert {(r["network"], r["epoch"]) for r in rows.to_pylist()} == {(0, 0), (1, 0), (1, 1), (1, 2)}
 
 
-def test_nodes_say_what_students_a_teacher_node_has_and_what_they_are_on_average():
+def test_node_rows_of_teachers_contain_count_mass_and_average_of_students():
     teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
     students = torch.tensor([[[0.5, 0.0], [0.0, -1.0]]], dtype=torch.float64)
     rows = pa.table(geometry(7, (50,), measured(students.unsqueeze(0), teachers, 0.05))).to_pylist()
@@ -104,7 +97,7 @@ def test_nodes_say_what_students_a_teacher_node_has_and_what_they_are_on_average
     assert np.abs(rows[3]["gap"]) == pytest.approx([0, 1])
 
 
-def test_nodes_say_whose_a_student_is_how_near_how_long_and_where_lemma_7_sends_it():
+def test_node_rows_of_students_contain_teacher_node_angle_length_and_direction_of_lemma_7():
     teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
     angle = 0.1
     student = torch.tensor([[math.sin(angle), -math.cos(angle)], [0.9, 0.0]], dtype=torch.float64)
@@ -124,7 +117,7 @@ def test_nodes_say_whose_a_student_is_how_near_how_long_and_where_lemma_7_sends_
     assert ours[0]["direction"] == pytest.approx((np.eye(2) - np.outer(w, w) / 2) @ (w - goal))
 
 
-def test_where_a_teacher_node_has_no_student_near_it_lemma_7_has_no_direction():
+def test_the_direction_of_lemma_7_is_null_where_a_teacher_node_has_no_student_near_it():
     teachers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
     students = torch.tensor([[[1.0, 0.0], [1e-9, 0.0]]], dtype=torch.float64)
     found = measured(students.unsqueeze(0), teachers, 0.05)
@@ -133,9 +126,9 @@ def test_where_a_teacher_node_has_no_student_near_it_lemma_7_has_no_direction():
     assert [row["direction"] for row in rows] == [None] * 4
 
 
-def test_tables_have_a_row_for_every_value_that_is_there_and_for_every_loss():
+def test_tables_have_one_row_per_defined_value_and_per_loss():
     values = {"loss": np.array([[1.0, 2.0], [0.5, np.nan]]), "ratio": np.array([[3.0, 4.0], [5.0, np.nan]])}
-    made = tables(4, (8, 9), {"m": 3, "delta": [0.1, 0.2]}, (0, 10), values)
+    made = network_tables(4, (8, 9), {"m": 3, "delta": [0.1, 0.2]}, (0, 10), values)
     assert made["networks"].to_pylist() == [
         {"network": 4, "seed": 8, "m": 3, "delta": 0.1, "diverged_at": None},
         {"network": 5, "seed": 9, "m": 3, "delta": 0.2, "diverged_at": 10},
@@ -151,29 +144,29 @@ def test_tables_have_a_row_for_every_value_that_is_there_and_for_every_loss():
 
 
 @dataclass(frozen=True)
-class _Two(OnPopulation):
+class _Two(ExactStudy):
     name = "two"
 
     def parts(self):
         for count in (2, 3):
             yield Part(f"{count} networks", count, partial(self._make, count))
 
-    def cautions(self):
+    def warnings(self):
         return (above_bound(1.0, 0.25),)
 
     def _make(self, count, first):
-        return tables(first, range(count), {}, (0,), {"loss": np.ones((1, count))})
+        return network_tables(first, range(count), {}, (0,), {"loss": np.ones((1, count))})
 
 
-def test_networks_are_numbered_over_all_parts_and_cautions_are_said(capsys):
+def test_networks_are_numbered_across_parts_and_warnings_are_printed(capsys):
     made = [make() for make in _Two().pieces().values()]
     assert pa.concat_tables([t["networks"] for t in made])["network"].to_pylist() == [0, 1, 2, 3, 4]
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("warning: --rate: 1 is above 0.25, up to which")
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith("warning: --rate: 1 is above 0.25, up to which")
 
 
-def test_numbers_are_those_of_float64():
+def test_only_float64_is_accepted():
     with pytest.raises(UserError, match="--dtype: float32 was given; theory is computed in float64 alone"):
         _Two(dtype="float32")
 
@@ -188,7 +181,7 @@ def _file(path, weights, outputs, slope=-1.0, biases=None):
     return str(path)
 
 
-def test_a_teacher_of_ones_own_is_brought_into_the_form_of_the_paper(tmp_path):
+def test_a_teacher_from_a_file_is_converted_to_the_form_of_the_paper(tmp_path):
     file = _file(tmp_path / "teacher.safetensors", [[1.0, 0.0], [0.0, 2.0]], [3.0, 0.5])
     assert read_teacher(file).tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
 
@@ -196,17 +189,17 @@ def test_a_teacher_of_ones_own_is_brought_into_the_form_of_the_paper(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"outputs": [1.0, -1.0]}, "output weight of teacher neuron 1 is -1; allowed are numbers above 0"),
+        ({"outputs": [1.0, -1.0]}, "output weights must be positive, got -1 for neuron 1"),
         ({"slope": 0.0}, "slope 0 below zero; allowed is −1.*add --leaky -1"),
         ({"biases": [0.0, 1.0]}, "biases"),
         ({"weights": [[1.0, 0.0], [-2.0, 0.0]]}, "neurons 0 and 1 are parallel"),
     ],
 )
-def test_a_file_that_is_no_such_teacher_is_refused_in_words(tmp_path, given, words):
+def test_a_file_with_an_unsuitable_teacher_is_rejected(tmp_path, given, words):
     plain = {"weights": [[1.0, 0.0], [0.0, 1.0]], "outputs": [1.0, 1.0]}
-    with pytest.raises(UserError, match=words) as said:
+    with pytest.raises(UserError, match=words) as error:
         read_teacher(_file(tmp_path / "teacher.safetensors", **(plain | given)))
-    assert str(said.value).startswith("--teacher: ")
+    assert str(error.value).startswith("--teacher: ")
 
 
 @dataclass(frozen=True)
@@ -214,7 +207,7 @@ class Own(OnOwnTeacher):
     name = "own"
 
 
-def test_a_network_of_a_file_of_several_and_one_that_does_not_say_its_slope_are_named_by_options(tmp_path):
+def test_options_select_the_network_of_a_file_and_its_slope(tmp_path):
     several = _file(tmp_path / "two.safetensors", [[[1.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [0.0, 1.0]]], [1.0, 1.0])
     assert Own(teacher=several, teacher_network=1).own().tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
     assert Own(teacher=several).own().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
@@ -231,14 +224,14 @@ def test_a_network_of_a_file_of_several_and_one_that_does_not_say_its_slope_are_
 
 
 @pytest.mark.parametrize(("option", "given"), [("leaky", -1.0), ("teacher_network", 1)])
-def test_options_of_a_teachers_file_are_refused_without_one(option, given):
+def test_options_of_a_teacher_file_are_rejected_without_one(option, given):
     words = f"--{option.replace('_', '-')}: {given:g} was given; it is of a teacher's file, so name one with --teacher"
     with pytest.raises(UserError, match=words):
         Own(**{option: given})
     assert Own.from_config(Own().config()) == Own()
 
 
-def test_another_file_under_the_same_name_is_another_run(tmp_path):
+def test_a_changed_file_changes_the_configuration(tmp_path):
     study = Own(teacher=_file(tmp_path / "t.safetensors", [[1.0, 0.0]], [1.0]))
     before = study.config()
     _file(tmp_path / "t.safetensors", [[2.0, 0.0]], [1.0])

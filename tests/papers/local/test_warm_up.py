@@ -1,4 +1,4 @@
-"""The warm-up: losses and gradients of one and two students beside what is found by hand."""
+"""The study warm-up: losses and gradients of one and two students compared with formulas derived by hand."""
 
 import math
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from understudy.errors import UserError
 from understudy.lab.execute import execute
-from understudy.papers.local.theory.gaussian.closed_forms import loss_and_gradient
+from understudy.papers.local.theory.gaussian import loss_and_gradient
 from understudy.papers.local.warm_up.claims import Approach, approaches, power
 from understudy.papers.local.warm_up.study import WarmUp, placed
 
@@ -27,7 +27,7 @@ def run(tmp_path_factory):
 
 
 def one(delta):
-    """L = 1 − E|ux||vx|, and the gradient's parts across and along w."""
+    """L = 1 − E|ux||vx|, and the norm of the gradient from its components across and along w."""
     loss = 1 - (2 / math.pi) * (math.sin(delta) + (math.pi / 2 - delta) * math.cos(delta))
     across = (1 - 2 * delta / math.pi) * math.sin(delta)
     along = 1 - 2 / math.pi * math.sin(delta) - (1 - 2 * delta / math.pi) * math.cos(delta)
@@ -35,7 +35,7 @@ def one(delta):
 
 
 def two(delta):
-    """R is r sin(δ − |φ|)/cos δ where the students' signs differ, |φ| < δ from the teacher's edge, and 0 elsewhere."""
+    """R is r sin(δ − |φ|)/cos δ where the students' signs differ, |φ| < δ from the teacher's boundary, else 0."""
     loss = (2 * delta - math.sin(2 * delta)) / (2 * math.pi * math.cos(delta) ** 2)
     pull = 2 * delta * math.tan(delta) / math.pi
     return loss, pull * math.sqrt((1 + 3 * math.sin(delta) ** 2) / math.cos(delta))
@@ -47,7 +47,7 @@ def exact(count, delta):
 
 
 @given(delta=st.floats(0.01, 1.2))
-def test_losses_and_gradients_are_those_found_by_hand(delta):
+def test_losses_and_gradients_agree_with_formulas_derived_by_hand(delta):
     assert exact(1, delta) == pytest.approx(one(delta), rel=1e-8)
     assert exact(2, delta) == pytest.approx(two(delta), rel=1e-8)
 
@@ -100,7 +100,7 @@ def test_pl_holds_for_one_student_and_fails_for_two(run):
     assert both.ratio[0] == pytest.approx(3e6, rel=1e-3)
 
 
-def test_what_the_proofs_speak_of_is_recorded_at_every_angle(run):
+def test_quantities_of_the_proofs_are_recorded_at_every_angle(run):
     deltas = np.geomspace(1e-6, 0.3, len(run.epochs))
     assert run.series("lemma C.4 left")[0] == pytest.approx(deltas**2, rel=1e-6)  # one student of length 1, at δ
     assert run.series("lemma C.3 left")[1] == pytest.approx(1 / np.cos(deltas))  # two of ‖w‖² = 1 / 2 cos δ
@@ -110,7 +110,7 @@ def test_what_the_proofs_speak_of_is_recorded_at_every_angle(run):
     assert np.isfinite(run.series("lemma 12 left")).all() and np.isfinite(run.series("descent")).all()
 
 
-def test_a_wrong_order_does_not_hold(run):
+def test_a_wrong_order_is_detected(run):
     deltas = np.geomspace(1e-6, 0.1, 30)
     wrong = Approach(2, deltas, deltas**2.9, deltas, np.zeros((30, 2, 2)), 1)
     assert wrong.slope(wrong.loss) == pytest.approx(2.9)
@@ -134,10 +134,10 @@ def test_other_angles_decide_nothing(options, run):
         ({"dtype": "float32"}, "--dtype: float32 was given; theory is computed in float64 alone"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(options, words):
+def test_invalid_options_are_rejected(options, words):
     with pytest.raises(UserError, match=words.replace("(", r"\(")):
         WarmUp(**options)
 
 
-def test_powers_have_a_true_minus_and_none_before_zero():
+def test_powers_use_a_minus_sign_and_none_before_zero():
     assert [power(x) for x in (-0.001, -1.0, 2.998)] == ["0.00", "−1.00", "3.00"]
