@@ -17,7 +17,13 @@ from understudy.lab.execute import execute
 from understudy.nets import EPS, Layer, Norm, Population, Shape
 from understudy.papers.luck.batchnorm_energy.claims import claims, orders
 from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
-from understudy.papers.luck.theory.batchnorm_energy import drifts, energy, lengths, slopes, through_batchnorm
+from understudy.papers.luck.theory.batchnorm_energy import (
+    batchnorm_backward,
+    drifts,
+    energy_rates,
+    log_log_slopes,
+    squared_lengths,
+)
 from understudy.theory import results
 from understudy.theory.gradient_flow import batches
 
@@ -57,24 +63,24 @@ def test_lemma_1_is_torchs_backpropagation(seed, scale, eps):
     weight = torch.full((3,), scale, dtype=torch.float64)
     even = torch.nn.functional.batch_norm(f, None, None, weight, None, True, eps=eps)
     (expected,) = torch.autograd.grad((even * g).sum(), f)
-    torch.testing.assert_close(through_batchnorm(f.detach(), g, scale, eps), expected, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(batchnorm_backward(f.detach(), g, scale, eps), expected, rtol=1e-9, atol=1e-11)
 
 
 @given(seed=st.integers(0, 10**6))
 def test_without_epsilon_nothing_goes_through_along_the_input_or_a_constant(seed):
     f, g = gaussians(seed, 12, 3), gaussians(seed + 1, 12, 3)
-    through = through_batchnorm(f, g)
+    through = batchnorm_backward(f, g)
     assert (through * f).sum(0).abs().max() < 1e-11
     assert through.sum(0).abs().max() < 1e-11
-    torch.testing.assert_close(through_batchnorm(f, g + 3 * f - 2), through, rtol=1e-9, atol=1e-11)
+    torch.testing.assert_close(batchnorm_backward(f, g + 3 * f - 2), through, rtol=1e-9, atol=1e-11)
 
 
 def test_lemma_1_by_hand():
     # f = ±2 has no direction left beside itself and a constant; of four samples (1, −1, 1, −1) is one.
     two = torch.tensor([2.0, -2.0]).double()
-    assert through_batchnorm(two, torch.tensor([5.0, 7.0]).double()).tolist() == [0.0, 0.0]
+    assert batchnorm_backward(two, torch.tensor([5.0, 7.0]).double()).tolist() == [0.0, 0.0]
     four = torch.tensor([2.0, 2.0, -2.0, -2.0]).double()
-    assert through_batchnorm(four, torch.tensor([1.0, -1.0, 1.0, -1.0]).double(), 3.0).tolist() == [
+    assert batchnorm_backward(four, torch.tensor([1.0, -1.0, 1.0, -1.0]).double(), 3.0).tolist() == [
         1.5,
         -1.5,
         1.5,
@@ -98,7 +104,7 @@ def test_one_node_by_hand():
         True,
     )
     teacher = Population((Layer(one.unsqueeze(0), None), Layer(one.unsqueeze(0), None)), torch.tensor([1]))
-    (found,) = energy(teacher, network, torch.tensor([[1.0], [-1.0]]).double())
+    (found,) = energy_rates(teacher, network, torch.tensor([[1.0], [-1.0]]).double())
     hat = w / (w**2 + EPS) ** 0.5
     residuals = np.array([1 - c * hat, c * hat])
     moves = np.array([1.0, -1.0]) * c * EPS / (w**2 + EPS) ** 1.5
@@ -116,7 +122,7 @@ def test_one_node_by_hand():
 )
 def test_what_is_not_conserved_is_epsilons(norm, bias, affine, seed, slope, scale):
     teacher, network = population((4, 6, 3), 2), scaled(student(norm, bias, affine, slope), scale)
-    for layer in energy(teacher, network, gaussians(seed, 2, 16, 4)):
+    for layer in energy_rates(teacher, network, gaussians(seed, 2, 16, 4)):
         assert ((layer.rate - layer.predicted).abs() <= 1e-11 * layer.size + 1e-14).all()
 
 
@@ -125,7 +131,7 @@ def test_without_epsilon_weights_and_bias_are_conserved_together(norm, teacher):
     # ε matters the less the larger the variance: weights a thousand times as large make it a millionth.
     x = gaussians(3, 2, 200, 4)
     worst = [
-        max(relative(layer.rate, layer).item() for layer in energy(teacher, scaled(student(norm), by), x))
+        max(relative(layer.rate, layer).item() for layer in energy_rates(teacher, scaled(student(norm), by), x))
         for by in (1.0, 1e3)
     ]
     assert worst[0] > 1e-7
@@ -134,14 +140,14 @@ def test_without_epsilon_weights_and_bias_are_conserved_together(norm, teacher):
 
 def test_behind_the_relu_the_weights_alone_are_not_conserved(teacher):
     x = gaussians(3, 2, 200, 4)
-    for layer in energy(teacher, student("after"), x):
+    for layer in energy_rates(teacher, student("after"), x):
         assert relative(layer.weights, layer) > 100 * relative(layer.rate, layer)
-    for layer in energy(teacher, student("after", bias=False), x):
+    for layer in energy_rates(teacher, student("after", bias=False), x):
         torch.testing.assert_close(layer.weights, layer.rate)
 
 
 def test_before_the_relu_the_bias_does_not_move(teacher):
-    for layer in energy(teacher, student("before"), gaussians(3, 2, 200, 4)):
+    for layer in energy_rates(teacher, student("before"), gaussians(3, 2, 200, 4)):
         assert (layer.weights - layer.rate).abs().max() < 1e-13
 
 
@@ -153,7 +159,7 @@ def test_the_affine_part_that_is_lent_changes_nothing(norm, teacher):
         plain,
         norms=tuple(n._replace(scale=torch.ones_like(n.mean), shift=torch.zeros_like(n.mean)) for n in plain.norms),
     )
-    for a, b in zip(energy(teacher, plain, x), energy(teacher, lent, x), strict=True):
+    for a, b in zip(energy_rates(teacher, plain, x), energy_rates(teacher, lent, x), strict=True):
         for part, other in zip(a, b, strict=True):
             torch.testing.assert_close(part, other)
 
@@ -165,11 +171,11 @@ def test_the_affine_part_that_is_lent_changes_nothing(norm, teacher):
 def test_a_step_changes_a_length_by_the_squared_rate(norm, teacher):
     # ‖w + ηẇ‖² = ‖w‖² + 2η⟨w, ẇ⟩ + η²‖ẇ‖², whose middle term is ε's alone.
     x, network = gaussians(3, 2, 50, 4), student(norm)
-    found = energy(teacher, network, x)
+    found = energy_rates(teacher, network, x)
     rate, size = (torch.cat([getattr(layer, name) for layer in found], 1) for name in ("rate", "size"))
     start, after = drifts(teacher, network, [x], 0.01, 1)
-    torch.testing.assert_close(start.squared[0], lengths(network))
-    speed = size.square() / lengths(network)
+    torch.testing.assert_close(start.squared[0], squared_lengths(network))
+    speed = size.square() / squared_lengths(network)
     torch.testing.assert_close(after.squared[0] - start.squared[0], 0.02 * rate + 1e-4 * speed, rtol=1e-8, atol=1e-13)
     torch.testing.assert_close(after.change[0], (0.02 * rate + 1e-4 * speed).abs(), rtol=1e-8, atol=1e-13)
 
@@ -178,8 +184,10 @@ def test_lengths_are_of_weights_and_biases_of_all_hidden_nodes():
     network = population((2, 2, 1, 3), 1)
     (w, b), (v, a), _ = network.layers
     expected = torch.cat((w[0].square().sum(1) + b[0].square(), v[0].square().sum(1) + a[0].square()))
-    torch.testing.assert_close(lengths(network)[0], expected)
-    torch.testing.assert_close(lengths(network, bias=False)[0], torch.cat((w[0].square().sum(1), v[0].square().sum(1))))
+    torch.testing.assert_close(squared_lengths(network)[0], expected)
+    torch.testing.assert_close(
+        squared_lengths(network, bias=False)[0], torch.cat((w[0].square().sum(1), v[0].square().sum(1)))
+    )
 
 
 def test_changes_are_means_over_the_steps_between_looks(teacher):
@@ -194,7 +202,7 @@ def test_changes_are_means_over_the_steps_between_looks(teacher):
 @given(power=st.floats(0.5, 3), factor=st.floats(0.1, 10))
 def test_the_slope_of_a_power_is_the_power(power, factor):
     lr = torch.tensor([0.001, 0.01, 0.02]).double()
-    found = slopes(lr, torch.stack((factor * lr**power, torch.zeros(3).double()), 1))
+    found = log_log_slopes(lr, torch.stack((factor * lr**power, torch.zeros(3).double()), 1))
     assert found[0].item() == pytest.approx(power)
     assert found[1].isnan()
 
@@ -273,8 +281,8 @@ def test_the_tables_are_those_of_the_training_itself(run):
     *_, last = drifts(teacher, network_2, batches(source, [2], 16, 30), 0.01, 6)
     rows = run.nodes.filter(np.asarray(run.nodes["network"]) == network)
     np.testing.assert_allclose(rows["squared"], last.squared[0, 0], rtol=1e-10)
-    np.testing.assert_allclose(rows["first"], lengths(network_2)[0], rtol=1e-12)
-    growth = (last.squared[0, 0] / lengths(network_2)[0])[:6].numpy()
+    np.testing.assert_allclose(rows["first"], squared_lengths(network_2)[0], rtol=1e-12)
+    growth = (last.squared[0, 0] / squared_lengths(network_2)[0])[:6].numpy()
     assert run.series("growth", 0)[network, run.epochs == 30][0] == pytest.approx(np.median(growth))
 
 
@@ -294,7 +302,7 @@ def test_a_small_run_as_if_it_had_the_settings(run, monkeypatch):
     assert before.holds
     assert after.holds
     assert before.n == 3
-    assert [beside.holds for beside in after.beside] == [False, False]
+    assert [beside.holds for beside in after.variants] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from understudy.lab.execute import execute
 from understudy.papers.luck.lucky_init import claims as lucky_init_claims
 from understudy.papers.luck.lucky_init.claims import bounds, in_setting, of_figure
 from understudy.papers.luck.lucky_init.study import FIGURE, SETTINGS, LuckyInit
-from understudy.papers.luck.theory.simulation import look, simulated, unit_columns
+from understudy.papers.luck.theory.simulation import probe_students, simulate, unit_columns
 from understudy.store import Claim
 
 SMALL = {"seeds": 2, "dim": 4, "teacher_nodes": 3, "outputs": 4, "multiple": (2.0,), "steps": 20, "every": 10}
@@ -27,7 +27,7 @@ def test_it_records_what_the_simulation_gives(made):
     teacher = unit_columns((4, 3, 4), seeds=[1, 2])
     start = students.near(teacher, multiple=2, weights=5.0, fan_out=0.0)
     for rule in study.rules:
-        looks = [look(teacher, now) for now in simulated(teacher, start, rule=rule, looks=study.looks)]
+        looks = [probe_students(teacher, now) for now in simulate(teacher, start, rule=rule, probes=study.looks)]
         for metric, layer, part in (("v_u", 1, "near"), ("v_r", 1, "others"), ("cosine", 0, "cosine")):
             found = of_figure(run, metric, layer, rule, 2.0, (5.0, 0.0))
             wanted = np.stack([getattr(each, part).numpy() for each in looks], axis=1)

@@ -14,7 +14,7 @@ from understudy.lab.summary import summary
 from understudy.papers.luck.matrix_dynamics.claims import Depth, claims, depths
 from understudy.papers.luck.matrix_dynamics.story import story
 from understudy.papers.luck.matrix_dynamics.study import PATHS, MatrixDynamics
-from understudy.papers.luck.theory.factorisation import compared, matrix_gradient
+from understudy.papers.luck.theory.matrix_dynamics import compare_velocities, matrix_gradient
 from understudy.store import Claim
 from understudy.theory import gradient_flow
 
@@ -58,7 +58,7 @@ def test_the_tables_are_those_of_the_dynamics_themselves(run, way):
     x = source.evaluating(3, dtype=torch.float64)
     network = of(run, "3-4", way, 3)
     assert run.series("eval_loss")[network, -1] == pytest.approx((teacher(x) - last(x)).square().mean().item())
-    for layer, found in enumerate(compared(teacher, last, x)):
+    for layer, found in enumerate(compare_velocities(teacher, last, x)):
         assert run.series("cosine", layer)[network, -1] == pytest.approx(found.cosine.item())
         assert run.series("distance", layer)[network, -1] == pytest.approx(found.distance.item(), abs=1e-9)
     rho = us.measures.correlation(teacher.activations(x).hidden[1], last.activations(x).hidden[1])

@@ -1,4 +1,4 @@
-"""S2 theorem 2 by hand, by its definition in plain loops, where it is exact, and in the limit of small steps."""
+"""Tian et al. 2019, assumption 1 and theorem 2: by hand, by definition in plain loops, and where they are exact."""
 
 import itertools
 
@@ -12,8 +12,9 @@ from support.kinds import KINDS, made
 from support.problems import gaussians, population
 from understudy.errors import UserError
 from understudy.nets import Layer, Population, activate
-from understudy.papers.luck.theory import factorisation as module
-from understudy.papers.luck.theory.factorisation import compared, matrix_gradient, path, separation, with_constant
+from understudy.papers.luck.theory import factorisation, matrix_dynamics
+from understudy.papers.luck.theory.factorisation import absorb_biases, factorisation_gaps
+from understudy.papers.luck.theory.matrix_dynamics import compare_velocities, matrix_gradient, probe_descent
 from understudy.theory import gradient_flow, results
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,7 +47,7 @@ def flat(layer):
 
 
 def positive(network):
-    """All weights and biases above zero: on inputs above zero no gate ever closes."""
+    """Make all weights and biases positive: on positive inputs no gate closes."""
     return Population(
         tuple(Layer(w.abs(), None if b is None else b.abs()) for w, b in network.layers), network.seeds, network.slope
     )
@@ -57,7 +58,7 @@ def by_definition(teacher, student, x):
 
     def seen(network, sample):
         h, f, slopes = torch.cat((sample, torch.ones(1).double())), [], []
-        wide = with_constant(network).layers
+        wide = absorb_biases(network).layers
         for i, (weight, _) in enumerate(wide):
             f.append(h)
             z = weight[0] @ h
@@ -96,7 +97,7 @@ def test_two_nodes_by_hand():
     x = torch.tensor([[1.0], [-1.0], [2.0]]).double()
     low, top = matrix_gradient(teacher, student, x).layers
     assert low.weight.item() == pytest.approx(2 * (2 / 3) * 2 - 4 * (2 / 3) * 2)
-    # The gradient sees x² only where the gate is open: E[x² z] = 5/3, not 2 · 2/3.
+    # The gradient contains x² only where the gate is open: E[x² z] = 5/3, not 2 · 2/3.
     assert gradient_flow.velocity(teacher, student, x).layers[0].weight.item() == pytest.approx((2 - 4) * 5 / 3)
     assert top.weight.item() == pytest.approx((1 - 2) * 5 / 3)
 
@@ -106,7 +107,7 @@ def test_biases_are_weights_of_a_constant_node_by_hand():
     student, teacher = (net([[1]], [[3]], biases=[[1], [5]]), net([[1]], [[1]], biases=[[-1], [-2]]))
     x = torch.tensor([[0.0], [2.0]]).double()
     low, top = matrix_gradient(teacher, student, x).layers
-    # Layers are (node, constant). L_0 = E[(x,1)(x,1)ᵀ]. The student's gate is always open, the teacher's on half.
+    # Layers are (node, constant). L_0 = E[(x,1)(x,1)ᵀ]. The student's gate is always open, the teacher's on half of x.
     inputs = torch.tensor([[2.0, 1.0], [1.0, 1.0]]).double()
     h_star = torch.tensor([[3 * 1 * 0.5, 3 * -2 * 1.0]]).double()
     h = torch.tensor([[9.0, 15.0]]).double()
@@ -122,49 +123,49 @@ def test_biases_are_weights_of_a_constant_node_by_hand():
 @every_depth
 @pytest.mark.parametrize("bias", [True, False], ids=["biases", "none"])
 @given(slope=slopes, seed=st.integers(0, 10**6))
-def test_at_the_highest_layer_it_is_minus_the_gradient(sizes, bias, slope, seed):
-    found = compared(*pair(sizes, slope=slope, bias=bias), gaussians(seed, 2, 30, sizes[0]))
+def test_eqn_6_is_the_negative_gradient_at_the_highest_layer(sizes, bias, slope, seed):
+    found = compare_velocities(*pair(sizes, slope=slope, bias=bias), gaussians(seed, 2, 30, sizes[0]))
     assert found[-1].distance.max() < 1e-12
     assert found[-1].cosine.min() > 1 - 1e-12
 
 
 @every_depth
 @pytest.mark.parametrize("bias", [True, False], ids=["biases", "none"])
-def test_without_gates_it_is_minus_the_gradient_at_every_layer(sizes, bias):
+def test_eqn_6_is_the_negative_gradient_without_gates(sizes, bias):
     x = gaussians(3, 2, 30, sizes[0])
-    assert all(layer.distance.max() < 1e-11 for layer in compared(*pair(sizes, slope=1.0, bias=bias), x))
+    assert all(layer.distance.max() < 1e-11 for layer in compare_velocities(*pair(sizes, slope=1.0, bias=bias), x))
 
 
 @every_depth
-def test_inside_one_linear_region_it_is_minus_the_gradient_at_every_layer(sizes):
+def test_eqn_6_is_the_negative_gradient_inside_one_linear_region(sizes):
     teacher, student = map(positive, pair(sizes))
     x = gaussians(3, 2, 30, sizes[0]).abs()
-    assert all(layer.distance.max() < 1e-11 for layer in compared(teacher, student, x))
-    assert all(max(layer.star.max(), layer.plain.max()) < 1e-12 for layer in separation(teacher, student, x))
+    assert all(layer.distance.max() < 1e-11 for layer in compare_velocities(teacher, student, x))
+    assert all(max(layer.star.max(), layer.plain.max()) < 1e-12 for layer in factorisation_gaps(teacher, student, x))
 
 
 @every_depth
 @given(slope=slopes, seed=st.integers(0, 10**6))
-def test_of_one_sample_it_is_minus_the_gradient_at_every_layer(sizes, slope, seed):
+def test_eqn_6_is_the_negative_gradient_on_one_sample(sizes, slope, seed):
     teacher, student = pair(sizes, slope=slope)
-    for layer in compared(teacher, student, gaussians(seed, 2, 1, sizes[0])):
+    for layer in compare_velocities(teacher, student, gaussians(seed, 2, 1, sizes[0])):
         assert (layer.gap <= 1e-12 + 10 * layer.rounding).all()
 
 
-def test_elsewhere_it_is_not():
-    found = compared(*pair((4, 3, 5, 2)), gaussians(3, 2, 200, 4))
+def test_eqn_6_differs_from_the_gradient_elsewhere():
+    found = compare_velocities(*pair((4, 3, 5, 2)), gaussians(3, 2, 200, 4))
     assert all(layer.distance.min() > 0.05 for layer in found[:-1])
 
 
-def test_a_student_that_is_its_teacher_does_not_move():
+def test_a_student_equal_to_its_teacher_does_not_move():
     teacher, _ = pair((4, 3, 5, 2))
-    for layer in compared(teacher, teacher, gaussians(3, 2, 50, 4)):
+    for layer in compare_velocities(teacher, teacher, gaussians(3, 2, 50, 4)):
         assert layer.distance.tolist() == [0.0, 0.0]
         assert layer.cosine.tolist() == [1.0, 1.0]
         assert (layer.gap <= layer.rounding).all()
 
 
-def test_networks_of_a_population_do_not_meet():
+def test_networks_of_a_population_are_independent():
     teacher, student = pair((4, 3, 5, 2), nets=3)
     x = gaussians(3, 3, 40, 4)
     together = matrix_gradient(teacher, student, x)
@@ -175,27 +176,27 @@ def test_networks_of_a_population_do_not_meet():
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.2])
-def test_with_a_constant_node_a_network_is_the_same_function(slope):
+def test_absorbing_biases_keeps_the_function(slope):
     network = population((4, 3, 5, 2), 2, slope=slope)
     x = gaussians(5, 20, 4)
     ones = torch.cat((x, torch.ones(20, 1).double()), 1)
-    torch.testing.assert_close(with_constant(network)(ones), network(x))
-    assert all((hidden[..., -1] == 1).all() for hidden in with_constant(network).activations(ones).hidden)
+    torch.testing.assert_close(absorb_biases(network)(ones), network(x))
+    assert all((hidden[..., -1] == 1).all() for hidden in absorb_biases(network).activations(ones).hidden)
 
 
 # Assumption 1
 
 
-@pytest.mark.parametrize("way", ["_over_nodes", "_over_samples"])
+@pytest.mark.parametrize("method", ["_over_nodes", "_over_samples"])
 @pytest.mark.parametrize("slope", [0.0, 0.2])
-def test_assumption_1_is_as_its_definition_says(way, slope, monkeypatch):
+def test_the_errors_of_assumption_1_equal_their_definition(method, slope, monkeypatch):
     for name in ("_over_nodes", "_over_samples"):
-        monkeypatch.setattr(module, name, getattr(module, way))
-    monkeypatch.setattr(module, "_PIECE", 500)
+        monkeypatch.setattr(factorisation, name, getattr(factorisation, method))
+    monkeypatch.setattr(factorisation, "_PIECE", 500)
     teacher, student = pair((3, 2, 4, 2), nets=1, slope=slope)
     x = gaussians(3, 12, 3)
-    found = separation(teacher, student, x)
-    wide = with_constant(teacher), with_constant(student)
+    found = factorisation_gaps(teacher, student, x)
+    wide = absorb_biases(teacher), absorb_biases(student)
     for i, (layer, sides) in enumerate(zip(found, by_definition(teacher, student, x), strict=True)):
         gaps = [(left - right).norm() for left, right in sides]
         for error, gap, (left, _) in zip((layer.star, layer.plain), gaps, sides, strict=True):
@@ -206,17 +207,19 @@ def test_assumption_1_is_as_its_definition_says(way, slope, monkeypatch):
 
 @every_depth
 @given(slope=slopes, seed=st.integers(0, 10**6), samples=st.integers(1, 20))
-def test_eqn_6_is_never_further_off_than_assumption_1_allows(sizes, slope, seed, samples):
+def test_the_error_of_eqn_6_is_within_the_bound_of_assumption_1(sizes, slope, seed, samples):
     teacher, student = pair(sizes, slope=slope)
     x = gaussians(seed, 2, samples, sizes[0])
-    for apart, found in zip(separation(teacher, student, x), compared(teacher, student, x), strict=False):
-        assert (found.gap <= apart.bound * (1 + 1e-9) + 10 * found.rounding).all()
+    for gap, found in zip(
+        factorisation_gaps(teacher, student, x), compare_velocities(teacher, student, x), strict=False
+    ):
+        assert (found.gap <= gap.bound * (1 + 1e-9) + 10 * found.rounding).all()
 
 
-# The ways
+# Descent
 
 
-def test_backpropagation_is_torchs_and_a_step_is_that_of_sgd():
+def test_a_step_of_descent_equals_sgd_of_torch():
     teacher, student = pair((4, 3, 5, 2), nets=1)
     x = gaussians(3, 1, 30, 4)
     modules = torch.nn.Sequential(
@@ -234,7 +237,7 @@ def test_backpropagation_is_torchs_and_a_step_is_that_of_sgd():
 
 
 @pytest.mark.parametrize("kind", ["fc-before", "fc-after"])
-def test_the_gradient_of_batchnorm_is_that_of_differences(kind):
+def test_the_velocity_under_batchnorm_equals_finite_differences(kind):
     student, teacher = made(KINDS[kind], 1), population((4, 6, 3), 1)
     x = gaussians(3, 1, 12, 4)
 
@@ -248,12 +251,12 @@ def test_the_gradient_of_batchnorm_is_that_of_differences(kind):
         (part**2).sum() for group in (by.layers, by.norms) for each in group for part in each if part is not None
     )
     h = 1e-6
-    slope = (loss(gradient_flow.moved(student, by, h)) - loss(gradient_flow.moved(student, by, -h))) / (2 * h)
+    slope = (loss(gradient_flow.move(student, by, h)) - loss(gradient_flow.move(student, by, -h))) / (2 * h)
     assert -slope == pytest.approx(speed.item(), rel=1e-5)
     assert all((norm.mean == 0).all() and (norm.variance == 0).all() for norm in by.norms)
 
 
-def test_batches_follow_on_and_are_never_drawn_twice():
+def test_batches_are_consecutive_and_never_drawn_twice():
     source = us.data.Gaussian(3, 1.0, train=40, evaluation=1, fresh=True)
     found = torch.stack(list(gradient_flow.batches(source, [1, 2], 10, 9)))
     assert found.shape == (9, 2, 10, 3)
@@ -261,31 +264,31 @@ def test_batches_follow_on_and_are_never_drawn_twice():
     torch.testing.assert_close(found[4:8, 1].flatten(0, 1), source.training(2, 2, dtype=torch.float64))
 
 
-def test_a_path_looks_at_its_start_and_every_so_many_steps():
+def test_descent_is_probed_at_the_start_and_at_regular_steps():
     teacher, student = pair((4, 3, 2))
     source = us.data.Gaussian(4, 1.0, train=40, evaluation=50, fresh=True)
     x = torch.stack([source.evaluating(seed, dtype=torch.float64) for seed in (1, 2)])
     batches = list(gradient_flow.batches(source, [1, 2], 10, 6))
-    looks = list(path(teacher, student, batches, 0.01, matrix_gradient, x, every=3, few=20))
-    assert [look.step for look in looks] == [0, 3, 6]
+    readings = list(probe_descent(teacher, student, batches, 0.01, matrix_gradient, x, every=3, few=20))
+    assert [reading.step for reading in readings] == [0, 3, 6]
     *_, last = gradient_flow.descent(teacher, student, batches, 0.01, matrix_gradient)
-    torch.testing.assert_close(looks[-1].loss, (teacher(x) - last(x)).square().mean((1, 2)))
-    torch.testing.assert_close(looks[-1].velocities[0].cosine, compared(teacher, last, x)[0].cosine)
-    torch.testing.assert_close(looks[0].apart[0].plain, separation(teacher, student, x[:, :20])[0].plain)
+    torch.testing.assert_close(readings[-1].loss, (teacher(x) - last(x)).square().mean((1, 2)))
+    torch.testing.assert_close(readings[-1].velocities[0].cosine, compare_velocities(teacher, last, x)[0].cosine)
+    torch.testing.assert_close(readings[0].gaps[0].plain, factorisation_gaps(teacher, student, x[:, :20])[0].plain)
     torch.testing.assert_close(
-        looks[0].rho[0], us.measures.correlation(teacher.activations(x).hidden[0], student.activations(x).hidden[0])
+        readings[0].rho[0], us.measures.correlation(teacher.activations(x).hidden[0], student.activations(x).hidden[0])
     )
 
 
-def test_outputs_that_differ_in_number_are_refused():
-    with pytest.raises(UserError, match="2 outputs and the student 3"):
+def test_different_numbers_of_outputs_are_refused():
+    with pytest.raises(UserError, match="the same number of outputs, got 2 and 3"):
         gradient_flow.velocity(population((4, 3, 2), 1), population((4, 3, 3), 1), gaussians(1, 5, 4))
 
 
 # As a result
 
 
-def test_as_a_result_it_speaks_of_every_layer():
+def test_the_result_has_one_finding_per_layer():
     teacher, student = pair((4, 3, 5, 2), nets=1)
     low, middle, top = THEOREM(teacher, student, gaussians(3, 100, 4))
     assert top.applies
@@ -295,7 +298,7 @@ def test_as_a_result_it_speaks_of_every_layer():
         assert finding.agrees
         assert [h.name for h in finding.failing] == ["Assumption 1, eqn 4", "Assumption 1, eqn 5"]
         assert all(h.factor > 1e3 and h.change for h in finding.failing)
-    assert "layer 2, those of the outputs" in top.about
+    assert "layer 2 (the outputs)" in top.about
 
 
 @pytest.mark.parametrize(
@@ -306,27 +309,27 @@ def test_as_a_result_it_speaks_of_every_layer():
         ((4, 3, 2), (4, 5, 2), 7, "the three must be equal"),
     ],
 )
-def test_networks_that_it_says_nothing_of_are_refused_in_words(teacher, student, inputs, words):
+def test_networks_to_which_the_result_does_not_apply_are_refused(teacher, student, inputs, words):
     with pytest.raises(UserError, match=words):
         THEOREM(population(teacher, 1), population(student, 1), gaussians(3, 20, inputs))
 
 
-def test_as_a_result_it_applies_where_no_gate_changes():
+def test_the_result_applies_where_no_gate_changes():
     teacher, student = map(positive, pair((4, 3, 5, 2), nets=1))
     assert all(f.applies and f.agrees for f in THEOREM(teacher, student, gaussians(3, 100, 4).abs()))
 
 
-def test_as_a_result_it_looks_at_no_more_samples_than_it_can_afford(monkeypatch):
-    monkeypatch.setattr(module, "_WORK", 1e3)
+def test_the_result_uses_no_more_samples_than_affordable(monkeypatch):
+    monkeypatch.setattr(matrix_dynamics, "_WORK", 1e3)
     teacher, student = pair((4, 3, 5, 2), nets=1)
     low, *_ = THEOREM(teacher, student, gaussians(3, 100, 4))
-    # The widest layer has 7 nodes and the constant one, so √(1000 / (2 · 8)) / 2 outputs are 3 samples.
+    # The widest layer has 7 nodes and the constant one, so that √(1000 / (2 · 8)) / 2 outputs = 3 samples.
     assert "on 3 samples" in low.hypotheses[0].value
 
 
-def test_convolutions_are_refused_in_words():
+def test_convolutions_are_refused():
     networks = made(KINDS["conv"], 2)
     x = gaussians(3, 10, networks.inputs)
-    for speaks in (matrix_gradient, compared):
-        with pytest.raises(UserError, match="speaks of fully connected layers"):
-            speaks(networks, networks, x)
+    for function in (matrix_gradient, compare_velocities):
+        with pytest.raises(UserError, match="defined for fully connected layers"):
+            function(networks, networks, x)

@@ -1,4 +1,4 @@
-"""S2 theorem 5: its constants as printed and as they must be, and its bounds along the expected dynamics."""
+"""Tian et al. 2019, theorem 5: printed and corrected constants, and bounds along the expected dynamics."""
 
 import math
 
@@ -10,15 +10,15 @@ from scipy.special import ndtr
 
 from understudy.nets import Layer, Population
 from understudy.papers.luck.theory.overlap import Lipschitz, gaussian
-from understudy.papers.luck.theory.simulation import at_once, expected, lucky
+from understudy.papers.luck.theory.simulation import as_trajectory, expected_dynamics, lucky_pair
 from understudy.papers.luck.theory.top_down import (
-    Beginning,
-    beginning,
-    certified,
+    InitialConditions,
+    certified_rate,
     distances,
-    printed,
+    initial_conditions,
+    printed_constants,
     references,
-    theorem_5_along,
+    theorem_5_bounds,
 )
 from understudy.theory import results
 
@@ -35,13 +35,13 @@ NAMES = ("threshold", "cosine", "angle", "missed", "fan_out")
 
 
 def _pair(setting, seeds=range(1, 5)):
-    return lucky(*setting[:3], **dict(zip(NAMES, setting[3:], strict=True)), seeds=seeds)
+    return lucky_pair(*setting[:3], **dict(zip(NAMES, setting[3:], strict=True)), seeds=seeds)
 
 
 def _path(setting, steps=60, seeds=range(1, 5)):
     pair = _pair(setting, seeds)
     lr = 0.5 / float(ndtr(-setting[3]))
-    return pair, expected(*pair, lr=lr, steps=steps, top_down=True), lr
+    return pair, expected_dynamics(*pair, lr=lr, steps=steps, top_down=True), lr
 
 
 def _start(**given):
@@ -59,16 +59,16 @@ def _start(**given):
         "d_most": 0.5,
         "l_most": 0.4,
     }
-    return Beginning(**{name: torch.tensor([value], dtype=F) for name, value in (plain | given).items()})
+    return InitialConditions(**{name: torch.tensor([value], dtype=F) for name, value in (plain | given).items()})
 
 
 def _constants(k_d=0.5, k_l=0.5, kappa=0.1, c_0=0.2):
     return Lipschitz(*(torch.tensor([value], dtype=F) for value in (k_d, k_l, kappa, c_0)))
 
 
-def test_the_beginning_by_hand():
+def test_the_initial_conditions_by_hand():
     teacher, students = _pair((2, 1, 3, 0.0, 0.0, 0.1, 0.25, 0.5), seeds=[1])
-    start = beginning(teacher, students, gaussian)
+    start = initial_conditions(teacher, students, gaussian)
     assert start.theta.item() <= math.atan(0.1) * 1.01
     assert start.delta_v.item() == pytest.approx(0.25)
     assert start.v_r.item() == pytest.approx(0.5)
@@ -81,8 +81,8 @@ def test_the_beginning_by_hand():
 
 
 def test_the_printed_constants_without_overlap_by_hand():
-    """ε = 0: nothing drifts, γ = min((B_v − B_δv) cos θ_0, 1 − κ) and λ̄ = min(d̄, l̄)."""
-    found = printed(_start(), _constants(), 0.1, 3, 6)
+    """With ε = 0 nothing drifts, γ = min((B_v − B_δv) cos θ_0, 1 − κ) and λ̄ = min(d̄, l̄)."""
+    found = printed_constants(_start(), _constants(), 0.1, 3, 6)
     reach = 2 * math.sin(0.05)
     assert found.solved.all()
     assert found.c_dr.item() == 0
@@ -93,7 +93,7 @@ def test_the_printed_constants_without_overlap_by_hand():
 @given(st.floats(1e-5, 0.01), st.floats(1e-5, 0.01), st.floats(0.1, 3.0))
 def test_the_printed_constants_solve_their_equations(eps_d, eps_l, k):
     start, constants, lr, m, n = _start(eps_d=eps_d, eps_l=eps_l), _constants(k, k), 0.1, 2, 4
-    found = printed(start, constants, lr, m, n)
+    found = printed_constants(start, constants, lr, m, n)
     if not found.solved.all():
         return
     c_u, c_r, cos = 2 * k * math.sin(0.05), found.c_dr.item(), math.cos(0.05)
@@ -110,17 +110,17 @@ def test_the_printed_constants_solve_their_equations(eps_d, eps_l, k):
     assert c_r == pytest.approx(eps_d * k * b_r * 1.2 / (low * gamma * (2 - lr * low * gamma)), rel=1e-6)
 
 
-def test_where_there_is_no_solution_none_is_given():
-    assert not printed(_start(eps_d=0.5), _constants(), 0.1, 3, 6).solved.any()
-    assert printed(_start(eps_d=0.5), _constants(), 0.1, 3, 6).gamma.item() < 0
-    found = certified(_start(eps_d=0.5, eps_l=0.5), _constants(), 0.1, 3, 6)
+def test_equations_without_a_solution_are_reported_as_unsolved():
+    assert not printed_constants(_start(eps_d=0.5), _constants(), 0.1, 3, 6).solved.any()
+    assert printed_constants(_start(eps_d=0.5), _constants(), 0.1, 3, 6).gamma.item() < 0
+    found = certified_rate(_start(eps_d=0.5, eps_l=0.5), _constants(), 0.1, 3, 6)
     assert not found.solved.any()
     assert found.bounds(0.1, 2).isinf().all()
 
 
 def test_the_certified_rate_without_overlap_by_hand():
-    """ε = 0 and κ = 0: each part shrinks by itself, d* v·v* cos θ, l* and l of [r], at the levels of the start."""
-    found = certified(_start(), _constants(kappa=0.0), 0.1, 2, 3)
+    """With ε = 0 and κ = 0 the rates are d* v·v* cos θ, l* and l of [r], at the initial levels."""
+    found = certified_rate(_start(), _constants(kappa=0.0), 0.1, 2, 3)
     reach = 2 * math.sin(0.05)
     parts = 0.5 / (1 + 0.5 * reach) * 0.8 * math.cos(0.1), 0.3 / (1 + 0.5 * reach), 0.4
     assert found.solved.all()
@@ -130,48 +130,48 @@ def test_the_certified_rate_without_overlap_by_hand():
     )
 
 
-def test_steps_that_go_too_far_are_not_certified():
-    assert certified(_start(), _constants(), 1.6, 2, 3).solved.all()
-    assert not certified(_start(), _constants(), 1.7, 2, 3).solved.any()
+def test_steps_that_overshoot_are_not_certified():
+    assert certified_rate(_start(), _constants(), 1.6, 2, 3).solved.all()
+    assert not certified_rate(_start(), _constants(), 1.7, 2, 3).solved.any()
 
 
 @given(st.floats(0, 0.003), st.floats(1.0, 1.5))
-def test_more_overlap_never_makes_it_faster(eps, more):
-    rates = [certified(_start(eps_d=e, eps_l=e), _constants(), 0.1, 2, 3).rate.item() for e in (eps, more * eps)]
+def test_more_overlap_never_increases_the_rate(eps, more):
+    rates = [certified_rate(_start(eps_d=e, eps_l=e), _constants(), 0.1, 2, 3).rate.item() for e in (eps, more * eps)]
     assert rates[1] <= rates[0] * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("setting", IN_FORCE)
 def test_the_bounds_hold_at_every_step_where_they_are_in_force(setting):
     pair, path, lr = _path(setting)
-    along = theorem_5_along(pair.teacher, path, lr)
+    along = theorem_5_bounds(pair.teacher, path, lr)
     assert along.in_force.all()
     assert along.kept.all()
     assert (along.measured[:, -1] < along.measured[:, 0]).all()
     assert not (along.measured <= 0.2 * along.bound).all()
 
 
-def test_fig_7_like_networks_are_out_of_reach():
+def test_theorem_5_is_not_in_force_for_networks_like_fig_7():
     pair, path, lr = _path((5, 5, 10, 0.0, 0.0, 0.1, 0.1, 0.5), steps=3)
-    assert not theorem_5_along(pair.teacher, path, lr).in_force.any()
-    assert not theorem_5_along(pair.teacher, path, lr, as_printed=True).in_force.any()
+    assert not theorem_5_bounds(pair.teacher, path, lr).in_force.any()
+    assert not theorem_5_bounds(pair.teacher, path, lr, as_printed=True).in_force.any()
 
 
-def test_the_printed_constants_promise_what_does_not_happen():
-    """Fan-outs that start at their teacher's: B_δv = 0, so that they would have to stay, and they are pushed off."""
+def test_the_printed_constants_give_bounds_that_are_violated():
+    """Fan-outs that start at their teachers' have B_δv = 0 and would have to stay there, but they move."""
     pair, path, lr = _path((1, 1, 10, 0.3, -0.99, 0.001, 0.0, 0.5), seeds=range(1, 9))
-    along = theorem_5_along(pair.teacher, path, lr, as_printed=True)
+    along = theorem_5_bounds(pair.teacher, path, lr, as_printed=True)
     broken = along.in_force & ~along.kept.all(1)
     assert broken.any()
     assert (along.measured[broken][:, :, 1].amax(1) > 1e-6).all()
-    corrected = theorem_5_along(pair.teacher, path, lr)
+    corrected = theorem_5_bounds(pair.teacher, path, lr)
     assert corrected.in_force[broken].all()
     assert corrected.kept.all()
 
 
 def test_distances_by_hand():
     teacher, students = _pair((1, 1, 2, 0.0, 0.0, 0.0, 0.25, 0.5), seeds=[1])
-    assert distances(teacher, at_once(students))[0, 0].tolist() == pytest.approx([0.0, 0.25, 0.5])
+    assert distances(teacher, as_trajectory(students))[0, 0].tolist() == pytest.approx([0.0, 0.25, 0.5])
 
 
 def _whitened(seed, samples, dim):
@@ -180,7 +180,7 @@ def _whitened(seed, samples, dim):
     return torch.linalg.solve_triangular(torch.linalg.cholesky(x.T @ x / samples), x.T, upper=False).T
 
 
-def test_the_result_on_networks_at_hand():
+def test_the_result_applies_to_rarely_coactive_nodes():
     teacher, students = _pair((1, 1, 2, 1.0, -0.5, 0.005, 0.1, 0.2), seeds=[2])
     (found,) = theorem(teacher, students, _whitened(1, 400_000, 2))
     assert found.applies, [str(h) for h in found.failing]
@@ -188,11 +188,11 @@ def test_the_result_on_networks_at_hand():
     assert "stay below" in found.conclusion
 
 
-def test_the_result_says_what_is_missing():
+def test_the_result_names_the_failing_hypotheses():
     teacher, students = _pair((2, 2, 4, 0.0, 0.0, 0.1, 0.1, 0.5), seeds=[1])
     (found,) = theorem(teacher, students, _whitened(1, 1000, 4))
     (failing,) = found.failing
-    assert "there is none" in failing.value
+    assert "none exists" in failing.value
     assert failing.change
     few = Population(
         (Layer(*(part[:, :2] for part in students.layers[0])), Layer(students.layers[1].weight[:, :, :2], None)),

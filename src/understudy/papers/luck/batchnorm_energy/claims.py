@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from understudy.papers.luck.batchnorm_energy.study import NORMS
-from understudy.papers.specialization.deep.claims import at, laid_out
+from understudy.lab.old_layers import at, laid_out
 from understudy.store import Claim, Run
 from understudy.store.claims import Variant
 
@@ -52,7 +52,7 @@ def orders(study: BatchNormEnergy, run: Run) -> list[Order]:
     """Rates from small to large."""
     import torch
 
-    from understudy.papers.luck.theory.batchnorm_energy import slopes
+    from understudy.papers.luck.theory.batchnorm_energy import log_log_slopes
 
     rates = np.sort(np.array(study.rates, float))
     axes = {"norm": np.array(NORMS), "lr": rates, "seed": np.arange(1, study.seeds + 1)}
@@ -64,7 +64,7 @@ def orders(study: BatchNormEnergy, run: Run) -> list[Order]:
     )
 
     def slope(change: np.ndarray) -> np.ndarray:
-        return slopes(torch.from_numpy(rates), torch.from_numpy(change)).numpy()
+        return log_log_slopes(torch.from_numpy(rates), torch.from_numpy(change)).numpy()
 
     return [Order(norm, network[n], with_bias[n], slope(with_bias[n]), slope(alone[n])) for n, norm in enumerate(NORMS)]
 

@@ -19,8 +19,8 @@ from understudy.lab.study import ComputedStudy, Piece
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.nets import Population
-    from understudy.papers.luck.theory.overlap import Along
-    from understudy.papers.luck.theory.simulation import Look
+    from understudy.papers.luck.theory.near_students import PathBounds
+    from understudy.papers.luck.theory.simulation import StudentReading
     from understudy.store import Run
 
 FIGURE = "S2 fig 7"
@@ -147,7 +147,7 @@ class LuckyInit(ComputedStudy):
             yield Piece(str(setting), self.seeds, partial(self._bounded, setting))
 
     def _simulated(self, multiple: float, seeds: list[int], count: int) -> Tables:
-        from understudy.papers.luck.theory.simulation import look, simulated, unit_columns
+        from understudy.papers.luck.theory.simulation import probe_students, simulate, unit_columns
 
         sizes = (self.dim, self.teacher_nodes, self.outputs)
         teacher = unit_columns(sizes, seeds=seeds, dtype=self.torch_dtype).to(self.device)
@@ -161,10 +161,10 @@ class LuckyInit(ComputedStudy):
         tables = []
         for r, rule in enumerate(self.rules):
             numbers = np.arange(len(swept), dtype=np.int32) + count + r * len(swept)
-            ways = simulated(teachers, students, rule=rule, lr=self.lr, batch=self.batch, looks=self.looks)
+            ways = simulate(teachers, students, rule=rule, lr=self.lr, batch=self.batch, probes=self.looks)
             rows, alive = [], []
             for step, now in zip(self.looks, ways, strict=True):
-                found = look(teachers, now)
+                found = probe_students(teachers, now)
                 rows += list(_looked(found, step, numbers))
                 alive.append(np.isfinite(rows[-1]["value"]))
                 if rule == "rescaled" and step in (0, self.steps):
@@ -177,25 +177,26 @@ class LuckyInit(ComputedStudy):
     def _bounded(self, setting: Setting, count: int) -> Tables:
         from scipy.special import ndtr
 
-        from understudy.papers.luck.theory.overlap import extended, theorem_4_along
-        from understudy.papers.luck.theory.simulation import expected, look, lucky
-        from understudy.papers.luck.theory.top_down import theorem_5_along
+        from understudy.papers.luck.theory.near_students import theorem_4_bounds
+        from understudy.papers.luck.theory.overlap import extended_weights
+        from understudy.papers.luck.theory.simulation import expected_dynamics, lucky_pair, probe_students
+        from understudy.papers.luck.theory.top_down import theorem_5_bounds
 
         seeds = list(range(1, self.seeds + 1))
-        pair = lucky(*setting[1:4], **{k: v for k, v in setting._asdict().items() if k in _STARTS}, seeds=seeds)
+        pair = lucky_pair(*setting[1:4], **{k: v for k, v in setting._asdict().items() if k in _STARTS}, seeds=seeds)
         # Half of the way that a node could go at once, alone: it is active on ndtr(−threshold) of the inputs.
         lr = 0.5 / float(ndtr(-setting.threshold))
-        path = expected(*pair, lr=lr, steps=self.bounded, top_down=setting.theorem == 5)
+        path = expected_dynamics(*pair, lr=lr, steps=self.bounded, top_down=setting.theorem == 5)
         numbers = np.arange(count, count + len(seeds), dtype=np.int32)
         if setting.theorem == 4:
-            found = {"": theorem_4_along(extended(pair.teacher.layers[0]), path.w, lr)}
+            found = {"": theorem_4_bounds(extended_weights(pair.teacher.layers[0]), path.w, lr)}
         else:
             found = {
-                "": theorem_5_along(pair.teacher, path, lr),
-                "printed_": theorem_5_along(pair.teacher, path, lr, as_printed=True),
+                "": theorem_5_bounds(pair.teacher, path, lr),
+                "printed_": theorem_5_bounds(pair.teacher, path, lr, as_printed=True),
             }
         rows = [row for prefix, along in found.items() for row in _bounds(setting.theorem, along, prefix, numbers)]
-        nodes = _nodes(look(*pair), 0, numbers)
+        nodes = _nodes(probe_students(*pair), 0, numbers)
         swept = [{"seed": s, "setting": str(setting), "rule": "expected"} for s in seeds]
         return _tables(numbers, swept, [None] * len(seeds), rows, nodes)
 
@@ -214,7 +215,7 @@ def _rows(numbers: np.ndarray, step: int, layer: int, metric: str, value: Any) -
     }
 
 
-def _looked(found: Look, step: int, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
+def _looked(found: StudentReading, step: int, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
     yield _rows(numbers, step, 0, "cosine", found.cosine.cpu())
     yield _rows(numbers, step, 1, "v_u", found.near.cpu())
     yield _rows(numbers, step, 1, "v_r", found.others.cpu())
@@ -224,22 +225,23 @@ def _reach(teacher: Population, now: Population, step: int, numbers: np.ndarray,
     """γ of theorem 4, for the near students alone, and of theorem 5 as printed; what is in force."""
     import torch
 
-    from understudy.papers.luck.theory.overlap import extended, theorem_4_along
-    from understudy.papers.luck.theory.simulation import at_once
-    from understudy.papers.luck.theory.top_down import theorem_5_along
+    from understudy.papers.luck.theory.near_students import theorem_4_bounds
+    from understudy.papers.luck.theory.overlap import extended_weights
+    from understudy.papers.luck.theory.simulation import as_trajectory
+    from understudy.papers.luck.theory.top_down import theorem_5_bounds
 
     theirs, ours = (p.to("cpu", torch.float64) for p in (teacher, now))
-    here = at_once(ours)
-    four = theorem_4_along(extended(theirs.layers[0]), here.w[:, :, : theirs.sizes[1]], lr)
+    here = as_trajectory(ours)
+    four = theorem_4_bounds(extended_weights(theirs.layers[0]), here.w[:, :, : theirs.sizes[1]], lr)
     yield _rows(numbers, step, 0, "gamma_4", four.constants["gamma"])
     yield _rows(numbers, step, 0, "in_force_4", four.in_force)
     for prefix, as_printed in (("", False), ("printed_", True)):
-        five = theorem_5_along(theirs, here, lr, as_printed)
+        five = theorem_5_bounds(theirs, here, lr, as_printed)
         yield _rows(numbers, step, 1, f"{prefix}in_force_5", five.in_force)
     yield _rows(numbers, step, 1, "printed_gamma_5", five.constants["gamma"])
 
 
-def _bounds(theorem: int, along: Along, prefix: str, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
+def _bounds(theorem: int, along: PathBounds, prefix: str, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
     """What is measured and its bound at every step, where the theorem is in force; its constants at step 0."""
     names, there = QUANTITIES[theorem], along.in_force.numpy()
     for name, value in along.constants.items():
@@ -254,7 +256,7 @@ def _bounds(theorem: int, along: Along, prefix: str, numbers: np.ndarray) -> Ite
             )
 
 
-def _nodes(found: Look, step: int, numbers: np.ndarray) -> dict[str, Any]:
+def _nodes(found: StudentReading, step: int, numbers: np.ndarray) -> dict[str, Any]:
     nets, count = found.closest.shape
     return {
         "network": np.repeat(numbers, count),

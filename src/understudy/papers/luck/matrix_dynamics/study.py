@@ -18,7 +18,7 @@ from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
-    from understudy.papers.luck.theory.factorisation import Look
+    from understudy.papers.luck.theory.matrix_dynamics import DescentReading
     from understudy.store import Run
 
 PATHS = ("eqn 6", "SGD")
@@ -99,10 +99,10 @@ class MatrixDynamics(ExactStudy):
         looks = list(self._looks(hidden, way, seeds))
         return _tables(looks, hidden, way, seeds, np.arange(first, first + len(seeds), dtype=np.int32))
 
-    def _looks(self, hidden: str, way: str, seeds: list[int]) -> Iterator[Look]:
+    def _looks(self, hidden: str, way: str, seeds: list[int]) -> Iterator[DescentReading]:
         import torch
 
-        from understudy.papers.luck.theory import factorisation as separation
+        from understudy.papers.luck.theory import matrix_dynamics
         from understudy.theory import gradient_flow
 
         sizes = (self.dim, *layers(hidden), self.outputs)
@@ -110,9 +110,10 @@ class MatrixDynamics(ExactStudy):
         student = us.students.like_linear(teacher, multiple=self.multiple)
         source = us.data.Gaussian(self.dim, 1.0, train=_BLOCK * self.batch, evaluation=self.evaluation, fresh=True)
         x = torch.stack([source.evaluating(seed, dtype=torch.float64) for seed in seeds]).to(self.device)
-        along = separation.matrix_gradient if way == PATHS[0] else gradient_flow.velocity
+        along = matrix_dynamics.matrix_gradient if way == PATHS[0] else gradient_flow.velocity
         batches = gradient_flow.batches(source, seeds, self.batch, self.steps, self.device)
-        return separation.path(teacher, student, batches, self.lr, along, x, every=self.steps // self.looks, few=_FEW)
+        every = self.steps // self.looks
+        return matrix_dynamics.probe_descent(teacher, student, batches, self.lr, along, x, every=every, few=_FEW)
 
 
 def layers(hidden: str) -> tuple[int, ...]:
@@ -120,7 +121,7 @@ def layers(hidden: str) -> tuple[int, ...]:
     return tuple(int(part) for part in hidden.split("-"))
 
 
-def _tables(looks: list[Look], hidden: str, way: str, seeds: list[int], numbers: np.ndarray) -> Tables:
+def _tables(looks: list[DescentReading], hidden: str, way: str, seeds: list[int], numbers: np.ndarray) -> Tables:
     """Every look among the metrics, up to where a network diverged; among the nodes, each teacher node's best."""
     alive = np.stack([np.isfinite(look.loss.cpu().numpy()) for look in looks])
     metrics = [row for look, there in zip(looks, alive, strict=True) for row in _rows(look, numbers, there)]
@@ -140,14 +141,14 @@ def _tables(looks: list[Look], hidden: str, way: str, seeds: list[int], numbers:
     }
 
 
-def _rows(look: Look, numbers: np.ndarray, there: np.ndarray) -> Iterator[dict[str, Any]]:
+def _rows(look: DescentReading, numbers: np.ndarray, there: np.ndarray) -> Iterator[dict[str, Any]]:
     values: list[tuple[int, str, Any]] = [(-1, "eval_loss", look.loss)]
     for layer, rho in enumerate(look.rho):
         values += [
             (layer, "rho_mean", us.measures.mean_best_correlation(rho)),
             (layer, "recovered", us.measures.recovered_share(rho)),
-            (layer, "eqn_4", look.apart[layer].star),
-            (layer, "eqn_5", look.apart[layer].plain),
+            (layer, "eqn_4", look.gaps[layer].star),
+            (layer, "eqn_5", look.gaps[layer].plain),
         ]
     for layer, found in enumerate(look.velocities):
         values += [(layer, "cosine", found.cosine), (layer, "distance", found.distance)]
@@ -162,7 +163,7 @@ def _rows(look: Look, numbers: np.ndarray, there: np.ndarray) -> Iterator[dict[s
         }
 
 
-def _matches(look: Look, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
+def _matches(look: DescentReading, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
     for layer, rho in enumerate(look.rho):
         best = us.measures.best_students(rho)
         nets, nodes = best.partner.shape

@@ -19,7 +19,8 @@ from understudy import teachers
 from understudy._random import Stream, normal
 from understudy.errors import UserError
 from understudy.nets import Layer, Population
-from understudy.papers.luck.theory.overlap import Overlaps, angles, extended_weights, gaussian, projected_velocity
+from understudy.papers.luck.theory.near_students import projected_velocity
+from understudy.papers.luck.theory.overlap import Overlaps, angles, extended_weights, gaussian
 from understudy.teachers.rarely_coactive import rarely_coactive
 
 Rule = Literal["rescaled", "free", "sgd"]
