@@ -121,6 +121,14 @@ def test_normals_are_the_beginning_of_more_normals():
     assert torch.equal(normal(1, Stream.TRAIN, 0, 7), normal(1, Stream.TRAIN, 0, 1_000)[:7])
 
 
+@pytest.mark.parametrize("draw", [uniform, normal])
+def test_many_seeds_and_steps_are_drawn_as_one_by_one(draw):
+    seeds, steps = torch.tensor([3, 2**40 + 5]), torch.tensor([0, 7, 2**35])
+    together = draw(seeds.unsqueeze(1), Stream.TRAIN, steps, 5)
+    alone = [[draw(int(seed), Stream.TRAIN, int(step), 5) for step in steps] for seed in seeds]
+    torch.testing.assert_close(together, torch.stack([torch.stack(row) for row in alone]), rtol=1e-14, atol=0)
+
+
 @pytest.mark.parametrize("below", [1, 2, 7, 1_000])
 def test_integers_are_uniform_and_in_range(below):
     drawn = integers(words(5, Stream.BATCH, 0, COUNT), below)
