@@ -1,4 +1,4 @@
-"""`understudy align`: who matches whom in two network files."""
+"""`understudy align`: matching nodes of two network files."""
 
 import itertools
 import json
@@ -23,16 +23,16 @@ def stack(*sizes: int, seed: int = 0) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
-def disguised(network: nn.Sequential, seed: int = 1) -> tuple[nn.Sequential, list[list[int]]]:
-    """The same function by other weights: hidden nodes in another order, each scaled by a positive number.
+def permute_and_rescale(network: nn.Sequential, seed: int = 1) -> tuple[nn.Sequential, list[list[int]]]:
+    """A network of the same function with hidden nodes permuted and scaled by positive numbers.
 
-    Also gives, for each hidden layer, where every node of the original has gone.
+    Also returns the new index of every original node, for each hidden layer.
     """
     draw = torch.Generator().manual_seed(seed)
     linear = [layer for layer in network if isinstance(layer, nn.Linear)]
     copy = stack(linear[0].in_features, *(layer.out_features for layer in linear))
     copies = [layer for layer in copy if isinstance(layer, nn.Linear)]
-    order, scale, gone = torch.arange(linear[0].in_features), torch.ones(linear[0].in_features), []
+    order, scale, moved = torch.arange(linear[0].in_features), torch.ones(linear[0].in_features), []
     for i, (old, new) in enumerate(zip(linear, copies, strict=True)):
         weight = old.weight.data[:, order] / scale
         bias = old.bias.data
@@ -42,81 +42,81 @@ def disguised(network: nn.Sequential, seed: int = 1) -> tuple[nn.Sequential, lis
         scale = torch.ones(nodes) if last else 0.2 + 3 * torch.rand(nodes, generator=draw)
         new.weight.data, new.bias.data = weight[order] * scale[:, None], bias[order] * scale
         if not last:
-            gone.append(torch.argsort(order).tolist())
-    return copy, gone
+            moved.append(torch.argsort(order).tolist())
+    return copy, moved
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch, capsys):
-    """What `understudy align … --json` says, in a folder of its own."""
+def align(tmp_path, monkeypatch, capsys):
+    """Run `understudy align … --json` in a folder of its own; returns the layers."""
 
-    def told(*words: object) -> list[dict]:
+    def align(*words: object) -> list[dict]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["understudy", "align", *map(str, words), "--json"])
         assert cli.main() == 0
-        said = capsys.readouterr()
-        assert said.err == ""
-        return json.loads(said.out)["layers"]
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return json.loads(printed.out)["layers"]
 
-    return told
+    return align
 
 
 @pytest.mark.parametrize("sizes", [(6, 5, 3), (6, 7, 8, 9, 4)], ids=["2 layers", "4 layers"])
-def test_a_permuted_and_rescaled_copy_aligns_perfectly_with_its_permutation(told, tmp_path, sizes):
+def test_a_permuted_and_rescaled_copy_aligns_perfectly_with_its_permutation(align, tmp_path, sizes):
     teacher = stack(*sizes, seed=7)  # no node of it is dead
-    student, gone = disguised(teacher)
+    student, moved = permute_and_rescale(teacher)
     x = torch.randn(20, sizes[0])
     assert torch.allclose(teacher(x), student(x), atol=1e-5)
     torch.save(teacher.state_dict(), tmp_path / "teacher.pt")
     torch.save(student.state_dict(), tmp_path / "student.pt")
-    layers = told("teacher.pt", "student.pt", "--samples", "3000")
-    assert [layer["best"] for layer in layers] == gone
+    layers = align("teacher.pt", "student.pt", "--samples", "3000")
+    assert [layer["best"] for layer in layers] == moved
     for layer, nodes in zip(layers, sizes[1:-1], strict=True):
         assert np.shape(layer["correlation"]) == (nodes, nodes)
         assert layer["recovered"] == nodes
         assert min(layer["best_correlation"]) > 1 - 1e-6
-    # Of the first layer alone are the inputs the same, so that weights can be laid on each other.
+    # Only the first layers have the same inputs, so that their weights can be compared.
     assert max(layers[0]["sin_angle"]) < 1e-3
     assert max(layers[0]["bias_gap"]) < 1e-3
 
 
-def test_rows_are_teacher_nodes_and_columns_student_nodes(told, tmp_path):
+def test_rows_are_teacher_nodes_and_columns_student_nodes(align, tmp_path):
     torch.save(stack(6, 4, 3).state_dict(), tmp_path / "teacher.pt")
     torch.save(stack(6, 9, 3, seed=5).state_dict(), tmp_path / "student.pt")
-    (layer,) = told("teacher.pt", "student.pt", "--samples", "500")
+    (layer,) = align("teacher.pt", "student.pt", "--samples", "500")
     correlation = np.array(layer["correlation"])
     assert correlation.shape == (4, 9)
     assert layer["best"] == correlation.argmax(1).tolist()
     np.testing.assert_allclose(layer["best_correlation"], correlation.max(1))
 
 
-def test_correlations_are_those_of_the_given_inputs(told, tmp_path):
+def test_correlations_are_those_of_the_given_inputs(align, tmp_path):
     teacher, student = stack(6, 4, 3), stack(6, 5, 3, seed=5)
     torch.save(teacher.state_dict(), tmp_path / "teacher.pt")
     torch.save(student.state_dict(), tmp_path / "student.pt")
     x = np.random.default_rng(0).normal(size=(50, 6))
     np.save(tmp_path / "x.npy", x)
-    (layer,) = told("teacher.pt", "student.pt", "--data", "x.npy")
+    (layer,) = align("teacher.pt", "student.pt", "--data", "x.npy")
     hidden = [net[:2].double()(torch.from_numpy(x)).detach().numpy() for net in (teacher, student)]
     expected = np.corrcoef(*hidden, rowvar=False)[:4, 4:]
     np.testing.assert_allclose(layer["correlation"], expected, atol=1e-6)
 
 
-def test_networks_of_unequal_depth_are_compared_from_the_lowest_layer(told, tmp_path, capsys, monkeypatch):
+def test_networks_of_unequal_depth_are_compared_from_the_lowest_layer(align, tmp_path, capsys, monkeypatch):
     torch.save(stack(6, 5, 4, 4, 3).state_dict(), tmp_path / "deep.pt")
     torch.save(stack(6, 5, 3).state_dict(), tmp_path / "shallow.pt")
-    layers = told("deep.pt", "shallow.pt", "--samples", "200")
+    layers = align("deep.pt", "shallow.pt", "--samples", "200")
     assert len(layers) == 1
     monkeypatch.setattr(sys, "argv", ["understudy", "align", "deep.pt", "shallow.pt", "--samples", "200"])
     assert cli.main() == 0
     assert "The networks have 3 and 1 hidden layers; the lowest 1 were compared." in capsys.readouterr().out
 
 
-def test_a_node_that_is_never_active_correlates_with_nobody(told, tmp_path):
+def test_a_node_that_is_never_active_correlates_with_none(align, tmp_path):
     teacher = stack(6, 4, 3)
     teacher[0].weight.data[2], teacher[0].bias.data[2] = 0, -1
     torch.save(teacher.state_dict(), tmp_path / "teacher.pt")
-    (layer,) = told("teacher.pt", "teacher.pt", "--samples", "200")
+    (layer,) = align("teacher.pt", "teacher.pt", "--samples", "200")
     assert layer["correlation"][2] == [0, 0, 0, 0]
     assert layer["recovered"] == 3
 
@@ -127,29 +127,29 @@ def population(count: int) -> Population:
     return Population(tuple(layers), torch.arange(count))
 
 
-def test_one_network_of_a_population_is_chosen_by_its_number(told, tmp_path):
+def test_one_network_of_a_population_is_selected_by_its_index(align, tmp_path):
     many = population(3)
     us.save(many, tmp_path / "many.safetensors")
     us.save(many, tmp_path / "one.safetensors", which=2)
-    same = told("many.safetensors", "one.safetensors", "--teacher-network", "2", "--samples", "300")
+    same = align("many.safetensors", "one.safetensors", "--teacher-network", "2", "--samples", "300")
     assert same[0]["best"] == [0, 1, 2, 3, 4]
     assert same[0]["recovered"] == 5
-    turned = told("one.safetensors", "many.safetensors", "--student-network", "2", "--samples", "300")
+    turned = align("one.safetensors", "many.safetensors", "--student-network", "2", "--samples", "300")
     assert turned[0]["recovered"] == 5
-    assert told("many.safetensors", "one.safetensors", "--samples", "300")[0]["recovered"] < 5
+    assert align("many.safetensors", "one.safetensors", "--samples", "300")[0]["recovered"] < 5
 
 
 @pytest.mark.parametrize("ending", ["pdf", "svg", "png"])
-def test_the_heat_map_is_drawn_to_a_file(told, tmp_path, ending):
+def test_the_heat_map_is_drawn_to_a_file(align, tmp_path, ending):
     torch.save(stack(6, 4, 3).state_dict(), tmp_path / "teacher.pt")
-    told("teacher.pt", "teacher.pt", "--samples", "100", "--figure", f"map.{ending}")
+    align("teacher.pt", "teacher.pt", "--samples", "100", "--figure", f"map.{ending}")
     begins = {"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}[ending]
     assert (tmp_path / f"map.{ending}").read_bytes().startswith(begins)
 
 
 def test_the_command_shows_a_table_and_a_heat_map(tmp_path):
     teacher = stack(6, 4, 3)
-    student, (gone,) = disguised(teacher)
+    student, (moved,) = permute_and_rescale(teacher)
     torch.save(teacher.state_dict(), tmp_path / "teacher.pt")
     one = Population(
         tuple(Layer(part.weight.data[None], part.bias.data[None]) for part in student if isinstance(part, nn.Linear)),
@@ -158,16 +158,16 @@ def test_the_command_shows_a_table_and_a_heat_map(tmp_path):
     us.save(one, tmp_path / "student.safetensors")
     shown = understudy("align", "teacher.pt", "student.safetensors", "--samples", "1000", cwd=tmp_path).stdout
     rows = [line.split() for line in shown.splitlines() if line.strip()[:1].isdigit()]
-    assert [row[:3] for row in rows[:4]] == [[str(j), str(k), "1.0000"] for j, k in enumerate(gone)]
+    assert [row[:3] for row in rows[:4]] == [[str(j), str(k), "1.0000"] for j, k in enumerate(moved)]
     assert "recovered: 4 of 4 teacher nodes above 0.95" in shown
     assert "██" in shown
 
 
-def test_the_same_command_draws_the_same_inputs(told, tmp_path):
+def test_the_same_command_draws_the_same_inputs(align, tmp_path):
     torch.save(stack(6, 4, 3).state_dict(), tmp_path / "a.pt")
     torch.save(stack(6, 4, 3, seed=2).state_dict(), tmp_path / "b.pt")
     first, again, other, flat = (
-        told("a.pt", "b.pt", "--samples", "100", *more) for more in ((), (), ("--seed", "2"), ("--inputs", "uniform"))
+        align("a.pt", "b.pt", "--samples", "100", *more) for more in ((), (), ("--seed", "2"), ("--inputs", "uniform"))
     )
     assert first == again
     assert first != other

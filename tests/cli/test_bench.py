@@ -151,7 +151,7 @@ def test_a_call_is_timed_until_enough_time_has_passed(monkeypatch):
 )
 def test_the_bound_that_is_reached(value, most, reached):
     must, aim = (0.6, 0.3) if most else (0.3, 0.5)
-    assert Goal("x", "share", Measured((value, value, 9 * value)), must, aim, most).reached == reached
+    assert Goal("x", "share", Measured((value, value, 9 * value)), must, aim, most=most).reached == reached
 
 
 def test_goals_are_set_for_their_device():

@@ -1,4 +1,4 @@
-"""The command line as a user has it, in a folder of its own."""
+"""Run commands as a user does, each in its own folder."""
 
 import io
 import json
@@ -40,26 +40,28 @@ ENVIRONMENT = {
     **os.environ,
     "COLUMNS": "200",
     "NO_COLOR": "1",
-    "GIT_DIR": "/nowhere",  # so that no run records a commit, which may change while tests go
+    "GIT_DIR": "/nowhere",  # so that no run records a commit, which may change during the tests
     "PYTHONWARNINGS": "error::RuntimeWarning",
 }
 
 
 def understudy(*words: object, cwd: Path, status: int = 0, process: bool = False) -> subprocess.CompletedProcess[str]:
-    """What a command prints and returns, by a call of the console script's `main`, which saves a start of Python and
-    torch each time; or by a `process` of its own."""
-    run = _by_itself if process else _here
+    """Run a command and return its output and status.
+
+    It runs in this process, which saves the start of Python and torch, or in its own `process`.
+    """
+    run = _run_process if process else _run_here
     done = run([SCRIPT, *map(str, words)], cwd)
     assert "Traceback" not in done.stderr, done.stderr
     assert done.returncode == status, done.stderr
     return done
 
 
-def _by_itself(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def _run_process(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=cwd, env=ENVIRONMENT, text=True, capture_output=True, timeout=300, check=False)
 
 
-def _here(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
+def _run_here(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
     from understudy.cli import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -80,27 +82,27 @@ def _here(words: list[str], cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def may_mount() -> bool:
-    """Whether tests may mount a disk of their own, seen by no one else."""
+    """Whether tests may mount a file system that no other process sees."""
     if not shutil.which("unshare") or os.getuid() != 0:
         return False
     return subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
 
 
 def flat(text: str) -> str:
-    """What a box says, in one line."""
+    """Text of a printed box as one line."""
     return " ".join(re.sub("[╭─╮│╰╯|]|-{3,}", " ", text).split())
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a run, hidden ones too, but for the times that a machine and a day give it."""
+    """Contents of every file of a run, hidden files included, without timings."""
     return {
-        str(path.relative_to(folder)): _timeless(path.name, path.read_bytes())
+        str(path.relative_to(folder)): _without_timings(path.name, path.read_bytes())
         for path in sorted(folder.rglob("*"))
         if path.is_file()
     }
 
 
-def _timeless(name: str, data: bytes) -> bytes:
+def _without_timings(name: str, data: bytes) -> bytes:
     if name == "environment.json":
         return json.dumps({k: v for k, v in json.loads(data).items() if k != "seconds"}).encode()
     if name == "report.html":
@@ -110,7 +112,7 @@ def _timeless(name: str, data: bytes) -> bytes:
 
 
 class Said:
-    """A watcher that keeps what it is told."""
+    """A watcher of a run that records the messages it receives."""
 
     def __init__(self) -> None:
         self.words: list[str] = []

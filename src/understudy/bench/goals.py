@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from understudy.bench.clock import Measured
@@ -21,7 +21,7 @@ class Goal:
     measured: Measured | None
     must: float | None = None
     aim: float | None = None
-    most: bool = False
+    most: bool = field(default=False, kw_only=True)
 
     @property
     def reached(self) -> str | None:

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from understudy.cli.inputs import InputOptions, read_inputs, read_network, validate_ending, write_figure
+from understudy.cli import inputs
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(InputOptions):
+class Align(inputs.InputOptions):
     """Match student nodes with teacher nodes, layer by layer, in two network files of equal input size.
 
     Files: safetensors, or state dicts of nn.Linear or 3×3 nn.Conv2d stacks written by torch.save.
@@ -36,14 +36,14 @@ class Align(InputOptions):
 
 
 def run_align(options: Align) -> None:
-    validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
+    inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     from understudy import measures
 
-    teacher = read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
-    student = read_network(options.student, options.leaky, options.student_network, "--student-network")
-    layers = measures.align(teacher, student, read_inputs(options, teacher))
+    teacher = inputs.read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
+    student = inputs.read_network(options.student, options.leaky, options.student_network, "--student-network")
+    layers = measures.align(teacher, student, inputs.read_inputs(options, teacher))
     if options.figure is not None:
-        write_figure(_heat_map(layers), options.figure)
+        inputs.write_figure(_heat_map(layers), options.figure)
     if options.json:
         emit({"layers": [_as_json(layer) for layer in layers]})
         return

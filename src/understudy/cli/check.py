@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.inputs import InputOptions, describe_inputs, read_inputs, read_network, validate_ending
+from understudy.cli import inputs
 from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(InputOptions):
+class Check(inputs.InputOptions):
     """Check the theorems of the papers on your own networks: which teacher nodes are certified to have a student, which
     hypotheses fail and by what factor, properties of the data and the teacher, which students can be pruned.
 
@@ -42,7 +42,7 @@ class Check(InputOptions):
 
 
 def run_check(options: Check) -> None:
-    validate_ending("--html", options.html, (".html", ".htm"))
+    inputs.validate_ending("--html", options.html, (".html", ".htm"))
     if len(options.what) not in (1, 2):
         raise UserError(
             f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.what)} paths"
@@ -77,13 +77,15 @@ def _check_run(options: Check) -> Checks:
 def _check_files(options: Check) -> Checks:
     from understudy.lab import check_runs
 
-    teacher = read_network(options.what[0], options.leaky, options.teacher_network, "--teacher-network")
-    student = read_network(options.what[1], options.leaky, options.student_network, "--student-network")
+    teacher = inputs.read_network(options.what[0], options.leaky, options.teacher_network, "--teacher-network")
+    student = inputs.read_network(options.what[1], options.leaky, options.student_network, "--student-network")
     if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
         # Students are paired with teachers by index.
-        teacher = read_network(options.what[0], options.leaky, options.student_network, "--student-network")
-    x = read_inputs(options, student)
-    return check_runs.check(teacher, student, x, networks=options.network or None, inputs=describe_inputs(options))
+        teacher = inputs.read_network(options.what[0], options.leaky, options.student_network, "--student-network")
+    x = inputs.read_inputs(options, student)
+    return check_runs.check(
+        teacher, student, x, networks=options.network or None, inputs=inputs.describe_inputs(options)
+    )
 
 
 def _write(found: Checks, path: Path) -> None:

@@ -6,15 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.cli.inputs import (
-    TeacherOptions,
-    read_network,
-    read_samples,
-    read_teacher,
-    validate_ending,
-    write_figure,
-    write_networks,
-)
+from understudy.cli import inputs
 from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
@@ -29,7 +21,7 @@ _NOTABLE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connect(TeacherOptions):
+class Connect(inputs.TeacherOptions):
     """Connect two students of one teacher by line segments on which the loss stays low (Tian 2020, appendix E).
 
     Files: safetensors, or state dicts of two nn.Linear layers written by torch.save; both students of equal sizes.
@@ -54,25 +46,25 @@ class Connect(TeacherOptions):
 
 
 def run_connect(options: Connect) -> None:
-    validate_ending("--save", options.save, (".safetensors",))
-    validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
+    inputs.validate_ending("--save", options.save, (".safetensors",))
+    inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     if options.points < 2:
         raise UserError(f"--points must be at least 2, got {options.points}")
     if not -1 <= options.below <= 1:
         raise UserError(f"--below must be between −1 and 1, got {options.below}")
     from understudy.papers.specialization.theory.connectivity import connecting_path, losses_along, straight_path
 
-    teacher = read_teacher(options)
-    a = read_network(options.a, options.leaky, options.a_network, "--a-network")
-    b = read_network(options.b, options.leaky, options.b_network, "--b-network")
-    samples = read_samples(options, a)
+    teacher = inputs.read_teacher(options)
+    a = inputs.read_network(options.a, options.leaky, options.a_network, "--a-network")
+    b = inputs.read_network(options.b, options.leaky, options.b_network, "--b-network")
+    samples = inputs.read_samples(options, a)
     path = connecting_path(a, b, teacher, samples.given, options.below)
     along = losses_along(path, teacher, samples.held_out, options.points)
     line = losses_along(straight_path(a, b), teacher, samples.held_out, along.numel())[0]
     if options.save is not None:
-        write_networks(path.points, options.save)
+        inputs.write_networks(path.points, options.save)
     if options.figure is not None:
-        write_figure(_curves(along, line), options.figure)
+        inputs.write_figure(_curves(along, line), options.figure)
     highest, of_line = float(along.max()), float(line.max())
     ratio = of_line / highest if highest > 0 else None
     if options.json:

@@ -49,8 +49,9 @@ def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     if get_origin(one) is tuple and get_args(one)[1:] == (...,):
         one, several = get_args(one)[0], True
     choices = get_args(one) if get_origin(one) is Literal else None
+    read: Callable[[str], Any] = str
     if choices:
-        metavar, read = f"{{{','.join(choices)}}}", str
+        metavar = f"{{{','.join(choices)}}}"
     elif one in _NAMES:
         metavar, read = _NAMES[one][0], _reader(one)
     else:

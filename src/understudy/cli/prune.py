@@ -7,14 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from understudy.cli.inputs import (
-    TeacherOptions,
-    read_network,
-    read_samples,
-    read_teacher,
-    validate_ending,
-    write_networks,
-)
+from understudy.cli import inputs
 from understudy.cli.parsing import emit
 from understudy.errors import UserError
 
@@ -28,7 +21,7 @@ _MANY = 3_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prune(TeacherOptions):
+class Prune(inputs.TeacherOptions):
     """Remove the nodes of a student that learned none of the teacher's, and report what that costs.
 
     Files: safetensors, or state dicts of nn.Linear stacks written by torch.save.
@@ -53,21 +46,21 @@ class Prune(TeacherOptions):
 
 
 def run_prune(options: Prune) -> None:
-    validate_ending("--save", options.save, (".safetensors",))
+    inputs.validate_ending("--save", options.save, (".safetensors",))
     if options.below is not None and not 0 <= options.below <= 1:
         raise UserError(f"--below must be between 0 and 1, got {options.below}")
     from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit
 
-    teacher = read_teacher(options)
-    student = read_network(options.student, options.leaky, options.student_network, "--student-network")
-    samples = read_samples(options, student)
+    teacher = inputs.read_teacher(options)
+    student = inputs.read_network(options.student, options.leaky, options.student_network, "--student-network")
+    samples = inputs.read_samples(options, student)
     pruning = prune_student(teacher, student, samples.given, options.below, options.by)
     if (features := pruning.network.layers[-1].weight.shape[-1]) >= _MANY:
         print(f"fitting the weights of {features:,} features, which may take minutes", file=sys.stderr)
     fitted = refit(teacher, pruning.network, samples.given)
     losses = {where: pruning_losses(teacher, student, pruning, fitted, x) for where, x in samples._asdict().items()}
     if options.save is not None:
-        write_networks(fitted if options.refit else pruning.network, options.save)
+        inputs.write_networks(fitted if options.refit else pruning.network, options.save)
     if options.json:
         emit(
             {
