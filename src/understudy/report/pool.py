@@ -1,35 +1,35 @@
-"""Figures for paper drawn by several processes at once: matplotlib draws one at a time."""
+"""Figures for paper, drawn by several processes at once: matplotlib draws one figure at a time."""
 
 from __future__ import annotations
 
 import io
+import multiprocessing
 import os
-import pickle
-import subprocess
+import signal
 import sys
-from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import TracebackType
-from typing import IO, Any, Self
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
+from types import ModuleType, TracebackType
+from typing import Any, Self
 
 from understudy._cores import cores
 from understudy.report.story import Kind
 from understudy.report.style import files
 
 _MOST = 4
-_HELLO = "from understudy.report.artists import serve; serve()"
-Drawn = dict[str, bytes]
-"""A figure's files by their endings."""
+Files = dict[str, bytes]
+"""The files of a figure, by file extension."""
 
 
 def endings(kind: Kind) -> tuple[str, ...]:
-    """Of the files of a figure: it may move."""
+    """File extensions of a figure; animated figures also have a GIF."""
     return ("pdf", "svg", "gif") if hasattr(kind, "film") else ("pdf", "svg")
 
 
-def drawn(kind: Kind) -> Drawn:
-    """All files of a figure."""
+def draw(kind: Kind) -> Files:
+    """Draw all files of a figure."""
     made = files(kind.paper())
     if hasattr(kind, "film"):
         film = io.BytesIO()
@@ -39,111 +39,84 @@ def drawn(kind: Kind) -> Drawn:
 
 
 class FigurePool:
-    """Processes that draw beside this one for as long as the block lasts, as many as there are cores to spare.
+    """Worker processes that draw figures for as long as the block lasts.
 
-    They are given figures and answer with their files through pipes, so they end with this process however it ends.
-    What one of them fails to draw is drawn here.
+    A figure that a worker cannot draw is drawn in this process, where its error surfaces.
+
+    Args:
+        count: Number of workers; by default one less than there are CPU cores, at most four.
     """
 
     def __init__(self, count: int | None = None) -> None:
         self._count = min(_MOST, cores() - 1) if count is None else count
-        self._hired: list[subprocess.Popen[bytes]] = []
-        self._threads = ThreadPoolExecutor(max(1, self._count))
-        self._at_work: list[Future[None]] = []
-        self._kinds: Sequence[Kind] = ()
-        self._left: deque[int] = deque()
-        self._done: dict[int, Drawn] = {}
+        self._executor: ProcessPoolExecutor | None = None
+        self._begun: list[tuple[Kind, Future[Files] | None]] = []
 
     def __enter__(self) -> Self:
-        alone = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-        for _ in range(self._count):
-            self._hired.append(
-                subprocess.Popen(
-                    [sys.executable, "-c", _HELLO],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.DEVNULL,
-                    env=alone,
-                )
-            )
+        if self._count:
+            spawn = multiprocessing.get_context("spawn")
+            self._executor = ProcessPoolExecutor(self._count, mp_context=spawn, initializer=_initialise)
+            for _ in range(self._count):  # start the workers now: importing matplotlib takes a while
+                self._submit(os.getpid)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._left.clear()
-        for artist in self._hired:
-            artist.kill()
-        self._threads.shutdown()
-        for artist in self._hired:
-            for pipe in (artist.stdin, artist.stdout):
-                if pipe is not None:
-                    _close(pipe)
-            artist.wait()
+        if self._executor is not None:
+            self._executor.shutdown(cancel_futures=True)
 
     def begin(self, kinds: Sequence[Kind]) -> None:
-        """Have figures drawn; go on with something else, then call `finish`."""
-        self._kinds, self._left = kinds, deque(range(len(kinds)))
-        self._at_work = [self._threads.submit(self._have_drawn, artist) for artist in self._hired]
+        """Start drawing figures and return at once; this process keeps its share for `finish`."""
+        share = self._count + 1
+        self._begun = [(kind, self._submit(draw, kind) if i % share else None) for i, kind in enumerate(kinds)]
 
-    def finish(self) -> list[Drawn]:
-        """Each figure's files; what no one has begun is drawn here meanwhile."""
-        self._draw_here()
-        wait(self._at_work)
-        self._draw_here()
-        return [self._done[i] for i in range(len(self._kinds))]
+    def finish(self) -> list[Files]:
+        """Return the files of each figure."""
+        here = {i: draw(kind) for i, (kind, future) in enumerate(self._begun) if future is None}
+        return [_result(kind, future) if future else here[i] for i, (kind, future) in enumerate(self._begun)]
 
-    def _draw_here(self) -> None:
-        while (i := self._next()) is not None:
-            self._done[i] = drawn(self._kinds[i])
-
-    def _have_drawn(self, artist: subprocess.Popen[bytes]) -> None:
-        assert artist.stdin and artist.stdout
-        while (i := self._next()) is not None:
-            try:
-                _send(artist.stdin, self._kinds[i])
-                self._done[i] = _received(artist.stdout)
-            except Exception:  # whatever it was: the figure is drawn here, where its error is told
-                self._left.append(i)
-                return
-
-    def _next(self) -> int | None:
+    def _submit(self, task: Callable[..., Any], *arguments: Any) -> Future[Any] | None:
+        if self._executor is None:
+            return None
         try:
-            return self._left.popleft()
-        except IndexError:
+            with _bare_start():
+                return self._executor.submit(task, *arguments)
+        except BrokenExecutor:
             return None
 
 
-def serve() -> None:
-    """What an artist does: draw what comes in on standard input until nothing more comes."""
-    while True:
-        try:
-            kind = _received(sys.stdin.buffer)
-        except EOFError:
-            return
-        _send(sys.stdout.buffer, drawn(kind))
-
-
-def _send(pipe: IO[bytes], what: Any) -> None:
-    data = pickle.dumps(what)
-    pipe.write(len(data).to_bytes(8))
-    pipe.write(data)
-    pipe.flush()
-
-
-def _received(pipe: IO[bytes]) -> Any:
-    """Only what our own process at the other end has sent."""
-    size = int.from_bytes(_exactly(pipe, 8))
-    return pickle.loads(_exactly(pipe, size))
-
-
-def _exactly(pipe: IO[bytes], size: int) -> bytes:
-    data = pipe.read(size)
-    if len(data) < size:
-        raise EOFError
-    return data
-
-
-def _close(pipe: IO[bytes]) -> None:
+def _result(kind: Kind, future: Future[Files]) -> Files:
     try:
-        pipe.close()
-    except OSError:  # what it still held cannot be sent any more
-        return
+        return future.result()
+    except Exception:  # of any kind: if the figure itself is wrong, drawing it here raises the same error
+        return draw(kind)
+
+
+@contextmanager
+def _bare_start() -> Iterator[None]:
+    """Start workers without the main module, which may be a user's script without a guard, and with one thread each."""
+    main = sys.modules["__main__"]
+    limits = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    before = {name: os.environ.get(name) for name in limits}
+    sys.modules["__main__"] = ModuleType("__main__")
+    os.environ.update(limits)
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+def _initialise() -> None:
+    """Prepare a worker: it leaves Ctrl-C to the main process, and ends with it even if that is killed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -86,7 +86,7 @@ def _trace(curves: Curves, panel: Panel, series: Series, colour: str) -> pages.J
     summary = f"<br>{BANDS[curves.band][0]}, {curves.note}" if curves.band else ""
     trace: pages.JSON = {
         "type": "scatter",
-        "mode": "markers" if series.points else "lines+markers" if series.marked else "lines",
+        "mode": "markers" if series.points else "lines+markers" if curves.has_markers(panel, series) else "lines",
         "x": pages.numbers(x),
         "y": pages.numbers(y),
         "line": {"color": colour, "width": 1.5 if curves.ramp else 1.8, "dash": "dash" if series.dashed else "solid"},

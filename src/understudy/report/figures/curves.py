@@ -33,7 +33,7 @@ BANDS = {
 FEW_DECADES = 2
 """Logarithmic axes shorter than this need more ticks than powers of ten."""
 _FEW_VALUES = 12
-"""Lines with at most this many values have markers."""
+"""Lines with at most this many values have markers, in panels with axes of their own."""
 _SHORT = 16
 """Longest label, in letters, that is written at the end of its line."""
 _MOST_COLUMNS = 5
@@ -68,11 +68,6 @@ class Series:
         agree(self, dict.fromkeys(("y", "low", "high"), times))
         nets = np.shape(self.network_y)[:1]
         agree(self, dict.fromkeys(("network", "network_y") if nets else ("network",), (*nets, *times)))
-
-    @property
-    def marked(self) -> bool:
-        """Whether each value has a marker: lines of few values, except dashed lines of theory."""
-        return self.points or (np.isfinite(self.y).sum() <= _FEW_VALUES and (not self.dashed or bool(self.part)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,11 +274,23 @@ class Curves:
         for series in reversed(panel.series):
             x, y, _, _ = shown(panel, series)
             width = {"linewidth": 0.9} if self.ramp else {}
-            ax.plot(x, y, color=colours[series.label], **_line_style(series), **width)
+            ax.plot(x, y, color=colours[series.label], **self._line_style(panel, series), **width)
         if panel.bound is not None:
             ax.axhline(panel.bound, color=style.SOFT, linewidth=0.7, linestyle=DASHED, zorder=0)
         if panel.slope is not None:
             ax.plot(*sloping(panel), color=style.SOFT, linewidth=0.9, linestyle=":", zorder=4)
+
+    def has_markers(self, panel: Panel, series: Series) -> bool:
+        """Whether values are marked: points, single values, and lines of few values except dashed lines of theory."""
+        if self.share == "none":
+            return series.points or (np.isfinite(series.y).sum() <= _FEW_VALUES and not series.dashed)
+        return series.points or panel.log_x or len(series.x) == 1
+
+    def _line_style(self, panel: Panel, series: Series) -> dict[str, Any]:
+        open_markers = {"markerfacecolor": "white", "markeredgewidth": 0.7} if series.dashed else {}
+        line = "none" if series.points else DASHED if series.dashed else "-"
+        marker = "o" if self.has_markers(panel, series) else None
+        return {"linestyle": line, "marker": marker, "markersize": 2.5, **open_markers}
 
     def _scale(self, ax: Axes, panel: Panel) -> None:
         x = self.x_values()
@@ -300,7 +307,7 @@ class Curves:
         if self.share == "none" or panel.log_y:
             _set_ticks(ax.yaxis, panel.log_y, ax.get_ylim())
         else:
-            ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=3))
+            ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
 
     def x_values(self) -> np.ndarray:
         """All values of x that a panel has, in order."""
@@ -312,7 +319,7 @@ class Curves:
         for panel in self.panels:
             for series in panel.series:
                 if series.label in colours:
-                    line = {} if series.part else _line_style(series)
+                    line = {} if series.part else self._line_style(panel, series)
                     entries.setdefault(series.label, line | {"color": colours[series.label]})
         entries |= {part: {"linestyle": DASHED if dashed else "-"} for part, dashed in self.parts().items()}
         if self.band:
@@ -343,12 +350,6 @@ def shown(panel: Panel, series: Series) -> tuple[np.ndarray, np.ndarray, np.ndar
     x, y = _positive(series.x, panel.log_x), _positive(series.y, panel.log_y)
     low, high = (None if v is None else _positive(v, panel.log_y) for v in (series.low, series.high))
     return x, y, low, high
-
-
-def _line_style(series: Series) -> dict[str, Any]:
-    open_markers = {"markerfacecolor": "white", "markeredgewidth": 0.7} if series.dashed else {}
-    line = "none" if series.points else DASHED if series.dashed else "-"
-    return {"linestyle": line, "marker": "o" if series.marked else None, "markersize": 2.5, **open_markers}
 
 
 def _set_ticks(axis: Axis, log: bool, limits: tuple[float, float]) -> None:
