@@ -38,7 +38,7 @@ pages: $(READY)
 
 # --strict: a broken link, an unknown name or a page outside the navigation is an error.
 docs: $(READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(READY)
 	$(BIN)/ruff check --fix src tests examples

@@ -88,16 +88,11 @@ def code_of(page: Path) -> str:
     return "\n".join(CODE.findall(page.read_text(encoding="utf-8")))
 
 
-def with_code() -> list:
-    slow = {"theorems.md": [pytest.mark.deep]}
-    return [
-        pytest.param(page, id=shown(page), marks=slow.get(page.name, []))
-        for page in (DOCS / "getting-started.md", *sorted((DOCS / "guide").glob("*.md")))
-        if code_of(page)
-    ]
+LONG = DOCS / "guide" / "theorems.md"
+WITH_CODE = [page for page in PAGES if code_of(page) and page != LONG]
 
 
-@pytest.mark.parametrize("page", with_code())
+@pytest.mark.parametrize("page", WITH_CODE, ids=shown)
 def test_code_blocks_run(page, tiny, tmp_path, monkeypatch, capsys):
     code = code_of(page).replace("runs/two-layer/…", str(tiny[1]))
     monkeypatch.chdir(tmp_path)
@@ -108,8 +103,8 @@ def test_code_blocks_run(page, tiny, tmp_path, monkeypatch, capsys):
 @pytest.mark.deep
 def test_the_theorems_certify_what_the_guide_says(capsys):
     """Compare numbers of nodes, not ε, whose last digits depend on the machine."""
-    code = code_of(DOCS / "guide" / "theorems.md")
-    exec(compile(code, "theorems.md", "exec"), {"__name__": "__main__"})
+    code = code_of(LONG)
+    exec(compile(code, LONG.name, "exec"), {"__name__": "__main__"})
     certified = re.compile(r"^(?:# )?(\d+) of (\d+) teacher nodes", re.MULTILINE)
     found, stated = certified.findall(capsys.readouterr().out), certified.findall(code)
     assert found == stated == [("4", "8"), ("8", "8")]
