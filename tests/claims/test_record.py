@@ -17,7 +17,18 @@ ROOT = Path(__file__).parents[2]
 COUNTS = {"T": 10, "D": 11, "Y": 11, "Z": 12, "E": 3, "B": 4, "K": 5, "M": 3, "X": 3}
 IDS = [f"{letter}{number}" for letter, count in COUNTS.items() for number in range(1, count + 1)]
 
-CLAIM = Claim("T6", "it falls", "a > b", "2 > 1", 4, True, "p = 1", (2.0, 1.0), None, 2.5)
+CLAIM = Claim(
+    id="T6",
+    statement="it falls",
+    paper="a > b",
+    measured="2 > 1",
+    n=4,
+    holds=True,
+    part="p = 1",
+    values=(2.0, 1.0),
+    low=None,
+    high=2.5,
+)
 COMMAND = "understudy run two-layer"
 
 
@@ -103,7 +114,7 @@ def test_a_claim_that_does_not_hold_says_so(said, decided, kept):
 
 def test_keeping_a_run_records_its_claims_with_where_they_come_from(said, decided, kept):
     printed = said("--keep", decided)
-    assert printed == f"1 claims of {decided} are in the record {kept}\n"
+    assert printed == f"added 1 claims of {decided} to the record {kept}\n"
     (entry,) = json.loads(kept.read_text())
     assert {key: entry[key] for key in ("id", "measured", "n", "holds", "part")} == {
         "id": "T6",

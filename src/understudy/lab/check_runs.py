@@ -1,4 +1,4 @@
-"""The theorems on networks that were trained: those of `us.train`, of a run's folder, or any of one's own."""
+"""Check the theorems on populations, on trained networks, and on runs."""
 
 from __future__ import annotations
 
@@ -22,22 +22,28 @@ if TYPE_CHECKING:
     from understudy.training import Trained
 
 MOST = 20
-"""Networks that are checked where none are named: of more, as many spread evenly."""
+"""Largest number of networks that are checked by default."""
 
 
 @dataclass(frozen=True, eq=False)
 class Checks:
-    """What every theorem says of each of several networks; printed, a summary, or all of it where there is one."""
+    """Checks of several networks.
+
+    `print()` shows a summary, or all findings of a single network. Iterate, or index by position, to get each `Check`.
+
+    Attributes:
+        networks: One entry per checked network, with the reason where a network could not be checked.
+        of: The number of networks from which these were selected.
+    """
 
     networks: tuple[NetworkCheck, ...]
     of: int
-    """How many networks there are, of which these were looked at."""
 
     def __len__(self) -> int:
         return len(self.networks)
 
     def __getitem__(self, place: int) -> Check:
-        """What was found of the network at a place among those that were looked at."""
+        """Return the check at a position; raise a UserError if that network could not be checked."""
         found = self.networks[place]
         if found.check is None:
             raise UserError(f"network {found.network} was not checked: {found.why}")
@@ -54,10 +60,11 @@ class Checks:
 
     @property
     def headline(self) -> str:
+        """The number of certified teacher nodes, in one sentence."""
         return self[0].headline if len(self) == 1 else self.summary.headline
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for a program."""
+        """Return plain values for JSON."""
         networks = [
             {"network": found.network} | (found.check.as_dict() if found.check else {"refused": found.why})
             for found in self.networks
@@ -71,13 +78,13 @@ class Checks:
 
 
 class _Pair(NamedTuple):
-    """A network to look at: its teacher and student, where its inputs come from, and why not, if so."""
+    """A teacher, a student and inputs to check, or the reason why they cannot be checked."""
 
     teacher: Callable[[], Population]
     student: Callable[[], Population]
     inputs: Callable[[], Tensor]
-    said: str
-    """What these inputs are."""
+    description: str
+    """Description of the inputs."""
     why: str = ""
 
 
@@ -90,46 +97,56 @@ def check(
     samples: int = 10_000,
     inputs: str = "as given",
 ) -> Checks:
-    """Every theorem on a teacher, a student and data; or on what `us.train` gave, or a run or its folder.
+    """Check every applicable theorem on teacher–student pairs.
 
-    Several students have each the teacher at the same place, or all the only one. Inputs are given as they are, or by
-    their source. Of a run or what was trained, the last students are looked at, on up to `samples` of the inputs that
-    each was trained on. `networks` names those to look at, counted from 0; left out, they are all, or 20 of more.
-    `inputs` says in words what a tensor of inputs is; of a source or a run that is known.
+    Args:
+        teacher: A population, or a finished run (the result of `us.train`, a `us.store.Run`, or a run folder).
+        student: Students, paired with teachers by index; a single teacher is shared by all students. Omit for a run,
+            of which the students at the end of training are checked.
+        x: Inputs `[sample, in]` or a data source. Omit for a run, which uses its own training inputs.
+        networks: Indices to check, from 0. Default: all, or 20 evenly spaced ones if there are more.
+        samples: Maximum number of training inputs to use.
+        inputs: Description of a tensor of inputs, for reports; sources and runs describe themselves.
+
+    Returns:
+        One `Check` per network; `print()` it for a summary.
+
+    Raises:
+        UserError: Arguments do not match, or none of the networks can be checked.
     """
     from understudy.nets import Population
 
     if samples < 1:
-        raise UserError(f"samples: {samples} was given; allowed is a whole number from 1")
+        raise UserError(f"samples must be at least 1, got {samples}")
     if isinstance(teacher, Population):
         if student is None or x is None:
-            raise UserError("a teacher alone was given: give a student and inputs beside it, or a run")
+            raise UserError("a teacher needs a student and inputs; give all three, or a run")
         several = [student] if isinstance(student, Population) else list(student)
-        pairs = [pair for each in several for pair in _matched(teacher, each, x, samples, inputs)]
+        pairs = [pair for each in several for pair in _pairs(teacher, each, x, samples, inputs)]
     elif student is not None or x is not None:
-        raise UserError("a run has its own students and inputs: give it alone, or a teacher, a student and inputs")
+        raise UserError("a run has its own students and inputs; give the run alone")
     elif isinstance(teacher, tuple):
-        pairs = _trained(teacher, samples)
+        pairs = _pairs_of_trained(teacher, samples)
     else:
-        pairs = _of_run(teacher, samples)
-    return _checked(pairs, networks)
+        pairs = _pairs_of_run(teacher, samples)
+    return _check_pairs(pairs, networks)
 
 
-def _checked(pairs: Sequence[_Pair], networks: int | Sequence[int] | None) -> Checks:
-    """All that are asked for, side by side; one that cannot be looked at says why, and all of them are an error."""
+def _check_pairs(pairs: Sequence[_Pair], networks: int | Sequence[int] | None) -> Checks:
+    """Check the selected pairs in parallel; raise an error only if none of them can be checked."""
     import torch
 
     from understudy.training.parallel import run_parallel
 
-    chosen = _chosen(networks, len(pairs))
-    found = run_parallel(lambda i: _look(i, pairs[i]), chosen, torch.device("cpu"))
+    selected = _select(networks, len(pairs))
+    found = run_parallel(lambda i: _check_pair(i, pairs[i]), selected, torch.device("cpu"))
     if not any(each.check for each in found):
         first = found[0].why
         raise UserError(first if len(found) == 1 else f"none of {len(found)} networks can be checked: {first}")
     return Checks(tuple(found), len(pairs))
 
 
-def _look(number: int, pair: _Pair) -> NetworkCheck:
+def _check_pair(number: int, pair: _Pair) -> NetworkCheck:
     from understudy.theory import check as check_one
     from understudy.theory.summary import NetworkCheck
 
@@ -137,33 +154,35 @@ def _look(number: int, pair: _Pair) -> NetworkCheck:
         return NetworkCheck(number, None, pair.why)
     try:
         teacher, student = (make().to("cpu") for make in (pair.teacher, pair.student))
-        return NetworkCheck(number, replace(check_one(teacher, student, pair.inputs().cpu()), inputs=pair.said))
+        return NetworkCheck(number, replace(check_one(teacher, student, pair.inputs().cpu()), inputs=pair.description))
     except UserError as error:
         return NetworkCheck(number, None, str(error))
 
 
-def _chosen(networks: int | Sequence[int] | None, count: int) -> list[int]:
+def _select(networks: int | Sequence[int] | None, count: int) -> list[int]:
     if networks is None:
         few = min(count, MOST)
         return [i * count // few for i in range(few)]
-    chosen = [networks] if isinstance(networks, int) else list(networks)
-    for i in chosen:
+    selected = [networks] if isinstance(networks, int) else list(networks)
+    if not selected:
+        raise UserError(f"no network is selected; give indices from 0 to {count - 1}")
+    for i in selected:
         if not 0 <= i < count:
-            raise UserError(f"network {i} was asked for; there are networks 0 to {count - 1}")
-    if not chosen:
-        raise UserError(f"no network was asked for; there are networks 0 to {count - 1}")
-    return list(dict.fromkeys(chosen))
+            raise UserError(f"network {i} does not exist; give indices from 0 to {count - 1}")
+    return list(dict.fromkeys(selected))
 
 
-def _matched(
-    teacher: Population, student: Population, x: Tensor | Source, samples: int, said: str = "as given"
+def _pairs(
+    teacher: Population, student: Population, x: Tensor | Source, samples: int, description: str = "as given"
 ) -> list[_Pair]:
     if len(teacher) not in (1, len(student)):
         raise UserError(
-            f"{len(student)} students were given {len(teacher)} teachers: give one each, or one for all of them"
+            f"{len(student)} students need one teacher each, or one for all of them, got {len(teacher)} teachers"
         )
     return [
-        _Pair(_one(teacher, i if len(teacher) > 1 else 0), _one(student, i), *_inputs(x, student, i, samples, said))
+        _Pair(
+            _one(teacher, i if len(teacher) > 1 else 0), _one(student, i), *_inputs(x, student, i, samples, description)
+        )
         for i in range(len(student))
     ]
 
@@ -173,36 +192,36 @@ def _one(networks: Population, i: int) -> Callable[[], Population]:
 
 
 def _inputs(
-    x: Tensor | Source, student: Population, i: int, samples: int, said: str
+    x: Tensor | Source, student: Population, i: int, samples: int, description: str
 ) -> tuple[Callable[[], Tensor], str]:
-    """Those given, or up to `samples` of those that a source trains this network on; and what they are."""
+    """Return a function that makes the inputs (those given, or up to `samples` of a source), and their description."""
     from torch import Tensor
 
     if isinstance(x, Tensor):
-        return lambda: x if x.ndim < 3 else x[i], said
+        return lambda: x if x.ndim < 3 else x[i], description
     seed = int(student.seeds[i])
     some = f"the first of {x.train:,} " if x.train > samples else ""
-    return lambda: x.training(seed)[:samples], f"{some}training inputs: {_in_words(x)}, seed {seed}"
+    return lambda: x.training(seed)[:samples], f"{some}training inputs: {_describe(x)}, seed {seed}"
 
 
-def _in_words(source: Source) -> str:
-    """What a source draws from: its kind, and its file or width where it has one."""
+def _describe(source: Source) -> str:
+    """Describe a source by its kind, and its file or standard deviation where it has one."""
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "-", type(source).__name__).lower()
     path, std = getattr(source, "path", None), getattr(source, "std", None)
     of = f" {Path(path).name}" if path is not None else "" if std is None else f", std {std:g}"
     return f"{name}{of}{', those of epoch 1' * source.fresh}"
 
 
-def _trained(run: Trained, samples: int) -> list[_Pair]:
+def _pairs_of_trained(run: Trained, samples: int) -> list[_Pair]:
     from understudy.nets import Population
 
     several = [run.students] if isinstance(run.students, Population) else run.students
-    pairs = [pair for each in several for pair in _matched(run.teacher, each, run.data, samples)]
+    pairs = [pair for each in several for pair in _pairs(run.teacher, each, run.data, samples)]
     return _without_diverged(pairs, run.diverged_at.tolist())
 
 
-def _of_run(run: Run | Path | str, samples: int) -> list[_Pair]:
-    """The students of a run as training left them, on the inputs that its folder records."""
+def _pairs_of_run(run: Run | Path | str, samples: int) -> list[_Pair]:
+    """Pair the students of a run at the end of training with the inputs that its folder records."""
     from understudy.data import restore
     from understudy.store import Run
 
@@ -215,8 +234,8 @@ def _of_run(run: Run | Path | str, samples: int) -> list[_Pair]:
         )
     ends = run.weights(f"epoch.{run.epochs[-1]}")
     groups = zip(run.weights("teacher"), ends, sources, strict=True)
-    pairs = [pair for teacher, end, data in groups for pair in _matched(teacher, end, restore(data, teacher), samples)]
-    pairs = [pair._replace(said=f"{run.config['study']}'s {pair.said}") for pair in pairs]
+    pairs = [pair for teacher, end, data in groups for pair in _pairs(teacher, end, restore(data, teacher), samples)]
+    pairs = [pair._replace(description=f"{run.config['study']}'s {pair.description}") for pair in pairs]
     return _without_diverged(pairs, [-1 if at != at else int(at) for at in run.column("diverged_at")])
 
 

@@ -1,4 +1,4 @@
-"""Ctrl-C that lets what is under way come to its end, where that takes a moment."""
+"""Ctrl-C that waits for the end of a short epoch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Self
 
 
 class CtrlC:
-    """While `waits` is set, the first Ctrl-C is only noted, in `came`; the next one, or one at other times, interrupts.
+    """While `waits` is set, the first Ctrl-C only sets `came`; a second one, or one at another time, interrupts.
 
-    Where Ctrl-C does something else than to interrupt, or is for another thread, nothing is changed.
+    Nothing changes where Ctrl-C has another handler, or outside the main thread.
     """
 
     def __init__(self) -> None:

@@ -44,8 +44,7 @@ def modulated(run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[
     """
     import torch
 
-    from understudy.measures import correlation
-    from understudy.measures.modulation import diagonal_mass, modulation, reordered
+    from understudy.measures import correlation, diagonal_mass, modulation, reorder_students
 
     which = np.asarray(networks)
     times = ("teacher", "epoch.0", f"epoch.{run.epochs[-1]}")
@@ -65,7 +64,7 @@ def modulated(run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[
             rho = correlation(theirs[layer], ours[layer])
             for i, matrix in enumerate((at.h_star, at.beta_star)):
                 assert matrix is not None
-                ordered = reordered(matrix, rho)
+                ordered = reorder_students(matrix, rho)
                 mass = diagonal_mass(matrix, ordered.order).double().numpy()
                 image = OrderedMatrix(ordered.matrix[0].numpy(), ordered.order[0].numpy(), float(mass[0]))
                 layers[layer][i].append((mass, image))

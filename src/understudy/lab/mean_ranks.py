@@ -1,4 +1,4 @@
-"""How early the final winners led: mean ranks over training, from the ranks of all students at some epochs."""
+"""Mean rank of the final winners over training, from the ranks of all students at some epochs."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _NAME = "mean_rank"
 
 
 def add_mean_ranks(folder: Path) -> None:
-    """The mean rank (S2 sec 5.1) of every network, layer and epoch whose ranks were kept, among the run's metrics.
+    """Add the mean rank of winners (Tian et al. 2019, sec. 5.1) to a run's metrics, and remove the table of all ranks.
 
     A winner is the student that correlates best with a teacher node at the end of its network's training; its rank is
-    its place among all students, 0 the first, over n − 1. The table of all ranks is then no longer needed.
+    its position among all students, from 0, divided by n − 1.
     """
     table = folder / "ranks.parquet"
     if not table.is_file():
         return
     metrics, ranks = pq.read_table(folder / "metrics.parquet"), pq.read_table(table)
-    if not ranks.num_rows:  # no network was left by then
+    if not ranks.num_rows:  # every network had diverged
         table.unlink()
         return
     rows = pa.table(_mean_ranks(ranks), schema=metrics.schema.remove_metadata())
@@ -41,14 +41,14 @@ def _plain(table: pa.Table) -> pa.Table:
 
 
 def _mean_ranks(ranks: pa.Table) -> dict[str, np.ndarray | pa.Array]:
-    """One row a network, epoch and layer."""
+    """One row per network, epoch and layer."""
     network, epoch, layer, teacher = (
         ranks[name].to_numpy().astype(np.int64) for name in ("network", "epoch", "layer", "teacher")
     )
     lists = ranks["ranks"].combine_chunks()
     places, offsets = lists.values.to_numpy(), lists.offsets.to_numpy()
     starts, sizes = offsets[:-1], np.diff(offsets)
-    # Rows of one teacher node side by side, the last epoch last.
+    # Group the rows of one teacher node, in the order of epochs.
     order = np.lexsort((epoch, teacher, layer, network))
     node = np.stack((network, layer, teacher))[:, order]
     first = np.concatenate(([True], (np.diff(node) != 0).any(0)))

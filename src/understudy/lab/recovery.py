@@ -1,4 +1,4 @@
-"""Which teacher nodes of a run were recovered, when, and how that goes with their strength."""
+"""When each teacher node of a run was recovered, and how strong it is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from understudy.store import Run
 
 
 def first_epochs(run: Run, layer: int = 0) -> np.ndarray:
-    """[network, teacher]: first epoch at which the node of a layer is recovered, infinite if it never is."""
+    """[network, teacher]: first epoch at which a node of the layer is recovered; infinite if it never is."""
     import torch
 
     from understudy.measures import first_recovery
@@ -18,7 +18,7 @@ def first_epochs(run: Run, layer: int = 0) -> np.ndarray:
 
 
 def strengths(run: Run) -> np.ndarray:
-    """[network, teacher]: fan-out norms of each network's teacher, NaN beyond the nodes of a smaller one."""
+    """[network, teacher]: norm of each teacher node's fan-out; NaN where a teacher has fewer nodes."""
     from understudy.teachers import strengths as of
 
     each = [of(teacher).numpy() for teacher in run.weights("teacher")]

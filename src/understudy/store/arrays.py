@@ -123,7 +123,7 @@ def _read_metric(some: Networks, metric: str, role: str, layer: Any, epoch: int 
     if key not in run._cache:
         rows = run.metrics.filter(pc.field("metric") == metric).select(["network", "epoch", "layer"])
         run._cache[key] = np.stack([rows[name].to_numpy() for name in rows.column_names])
-    network, epochs_of, layers_of = run._cache[key][:, np.isin(run._cache[key][0], some.index)]
+    _, epochs_of, layers_of = run._cache[key][:, np.isin(run._cache[key][0], some.index)]
     if metric not in run.metric_names:
         raise UserError(f"{run.folder} has no metric {metric}; it has {', '.join(sorted(run.metric_names))}")
     epochs = np.unique(epochs_of) if epoch is None else np.array([epoch])

@@ -1,4 +1,4 @@
-"""What a run was made with: versions, hardware, commit."""
+"""The environment of a run: versions, hardware, commit."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ _PACKAGES = ("torch", "numpy", "scipy", "numba", "pyarrow", "safetensors")
 
 
 def environment(device: str) -> dict[str, Any]:
+    """Versions, hardware and commit, for `environment.json`."""
     return {
         "understudy": understudy.__version__,
         "commit": commit(),
@@ -23,7 +24,7 @@ def environment(device: str) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "device": _card() if device.startswith("cuda") else "cpu",
+        "device": _gpu() if device.startswith("cuda") else "cpu",
     }
 
 
@@ -36,14 +37,14 @@ def _processor() -> str:
     return platform.processor()
 
 
-def _card() -> str:
+def _gpu() -> str:
     import torch
 
     return torch.cuda.get_device_name()
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this code was imported from, `+` when it has changes; none outside one."""
+    """The commit of the checkout that this code was imported from, with `+` if it has changes; None outside one."""
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str | None:

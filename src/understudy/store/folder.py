@@ -1,17 +1,18 @@
-"""The folder of a run while it is made: never half-written, taken up where it stopped."""
+"""The folder of a run while it is made: never half-written, resumed where it stopped."""
 
 from __future__ import annotations
 
-import fcntl
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock, Timeout
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -24,27 +25,15 @@ from understudy.store.tables import by_epoch, write_table
 if TYPE_CHECKING:
     from torch import Tensor
 
-_FILES = (
-    "config.toml",
-    "environment.json",
-    "networks.parquet",
-    "metrics.parquet",
-    "nodes.parquet",
-    "ranks.parquet",
-    "weights.safetensors",
-    "claims.json",
-    "figures",
-    "headline.txt",
-    "report.html",
-)
-_TEMPORARY = (".lock", ".progress", *(f".{file}." for file in _FILES))
+_TEMPORARY = re.compile(r"\.(lock|progress|figures\..*|[\w-]+\.(toml|json|parquet|safetensors|txt|html)\..*)")
+"""Names that files and folders have while they are written."""
 
 
 class RunFolder:
-    """`out/<study>/<name of the configuration>/`, locked while it is worked on.
+    """`out/<study>/<hash of the configuration>/`, locked while a process works on it.
 
-    Finished epochs lie in `progress/`: their rows, in parts that are named by their last epoch, and the state after the
-    last of all. The state is written last, so a part beyond it is of epochs that were cut off, and is cleared away.
+    Finished epochs are saved in `progress/`: their rows, in parts named by their last epoch, and the state after the
+    last one. The state is written last, so a part beyond it belongs to epochs that were interrupted, and is removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,13 +43,13 @@ class RunFolder:
 
     @classmethod
     def of(cls, out: Path, config: Config) -> RunFolder:
-        """The folder of a configuration, which need not be there."""
+        """The folder of a configuration, which need not exist."""
         return cls(out / config["study"] / name(config))
 
     @classmethod
     @contextmanager
     def open(cls, out: Path, config: Config, need: Callable[[], int]) -> Iterator[RunFolder]:
-        """Make or take up the folder of a configuration whose files will take about `need()` bytes."""
+        """Make or resume the folder of a configuration whose files will take about `need()` bytes."""
         folder = cls.of(out, config)
         with disk_errors(folder.path):
             folder._claim(config, need)
@@ -74,26 +63,34 @@ class RunFolder:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """No other process works on the folder meanwhile; what one that was killed left behind is cleared away."""
-        with self._lock.open("a") as lock:
-            _hold(lock, self.path)
+        """Keep other processes out of the folder, and remove what a killed process left behind."""
+        lock = FileLock(self._lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise UserError(
+                f"{self.path}: another process is working on this run; wait for it, or choose another --out"
+            ) from error
+        try:
             self._sweep()
-            try:
-                yield
-            finally:
-                if self.finished:
-                    self._lock.unlink()
+            yield
+        finally:
+            if self.finished:
+                self._lock.unlink(missing_ok=True)
+            lock.release()
 
     def _claim(self, config: Config, estimate: Callable[[], int]) -> None:
-        said = self.path / "config.toml"
-        if said.is_file():
-            if not same(from_toml(said), config):
+        written = self.path / "config.toml"
+        if written.is_file():
+            if not same(from_toml(written), config):
                 raise UserError(
-                    f"{self.path}: belongs to another configuration (see its config.toml); choose another --out"
+                    f"{self.path} belongs to another configuration (see its config.toml); choose another --out"
                 )
             return
         if self.path.is_dir() and set(self.path.iterdir()) - set(self._leftovers()):
-            raise UserError(f"{self.path}: holds files that are not of a run; move them away, or choose another --out")
+            raise UserError(
+                f"{self.path} holds files that do not belong to a run; move them away, or choose another --out"
+            )
         existing = next(parent for parent in (self.path, *self.path.absolute().parents) if parent.exists())
         if not os.access(existing, os.W_OK):
             raise UserError(f"{self.path}: {existing} is read-only; choose another folder with --out")
@@ -104,11 +101,11 @@ class RunFolder:
                 "free some space, or choose another --out"
             )
         self.path.mkdir(parents=True, exist_ok=True)
-        write_text(said, to_toml(config))
+        write_text(written, to_toml(config))
 
     def _leftovers(self) -> list[Path]:
-        """What a process that was killed had under a temporary name."""
-        return [entry for entry in self.path.iterdir() if entry.name.startswith(_TEMPORARY)]
+        """Files that a killed process had under a temporary name."""
+        return [entry for entry in self.path.iterdir() if _TEMPORARY.fullmatch(entry.name)]
 
     def _sweep(self) -> None:
         for entry in self._leftovers():
@@ -119,10 +116,11 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
+        """Whether the run is complete, its report included."""
         return (self.path / "report.html").is_file() and not self.progress.exists()
 
     def state(self) -> tuple[dict[str, Tensor], float] | None:
-        """The state after the last finished epoch and the seconds worked so far; none before the first."""
+        """The state after the last saved epoch and the seconds worked so far; None before the first."""
         path = self.progress / "state.safetensors"
         if not path.is_file():
             return None
@@ -130,7 +128,7 @@ class RunFolder:
             return {key: file.get_tensor(key) for key in file.keys()}, float(file.metadata()["seconds"])  # noqa: SIM118
 
     def save(self, epoch: int, tables: dict[str, pa.Table], state: dict[str, Tensor], seconds: float) -> None:
-        """Epochs up to this one are done: the rows since the last time, and the state after it."""
+        """Save the rows since the last save, then the state after this epoch."""
         for table, rows in tables.items():
             write_table(self.progress / f"{table}-{epoch:06}.parquet", rows)
         with atomic_path(self.progress / "state.safetensors") as temporary:
@@ -138,7 +136,7 @@ class RunFolder:
             save_file(plain, temporary, metadata={"seconds": repr(seconds)})
 
     def saved(self, table: str, epoch: int) -> Iterator[pa.Table]:
-        """The rows of a table that were saved up to an epoch, an epoch each; parts beyond it are cleared away."""
+        """Yield the rows of a table saved up to an epoch, one table per epoch; remove parts beyond it."""
         for part in sorted(self.progress.glob(f"{table}-*.parquet")):
             if int(part.stem.removeprefix(f"{table}-")) > epoch:
                 part.unlink()
@@ -146,15 +144,6 @@ class RunFolder:
                 yield from by_epoch(pq.read_table(part))
 
     def finish(self) -> None:
-        """All is written. What is no longer needed goes at one stroke: half a `progress` would lose the run."""
+        """Remove `progress/` once everything is written, by one rename first: half of it could not be resumed."""
         self.progress.rename(self.path / ".progress")
         self._sweep()
-
-
-def _hold(lock: IO[Any], path: Path) -> None:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise UserError(
-            f"{path}: another process is at work on this run; wait for it, or choose another --out"
-        ) from error

@@ -20,8 +20,8 @@ def read_units(run: Run, table: str, **where: Any) -> pa.Table:
         **where: In runs of earlier formats, the columns of `networks` that selected these units, such as `part="sets"`.
 
     Returns:
-        The table of the run; in runs of earlier formats, made from the rows of `networks` and the last recorded value of
-        each of their metrics.
+        The table of the run; in runs of earlier formats, made from the rows of `networks` and the last recorded
+        value of each of their metrics.
     """
     if table in run.tables:
         return run.table(table)

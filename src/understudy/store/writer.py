@@ -1,4 +1,4 @@
-"""Epochs go to disk while the next ones train."""
+"""Write epochs to disk while the next ones train."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 _REST, _LONGEST = 5.0, 2.0
-"""Until the next save, times as long as the last took, and seconds at most: saving takes a small share of the work."""
+"""Pause before the next save: this many times the duration of the last save, and at most so many seconds."""
 _BEHIND = 4
-"""Jobs that may wait: each holds what an epoch's rows are made of."""
+"""Jobs that may wait; each holds the tensors of an epoch's rows."""
 
 
 class BackgroundWriter:
-    """One thread that writes in the order it is told; what goes wrong there is raised here, at the next word.
+    """Background writer. Jobs run in submission order; an exception in the thread is re-raised by the next call.
 
-    Rows go straight into the tables of the run, which appear when all is done. Until then they are also in the parts
-    that `save` puts down together with a state, for whoever takes the run up again.
+    Rows are added to the tables of the run, which appear when training ends. Until then they are also in the parts that
+    `save` writes together with a state, from which an interrupted run resumes.
     """
 
     def __init__(self, folder: RunFolder, tables: Sequence[str], epoch: int | None) -> None:
         self._folder = folder
         self._tables = {table: Growing(folder.path / f"{table}.parquet") for table in tables}
         self._since: dict[str, list[pa.Table]] = {table: [] for table in tables}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="keeper")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="writer")
         self._jobs: list[Future[None]] = []
         self._saving: Future[None] | None = None
         self._rests_until = -math.inf
         self._broken = False
         if epoch is not None:
-            self._do(self._take_up, epoch)
+            self._do(self._resume, epoch)
 
     def __enter__(self) -> Self:
         return self
@@ -53,28 +53,28 @@ class BackgroundWriter:
             self._raise()
 
     def add(self, rows: Callable[[], dict[str, pa.Table]]) -> None:
-        """The rows of an epoch, made by the thread that writes them; it is never more than a few epochs behind."""
+        """Add the rows of an epoch, made by the writing thread; wait if it is more than a few epochs behind."""
         if len(self._jobs) > _BEHIND:
             self._jobs[-_BEHIND].result()
         self._do(self._grow, rows)
 
     def due(self) -> bool:
-        """Whether it is time to save: the last time is done, and the thread has had its rest."""
+        """Whether to save now: the last save is done, and its pause is over."""
         return (self._saving is None or self._saving.done()) and time.monotonic() >= self._rests_until
 
     def save(self, epoch: int, state: dict[str, Tensor], seconds: float, then: Callable[[], None]) -> None:
-        """Everything up to an epoch, with the state after it, which may change from here on; `then` once it is down."""
+        """Save everything up to an epoch with a copy of the state after it, then call `then`."""
         kept = {name: tensor.clone() if tensor.device.type == "cpu" else tensor.cpu() for name, tensor in state.items()}
         self._saving = self._do(self._save, epoch, kept, seconds, then)
 
     def wait(self) -> None:
-        """Until all that was told is done."""
+        """Wait for all jobs."""
         for job in self._jobs:
             job.result()
         self._jobs.clear()
 
     def finish(self) -> None:
-        """There are no more epochs: the tables of the run are there."""
+        """Complete the tables of the run, after the last epoch."""
         self._do(self._close)
         self.wait()
 
@@ -84,7 +84,7 @@ class BackgroundWriter:
         return self._jobs[-1]
 
     def _unless_broken(self, job: Callable[..., None], *what: object) -> None:
-        """After a failure nothing more is written: a state says that all rows before it are there."""
+        """Write nothing more after a failure: a state implies that all rows before it are on disk."""
         if not self._broken:
             try:
                 job(*what)
@@ -98,7 +98,7 @@ class BackgroundWriter:
         for job in done:
             job.result()
 
-    def _take_up(self, epoch: int) -> None:
+    def _resume(self, epoch: int) -> None:
         for table, growing in self._tables.items():
             for rows in self._folder.saved(table, epoch):
                 growing.add(rows)

@@ -1,8 +1,9 @@
-"""Studies that train nothing come in pieces, and a run that was stopped goes on with the piece it was at."""
+"""Computed studies run piece by piece, and a run that was stopped resumes at the piece it was in."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from understudy.errors import UserError
 from understudy.lab.execute import execute
-from understudy.lab.study import Study
+from understudy.lab.study import ComputedStudy, Piece
 from understudy.papers.local.shared import ends
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Story
@@ -22,23 +23,23 @@ STOP_AT: list[str] = []
 
 
 @dataclass(frozen=True)
-class Counting(Study):
-    """Three pieces, each a network of one metric."""
+class Counting(ComputedStudy):
+    """Three pieces of one network with one metric each."""
 
     name: ClassVar[str] = "counting"
     summary: ClassVar[str] = "pieces"
     figures: ClassVar[str] = "none"
     decides: ClassVar[str] = ""
-    trains: ClassVar[bool] = False
 
     @classmethod
     def quick(cls) -> Self:
         return cls(seeds=1)
 
     def pieces(self, *runs):
-        return {name: lambda i=i, name=name: self._piece(i, name) for i, name in enumerate(("one", "two", "three"))}
+        for name in ("one", "two", "three"):
+            yield Piece(name, 1, partial(self._piece, name))
 
-    def _piece(self, i, name):
+    def _piece(self, name, i):
         if name in STOP_AT:
             raise KeyboardInterrupt
         MADE.append(name)
@@ -102,7 +103,7 @@ def test_a_piece_that_was_half_written_is_made_again(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         execute(Counting(), tmp_path, Said())
     (progress,) = tmp_path.glob("counting/*/progress")
-    (progress / "nodes-000002.parquet").unlink()
+    (progress / "piece-000002.json").unlink()  # is written last
     STOP_AT.clear()
     run = execute(Counting(), tmp_path, Said())
     assert MADE == ["one", "two", "two", "three"]
@@ -121,8 +122,8 @@ class Keeping(Counting):
 
     name: ClassVar[str] = "keeping"
 
-    def _piece(self, i, name):
-        found = super()._piece(i, name)
+    def _piece(self, name, i):
+        found = super()._piece(name, i)
         sizes = {"one": (2, 3), "three": (4, 5)}.get(name)
         if sizes:
             teachers = torch.full((1, sizes[0], 2), 1.0 + i, dtype=torch.float64)
