@@ -1,4 +1,4 @@
-"""What every result of the literature promises, whichever it is: it is held to this by being registered."""
+"""The contract that every registered result satisfies, and the checks that combine them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,7 +36,7 @@ def pair(result: Result, slope: float = 0.0) -> tuple[Population, Population]:
 
 
 def bare(network: Population) -> Population:
-    """With biases of zero, and output weights from 0."""
+    """The network with zero biases and nonnegative output weights."""
     lower, upper = network.layers
     return replace(network, layers=(Layer(lower.weight, 0 * lower.bias), Layer(upper.weight.abs(), 0 * upper.bias)))
 
@@ -46,13 +46,13 @@ def data(samples: int = 400) -> Tensor:
 
 
 def permuted(student: Population, order: Sequence[int]) -> Population:
-    """Its nodes of the lowest layer in another order."""
+    """The student with the nodes of its lowest layer in another order."""
     (w, b), (v, c), *rest = student.layers
     return replace(student, layers=(Layer(w[:, order], b[:, order]), Layer(v[:, :, order], c), *rest))
 
 
-def told(finding: Finding) -> tuple[object, ...]:
-    """What does not depend on how nodes are numbered."""
+def comparable(finding: Finding) -> tuple[object, ...]:
+    """The part of a finding that does not depend on the numbering of nodes."""
     eps = None if finding.eps is None else f"{finding.eps:.6g}"
     return finding.result, finding.applies, finding.agrees, eps, [(h.name, h.holds) for h in finding.hypotheses]
 
@@ -81,7 +81,7 @@ def test_it_has_a_name_a_title_and_a_statement(result):
 
 
 @every_result
-def test_it_finds_something_of_networks_that_it_is_stated_for(result):
+def test_it_returns_findings_for_networks_it_is_stated_for(result):
     teacher, student = pair(result)
     findings = result(teacher, student, data())
     assert findings
@@ -102,14 +102,14 @@ def test_it_finds_something_of_networks_that_it_is_stated_for(result):
 
 
 @every_result
-def test_what_fails_says_what_to_change(result):
+def test_failing_hypotheses_suggest_a_change(result):
     teacher, student = pair(result)
     for finding in result(teacher, student, data(12)):
         assert all(hypothesis.change for hypothesis in finding.failing)
 
 
 @every_result
-def test_it_says_why_other_networks_are_none_of_its_business(result):
+def test_other_networks_are_refused_with_a_reason(result):
     teacher, student = pair(result)
     deeper, normed = random_network(1, 3, 2, 2, 2), us.students.like_linear(teacher, norm="before")
     others = {
@@ -142,8 +142,8 @@ def test_students_in_another_order_change_nothing_but_names(result):
         (f"student node {order[int(about.split()[-1])]}" if about.startswith("student node") else about): finding
         for about, finding in after.items()
     }
-    assert {about: told(finding) for about, finding in renamed.items()} == {
-        about: told(finding) for about, finding in before.items()
+    assert {about: comparable(finding) for about, finding in renamed.items()} == {
+        about: comparable(finding) for about, finding in before.items()
     }
 
 
@@ -158,7 +158,7 @@ def test_constants_that_overflow_certify_nothing(result):
         check(teacher, student, data())
 
 
-def test_of_absolute_values_the_identities_remain():
+def test_only_identities_apply_to_absolute_values():
     teacher, student = random_network(1, 3, 2, 2, slope=-1.0), random_network(2, 3, 4, 2, slope=-1.0)
     found = check(teacher, student, data())
     assert {finding.result for finding in found.identities} == {"S0 lemma 1", "S0 corollary 2", "S1 theorem 1"}
@@ -172,14 +172,14 @@ def test_of_absolute_values_the_identities_remain():
 
 
 def lacking(*names: str) -> NodeCheck:
-    """A node of which one theorem fails in these, the later the further."""
+    """A node for which one theorem fails in these hypotheses, each by ten times as much as the one before."""
     failing = tuple(Hypothesis(name, "much", "little", False, "more", 10.0 ** (i + 1)) for i, name in enumerate(names))
     finding = Finding("S0 theorem 4", "teacher node 0", failing, "", "", False, samples=7e5)
     return NodeCheck(0, (finding,), None, None, True)
 
 
 @pytest.mark.parametrize(
-    ("names", "told"),
+    ("names", "expected"),
     [
         (("samples", "gradient", INFORMATIVE, UNRIVALLED), "gradient fails by 100×"),
         (("gradient", UNRIVALLED), "gradient fails by 10×"),
@@ -187,11 +187,11 @@ def lacking(*names: str) -> NodeCheck:
         ((UNRIVALLED,), f"{UNRIVALLED} fails by 10×"),
     ],
 )
-def test_samples_and_gradient_are_told_before_what_follows_from_them(names, told):
-    assert lacking(*names).verdict.startswith(f"not certified: {told} ")
+def test_samples_and_gradient_are_reported_before_their_consequences(names, expected):
+    assert lacking(*names).verdict.startswith(f"not certified: {expected} ")
 
 
-def test_the_theorem_that_lacks_least_is_judged_without_rivals_of_nothing():
+def test_rivals_of_an_uninformative_guarantee_do_not_count():
     near, far = (
         lacking("gradient", INFORMATIVE, UNRIVALLED).findings[0],
         lacking("samples", "gradient", INFORMATIVE).findings[0],
@@ -202,14 +202,14 @@ def test_the_theorem_that_lacks_least_is_judged_without_rivals_of_nothing():
     assert node.samples == 7e5
 
 
-def test_an_untrained_student_lacks_a_gradient_or_samples():
+def test_an_untrained_student_lacks_a_small_gradient_or_samples():
     found = check(random_network(1, 3, 2, 2), random_network(2, 3, 8, 2), data())
     names = {h.name for node in found.nodes for finding in node.findings for h in finding.hypotheses}
     assert {INFORMATIVE, UNRIVALLED} <= names
     assert all(node.closest and node.closest[0].name not in (INFORMATIVE, UNRIVALLED) for node in found.nodes)
 
 
-def test_a_contradicted_certificate_certifies_nothing_and_is_told():
+def test_a_contradicted_certificate_is_reported_and_certifies_nothing():
     against = Finding("S0 theorem 4", "teacher node 0", (), "", "", False, eps=0.1)
     node = NodeCheck(0, (against,), None, None, True)
     assert node.certificate is None
@@ -218,7 +218,7 @@ def test_a_contradicted_certificate_certifies_nothing_and_is_told():
 
 
 @pytest.mark.parametrize(
-    ("teacher", "student", "x", "said"),
+    ("teacher", "student", "x", "message"),
     [
         ((3, 2, 2), (4, 4, 2), (9, 3), "teacher and student must have the same number of inputs, got 3 and 4"),
         ((3, 2, 2), (3, 4, 1), (9, 3), "teacher and student must have the same number of outputs, got 2 and 1"),
@@ -228,8 +228,8 @@ def test_a_contradicted_certificate_certifies_nothing_and_is_told():
     ],
     ids=["inputs", "outputs", "no data", "data", "no layer"],
 )
-def test_what_does_not_fit_together_is_refused(teacher, student, x, said):
-    with pytest.raises(UserError, match=said):
+def test_networks_and_data_that_do_not_match_are_refused(teacher, student, x, message):
+    with pytest.raises(UserError, match=message):
         check(random_network(1, *teacher), random_network(2, *student), gaussian(1, *x))
 
 
@@ -252,8 +252,8 @@ def test_a_student_that_is_never_active_is_refused():
         check(teacher, replace(student, layers=(Layer(w, b - 1e6), top)), data())
 
 
-def test_the_rule_for_gradients_holds_where_they_cancel():
-    """A student that is its teacher up to rounding: the gradient is all rounding, and no contradiction."""
+def test_the_gradient_rule_holds_where_gradients_cancel():
+    """For a student equal to its teacher up to rounding, the gradient is pure rounding and contradicts nothing."""
     teacher = random_network(1, 3, 2, 2)
     found = check(teacher, near_copy(teacher, 2, 1e-12), data())
     assert not found.contradicted

@@ -1,4 +1,4 @@
-"""`understudy check` and `us.check`: the theorems on files, on what was trained and on runs; words, JSON and page."""
+"""`understudy check` and `us.check`: the theorems on files, trained populations and runs; text, JSON and page."""
 
 import json
 import re
@@ -43,7 +43,7 @@ def several(count: int, dim: int = 3) -> tuple[Population, Population]:
 
 @pytest.fixture(scope="module")
 def certified() -> Checks:
-    """Two teacher nodes in the plane, and a student that has both, up to 1e−9, and two idle ones."""
+    """Two teacher nodes in the plane, and a student that has both up to 1e−9 and two idle nodes."""
     return us.check(TEACHER, STUDENT, us.data.Gaussian(2, 1.5, train=SAMPLES), samples=SAMPLES)
 
 
@@ -57,10 +57,10 @@ def files(tmp_path):
 
 
 @pytest.fixture
-def said(tmp_path, monkeypatch, capsys):
-    """What `understudy check …` prints in a folder of its own; of a refused one, what it says."""
+def run_check(tmp_path, monkeypatch, capsys):
+    """Run `understudy check …` in a temporary folder; return its output, or its error message."""
 
-    def said(*words: object, status: int = 0) -> str:
+    def run_check(*words: object, status: int = 0) -> str:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["understudy", "check", *map(str, words)])
         assert cli.main() == status
@@ -68,7 +68,7 @@ def said(tmp_path, monkeypatch, capsys):
         assert (printed.err if status == 0 else printed.out) == ""
         return printed.out if status == 0 else printed.err
 
-    return said
+    return run_check
 
 
 # One pair of networks.
@@ -93,7 +93,7 @@ def test_students_are_paired_with_the_nearest_teacher_node(certified):
     assert all(p.eps > 0.25 for p in partners[2:])
 
 
-def test_the_observer_is_the_student_that_sees_most(certified):
+def test_the_observer_is_the_student_with_the_largest_kappa_times_alpha(certified):
     found = certified[0]
     fan_outs = TEACHER.layers[1].weight[0].T
     for node in found.nodes:
@@ -136,7 +136,7 @@ def test_both_activations_are_named_where_they_differ(certified):
     assert (found.as_dict()["teacher_slope"], found.as_dict()["slope"]) == (0.0, -1.0)
 
 
-def test_how_many_samples_are_needed_is_told(certified):
+def test_the_number_of_samples_needed_is_reported(certified):
     found = certified[0]
     finding = replace(found.nodes[0].certificate, samples=123_456.0)
     nodes = (replace(found.nodes[0], findings=(finding,)), *found.nodes[1:])
@@ -146,7 +146,7 @@ def test_how_many_samples_are_needed_is_told(certified):
     assert checked[0].check.as_dict()["teacher_nodes"][0]["samples_needed"] == 123_456.0
 
 
-def test_the_samples_are_named_everywhere(certified, tmp_path):
+def test_the_samples_are_described_everywhere(certified, tmp_path):
     words = "40,000, training inputs: gaussian, std 1.5, seed 1"
     assert f"samples: {words}\n" in str(certified)
     page = check_page(certified.networks, 1, "").decode()
@@ -161,7 +161,7 @@ def test_the_samples_are_named_everywhere(certified, tmp_path):
     )
 
 
-def test_of_several_networks_the_first_ones_samples_are_named():
+def test_for_several_networks_the_samples_of_the_first_are_described():
     teachers, students = several(3)
     text = str(us.check(teachers, students, us.data.Uniform(3, 2.0, train=50, fresh=True)))
     words = "samples: 50 a network, training inputs: uniform, std 2, those of epoch 1, seed 1, and 2 others\n"
@@ -169,7 +169,7 @@ def test_of_several_networks_the_first_ones_samples_are_named():
     assert "samples: 20 a network, as given\n" in str(us.check(teachers, students, gaussian(1, 20, 3)))
 
 
-def test_a_boundary_that_nothing_crosses_is_told_with_what_to_change():
+def test_a_boundary_that_no_data_crosses_is_reported_with_a_change():
     teacher = network(([[1.0, 0.0], [0.6, 0.8]], [50.0, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.0]))
     checks = us.check(teacher, near_copy(teacher, 2, 1e-3), gaussian(1, 500, 2))
     assert "never crosses its boundary" in checks[0].nodes[0].verdict
@@ -179,7 +179,7 @@ def test_a_boundary_that_nothing_crosses_is_told_with_what_to_change():
     assert checks.as_dict()["summary"]["failing"][-1]["factor"] is None
 
 
-def test_prunable_students_are_named_by_what_they_give_on(certified):
+def test_prunable_students_are_selected_by_their_contribution(certified):
     found = certified[0]
 
     def about(k: int, limit: float) -> Finding:
@@ -198,7 +198,7 @@ def test_factors_have_three_digits(factor, shown):
 # Several networks.
 
 
-def test_students_have_the_teacher_at_their_place_or_the_only_one():
+def test_students_are_paired_with_teachers_by_index_or_share_one():
     teachers, students = several(3)
     x = gaussian(1, 200, 3)
     matched = us.check(teachers, students, x)
@@ -206,7 +206,7 @@ def test_students_have_the_teacher_at_their_place_or_the_only_one():
     assert matched[2].as_dict() == us.check(teachers[2], students[2], x)[0].as_dict()
     shared = us.check(teachers[1], students, x)
     assert shared[2].as_dict() == us.check(teachers[1], students[2], x)[0].as_dict()
-    with pytest.raises(UserError, match="3 students were given 2 teachers: give one each, or one for all of them"):
+    with pytest.raises(UserError, match="3 students need one teacher each, or one for all of them, got 2 teachers"):
         us.check(teachers[:2], students, x)
 
 
@@ -230,7 +230,7 @@ def test_the_summary_counts_what_networks_have_and_lack(certified):
     assert re.search(r"2 +it diverged after 7 steps", text)
 
 
-def test_of_many_networks_some_are_taken_evenly():
+def test_of_many_networks_evenly_spaced_ones_are_checked():
     teachers, students = several(2 * MOST + 1)
     found = us.check(teachers, students, gaussian(1, 20, 3))
     numbers = [each.network for each in found.networks]
@@ -239,11 +239,11 @@ def test_of_many_networks_some_are_taken_evenly():
     assert {b - a for a, b in pairwise(numbers)} <= {2, 3}
     named = us.check(teachers, students, gaussian(1, 20, 3), networks=[5, 0])
     assert [each.network for each in named.networks] == [5, 0]
-    with pytest.raises(UserError, match="network 41 was asked for; there are networks 0 to 40"):
+    with pytest.raises(UserError, match="network 41 does not exist; give indices from 0 to 40"):
         us.check(teachers, students, gaussian(1, 20, 3), networks=41)
 
 
-def test_a_network_that_cannot_be_looked_at_says_why_and_the_others_go_on():
+def test_a_network_that_cannot_be_checked_is_reported_and_the_others_are_checked():
     teachers, students = several(2)
     dead = students.layers[0].bias.clone()
     dead[1] -= 1e6
@@ -260,10 +260,10 @@ def test_a_network_that_cannot_be_looked_at_says_why_and_the_others_go_on():
         us.check(teachers, students, gaussian(1, 200, 3), networks=1)
 
 
-# What was trained.
+# Trained populations and runs.
 
 
-def test_what_us_train_gives_is_checked_on_its_own_data():
+def test_a_trained_population_is_checked_on_its_own_data():
     teachers, students = several(2)
     data = us.data.Gaussian(3, 1.5, train=300, evaluation=50)
     run = us.train([students, students], teachers, data, us.SGD(lr=0.01, batch=16), epochs=1, steps=5)
@@ -275,13 +275,13 @@ def test_what_us_train_gives_is_checked_on_its_own_data():
     assert found[3].samples == 200
     with pytest.raises(UserError, match="a run has its own students and inputs"):
         us.check(run, students, data)
-    with pytest.raises(UserError, match="a teacher alone was given"):
+    with pytest.raises(UserError, match="a teacher needs a student and inputs"):
         us.check(teachers)
-    with pytest.raises(UserError, match="samples: 0 was given"):
+    with pytest.raises(UserError, match="samples must be at least 1, got 0"):
         us.check(run, samples=0)
 
 
-def test_networks_that_diverged_are_passed_over():
+def test_diverged_networks_are_not_checked():
     teachers, students = several(2)
     run = us.train(students, teachers, us.data.Gaussian(3), us.SGD(lr=[0.01, 1e6], batch=16), epochs=1, steps=50)
     found = us.check(run, samples=100)
@@ -289,7 +289,7 @@ def test_networks_that_diverged_are_passed_over():
     assert found.networks[1].why.startswith("it diverged after ")
 
 
-def test_a_run_is_checked_with_its_last_students_and_training_inputs(tiny, said):
+def test_a_run_is_checked_with_its_last_students_and_training_inputs(tiny, run_check):
     run = us.store.Run(tiny[1])
     found = us.check(run)
     assert len(found) == found.of == 4
@@ -298,29 +298,29 @@ def test_a_run_is_checked_with_its_last_students_and_training_inputs(tiny, said)
     assert found[3].as_dict() == us.check(teacher[1], students[1], x, inputs=found[3].inputs)[0].as_dict()
     assert found[3].inputs == f"two-layer's training inputs: gaussian, std 1.5, seed {int(students.seeds[1])}"
     assert us.check(str(tiny[1]), networks=3)[0].as_dict() == found[3].as_dict()
-    told = json.loads(said(tiny[1], "--json"))
-    assert told == found.as_dict()
-    assert said(tiny[1]).startswith("0 of 12 teacher nodes of 4 networks are certified to have a student.")
-    assert said(tiny[1], "--network", 2).startswith("0 of 3 teacher nodes are certified")
+    found_json = json.loads(run_check(tiny[1], "--json"))
+    assert found_json == found.as_dict()
+    assert run_check(tiny[1]).startswith("0 of 12 teacher nodes of 4 networks are certified to have a student.")
+    assert run_check(tiny[1], "--network", 2).startswith("0 of 3 teacher nodes are certified")
 
 
-def test_runs_that_cannot_be_checked_are_refused(tiny, said, tmp_path):
-    assert "--data does not apply to a run; omit it" in said(tiny[1], "--data", "x.npy", status=2)
-    assert "network 9 was asked for; there are networks 0 to 3" in said(tiny[1], "--network", 9, status=2)
-    assert "nothing: is not a run (it has no config.toml)" in said("nothing", status=2)
+def test_runs_that_cannot_be_checked_are_refused(tiny, run_check, tmp_path):
+    assert "--data does not apply to a run; omit it" in run_check(tiny[1], "--data", "x.npy", status=2)
+    assert "network 9 does not exist; give indices from 0 to 3" in run_check(tiny[1], "--network", 9, status=2)
+    assert "nothing: is not a run (it has no config.toml)" in run_check("nothing", status=2)
     shutil.copytree(tiny[1], tmp_path / "run")
     config = tmp_path / "run" / "config.toml"
     config.write_text(config.read_text().replace('"two-layer"', '"dynamics"'))
-    assert "run: dynamics trains no students on samples" in said("run", status=2)
+    assert "run: dynamics trains no students on samples" in run_check("run", status=2)
     config.write_text(config.read_text().replace('"dynamics"', '"of-tomorrow"'))
-    assert "run: is of study of-tomorrow, which this understudy does not have" in said("run", status=2)
+    assert "run: is of study of-tomorrow, which this understudy does not have" in run_check("run", status=2)
 
 
 # The command on files.
 
 
 class _Tags(HTMLParser):
-    """Tags in their nesting, and what would be fetched from elsewhere."""
+    """Nesting of tags, and resources that would be fetched."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -346,12 +346,12 @@ def test_the_command_on_files_prints_json_and_writes_a_page(files):
     assert done.stdout.startswith("2 of 2 teacher nodes are certified to have a student")
     assert done.stdout.endswith("page: page.html\n")
     assert done.stderr == ""
-    told = json.loads(understudy(*words, "--json", cwd=files).stdout)
-    assert [node["certified"] for node in told["teacher_nodes"]] == [True, True]
-    assert told["headline"] in done.stdout
-    assert told["samples"] == SAMPLES
-    assert told["inputs"] == "drawn: gaussian, std 1.5, seed 1"
-    assert f"samples: 40,000, {told['inputs']}\n" in done.stdout
+    found_json = json.loads(understudy(*words, "--json", cwd=files).stdout)
+    assert [node["certified"] for node in found_json["teacher_nodes"]] == [True, True]
+    assert found_json["headline"] in done.stdout
+    assert found_json["samples"] == SAMPLES
+    assert found_json["inputs"] == "drawn: gaussian, std 1.5, seed 1"
+    assert f"samples: 40,000, {found_json['inputs']}\n" in done.stdout
     page = (files / "page.html").read_text(encoding="utf-8")
     tags = _Tags()
     tags.feed(page)
@@ -364,35 +364,35 @@ def test_the_command_on_files_prints_json_and_writes_a_page(files):
     assert "understudy check teacher.safetensors student.safetensors --samples 40000 --html page.html" in page
 
 
-def test_several_networks_in_files(files, said):
+def test_several_networks_in_files(files, run_check):
     both = ("teachers.safetensors", "students.safetensors", "--samples", 300)
-    told = json.loads(said(*both, "--json"))
-    assert [each["network"] for each in told["networks"]] == [0, 1, 2]
-    assert told["summary"]["teacher_nodes"] == 6
-    one = json.loads(said(*both, "--student-network", 2, "--json"))
-    assert one == {k: v for k, v in told["networks"][2].items() if k != "network"}
-    same = json.loads(said(*both, "--teacher-network", 1, "--json"))
-    assert same["networks"][1] == told["networks"][1]
-    assert same["networks"][0] != told["networks"][0]
-    chosen = json.loads(said(*both, "--network", 0, 2, "--json"))
-    assert chosen["networks"] == [told["networks"][0], told["networks"][2]]
-    assert said(*both).splitlines()[0] == told["summary"]["headline"]
-    said(*both, "--html", "page.html")
+    found_json = json.loads(run_check(*both, "--json"))
+    assert [each["network"] for each in found_json["networks"]] == [0, 1, 2]
+    assert found_json["summary"]["teacher_nodes"] == 6
+    one = json.loads(run_check(*both, "--student-network", 2, "--json"))
+    assert one == {k: v for k, v in found_json["networks"][2].items() if k != "network"}
+    same = json.loads(run_check(*both, "--teacher-network", 1, "--json"))
+    assert same["networks"][1] == found_json["networks"][1]
+    assert same["networks"][0] != found_json["networks"][0]
+    chosen = json.loads(run_check(*both, "--network", 0, 2, "--json"))
+    assert chosen["networks"] == [found_json["networks"][0], found_json["networks"][2]]
+    assert run_check(*both).splitlines()[0] == found_json["summary"]["headline"]
+    run_check(*both, "--html", "page.html")
     page = (files / "page.html").read_text(encoding="utf-8")
     assert page.count('<details class="network">') == 3
 
 
-def test_inputs_come_from_a_file_whole(files, said):
+def test_all_inputs_of_a_file_are_used(files, run_check):
     np.save(files / "x.npy", np.random.default_rng(0).normal(size=(77, 2)))
-    told = json.loads(said("teacher.safetensors", "student.safetensors", "--data", "x.npy", "--json"))
-    assert told["samples"] == 77
-    assert told["inputs"] == "of x.npy"
+    found_json = json.loads(run_check("teacher.safetensors", "student.safetensors", "--data", "x.npy", "--json"))
+    assert found_json["samples"] == 77
+    assert found_json["inputs"] == "of x.npy"
 
 
-def test_the_slope_can_be_given(files, said):
+def test_the_slope_can_be_given(files, run_check):
     torch.save({"0.weight": torch.eye(2), "2.weight": torch.eye(2)}, files / "plain.pt")
-    told = json.loads(said("plain.pt", "plain.pt", "--leaky", 0.1, "--samples", 100, "--json"))
-    assert told["slope"] == 0.1
+    found_json = json.loads(run_check("plain.pt", "plain.pt", "--leaky", 0.1, "--samples", 100, "--json"))
+    assert found_json["slope"] == 0.1
 
 
 @pytest.mark.parametrize(
@@ -417,7 +417,7 @@ def test_the_slope_can_be_given(files, said):
             "teacher.safetensors student.safetensors --student-network 1",
             "--student-network must be between 0 and 0 for ",
         ),
-        ("teacher.safetensors student.safetensors --network 3", "network 3 was asked for; there are networks 0 to 0"),
+        ("teacher.safetensors student.safetensors --network 3", "network 3 does not exist; give indices from 0 to 0"),
         ("teacher.safetensors student.safetensors --data wrong.npy", "as the networks do, got 3 in wrong.npy"),
         (
             "teacher.safetensors student.safetensors --samples 50 --html nowhere/x.html",
@@ -425,31 +425,31 @@ def test_the_slope_can_be_given(files, said):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(files, said, words, expected):
+def test_what_cannot_be_is_refused_in_words(files, run_check, words, expected):
     np.save(files / "wrong.npy", np.ones((9, 3)))
     before = sorted(files.iterdir())
-    assert said(*words.split(), status=2).startswith(f"understudy: {expected}")
+    assert run_check(*words.split(), status=2).startswith(f"understudy: {expected}")
     assert sorted(files.iterdir()) == before
 
 
-def test_batchnorm_is_told_where_its_theorem_is(files, said):
+def test_batchnorm_is_referred_to_its_theorem(files, run_check):
     student = us.students.like_linear(TEACHER, norm="before")
     us.save(student, files / "norm.safetensors")
-    words = said("teacher.safetensors", "norm.safetensors", "--samples", 50, status=2)
+    words = run_check("teacher.safetensors", "norm.safetensors", "--samples", 50, status=2)
     assert "S2 theorem 3, on BatchNorm, is `understudy run batchnorm-energy`" in words
 
 
-def test_numbers_that_are_not_finite_are_empty_in_json(files, said):
+def test_numbers_that_are_not_finite_are_empty_in_json(files, run_check):
     """Samples that repeat on a boundary make η infinite."""
     np.save(files / "x.npy", np.repeat([[-0.1, 0.0], [1.0, 2.0]], 20, axis=0))
-    told = json.loads(said("teacher.safetensors", "student.safetensors", "--data", "x.npy", "--json"))
-    assert told["data"]["eta"]["own"]["value"] is None
+    found_json = json.loads(run_check("teacher.safetensors", "student.safetensors", "--data", "x.npy", "--json"))
+    assert found_json["data"]["eta"]["own"]["value"] is None
 
 
 # The page.
 
 
-def test_the_page_escapes_what_it_is_told(certified):
+def test_the_page_escapes_the_command(certified):
     page = check_page(certified.networks, 1, "understudy check '<script>alert(1)</script>' b").decode()
     assert "<script>alert" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
@@ -457,7 +457,7 @@ def test_the_page_escapes_what_it_is_told(certified):
 
 @pytest.mark.skipif(not shutil.which("chromium"), reason="needs chromium on the path")
 def test_the_page_opens_in_a_browser(certified, tmp_path):
-    """Its script runs to the end: it names the button of the theme last but for what is heard."""
+    """The script runs to the end: naming the theme button is its last visible action."""
     (tmp_path / "page.html").write_bytes(check_page(certified.networks, 1, "understudy check a b"))
     words = ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
     place = f"--user-data-dir={tmp_path / 'profile'}"
@@ -478,11 +478,11 @@ def test_a_contradiction_cannot_be_overlooked(certified):
     assert "<dd>1</dd>" in page
 
 
-def test_populations_that_are_stacked_keep_their_numbers():
+def test_stacked_populations_give_the_same_numbers():
     one, other = near_copy(TEACHER, 2, 1e-3), random_network(4, 2, 4, 2)
     found = us.check(TEACHER, stack([one, other]), gaussian(1, 200, 2))
     assert found[1].as_dict() == us.check(TEACHER, other, gaussian(1, 200, 2))[0].as_dict()
 
 
-def test_the_page_of_theorems_is_what_the_catalogue_writes():
+def test_the_page_of_theorems_is_up_to_date():
     assert (ROOT / "docs" / "reference" / "theorems.md").read_text(encoding="utf-8") == as_markdown()

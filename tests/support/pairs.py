@@ -9,7 +9,7 @@ from understudy.nets import Layer, Population
 
 
 def network(*layers: tuple[Tensor | list, Tensor | list], slope: float = 0.0) -> Population:
-    """One network in float64 of (weight, bias) pairs."""
+    """One network in float64 from (weight, bias) pairs."""
     made = tuple(Layer(_row(weight), _row(bias)) for weight, bias in layers)
     return Population(made, torch.tensor([1]), slope)
 
@@ -31,7 +31,7 @@ def random_network(seed: int, *sizes: int, slope: float = 0.0) -> Population:
 
 
 def near_copy(teacher: Population, idle: int, delta: float, seed: int = 0) -> Population:
-    """A student equal to a teacher of two layers up to δ, with some idle nodes of tiny fan-out beside."""
+    """A student equal to a two-layer teacher up to δ, with additional idle nodes of tiny fan-out."""
     (w, b), (v, c) = ((layer.weight[0], layer.bias[0]) for layer in teacher.layers)
     into, nodes, outputs = w.shape[1], len(w) + idle, len(v)
     w = torch.cat((w, gaussian(seed, idle, into))) + delta * gaussian(seed + 1, nodes, into)

@@ -1,4 +1,4 @@
-"""Boundaries in either orientation: by hand, by the symmetries of a hyperplane, and against Definition 3 as printed."""
+"""Boundaries in either orientation: by hand, by the symmetries of a hyperplane, and against definition 3 as printed."""
 
 import math
 
@@ -26,7 +26,7 @@ def random_layer(seed: int, nodes: int = 4, inputs: int = 3) -> Layer:
     )
 
 
-def test_by_hand() -> None:
+def test_distances_by_hand() -> None:
     a = layer((2.0, 0.0, 1.0))
     turned = math.radians(30)
     b = layer(
@@ -43,7 +43,7 @@ def test_by_hand() -> None:
     assert same_ray(a, b, 1e-9).tolist() == [[[True, False, False, False, False]]]
 
 
-def test_definition_3_as_printed_takes_the_opposite_node_for_another() -> None:
+def test_definition_3_as_printed_separates_opposite_nodes_with_one_boundary() -> None:
     a, opposite, mirrored = layer((1.0, 0.0, 0.3)), layer((-1.0, 0.0, -0.3)), layer((-1.0, 0.0, 0.3))
     x = torch.tensor([-0.3, 5.0], dtype=torch.float64)
     on = [float(node.weight[0, 0] @ x + node.bias[0, 0]) for node in (a, opposite, mirrored)]
@@ -65,28 +65,28 @@ def test_neither_scale_nor_orientation_matters(seed: int, one: float, other: flo
 
 
 @given(st.integers(0, 10_000))
-def test_where_weights_point_one_way_it_is_definition_3(seed: int) -> None:
+def test_for_weights_with_positive_cosine_it_equals_definition_3(seed: int) -> None:
     a, b = random_layer(seed), random_layer(seed + 1)
     b = Layer(a.weight + 0.1 * b.weight, b.bias)
-    same_way = torch.bmm(a.weight, b.weight.mT) > 0
-    torch.testing.assert_close(hyperplane_eps(a, b)[same_way], alignment_eps(a, b)[same_way], rtol=1e-9, atol=1e-12)
+    positive = torch.bmm(a.weight, b.weight.mT) > 0
+    torch.testing.assert_close(hyperplane_eps(a, b)[positive], alignment_eps(a, b)[positive], rtol=1e-9, atol=1e-12)
 
 
-def test_angles_below_the_rounding_of_cosines_are_told_apart() -> None:
+def test_angles_below_the_rounding_of_cosines_are_resolved() -> None:
     near = layer((1.0, 1e-12, 0.0), (-1.0, 1e-12, 0.0))
     torch.testing.assert_close(
         hyperplane_eps(layer((1.0, 0.0, 0.0)), near)[0, 0], torch.full((2,), 1e-12, dtype=torch.float64)
     )
 
 
-def test_what_has_no_hyperplane_is_far_from_everything() -> None:
+def test_nodes_without_a_hyperplane_are_infinitely_far_from_all() -> None:
     a = layer((0.0, 0.0, 1.0), (1.0, 0.0, 0.0), (1.0, 0.0, math.inf), (math.nan, 0.0, 0.0))
     eps = hyperplane_eps(a, a)
     assert eps[0, 1, 1] == 0 and eps.isinf().sum() == 15 and not eps.isnan().any()
     assert not same_ray(a, a, 1.0)[0, 0].any()
 
 
-def test_an_absent_bias_is_zero_and_float32_is_made_wide() -> None:
+def test_a_missing_bias_counts_as_zero_and_float32_is_computed_in_float64() -> None:
     weight = random_layer(3).weight.float()
     absent, zero = Layer(weight, None), Layer(weight, torch.zeros(weight.shape[:2]))
     assert hyperplane_eps(absent, zero).dtype == torch.float64

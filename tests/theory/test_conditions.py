@@ -1,4 +1,4 @@
-"""What the data gives the theorems: η, μ, τ, bands, augmentation; and noisy recovery."""
+"""Conditions on the data: η, μ, τ, bands and augmentation; and noisy recovery."""
 
 import math
 
@@ -14,7 +14,7 @@ from understudy.theory.pair_geometry import PairGeometry
 TEACHER = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.1]))
 
 
-def test_of_gaussian_data_they_are_those_of_its_density():
+def test_gaussian_data_has_the_constants_of_its_density():
     """η is at least the largest density of a projection times 2, and μ of each direction at most the variance."""
     found = conditions(PairGeometry(TEACHER, near_copy(TEACHER, 2, 0.0), gaussian(1, 200_000, 2)))
     assert 0.95 * 2 / math.sqrt(2 * math.pi) < found.eta_own.value < 1.5
@@ -25,7 +25,7 @@ def test_of_gaussian_data_they_are_those_of_its_density():
     assert float(found.tau[0]) == pytest.approx(min(density, 0.68), rel=0.1)
 
 
-def test_bands_are_counted_and_boundaries_that_nothing_crosses_are_told():
+def test_bands_are_counted_and_boundaries_without_data_on_both_sides_reported():
     x = torch.tensor([[-0.1, 5.0], [-0.095, 0.0], [0.5, 0.0], [3.0, 3.0]], dtype=torch.float64)
     found = conditions(PairGeometry(TEACHER, TEACHER, x))
     assert found.bands[0].tolist() == [sum(abs(v + 0.1) <= w for v in x[:, 0].tolist()) for w in WIDTHS]
@@ -39,7 +39,7 @@ def test_the_direction_that_attains_a_constant_is_named():
     assert found.eta_random.where.startswith("random direction")
 
 
-def test_both_augmentations_are_found_and_plain_data_has_none():
+def test_both_augmentations_are_detected_and_plain_data_has_none():
     x = gaussian(1, 300, 2)
     plain = conditions(PairGeometry(TEACHER, TEACHER, x))
     assert plain.agnostic == 0.0
@@ -50,7 +50,7 @@ def test_both_augmentations_are_found_and_plain_data_has_none():
     assert float(near.aware.min()) > 0.2
 
 
-def test_a_sample_needs_both_neighbours_at_one_distance():
+def test_a_sample_needs_both_mirrored_points_at_one_distance():
     along = torch.tensor([0.6, 0.8], dtype=torch.float64)
     base = torch.tensor([1.0, -2.0], dtype=torch.float64)
     positions = torch.tensor([0.0, 0.5, -0.5, 2.0], dtype=torch.float64)
@@ -58,7 +58,7 @@ def test_a_sample_needs_both_neighbours_at_one_distance():
     assert has_mirrored_pair(x, along).nonzero().flatten().tolist() == [0]
 
 
-def test_on_a_long_line_every_augmented_sample_is_found_and_hardly_any_other():
+def test_on_a_long_line_every_augmented_sample_is_detected_and_hardly_any_other():
     x, along = gaussian(1, 3_000, 1), torch.ones(1, dtype=torch.float64)
     found = has_mirrored_pair(torch.cat((x, x + 0.01, x - 0.01)), along)
     assert bool(found[:3_000].all())
@@ -66,7 +66,7 @@ def test_on_a_long_line_every_augmented_sample_is_found_and_hardly_any_other():
     assert float(has_mirrored_pair(x, along).double().mean()) < 0.01
 
 
-def test_a_long_line_is_looked_at_as_pair_by_pair(monkeypatch):
+def test_a_long_line_gives_the_same_as_all_pairs(monkeypatch):
     """Whole numbers with gaps and repeats, in pieces of any size."""
     values = torch.randint(0, 400, (90,), generator=torch.Generator().manual_seed(1)).double()
     there = set(values.tolist())
@@ -104,7 +104,7 @@ def test_noisy_recovery_in_its_limits():
 
 
 @pytest.mark.parametrize("delta", [1e-8, 1e-4, 1e-2])
-def test_noisy_recovery_says_what_would_follow_and_certifies_nothing(delta):
+def test_noisy_recovery_reports_a_conclusion_and_certifies_nothing(delta):
     for found in theorem_5(TEACHER, near_copy(TEACHER, 2, delta), gaussian(1, 3_000, 2)):
         assert not found.applies
         assert found.agrees

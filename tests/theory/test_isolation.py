@@ -1,4 +1,4 @@
-"""Lemmas 6 and 7 of S0: counts of bands, the constants, and the kink that a sample shows."""
+"""Lemmas 6 and 7 of Tian 2020: samples in bands, the constants, and the kink at a sample."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_a_node_without_a_direction_has_no_boundary():
     assert made.offset.tolist() == [2.0]
 
 
-def test_opposite_weights_and_biases_are_one_boundary_and_a_turned_weight_alone_is_not():
+def test_opposite_weights_and_biases_give_one_boundary_and_an_opposite_weight_alone_does_not():
     one = plane([1, 0], 0.5)
     both = plane_distances(one, Planes(-one.normal, -one.offset))
     alone = plane_distances(one, Planes(-one.normal, one.offset))
@@ -37,7 +37,7 @@ def test_opposite_weights_and_biases_are_one_boundary_and_a_turned_weight_alone_
     assert float(alone.gap[0]) == 1.0
 
 
-def test_apart_by_hand():
+def test_plane_distances_by_hand():
     found = plane_distances(plane([1, 0], 0.25), plane([1, 1], 0.0))
     assert float(found.sin[0]) == pytest.approx(math.sqrt(0.5))
     assert float(found.gap[0]) == pytest.approx(0.25)
@@ -54,14 +54,14 @@ def test_eta_is_the_smallest_that_holds_for_every_width(seed, dim, samples):
     assert eta == pytest.approx(tight)
 
 
-def test_mu_is_chebyshevs_and_leaves_the_normal_out():
+def test_mu_is_the_second_moment_without_the_normal_direction():
     x = torch.tensor([[100.0, 3.0], [-100.0, -1.0]], dtype=torch.float64)
     assert largest_moment_across(plane([1, 0], 0.0), x) == pytest.approx(5.0)
     assert largest_moment_across(plane([1], 0.0), x[:, :1]) == 0.0
 
 
 def test_constants_by_hand():
-    """One other boundary at right angles: η is that of the samples' second coordinate."""
+    """One orthogonal boundary: η is that of the samples' second coordinate."""
     one, other = plane([1, 0], 0.5), plane([0, 1], 0.0)
     inside = torch.tensor([[-0.5, v] for v in (0.1, 0.2, 0.3, 0.4, 0.5)], dtype=torch.float64)
     found = isolation(one, other, inside, 0.1, 2.0)
@@ -76,7 +76,7 @@ def test_constants_by_hand():
 
 @pytest.mark.parametrize("seed", range(12))
 def test_lemma_6_some_sample_is_isolated_unless_a_boundary_is_aligned(seed):
-    """Its conclusion, looked for among the samples, wherever its conditions hold."""
+    """The conclusion is verified on the samples wherever the conditions hold."""
     dim, count = 2 + seed % 2, 2 + seed % 4
     one, others = several(seed, 1, dim), several(1000 + seed, count - 1, dim)
     x, e, gamma = gaussian(2000 + seed, 200_000, dim), 0.002 * (1 + seed % 3), 2.0
@@ -91,7 +91,7 @@ def test_lemma_6_some_sample_is_isolated_unless_a_boundary_is_aligned(seed):
         assert isolated
 
 
-def test_nearly_parallel_boundaries_leave_the_constants_finite():
+def test_constants_are_finite_for_nearly_parallel_boundaries():
     one = plane([1, 0], 0.0)
     inside = torch.stack((0.01 * gaussian(1, 500), gaussian(2, 500)), 1)
     for angle in (0.0, 1e-16, 1e-12, 1e-9, 1e-6):
@@ -107,8 +107,8 @@ def test_samples_on_one_plane_make_eta_infinite():
 
 
 @given(st.floats(-0.5, 0.5), st.floats(0.51, 2.0), st.floats(-3, 3), st.floats(0, 0.9))
-def test_lemma_7_one_of_three_points_shows_the_kink(at, step, linear, slope):
-    """h(x) = c σ(x) + a x + b at x and x ± step, for the line that makes the largest of the three smallest."""
+def test_lemma_7_the_gradient_is_large_at_one_of_three_points(at, step, linear, slope):
+    """h(x) = c σ(x) + a x + b at x and x ± step, for the line that minimises the largest of the three."""
     c, e = 1.7, 0.5
     h = [c * (z if z >= 0 else slope * z) + linear * z for z in (at, at + step, at - step)]
     best = min(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from torch import Tensor
 from understudy.nets import Population, activate, gate, incoming
 from understudy.theory.boundaries import PlaneDistances, Planes, concatenate, layer_planes, plane_distances
 from understudy.theory.isolation import ROUNDING
+from understudy.theory.result import CheckFunction, Finding
 
 
 class Gradient(NamedTuple):
@@ -43,32 +45,24 @@ class PairGeometry:
     x: Float[Tensor, "sample in"]
 
     @cached_property
-    def _lowest_students(self) -> tuple[Planes, Int[Tensor, "plane"]]:
-        return _lowest_planes(self.student)
-
-    @cached_property
-    def _lowest_teachers(self) -> tuple[Planes, Int[Tensor, "plane"]]:
-        return _lowest_planes(self.teacher)
-
-    @property
     def student_planes(self) -> Planes:
         """Boundaries of the students of the lowest layer that have one."""
-        return self._lowest_students[0]
+        return _lowest_planes(self.student)[0]
 
-    @property
+    @cached_property
     def student_nodes(self) -> Int[Tensor, "plane"]:
         """Indices of the students that have a boundary."""
-        return self._lowest_students[1]
+        return _lowest_planes(self.student)[1]
 
-    @property
+    @cached_property
     def teacher_planes(self) -> Planes:
         """Boundaries of the teacher nodes of the lowest layer that have one."""
-        return self._lowest_teachers[0]
+        return _lowest_planes(self.teacher)[0]
 
-    @property
+    @cached_property
     def teacher_nodes(self) -> Int[Tensor, "plane"]:
         """Indices of the teacher nodes that have a boundary."""
-        return self._lowest_teachers[1]
+        return _lowest_planes(self.teacher)[1]
 
     @property
     def slope_jump(self) -> float:
@@ -137,6 +131,16 @@ class PairGeometry:
             g, largest = (g @ weight[0]) * gates, largest @ weight[0].abs()
         terms = sum(self.teacher.sizes) + sum(self.student.sizes) + sum(self.student.sizes[1:])
         return Gradient(g, 2 * terms * ROUNDING * largest)
+
+
+def per_teacher_node(finding: Callable[[PairGeometry, int], Finding]) -> CheckFunction:
+    """Turn a function of a pair and its j-th teacher node into a check function with one finding per teacher node."""
+
+    def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+        pair = PairGeometry(teacher, student, x)
+        return [finding(pair, j) for j in range(len(pair.teacher_planes))]
+
+    return check
 
 
 def hidden_gates(network: Population, points: Float[Tensor, "point in"]) -> Bool[Tensor, "point gate"]:

@@ -1,4 +1,4 @@
-"""Triples of teacher, student and data that try to mislead theorems: each is its number's, and what its kind says."""
+"""Triples of teacher, student and data that try to mislead theorems: reproducible, and as their kind promises."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ from understudy.training.parallel import one_thread_each
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Tensors are small: threads that wait for each other are slow on cores that are shared."""
+    """Use one thread: for small tensors, several threads are slow on shared cores."""
     with one_thread_each():
         yield
 
@@ -29,14 +29,14 @@ def outputs(made: Triple) -> tuple[torch.Tensor, torch.Tensor]:
     return made.teacher(made.x)[0], made.student(made.x)[0]
 
 
-def into(network: us.Population, x: torch.Tensor) -> torch.Tensor:
+def pre_activations(network: us.Population, x: torch.Tensor) -> torch.Tensor:
     weight, bias = network.layers[0]
     return x @ weight[0].T + bias[0]
 
 
 @pytest.fixture
 def exact(monkeypatch):
-    """Students are off by nothing."""
+    """Students without any distance from the teacher."""
     monkeypatch.setattr(triples, "DISTANCES", (0.0,))
 
 
@@ -51,7 +51,7 @@ def same(one: Triple, other: Triple) -> bool:
 
 
 @pytest.mark.parametrize("number", range(len(KINDS)), ids=KINDS)
-def test_a_triple_is_its_numbers_alone_and_what_theorems_are_stated_for(number):
+def test_a_triple_depends_on_its_number_alone_and_suits_the_theorems(number):
     made = triple(number)
     assert same(made, triple(number))
     assert made.number == number
@@ -65,12 +65,12 @@ def test_a_triple_is_its_numbers_alone_and_what_theorems_are_stated_for(number):
     assert all(part.isfinite().all() for n in (made.teacher, made.student) for layer in n.layers for part in layer)
 
 
-def test_other_numbers_are_other_triples():
+def test_different_numbers_give_different_triples():
     one, other = of_kind("few", 2)
     assert one.x.shape != other.x.shape or not torch.equal(one.x, other.x)
 
 
-def test_all_sizes_depths_and_slopes_come():
+def test_all_sizes_depths_and_slopes_occur():
     several = [triple(number) for number in range(11, 60 * len(KINDS), len(KINDS))]
     assert {made.kind for made in several} == {"few"}
     assert {made.teacher.inputs for made in several} == {1, 2, 3, 4}
@@ -80,7 +80,7 @@ def test_all_sizes_depths_and_slopes_come():
 
 
 @pytest.mark.parametrize("distance", [0.0, 1e-9, 1e-3])
-def test_a_copy_is_as_far_away_as_is_asked_for(distance):
+def test_a_copy_has_the_requested_distance(distance):
     teacher = us.teachers.regular((3, 2, 2), seeds=[4], dtype=torch.float64)
     student = perturbed_copy(teacher, 2, distance, 7)
     assert student.sizes == (3, 4, 2)
@@ -92,8 +92,8 @@ def test_a_copy_is_as_far_away_as_is_asked_for(distance):
 
 
 @pytest.mark.parametrize("kind", ["same", "split", "opposite", "duplicate", "ties", "few", "deep"])
-def test_students_that_are_off_by_nothing_are_the_teacher(kind, exact, monkeypatch):
-    # A node for two that are nearly one is another function.
+def test_students_at_distance_zero_equal_the_teacher(kind, exact, monkeypatch):
+    # One node in place of two nearly equal ones is another function.
     if kind == "duplicate":
         monkeypatch.setattr(triples._Draws, "choose", _without_gaps(triples._Draws.choose))
     for made in of_kind(kind):
@@ -109,39 +109,41 @@ def _without_gaps(choose):
     return chosen
 
 
-def test_split_nodes_share_a_boundary_and_opposite_ones_point_away(exact):
+def test_split_nodes_share_a_boundary_and_opposite_nodes_have_opposite_weights(exact):
     for made in of_kind("split"):
-        z, ours = into(made.teacher, made.x)[:, 0], into(made.student, made.x)
+        z, ours = pre_activations(made.teacher, made.x)[:, 0], pre_activations(made.student, made.x)
         length = (ours[:, made.teacher.sizes[1]] / z).median()
         assert 0.3 <= length <= 2.3
         torch.testing.assert_close(ours[:, made.teacher.sizes[1]], length * z)
     for made in of_kind("opposite"):
-        torch.testing.assert_close(into(made.student, made.x)[:, 0], -into(made.teacher, made.x)[:, 0])
-        assert (into(made.student, made.x)[:, made.teacher.sizes[1]] > 0).all()
+        torch.testing.assert_close(
+            pre_activations(made.student, made.x)[:, 0], -pre_activations(made.teacher, made.x)[:, 0]
+        )
+        assert (pre_activations(made.student, made.x)[:, made.teacher.sizes[1]] > 0).all()
 
 
-def test_twice_the_same_teacher_node_is_twice_the_same_boundary():
-    apart = []
+def test_duplicate_teacher_nodes_have_nearly_one_boundary():
+    gaps = []
     for made in of_kind("duplicate", 8):
         weight = made.teacher.layers[0].weight[0]
-        apart.append(float((weight[1] - weight[0]).abs().max()))
-    assert max(apart) < 0.05
-    assert min(apart) == 0
-    assert any(0 < gap < 1e-8 for gap in apart)
+        gaps.append(float((weight[1] - weight[0]).abs().max()))
+    assert max(gaps) < 0.05
+    assert min(gaps) == 0
+    assert any(0 < gap < 1e-8 for gap in gaps)
 
 
-def test_what_is_hidden_shows_nowhere_in_the_data_and_has_no_student():
+def test_a_hidden_kink_is_invisible_in_the_data_and_has_no_student():
     for made in of_kind("hidden", 5):
         theirs, ours = outputs(made)
         shown = (theirs - ours).abs().amax(1) > 1e-9
         assert shown.sum() <= 30
         pair = PairGeometry(made.teacher, made.student, made.x)
-        z = into(made.teacher, made.x)[:, 0].abs()
+        z = pre_activations(made.teacher, made.x)[:, 0].abs()
         assert 9e-6 < pair.student_distances(0).eps.min() <= 0.3
         assert shown.sum() <= (z < 0.3).sum()
 
 
-def test_fitted_outputs_cannot_be_fitted_better():
+def test_fitted_outputs_are_optimal():
     for made in of_kind("fitted"):
         h = made.x
         for weight, bias in made.student.layers[:-1]:
@@ -152,20 +154,20 @@ def test_fitted_outputs_cannot_be_fitted_better():
         assert slope.abs().max() <= 1e-8 * (1 + h.abs().max() * theirs.abs().max())
 
 
-def test_missing_nodes_are_missing():
-    # In one dimension all normals are ±1: there the bias alone tells nodes apart, and it stays.
+def test_missing_nodes_have_no_student_nearby():
+    # In one dimension all normals are ±1: the bias alone distinguishes nodes, and it is kept.
     several = [made for made in of_kind("missing", 8) if made.teacher.inputs > 1]
     far = [float(PairGeometry(made.teacher, made.student, made.x).student_distances(0).eps.min()) for made in several]
     assert sorted(far)[len(far) // 4] > 0.05
 
 
-def test_a_little_training_brings_students_nearer():
-    nearer = 0
+def test_a_little_training_reduces_the_loss():
+    improved = 0
     for made in of_kind("trained", 5):
         before = _before_training(made.number)
         (theirs, ours), (_, first) = outputs(made), outputs(before)
-        nearer += float((theirs - ours).square().mean()) < float((theirs - first).square().mean())
-    assert nearer >= 4
+        improved += float((theirs - ours).square().mean()) < float((theirs - first).square().mean())
+    assert improved >= 4
 
 
 def _before_training(number: int) -> Triple:
@@ -198,20 +200,20 @@ def _guarantee(made: Triple, j: int, aware: bool) -> tuple[float, float] | None:
     return best.sin, best.gap
 
 
-def test_students_outside_are_just_beyond_what_was_guaranteed():
+def test_students_outside_are_just_beyond_the_guarantee():
     beyond = []
     for number in range(KINDS.index("outside"), 5 * len(KINDS), len(KINDS)):
         draws = triples._Draws(number)
         teacher, student, x = triples._certified(draws)
         aware = draws.choose(False, True)
         before = Triple(number, "before", teacher.population(0), student.population(0), x)
-        promised = next(((j, g) for j in range(teacher.weight.shape[0]) if (g := _guarantee(before, j, aware))), None)
+        guaranteed = next(((j, g) for j in range(teacher.weight.shape[0]) if (g := _guarantee(before, j, aware))), None)
         after = triple(number)
         assert torch.equal(after.x, x)
-        if promised is None:
+        if guaranteed is None:
             assert torch.equal(after.student.layers[0].weight, before.student.layers[0].weight)
             continue
-        j, (sin, gap) = promised
+        j, (sin, gap) = guaranteed
         near = PairGeometry(after.teacher, after.student, x).student_distances(j)
         moved = (after.student.layers[0].weight != before.student.layers[0].weight).any(2)[0]
         moved |= (after.student.layers[0].bias != before.student.layers[0].bias)[0]
@@ -222,7 +224,7 @@ def test_students_outside_are_just_beyond_what_was_guaranteed():
     assert beyond == pytest.approx([triples.BEYOND] * len(beyond), rel=1e-6)
 
 
-def test_distances_go_from_none_to_a_tenth():
+def test_distances_range_from_zero_to_a_tenth():
     assert DISTANCES[0] == 0
     assert DISTANCES[1] == 1e-12
     assert DISTANCES[-1] == 0.1

@@ -1,4 +1,4 @@
-"""Paths between solutions: S0 fig 13 by hand, what each segment may change, few spare nodes, and the command."""
+"""Paths between solutions: fig. 13 of Tian 2020 by hand, moves per segment, few idle nodes, and the command."""
 
 import json
 import sys
@@ -50,8 +50,8 @@ def test_figure_13_by_hand():
             assert torch.equal(ours.weight, theirs.weight) and torch.equal(ours.bias, theirs.bias)
 
 
-def check_moves(path: WeightPath) -> None:
-    """A segment moves fan-outs alone, or the weights of nodes without any."""
+def assert_valid_moves(path: WeightPath) -> None:
+    """A segment moves fan-outs alone, or the weights of nodes with fan-out 0."""
     (weight, bias), (out, output) = path.points.layers
     for i, move in enumerate(path.moves):
         turned = (weight[i] != weight[i + 1]).any(1) | (bias[i] != bias[i + 1])
@@ -64,11 +64,11 @@ def check_moves(path: WeightPath) -> None:
 
 
 @given(st.integers(0, 1000), st.integers(1, 5), st.booleans(), st.sampled_from([0.0, 0.2]))
-def test_exact_solutions_are_joined_at_no_loss(seed, idle, twice, slope):
+def test_exact_solutions_are_connected_at_zero_loss(seed, idle, twice, slope):
     of = teacher(nodes=4, seed=seed, slope=slope)
     a, b = solution(of, idle, seed + 1, twice), solution(of, idle, seed + 2, twice)
     path = connecting_path(a, b, of, inputs(200), 0.9999)
-    check_moves(path)
+    assert_valid_moves(path)
     assert float(losses_along(path, of, inputs(200), 4).max()) < 1e-20
     assert len(path.moves) <= 3 + 2 * 2 * 4
 
@@ -79,14 +79,14 @@ def test_wide_students_need_few_segments():
     assert len(path.moves) in (5, 7)
 
 
-def test_one_idle_node_is_enough_for_any_order():
+def test_one_idle_node_suffices_for_any_order():
     of = teacher(nodes=5)
     path = connecting_path(solution(of, 1, 1, False), solution(of, 1, 7, False), of, inputs(), 0.9999)
-    check_moves(path)
+    assert_valid_moves(path)
     assert float(losses_along(path, of, inputs()).max()) < 1e-20
 
 
-def test_without_an_idle_node_it_says_that_one_is_needed():
+def test_without_an_idle_node_the_error_asks_for_one():
     of = teacher(nodes=4)
     with pytest.raises(UserError, match="all 4 nodes hold a teacher node, and one must be free"):
         connecting_path(solution(of, 0, 1, False), solution(of, 0, 2, False), of, inputs())
@@ -94,8 +94,8 @@ def test_without_an_idle_node_it_says_that_one_is_needed():
 
 @given(st.data())
 @settings(max_examples=60)
-def test_whatever_the_layouts_an_idle_node_is_enough(data):
-    """The path only ever stands for teacher nodes of a or b, and for all that both learned."""
+def test_one_idle_node_suffices_for_any_layout(data):
+    """Every waypoint represents teacher nodes that a or b learned, and all that both learned."""
     nodes, known = data.draw(st.integers(1, 6), label="nodes"), 5
     angles = 2 * torch.pi * torch.arange(known) / known
     units = torch.stack((angles.cos(), angles.sin()), 1).double()
@@ -105,7 +105,7 @@ def test_whatever_the_layouts_an_idle_node_is_enough(data):
         places = st.lists(st.integers(0, nodes - 1), min_size=1, max_size=min(most, known), unique=True)
         where = data.draw(places, label=name)
         holds = dict(zip(data.draw(st.permutations(range(known)), label=name), where, strict=False))
-        # Idle ones are never active, and give nothing on in the end.
+        # Idle nodes are never active and have fan-out 0.
         first, biases, fan_out = torch.ones(nodes, 2).double(), torch.full((nodes,), -50.0), torch.zeros(nodes, 1)
         for j, k in holds.items():
             first[k], biases[k], fan_out[k] = 2 * units[j], 0.2, (1 + j) / 2
@@ -118,27 +118,27 @@ def test_whatever_the_layouts_an_idle_node_is_enough(data):
             connecting_path(a, b, of, x, 0.999)
         return
     path = connecting_path(a, b, of, x, 0.999)
-    check_moves(path)
+    assert_valid_moves(path)
     assert torch.equal(path.points[len(path.points) - 1].layers[1].weight, b.layers[1].weight)
     for i in range(len(path.points)):
         (weight, bias), (out, _) = ((layer.weight[0], layer.bias[0]) for layer in path.points[i].layers)
         live = out[0] != 0
         assert (bias[live] > 0).all()
-        stands_for = (weight[live] @ units.T).argmax(1).tolist()
-        assert len(set(stands_for)) == len(stands_for)
-        assert set(held) & set(home) <= set(stands_for) <= set(held) | set(home)
-        exact = sum((1 + j) * (x @ units[j] + 0.1).clamp_min(0) for j in stands_for)
+        represented = (weight[live] @ units.T).argmax(1).tolist()
+        assert len(set(represented)) == len(represented)
+        assert set(held) & set(home) <= set(represented) <= set(held) | set(home)
+        exact = sum((1 + j) * (x @ units[j] + 0.1).clamp_min(0) for j in represented)
         torch.testing.assert_close(path.points[i](x)[0, :, 0], exact + torch.zeros(len(x)).double())
     along, points = losses_along(path, of, x, 3), unexplained(of, path.points, x)
     assert float(along.max()) <= float(points.max()) * (1 + 1e-9) + 1e-20
 
 
-def test_teacher_nodes_that_only_one_student_learned_come_and_go():
+def test_teacher_nodes_that_only_one_student_learned_appear_and_disappear():
     of = teacher(nodes=3)
     a, b = solution(of, 3, 1, False), solution(of, 3, 2, False)
 
     def forgetful(student, j):
-        """Without what stands for teacher node j."""
+        """The student without its node for teacher node j."""
         (weight, bias), (out, output) = ((layer.weight[0], layer.bias[0]) for layer in student.layers)
         like = torch.nn.functional.cosine_similarity(weight, of.layers[0].weight[0, j][None]) > 1 - 1e-9
         assert like.sum() == 1
@@ -146,16 +146,16 @@ def test_teacher_nodes_that_only_one_student_learned_come_and_go():
 
     a, b = forgetful(a, 0), forgetful(b, 1)
     path = connecting_path(a, b, of, inputs(), 0.9999)
-    check_moves(path)
+    assert_valid_moves(path)
     ends = [float(unexplained(of, each, inputs())) for each in (a, b)]
     assert float(losses_along(path, of, inputs()).max()) <= 1.001 * sum(ends) + max(ends)
 
 
-def test_the_loss_is_largest_at_way_points_and_constant_where_idle_nodes_move(taught):
+def test_the_loss_is_largest_at_waypoints_and_constant_while_idle_nodes_move(taught):
     of, (a, b), data = taught
     x = data.evaluating(1, dtype=torch.float64)
     path = connecting_path(a, b, of, x)
-    check_moves(path)
+    assert_valid_moves(path)
     along = losses_along(path, of, x, 9)
     points = unexplained(of, path.points, x)
     torch.testing.assert_close(along[:, 0], points[:-1])
@@ -167,14 +167,14 @@ def test_the_loss_is_largest_at_way_points_and_constant_where_idle_nodes_move(ta
     assert float((along[still] - along[still][:, :1]).abs().max()) < 1e-12
 
 
-def test_trained_students_are_joined_far_below_the_straight_line(taught):
+def test_the_path_of_trained_students_is_far_below_the_straight_line(taught):
     of, (a, b), data = taught
     x = data.evaluating(1, dtype=torch.float64)
     path, line = losses_along(connecting_path(a, b, of, x), of, x), losses_along(straight_path(a, b), of, x, 41)
     assert float(line.max()) > 30 * float(path.max())
 
 
-def test_losses_along_are_those_of_networks_in_between(taught):
+def test_losses_along_are_those_of_interpolated_networks(taught):
     of, (a, b), data = taught
     x = data.evaluating(1, dtype=torch.float64)[:100]
     along = losses_along(straight_path(a, b), of, x, 5)[0]
@@ -201,7 +201,7 @@ def test_losses_along_are_those_of_networks_in_between(taught):
         (population((4, 6, 2), 1), population((4, 6, 2), 1), "no node of the first network correlates"),
     ],
 )
-def test_what_cannot_be_joined_is_refused_in_words(a, b, words):
+def test_networks_that_cannot_be_connected_are_refused(a, b, words):
     with pytest.raises(UserError, match=words):
         connecting_path(a, b, teacher(), inputs(), 0.99999)
 
@@ -217,63 +217,63 @@ def test_bad_inputs_and_too_few_points_are_refused():
         connecting_path(a, dead, of, inputs(dim=2))
 
 
-def test_networks_without_biases_are_joined_too():
+def test_networks_without_biases_are_connected():
     of, a, b = figure_13()
     bare = [us.nets.Population(tuple(us.nets.Layer(w, None) for w, _ in each.layers), each.seeds) for each in (a, b)]
     assert float(losses_along(connecting_path(*bare, of, inputs(dim=2)), of, inputs(dim=2)).max()) < 1e-25
 
 
 @pytest.fixture
-def told(taught, tmp_path, monkeypatch, capsys):
+def run_connect(taught, tmp_path, monkeypatch, capsys):
     of, students, _ = taught
     us.save(of, tmp_path / "teacher.safetensors")
     for name, student in zip("ab", students, strict=True):
         us.save(student, tmp_path / f"{name}.safetensors")
     us.save(teacher(), tmp_path / "other.safetensors")
 
-    def told(*words: object) -> tuple[int, str, str]:
+    def run_connect(*words: object) -> tuple[int, str, str]:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["understudy", "connect", *map(str, words)])
         status = cli.main()
         printed = capsys.readouterr()
         return status, printed.out, printed.err
 
-    return told
+    return run_connect
 
 
 FILES = ("a.safetensors", "b.safetensors", "--teacher", "teacher.safetensors", "--samples", "1000")
 
 
-def test_the_command_writes_way_points_and_draws_the_loss(told, taught, tmp_path):
+def test_the_command_writes_waypoints_and_draws_the_loss(run_connect, taught, tmp_path):
     of, (a, b), _ = taught
-    status, out, err = told(*FILES, "--save", "path.safetensors", "--figure", "loss.svg", "--json")
+    status, out, err = run_connect(*FILES, "--save", "path.safetensors", "--figure", "loss.svg", "--json")
     assert (status, err) == (0, "")
-    said = json.loads(out)
+    printed_json = json.loads(out)
     points = us.load(tmp_path / "path.safetensors")
-    assert len(points) == said["way_points"] == len(said["moves"]) + 1
+    assert len(points) == printed_json["way_points"] == len(printed_json["moves"]) + 1
     torch.testing.assert_close(points[0].layers[0].weight, a.layers[0].weight.double())
     torch.testing.assert_close(points[len(points) - 1].layers[1].weight, b.layers[1].weight.double())
     x = us.data.Gaussian(10, 1.5, evaluation=1000).evaluating(1, dtype=torch.float64)
-    again = losses_along(WeightPath(points, tuple(said["moves"])), of, x, 9)
-    torch.testing.assert_close(again, torch.tensor(said["losses"]).double())
-    largest = said["largest"]
-    assert largest["path"] == max(map(max, said["losses"])) and largest["line"] == max(said["line"])
+    again = losses_along(WeightPath(points, tuple(printed_json["moves"])), of, x, 9)
+    torch.testing.assert_close(again, torch.tensor(printed_json["losses"]).double())
+    largest = printed_json["largest"]
+    assert largest["path"] == max(map(max, printed_json["losses"])) and largest["line"] == max(printed_json["line"])
     assert largest["ratio"] == pytest.approx(largest["line"] / largest["path"])
     assert (tmp_path / "loss.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_the_command_says_it_in_words(told):
-    status, out, _ = told(*FILES)
+def test_the_command_prints_a_summary(run_connect):
+    status, out, _ = run_connect(*FILES)
     assert status == 0
     assert "Largest loss on the path" in out and "times as much." in out and "weights of idle nodes" in out
     assert "The students themselves" not in out
 
 
-def test_untrained_students_are_called_by_their_name(told, taught, tmp_path):
+def test_untrained_students_are_reported_as_such(run_connect, taught, tmp_path):
     of, _, _ = taught
     for name, seed in (("a", 1), ("b", 2)):
         us.save(us.students.gaussian(of, multiple=5, scale=0.05, seeds=[seed]), tmp_path / f"{name}.safetensors")
-    status, out, _ = told(*FILES, "--below", "0.3")
+    status, out, _ = run_connect(*FILES, "--below", "0.3")
     assert status == 0
     assert "times as much" not in out and "the path is hardly lower" in out
     assert "The students themselves leave " in out and "no path between them has a low loss" in out
@@ -293,9 +293,9 @@ def test_untrained_students_are_called_by_their_name(told, taught, tmp_path):
         ((*FILES, "--below", "1"), "no node of the first network correlates"),
     ],
 )
-def test_bad_words_are_answered_by_what_is_allowed(told, tmp_path, words, error):
+def test_bad_words_are_answered_by_what_is_allowed(run_connect, tmp_path, words, error):
     before = set(tmp_path.iterdir())
-    status, out, err = told(*words)
+    status, out, err = run_connect(*words)
     assert (status, out) == (2, "")
     assert error in err
     assert set(tmp_path.iterdir()) == before

@@ -1,4 +1,4 @@
-"""Theorem 1 of S0 and theorem 4 of S1: zero gradient, exact alignment."""
+"""Exact alignment at zero gradient: Tian 2020, theorem 1, and Tian 2019, theorem 4."""
 
 import pytest
 import torch
@@ -10,14 +10,14 @@ TEACHER = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 
 X = gaussian(1, 400, 2)
 
 
-def test_a_student_that_is_the_teacher_is_exactly_aligned():
+def test_a_student_equal_to_the_teacher_is_exactly_aligned():
     for found in theorem_1(TEACHER, TEACHER, X):
         assert found.applies
         assert found.agrees
         assert found.eps == SAME
 
 
-def test_split_nodes_and_idle_ones_change_nothing():
+def test_split_and_idle_nodes_do_not_prevent_a_certificate():
     (w, b), (v, c) = ((layer.weight[0], layer.bias[0]) for layer in TEACHER.layers)
     student = network(
         (torch.cat((w, 2 * w[:1], torch.ones(1, 2))), torch.cat((b, 2 * b[:1], torch.ones(1)))),
@@ -26,14 +26,14 @@ def test_split_nodes_and_idle_ones_change_nothing():
     assert all(found.applies and found.agrees for found in theorem_1(TEACHER, student, X))
 
 
-def test_a_small_gradient_is_not_a_zero_one():
+def test_a_small_gradient_is_not_a_zero_gradient():
     for found in theorem_1(TEACHER, near_copy(TEACHER, 1, 1e-6), X):
         assert not found.applies
         assert found.failing[0].name.startswith("zero gradient at every sample")
 
 
 def test_a_student_that_fits_every_sample_and_not_the_teacher_is_not_certified():
-    """Three samples far from the boundary, fitted exactly by another node: only points between them tell."""
+    """Three samples far from the boundary, fitted exactly by other nodes: only points between them differ."""
     teacher = network(([[1.0], [1.0]], [0.0, 4.0]), ([[1.0, 0.5]], [0.0]))
     x = torch.tensor([[-1.0], [1.0], [2.0]], dtype=torch.float64)
     student = network(([[2.0], [1.0]], [0.0, 4.0]), ([[0.5, 0.5]], [0.0]))
@@ -63,7 +63,7 @@ def test_two_teacher_nodes_on_one_boundary_are_refused():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_in_deep_networks_too(seed):
+def test_no_deep_certificate_is_contradicted(seed):
     teacher = random_network(seed, 2, 3, 3, 2)
     findings = theorem_4_deep(teacher, teacher, gaussian(seed, 2_000, 2))
     assert not any(found.contradicted for found in findings)
@@ -71,6 +71,6 @@ def test_in_deep_networks_too(seed):
     assert not any(found.applies for found in theorem_4_deep(teacher, other, gaussian(seed, 500, 2)))
 
 
-def test_a_deep_student_that_is_its_teacher_is_exactly_aligned_where_it_is_seen():
+def test_a_deep_student_equal_to_its_teacher_is_exactly_aligned_where_it_is_observed():
     teacher = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, 0.7]], [1.5]), ([[1.0], [0.5]], [0.0, 0.0]))
     assert all(found.applies and found.agrees for found in theorem_4_deep(teacher, teacher, X))

@@ -1,4 +1,4 @@
-"""The recursive gradient rule, locally constant A and B, and what batches say of samples."""
+"""The recursive gradient rule, piecewise constant A and B, and gradients of batches and samples."""
 
 from itertools import combinations
 
@@ -29,7 +29,7 @@ def test_backpropagation_by_hand():
     assert autograd_gradients(teacher, student, x)[0].tolist() == [[-6.0], [0.0]]
 
 
-def test_a_rule_that_is_off_is_seen(monkeypatch):
+def test_a_wrong_rule_is_detected(monkeypatch):
     import understudy.papers.specialization.theory.identities as identities
 
     teacher, student, x = random_network(1, 3, 4, 2), random_network(2, 3, 4, 2), gaussian(1, 50, 3)
@@ -56,11 +56,11 @@ def test_the_worst_batch_is_found_among_all(seed, batch):
     assert single <= (2 - 1 / batch) * most * (1 + 1e-12)
 
 
-def test_small_for_every_batch_is_small_for_every_sample():
+def test_a_gradient_that_is_small_for_every_batch_is_small_for_every_sample():
     found = theorem_1(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(1, 500, 4))[0]
     assert found.applies
     assert found.agrees
 
 
-def test_fewer_samples_than_a_batch_conclude_nothing():
+def test_too_few_samples_for_a_batch_give_no_conclusion():
     assert not theorem_1(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(1, BATCH, 4))[0].applies

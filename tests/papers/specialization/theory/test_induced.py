@@ -1,4 +1,4 @@
-"""Theorem 5 of S0: boundaries of higher layers in the space of inputs, and certificates for deep networks."""
+"""Theorem 5 of Tian 2020: boundaries of higher layers in the input space, and certificates for deep networks."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from understudy.papers.specialization.theory.induced import MOST, induced_planes
 from understudy.theory.boundaries import layer_planes, plane_distances
 from understudy.theory.pair_geometry import PairGeometry
 
-# One node above two: its boundary bends where it meets theirs.
+# One node above two others: its boundary bends where it meets theirs.
 FIRST = ([[1.0, 0.0], [0.0, 1.0]], [0.0, 0.0])
 ABOVE = ([[1.0, 1.0]], [-1.0])
 TOP = ([[1.0]], [0.0])
@@ -35,8 +35,8 @@ def test_a_bent_boundary_by_hand():
 
 @pytest.mark.parametrize("slope", [0.0, 0.2])
 @pytest.mark.parametrize("seed", range(4))
-def test_no_gate_changes_on_a_segment_that_stays_off_every_plane(seed, slope):
-    """What the proof needs of them: across the boundary of node j, all other gates of both networks stay."""
+def test_no_gate_changes_on_a_segment_away_from_every_plane(seed, slope):
+    """The proof needs this: across the boundary of node j, no other gate of either network changes."""
     teacher, student = random_network(seed, 2, 3, 3, 2, slope=slope), random_network(seed + 9, 2, 4, 3, 2, slope=slope)
     pair = PairGeometry(teacher, student, gaussian(seed, 3_000, 2))
     one, reach = pair.teacher_plane(0), 0.02
@@ -80,14 +80,14 @@ def test_no_deep_certificate_is_contradicted(seed):
             assert not any(found.contradicted for found in theorem(teacher, student, gaussian(seed, 20_000, 2)))
 
 
-def test_a_boundary_of_a_higher_layer_is_not_taken_for_a_students():
+def test_a_boundary_of_a_higher_layer_is_not_mistaken_for_a_students():
     """The teacher's own upper node has its boundary on node 0's: the kinks cancel without any student there."""
     teacher = network(([[1.0, 0.0]], [0.0]), ([[1.0]], [0.0]), ([[1.0]], [0.0]))
     findings = theorem_5(teacher, teacher, gaussian(1, 30_000, 2))
     assert not any(found.contradicted for found in findings)
 
 
-def test_more_boundaries_than_can_be_counted_are_said_to_be(monkeypatch):
+def test_more_boundaries_than_can_be_counted_fail_a_hypothesis(monkeypatch):
     monkeypatch.setattr("understudy.papers.specialization.theory.induced.MOST", 3)
     teacher, student = random_network(1, 2, 3, 3, 2), random_network(2, 2, 4, 4, 2)
     found = theorem_5(teacher, student, gaussian(1, 5_000, 2))[0]

@@ -1,4 +1,4 @@
-"""Norm ratios, symmetry breaking and the start near π: S1 theorem 7, sec 5.3, by hand, by identities, by simulation."""
+"""Norm ratios, symmetry breaking and the escape from π (Tian 2019): by hand, by identities, by simulation."""
 
 import math
 from dataclasses import replace
@@ -44,14 +44,14 @@ def _networks(slope=0.0, nets=2, seed=1):
 
 
 def test_rates_by_hand():
-    """Moving along itself at its own length a weight grows at 1; across itself not at all."""
+    """A weight grows at rate 1 if it moves along itself at its own length, and not at all across itself."""
     w = _tensor([2.0, 0.0], [0.0, 3.0], [1.0, 1.0])
     moving = _tensor([2.0, 0.0], [5.0, 0.0], [-1.0, 0.0])
     torch.testing.assert_close(norm_rates(w, moving), _tensor(1.0, 0.0, -0.5))
 
 
 def test_the_flow_of_one_node_by_hand():
-    """x = 2 with f* = 2 and f = 1 · 0.5 · 2: what is missing is 1, so ẇ = v · 1 · x, and of the bias v · 1."""
+    """x = 2 with f* = 2 and f = 1 · 0.5 · 2: the residual is 1, so ẇ = v · 1 · x, and v · 1 for the bias."""
 
     def network(w):
         layers = us.nets.Layer(_tensor([[w]]), torch.zeros(1, 1, dtype=F)), us.nets.Layer(_tensor([[1.0]]), None)
@@ -62,7 +62,7 @@ def test_the_flow_of_one_node_by_hand():
 
 
 @given(st.integers(1, 50), st.sampled_from([0.0, 0.2]))
-def test_the_flow_is_what_backpropagation_gives(seed, slope):
+def test_the_flow_equals_backpropagation(seed, slope):
     teacher, student = _networks(slope, seed=seed)
     x = _random(seed, 40, 6)
     torch.testing.assert_close(
@@ -79,15 +79,15 @@ def test_a_small_gradient_step_changes_norm_ratios_as_predicted(seed, slope):
     assert float(found.predicted.abs().max()) > 1e-3
 
 
-def test_a_wrong_prediction_is_seen():
+def test_a_wrong_prediction_is_detected():
     teacher, student = _networks()
     found = compare_rates(teacher, student, _random(1, 60, 6))
     wrong = found._replace(predicted=found.predicted * (1 + 1e-4))
     assert (wrong.off > AGREE).all()
-    assert (found._replace(predicted=found.predicted + 3.0).off <= 1e-9).all()  # ratios do not see a shared factor
+    assert (found._replace(predicted=found.predicted + 3.0).off <= 1e-9).all()  # ratios ignore a common factor
 
 
-def test_networks_do_not_see_each_other():
+def test_networks_are_independent():
     teacher, student = _networks(nets=3)
     x = _random(3, 50, 6)
     every, one = compare_rates(teacher, student, x), compare_rates(teacher[1], student[1], x)
@@ -102,7 +102,7 @@ def test_nothing_moves_at_the_teacher():
     assert not found.off.any()
 
 
-def test_the_finding_names_the_nodes_that_part_fastest():
+def test_the_finding_names_the_nodes_whose_ratio_grows_fastest():
     teacher, student = _networks(nets=1)
     x = _random(2, 80, 6)
     (finding,) = theorem(teacher, student, x)
@@ -132,7 +132,7 @@ def _shared(extra, seed=1, nodes=3, dim=4, start=0.3):
     return start * _random(seed + 1, 1, nodes, dim), target, shares, extra * _tensor([1.0] + [0.0] * (nodes - 1))
 
 
-def test_what_nodes_see_by_hand():
+def test_residues_by_hand():
     """w = (1, 0) and (0, 2), w* = (3, 3), a = 1: r = (2, 1), h = 2 and 1, S = 3, and h' = ‖r‖² − h² − S h."""
     found = residues(
         _tensor([1.0, 0.0], [0.0, 2.0]), _tensor(3.0, 3.0), torch.ones(2, dtype=F), torch.zeros(2, dtype=F)
@@ -149,12 +149,12 @@ def test_differences_follow_equation_68(seed):
     h, s = found.h[0], found.pull[0]
     for k in range(3):
         for other in range(3):
-            wanted = (h[other] - h[k]) * (h[other] + h[k] + s)
-            torch.testing.assert_close(found.rate[0, k] - found.rate[0, other], wanted, rtol=1e-9, atol=1e-9)
+            expected = (h[other] - h[k]) * (h[other] + h[k] + s)
+            torch.testing.assert_close(found.rate[0, k] - found.rate[0, other], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("extra", [0.0, 0.2])
-def test_the_derivative_of_what_nodes_see_is_that_along_the_flow(extra):
+def test_the_derivative_of_residues_is_that_along_the_flow(extra):
     w, target, shares, more = _shared(extra)
     step = 1e-4
     path = shared_target_flow(w, target, shares, more, [0.0, 1 - step, 1.0, 1 + step])
@@ -162,8 +162,8 @@ def test_the_derivative_of_what_nodes_see_is_that_along_the_flow(extra):
     torch.testing.assert_close((found[2].h - found[0].h) / (2 * step), found[1].rate, rtol=1e-6, atol=1e-6)
 
 
-def test_equation_69_as_printed_leaves_a_part_out():
-    """With ε the derivative has more than ‖r_0‖² − ‖r_1‖² beside the terms of equation 68."""
+def test_equation_69_as_printed_omits_a_term():
+    """With ε the derivative has further terms in addition to ‖r_0‖² − ‖r_1‖² and those of equation 68."""
     w, target, shares, more = _shared(0.2)
     found = residues(w, target, shares, more)
     h, s = found.h[0], found.pull[0]
@@ -179,20 +179,20 @@ def test_equation_69_as_printed_leaves_a_part_out():
 
 
 @given(st.integers(0, 10**6))
-def test_without_extra_nodes_move_along_one_line_as_sinh(seed):
-    """dw/dτ = ‖w‖ r̂ with τ = ∫‖r‖: what lies across r(0) stays, and all nodes have come as far in arsinh."""
+def test_without_surplus_nodes_move_along_one_line_as_sinh(seed):
+    """dw/dτ = ‖w‖ r̂ with τ = ∫‖r‖: the part orthogonal to r(0) is constant, and arsinh grows equally for all nodes."""
     w, target, shares, none = _shared(0.0, seed)
     end = shared_target_flow(w, target, shares, none, [0.0, 2.0])[0, 1]
     r = target[0] - (shares[0, :, None] * w[0]).sum(0)
-    way = r / r.norm()
-    across = [v - (v @ way)[:, None] * way for v in (w[0], end)]
+    direction = r / r.norm()
+    across = [v - (v @ direction)[:, None] * direction for v in (w[0], end)]
     torch.testing.assert_close(across[1], across[0], rtol=1e-7, atol=1e-9)
-    come = [torch.asinh((v @ way) / a.norm(dim=1)) for v, a in zip((w[0], end), across, strict=True)]
-    tau = come[1] - come[0]
+    arsinh = [torch.asinh((v @ direction) / a.norm(dim=1)) for v, a in zip((w[0], end), across, strict=True)]
+    tau = arsinh[1] - arsinh[0]
     torch.testing.assert_close(tau, tau[:1].expand(3), rtol=1e-6, atol=1e-8)
 
 
-def test_the_flow_is_small_steps_put_together():
+def test_the_flow_is_the_limit_of_small_steps():
     w, target, shares, more = _shared(0.1)
     end = shared_target_flow(w, target, shares, more, [0.0, 0.5])[0, 1]
     now, steps = w[0].clone(), 20_000
@@ -202,7 +202,7 @@ def test_the_flow_is_small_steps_put_together():
     torch.testing.assert_close(now, end, rtol=1e-3, atol=1e-4)
 
 
-def test_a_little_more_of_the_target_grows_exponentially_and_none_does_not():
+def test_a_surplus_of_the_target_grows_exponentially_and_without_it_ratios_stay():
     times = np.linspace(0, 60, 61).tolist()
     even, more = (contest([1, 2], 3, 5, 1e-6, extra, times) for extra in (0.0, 0.1))
     assert float(even.log_ratio[:, 30:].std(dim=1).max()) < 1e-9
@@ -219,15 +219,15 @@ def test_the_derivative_of_the_ratio_is_the_gap():
     assert slope[1:-1] == pytest.approx(found.gap[0, 1:-1].numpy(), abs=1e-3)
 
 
-def test_a_node_that_keeps_losing_is_pushed_round():
-    """What it kept across w* from the start is longer than it at last: it turns, and grows on the other side."""
+def test_a_node_that_keeps_losing_turns_to_the_other_side():
+    """Its initial part orthogonal to w* finally dominates: it turns, and grows on the other side."""
     found = contest([1], 3, 5, 1e-4, 0.3, np.linspace(0, 80, 161).tolist())
     assert float(found.cosine[0, 30]) > 0.999
     assert float(found.cosine[0, -1]) < -0.99
     assert float(found.log_ratio[0, -1]) < float(found.log_ratio[0].max()) - 1
 
 
-def test_the_time_to_leave_by_its_leading_terms():
+def test_the_escape_time_by_its_leading_terms():
     """1/(u sin u) = 1/u² + 1/6 + 7u²/360 + …, so ∫ from ε to 1 is known to a few digits by hand."""
     by_hand = 1 / 0.01 - 1 + (1 - 0.01) / 6 + 7 * (1 - 0.01**3) / 1080 + 31 * (1 - 0.01**5) / 75600
     assert escape_time(0.01, math.pi - 1) == pytest.approx(by_hand, abs=1e-4)
@@ -235,7 +235,7 @@ def test_the_time_to_leave_by_its_leading_terms():
 
 
 @given(st.floats(1e-5, 0.5))
-def test_the_time_to_leave_times_eps_goes_to_one(eps):
+def test_the_escape_time_times_eps_goes_to_one(eps):
     assert abs(escape_time(eps) * eps - 1) < eps
 
 
@@ -245,16 +245,16 @@ def test_quadrature_and_integrated_trajectory_agree(eps, until):
 
 
 @pytest.mark.parametrize("eps", [0.3, 0.02])
-def test_both_layers_in_balance_leave_as_the_angle_does(eps):
+def test_balanced_layers_escape_as_the_angle_does(eps):
     assert integrated_escape_time("both layers", eps) == pytest.approx(2 * math.pi * escape_time(eps), rel=1e-7)
 
 
 @pytest.mark.parametrize("eps", [0.03, 0.001])
-def test_the_lower_layer_alone_leaves_after_a_logarithm(eps):
+def test_the_lower_layer_alone_escapes_after_a_logarithmic_time(eps):
     assert integrated_escape_time("lower layer", eps) == pytest.approx(2 * math.log(1 + math.pi / eps), rel=1e-3)
 
 
-def test_the_flow_of_the_lower_layer_is_that_of_many_samples():
+def test_the_population_flow_of_the_lower_layer_is_that_of_many_samples():
     """Gradient flow of one node on normal inputs by Euler steps on 80,000 samples."""
     x = _random(1, 20_000, 2)
     x = torch.cat([x, -x, x.flip(1), -x.flip(1)])  # even moments as exact as they can be

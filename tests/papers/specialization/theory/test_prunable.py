@@ -1,4 +1,4 @@
-"""S0 theorem 2 and corollary 1: by hand, at zero gradient, at small gradients, and where they say nothing."""
+"""Theorem 2 and corollary 1 of Tian 2020: by hand, at zero and small gradients, and where they do not apply."""
 
 import math
 
@@ -26,7 +26,7 @@ THEOREM, COROLLARY = (find_result(name) for name in ("S0 theorem 2", "S0 corolla
 
 
 def with_more(of: Population, first: list[list[float]], biases: list[float], fan_out: list[list[float]]) -> Population:
-    """A network with further nodes at its end."""
+    """A network with additional nodes."""
     (weight, bias), (out, output) = ((layer.weight[0], layer.bias[0]) for layer in of.layers)
     return network(
         torch.cat((weight, torch.tensor(first, dtype=torch.float64))),
@@ -57,24 +57,24 @@ def test_groups_and_their_sums_by_hand():
     assert sums.tolist() == [[5, 4], [5, 4], [5, 4], [5, 5], [0, 0]]
 
 
-def test_nodes_that_are_near_through_others_are_one_group():
+def test_nodes_linked_through_others_form_one_group():
     angles = torch.tensor([0.0, 0.008, 0.016, 1.0])
     layer = Layer(torch.stack((angles.cos(), angles.sin()), 1)[None], None)
     assert co_linear(layer, 0.01)[0].sum(1).tolist() == [3, 3, 3, 1]
     assert co_linear(layer, 0.001)[0].sum(1).tolist() == [1, 1, 1, 1]
 
 
-def test_what_other_columns_leave_of_one():
+def test_the_part_of_a_column_that_others_do_not_explain():
     columns = torch.tensor([[1.0, 1.0], [1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]).double()
-    # (1, 0, 0, 0) less its mean is (¾, −¼, −¼, −¼), of length √12/4; of ones (0, 1, 1, 1) is left.
+    # (1, 0, 0, 0) minus its mean is (¾, −¼, −¼, −¼), of length √12/4; of the ones, (0, 1, 1, 1) remains.
     torch.testing.assert_close(_unexplained(columns), torch.tensor([math.sqrt(3), math.sqrt(0.75)]).double() / 2)
     assert float(_unexplained(torch.cat((columns, 2 * columns[:, :1]), 1))[0]) == 0
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.2], ids=["relu", "leaky"])
-def test_at_zero_gradient_unaligned_groups_add_up_to_nothing(slope):
+def test_at_zero_gradient_unaligned_groups_sum_to_zero(slope):
     of = teacher(outputs=2, slope=slope)
-    # Two co-linear nodes that cancel, and one that gives nothing on.
+    # Two co-linear nodes that cancel, and one with fan-out 0.
     student = with_more(
         solution(of, idle=0),
         [[1.0, 1.0, 0.0, 0.0], [2.0, 2.0, 0.0, 0.0], [0.0, 1.0, 0.0, -1.0]],
@@ -93,7 +93,7 @@ def test_at_zero_gradient_unaligned_groups_add_up_to_nothing(slope):
 
 
 def test_opposite_students_at_zero_gradient_need_not_cancel_by_themselves():
-    """Printed, Theorem 2 would have v = 0 of both: but σ(u) − σ(−u) = u, which two more such pairs take back."""
+    """Theorem 2 as printed implies v = 0 for both, but σ(u) − σ(−u) = u, which two more such pairs cancel."""
     of = teacher(outputs=1)
     first = [[s * a, s * b, 0.0, 0.0] for a, b in ((1.0, 0.2), (0.2, 1.0), (1.2, 1.2)) for s in (1, -1)]
     student = with_more(solution(of, idle=0), first, [0.0] * 6, [[1.0], [-1.0], [1.0], [-1.0], [-1.0], [1.0]])
@@ -111,7 +111,7 @@ def test_opposite_students_at_zero_gradient_need_not_cancel_by_themselves():
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3], ids=["relu", "leaky"])
-def test_what_a_group_gives_on_is_measured_on_the_samples_and_within_its_limit(slope):
+def test_the_contribution_of_a_group_is_measured_on_the_samples_and_within_its_limit(slope):
     of, x = teacher(outputs=2, slope=slope), inputs(600)
     # Two on one ray, one opposite to them, and one with a large bias.
     first = [[1.0, 1.0, 0.0, 0.0], [2.0, 2.0, 0.0, 0.0], [-1.0, -1.0, 0.0, 0.0], [0.0, 1.0, 0.0, -1.0]]
@@ -132,7 +132,7 @@ def test_what_a_group_gives_on_is_measured_on_the_samples_and_within_its_limit(s
     assert prunable(units[1]) and not prunable(units[0]) and not prunable(units[1], 0.0)
 
 
-def test_what_the_theorem_says_nothing_of_is_not_prunable():
+def test_a_node_to_which_the_theorem_does_not_apply_is_not_prunable():
     of = teacher(outputs=2)
     (few,) = THEOREM(of, with_more(solution(of, idle=0), [[1.0, 1, 0, 0]], [90.0], [[0.0, 0.0]]), inputs())
     assert few.amount == 0 and not few.applies and not prunable(few)
@@ -159,9 +159,9 @@ def test_a_smaller_gradient_leaves_a_smaller_sum():
     assert bounds[0] > 10 * bounds[1] > 100 * bounds[2]
 
 
-def test_without_enough_observers_it_says_what_is_missing():
+def test_too_few_observers_fail_a_hypothesis():
     of = teacher(outputs=2)
-    # The one node that gives anything on is active on one side only.
+    # The only node with a fan-out is active on one side only.
     student = network(
         torch.tensor([[1.0, 0, 0, 0], [0, 1.0, 0, 0]]), torch.zeros(2), torch.tensor([[1.0, 1], [0, 0]]), torch.zeros(2)
     )
@@ -173,9 +173,9 @@ def test_without_enough_observers_it_says_what_is_missing():
     assert found[0].agrees is None
 
 
-def test_too_few_samples_to_tell_nodes_apart_fail_a_hypothesis():
+def test_too_few_samples_to_separate_nodes_fail_a_hypothesis():
     of = teacher()
-    # 12 nodes and 5 affine functions cannot be told apart by the few of 24 samples where an observer is active.
+    # 12 nodes and 5 affine functions cannot be separated by the few of 24 samples on which an observer is active.
     found = THEOREM(of, solution(of, idle=6), inputs(24))
     assert found and not any(f.applies for f in found)
 
@@ -190,7 +190,7 @@ def test_fan_outs_on_a_line_are_not_independent():
     assert all("independent fan-outs" in [h.name for h in f.failing] for f in found)
 
 
-def test_networks_it_is_not_stated_for_are_refused():
+def test_networks_for_which_it_is_not_stated_are_refused():
     deep = Population(
         (*teacher().layers[:1], Layer(torch.ones(1, 3, 3).double(), torch.zeros(1, 3).double()), *teacher().layers[1:]),
         torch.tensor([1]),
@@ -199,7 +199,7 @@ def test_networks_it_is_not_stated_for_are_refused():
         THEOREM(deep, deep, inputs())
 
 
-def test_a_student_of_nodes_without_boundaries_is_found_wanting():
+def test_nodes_without_boundaries_fail_the_hypotheses():
     of = teacher()
     dead = network(torch.zeros(2, 4), -torch.ones(2), torch.ones(2, 2), torch.zeros(2))
     found = THEOREM(of, dead, inputs())

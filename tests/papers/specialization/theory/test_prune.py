@@ -30,7 +30,7 @@ def taught():
 
 
 def two_nodes() -> tuple[Population, Population]:
-    """A teacher of one node, and a student of two: its copy, and one that is nearly orthogonal to it and weak."""
+    """A teacher with one node, and a student with two: a copy, and a weak node that is orthogonal to it."""
     of = network(torch.tensor([[1.0, 0.0]]), torch.zeros(1), torch.tensor([[2.0]]), torch.zeros(1))
     first, fan_out = torch.tensor([[4.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5], [0.1]])
     student = network(first, torch.zeros(2), fan_out, torch.ones(1))
@@ -68,7 +68,7 @@ def test_a_network_of_two_nodes_by_hand(by):
     assert losses.before > losses.after > 1e6 * losses.refitted
 
 
-def test_idle_nodes_of_an_exact_student_go_without_loss():
+def test_idle_nodes_of_an_exact_student_are_removed_without_loss():
     of = teacher()
     student = solution(of, idle=4)
     idle = (student.layers[1].weight[0] == 0).all(0).nonzero().flatten().tolist()
@@ -78,7 +78,7 @@ def test_idle_nodes_of_an_exact_student_go_without_loss():
     assert {d.node for d in prune_student(of, student, inputs(), 0.0, "modulation").dropped} == set(idle)
 
 
-def test_opposite_nodes_stay_though_their_sum_is_nothing():
+def test_opposite_nodes_are_kept_although_their_sum_is_zero():
     of = teacher(inputs=2, outputs=1)
     (weight, bias), (out, output) = ((layer.weight[0], layer.bias[0]) for layer in of.layers)
     pair = torch.tensor([[0.5, 1.0], [-0.5, -1.0]]).double()
@@ -91,7 +91,7 @@ def test_opposite_nodes_stay_though_their_sum_is_nothing():
 
 
 @given(st.integers(0, 1000), st.floats(0, 0.9))
-def test_modulation_takes_the_weakest_and_no_more_than_its_share(seed, below):
+def test_modulation_removes_the_weakest_nodes_up_to_its_share(seed, below):
     deep = population((5, 8, 7, 3), 1, first_seed=seed)
     pruned = prune_student(deep, deep, inputs(200, 5), below, "modulation")
     for kept, score in zip(pruned.kept, pruned.scores, strict=True):
@@ -103,7 +103,7 @@ def test_modulation_takes_the_weakest_and_no_more_than_its_share(seed, below):
     assert pruned.network.sizes == (5, len(pruned.kept[0]), len(pruned.kept[1]), 3)
 
 
-def test_everything_above_the_level_stays_and_what_is_kept_is_unchanged(taught):
+def test_all_nodes_above_the_threshold_are_kept_unchanged(taught):
     of, (student,), data = taught
     x = data.evaluating(1)
     pruned = prune_student(of, student, x, 0.8)
@@ -129,7 +129,7 @@ def test_refitting_is_no_worse_on_its_own_inputs_and_an_optimum(taught):
     assert float(error.mean(0).abs().max()) < 1e-10
 
 
-def test_refitting_nodes_that_do_the_same_gives_the_smallest_weights():
+def test_refitting_equivalent_nodes_gives_the_smallest_weights():
     of, _ = two_nodes()
     double = network(torch.tensor([[1.0, 0], [1.0, 0]]), torch.zeros(2), torch.zeros(2, 1), torch.zeros(1))
     fitted = refit(of, double, inputs(dim=2))
@@ -143,7 +143,7 @@ def test_a_network_without_biases_gets_none():
     assert float(unexplained(teacher(), fitted, inputs())) < float(unexplained(teacher(), student, inputs()))
 
 
-def test_the_top_layer_of_a_convolutional_network_is_refitted_place_by_place():
+def test_the_top_layer_of_a_convolutional_network_is_refitted_per_position():
     of = us.teachers.separated((1, 3, 2), image=(5, 5), seeds=[1], dtype=torch.float64)
     top = of.layers[1]
     student = replace(of, layers=(of.layers[0], Layer(torch.zeros_like(top.weight), torch.zeros_like(top.bias))))
@@ -174,14 +174,14 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_place_by_place():
         ({"student": population((4, 3, 3, 2), 1), "by": "theorem"}, "equal depth, and these have 2 and 3"),
     ],
 )
-def test_what_cannot_be_pruned_is_refused_in_words(change, words):
+def test_invalid_arguments_are_refused(change, words):
     plain = {"teacher": teacher(), "student": population((4, 3, 2), 1), "x": inputs(50), "by": "correlation"}
     with pytest.raises(UserError, match=words):
         prune_student(**(plain | change))
 
 
 @pytest.mark.parametrize("by", [None, "correlation", "theorem", "modulation"])
-def test_a_student_without_a_living_node_is_refused(by):
+def test_a_student_without_an_active_node_is_refused(by):
     dead = network(torch.zeros(3, 4), -torch.ones(3), torch.ones(3, 2), torch.zeros(2))
     with pytest.raises(
         UserError, match="no node of hidden layer 1 is active: each of the 3 is constant over all 1,000"
@@ -189,13 +189,13 @@ def test_a_student_without_a_living_node_is_refused(by):
         prune_student(teacher(), dead, inputs(), None, by)
 
 
-def test_a_student_of_which_nothing_is_given_on_is_refused_without_false_advice():
+def test_a_student_without_fan_outs_is_refused_without_misleading_advice():
     silent = network(torch.eye(4)[:3], torch.zeros(3), torch.zeros(3, 2), torch.zeros(2))
     with pytest.raises(UserError, match=r"is at most 0, and the threshold is 0\.01; the student has learned nothing"):
         prune_student(teacher(), silent, inputs(), None, "modulation")
 
 
-def test_the_rule_is_the_theorem_for_two_layers_and_modulation_for_others_unless_a_level_is_given():
+def test_the_default_rule_depends_on_the_networks_and_on_the_threshold():
     of, deep = teacher(), population((4, 5, 5, 2), 1)
     assert prune_student(of, solution(of), inputs()).by == "theorem"
     assert prune_student(of, solution(of), inputs(), 0.9).by == "correlation"
@@ -204,14 +204,14 @@ def test_the_rule_is_the_theorem_for_two_layers_and_modulation_for_others_unless
 
 
 def with_a_node(of: Population, weight: list[float], bias: float, fan_out: list[float], idle: int = 3) -> Population:
-    """An exact student with one more node, at its end."""
+    """An exact student with one additional node."""
     (first, biases), (out, output) = ((layer.weight[0], layer.bias[0]) for layer in solution(of, idle).layers)
     more = [torch.tensor(part).double() for part in ([weight], [bias], [fan_out])]
     return network(torch.cat((first, more[0])), torch.cat((biases, more[1])), torch.cat((out.T, more[2])), output)
 
 
-def test_a_small_fan_out_of_a_large_activation_stays():
-    """Its share of the fan-outs is small; what it adds to the output is not."""
+def test_a_small_fan_out_of_a_large_activation_is_kept():
+    """Its share of the fan-outs is small, but not its contribution to the output."""
     of, x = teacher(inputs=2, outputs=1), 1.5 * inputs(5_000, 2)
     large = with_a_node(of, [0.6, 0.8], 200.0, [0.01])
     pruned = prune_student(of, large, x, None, "theorem")
@@ -221,7 +221,7 @@ def test_a_small_fan_out_of_a_large_activation_stays():
     assert any("S0 theorem 2 does not apply to them" in note and "observers" in note for note in pruned.notes)
 
 
-def test_nodes_of_which_the_hypotheses_fail_stay_though_they_give_on_little():
+def test_nodes_for_which_hypotheses_fail_are_kept_although_they_contribute_little():
     of = teacher(outputs=2)
     student = solution(of, idle=2)
     flat = student.layers[1].weight.clone()
@@ -234,8 +234,8 @@ def test_nodes_of_which_the_hypotheses_fail_stay_though_they_give_on_little():
 
 
 @given(st.integers(0, 300), st.floats(-4, 0.5), st.floats(-2, 2))
-def test_what_goes_by_the_theorem_adds_no_more_than_its_share(seed, log_size, bias):
-    """Each group's share of the strongest bounds what the outputs change by."""
+def test_nodes_removed_by_the_theorem_contribute_at_most_their_share(seed, log_size, bias):
+    """The change of the outputs is bounded by each group's share of the strongest."""
     of, x = teacher(seed=seed), inputs(400)
     student = with_a_node(of, [0.5, -1.0, 0.3, 0.8], bias, [10**log_size, -(10**log_size)])
     pruned = prune_student(of, student, x, None, "theorem")
@@ -266,7 +266,7 @@ def said(capsys, monkeypatch, *words: object) -> tuple[int, str, str]:
     return status, printed.out, printed.err
 
 
-def test_the_command_writes_what_the_function_gives(files, taught, capsys, monkeypatch):
+def test_the_command_writes_the_result_of_the_function(files, taught, capsys, monkeypatch):
     of, (student,), _ = taught
     words = ("student.safetensors", "--teacher", "teacher.safetensors", "--samples", 2000, "--below", 0.9)
     status, out, err = said(capsys, monkeypatch, *words, "--refit", "--save", "small.safetensors", "--json")
@@ -283,7 +283,7 @@ def test_the_command_writes_what_the_function_gives(files, taught, capsys, monke
     assert told["losses"]["given"]["before"] == pytest.approx(float(unexplained(of, student, x)))
 
 
-def test_the_command_as_a_person_sees_it(files):
+def test_the_command_prints_a_table(files):
     words = ("prune", "student.safetensors", "--teacher", "teacher.safetensors", "--samples", 500, "--below", 0.95)
     shown = understudy(*words, "--save", "small.safetensors", cwd=files).stdout
     assert "10-20-6 became 10-" in shown and "nodes removed by correlation" in shown and "best correlation 0." in shown
@@ -291,7 +291,7 @@ def test_the_command_as_a_person_sees_it(files):
     assert us.load(files / "small.safetensors").sizes[1] < 20
 
 
-def test_the_command_without_a_level_goes_by_the_theorem_and_says_why_others_stay(files):
+def test_the_command_without_a_threshold_uses_the_theorem_and_explains_kept_nodes(files):
     shown = understudy("prune", "student.safetensors", "--teacher", "teacher.safetensors", cwd=files).stdout
     assert "nodes removed by theorem" in shown and "contribution relative to the strongest group 0.0" in shown
     assert "without a teacher node's boundary are kept" in shown

@@ -1,4 +1,4 @@
-"""Theorems 3 and 4 of S0 on given networks: guarantees by hand, attacked, and never from nothing."""
+"""Theorems 3 and 4 of Tian 2020 on given networks: certificates, attacks on them, and missing hypotheses."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_with_ten_times_the_samples_the_guarantee_is_about_ten_times_better(theo
 
 
 @both
-def test_few_samples_are_not_enough_and_it_says_by_how_much(theorem):
+def test_too_few_samples_fail_by_a_reported_factor(theorem):
     found = theorem(TEACHER, near_copy(TEACHER, 2, 1e-8), gaussian(1, 60, 2))[0]
     assert not found.applies
     lacking = found.failing[0]
@@ -53,7 +53,7 @@ def test_few_samples_are_not_enough_and_it_says_by_how_much(theorem):
 
 @both
 def test_one_dimension_needs_no_angle(theorem):
-    """There all boundaries are parallel: the guarantee is (1 + γ) e on the bias."""
+    """All boundaries are parallel: the guarantee is (1 + γ) e for the bias."""
     teacher = network(([[1.0]], [0.25]), ([[2.0]], [0.0]))
     found = theorem(teacher, near_copy(teacher, 1, 1e-12), gaussian(3, 5_000, 1))[0]
     assert found.applies
@@ -73,7 +73,7 @@ def test_the_observers_gradient_is_backpropagated():
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3])
-def test_alpha_is_what_the_kink_of_the_gradient_shows(slope):
+def test_alpha_is_the_kink_of_the_gradient(slope):
     """The second difference of g_k across a teacher node's boundary is α_kj (1 − slope) times the step."""
     teacher = network(([[1.2, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.1]), slope=slope)
     student = random_network(6, 2, 3, 2, slope=slope)
@@ -93,7 +93,7 @@ def test_alpha_is_what_the_kink_of_the_gradient_shows(slope):
 
 
 @both
-def test_definition_7_moves_by_what_the_proof_needs(theorem):
+def test_the_augmentation_moves_as_far_as_the_proof_needs(theorem):
     aware = theorem is theorem_4
     one = PairGeometry(TEACHER, TEACHER, gaussian(1, 9, 2)).teacher_plane(1)
     gamma, step = augmentation_reach(one, aware)
@@ -130,7 +130,7 @@ def test_a_student_just_outside_the_guaranteed_ball_is_not_certified(theorem):
 
 
 @both
-def test_data_that_hides_a_boundary_certifies_nothing_of_it(theorem):
+def test_a_boundary_that_the_data_hides_is_not_certified(theorem):
     x = gaussian(1, 20_000, 2)
     x[:, 0] = x[:, 0].abs() + 0.5
     student = near_copy(TEACHER, 2, 1e-10)
@@ -152,7 +152,7 @@ def test_two_teacher_nodes_on_one_boundary_certify_nothing(theorem):
 
 @both
 def test_an_opposite_student_counts_as_aligned(theorem):
-    """σ(z) = σ(−z) + z: with −w and −b, and a node that is active everywhere for the linear part, nothing changes."""
+    """σ(z) = σ(−z) + z: with −w and −b, and an always active node for the linear part, the function is the same."""
     teacher = network(([[1.0, 0.0]], [0.1]), ([[1.5]], [0.0]))
     far = 60.0
     student = network(([[-1.0, 0.0], [1.0, 0.0]], [-0.1, 0.1 + far]), ([[1.5, 1.5]], [-1.5 * far]))
@@ -165,7 +165,7 @@ def test_an_opposite_student_counts_as_aligned(theorem):
 
 @both
 @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1e3, 1e6])
-def test_scales_of_weights_change_no_verdict(theorem, scale):
+def test_the_scale_of_weights_changes_no_verdict(theorem, scale):
     """w̃ and b of the teacher multiplied by c, its fan-outs divided: the same function, the same regular weights."""
     (w, b), (v, c) = ((layer.weight[0], layer.bias[0]) for layer in TEACHER.layers)
     other = network((scale * w, scale * b), (v / scale, c))
@@ -193,15 +193,15 @@ def test_a_student_of_enormous_or_tiny_weights_still_has_its_boundary(theorem, s
 
 @both
 @pytest.mark.parametrize("scale", [1e160, 1e-160])
-def test_numbers_that_overflow_or_vanish_certify_nothing_false(theorem, scale):
+def test_overflow_and_underflow_give_no_wrong_certificate(theorem, scale):
     (w, b), (v, c) = ((layer.weight[0], layer.bias[0]) for layer in TEACHER.layers)
     student = near_copy(network((w, b), (scale * v, scale * c)), 2, 1e-3)
     for found in theorem(network((w, b), (scale * v, scale * c)), student, gaussian(1, 5_000, 2)):
         assert not found.contradicted
 
 
-def _without(monkeypatch, name: str) -> None:
-    """The theorems with one hypothesis left out."""
+def _leave_out(monkeypatch, name: str) -> None:
+    """Leave one hypothesis of the theorems out."""
     real = sampled.band_hypotheses
     monkeypatch.setattr(
         sampled, "band_hypotheses", lambda *a: tuple(h for h in real(*a) if not h.name.startswith(name))
@@ -212,18 +212,18 @@ def _contradicted(teacher, student, x) -> bool:
     return any(found.contradicted for found in theorem_4(teacher, student, x))
 
 
-def test_without_the_test_of_other_boundaries_nodes_that_cancel_would_be_certified(monkeypatch):
-    """Two teacher nodes on one boundary give nothing together, and no student is there."""
+def test_without_the_hypothesis_on_other_boundaries_cancelling_nodes_would_be_certified(monkeypatch):
+    """Two teacher nodes on one boundary cancel, and no student is there."""
     teacher = network(([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], [0.1, 0.1, 0.0]), ([[1.0, -1.0, 1.0]], [0.0]))
     student = network(([[0.0, 1.0], [0.3, 1.0]], [0.0, 9.0]), ([[1.0, 1e-12]], [0.0]))
     x = gaussian(1, 60_000, 2)
     assert not _contradicted(teacher, student, x)
-    _without(monkeypatch, "no other boundary")
+    _leave_out(monkeypatch, "no other boundary")
     assert _contradicted(teacher, student, x)
 
 
-def test_without_augmented_points_data_on_one_side_would_certify(monkeypatch):
-    """The data touches the boundary from above, where the student is linear and right."""
+def test_without_augmented_points_data_on_one_side_would_give_a_certificate(monkeypatch):
+    """The data touches the boundary from above, where the student is linear and correct."""
     teacher = network(([[1.0, 0.0], [0.0, 1.0]], [0.0, 9.0]), ([[1.0, 1.0]], [0.0]))
     student = network(([[1.0, 0.0], [0.0, 1.0]], [30.0, 9.0]), ([[1.0, 1.0]], [-30.0]))
     x = gaussian(1, 60_000, 2)
@@ -240,11 +240,11 @@ def test_without_the_bound_on_the_gradient_any_student_would_be_certified(monkey
     )
     x = gaussian(1, 60_000, 2)
     assert not _contradicted(teacher, student, x)
-    _without(monkeypatch, "gradient")
+    _leave_out(monkeypatch, "gradient")
     assert _contradicted(teacher, student, x)
 
 
-def test_without_enough_samples_nothing_isolates_a_boundary(monkeypatch):
+def test_without_enough_samples_no_boundary_is_isolated(monkeypatch):
     """A few samples on a line: another boundary passes near all of them and is not aligned."""
     x = torch.stack((0.001 * gaussian(1, 6), 0.001 * gaussian(2, 6)), 1)
     x = torch.cat((x, torch.tensor([[5.0, 5.0], [-5.0, 5.0], [5.0, -5.0]], dtype=torch.float64)))
@@ -254,7 +254,7 @@ def test_without_enough_samples_nothing_isolates_a_boundary(monkeypatch):
     assert samples_needed(2.0, 5, 2) > len(x)
 
 
-def test_a_student_whose_fan_outs_are_at_right_angles_observes_nothing():
+def test_a_student_with_orthogonal_fan_outs_observes_nothing():
     teacher = network(([[1.0, 0.0]], [0.1]), ([[1.0], [0.0]], [0.0, 0.0]))
     student = network(([[1.0, 0.0], [0.0, 1.0]], [0.1, 0.0]), ([[0.0, 0.0], [1.0, -1.0]], [0.0, 0.0]))
     found = theorem_4(teacher, student, gaussian(1, 5_000, 2))[0]
@@ -262,14 +262,14 @@ def test_a_student_whose_fan_outs_are_at_right_angles_observes_nothing():
     assert "α ≠ 0" in found.failing[0].name
 
 
-def test_a_wide_network_on_ten_thousand_samples_names_the_samples_it_would_take():
+def test_the_number_of_samples_needed_is_estimated_for_a_wide_network():
     teacher, student = random_network(1, 30, 5, 4), random_network(2, 30, 20, 4)
     found = theorem_3(teacher, student, gaussian(1, 2_000, 30))[0]
     assert "such samples" in found.conclusion
     assert math.isfinite(found.hypotheses[0].factor)
 
 
-def test_they_are_registered_with_words():
+def test_both_are_registered_with_a_statement():
     names = {r.name: r for r in results()}
     for name in ("S0 theorem 3", "S0 theorem 4"):
         assert names[name].networks == "two layers"

@@ -1,4 +1,4 @@
-"""The pull of a teacher node on a student node: S1 theorem 6, by hand, by identities and by simulation."""
+"""The pull of a teacher node on a student node (Tian 2019, theorem 6): by hand, by identities, by simulation."""
 
 import math
 
@@ -53,13 +53,13 @@ def _networks(teacher, student, slope=0.0, bias=None):
 def test_the_angle_by_hand_and_at_its_ends():
     a = _tensor([1.0, 0.0], [1.0, 0.0], [2.0, 0.0], [1.0, 0.0], [0.0, 3.0])
     b = _tensor([5.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [1.0, 1e-9], [1e-12, -1.0])
-    wanted = _tensor(0.0, math.pi / 2, math.pi, 1e-9, math.pi - 1e-12)
-    torch.testing.assert_close(angle(a, b), wanted, rtol=1e-12, atol=1e-24)
+    expected = _tensor(0.0, math.pi / 2, math.pi, 1e-9, math.pi - 1e-12)
+    torch.testing.assert_close(angle(a, b), expected, rtol=1e-12, atol=1e-24)
     assert angle(a[0], torch.zeros(2, dtype=F)).isnan()
 
 
 def test_the_pull_by_hand():
-    """The same direction passes half of E[x xᵀ] w*, the opposite one nothing; at a right angle a quarter and a part."""
+    """Parallel nodes give half of E[x xᵀ] w*, opposite ones nothing, orthogonal ones a quarter plus a part across."""
     w = _tensor([2.0, 0.0])
     torch.testing.assert_close(pull(w, _tensor([3.0, 0.0]))[0, 0], _tensor(1.0, 0.0))
     torch.testing.assert_close(pull(w, _tensor([-1.0, 0.0]))[0, 0], torch.zeros(2, dtype=F))
@@ -80,9 +80,9 @@ def test_the_pull_is_the_integral_over_the_circle(theta, slope):
         {(k + math.pi) % (2 * math.pi) - math.pi for k in (math.pi / 2, -math.pi / 2)}
         | {(theta + s * math.pi / 2 + math.pi) % (2 * math.pi) - math.pi for s in (1, -1)}
     )
-    wanted = [quad(integrand, -math.pi, math.pi, args=(c,), points=kinks, epsabs=1e-11)[0] for c in (0, 1)]
+    expected = [quad(integrand, -math.pi, math.pi, args=(c,), points=kinks, epsabs=1e-11)[0] for c in (0, 1)]
     found = pull(_tensor([1.0, 0.0]), torch.from_numpy(turned)[None], 1.0, slope)[0, 0]
-    assert found.numpy() == pytest.approx(wanted, abs=1e-9)
+    assert found.numpy() == pytest.approx(expected, abs=1e-9)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8), st.floats(0.1, 10), slopes)
@@ -95,7 +95,7 @@ def test_scaling_the_student_changes_nothing_and_scaling_the_teacher_scales(seed
 
 
 @given(st.integers(0, 10**6), st.integers(2, 8))
-def test_the_pull_turns_with_the_inputs_and_lies_between_the_two(seed, dim):
+def test_the_pull_rotates_with_the_inputs_and_lies_between_the_two(seed, dim):
     teacher, student = _random(seed, 1, dim), _random(seed + 1, 1, dim)
     rotation = torch.linalg.qr(_random(seed + 2, dim, dim))[0]
     found = pull(teacher, student)[0, 0]
@@ -106,7 +106,7 @@ def test_the_pull_turns_with_the_inputs_and_lies_between_the_two(seed, dim):
     assert angle(teacher[0], found) + angle(found, student[0]) == pytest.approx(float(whole), abs=1e-7)
 
 
-def test_populations_are_the_same_as_single_pairs():
+def test_populations_agree_with_single_pairs():
     teacher, student = _random(1, 5, 3, 4), _random(2, 5, 6, 4)
     found = pull(teacher, student, 2.0, 0.2)
     assert found.shape == (5, 6, 3, 4)
@@ -145,7 +145,7 @@ def test_means_by_a_loop():
 
 
 def test_second_moments_by_hand():
-    """The same direction: E[x⁴]/2 along it and E[x²y²]/2 across; the opposite one: nothing."""
+    """Parallel nodes: E[x⁴]/2 along and E[x²y²]/2 across; opposite nodes: zero."""
     w = _tensor([2.0, 0.0, 0.0])
     torch.testing.assert_close(pull_square(w, w)[0, 0], 4 * _tensor(1.5, 0.5, 0.5))
     torch.testing.assert_close(pull_square(w, -w)[0, 0], torch.zeros(3, dtype=F), rtol=0, atol=1e-15)
@@ -165,8 +165,8 @@ def test_second_moments_are_means_over_many_inputs(slope):
 
 
 @pytest.mark.parametrize("inputs", ["normal", "sphere"])
-def test_errors_are_how_far_means_scatter(inputs):
-    """Over 200 sets of 200 inputs; nodes nearly opposite too, of which few samples pass."""
+def test_standard_errors_are_the_spread_of_means(inputs):
+    """Over 200 sets of 200 inputs, including nearly opposite nodes, which few samples pass."""
     teacher = _tensor([1.0, 0.0, 0.0])
     student = _tensor([1.0, 1.0, 0.0], [-1.0, 0.3, 0.1])
     found = [compare_pull(teacher, student, draw_inputs(seed, 0, 200, 3, inputs, 1.5), 0.1) for seed in range(200)]
@@ -176,13 +176,13 @@ def test_errors_are_how_far_means_scatter(inputs):
 
 
 @pytest.mark.parametrize("inputs", ["normal", "sphere"])
-def test_inputs_have_the_variance_that_was_asked_for(inputs):
+def test_inputs_have_the_requested_variance(inputs):
     x = draw_inputs(1, 0, 40_000, 5, inputs, 2.0)
     torch.testing.assert_close(x.T @ x / len(x), 4.0 * torch.eye(5, dtype=F), rtol=0, atol=0.15)
     assert (float(x.norm(dim=1).std()) < 1e-12) is (inputs == "sphere")
 
 
-def test_pairs_of_a_trial_have_a_plane_an_angle_and_inputs_of_their_own():
+def test_sampled_pairs_have_independent_planes_angles_and_inputs():
     found = sample_pulls(4, [1, 2, 3], 2_000)
     assert found.mean.shape == (3, len(COMPONENTS))
     assert len(set(found.theta.tolist())) == 3
@@ -197,7 +197,7 @@ def test_pairs_of_a_trial_have_a_plane_an_angle_and_inputs_of_their_own():
     assert sample_pulls(2, [1], 500).mean[0, 2].isnan()
 
 
-def test_errors_of_a_trial_are_those_of_chance():
+def test_errors_of_sampled_pairs_are_those_of_chance():
     found = sample_pulls(5, range(1, 61), 4_000, "normal", 1.5)
     off = ((found.mean - found.closed) / found.error).flatten()
     assert 0.8 < float(off.square().mean()) < 1.25
@@ -230,7 +230,7 @@ def test_normal_inputs_meet_every_hypothesis_and_the_conclusion():
         (lambda x: torch.erf(x / math.sqrt(2)), "moments along inputs and nodes"),
     ],
 )
-def test_inputs_that_are_not_spherical_are_told_apart(change, fails):
+def test_inputs_that_are_not_spherical_fail_a_hypothesis(change, fails):
     teacher, student = _networks(_random(1, 3, 3), _random(2, 4, 3))
     (finding,) = theorem(teacher, student, change(_random(3, 50_000, 3)))
     assert fails in {hypothesis.name for hypothesis in finding.failing}
@@ -248,27 +248,27 @@ def test_biases_and_nodes_without_weights_are_named():
     assert [h.name for h in finding.failing] == ["shortest weights"]
 
 
-def test_one_input_is_a_line():
+def test_a_single_input_satisfies_the_theorem():
     x = _random(5, 4_000, 1)
     (finding,) = theorem(*_networks(_tensor([1.0], [-2.0]), _tensor([3.0], [-1.0])), x)
     assert finding.applies, finding.failing
     assert finding.agrees
 
 
-def test_few_samples_compare_nothing_and_contradict_nothing():
+def test_too_few_samples_give_no_comparison_and_no_contradiction():
     for seed in range(20):
         (finding,) = theorem(*_networks(_random(seed, 3, 2), _random(seed + 50, 4, 2)), _random(seed + 99, 100, 2))
         assert finding.agrees is None
         assert "too few" in finding.measured
 
 
-def test_pairs_that_few_samples_pass_are_left_out():
+def test_pairs_that_few_samples_pass_are_not_compared():
     teacher, student = _networks(_tensor([1.0, 0.0]), _tensor([1.0, 0.1], [-1.0, 0.01]))
     (finding,) = theorem(teacher, student, _random(3, 4_000, 2))
     assert finding.agrees
     assert "1 of 2 pairs are compared" in finding.measured
 
 
-def test_one_sample_has_no_error():
+def test_one_sample_is_refused():
     with pytest.raises(UserError, match="needs at least 2 samples"):
         theorem(*_networks(_random(1, 2, 3), _random(2, 2, 3)), _random(3, 1, 3))

@@ -385,21 +385,11 @@ def _move_students(
 
 
 _MAKERS: dict[str, Callable[[_Draws], Parts]] = {
-    "same": _same,
-    "split": _split,
-    "opposite": _opposite,
-    "duplicate": _duplicate,
-    "random": _random,
-    "missing": _missing,
-    "hidden": _hidden,
-    "fitted": _fitted,
-    "trained": _trained,
-    "scaled": _scaled,
-    "ties": _ties,
-    "few": _few,
-    "deep": _deep,
-    "inside": _inside,
-    "outside": _outside,
+    make.__name__.removeprefix("_"): make
+    for make in (
+        *(_same, _split, _opposite, _duplicate, _random, _missing, _hidden, _fitted),
+        *(_trained, _scaled, _ties, _few, _deep, _inside, _outside),
+    )
 }
 KINDS = tuple(_MAKERS)
 """Kinds of triples, in the order in which they alternate."""

@@ -8,19 +8,17 @@ that boundary cancel, and some other node has the same boundary.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.nets import Population
 from understudy.papers.specialization.theory.induced import TooManyBoundaries, induced_planes
 from understudy.papers.specialization.theory.sampled import describe_nearest
 from understudy.theory.boundaries import Planes, concatenate, plane_distances
 from understudy.theory.isolation import kink_bound
-from understudy.theory.pair_geometry import PairGeometry
+from understudy.theory.pair_geometry import PairGeometry, per_teacher_node
 from understudy.theory.result import Finding, Hypothesis, above, at_most, result
 
 SAME = 1e-8
@@ -40,10 +38,6 @@ class _BoundaryPoint(NamedTuple):
     room: float
     rivals: Planes
     """Boundaries of nodes other than the students of the lowest layer."""
-
-
-def _exact_findings(pair: PairGeometry, name: str, deep: bool) -> list[Finding]:
-    return [_finding(pair, j, name, deep) for j in range(len(pair.teacher_planes))]
 
 
 def _finding(pair: PairGeometry, j: int, name: str, deep: bool) -> Finding:
@@ -160,9 +154,10 @@ _ZERO_GRADIENT = (
     subject="teacher node",
     networks="two layers",
 )
-def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Certify every teacher node of a two-layer teacher."""
-    return _exact_findings(PairGeometry(teacher, student, x), "S0 theorem 1", False)
+@per_teacher_node
+def theorem_1(pair: PairGeometry, j: int) -> Finding:
+    """Certify a node of a two-layer teacher."""
+    return _finding(pair, j, "S0 theorem 1", False)
 
 
 @result(
@@ -174,6 +169,7 @@ def theorem_1(teacher: Population, student: Population, x: Float[Tensor, "sample
     subject="teacher node",
     networks="deep",
 )
-def theorem_4_deep(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Certify every teacher node of the lowest layer of deep networks."""
-    return _exact_findings(PairGeometry(teacher, student, x), "S1 theorem 4", True)
+@per_teacher_node
+def theorem_4_deep(pair: PairGeometry, j: int) -> Finding:
+    """Certify a node of the lowest layer of a deep teacher."""
+    return _finding(pair, j, "S1 theorem 4", True)

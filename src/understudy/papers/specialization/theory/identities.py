@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.measures.modulation import per_sample
+from understudy.measures import sample_modulation
 from understudy.nets import Population, activate, incoming
 from understudy.theory.pair_geometry import hidden_gates
 from understudy.theory.result import Finding, at_least, result
@@ -55,7 +55,7 @@ def lemma_1(teacher: Population, student: Population, x: Float[Tensor, "sample i
     """Compare the rule with automatic differentiation, layer by layer."""
     some = affordable_samples(student, x)
     findings = []
-    pairs = zip(per_sample(teacher, student, some), autograd_gradients(teacher, student, some), strict=True)
+    pairs = zip(sample_modulation(teacher, student, some), autograd_gradients(teacher, student, some), strict=True)
     for layer, (found, expected) in enumerate(pairs):
         # Near a solution A f* and B f cancel, and their difference is no more precise than they are.
         terms = found.a @ found.f_star.unsqueeze(3), found.b @ found.f.unsqueeze(3)
@@ -99,7 +99,9 @@ def corollary_2(teacher: Population, student: Population, x: Float[Tensor, "samp
         end = torch.where(same.unsqueeze(1), end, (some + end) / 2)
     segments = int((same & (end != some).any(1)).sum())
     findings = []
-    pairs = zip(per_sample(teacher, student, some[same]), per_sample(teacher, student, end[same]), strict=True)
+    pairs = zip(
+        sample_modulation(teacher, student, some[same]), sample_modulation(teacher, student, end[same]), strict=True
+    )
     for layer, (one, other) in enumerate(pairs):
         parts = ((one.a, other.a), (one.b, other.b))
         difference = max((float((a - b).abs().max()) for a, b in parts if a.numel()), default=0.0)

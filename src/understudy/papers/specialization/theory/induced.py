@@ -8,8 +8,6 @@ for the teacher with node j on and with node j off, because the proof uses point
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -18,7 +16,7 @@ from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.papers.specialization.theory.sampled import best_finding, describe_nearest, trials
 from understudy.theory.boundaries import Planes, concatenate, layer_planes
-from understudy.theory.pair_geometry import PairGeometry, hidden_gates
+from understudy.theory.pair_geometry import PairGeometry, hidden_gates, per_teacher_node
 from understudy.theory.result import Finding, Hypothesis, result
 
 MOST = 20_000
@@ -88,13 +86,9 @@ def _first_occurrences(rows: Bool[Tensor, "row gate"]) -> Int[Tensor, "distinct"
     subject="teacher node",
     networks="deep",
 )
-def theorem_5(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Certify every teacher node of the lowest layer, counting all boundaries around its band."""
-    pair = PairGeometry(teacher, student, x)
-    return [_finding(pair, j) for j in range(len(pair.teacher_planes))]
-
-
-def _finding(pair: PairGeometry, j: int) -> Finding:
+@per_teacher_node
+def theorem_5(pair: PairGeometry, j: int) -> Finding:
+    """Certify a teacher node of the lowest layer, counting all boundaries around its band."""
     name = "S0 theorem 5"
     try:
         return best_finding(pair, j, trials(pair, j, False, induced_planes), name)

@@ -9,17 +9,15 @@ M0 the largest ‖x‖. The paper's exponent δ is not needed: it cancels betwee
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.nets import Population
 from understudy.papers.specialization.theory.sampled import describe_nearest, round_up
 from understudy.theory.boundaries import Planes, plane_distances
-from understudy.theory.pair_geometry import PairGeometry
+from understudy.theory.pair_geometry import PairGeometry, per_teacher_node
 from understudy.theory.result import INFORMATIVE, Finding, Hypothesis, result
 
 
@@ -54,13 +52,9 @@ def _log_volume(dim: int) -> float:
     subject="teacher node",
     networks="two layers",
 )
-def theorem_5(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
+@per_teacher_node
+def theorem_5(pair: PairGeometry, j: int) -> Finding:
     """Compute the guarantee that would follow if the gradient were as small everywhere as at the samples."""
-    pair = PairGeometry(teacher, student, x)
-    return [_finding(pair, j) for j in range(len(pair.teacher_planes))]
-
-
-def _finding(pair: PairGeometry, j: int) -> Finding:
     one = pair.teacher_plane(j)
     largest = float(torch.linalg.vector_norm(pair.x, dim=1).max())
     best = Recovery(math.inf, math.inf)

@@ -10,17 +10,17 @@ for the given data, and e is chosen to give the best guarantee.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.nets import Population
 from understudy.theory.boundaries import PlaneDistances, Planes, concatenate, plane_distances
 from understudy.theory.isolation import ROUNDING, Isolation, isolation, kink_bound, samples_needed
-from understudy.theory.pair_geometry import PairGeometry
+from understudy.theory.pair_geometry import PairGeometry, per_teacher_node
 from understudy.theory.result import INFORMATIVE, UNRIVALLED, Finding, Hypothesis, result
 
 _OBSERVERS, _WIDTHS = 3, 7
@@ -34,13 +34,16 @@ InducedPlanes = Callable[[PairGeometry, int, Tensor], Planes]
 """A function that returns the boundaries that higher layers induce around samples near a boundary of the lowest."""
 
 
-class Band(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class BandTrial:
     """Measurements on the band of half-width e around one teacher node's boundary, for one observer."""
 
     observer: int
     e: float
     samples: int
     """Samples of the band on which the observer is active."""
+    share: float
+    """κ: their share of all samples of the band."""
     gradient: float
     """Largest gradient at these samples and their augmentation."""
     alpha: float
@@ -53,18 +56,13 @@ class Band(NamedTuple):
     """Distances of the boundaries that are not a student's of the lowest layer."""
     rival: str
     """Name of the nearest rival; empty if there is none."""
-
-
-class BandTrial(NamedTuple):
-    """The hypotheses for one teacher node, one observer and one width of the band."""
-
-    band: Band
-    share: float
-    """κ: share of the samples of the band on which the observer is active."""
     boundaries: int
     """K, or Q: number of boundaries that were counted, including this one."""
     guarantee: Isolation
-    hypotheses: tuple[Hypothesis, ...]
+
+    @cached_property
+    def hypotheses(self) -> tuple[Hypothesis, ...]:
+        return band_hypotheses(self)
 
     @property
     def holds(self) -> bool:
@@ -73,16 +71,16 @@ class BandTrial(NamedTuple):
     @property
     def sin(self) -> float:
         """Guaranteed bound M1 e of sin θ."""
-        return self.guarantee.m1 * self.band.e
+        return self.guarantee.m1 * self.e
 
     @property
     def gap(self) -> float:
         """Guaranteed bound M2 e of the bias gap."""
-        return self.guarantee.m2 * self.band.e
+        return self.guarantee.m2 * self.e
 
     @property
     def eps(self) -> float:
-        return max(self.guarantee.m1, self.guarantee.m2) * self.band.e
+        return max(self.guarantee.m1, self.guarantee.m2) * self.e
 
     @property
     def lacking(self) -> float:
@@ -153,17 +151,26 @@ def _try_band(pair: PairGeometry, j: int, k: int, e: float, aware: bool, induced
     inside = pair.x[(away <= e) & pair.active[:, k]]
     higher = induced(pair, j, inside) if induced else None
     others = pair.other_planes(j) if higher is None else concatenate(pair.other_planes(j), higher)
-    found = isolation(one, others, inside, e, gamma)
     gradient, alpha = 0.0, 0.0
     if len(inside):
         gradient = float(pair.gradient(augmented_points(one, inside, e, aware)).upper[:, k].max())
         alpha = float(pair.alpha(k, j, inside).abs().min()) * pair.slope_jump
     rivals, rival = _rivals(pair, j, higher)
-    spread = float(away.square().mean().sqrt())
-    band = Band(k, e, len(inside), gradient, alpha, step, spread=spread, rivals=rivals, rival=rival)
     total = int((away <= e).sum())
-    share = len(inside) / total if total else 0.0
-    return BandTrial(band, share, len(others) + 1, found, band_hypotheses(found, band))
+    return BandTrial(
+        observer=k,
+        e=e,
+        samples=len(inside),
+        share=len(inside) / total if total else 0.0,
+        gradient=gradient,
+        alpha=alpha,
+        step=step,
+        spread=float(away.square().mean().sqrt()),
+        rivals=rivals,
+        rival=rival,
+        boundaries=len(others) + 1,
+        guarantee=isolation(one, others, inside, e, gamma),
+    )
 
 
 def _rivals(pair: PairGeometry, j: int, higher: Planes | None) -> tuple[PlaneDistances, str]:
@@ -178,16 +185,16 @@ def _rivals(pair: PairGeometry, j: int, higher: Planes | None) -> tuple[PlaneDis
     return far, pair.name(int(rest[nearest])) if nearest < len(rest) else "a boundary of a higher layer"
 
 
-def band_hypotheses(found: Isolation, band: Band) -> tuple[Hypothesis, ...]:
+def band_hypotheses(band: BandTrial) -> tuple[Hypothesis, ...]:
     """Hypotheses of theorems 3 to 5 for one band and one observer.
 
     If the bound on the bias gap is as large as the root mean square distance of the samples from the boundary, nearly
     every parallel boundary that the data crosses satisfies it: such a guarantee is not informative and certifies
     nothing.
     """
-    e, seen, most = band.e, band.samples, band.gradient
+    e, seen, most, found = band.e, band.samples, band.gradient, band.guarantee
+    sin, gap = band.sin, band.gap
     bound = kink_bound(band.alpha, band.step * e, e)
-    sin, gap = found.m1 * e, found.m2 * e
     finite = all(map(math.isfinite, (found.m1, found.m2, most, bound)))
     nearest, eps = float(band.rivals.eps.min()), max(sin, gap)
     return (
@@ -268,7 +275,7 @@ def best_finding(pair: PairGeometry, j: int, tried: Iterable[BandTrial], name: s
     conclusion = (
         "a student has nearly the same boundary, in one orientation or the other: "
         f"sin θ ≤ {round_up(trial.sin)}, bias gap ≤ {round_up(trial.gap)} "
-        f"(observer {trial.band.observer} sees κ = {trial.share:.2g} of the band; {trial.boundaries:,} boundaries, "
+        f"(observer {trial.observer} sees κ = {trial.share:.2g} of the band; {trial.boundaries:,} boundaries, "
         f"γ = {constants.gamma:.3g}, M1 = {constants.m1:.3g}, M2 = {constants.m2:.3g}); {needed}"
     )
     return Finding(
@@ -288,15 +295,11 @@ def _estimate_samples(pair: PairGeometry, trial: BandTrial) -> tuple[float, floa
 
     Assumes that the share of samples in the band is proportional to its width.
     """
-    aim = min(1.0, float(trial.band.rivals.eps.min())) / 2
+    aim = min(1.0, float(trial.rivals.eps.min())) / 2
     most = max(trial.guarantee.m1, trial.guarantee.m2)
-    if not (trial.band.samples and math.isfinite(most) and aim > 0):
+    if not (trial.samples and math.isfinite(most) and aim > 0):
         return aim, None
-    return aim, len(pair.x) * trial.guarantee.needed / trial.band.samples * trial.band.e * most / aim
-
-
-def _sampled_findings(pair: PairGeometry, aware: bool, name: str) -> list[Finding]:
-    return [best_finding(pair, j, trials(pair, j, aware), name) for j in range(len(pair.teacher_planes))]
+    return aim, len(pair.x) * trial.guarantee.needed / trial.samples * trial.e * most / aim
 
 
 _SMALL = (
@@ -315,9 +318,10 @@ _SMALL = (
     subject="teacher node",
     networks="two layers",
 )
-def theorem_3(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Certify every teacher node, with points augmented along the axis that is nearest to its weight."""
-    return _sampled_findings(PairGeometry(teacher, student, x), False, "S0 theorem 3")
+@per_teacher_node
+def theorem_3(pair: PairGeometry, j: int) -> Finding:
+    """Certify a teacher node, with points augmented along the axis that is nearest to its weight."""
+    return best_finding(pair, j, trials(pair, j, False), "S0 theorem 3")
 
 
 @result(
@@ -330,6 +334,7 @@ def theorem_3(teacher: Population, student: Population, x: Float[Tensor, "sample
     subject="teacher node",
     networks="two layers",
 )
-def theorem_4(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
-    """Certify every teacher node, with points augmented along its own weight."""
-    return _sampled_findings(PairGeometry(teacher, student, x), True, "S0 theorem 4")
+@per_teacher_node
+def theorem_4(pair: PairGeometry, j: int) -> Finding:
+    """Certify a teacher node, with points augmented along its own weight."""
+    return best_finding(pair, j, trials(pair, j, True), "S0 theorem 4")
