@@ -61,7 +61,10 @@ def every(
 
     Args:
         values: Values of any shape, usually one per network.
-        at_least, at_most, above, below: Bounds; strict for `above` and `below`.
+        at_least: Lower bound.
+        at_most: Upper bound.
+        above: Strict lower bound.
+        below: Strict upper bound.
         say: What was measured, formatted with the fields of `Words`.
         n: Number of units, if it is not the number of values.
 
@@ -94,7 +97,10 @@ def median(
 
     Args:
         values: [network], or [network, …]: then every median over networks must be within the bounds.
-        at_least, at_most, above, below: Bounds; strict for `above` and `below`.
+        at_least: Lower bound.
+        at_most: Upper bound.
+        above: Strict lower bound.
+        below: Strict upper bound.
         say: What was measured, formatted with the fields of `Words`.
         n: Number of units, if it is not the number of networks with finite values.
 
@@ -120,7 +126,8 @@ def share(flags: Any, *, at_least: float | None = None, at_most: float | None = 
 
     Args:
         flags: Booleans of any shape, usually one per network.
-        at_least, at_most: Bounds of the share.
+        at_least: Lower bound of the share.
+        at_most: Upper bound of the share.
         say: What was measured, formatted with the fields of `Words`; `{mean}` is the share.
 
     Returns:
