@@ -307,7 +307,7 @@ def test_a_run_is_checked_with_its_last_students_and_training_inputs(tiny, run_c
 def test_runs_that_cannot_be_checked_are_refused(tiny, run_check, tmp_path):
     assert "--data does not apply to a run; omit it" in run_check(tiny[1], "--data", "x.npy", status=2)
     assert "network 9 does not exist; give indices from 0 to 3" in run_check(tiny[1], "--network", 9, status=2)
-    assert "nothing: is not a run (it has no config.toml)" in run_check("nothing", status=2)
+    assert "nothing is not a run (it has no config.toml)" in run_check("nothing", status=2)
     shutil.copytree(tiny[1], tmp_path / "run")
     config = tmp_path / "run" / "config.toml"
     config.write_text(config.read_text().replace('"two-layer"', '"dynamics"'))
@@ -418,7 +418,7 @@ def test_the_slope_can_be_given(files, run_check):
             "--student-network must be between 0 and 0 for ",
         ),
         ("teacher.safetensors student.safetensors --network 3", "network 3 does not exist; give indices from 0 to 0"),
-        ("teacher.safetensors student.safetensors --data wrong.npy", "as the networks do, got 3 in wrong.npy"),
+        ("teacher.safetensors student.safetensors --data wrong.npy", "--data must have 2 inputs per sample"),
         (
             "teacher.safetensors student.safetensors --samples 50 --html nowhere/x.html",
             "nowhere/x.html: cannot be written (No such file or directory); choose another place with --html",

@@ -80,7 +80,7 @@ def main() -> int:
         print(f"understudy: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        again = "resumes where it stopped" if words[0] == "run" else "starts again"
+        again = "resumes where it stopped" if words[:1] == ["run"] else "starts again"
         print(f"\nunderstudy: interrupted; the same command {again}", file=sys.stderr)
         return 130
     except BrokenPipeError:
