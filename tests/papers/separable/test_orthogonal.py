@@ -15,7 +15,7 @@ from understudy.data.input_files import read_labels
 from understudy.data.separable import orthogonally_separable, separability
 from understudy.errors import UserError
 from understudy.lab.execute import execute
-from understudy.papers.local.shared import tables
+from understudy.lab.pieces import network_tables
 from understudy.papers.separable.orthogonal.claims import claims, gaps, group, spread
 from understudy.papers.separable.orthogonal.study import (
     DRAWN,
@@ -88,7 +88,7 @@ def test_metrics_are_what_theory_says_of_the_networks_that_are_kept(run):
         sets = SMALL.sets(kind, [1, 2])
         w, a = population.layers[0].weight, population.layers[1].weight.squeeze(1)
         assert np.allclose(found.end("W1 third"), orthogonal.third_over_first(w))
-        assert np.allclose(found.values(1), orthogonal.singular_values(w)[:, :10])
+        assert np.allclose(found.values(1), torch.linalg.svdvals(w)[:, :10])
         assert np.allclose(found.nodes("correlation"), orthogonal.own_correlation(w, a, sets.margins))
         assert np.allclose(found.nodes("plane_1"), orthogonal.margin_coordinates(w, sets.margins)[..., 0])
         within = sectors.in_extremal_sector(sectors.sectors(w, sets.x), a, sectors.extremal_sectors(sets.x, sets.y))
@@ -163,7 +163,7 @@ def test_searches_disagree_where_the_lemma_does_not_hold():
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]], dtype=F)
     found, _ = sectors.compare_extrema(x, torch.tensor([1.0, 1.0, -1.0], dtype=F), 40, 1)
     assert not found.holds and found.elsewhere > 0
-    with pytest.raises(UserError, match="0 searches were asked for; allowed is 1 or more"):
+    with pytest.raises(UserError, match="count must be at least 1 search, got 0"):
         sectors.compare_extrema(x, torch.tensor([1.0, 1.0, -1.0], dtype=F), 0, 1)
 
 
@@ -229,7 +229,7 @@ def made_up(folder, study=None, change=()):
             nodes = {name: pa.array(column, pa.int32()) for name, column in whole.items()}
             nodes |= {"layer": pa.array(0 * net, pa.int16()), "role": pa.array(["student"] * 20)}
             nodes |= dict.fromkeys(("norm", "output", "inside", "off"), pa.array(np.ones(20)))
-        pieces.append(tables(first, SEEDS, setting, looks, values, nodes))
+        pieces.append(network_tables(first, SEEDS, setting, looks, values, nodes))
         first += 10
     return study, written(folder, study, pieces)
 
@@ -270,7 +270,7 @@ def test_every_claim_holds_on_a_run_in_which_it_does(tmp_path):
 def test_one_seed_is_enough_for_a_claim_not_to_hold_and_other_starts_stand_beside(tmp_path, change, fails):
     found = decided(tmp_path, change=[change])
     assert [key for key, claim in found.items() if not claim.holds] == fails
-    beside = [other for claim in found.values() for other in claim.beside if not other.holds]
+    beside = [other for claim in found.values() for other in claim.variants if not other.holds]
     assert bool(beside) is (change[0].get("start") in (0.01, 0.1) or (change[1] == "W1 third" and not fails))
 
 
@@ -344,7 +344,7 @@ def test_points_of_ones_own_are_learned_and_decide_nothing(points, tmp_path):
         ([[1, 0], [0, 1], [-1, -1]], [0, 0, 1], "points 0 and 1, both of class 0, have the inner product 0"),
         ([[1, 1], [1, 2], [1, -0.5]], [1, 1, 2], "points 0 and 2, of classes 1 and 2, have the inner product 0.5"),
         ([[1, 1], [1, 2]], [1, 1], "labels of 1 classes were given"),
-        ([[1, 1], [1, 2], [1, 3]], [1, 2, 3], r"labels of 3 classes were given \(1, 2, 3\); allowed are those of two"),
+        ([[1, 1], [1, 2], [1, 3]], [1, 2, 3], r"labels must have two classes, got 3 \(1, 2, 3\)"),
         ([[1, 1], [-1, -2]], [1, 2, 2], "x has 2 points and y 3 labels; allowed is a label for each"),
         ([[1, 1], [-1, -2]], ["a", "b"], "but one finite number a sample is needed; number the classes"),
         ([[1, 1], [-1, -2]], [1, np.nan], "but one finite number a sample is needed"),
@@ -358,7 +358,7 @@ def test_points_that_do_not_fit_are_refused_in_words(points, x, y, words):
 
 
 def test_files_that_are_not_of_labelled_points_are_refused(points, tmp_path):
-    with pytest.raises(UserError, match="the array 'y' was asked for, but the file holds the arrays x"):
+    with pytest.raises(UserError, match="there is no array 'y'; the file has the arrays x"):
         read_points(points(x=np.eye(2)))
     np.save(tmp_path / "x.npy", np.eye(2))
     with pytest.raises(UserError, match=r"labels are read from \.npz alone"):
@@ -407,7 +407,7 @@ def test_what_cannot_be_is_refused_in_words(options, words):
 @pytest.mark.parametrize(
     ("option", "count", "words"),
     [
-        ("points", 2, "--points: 2 was given; 2 points in 20 dimensions, seed 2, are all of class 1"),
+        ("points", 2, "--points: 2 was given; all 2 points in 20 dimensions, seed 2, are in class 1"),
         ("span_points", 5, "--span-points: 5 was given; seed 1 draws 4 points of class 1, fewer than the 5 that span"),
     ],
 )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.special import expit
 from torch import Tensor
 
 from understudy._random import Stream, normal
@@ -237,7 +238,7 @@ class _BalancedFlow(NamedTuple):
         return float(np.linalg.norm(np.linalg.solve(self.jacobian(0.0, v), self.velocity(0.0, v))))
 
     def velocity(self, _: float, v: np.ndarray) -> np.ndarray:
-        slope = self.rows.T @ (_sigmoid(self.rows @ v) - self.labels) / len(self.labels)
+        slope = self.rows.T @ (expit(self.rows @ v) - self.labels) / len(self.labels)
         if self.depth == 1:
             return -slope
         square, _grown = self._square(v)
@@ -245,7 +246,7 @@ class _BalancedFlow(NamedTuple):
 
     def jacobian(self, _: float, v: np.ndarray) -> np.ndarray:
         """Derivative of the velocity; with finite differences the solver fails near the limit."""
-        out = _sigmoid(self.rows @ v)
+        out = expit(self.rows @ v)
         hessian = (self.rows * (out * (1 - out))[:, None]).T @ self.rows / len(out)
         if self.depth == 1:
             return -hessian
@@ -266,12 +267,6 @@ class _BalancedFlow(NamedTuple):
                 break
             z = now
         return z**depth, depth * z / (depth * z - (depth - 1) * least)
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    from scipy.special import expit
-
-    return expit(values)
 
 
 def _validate_linear(students: Population) -> None:

@@ -142,7 +142,7 @@ def near_students(teacher: Population, student: Population, x: Float[Tensor, "sa
     references, now = extended_weights(teacher.layers[0])[0], extended_weights(student.layers[0])[0][:m]
     hypotheses = [*shared_hypotheses(teacher, student, x), _equal_width(m, n)]
     if n < m or not all(h.holds for h in hypotheses[:2]):
-        return [Finding("S2 theorem 4", "the pair", tuple(hypotheses), "nothing", "nothing")]
+        return [Finding("S2 theorem 4", "the pair", tuple(hypotheses), "no conclusion", "not measured")]
     overlaps = empirical(append_constant(teacher, x))
     theta, least = angles(references, now), overlaps(now, references).d.diagonal().min()
     k_d, (eps_d, _) = lipschitz(references, now, overlaps).k_d, small_overlap(references, overlaps)

@@ -289,7 +289,7 @@ def lucky_students(teacher: Population, student: Population, x: Float[Tensor, "s
         Hypothesis("students", f"{n} for {m} teacher nodes", "more than teacher nodes", n > m, "add student nodes"),
     ]
     if n <= m or not all(h.holds for h in hypotheses[:2]):
-        return [Finding("S2 theorem 5", "the pair", tuple(hypotheses), "nothing", "nothing")]
+        return [Finding("S2 theorem 5", "the pair", tuple(hypotheses), "no conclusion", "not measured")]
     overlaps = empirical(append_constant(teacher, x))
     start = initial_conditions(teacher, student, overlaps)
     refs, now = references(teacher, student), extended_weights(student.layers[0])
@@ -308,7 +308,7 @@ def lucky_students(teacher: Population, student: Population, x: Float[Tensor, "s
         )
     ]
     if not found.solved:
-        return [Finding("S2 theorem 5", "the pair", tuple(hypotheses), "nothing", "nothing")]
+        return [Finding("S2 theorem 5", "the pair", tuple(hypotheses), "no conclusion", "not measured")]
     path = expected_dynamics(teacher, student, lr=lr, steps=1, top_down=True, overlaps=overlaps)
     after = distances(teacher, path)[0, 1].tolist()
     bound = found.bounds(lr, 1)[0, 1].tolist()

@@ -273,14 +273,16 @@ class Orthogonal(ExactStudy):
 
         A look has the number of the step, or, of gradient flow, its own; `time` is that of the sum of losses.
         """
-        from understudy.papers.separable.theory.two_neurons import probe_path, singular_values
+        import torch
+
+        from understudy.papers.separable.theory.two_neurons import probe_path
 
         found = probe_path(path, *made)
         values = {name: value.numpy() for name, value in found.values.items()}
         sound = np.isfinite(values["loss"])
         for number, layer in enumerate(path[:-1], 1):
             for at in (0, -1):
-                there = singular_values(layer[at].nan_to_num())[..., :VALUES].T.numpy()
+                there = torch.linalg.svdvals(layer[at].nan_to_num())[..., :VALUES].T.numpy()
                 for k, column in enumerate(there, 1):
                     whole = values.setdefault(f"W{number} value {k}", np.full_like(values["loss"], np.nan))
                     whole[at] = np.where(sound[at], column, np.nan)

@@ -15,12 +15,7 @@ from understudy.data.separable import Separability, Similarities, separability, 
 from understudy.errors import UserError
 from understudy.nets import Population, incoming, outgoing
 from understudy.papers.separable.theory.max_margin import margins
-from understudy.papers.separable.theory.two_neurons import (
-    margin_coordinates,
-    own_correlation,
-    singular_coordinates,
-    singular_values,
-)
+from understudy.papers.separable.theory.two_neurons import margin_coordinates, own_correlation, singular_coordinates
 
 NEAR = 0.05
 """Cosine up to which two vectors count as nearly orthogonal."""
@@ -162,4 +157,4 @@ def linear_neurons(network: Population, x: Float[Tensor, "sample in"], labels: I
     plane = None if margin is None else margin_coordinates(w, margin.vectors)
     correlation = None if margin is None else own_correlation(w, a[0], margin.vectors)
     lengths = torch.linalg.vector_norm(w, dim=1)
-    return Neurons(singular_values(w), a[0], lengths, singular_coordinates(w), margin, plane, correlation)
+    return Neurons(torch.linalg.svdvals(w), a[0], lengths, singular_coordinates(w), margin, plane, correlation)

@@ -48,18 +48,13 @@ def aligned_mass(
     return torch.where(correlation > above, squares, 0.0).sum(-1) / squares.sum(-1)
 
 
-def singular_values(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net value"]:
-    """Singular values in descending order."""
-    return torch.linalg.svdvals(w)
-
-
 def third_over_first(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net"]:
     """Distance of a matrix from rank two: σ3/σ1, or 0 if it has fewer than three singular values.
 
     The change ΔW made by training is nearer to rank two than the weights W = W_0 + ΔW, which contain their initial
     values: σ3(W) ≤ σ1(W_0) + σ3(ΔW) (Weyl).
     """
-    values = singular_values(w)
+    values = torch.linalg.svdvals(w)
     return values[..., 2] / values[..., 0] if values.shape[-1] > 2 else torch.zeros_like(values[..., 0])
 
 
