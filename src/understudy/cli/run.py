@@ -60,9 +60,13 @@ def _current_names(study: type[Study], words: list[str]) -> list[str]:
     from understudy.lab.options import option
 
     names = {option(old): option(new) for old, new in study.renamed.items()}
-    for old in names.keys() & set(words):
-        print(f"understudy: {old} is now called {names[old]}", file=sys.stderr)
-    return [names.get(word, word) for word in words]
+    current = []
+    for word in words:
+        name, equals, value = word.partition("=")
+        if name in names:
+            print(f"understudy: {name} is now called {names[name]}", file=sys.stderr)
+        current.append(names.get(name, name) + equals + value)
+    return current
 
 
 def run_options(study: type[Study], quick: bool) -> type:
