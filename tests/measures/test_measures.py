@@ -1,4 +1,4 @@
-"""Each measure by a case solved by hand, by an identity or limit, and by simulation with its standard error."""
+"""Each measure: by a case solved by hand, by an identity or limit, and by simulation with its standard error."""
 
 import itertools
 import math
@@ -33,7 +33,7 @@ class TestCorrelation:
 
     @QUICK
     @given(nets=sizes, samples=st.integers(2, 40), m=sizes, n=sizes, seed=st.integers(0, 99))
-    def test_is_what_numpy_says(self, nets: int, samples: int, m: int, n: int, seed: int) -> None:
+    def test_agrees_with_numpy(self, nets: int, samples: int, m: int, n: int, seed: int) -> None:
         t, s = gaussian(nets, samples, m, seed=seed), gaussian(nets, samples, n, seed=seed + 100)
         rho = measures.correlation(t, s)
         assert rho.shape == (nets, m, n)
@@ -43,7 +43,7 @@ class TestCorrelation:
 
     @QUICK
     @given(cuts=st.lists(st.integers(0, 300), max_size=6), seed=st.integers(0, 99))
-    def test_does_not_depend_on_how_samples_are_cut(self, cuts: list[int], seed: int) -> None:
+    def test_does_not_depend_on_the_batches(self, cuts: list[int], seed: int) -> None:
         t, s = 50 + gaussian(2, 300, 3, seed=seed), gaussian(2, 300, 4, seed=seed + 100) - 20
         s[..., 0] += t[..., 0]
         stream = measures.Correlation()
@@ -52,24 +52,24 @@ class TestCorrelation:
             stream.update(t[:, a:b], s[:, a:b])
         torch.testing.assert_close(stream.result(), measures.correlation(t, s), atol=1e-13, rtol=0)
 
-    def test_samples_that_drift_between_batches_are_merged_with_their_means(self) -> None:
-        # Within a batch both are constant; all of the correlation lies between batches.
+    def test_batches_with_different_means_are_merged(self) -> None:
+        # Within a batch both are constant; the correlation is between batches only.
         stream = measures.Correlation()
         for level in (1.0, 2.0, 4.0):
             stream.update(torch.full((1, 5, 1), level), torch.full((1, 5, 1), -3 * level))
         assert stream.result().item() == pytest.approx(-1.0, abs=1e-6)
 
-    def test_cuts_inside_leave_no_trace(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_pieces_do_not_change_the_result(self, monkeypatch: pytest.MonkeyPatch) -> None:
         t, s = 3 + gaussian(5, 1000, 3), gaussian(5, 1000, 4, seed=2)
         whole = measures.correlation(t, s)
         monkeypatch.setattr(sys.modules["understudy.measures.correlation"], "_CPU_PIECE", 2000)
         torch.testing.assert_close(measures.correlation(t, s), whole, atol=1e-13, rtol=0)
 
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a card")
-    def test_a_card_gives_what_a_processor_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+    def test_gpu_agrees_with_cpu(self, monkeypatch: pytest.MonkeyPatch) -> None:
         t, s = 3 + gaussian(5, 1000, 3), gaussian(5, 1000, 4, seed=2)
         # Pieces of 714 samples of one network, then of 286 samples of two.
-        monkeypatch.setattr(sys.modules["understudy.measures.correlation"], "_CARD_PIECE", 5000)
+        monkeypatch.setattr(sys.modules["understudy.measures.correlation"], "_GPU_PIECE", 5000)
         rho = measures.correlation(t.cuda(), s.cuda()).cpu()
         torch.testing.assert_close(rho, measures.correlation(t, s), atol=1e-13, rtol=0)
 
@@ -81,7 +81,7 @@ class TestCorrelation:
 
     @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
     @pytest.mark.parametrize("value", [0.0, 0.1, -1e4, 1e-30])
-    def test_a_dead_node_correlates_exactly_zero(self, dtype: torch.dtype, value: float) -> None:
+    def test_a_dead_node_has_correlation_exactly_zero(self, dtype: torch.dtype, value: float) -> None:
         t, s = gaussian(1, 3000, 2).to(dtype), gaussian(1, 3000, 2, seed=2).to(dtype)
         t[..., 0] = value * (1 + torch.finfo(dtype).eps * torch.sign(t[..., 0]))
         s[..., 1] = value
@@ -92,7 +92,7 @@ class TestCorrelation:
         assert rho.dtype == dtype
 
     @pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e30])
-    def test_what_is_not_finite_gives_zero_and_spares_the_others(self, value: float) -> None:
+    def test_nodes_that_are_not_finite_have_correlation_zero_and_do_not_affect_others(self, value: float) -> None:
         t, s = gaussian(2, 50, 2).float(), gaussian(2, 50, 2, seed=2).float()
         clean = measures.correlation(t, s)
         t[0, 3, 0] = value
@@ -116,8 +116,8 @@ class TestCorrelation:
         assert not rho.requires_grad
 
     @pytest.mark.wrong_shapes
-    def test_refuses_nothing_and_mismatches(self) -> None:
-        with pytest.raises(ValueError, match="no samples, so no correlation: call update"):
+    def test_rejects_no_samples_and_mismatches(self) -> None:
+        with pytest.raises(ValueError, match="the correlation of no samples is undefined: call update"):
             measures.correlation(torch.zeros(1, 0, 2), torch.zeros(1, 0, 2))
         with pytest.raises(ValueError, match="must agree in networks and samples"):
             measures.correlation(torch.zeros(1, 3, 2), torch.zeros(1, 4, 2))
@@ -142,7 +142,7 @@ class TestMatching:
         assert not measures.recovered(rho).item()
         assert measures.recovered(rho, threshold=0.9).item()
 
-    def test_of_ties_the_lowest_index_wins(self) -> None:
+    def test_ties_go_to_the_lowest_index(self) -> None:
         index, _ = measures.best_students(torch.zeros(2, 3, 500))
         assert (index == 0).all()
         index, _ = measures.best_teachers(torch.zeros(2, 500, 3))
@@ -176,20 +176,20 @@ class TestAlignment:
 
     @pytest.mark.parametrize("about", [0.0, math.pi])
     @pytest.mark.parametrize("angle", [1e-1, 1e-4, 1e-7, 1e-10])
-    def test_tiny_angles_are_told_apart(self, angle: float, about: float) -> None:
+    def test_tiny_angles_are_resolved(self, angle: float, about: float) -> None:
         u, v = torch.linalg.qr(gaussian(50, 2)).Q.T
         turned = math.cos(about) * (math.cos(angle) * u + math.sin(angle) * v)
         measured = measures.sin_angle(3 * u.view(1, 1, -1), 0.7 * turned.view(1, 1, -1)).item()
         assert measured == pytest.approx(math.sin(angle), rel=1e-5)
 
-    def test_float32_weights_as_accurately_as_the_vectors_they_hold(self) -> None:
+    def test_float32_weights_are_measured_in_double_precision(self) -> None:
         teacher = gaussian(1, 5, 100).float()
         student = teacher + 1e-7 * gaussian(1, 5, 100, seed=2).float()
         measured = measures.sin_angle(teacher, student)
         assert measured.dtype == torch.float32
         exact = measures.sin_angle(teacher.double(), student.double())
         torch.testing.assert_close(measured.double(), exact, rtol=1e-6, atol=0)
-        # The residual of a projection in extended precision is a different way to the same number.
+        # The residual of a projection in extended precision is another formula for the same number.
         t, s = (w[0].numpy().astype(np.longdouble) for w in (teacher, student))
         for j in range(5):
             along = (t[j] @ s[j]) / (t[j] @ t[j])
@@ -205,7 +205,7 @@ class TestAlignment:
         torch.testing.assert_close(sine.square() + cosine.square(), torch.ones(nets, m, n).double())
 
     @pytest.mark.parametrize("bias", [True, False])
-    def test_matched_pairs_are_entries_of_the_whole(self, bias: bool) -> None:
+    def test_matched_pairs_are_entries_of_the_full_matrix(self, bias: bool) -> None:
         t = Layer(gaussian(3, 4, 7), gaussian(3, 4, seed=2) if bias else None)
         s = Layer(gaussian(3, 9, 7, seed=3), gaussian(3, 9, seed=4) if bias else None)
         index = torch.tensor([[0, 8, 3, 3], [1, 2, 3, 4], [5, 5, 5, 0]])
@@ -252,10 +252,10 @@ class TestFanOut:
         torch.testing.assert_close(measures.contribution(population, 1), expected)
 
     @pytest.mark.parametrize("layer", [-1, 2])
-    def test_refuses_a_layer_without_outgoing_weights(self, layer: int) -> None:
-        with pytest.raises(ValueError, match="choose a hidden layer from 0 to 1"):
+    def test_rejects_a_layer_without_outgoing_weights(self, layer: int) -> None:
+        with pytest.raises(ValueError, match="layer must be a hidden layer, 0 to 1, got"):
             measures.fan_out(self.population(), layer)
-        with pytest.raises(ValueError, match="choose a hidden layer from 0 to 1"):
+        with pytest.raises(ValueError, match="layer must be a hidden layer, 0 to 1, got"):
             measures.contribution(self.population(), layer)
 
     def test_mean_square_of_gaussian_outputs_within_four_standard_errors(self) -> None:
@@ -275,8 +275,8 @@ class TestTiming:
         assert lower.tolist() == [[5.0, 0.0, 0.0, 20.0]]
 
     @pytest.mark.wrong_shapes
-    def test_first_recovery_refuses_epochs_that_do_not_fit(self) -> None:
-        with pytest.raises(ValueError, match="2 epochs do not name the 3 measurements"):
+    def test_first_recovery_rejects_epochs_that_do_not_fit(self) -> None:
+        with pytest.raises(ValueError, match=r"one per measurement \(3\) and at least one, got 2"):
             measures.first_recovery(torch.zeros(1, 3, 2), torch.tensor([0, 1]))
 
     def test_rank_by_hand(self) -> None:
@@ -285,14 +285,14 @@ class TestTiming:
         assert measures.final_winner_rank(rho).tolist() == [[[1.0, 0.5], [0.0, 0.0]]]
         assert measures.mean_rank(rho).tolist() == [[0.75, 0.0]]
 
-    def test_of_ties_the_lower_index_ranks_first(self) -> None:
+    def test_ties_are_ranked_by_index(self) -> None:
         rho = torch.zeros(1, 2, 1, 5)
         rho[0, 1, 0, 3] = 1.0
         assert measures.final_winner_rank(rho).flatten().tolist() == [0.75, 0.0]
 
     @QUICK
     @given(nets=sizes, epochs=sizes, m=sizes, n=sizes, seed=st.integers(0, 99))
-    def test_rank_is_the_place_in_the_sorted_order(self, nets: int, epochs: int, m: int, n: int, seed: int) -> None:
+    def test_rank_is_the_position_in_the_sorted_order(self, nets: int, epochs: int, m: int, n: int, seed: int) -> None:
         rho = gaussian(nets, epochs, m, n, seed=seed)
         rank = measures.final_winner_rank(rho)
         assert rank.shape == (nets, epochs, m)
@@ -315,7 +315,7 @@ class TestObservers:
     x = torch.tensor([[1.0, 1.0], [1.25, 2.0], [0.75, -1.0], [0.5, 0.0], [1.75, 1.0], [6.0, 1.0], [-4.0, -1.0]])
 
     def test_in_band_by_hand(self) -> None:
-        # Within 0.5 of x₁ = 1 lie the first four samples; two of them have x₂ > 0 and none x₁ > 5.
+        # The first four samples are within 0.5 of x₁ = 1; two of them have x₂ > 0 and none x₁ > 5.
         seen, band, observed = measures.observers_in_band(self.teacher, self.student, self.x, eps=0.5, kappa=0.5)
         assert (seen.tolist(), band.tolist(), observed.tolist()) == ([[[2, 0]]], [[4]], [[[True, False]]])
         above = measures.observers_in_band(self.teacher, self.student, self.x, eps=0.5, kappa=0.51)
@@ -328,7 +328,7 @@ class TestObservers:
             x[:, 1] = (torch.arange(100) < share).float()
             assert measures.observers_in_band(self.teacher, self.student, x, 0.1, share / 100).observed[0, 0, 0]
 
-    def test_an_empty_band_is_observed_by_nobody(self) -> None:
+    def test_an_empty_band_has_no_observers(self) -> None:
         found = measures.observers_in_band(self.teacher, self.student, self.x + 40.0, eps=0.1, kappa=0.0)
         assert found.band.tolist() == [[0]]
         assert not found.observed.any()
@@ -350,7 +350,7 @@ class TestObservers:
 
     @QUICK
     @given(nets=sizes, samples=st.integers(1, 30), m=sizes, n=sizes, own=st.booleans(), seed=st.integers(0, 99))
-    def test_counts_are_those_of_a_loop(self, nets: int, samples: int, m: int, n: int, own: bool, seed: int) -> None:
+    def test_counts_equal_a_plain_loop(self, nets: int, samples: int, m: int, n: int, own: bool, seed: int) -> None:
         bias = gaussian(nets, m, seed=seed + 100)
         t, s = Layer(gaussian(nets, m, 3, seed=seed), bias), Layer(gaussian(nets, n, 3, seed=seed + 200), None)
         x = gaussian(nets, samples, 3, seed=seed + 300) if own else gaussian(samples, 3, seed=seed + 300)

@@ -1,4 +1,4 @@
-"""Modulation by hand, by its definition in plain loops, by autograd, by identities and limits, and by simulation."""
+"""Modulation: by hand, by plain loops, by autograd, by identities and limits, and by simulation."""
 
 import itertools
 import math
@@ -26,14 +26,14 @@ widths = st.integers(1, 4)
 
 
 def pair(sizes, nets=2, slope=0.0, bias=True, dtype=torch.float64, seed=10):
-    """Teachers, and students with two more nodes at every hidden layer."""
+    """Build teachers, and students with two more nodes at every hidden layer."""
     wider = (sizes[0], *(n + 2 for n in sizes[1:-1]), sizes[-1])
     made = {"slope": slope, "bias": bias, "dtype": dtype}
     return population(sizes, nets, first_seed=seed, **made), population(wider, nets, first_seed=seed + 100, **made)
 
 
 def net(*weights, biases=None, slope=0.0):
-    """One network from nested lists."""
+    """Build one network from nested lists."""
     biases = biases or [None] * len(weights)
     layers = tuple(
         Layer(torch.tensor([w]).double(), None if b is None else torch.tensor([b]).double())
@@ -43,7 +43,7 @@ def net(*weights, biases=None, slope=0.0):
 
 
 def before(network, x):
-    """What goes into every activation of one network on one sample, the lowest first; then the outputs."""
+    """Pre-activations of one network on one sample, the lowest layer first, then the outputs."""
     values, h = [], x
     for weight, bias in network.layers:
         z = weight[0] @ h + (0 if bias is None else bias[0])
@@ -53,7 +53,7 @@ def before(network, x):
 
 
 def upper(network, layer, h):
-    """The outputs as a function of hidden layer `layer`'s activations."""
+    """Compute the outputs from the activations of hidden layer `layer`."""
     for i, (weight, bias) in enumerate(network.layers[layer + 1 :], layer + 1):
         z = weight[0] @ h + (0 if bias is None else bias[0])
         h = activate(z, network.slope) if i < len(network.layers) - 1 else z
@@ -61,7 +61,7 @@ def upper(network, layer, h):
 
 
 def loops(left, right, z_left, z_right, layer):
-    """β of S2 eqn 3 between hidden layers of two networks on one sample, sum by sum, starting from δ at the top."""
+    """β of Tian et al. 2019, eq. 3, between hidden layers of two networks on one sample, by plain sums."""
     outputs = left.sizes[-1]
     beta = [[float(c == d) for d in range(outputs)] for c in range(outputs)]
     for upper_layer in range(len(left.layers) - 1, layer, -1):
@@ -84,7 +84,7 @@ def loops(left, right, z_left, z_right, layer):
 
 
 def by_definition(teacher, student, x):
-    """Every part at every hidden layer of one pair of networks."""
+    """Compute every part at every hidden layer of one pair of networks."""
     layers = []
     for layer in range(len(student.layers) - 1):
         sums = dict.fromkeys(("beta_star", "beta", "d_star", "d", "l_star", "l"), 0.0)
@@ -106,14 +106,14 @@ def by_definition(teacher, student, x):
 
 
 class Largest(TorchDispatchMode):
-    """The most numbers in any tensor made meanwhile; a view is not made."""
+    """Record the size of the largest tensor that is created; views do not count."""
 
     numbers = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
-        shown = {arg.untyped_storage().data_ptr() for arg in args if isinstance(arg, Tensor)}
-        if isinstance(out, Tensor) and out.untyped_storage().data_ptr() not in shown:
+        known = {arg.untyped_storage().data_ptr() for arg in args if isinstance(arg, Tensor)}
+        if isinstance(out, Tensor) and out.untyped_storage().data_ptr() not in known:
             self.numbers = max(self.numbers, out.numel())
         return out
 
@@ -122,7 +122,7 @@ def test_by_hand():
     student = net([[1], [-1]], [[2, 3], [-1, 1]], [[1, 4], [0, 1]])
     teacher = net([[1]], [[1]], [[1], [1]], biases=[[0], [-0.5], [0, 0]])
     # At x = 1: f = (1, 0), then (2, 0) with gates (1, 0), so V = [[2, 3], [0, 0]]; the teacher's V is (1, 1).
-    # At x = −1: f = (0, 1), then (3, 1) with gates (1, 1), so V = [[−2, 7], [−1, 1]]; the teacher's second node is off.
+    # At x = −1: f = (0, 1), then (3, 1) with gates (1, 1), so V = [[−2, 7], [−1, 1]]; the teacher's gate is closed.
     low, high = measures.modulation(teacher, student, torch.tensor([[1.0], [-1.0]]).double())
     assert low.v.tolist() == [[[0, 5], [-0.5, 0.5]]]
     assert low.v_star.tolist() == [[[0.5], [0.5]]]
@@ -143,14 +143,14 @@ def test_by_hand():
     assert high.l_star.tolist() == [[[0.5], [0]]]
 
 
-def test_a_node_at_zero_lets_through():
-    # S0 sec 3: the gate is open at 0, as it is in training. The second node gets 0 where the first is off.
+def test_the_gate_is_open_at_zero():
+    # Tian 2020, sec. 3: the gate is open at 0, as in training. The second node gets 0 if the first is inactive.
     low, high = measures.modulation(*[net([[1]], [[2]], [[3]])] * 2, torch.tensor([[-1.0], [0.0]]).double())
     assert (low.energy.item(), low.d.item(), high.d.item()) == (36, 0.5, 1)
 
 
 @given(nodes=st.lists(widths, min_size=3, max_size=5), slope=slopes, bias=st.booleans(), own=st.booleans(), seed=widths)
-def test_every_part_is_that_of_plain_loops(nodes, slope, bias, own, seed):
+def test_every_part_equals_plain_loops(nodes, slope, bias, own, seed):
     teacher, student = pair(nodes, slope=slope, bias=bias, seed=10 * seed)
     x = gaussians(seed, *([2] if own else []), 3, nodes[0])
     found = measures.modulation(teacher, student, x)
@@ -164,10 +164,10 @@ def test_every_part_is_that_of_plain_loops(nodes, slope, bias, own, seed):
 
 @pytest.mark.parametrize("slope", SLOPES.values(), ids=SLOPES)
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no-bias"])
-def test_v_is_the_jacobian_of_the_outputs_and_its_last_column_the_rest(slope, bias):
+def test_v_is_the_jacobian_of_the_outputs_and_its_last_column_the_bias(slope, bias):
     teacher, student = pair(DEPTHS[4], slope=slope, bias=bias)
     x = gaussians(1, 6, 2 + DEPTHS[4][0])[:, : DEPTHS[4][0]]
-    for layer, found in enumerate(measures.per_sample(teacher, student, x)):
+    for layer, found in enumerate(measures.sample_modulation(teacher, student, x)):
         for side, v, f in ((student, found.v, found.f), (teacher, found.v_star, found.f_star)):
             hidden, output = side.activations(x).hidden[layer], side(x)
             torch.testing.assert_close(f, torch.nn.functional.pad(hidden, (0, 1), value=1.0))
@@ -190,7 +190,7 @@ def test_v_is_the_jacobian_of_the_outputs_and_its_last_column_the_rest(slope, bi
 def test_the_recursive_gradient_rule_is_backpropagation(depth, slope, bias):
     teacher, student = pair(DEPTHS[depth], slope=slope, bias=bias)
     x = gaussians(3, 20, DEPTHS[depth][0])
-    layers = measures.per_sample(teacher, student, x)
+    layers = measures.sample_modulation(teacher, student, x)
     assert len(layers) == depth - 1
     for e, sample in itertools.product(range(2), range(20)):
         h, inner = x[sample], []
@@ -207,20 +207,20 @@ def test_the_recursive_gradient_rule_is_backpropagation(depth, slope, bias):
 
 @pytest.mark.parametrize("slope", SLOPES.values(), ids=SLOPES)
 def test_samples_of_one_region_share_a_and_b(slope):
-    # S0 remark on Lemma 1: piecewise constant. Two points near one another have the same gates; far ones do not.
+    # Tian 2020, remark on Lemma 1: piecewise constant. Two close points have the same gates, distant ones do not.
     teacher, student = pair(DEPTHS[4], slope=slope)
     near = gaussians(1, 1, DEPTHS[4][0]) * torch.tensor([[1.0], [1.0 + 1e-9], [-3.0]]).double()
-    for found in measures.per_sample(teacher, student, near)[:-1]:
+    for found in measures.sample_modulation(teacher, student, near)[:-1]:
         assert torch.equal(found.a[:, 0], found.a[:, 1]) and torch.equal(found.b[:, 0], found.b[:, 1])
         assert not torch.equal(found.b[:, 0], found.b[:, 2])
 
 
 @given(nodes=st.lists(widths, min_size=3, max_size=5), slope=slopes, seed=widths)
-def test_averages_are_those_of_single_samples(nodes, slope, seed):
+def test_averages_equal_means_over_single_samples(nodes, slope, seed):
     teacher, student = pair(nodes, slope=slope, seed=10 * seed)
     x = gaussians(seed, 2, 7, nodes[0])
     for mean, each in zip(
-        measures.modulation(teacher, student, x), measures.per_sample(teacher, student, x), strict=True
+        measures.modulation(teacher, student, x), measures.sample_modulation(teacher, student, x), strict=True
     ):
         torch.testing.assert_close(mean.v_star, each.v_star.mean(1)[..., :-1])
         torch.testing.assert_close(mean.v, each.v.mean(1)[..., :-1])
@@ -232,7 +232,7 @@ def test_averages_are_those_of_single_samples(nodes, slope, seed):
 class TestPieces:
     @pytest.mark.parametrize("own", [True, False], ids=["own inputs", "shared inputs"])
     @pytest.mark.parametrize("piece", [1, 700, 3_000])
-    def test_leave_no_trace(self, piece, own, monkeypatch):
+    def test_do_not_change_the_result(self, piece, own, monkeypatch):
         teacher, student = pair(DEPTHS[4], nets=3)
         x = gaussians(1, *([3] if own else []), 101, DEPTHS[4][0])
         whole, fans = measures.modulation(teacher, student, x), measures.modulated_fan_out(student, x)
@@ -243,43 +243,43 @@ class TestPieces:
         for cut, fan in zip(measures.modulated_fan_out(student, x), fans, strict=True):
             torch.testing.assert_close(cut, fan, atol=1e-13, rtol=1e-13)
 
-    def test_hold_no_more_than_they_may_however_many_samples(self, monkeypatch):
-        # V of all the samples would be 400 × 3 × 22 numbers, VᵀV of each 400 × 22².
+    def test_memory_is_bounded_for_any_number_of_samples(self, monkeypatch):
+        # V of all samples would have 400 × 3 × 22 numbers, VᵀV of each sample 400 × 22².
         teacher, student = pair((4, 20, 20, 3))
         x = gaussians(1, 400, 4)
         monkeypatch.setattr(MODULE, "_CPU_PIECE", 5_000)
-        with Largest() as seen:
+        with Largest() as largest:
             measures.modulation(teacher, student, x)
-        assert 22**2 <= seen.numbers <= 5_000
+        assert 22**2 <= largest.numbers <= 5_000
 
-    def test_energy_alone_pays_for_no_matrix_of_node_pairs(self, monkeypatch):
+    def test_energy_alone_needs_no_matrix_of_node_pairs(self, monkeypatch):
         student = population((4, 150, 200, 2), 1)
         x = gaussians(1, 30, 4)
         monkeypatch.setattr(MODULE, "_CPU_PIECE", 5_000)
-        with Largest() as seen:
+        with Largest() as largest:
             measures.modulated_fan_out(student, x)
-        assert seen.numbers < 150**2
-        with Largest() as seen:
+        assert largest.numbers < 150**2
+        with Largest() as largest:
             measures.modulation(student, student, x, ("energy", "beta"))
-        assert seen.numbers >= 200**2
+        assert largest.numbers >= 200**2
 
     @pytest.mark.parametrize("own", [True, False], ids=["own inputs", "shared inputs"])
-    def test_of_several_networks_as_a_card_takes_them_change_nothing(self, own, monkeypatch):
+    def test_of_several_networks_as_on_a_gpu_do_not_change_the_result(self, own, monkeypatch):
         teacher, student = pair(DEPTHS[4], nets=5)
         x = gaussians(1, *([5] if own else []), 30, DEPTHS[4][0])
         whole = measures.modulation(teacher, student, x)
-        monkeypatch.setattr(MODULE, "_piece", lambda *_: (7, 2))
+        monkeypatch.setattr(MODULE, "_piece_size", lambda *_: (7, 2))
         for ours, theirs in zip(measures.modulation(teacher, student, x), whole, strict=True):
             for part, expected in zip(ours, theirs, strict=True):
                 torch.testing.assert_close(part, expected, atol=1e-13, rtol=1e-13)
 
-    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a card")
-    def test_a_card_gives_what_a_processor_does(self, monkeypatch):
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+    def test_gpu_agrees_with_cpu(self, monkeypatch):
         teacher, student = pair(DEPTHS[4], nets=5)
         x = gaussians(1, 5, 101, DEPTHS[4][0])
         whole = measures.modulation(teacher, student, x)
         for piece in (20_000, 1 << 28):
-            monkeypatch.setattr(MODULE, "_CARD_PIECE", piece)
+            monkeypatch.setattr(MODULE, "_GPU_PIECE", piece)
             found = measures.modulation(teacher.to("cuda"), student.to("cuda"), x.cuda())
             for ours, theirs in zip(found, whole, strict=True):
                 for part, expected in zip(ours, theirs, strict=True):
@@ -293,7 +293,7 @@ class TestIdentities:
         torch.testing.assert_close(found, measures.fan_out(student), atol=1e-14, rtol=0)
 
     @pytest.mark.parametrize("depth", DEPTHS)
-    def test_at_the_highest_layer_too_whatever_the_data(self, depth):
+    def test_at_the_highest_layer_it_does_not_depend_on_the_data(self, depth):
         student = population(DEPTHS[depth], 3)
         found = measures.modulated_fan_out(student, gaussians(1, 9, DEPTHS[depth][0]))
         torch.testing.assert_close(found[-1], measures.fan_out(student, depth - 2), atol=1e-14, rtol=0)
@@ -309,18 +309,18 @@ class TestIdentities:
 
     @pytest.mark.parametrize("slope", SLOPES.values(), ids=SLOPES)
     def test_below_the_highest_layer_beta_is_h_between_the_weights(self, slope):
-        # There β of the layer above is the same for every sample, so that E[β ∘ f'f'ᵀ] is H itself.
+        # β of the layer above is the same for every sample, so that E[β ∘ f'f'ᵀ] is H itself.
         teacher, student = pair(DEPTHS[4], slope=slope)
         *_, low, high = measures.modulation(teacher, student, gaussians(1, 50, DEPTHS[4][0]))
         w, w_star = student.layers[-2].weight, teacher.layers[-2].weight
         torch.testing.assert_close(low.beta, w.mT @ high.h @ w)
         torch.testing.assert_close(low.beta_star, w.mT @ high.h_star @ w_star)
 
-    def test_a_student_that_is_its_teacher_feels_no_gradient_and_the_two_sides_agree(self):
+    def test_a_student_equal_to_its_teacher_has_no_gradient_and_equal_sides(self):
         teacher, _ = pair(DEPTHS[4])
         x = gaussians(1, 30, DEPTHS[4][0])
         for layer, each in zip(
-            measures.modulation(teacher, teacher, x), measures.per_sample(teacher, teacher, x), strict=True
+            measures.modulation(teacher, teacher, x), measures.sample_modulation(teacher, teacher, x), strict=True
         ):
             for part in ("beta", "d", "h", "l"):
                 assert torch.equal(getattr(layer, part), getattr(layer, f"{part}_star"))
@@ -342,8 +342,8 @@ class TestIdentities:
         torch.testing.assert_close(after.l_star / c[:, None], before_.l_star)
 
     @pytest.mark.parametrize("depth", DEPTHS)
-    def test_linear_networks_move_as_theorem_2_of_luck_matters_says(self, depth):
-        # With slope 1 every gate is 1 and β is constant, so that the separation of expectations is exact at all layers.
+    def test_linear_networks_follow_theorem_2_of_tian_et_al_2019(self, depth):
+        # With slope 1 every gate is 1 and β is constant, so that expectations factorise exactly at all layers.
         teacher, student = pair(DEPTHS[depth], slope=1.0, bias=False)
         x = gaussians(1, 30, DEPTHS[depth][0])
         found = measures.modulation(teacher, student, x)
@@ -360,7 +360,7 @@ class TestIdentities:
             torch.testing.assert_close(velocity.mT, -downhill, atol=1e-11, rtol=1e-11)
 
     def test_output_weights_move_by_l_alone(self):
-        # S2 Theorem 2 at the highest layer, where H = I: exact for ReLU too.
+        # Tian et al. 2019, Theorem 2 at the highest layer, where H = I: exact for ReLU too.
         teacher, student = pair(DEPTHS[4], bias=False)
         x = gaussians(1, 30, DEPTHS[4][0])
         high = measures.modulation(teacher, student, x, ("l", "l_star"))[-1]
@@ -384,8 +384,8 @@ def test_gaussian_inputs_give_the_angles_in_closed_form_within_four_standard_err
     assert ((found.l_star[0, :, 0] - product).abs() < 4 * math.sqrt(1.5 / n)).all()
 
 
-def test_energy_counts_how_often_the_way_up_is_open_within_four_standard_errors():
-    # f = 3 σ(2 σ(x) − 2): the second node is on where x ≥ 1, and V = 6 there.
+def test_energy_is_the_share_of_open_paths_within_four_standard_errors():
+    # f = 3 σ(2 σ(x) − 2): the second node is active for x ≥ 1, where V = 6.
     n, chance = 40_000, 0.5 * math.erfc(1 / math.sqrt(2))
     student = net([[1]], [[2]], [[3]], biases=[[0], [-2], [0]])
     energy = measures.modulation(student, student, gaussians(2, n, 1), ("energy",))[0].energy.item()
@@ -393,7 +393,7 @@ def test_energy_counts_how_often_the_way_up_is_open_within_four_standard_errors(
 
 
 class TestParts:
-    def test_only_those_asked_for_are_there(self):
+    def test_only_requested_parts_are_computed(self):
         teacher, student = pair((4, 3, 3, 2))
         x = gaussians(1, 9, 4)
         whole = measures.modulation(teacher, student, x)
@@ -404,7 +404,7 @@ class TestParts:
                     for part in parts:
                         torch.testing.assert_close(getattr(found, part), getattr(layer, part))
 
-    def test_are_in_the_networks_precision_and_without_gradients(self):
+    def test_have_the_precision_of_the_networks_and_no_gradients(self):
         teacher, student = pair((4, 3, 3, 2), dtype=torch.float32)
         for weight, _ in student.layers:
             weight.requires_grad_()
@@ -415,48 +415,46 @@ class TestParts:
             assert ours.dtype == torch.float32 and not ours.requires_grad
             torch.testing.assert_close(ours.double(), theirs, atol=1e-5, rtol=1e-5)
 
-    def test_an_unknown_one_is_refused(self):
+    def test_an_unknown_part_is_rejected(self):
         teacher, student = pair((4, 3, 2))
         with pytest.raises(
-            UserError, match="modulation has no part called alpha, w: choose among v_star, v, energy, beta_star, beta"
+            UserError, match=r"parts must be among v_star, v, energy, beta_star, beta, .*, got alpha, w"
         ):
             measures.modulation(teacher, student, gaussians(1, 3, 4), ("w", "beta", "alpha"))
 
 
-@pytest.mark.parametrize("look", [measures.modulation, measures.per_sample])
-class TestRefuses:
-    def test_networks_that_do_not_pair(self, look):
+@pytest.mark.parametrize("measure", [measures.modulation, measures.sample_modulation])
+class TestRejects:
+    def test_networks_that_do_not_pair(self, measure):
         teacher, student = pair((4, 3, 2))
         x = gaussians(1, 5, 4)
-        with pytest.raises(UserError, match="1 teachers and 2 students do not pair one to one"):
-            look(teacher[0], student, x)
+        with pytest.raises(UserError, match="paired with teachers by index, got 1 teachers and 2 students"):
+            measure(teacher[0], student, x)
         for other in (population((4, 3, 3, 2), 2), population((4, 3, 1), 2)):
-            with pytest.raises(
-                UserError, match=r"\(4, 5, 2\) differ in layers or outputs: modulation needs both equal"
-            ):
-                look(other, student, x)
+            with pytest.raises(UserError, match=r"equally many layers and outputs, got sizes .* and \(4, 5, 2\)"):
+                measure(other, student, x)
         with pytest.raises(UserError, match="no nodes to compare"):
-            look(population((4, 2), 2), population((4, 2), 2), x)
+            measure(population((4, 2), 2), population((4, 2), 2), x)
 
-    def test_data_that_does_not_fit(self, look):
+    def test_data_that_does_not_fit(self, measure):
         teacher, student = pair((4, 3, 2))
-        with pytest.raises(UserError, match="the data has 5: the three must be equal"):
-            look(teacher, student, gaussians(1, 5, 5))
-        with pytest.raises(UserError, match="3 sets of inputs for 2 networks: give one set, or one for each network"):
-            look(teacher, student, gaussians(1, 3, 5, 4))
-        with pytest.raises(UserError, match="no samples, so nothing to average over: give at least one"):
-            look(teacher, student, gaussians(1, 5, 4)[:0])
+        with pytest.raises(UserError, match="equally many inputs, got 4, 4 and 5"):
+            measure(teacher, student, gaussians(1, 5, 5))
+        with pytest.raises(UserError, match=r"give one set of inputs, or one per network \(2\), got 3"):
+            measure(teacher, student, gaussians(1, 3, 5, 4))
+        with pytest.raises(UserError, match="there are no samples to average over: give at least one"):
+            measure(teacher, student, gaussians(1, 5, 4)[:0])
 
     @pytest.mark.parametrize("side", [0, 1])
-    def test_convolutions_beside_fully_connected_networks(self, look, side):
+    def test_convolutions_beside_fully_connected_networks(self, measure, side):
         networks = [made(Shape((84, 4, 3, 5)), 2), made(Shape((84, 6, 5, 5)), 2)]
         networks[side] = made(KINDS["conv"], 2)
-        with pytest.raises(UserError, match=r"maps of one size at each layer|not defined here for convolutions"):
-            look(*networks, gaussians(1, 5, 84))
+        with pytest.raises(UserError, match=r"feature maps of equal sizes at each layer|not defined for convolutions"):
+            measure(*networks, gaussians(1, 5, 84))
 
 
 @pytest.mark.parametrize("kind", ["fc-before", "fc-after"])
-def test_with_batch_norm_v_is_what_autograd_finds_outside_training(kind):
+def test_with_batch_norm_v_equals_autograd_in_evaluation_mode(kind):
     student, x = made(KINDS[kind], 2), gaussians(4, 2, 6, 4)
     energies, hidden = measures.modulated_fan_out(student, x), student.activations(x).hidden
     for layer, (energy, h) in enumerate(zip(energies, hidden, strict=True)):
@@ -465,43 +463,43 @@ def test_with_batch_norm_v_is_what_autograd_finds_outside_training(kind):
             for i in range(layer + 1, len(student.layers)):
                 h = incoming(student, i, h)
                 h = outgoing(student, i, h)[0] if i < len(student.layers) - 1 else h
-            return h.sum(1)  # samples do not meet
+            return h.sum(1)  # samples are independent
 
         v = torch.autograd.functional.jacobian(outputs, h)  # net, out, net, sample, node
         for e in range(2):
             torch.testing.assert_close(energy[e].square(), v[e, :, e].square().sum(0).mean(0), atol=1e-12, rtol=1e-10)
 
 
-def test_sample_by_sample_refuses_batch_norm():
-    with pytest.raises(UserError, match="not defined here with BatchNorm: give networks without it"):
-        measures.per_sample(made(KINDS["fc-before"], 2), made(KINDS["fc-before"], 2), gaussians(1, 5, 4))
+def test_sample_modulation_rejects_batch_norm():
+    with pytest.raises(UserError, match="not defined with BatchNorm: give networks without it"):
+        measures.sample_modulation(made(KINDS["fc-before"], 2), made(KINDS["fc-before"], 2), gaussians(1, 5, 4))
 
 
 class TestReordered:
-    # Both teacher nodes like student 2 best; the second likes it more, and the first takes what is left.
+    # Both teacher nodes have student 2 as best match; the second has the higher correlation and takes it.
     rho = torch.tensor([[[0.1, 0.3, 0.8, 0.2], [0.6, 0.0, 0.9, 0.5]]])
 
     def test_by_hand(self):
         matrix = torch.arange(8.0).view(1, 4, 2)
-        found = measures.reordered(matrix, self.rho)
+        found = measures.reorder_students(matrix, self.rho)
         assert found.order.tolist() == [[1, 2, 0, 3]]
         assert found.matrix.tolist() == [[[2, 3], [4, 5], [0, 1], [6, 7]]]
         # 2² and 5² of 0² + … + 7².
         assert measures.diagonal_mass(matrix, found.order).item() == pytest.approx(29 / 140)
 
     def test_of_ties_the_lowest_come_first(self):
-        assert measures.reordered(torch.zeros(1, 5, 3), torch.zeros(1, 3, 5)).order.tolist() == [[0, 1, 2, 3, 4]]
+        assert measures.reorder_students(torch.zeros(1, 5, 3), torch.zeros(1, 3, 5)).order.tolist() == [[0, 1, 2, 3, 4]]
 
     @given(nets=widths, m=widths, more=st.integers(0, 4), levels=st.integers(1, 50), seed=st.integers(0, 99))
     def test_is_a_greedy_matching_of_each_network_alone(self, nets, m, more, levels, seed):
         n = m + more
         rho = (levels * gaussians(seed, nets, m, n).tanh()).round() / levels
         matrix = gaussians(seed + 100, nets, n, m)
-        found = measures.reordered(matrix, rho)
+        found = measures.reorder_students(matrix, rho)
         for e in range(nets):
-            ways = sorted(itertools.product(range(m), range(n)), key=lambda way: (-rho[e][way].item(), way))
+            entries = sorted(itertools.product(range(m), range(n)), key=lambda pair: (-rho[e][pair].item(), pair))
             chosen = {}
-            for j, k in ways:
+            for j, k in entries:
                 if j not in chosen and k not in chosen.values():
                     chosen[j] = k
             rest = sorted(set(range(n)) - set(chosen.values()), key=lambda k: (-rho[e, :, k].max().item(), k))
@@ -511,7 +509,7 @@ class TestReordered:
             share = measures.diagonal_mass(matrix, found.order)[e].item()
             assert share == pytest.approx(diagonal / matrix[e].square().sum().item())
 
-    def test_a_permuted_copy_is_put_back_in_order(self):
+    def test_a_permuted_copy_is_restored(self):
         teacher = population((4, 6, 2), 1)
         order = torch.tensor([4, 0, 5, 2, 1, 3])
         (w, b), (v, c) = teacher.layers
@@ -519,7 +517,7 @@ class TestReordered:
         x = gaussians(1, 300, 4)
         rho = measures.correlation(teacher.activations(x).hidden[0], student.activations(x).hidden[0])
         (layer,) = measures.modulation(teacher, student, x, ("beta_star", "beta"))
-        found = measures.reordered(layer.beta_star, rho)
+        found = measures.reorder_students(layer.beta_star, rho)
         assert found.order[0].tolist() == order.argsort().tolist()
         (own,) = measures.modulation(teacher, teacher, x, ("beta",))
         torch.testing.assert_close(found.matrix, own.beta)
@@ -528,7 +526,7 @@ class TestReordered:
         rho, matrix = gaussians(1, 3, 4, 9), gaussians(2, 3, 9, 4)
         turn = gaussians(3, 9).argsort()
         masses = [
-            measures.diagonal_mass(m, measures.reordered(m, r).order)
+            measures.diagonal_mass(m, measures.reorder_students(m, r).order)
             for m, r in ((matrix, rho), (matrix[:, turn], rho[..., turn]))
         ]
         torch.testing.assert_close(*masses)
@@ -544,6 +542,8 @@ class TestReordered:
         only[0, 1, 0] = 4.0
         assert measures.diagonal_mass(only, order).item() == pytest.approx(2 / 3)
 
-    def test_fewer_students_than_teacher_nodes_are_refused(self):
-        with pytest.raises(UserError, match="2 students cannot match 3 teacher nodes one to one: give as many"):
-            measures.reordered(torch.zeros(1, 2, 3), torch.zeros(1, 3, 2))
+    def test_fewer_students_than_teacher_nodes_are_rejected(self):
+        with pytest.raises(
+            UserError, match="2 students cannot match 3 teacher nodes one to one: give at least as many"
+        ):
+            measures.reorder_students(torch.zeros(1, 2, 3), torch.zeros(1, 3, 2))

@@ -285,7 +285,7 @@ def test_matched_nodes_agree_with_the_measures(multiple):
     for i, seed in enumerate(students.seeds.tolist()):
         x, student, teacher = DATA.evaluating(seed), trained.students[i], DEEP[i]
         for layer in (0, 1):
-            rho = measures.Pair(teacher, student, x, layer).rho[0]
+            rho = measures.correlation(teacher.activations(x).hidden[layer], student.activations(x).hidden[layer])[0]
             nodes = rows_of(trained.nodes, i).filter(pc.equal(rows_of(trained.nodes, i)["epoch"], 1))
             nodes = nodes.filter(pc.equal(nodes["layer"], layer))
             fans = measures.modulated_fan_out(student, x[:1_000])[layer][0]

@@ -1,6 +1,8 @@
-"""Who learned whom, how well, when, and who could see it: functions of tensors, without state or files."""
+"""Measures of teacher–student pairs: correlation, matching, alignment, fan-out, modulation, observers, timing.
 
-from understudy.measures import catalogue as catalogue
+All are functions of tensors, without state or files.
+"""
+
 from understudy.measures.align import LayerMatch as LayerMatch
 from understudy.measures.align import align as align
 from understudy.measures.alignment import MatchedAlignment as MatchedAlignment
@@ -17,29 +19,25 @@ from understudy.measures.fan_out import contribution as contribution
 from understudy.measures.fan_out import fan_out as fan_out
 from understudy.measures.matching import THRESHOLD as THRESHOLD
 from understudy.measures.matching import Match as Match
+from understudy.measures.matching import Reordered as Reordered
 from understudy.measures.matching import best_students as best_students
 from understudy.measures.matching import best_teachers as best_teachers
+from understudy.measures.matching import diagonal_mass as diagonal_mass
 from understudy.measures.matching import mean_best_correlation as mean_best_correlation
 from understudy.measures.matching import recovered as recovered
 from understudy.measures.matching import recovered_share as recovered_share
+from understudy.measures.matching import reorder_students as reorder_students
 from understudy.measures.modulation import PARTS as PARTS
 from understudy.measures.modulation import LayerModulation as LayerModulation
-from understudy.measures.modulation import Reordered as Reordered
-from understudy.measures.modulation import SampleModulation as SampleModulation
-from understudy.measures.modulation import diagonal_mass as diagonal_mass
 from understudy.measures.modulation import modulated_fan_out as modulated_fan_out
 from understudy.measures.modulation import modulation as modulation
-from understudy.measures.modulation import per_sample as per_sample
-from understudy.measures.modulation import reordered as reordered
 from understudy.measures.observers import MIN_COUNT as MIN_COUNT
 from understudy.measures.observers import BandObservers as BandObservers
 from understudy.measures.observers import SideObservers as SideObservers
 from understudy.measures.observers import observers_in_band as observers_in_band
 from understudy.measures.observers import observers_on_both_sides as observers_on_both_sides
-from understudy.measures.pair import Pair as Pair
-from understudy.measures.registry import Measure as Measure
-from understudy.measures.registry import measure as measure
-from understudy.measures.registry import registered as registered
+from understudy.measures.sample_modulation import SampleModulation as SampleModulation
+from understudy.measures.sample_modulation import sample_modulation as sample_modulation
 from understudy.measures.timing import final_winner_rank as final_winner_rank
 from understudy.measures.timing import first_recovery as first_recovery
 from understudy.measures.timing import mean_rank as mean_rank

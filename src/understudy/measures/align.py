@@ -1,4 +1,4 @@
-"""Who matches whom in any two networks, layer by layer: what `understudy align` shows."""
+"""Match the nodes of any two networks, layer by layer; used by `understudy align`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from understudy.nets import Layer, Population
 
 
 class LayerMatch(NamedTuple):
-    """One hidden layer: correlations, and each teacher node's best student with how closely it is aligned."""
+    """Correlations at one hidden layer, and the best student of each teacher node with its alignment."""
 
     correlation: Float[Tensor, "teacher student"]
     best: Int[Tensor, "teacher"]
@@ -26,27 +26,42 @@ class LayerMatch(NamedTuple):
 
     @property
     def recovered(self) -> int:
+        """Number of teacher nodes whose best correlation exceeds 0.95."""
         return int((self.best_correlation > THRESHOLD).sum())
 
 
 def align(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[LayerMatch]:
-    """Match two single networks on inputs; hidden layers are paired from the lowest, as many as both have."""
+    """Match the nodes of two networks by correlation (Tian 2020, eq. 9) and alignment (Definition 3).
+
+    Hidden layers are paired from the lowest up, as many as both networks have. Everything is computed in float64.
+
+    Args:
+        teacher: A population of one network.
+        student: A population of one network with as many inputs and outputs.
+        x: Inputs.
+
+    Returns:
+        One match per hidden layer. Angles and bias gaps are NaN where the weights have different numbers of inputs.
+
+    Raises:
+        UserError: Networks or inputs that do not fit, or networks without a hidden layer.
+    """
     for name, ours, theirs in (
         ("inputs", teacher.inputs, student.inputs),
         ("outputs", teacher.sizes[-1], student.sizes[-1]),
     ):
         if ours != theirs:
-            raise UserError(f"the teacher has {ours} {name} and the student {theirs}; align needs them equal")
+            raise UserError(f"teacher and student must have equally many {name}, got {ours} and {theirs}")
     if x.shape[1] != teacher.inputs:
-        raise UserError(f"a sample has {x.shape[1]} inputs; the networks take {teacher.inputs}")
+        raise UserError(f"the networks take {teacher.inputs} inputs, but a sample has {x.shape[1]}")
     depth = min(len(teacher.layers), len(student.layers)) - 1
     if teacher.shape.positions[:depth] != student.shape.positions[:depth]:
         raise UserError(
-            "one network is convolutional and the other fully connected, or their feature maps differ in size; align "
-            "needs nodes that look at the same places"
+            "align compares nodes at the same positions: both networks must be fully connected, or convolutional with "
+            "feature maps of equal sizes"
         )
     if depth < 1:
-        raise UserError("a network without a hidden layer has no nodes to align; give networks of two layers or more")
+        raise UserError("networks without a hidden layer have no nodes to align; give networks of two or more layers")
     teacher, student, x = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double()
     sums = [Correlation() for _ in range(depth)]
     each = teacher.shape.activations + student.shape.activations

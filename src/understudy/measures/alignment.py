@@ -1,11 +1,12 @@
-"""How near a student's hyperplane lies to a teacher's: S0 Definition 3, on weights made regular (Definition 1).
+"""Alignment of the hyperplanes of teacher and student nodes (Tian 2020, Definition 3).
 
-Two nodes are ε-aligned when sin θ ≤ ε for the angle θ between w̃_j and w̃_k, and |b_j − b_k| ≤ ε. Opposite weights have
-sin θ = 0 too, as the paper defines it (its app C flips [w̃, b] to [−w̃, b] freely). Everything is computed in float64 and
-returned in the dtype of the weights: angles far below the rounding of float32 are told apart.
+Two nodes with regular weights (Definition 1) are ε-aligned if sin θ ≤ ε for the angle θ between w̃_j and w̃_k, and
+|b_j − b_k| ≤ ε. Opposite weights have sin θ = 0 too, as in the paper (its app. C replaces [w̃, b] by [−w̃, b] freely).
+Everything is computed in float64 and returned in the dtype of the weights; angles far below the rounding of float32 are
+resolved.
 
-A node whose w̃ is zero or not finite has no hyperplane and cannot be made regular: sin θ = 1 and a gap of infinity to
-every node, so that it is never aligned; nothing is NaN.
+A node whose w̃ is zero or not finite has no hyperplane: sin θ = 1 and an infinite bias gap to every node, so that it is
+never aligned. Nothing is NaN.
 """
 
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from understudy.nets import Layer
 
 
 class Regular(NamedTuple):
-    """S0 Definition 1: w̃ of length 1 and b in the same scale; a node without a direction has w̃ = 0 and b = ∞."""
+    """Regular weights (Tian 2020, Definition 1): w̃ of length 1; a node without a direction has w̃ = 0 and b = ∞."""
 
     weight: Float[Tensor, "net node in"]
     bias: Float[Tensor, "net node"]
@@ -26,10 +27,17 @@ class Regular(NamedTuple):
 
 
 def regular(layer: Layer) -> Regular:
-    """Each node's [w̃, b] over ‖w̃‖, in float64 (S0 Definition 1); an absent bias is 0."""
+    """Divide [w̃, b] of each node by ‖w̃‖, in float64 (Tian 2020, Definition 1).
+
+    Args:
+        layer: A fully connected layer; a missing bias counts as 0.
+
+    Returns:
+        Regular weights and biases, and which nodes have a direction.
+    """
     weight = layer.weight.double()
     bias = weight.new_zeros(weight.shape[:2]) if layer.bias is None else layer.bias.double()
-    # By the largest entry first: squares of very large or small weights would overflow or vanish.
+    # Divide by the largest entry first: squares of very large or small weights would overflow or underflow.
     largest = weight.abs().amax(2, keepdim=True)
     directed = ((largest > 0) & largest.isfinite()).squeeze(2)
     scaled = weight / torch.where(directed.unsqueeze(2), largest, 1.0)
@@ -42,7 +50,7 @@ def regular(layer: Layer) -> Regular:
 
 
 def _sin(apart: Tensor, together: Tensor, directed: Tensor) -> Tensor:
-    """sin θ = ½ ‖u − w‖ ‖u + w‖ for unit vectors u and w: no cancellation at 0 or at π, unlike √(1 − cos²)."""
+    """sin θ = ½ ‖u − w‖ ‖u + w‖ for unit vectors, which has no cancellation at 0 or π, unlike √(1 − cos²)."""
     return torch.where(directed, (0.5 * apart * together).clamp_max(1.0), 1.0)
 
 
@@ -53,7 +61,15 @@ def _gap(teacher: Tensor, student: Tensor) -> Tensor:
 def sin_angle(
     teacher: Float[Tensor, "net teacher in"], student: Float[Tensor, "net student in"]
 ) -> Float[Tensor, "net teacher student"]:
-    """sin of the angle between the weights of every teacher node and every student node (S0 Definition 3, eqn 4)."""
+    """Sine of the angle between the weights of every teacher and student node (Tian 2020, Definition 3, eq. 4).
+
+    Args:
+        teacher: Weights of the teachers.
+        student: Weights of the students.
+
+    Returns:
+        sin θ of every pair.
+    """
     t, s = regular(Layer(teacher, None)), regular(Layer(student, None))
     direct = "donot_use_mm_for_euclid_dist"
     apart = torch.cdist(t.weight, s.weight, compute_mode=direct)
@@ -62,31 +78,62 @@ def sin_angle(
 
 
 def bias_gap(teacher: Layer, student: Layer) -> Float[Tensor, "net teacher student"]:
-    """|b*_j − b_k| of regular weights, for every teacher node and every student node (S0 Definition 3, eqn 4)."""
+    """Bias gap |b*_j − b_k| of regular weights for every pair of nodes (Tian 2020, Definition 3, eq. 4).
+
+    Args:
+        teacher: Lowest layer of the teachers.
+        student: Lowest layer of the students.
+
+    Returns:
+        Gap of every pair.
+    """
     return _gap(regular(teacher).bias.unsqueeze(2), regular(student).bias.unsqueeze(1)).to(teacher.weight.dtype)
 
 
 def alignment_eps(teacher: Layer, student: Layer) -> Float[Tensor, "net teacher student"]:
-    """The smallest ε for which the two nodes are ε-aligned: max(sin θ, |b*_j − b_k|) (S0 Definition 3)."""
+    """Smallest ε for which two nodes are ε-aligned: max(sin θ, |b*_j − b_k|) (Tian 2020, Definition 3).
+
+    Args:
+        teacher: Lowest layer of the teachers.
+        student: Lowest layer of the students.
+
+    Returns:
+        ε of every pair.
+    """
     return torch.maximum(sin_angle(teacher.weight, student.weight), bias_gap(teacher, student))
 
 
 def eps_aligned(teacher: Layer, student: Layer, eps: float) -> Bool[Tensor, "net teacher student"]:
-    """Whether every pair of nodes is ε-aligned (S0 Definition 3)."""
+    """Whether each pair of nodes is ε-aligned (Tian 2020, Definition 3).
+
+    Args:
+        teacher: Lowest layer of the teachers.
+        student: Lowest layer of the students.
+        eps: ε.
+
+    Returns:
+        One truth value per pair.
+    """
     return alignment_eps(teacher, student) <= eps
 
 
 class MatchedAlignment(NamedTuple):
-    """Definition 3 for each node and its partner only."""
+    """Sine of the angle and bias gap of each node and its partner (Tian 2020, Definition 3)."""
 
     sin_angle: Float[Tensor, "net node"]
     bias_gap: Float[Tensor, "net node"]
 
 
 def matched_alignment(nodes: Layer, partners: Layer, index: Int[Tensor, "net node"]) -> MatchedAlignment:
-    """S0 Definition 3 for each node and the partner that `index` names, at the cost of these pairs alone.
+    """Alignment of each node with one partner (Tian 2020, Definition 3), computed for these pairs only.
 
-    Teacher nodes with their best students, or (the other way round) students with their best teachers.
+    Args:
+        nodes: Layer of the nodes, for example of the teachers.
+        partners: Layer of the partners, for example of the students.
+        index: Partner of each node, as from `best_students`.
+
+    Returns:
+        Sine of the angle and bias gap of each pair.
     """
     chosen = Layer(
         partners.weight.gather(1, index.unsqueeze(2).expand(-1, -1, partners.weight.shape[2])),

@@ -1,6 +1,6 @@
-"""How alike a teacher node and a student node are: the correlation of their activations over the samples.
+"""Correlation of the activations of teacher and student nodes over samples.
 
-S0 eqn 9 and S2 sec 5.1, footnote 1: ρ_jk = f̃*_j · f̃_k, each activation centred and scaled to length 1.
+Tian 2020, eq. 9; Tian et al. 2019, sec. 5.1, footnote 1: ρ_jk = f̃*_j · f̃_k, activations centred and scaled to length 1.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-# A node whose standard deviation is within so many roundings of its mean is constant: what is left is noise.
 _ROUNDINGS = 16.0
-# Centred copies of one piece of work stay in the cache of a processor; a card wants large pieces instead.
-_CPU_PIECE, _CARD_PIECE = 1 << 20, 1 << 27
+"""A node is constant if its standard deviation is within this many roundings of its mean."""
+# Numbers per piece of work: centred copies fit the cache of a CPU; a GPU needs large pieces.
+_CPU_PIECE, _GPU_PIECE = 1 << 20, 1 << 27
 
 
 class Side(NamedTuple):
-    """Running mean and sum of squared deviations of every node of the teachers, or of the students."""
+    """Running mean and sum of squared deviations of every node of the teachers or of the students."""
 
     mean: Float[Tensor, "net node"]
     square: Float[Tensor, "net node"]
 
 
 class Correlation:
-    """The correlation of S0 eqn 9 over samples that come in batches, however they are cut (up to rounding).
+    """Correlation (Tian 2020, eq. 9) accumulated over batches, independent of their sizes up to rounding.
 
     Each batch is centred on its own mean, its cross products are matrix products in the dtype of the activations, and
-    batches are merged in float64 by the formula of Chan, Golub and LeVeque (1979): no cancellation of large means.
+    batches are merged in float64 by the formula of Chan, Golub and LeVeque (1979), so that large means do not cancel.
 
-    A dead node, constant over the samples up to the rounding of its dtype, correlates exactly 0 with everything, and so
-    does a node whose activations or their squares are not finite. Values lie in [−1, 1] and are never NaN.
+    A dead node (constant over the samples up to rounding) has correlation exactly 0 with every node, and so has a node
+    whose activations or their squares are not finite. Values lie in [−1, 1] and are never NaN.
     """
 
     def __init__(self) -> None:
@@ -44,23 +44,31 @@ class Correlation:
     def update(
         self, teacher: Float[Tensor, "net sample teacher"], student: Float[Tensor, "net sample student"]
     ) -> None:
-        """Takes in the activations of the same samples in teachers and students, paired one to one; no gradients."""
+        """Add the activations of one batch, without gradients.
+
+        Args:
+            teacher: Activations of the teachers.
+            student: Activations of the students on the same samples, paired with the teachers by index.
+
+        Raises:
+            ValueError: The numbers of networks or samples differ.
+        """
         teacher, student = teacher.detach(), student.detach()
         if teacher.shape[:2] != student.shape[:2]:
             raise ValueError(
-                f"teacher activations {tuple(teacher.shape)} and student activations {tuple(student.shape)} must agree "
-                "in networks and samples: give each student the teacher and the inputs it is compared on"
+                "teacher and student activations must agree in networks and samples, got "
+                f"{tuple(teacher.shape)} and {tuple(student.shape)}"
             )
         nets, samples, nodes = *teacher.shape[:2], teacher.shape[2] + student.shape[2]
-        card = teacher.device.type != "cpu"
-        piece = _CARD_PIECE if card else _CPU_PIECE
-        # Company changes no result: the cut along samples does not depend on how many networks there are, and on a
-        # processor each has matrix products of its own, since a batched one may add up in another order.
+        gpu = teacher.device.type != "cpu"
+        piece = _GPU_PIECE if gpu else _CPU_PIECE
+        # Results do not depend on the batch composition: the cut along samples does not depend on the number of
+        # networks, and on a CPU each network has its own matrix products, since a batched one may sum in another order.
         rows = max(256, piece // max(nodes, 1))
         scratch = teacher.new_empty(min(nets * samples * nodes, max(piece, rows * nodes)))
         for start in range(0, samples, rows):
             t, s = teacher[:, start : start + rows], student[:, start : start + rows]
-            width = max(1, piece // (t.shape[1] * max(nodes, 1))) if card else 1
+            width = max(1, piece // (t.shape[1] * max(nodes, 1))) if gpu else 1
             parts = [_moments(t[e : e + width], s[e : e + width], scratch) for e in range(0, max(nets, 1), width)]
             t_mean, t_square, s_mean, s_square, cross = (torch.cat(part).double() for part in zip(*parts, strict=True))
             self.add(t.shape[1], Side(t_mean, t_square), Side(s_mean, s_square), cross, teacher.dtype)
@@ -73,7 +81,15 @@ class Correlation:
         cross: Float[Tensor, "net teacher student"],
         dtype: torch.dtype,
     ) -> None:
-        """Takes in samples of which the moments are known, in float64: of activations of `dtype`."""
+        """Add a batch of which the moments are known.
+
+        Args:
+            count: Samples in the batch.
+            teacher: Moments of the teachers, in float64.
+            student: Moments of the students, in float64.
+            cross: Sums of products of deviations, in float64.
+            dtype: Precision of the activations.
+        """
         self._dtype = dtype
         if self._teacher is None or self._student is None or self._cross is None:
             self._count, self._teacher, self._student, self._cross = count, teacher, student, cross
@@ -92,19 +108,26 @@ class Correlation:
         self._count = total
 
     def result(self) -> Float[Tensor, "net teacher student"]:
-        """The correlation over all the samples so far, in the dtype of the activations."""
+        """Correlation over all samples so far.
+
+        Returns:
+            Correlations in the dtype of the activations.
+
+        Raises:
+            ValueError: No samples were added.
+        """
         if self._teacher is None or self._student is None or self._cross is None:
-            raise ValueError("no samples, so no correlation: call update with at least one sample first")
+            raise ValueError("the correlation of no samples is undefined: call update with at least one sample first")
         t, s = (self._inverse_length(side) for side in (self._teacher, self._student))
-        # Zero where either node is dead, even where the cross product is NaN.
+        # Zero if either node is dead, even if the cross product is NaN.
         live = (t > 0).unsqueeze(2) & (s > 0).unsqueeze(1)
         rho = torch.where(live, self._cross * t.unsqueeze(2) * s.unsqueeze(1), 0.0)
         return rho.clamp(-1.0, 1.0).to(self._dtype)
 
     def _inverse_length(self, side: Side) -> Float[Tensor, "net node"]:
-        """One over the length of each node's centred activations; 0 for a node that is dead or not finite."""
+        """Inverse length of each node's centred activations; 0 for a node that is dead or not finite."""
         noise = _ROUNDINGS * torch.finfo(self._dtype).eps * side.mean
-        # NaN fails the comparison, and one over infinity is 0.
+        # NaN fails the comparison, and the inverse of infinity is 0.
         return torch.where(side.square > self._count * noise.square(), side.square.rsqrt(), 0.0)
 
 
@@ -115,7 +138,7 @@ def _moments(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Means, sums of squared deviations and cross products of one piece, in the dtype of the activations.
 
-    Deviations are written to `scratch` and squared there: fresh memory for them costs more than the matrix product.
+    Deviations are written to `scratch` and squared there, since allocating memory costs more than the matrix product.
     """
     t_mean, s_mean = teacher.mean(1, keepdim=True), student.mean(1, keepdim=True)
     t, s = scratch[: teacher.numel()].view_as(teacher), scratch[teacher.numel() :][: student.numel()].view_as(student)
@@ -128,7 +151,18 @@ def _moments(
 def correlation(
     teacher: Float[Tensor, "net sample teacher"], student: Float[Tensor, "net sample student"]
 ) -> Float[Tensor, "net teacher student"]:
-    """ρ_jk of S0 eqn 9 for every teacher node j and student node k of each pair of networks: see `Correlation`."""
-    whole = Correlation()
-    whole.update(teacher, student)
-    return whole.result()
+    """Correlation ρ_jk of every teacher node j and student node k (Tian 2020, eq. 9); see `Correlation` for details.
+
+    Args:
+        teacher: Activations of the teachers.
+        student: Activations of the students on the same samples, paired with the teachers by index.
+
+    Returns:
+        Correlations in the dtype of the activations.
+
+    Raises:
+        ValueError: The numbers of networks or samples differ, or there are no samples.
+    """
+    stream = Correlation()
+    stream.update(teacher, student)
+    return stream.result()

@@ -1,7 +1,7 @@
-"""Which students see a teacher node's boundary inside their active region: S0 Definition 4, on a finite set of samples.
+"""Observers: students whose active region contains part of a teacher node's boundary (Tian 2020, Definition 4).
 
-Both forms speak of the lowest hidden layer, where teacher and student read the same inputs, and of
-E_k = {x : w_k · x + b_k > 0} (S0 sec 3), whatever the slope of the activation below zero.
+Both functions are for the lowest hidden layer, where teacher and student have the same inputs. The active region is
+E_k = {x : w_k · x + b_k > 0} (Tian 2020, sec. 3), whatever the slope of the activation below zero.
 """
 
 from typing import NamedTuple
@@ -14,11 +14,11 @@ from understudy.measures.alignment import regular
 from understudy.nets import Layer
 
 MIN_COUNT = 10
-"""Samples on either side of a boundary that are enough to see it."""
+"""Default number of samples required on each side of a boundary."""
 
 
 class BandObservers(NamedTuple):
-    """Counts behind condition (1) of S0 Theorems 3, 4 and 5, and whether it holds."""
+    """Sample counts of condition (1) of Theorems 3, 4 and 5 of Tian 2020, and whether it holds."""
 
     seen: Int[Tensor, "net teacher student"]
     band: Int[Tensor, "net teacher"]
@@ -32,23 +32,33 @@ def observers_in_band(
     eps: float,
     kappa: float,
 ) -> BandObservers:
-    """N_D[I_j(ε) ∩ E_k] ≥ κ N_D[I_j(ε)] for the band I_j(ε) = {x : |w*_j · x + b*_j| ≤ ε}.
+    """Test N_D[I_j(ε) ∩ E_k] ≥ κ N_D[I_j(ε)] for the band I_j(ε) = {x : |w*_j · x + b*_j| ≤ ε}.
 
-    S0 Theorems 3 to 5, condition (1), and Definition 5, with the teacher's weights made regular. A band that holds no
-    sample is observed by nobody: the inequality 0 ≥ 0 would grant a hypothesis that the data says nothing about.
+    Condition (1) of Theorems 3 to 5 of Tian 2020, with Definition 5 and the teacher's weights made regular. A band
+    without samples has no observers, although 0 ≥ 0 holds, since the data do not support the hypothesis.
+
+    Args:
+        teacher: Lowest layer of the teachers.
+        student: Lowest layer of the students.
+        x: Inputs shared by all pairs, or one set per pair.
+        eps: ε, the half-width of the band.
+        kappa: κ, the required share.
+
+    Returns:
+        Samples of each band in each active region, samples of each band, and whether the condition holds.
     """
     t = regular(teacher)
-    # A node without a hyperplane has an infinite bias, so its band is empty.
+    # A node without a hyperplane has an infinite bias, hence an empty band.
     signed = _affine(x, t.weight, t.bias)
     inside, active = signed.abs() <= eps, _active(student, x)
-    seen, band = _both(inside, active), inside.sum(1)
-    # A quotient rounds to κ itself where the product κ N would not: 3 of 10 is 0.3.
+    seen, band = _count_common(inside, active), inside.sum(1)
+    # The quotient rounds to κ itself where the product κ N would not: 3 of 10 is 0.3.
     share = seen.double() / band.clamp_min(1).unsqueeze(2)
     return BandObservers(seen, band, (share >= kappa) & (band > 0).unsqueeze(2))
 
 
 class SideObservers(NamedTuple):
-    """Samples of E_k on either side of teacher node j's boundary, and whether both are enough."""
+    """Samples of E_k on each side of the boundary of teacher node j, and whether both are sufficient."""
 
     above: Int[Tensor, "net teacher student"]
     below: Int[Tensor, "net teacher student"]
@@ -61,13 +71,22 @@ def observers_on_both_sides(
     x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"],
     min_count: int = MIN_COUNT,
 ) -> SideObservers:
-    """S0 Definition 4 as the papers' released code counts it: both sides of node j's boundary are seen inside E_k.
+    """Test whether E_k has samples on both sides of the boundary of teacher node j (Tian 2020, Definition 4).
 
-    min(#{x ∈ E_k : w*_j · x + b*_j ≥ 0}, #{x ∈ E_k : w*_j · x + b*_j < 0}) ≥ min_count. It needs no band: where E_k,
-    which is convex, holds samples of both sides, the boundary passes between them.
+    min(#{x ∈ E_k : w*_j · x + b*_j ≥ 0}, #{x ∈ E_k : w*_j · x + b*_j < 0}) ≥ min_count, as in the released code of the
+    paper. No band is needed: E_k is convex, so the boundary passes between samples on both sides.
+
+    Args:
+        teacher: Lowest layer of the teachers.
+        student: Lowest layer of the students.
+        x: Inputs shared by all pairs, or one set per pair.
+        min_count: Samples required on each side.
+
+    Returns:
+        Samples on each side in each active region, and whether both are sufficient.
     """
     upper, active = _affine(x, teacher.weight, teacher.bias) >= 0, _active(student, x)
-    above, below = _both(upper, active), _both(~upper, active)
+    above, below = _count_common(upper, active), _count_common(~upper, active)
     return SideObservers(above, below, torch.minimum(above, below) >= min_count)
 
 
@@ -81,9 +100,9 @@ def _active(student: Layer, x: Tensor) -> Bool[Tensor, "net sample student"]:
     return _affine(x, student.weight, student.bias) > 0
 
 
-def _both(
+def _count_common(
     left: Bool[Tensor, "net sample teacher"], right: Bool[Tensor, "net sample student"]
 ) -> Int[Tensor, "net teacher student"]:
-    """How many samples are in both sets, as one matrix product: float32 counts exactly up to 2²⁴."""
+    """Number of samples in both sets, as one matrix product; float32 counts exactly up to 2²⁴."""
     exact = torch.float32 if left.shape[1] <= 1 << 24 else torch.float64
     return torch.bmm(left.mT.to(exact), right.to(exact)).long()

@@ -1,4 +1,4 @@
-"""When a teacher node was learned, and whether its winner led from the start, from measurements over epochs."""
+"""Epoch at which teacher nodes are recovered, and ranks of the final best students during training."""
 
 import torch
 from jaxtyping import Float, Int, Num
@@ -10,28 +10,52 @@ from understudy.measures.matching import THRESHOLD, best_students
 def first_recovery(
     best: Float[Tensor, "net epoch teacher"], epochs: Num[Tensor, "epoch"], threshold: float = THRESHOLD
 ) -> Float[Tensor, "net teacher"]:
-    """The first epoch at which a teacher node's best correlation exceeds the threshold, infinity if at none.
+    """First epoch at which the best correlation of a teacher node exceeds the threshold (Tian 2020, fig. 8).
 
-    S0 fig 8, S1 fig 7. In float64. A node that is lost again keeps its first epoch; NaN never counts as recovered.
+    Also Tian 2019, fig. 7. A node that is lost again keeps its first epoch; NaN never counts as recovered.
+
+    Args:
+        best: Best correlation of each teacher node at each epoch.
+        epochs: The epochs.
+        threshold: Correlation that must be exceeded.
+
+    Returns:
+        First epoch of each teacher node in float64, infinity if there is none.
+
+    Raises:
+        ValueError: The number of epochs does not fit, or is 0.
     """
     if best.shape[1] != len(epochs) or len(epochs) == 0:
-        raise ValueError(
-            f"{len(epochs)} epochs do not name the {best.shape[1]} measurements: give at least one epoch, one for each"
-        )
+        raise ValueError(f"epochs must be one per measurement ({best.shape[1]}) and at least one, got {len(epochs)}")
     when = epochs.to(best.device, torch.float64).view(1, -1, 1)
     return torch.where(best > threshold, when, torch.inf).amin(1)
 
 
 def ranks(rho: Float[Tensor, "*batch student"]) -> Int[Tensor, "*batch student"]:
-    """The place of every student among all by correlation, from 0; of equal ones the lower index comes first."""
+    """Rank of every student by correlation, 0 for the highest; ties are ordered by index.
+
+    The basis of the ranks of Tian et al. 2019, sec. 5.1.
+
+    Args:
+        rho: Correlations.
+
+    Returns:
+        Rank of every student.
+    """
     return rho.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
 
 
 def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[Tensor, "net epoch teacher"]:
-    """The rank that each teacher node's final best student had at every epoch: 0 is first, 1 is last (S2 sec 5.1).
+    """Rank at every epoch of the student that is best at the end, 0 first to 1 last (Tian et al. 2019, sec. 5.1).
 
-    Divided by n − 1 for n students; a single student ranks 0. Of equal correlations the lower index ranks first, as in
-    `best_students`, so that the last epoch's rank is always 0.
+    Ranks are divided by n − 1 for n students; a single student has rank 0. Ties are ordered by index, as in
+    `best_students`, so that the rank at the last epoch is 0.
+
+    Args:
+        rho: Correlations at every epoch.
+
+    Returns:
+        Rank of each teacher node's final best student.
     """
     nets, epochs, teachers, students = rho.shape
     winner: Int[Tensor, "net 1 teacher 1"] = best_students(rho[:, -1]).partner.view(nets, 1, teachers, 1)
@@ -40,5 +64,12 @@ def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[
 
 
 def mean_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[Tensor, "net epoch"]:
-    """r̄ of S2 sec 5.1: the rank of the final winners at every epoch, averaged over teacher nodes."""
+    """Rank of the final best students averaged over teacher nodes: r̄ of Tian et al. 2019, sec. 5.1.
+
+    Args:
+        rho: Correlations at every epoch.
+
+    Returns:
+        Mean rank at every epoch.
+    """
     return final_winner_rank(rho).mean(2)

@@ -305,8 +305,8 @@ def test_the_result_has_one_finding_per_layer():
     ("teacher", "student", "inputs", "words"),
     [
         ((4, 2), (4, 2), 4, "no nodes to compare"),
-        ((4, 3, 2), (4, 3, 5), 4, "differ in layers or outputs"),
-        ((4, 3, 2), (4, 5, 2), 7, "the three must be equal"),
+        ((4, 3, 2), (4, 3, 5), 4, "equally many layers and outputs"),
+        ((4, 3, 2), (4, 5, 2), 7, "must have equally many inputs"),
     ],
 )
 def test_networks_to_which_the_result_does_not_apply_are_refused(teacher, student, inputs, words):

@@ -87,7 +87,7 @@ def winners(teacher: Population, students: Population, source: Source) -> Int[Te
         x = source.evaluating(seed, dtype=students.dtype)
         (ours,), (theirs,) = (each[net].activations(x).hidden for each in (teacher, students))
         rho = us.measures.correlation(ours, theirs)
-        return us.measures.reordered(rho.mT, rho).order[:, : teacher.sizes[1]]
+        return us.measures.reorder_students(rho.mT, rho).order[:, : teacher.sizes[1]]
 
     return torch.cat([won(net, seed) for net, seed in enumerate(students.seeds.tolist())])
 

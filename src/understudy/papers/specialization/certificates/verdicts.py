@@ -9,7 +9,7 @@ from typing import NamedTuple
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.measures.modulation import per_sample
+from understudy.measures import sample_modulation
 from understudy.nets import Population
 from understudy.papers.specialization.theory.identities import autograd_gradients, corollary_2
 from understudy.theory.pair_geometry import PairGeometry
@@ -58,7 +58,7 @@ def verdicts(
 def rule_errors(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[float]:
     """Difference between D (A f* − B f) and backpropagation per layer, relative to the layer's largest gradient."""
     errors = []
-    for found, expected in zip(per_sample(teacher, student, x), autograd_gradients(teacher, student, x), strict=True):
+    for found, expected in zip(sample_modulation(teacher, student, x), autograd_gradients(teacher, student, x), strict=True):
         difference, scale = float((found.gradient[0] - expected).abs().max()), float(expected.abs().max())
         errors.append(difference / scale if scale else difference)
     return errors
