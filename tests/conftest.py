@@ -14,9 +14,13 @@ from support.images import write_cifar, write_mnist
 
 DEEP = os.environ.get("UNDERSTUDY_PROFILE") == "deep"
 if DEEP:
-    # Before the first import of a room: the hook works on what is imported after it.
-    tensors = ("_random", "data", "measures", "nets", "papers", "students", "teachers", "theory")
-    install_import_hook([f"understudy.{room}" for room in (*tensors, "training")], "support.shapes.checked")
+    import support.shapes  # noqa: F401, the hook refers to it by name
+
+    # Before the first import of a room: the hook applies to modules that are imported after it.
+    papers = Path(__file__).parents[1] / "src/understudy/papers"
+    theories = (f"papers.{folder.parent.name}.theory" for folder in papers.glob("*/theory"))
+    tensors = ("_random", "data", "measures", "nets", "students", "teachers", "theory", "training", *theories)
+    install_import_hook([f"understudy.{room}" for room in tensors], "support.shapes.checked")
 
 from understudy.training.parallel import one_thread_each  # noqa: E402
 
