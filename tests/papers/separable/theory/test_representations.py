@@ -77,19 +77,19 @@ class TestPairs:
         x, labels = gaussians(5, 40, 6) + 0.3, (gaussians(6, 40) > 0).long()
         found = layer_pairs(x, labels, bins=7)
         cosine = torch.nn.functional.cosine_similarity
-        alike, apart = (
+        within, between = (
             [cosine(x[i], x[j], 0) for i, j in itertools.combinations(range(40), 2) if (labels[i] == labels[j]) == same]
             for same in (True, False)
         )
-        assert found.cosine_within == pytest.approx(float(torch.stack(alike).mean()))
-        assert found.cosine_between == pytest.approx(float(torch.stack(apart).mean()))
-        above = sum(float(c) > 0 for c in apart)
-        assert found.separability.share_apart == pytest.approx(above / len(apart))
-        below = sum(float(c) <= 0 for c in alike)  # a point and itself also form a pair
-        assert found.separability.share_alike == pytest.approx(below / (len(alike) + 40))
-        assert found.similarities.between.sum() == len(apart) and found.similarities.within.sum() == len(alike)
+        assert found.cosine_within == pytest.approx(float(torch.stack(within).mean()))
+        assert found.cosine_between == pytest.approx(float(torch.stack(between).mean()))
+        above = sum(float(c) > 0 for c in between)
+        assert found.separability.share_apart == pytest.approx(above / len(between))
+        below = sum(float(c) <= 0 for c in within)  # a point and itself also form a pair
+        assert found.separability.share_alike == pytest.approx(below / (len(within) + 40))
+        assert found.similarities.between.sum() == len(between) and found.similarities.within.sum() == len(within)
         nearly = separability(x, labels, tolerance=NEAR)
-        assert nearly.share_apart == pytest.approx(sum(float(c) > NEAR for c in apart) / len(apart))
+        assert nearly.share_apart == pytest.approx(sum(float(c) > NEAR for c in between) / len(between))
 
     @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
     def test_the_gpu_finds_the_same_pairs(self):

@@ -119,9 +119,9 @@ def order_by_teacher(teacher: Population, student: Population) -> Population:
     rows, columns = linear_sum_assignment(theta.cpu().numpy())
     first = [int(c) for _, c in sorted(zip(rows, columns, strict=True))]
     order = first + [k for k in range(student.sizes[1]) if k not in first]
-    (weight, bias), (above, top) = student.layers
+    (weight, bias), (fan_out, top) = student.layers
     hidden = Layer(weight[:, order], None if bias is None else bias[:, order])
-    return Population((hidden, Layer(above[:, :, order], top)), student.seeds, student.slope)
+    return Population((hidden, Layer(fan_out[:, :, order], top)), student.seeds, student.slope)
 
 
 @result(
