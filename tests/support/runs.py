@@ -1,0 +1,99 @@
+"""Runs made by hand in memory: given metrics and values of nodes, read as a run reads its tables."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from understudy.store import Run
+
+
+class MadeRun(Run):
+    """A run whose tables are given; what is derived from them is what `Run` derives."""
+
+    def __init__(self, tables, epochs, weights, config):
+        self.__dict__.update(folder=Path("made"), given=tables, given_weights=weights or {}, config=config)
+        self.__dict__["environment"] = {"tables": list(tables), "seconds": 1.0}
+        self.__dict__["epochs"] = np.asarray(epochs)
+
+    def __post_init__(self):
+        pass
+
+    def _stored(self, name):
+        return _Table(self.given[name])
+
+    def weights(self, who):
+        return self.given_weights[who]
+
+
+class _Table:
+    def __init__(self, table):
+        self.table = table
+
+    def read(self, columns=None, **wanted):
+        table = self.table
+        for name, value in wanted.items():
+            table = table.filter(pc.equal(table[name], value))
+        return table if columns is None else table.select(list(columns))
+
+
+def made_run(networks, epochs=(0,), metrics=None, nodes=None, weights=None, config=None, **tables):
+    """A run of networks given as dictionaries of their parameters (and `diverged_at`, by default none).
+
+    `metrics` are [network, epoch] by name or by (name, layer); `nodes` are [network, epoch, node] by (role, column) or
+    (role, column, layer). NaN is not recorded. Other tables are given by name.
+    """
+    rows = [{"network": i} | {"diverged_at": None} | row for i, row in enumerate(networks)]
+    names = [name for name in rows[0] if name != "diverged_at"] if rows else ["network"]
+    columns = {name: pa.array([row[name] for row in rows]) for name in names}
+    columns["diverged_at"] = pa.array([row["diverged_at"] for row in rows], pa.int64())
+    whole = {
+        "networks": pa.table(columns),
+        "metrics": _metric_rows(metrics or {}, np.asarray(epochs)),
+        "nodes": _node_rows(nodes or {}, np.asarray(epochs)),
+    }
+    return MadeRun(whole | tables, epochs, weights, config or {"study": "made", "format": 3, "options": {}})
+
+
+def _metric_rows(metrics, epochs):
+    parts = [_empty(metric=pa.string(), value=pa.float64())]
+    for key, values in metrics.items():
+        name, layer = key if isinstance(key, tuple) else (key, -1)
+        values = np.asarray(values, float)
+        network, epoch = np.nonzero(~np.isnan(values))
+        parts.append(
+            pa.table(
+                _places(network, epochs[epoch], layer)
+                | {"metric": [name] * len(network), "value": values[network, epoch]}
+            )
+        )
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _node_rows(nodes, epochs):
+    parts = [_empty(role=pa.string(), teacher=pa.int32(), student=pa.int32())]
+    groups = {}
+    for key, values in nodes.items():
+        role, column, layer = (*key, 0)[:3]
+        groups.setdefault((role, layer), {})[column] = np.asarray(values, float)
+    for (role, layer), columns in groups.items():
+        there = ~np.isnan(np.stack(list(columns.values()))).all(0)
+        network, epoch, node = np.nonzero(there)
+        rows = _places(network, epochs[epoch], layer) | {"role": [role] * len(network), role: node.astype(np.int32)}
+        rows |= {name: values[network, epoch, node] for name, values in columns.items()}
+        parts.append(pa.table(rows))
+    return pa.concat_tables(parts, promote_options="permissive")
+
+
+def _places(network, epoch, layer):
+    return {
+        "network": network.astype(np.int32),
+        "epoch": epoch.astype(np.int32),
+        "layer": np.full(len(network), layer, np.int16),
+    }
+
+
+def _empty(**more):
+    kinds = {"network": pa.int32(), "epoch": pa.int32(), "layer": pa.int16()} | more
+    return pa.table({name: pa.array([], kind) for name, kind in kinds.items()})
