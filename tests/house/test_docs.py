@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from markdown.extensions.toc import slugify
 
 import understudy
 from understudy.lab.discovery import studies
+from understudy.report.glossary import DEFINITIONS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -80,7 +82,7 @@ def test_the_site_builds_without_warnings(tmp_path):
     words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "reference" / "nets" / "index.html").is_file()
+    assert (tmp_path / "reference" / "nets.html").is_file()
 
 
 def code_of(page: Path) -> str:
@@ -117,6 +119,18 @@ def test_the_pages_of_papers_list_every_study_with_its_figures():
     assert {name: study.figures for name, study in studies().items()} == dict(rows)
 
 
+def test_every_dependency_has_its_reason():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    needed = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
+    before_extras = (DOCS / "developing" / "dependencies.md").read_text(encoding="utf-8").partition("Extras:")[0]
+    assert needed == set(re.findall(r"^\| ([\w-]+) \| .+ \|$", before_extras, re.MULTILINE)) - {"package", "---"}
+
+
+def test_the_glossary_has_every_term_that_reports_explain():
+    titles = {title.lower() for title in HEADING.findall(prose(DOCS / "glossary.md"))}
+    assert {term.lower() for term in DEFINITIONS} <= titles
+
+
 def public_names(room: str) -> set[str]:
     """Names that a package exports in its `__init__` by `import x as x`, or that a module defines; no modules."""
     module = import_module(f"understudy.{room}")
@@ -134,7 +148,8 @@ def test_the_reference_has_every_public_name_of_a_room(room):
     page = DOCS / "reference" / f"{room}.md"
     text = page.read_text(encoding="utf-8") if page.exists() else ""
     listed = re.findall(rf"^::: understudy\.{room}\.(\w+)$", text, re.MULTILINE)
-    assert sorted(listed) == sorted(public_names(room))
+    assert set(listed) == public_names(room)
+    assert len(listed) == len(set(listed))
 
 
 def test_the_reference_has_every_name_of_the_package():
