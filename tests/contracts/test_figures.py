@@ -74,7 +74,8 @@ def focus_shift(panels=3, times=41, seed=0, teachers=5, **_):
                 last, turn = rng.integers(1, teachers), rng.uniform(10, 28)
                 curves[net, first, s] -= rise(turn, 0.9)
                 curves[net, last, s] = 0.05 + rise(turn, 0.94)
-    return figures.FocusShift(t, curves.clip(-0.5, 1), np.arange(panels) + 7, np.arange(panels) + 1)
+    shifted = np.tile((np.arange(students) % 3 == 1) & (teachers > 1), (panels, 1))
+    return figures.FocusShift(t, curves.clip(-0.5, 1), np.arange(panels) + 7, np.arange(panels) + 1, shifted)
 
 
 def hyperplanes(panels=4, times=60, seed=0, **_):

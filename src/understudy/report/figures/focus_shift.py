@@ -22,9 +22,8 @@ class FocusShift:
     correlation: Num[np.ndarray, "net teacher student time"]
     network: Int[np.ndarray, "net"]
     seed: Int[np.ndarray, "net"]
-    shifted: Bool[np.ndarray, "net student"] | None = None
-    """Which students shifted; left out, those that first kept to another teacher node (correlation over 0.5, more than
-    with any other) than the one they match (over 0.95) at the end."""
+    shifted: Bool[np.ndarray, "net student"]
+    """Whether each student shifted from one teacher node to another."""
 
     def __post_init__(self) -> None:
         nets, teachers, students = np.shape(self.correlation)[:3]
@@ -38,17 +37,9 @@ class FocusShift:
             },
         )
 
-    def _shifted(self) -> Bool[np.ndarray, "net student"]:
-        if self.shifted is not None:
-            return self.shifted
-        known = np.nan_to_num(self.correlation, nan=-1.0)
-        best, value = known.argmax(axis=1), known.max(axis=1)
-        elsewhere = (best != best[..., -1:]) & (value > 0.5)
-        return elsewhere.any(axis=-1) & (value[..., -1] > 0.95)
-
     def paper(self) -> Figure:
         nets, teachers, students, _ = self.correlation.shape
-        shifted = self._shifted()
+        shifted = self.shifted
         marker = "o" if len(self.epochs) == 1 else None
         with style.paper():
             figure, axes = style.panels(nets, teachers, height=1.15)
@@ -83,7 +74,7 @@ class FocusShift:
 
     def page(self) -> pages.JSON:
         nets, teachers, students, _ = self.correlation.shape
-        shifted = self._shifted()
+        shifted = self.shifted
         data: list[pages.JSON] = []
         for panel in range(nets * teachers):
             net, teacher = divmod(panel, teachers)
