@@ -1,4 +1,4 @@
-"""Computed studies run piece by piece, and a run that was stopped resumes at the piece it was in."""
+"""Computed studies run piece by piece, and an interrupted run resumes with the piece at which it stopped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from understudy.papers.local.shared import ends
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Story
 
-MADE: list[str] = []
+COMPUTED: list[str] = []
 STOP_AT: list[str] = []
 
 
@@ -42,7 +42,7 @@ class Counting(ComputedStudy):
     def _piece(self, name, i):
         if name in STOP_AT:
             raise KeyboardInterrupt
-        MADE.append(name)
+        COMPUTED.append(name)
         row = {"network": pa.array([i], pa.int32())}
         return {
             "networks": pa.table(row | {"seed": [i + 1], "diverged_at": pa.nulls(1, pa.int64())}),
@@ -59,68 +59,70 @@ class Counting(ComputedStudy):
         return []
 
 
-class Said:
+class Messages:
+    """Watcher that collects messages."""
+
     def __init__(self):
-        self.words = []
+        self.texts = []
 
     def start(self, *_): ...
 
     def epoch(self, *_): ...
 
     def say(self, what):
-        self.words.append(what)
+        self.texts.append(what)
 
 
 @pytest.fixture(autouse=True)
-def nothing_made_yet():
-    MADE.clear()
+def no_pieces_yet():
+    COMPUTED.clear()
     STOP_AT.clear()
 
 
-def test_pieces_are_joined_in_their_order(tmp_path):
-    said = Said()
-    run = execute(Counting(), tmp_path, said)
-    assert MADE == ["one", "two", "three"]
+def test_pieces_are_concatenated_in_order(tmp_path):
+    messages = Messages()
+    run = execute(Counting(), tmp_path, messages)
+    assert COMPUTED == ["one", "two", "three"]
     assert run.metrics["value"].to_pylist() == [0.0, 10.0, 20.0]
     assert run.networks["seed"].to_pylist() == [1, 2, 3]
-    assert [word for word in said.words if " of 3" in word] == ["1 of 3: one", "2 of 3: two", "3 of 3: three"]
+    assert [text for text in messages.texts if " of 3" in text] == ["1 of 3: one", "2 of 3: two", "3 of 3: three"]
     assert not (run.folder / "progress").exists()
 
 
-def test_a_run_that_was_stopped_goes_on_with_the_piece_it_was_at(tmp_path):
+def test_an_interrupted_run_resumes_with_the_piece_at_which_it_stopped(tmp_path):
     STOP_AT.append("three")
     with pytest.raises(KeyboardInterrupt):
-        execute(Counting(), tmp_path, Said())
-    assert MADE == ["one", "two"]
+        execute(Counting(), tmp_path, Messages())
+    assert COMPUTED == ["one", "two"]
     STOP_AT.clear()
-    run = execute(Counting(), tmp_path, Said())
-    assert MADE == ["one", "two", "three"]
+    run = execute(Counting(), tmp_path, Messages())
+    assert COMPUTED == ["one", "two", "three"]
     assert run.metrics["value"].to_pylist() == [0.0, 10.0, 20.0]
 
 
-def test_a_piece_that_was_half_written_is_made_again(tmp_path):
+def test_a_partly_written_piece_is_computed_again(tmp_path):
     STOP_AT.append("three")
     with pytest.raises(KeyboardInterrupt):
-        execute(Counting(), tmp_path, Said())
+        execute(Counting(), tmp_path, Messages())
     (progress,) = tmp_path.glob("counting/*/progress")
     (progress / "piece-000002.json").unlink()  # is written last
     STOP_AT.clear()
-    run = execute(Counting(), tmp_path, Said())
-    assert MADE == ["one", "two", "two", "three"]
+    run = execute(Counting(), tmp_path, Messages())
+    assert COMPUTED == ["one", "two", "two", "three"]
     assert run.metrics.num_rows == 3
 
 
-def test_a_finished_run_is_only_read(tmp_path):
-    execute(Counting(), tmp_path, Said())
-    execute(Counting(), tmp_path, Said())
-    assert MADE == ["one", "two", "three"]
+def test_a_finished_run_is_not_computed_again(tmp_path):
+    execute(Counting(), tmp_path, Messages())
+    execute(Counting(), tmp_path, Messages())
+    assert COMPUTED == ["one", "two", "three"]
 
 
 @dataclass(frozen=True)
-class Keeping(Counting):
+class SavesWeights(Counting):
     """Pieces of which the first and the last have networks to keep."""
 
-    name: ClassVar[str] = "keeping"
+    name: ClassVar[str] = "saves-weights"
 
     def _piece(self, name, i):
         found = super()._piece(name, i)
@@ -132,12 +134,12 @@ class Keeping(Counting):
         return found
 
 
-def test_weights_of_pieces_are_kept_a_group_each_over_a_stop_too(tmp_path, monkeypatch):
+def test_weights_of_each_piece_are_saved_as_a_group_also_after_an_interruption(tmp_path):
     STOP_AT.append("two")
     with pytest.raises(KeyboardInterrupt):
-        execute(Keeping(seeds=1), tmp_path, Said())
+        execute(SavesWeights(seeds=1), tmp_path, Messages())
     STOP_AT.clear()
-    run = execute(Keeping(seeds=1), tmp_path, Said())
+    run = execute(SavesWeights(seeds=1), tmp_path, Messages())
     teachers, students = run.weights("teacher"), run.weights("end")
     assert [len(group.layers[0].weight[0]) for group in teachers] == [2, 4]
     assert [len(group.layers[0].weight[0]) for group in students] == [3, 5]
