@@ -18,7 +18,7 @@ from understudy.lab.mean_ranks import add_mean_ranks
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.tables import Watch
 from understudy.training import SGD, Group, Training
-from understudy.training.records import METRICS, RANKS, joined
+from understudy.training.records import METRICS, RANKS, concatenate
 
 TEACHER = us.teachers.regular((4, 3, 5, 2), seeds=[1, 2, 3])
 STUDENTS = us.students.like_linear(TEACHER, multiple=3)
@@ -41,8 +41,8 @@ def written(folder, epochs=(0, 1, 3)):
         training.advance()
         tables.append(training.probe().tables())
     assert ["ranks" in table for table in tables] == [epoch in epochs for epoch in range(4)]
-    pq.write_table(joined([t["metrics"] for t in tables], METRICS), folder / "metrics.parquet")
-    pq.write_table(joined([t["ranks"] for t in tables if "ranks" in t], RANKS), folder / "ranks.parquet")
+    pq.write_table(concatenate([t["metrics"] for t in tables], METRICS), folder / "metrics.parquet")
+    pq.write_table(concatenate([t["ranks"] for t in tables if "ranks" in t], RANKS), folder / "ranks.parquet")
     return tables
 
 
@@ -94,7 +94,7 @@ class Later(TwoLayer):
 
     name: ClassVar[str] = "two-layer"
 
-    def needs(self):
+    def depends_on(self):
         return (small(),)
 
     def after(self, run):

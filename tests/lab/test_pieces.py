@@ -120,7 +120,7 @@ def test_a_finished_run_is_not_computed_again(tmp_path):
 
 @dataclass(frozen=True)
 class SavesWeights(Counting):
-    """Pieces of which the first and the last have networks to keep."""
+    """A study whose first and last pieces save weights."""
 
     name: ClassVar[str] = "saves-weights"
 

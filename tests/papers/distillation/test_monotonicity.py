@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from support.fake_card import FakeCard
+from support.fake_gpu import FakeGpu
 from support.made import Made
 from understudy.errors import UserError
 from understudy.papers.distillation.monotonicity.claims import EARLIER, Correlation, claims, correlation, learners
@@ -103,7 +103,7 @@ def test_what_is_like_the_figure_holds(monkeypatch):
     assert [claim.holds for claim in found.values()] == [True] * 4
     assert {claim.id for claim in found.values()} == {"K5"}
     assert all(claim.n == 1_000 for claim in found.values())
-    assert [other.holds for other in found["correlation"].beside] == [True, True]
+    assert [other.holds for other in found["correlation"].variants] == [True, True]
     assert max(found["values"].values) < 1
 
 
@@ -211,7 +211,7 @@ def test_sets_of_a_seed_are_the_same_among_others():
 
 def test_learners_are_computed_on_the_card_that_is_given(small, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with FakeCard() as card:
+    with FakeGpu() as card:
         there = learners(Made(Monotonicity(**SMALL, device="cuda")))
     assert card.calls > 500
     for name, cell in learners(small[1]).items():
