@@ -23,7 +23,7 @@ from understudy.lab.check_runs import MOST, Checks
 from understudy.nets import Population
 from understudy.nets.population import stack
 from understudy.report.check.page import check_page
-from understudy.report.check.terminal import networks_in_words, students_in_words
+from understudy.report.check.view import describe_networks, describe_students
 from understudy.theory.page import as_markdown
 from understudy.theory.result import Finding, format_factor
 from understudy.theory.summary import NEVER_CROSSED, NetworkCheck, summarise
@@ -117,7 +117,7 @@ def test_a_certified_pair_is_certified_in_any_order_of_its_students():
 def test_the_text_has_every_part(certified):
     text = str(certified)
     assert text.startswith(certified.headline)
-    parts = ("Identities", "The data", "The teacher", "Teacher nodes", "Students", "Dynamics", "Say nothing here")
+    parts = ("Identities", "The data", "The teacher", "Teacher nodes", "Students", "Dynamics", "Stated for other networks")
     places = [text.index(f"\n{part}") for part in parts]
     assert places == sorted(places)
     assert "closest nodes 0 and 1: ε0 = 0.8" in text
@@ -129,10 +129,10 @@ def test_the_text_has_every_part(certified):
 
 
 def test_both_activations_are_named_where_they_differ(certified):
-    assert networks_in_words(certified[0]) == "teacher 2-2-2, student 2-4-2, ReLU"
+    assert describe_networks(certified[0]) == "teacher 2-2-2, student 2-4-2, ReLU"
     student = replace(random_network(2, 2, 4, 2), slope=-1.0)
     found = us.check(TEACHER, student, gaussian(1, 100, 2))[0]
-    assert networks_in_words(found) == "teacher 2-2-2, ReLU, student 2-4-2, |·|"
+    assert describe_networks(found) == "teacher 2-2-2, ReLU, student 2-4-2, |·|"
     assert (found.as_dict()["teacher_slope"], found.as_dict()["slope"]) == (0.0, -1.0)
 
 
@@ -164,9 +164,9 @@ def test_the_samples_are_described_everywhere(certified, tmp_path):
 def test_for_several_networks_the_samples_of_the_first_are_described():
     teachers, students = several(3)
     text = str(us.check(teachers, students, us.data.Uniform(3, 2.0, train=50, fresh=True)))
-    words = "samples: 50 a network, training inputs: uniform, std 2, those of epoch 1, seed 1, and 2 others\n"
+    words = "samples: 50 per network, training inputs: uniform, std 2, those of epoch 1, seed 1, and 2 others\n"
     assert words in text
-    assert "samples: 20 a network, as given\n" in str(us.check(teachers, students, gaussian(1, 20, 3)))
+    assert "samples: 20 per network, as given\n" in str(us.check(teachers, students, gaussian(1, 20, 3)))
 
 
 def test_a_boundary_that_no_data_crosses_is_reported_with_a_change():
@@ -185,9 +185,9 @@ def test_prunable_students_are_selected_by_their_contribution(certified):
     def about(k: int, limit: float) -> Finding:
         return Finding("S0 theorem 2", f"student node {k}", (), "", "", True, amount=limit / 2, limit=limit)
 
-    words = students_in_words(replace(found, students=(about(2, 0.01), about(3, 0.5))))
-    assert any(line.startswith("of the others 1 are prunable") and line.endswith(": node 2") for line in words)
-    assert any("1 give on 0.25 to 0.25 of the strongest" in line for line in words)
+    words = describe_students(replace(found, students=(about(2, 0.01), about(3, 0.5))))
+    assert any(line.startswith("1 of the others are prunable") and line.endswith(": node 2") for line in words)
+    assert any("1 contribute 0.25 to 0.25 of it" in line for line in words)
 
 
 @pytest.mark.parametrize(("factor", "shown"), [(1.234, "1.23×"), (99.4, "99.4×"), (1923.0, "1,920×"), (1e9, "1e+09×")])
@@ -226,7 +226,7 @@ def test_the_summary_counts_what_networks_have_and_lack(certified):
     text = str(
         Checks((NetworkCheck(0, sure), NetworkCheck(1, open_), NetworkCheck(2, None, "it diverged after 7 steps")), 9)
     )
-    assert "3 of 9 networks were looked at" in text
+    assert "3 of 9 networks were checked" in text
     assert re.search(r"2 +it diverged after 7 steps", text)
 
 
@@ -472,7 +472,7 @@ def test_the_page_opens_in_a_browser(certified, tmp_path):
 def test_a_contradiction_cannot_be_overlooked(certified):
     broken = Finding("S0 lemma 1", "hidden layer 1", (), "equal", "off by 3", False)
     found = (NetworkCheck(0, replace(certified[0], identities=(broken,))),)
-    assert "1 findings are against what a result says" in str(Checks(found, 1))
+    assert "1 findings contradict a result" in str(Checks(found, 1))
     page = check_page(found, 1, "").decode()
     assert '<details class="row bad">' in page
     assert "<dd>1</dd>" in page

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from matplotlib.figure import Figure as PaperFigure
 
+from understudy.report.page import data as page_data
 from understudy.report.page import document as page_module
 from understudy.report.story import Figure, Number, Story
 from understudy.store.claims import Claim
@@ -74,7 +75,7 @@ def who_learned_whom() -> pa.Table:
 
 
 def typed(array: np.ndarray) -> dict[str, Any]:
-    return page_module._typed(array)
+    return page_data.typed_array(array)
 
 
 def averages() -> dict[str, Any]:
@@ -279,7 +280,7 @@ class Opened:
     def keys(self, *keys: str) -> None:
         from selenium.webdriver import ActionChains
 
-        ActionChains(self.driver).send_keys(*keys).execute()
+        ActionChains(self.driver).send_keys(*keys).perform()
 
     def complaints(self) -> list[Any]:
         return [entry for entry in self.driver.get_log("browser") if entry["level"] != "INFO"]
@@ -427,7 +428,7 @@ def test_a_real_click_on_a_point(opened: Opened) -> None:
 
     opened.js("document.querySelector('#figure-3').scrollIntoView({block: 'center', behavior: 'instant'})")
     point = opened.find("#figure-3 .scatterlayer .point")
-    ActionChains(opened.driver).move_to_element(point).pause(0.3).click().execute()
+    ActionChains(opened.driver).move_to_element(point).pause(0.3).click().perform()
     opened.until("!document.querySelector('#chip').hidden")
     assert re.match(r"network \d+ · p=0 · 1× · seed \d+$", opened.find("#chip span").text)
 
@@ -578,17 +579,17 @@ def test_asks_for_nothing_from_outside(written: Path) -> None:
 
 
 def test_numbers_survive_the_journey() -> None:
-    column = page_module._column
+    column = page_data._column
     assert column(pa.array([1, 2, 300]))["numbers"]["dtype"] == "i2"
     assert column(pa.array([1, None, 2]))["numbers"]["dtype"] == "f4"
     assert column(pa.array([0.1, 0.01, None, 0.1]))["values"] == [0.1, 0.01, None]
     assert column(pa.array(["a", "b", "a"]).dictionary_encode())["values"] == ["a", "b"]
     assert column(pa.array([True, False]))["values"] == ["yes", "no"]
-    assert json.loads(page_module._inline({"a": [float("nan"), np.float64(0.1), np.int8(3)], "b": "</script>"})) == {
+    assert json.loads(page_data.inline_json({"a": [float("nan"), np.float64(0.1), np.int8(3)], "b": "</script>"})) == {
         "a": [None, 0.1, 3],
         "b": "</script>",
     }
-    assert "<" not in page_module._inline("</script><!--")
+    assert "<" not in page_data.inline_json("</script><!--")
 
 
 def test_a_page_too_large_drops_curves_then_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -610,7 +611,7 @@ def test_a_table_too_long_shows_whole_networks_evenly_and_says_so(tmp_path: Path
             "teacher": np.tile(np.arange(nodes), networks),
         }
     )
-    shown = page_module._thinned(table)
+    shown = page_module._thin(table)
     kept, counts = np.unique(shown["network"].to_numpy(), return_counts=True)
     assert shown.num_rows <= 30_000 and (counts == nodes).all() and kept[0] == 0 and kept[-1] == networks - 1
     write_page(tmp_path / "report.html", **(inputs() | {"table": table}))

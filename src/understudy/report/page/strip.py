@@ -1,22 +1,24 @@
-"""A strip: the values a claim was decided on, against its tolerance, small enough to stand in a line."""
+"""A strip: a small plot of the values that decide a claim, with the tolerance of the claim."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 
+from markupsafe import Markup
+
 WIDTH, HEIGHT, FOOT = 240, 58, 40
 MARGIN = 6
 TICKS = 60
-"""Up to this many values are drawn one by one, more as a histogram."""
+"""At most this many values are drawn one by one, more as a histogram."""
 BINS = 48
 
 
-def strip(values: Sequence[float], low: float | None, high: float | None) -> str:
-    """Inline SVG; colours come from the page's classes, and the words for those who cannot see it from its label."""
+def strip(values: Sequence[float], low: float | None, high: float | None) -> Markup:
+    """Draw values and tolerance as inline SVG; the page's stylesheet colours it, and a label describes it in words."""
     finite = sorted(value for value in values if math.isfinite(value))
     if not finite:
-        return '<p class="strip note">no distribution kept</p>'
+        return Markup('<p class="strip note">no distribution stored</p>')
     bounds = [bound for bound in (low, high) if bound is not None and math.isfinite(bound)]
     left, right = min(finite + bounds), max(finite + bounds)
     room = (right - left) * 0.06 or abs(left) * 0.1 or 1.0
@@ -34,7 +36,7 @@ def strip(values: Sequence[float], low: float | None, high: float | None) -> str
         else ""
     )
     edges = "".join(f'<path class="bound" d="M{x(bound):.1f} 0V{FOOT}"/>' for bound in bounds)
-    return (
+    return Markup(
         f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_words(values, low, high)}">'
         f'{band}<path class="axis" d="M0 {FOOT}H{WIDTH}"/>{marks}{edges}{_labels(finite, bounds, x)}</svg>'
     )
@@ -60,7 +62,7 @@ def _bars(places: Sequence[float]) -> str:
 
 
 def _labels(finite: Sequence[float], bounds: Sequence[float], x: Callable[[float], float]) -> str:
-    """The tolerance's bounds where there are any, else the ends of the values; merged where they would collide."""
+    """Label the bounds of the tolerance, or the ends of the values, with one label where two would collide."""
     shown = sorted(set(bounds or (finite[0], finite[-1])))
     places = [x(value) for value in shown]
     if len(shown) == 2 and places[1] - places[0] < 64:
