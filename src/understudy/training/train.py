@@ -58,8 +58,9 @@ def train(
     Example:
         >>> teacher = us.teachers.separated((20, 5, 10), seeds=range(1, 9))
         >>> students = us.students.gaussian(teacher, multiple=2)
-        >>> run = us.train(students, teacher, us.data.Gaussian(dim=20), us.SGD(lr=0.02), epochs=10, steps=1_000)
-        >>> run.metrics.to_pandas()
+        >>> trained = us.train(students, teacher, us.data.Gaussian(dim=20), us.SGD(lr=0.02), epochs=10, steps=1_000)
+        >>> trained.metrics.column_names
+        ['network', 'epoch', 'layer', 'metric', 'value']
 
     Args:
         students: Students before training: one population, or several populations of different shapes.
