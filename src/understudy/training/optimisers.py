@@ -28,8 +28,8 @@ Rate = float | Sequence[float]
 class Optimiser(Protocol):
     """Batch size, learning rates and update rule.
 
-    Implement this protocol to train with another update rule; if it is not `plain`, it runs on the engines `batched` and
-    `autograd`.
+    Implement this protocol to train with another update rule; unless it is `plain`, it runs on the engines `batched`
+    and `autograd`.
     """
 
     @property
