@@ -130,7 +130,7 @@ def test_students_must_end_as_near_as_the_theorems_say(depth, many, error, hold,
     steps = [kept(depth, [1.0], by=DESCENT)]
     claim = _learned([kept(depth, error, hold=hold)], steps, depth, many)
     assert claim.holds is holds
-    assert not claim.beside[0].holds
+    assert not claim.variants[0].holds
     assert claim.n == len(error)
 
 
@@ -150,14 +150,14 @@ def test_a_mean_risk_above_its_bound_does_not_hold_and_chance_is_told_apart():
     claim = _under(POLYNOMIAL, 1, fine)
     assert claim.holds
     assert claim.values == (0.5,)
-    assert [other.where for other in claim.beside] == ["as printed", "corollary 5.2"]
+    assert [other.where for other in claim.variants] == ["as printed", "corollary 5.2"]
     over = _under(MARGIN, 1, [cell(1, 0.3, 0.25, 0.2), cell(2, 0.11, 0.09, 0.1)])
     assert not over.holds
     assert "not at n = 1, 2, of which the low limits are under it at 2" in over.measured
-    assert over.beside[1].where == "corollary 5.1"
-    assert over.beside[1].holds
-    assert not over.beside[0].holds
-    assert len(_under(POLYNOMIAL, 2, fine).beside) == 1
+    assert over.variants[1].where == "corollary 5.1"
+    assert over.variants[1].holds
+    assert not over.variants[0].holds
+    assert len(_under(POLYNOMIAL, 2, fine).variants) == 1
 
 
 def test_it_is_decided_at_its_own_settings_alone(run):
@@ -199,7 +199,7 @@ def test_ones_own_data_has_a_teacher_fitted_and_its_bound(own):
     ("arrays", "words"),
     [
         ({"y": np.arange(90) % 3}, "labels must have two classes, got 3 classes (0, 1, 2)"),
-        ({"y": np.zeros(90)}, "labels of 1 class"),
+        ({"y": np.zeros(90)}, "labels must have two classes, got 1 class"),
         ({"y": np.zeros(9)}, "one label per input is needed (90), got 9"),
         ({}, "holds neither y nor w"),
         ({"y": np.zeros(90), "w": np.ones(3)}, "holds both y and w"),
