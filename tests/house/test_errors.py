@@ -196,11 +196,11 @@ def test_a_folder_of_another_configuration_is_refused_and_left_alone(refused, ti
     config.write_text(config.read_text().replace("epochs = 3", "epochs = 4"))
     message = refused("run", "two-layer", *TINY)
     assert message == (
-        f"understudy: {folder.relative_to(tmp_path)}: belongs to another configuration (see its config.toml); choose "
+        f"understudy: {folder.relative_to(tmp_path)} belongs to another configuration (see its config.toml); choose "
         "another --out\n"
     )
     config.write_text("study = ")
-    assert "config.toml: is not a configuration (" in refused("run", "two-layer", *TINY)
+    assert "config.toml is not valid TOML (" in refused("run", "two-layer", *TINY)
 
 
 def test_a_folder_with_other_files_is_refused_and_left_alone(refused, tiny, tmp_path):
@@ -209,7 +209,7 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(refused, tiny, tmp_
     (folder / "thesis.tex").write_text("years of work")
     message = refused("run", "two-layer", *TINY)
     assert message == (
-        f"understudy: {folder.relative_to(tmp_path)}: holds files that are not of a run; move them away, or choose "
+        f"understudy: {folder.relative_to(tmp_path)} holds files that do not belong to a run; move them away, or choose "
         "another --out\n"
     )
 
@@ -241,7 +241,7 @@ def test_a_run_that_has_not_finished_is_refused(refused, tiny, tmp_path, lacking
     [
         ("metrics.parquet", "PAR1", "run/metrics.parquet: cannot be read ("),
         ("environment.json", "{", "run/environment.json is not JSON ("),
-        ("config.toml", "study", "run/config.toml: is not a configuration ("),
+        ("config.toml", "study", "run/config.toml is not valid TOML ("),
         ("config.toml", 'study = "three-layer"', "run is a run of unknown study 'three-layer'; known studies: "),
         ("config.toml", 'study = "two-layer"', "config.toml does not describe a run of two-layer; restore it"),
         (

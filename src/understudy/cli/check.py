@@ -26,7 +26,7 @@ class Check(inputs.InputOptions):
     inputs.
     """
 
-    what: tuple[Path, ...]
+    paths: tuple[Path, ...]
     """TEACHER STUDENT, two network files; or RUN, the folder of a run."""
     samples: int = 10_000
     """Number of inputs to draw; for a run, the maximum number of its own inputs to use."""
@@ -43,15 +43,15 @@ class Check(inputs.InputOptions):
 
 def run_check(options: Check) -> None:
     inputs.validate_ending("--html", options.html, (".html", ".htm"))
-    if len(options.what) not in (1, 2):
+    if len(options.paths) not in (1, 2):
         raise UserError(
-            f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.what)} paths"
+            f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.paths)} paths"
         )
-    found = _check_run(options) if len(options.what) == 1 else _check_files(options)
+    found = _check_run(options) if len(options.paths) == 1 else _check_files(options)
     if options.html is not None:
         _write(found, options.html)
     if options.json:
-        alone = len(options.what) == 2 and found.of == 1
+        alone = len(options.paths) == 2 and found.of == 1
         emit(found[0].as_dict() if alone else found.as_dict())
         return
     from understudy.report.check.terminal import print_checks
@@ -65,7 +65,7 @@ def run_check(options: Check) -> None:
 def _check_run(options: Check) -> Checks:
     from understudy.lab import check_runs
 
-    (folder,) = options.what
+    (folder,) = options.paths
     if folder.is_file():
         raise UserError(f"{folder} is one network file; give those of the teacher and the student, or a run's folder")
     for name in ("data", "leaky", "teacher_network", "student_network"):
@@ -77,11 +77,11 @@ def _check_run(options: Check) -> Checks:
 def _check_files(options: Check) -> Checks:
     from understudy.lab import check_runs
 
-    teacher = inputs.read_network(options.what[0], options.leaky, options.teacher_network, "--teacher-network")
-    student = inputs.read_network(options.what[1], options.leaky, options.student_network, "--student-network")
+    teacher = inputs.read_network(options.paths[0], options.leaky, options.teacher_network, "--teacher-network")
+    student = inputs.read_network(options.paths[1], options.leaky, options.student_network, "--student-network")
     if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
         # Students are paired with teachers by index.
-        teacher = inputs.read_network(options.what[0], options.leaky, options.student_network, "--student-network")
+        teacher = inputs.read_network(options.paths[0], options.leaky, options.student_network, "--student-network")
     x = inputs.read_inputs(options, student)
     return check_runs.check(
         teacher, student, x, networks=options.network or None, inputs=inputs.describe_inputs(options)

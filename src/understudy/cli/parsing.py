@@ -31,7 +31,13 @@ def parse(kind: type[Options], words: Sequence[str], prog: str) -> Options:
     import tyro
     from tyro import conf
 
-    markers = (conf.FlagCreatePairsOff, conf.OmitArgPrefixes, conf.OmitSubcommandPrefixes, conf.PositionalRequiredArgs)
+    markers = (
+        conf.FlagCreatePairsOff,
+        conf.OmitArgPrefixes,
+        conf.OmitSubcommandPrefixes,
+        conf.PositionalMetavarFromFieldName,
+        conf.PositionalRequiredArgs,
+    )
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_rule)
     with registry:
