@@ -112,7 +112,7 @@ class Population:
 
     @property
     def shape(self) -> Shape:
-        """What the networks have in common."""
+        """Shape shared by all networks."""
         return Shape(
             self.sizes,
             self.slope,

@@ -25,7 +25,7 @@ class Convolution(NamedTuple):
 
 @dataclass(frozen=True)
 class Shape:
-    """What all networks of one population have in common.
+    """Shape shared by all networks of one population.
 
     Args:
         sizes: Nodes from the inputs to the outputs, (d, n_1, …, C); channels where layers are convolutions.
