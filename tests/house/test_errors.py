@@ -209,8 +209,8 @@ def test_a_folder_with_other_files_is_refused_and_left_alone(refused, tiny, tmp_
     (folder / "thesis.tex").write_text("years of work")
     message = refused("run", "two-layer", *TINY)
     assert message == (
-        f"understudy: {folder.relative_to(tmp_path)} holds files that do not belong to a run; move them away, or choose "
-        "another --out\n"
+        f"understudy: {folder.relative_to(tmp_path)} holds files that do not belong to a run; move them away, or "
+        "choose another --out\n"
     )
 
 
