@@ -117,7 +117,15 @@ def test_a_certified_pair_is_certified_in_any_order_of_its_students():
 def test_the_text_has_every_part(certified):
     text = str(certified)
     assert text.startswith(certified.headline)
-    parts = ("Identities", "The data", "The teacher", "Teacher nodes", "Students", "Dynamics", "Stated for other networks")
+    parts = (
+        "Identities",
+        "The data",
+        "The teacher",
+        "Teacher nodes",
+        "Students",
+        "Dynamics",
+        "Stated for other networks",
+    )
     places = [text.index(f"\n{part}") for part in parts]
     assert places == sorted(places)
     assert "closest nodes 0 and 1: ε0 = 0.8" in text
@@ -309,11 +317,17 @@ def test_runs_that_cannot_be_checked_are_refused(tiny, run_check, tmp_path):
     assert "network 9 does not exist; give indices from 0 to 3" in run_check(tiny[1], "--network", 9, status=2)
     assert "nothing is not a run (it has no config.toml)" in run_check("nothing", status=2)
     shutil.copytree(tiny[1], tmp_path / "run")
+    (tmp_path / "run" / "groups.json").unlink()
+    assert "run does not record on which inputs networks were trained" in run_check("run", status=2)
+
+
+def test_a_run_of_an_unknown_study_is_checked(tiny, tmp_path):
+    shutil.copytree(tiny[1], tmp_path / "run")
     config = tmp_path / "run" / "config.toml"
-    config.write_text(config.read_text().replace('"two-layer"', '"dynamics"'))
-    assert "run: dynamics trains no students on samples" in run_check("run", status=2)
-    config.write_text(config.read_text().replace('"dynamics"', '"of-tomorrow"'))
-    assert "run: is of study of-tomorrow, which this understudy does not have" in run_check("run", status=2)
+    config.write_text(config.read_text().replace('"two-layer"', '"of-tomorrow"'))
+    found, known = us.check(tmp_path / "run", networks=1)[0], us.check(tiny[1], networks=1)[0]
+    assert found.inputs == known.inputs.replace("two-layer", "of-tomorrow")
+    assert found.as_dict() | {"inputs": known.inputs} == known.as_dict()
 
 
 # The command on files.

@@ -8,7 +8,8 @@ runs.
 - `result`: registration, `Hypothesis` and its constructors, `Finding`
 - `check`, `summary`, `page`: all results on one pair, summaries of several pairs, the page of the documentation
 - `boundaries`, `pair_geometry`, `isolation`, `conditions`: decision boundaries, gradients and the data near them
-- `gradient_flow`, `unexplained`: the velocity of every parameter, and losses as a share of the output variance
+- `gradient_flow`, `flows`: the velocity of every parameter, and adaptive solvers that follow a flow
+- `unexplained`: losses as a share of the output variance
 """
 
 from understudy.theory.check import Check as Check
