@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -91,6 +91,16 @@ class Claims:
         def register(decide: Decider) -> Decider:
             found = _Spec(id, part, statement, paper, values_are, dict(needs or {}), when, cases or {}, decide)
             self._specs.append(found)
+            return decide
+
+        return register
+
+    def again(self, id: str, part: str, *, when: Callable[[Any], bool]) -> Callable[[Decider], Decider]:
+        """Register a claim that is already registered under another id, part and condition, with the same statement."""
+
+        def register(decide: Decider) -> Decider:
+            spec = next(spec for spec in reversed(self._specs) if spec.decide is decide)
+            self._specs.append(replace(spec, id=id, part=part, when=when))
             return decide
 
         return register

@@ -13,61 +13,51 @@ import pytest
 import torch
 
 from support.commands import TINY, understudy
+from support.runs import made_run
 from understudy.errors import UserError
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.lab.write_report import write_report
 from understudy.nets import Layer, Population
-from understudy.papers.specialization.sweep import Sweep, rank_correlations, recovery_rates
-from understudy.papers.specialization.two_layer.claims import claims, unspecialised_share
+from understudy.papers.specialization.sizes import best_correlations, by_size, rank_correlations, recovery_rates
+from understudy.papers.specialization.two_layer.claims import claims as decide
+from understudy.papers.specialization.two_layer.claims import unspecialised_share
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.store import Run
 
 EPOCHS = np.array([0, 5, 100])
 
 
-class ByHand(Run):
-    """A run whose tables are given: losses [net, epoch], best correlations of teachers and students, fan-outs."""
+class ByHand:
+    """A run of given losses [network, epoch], best correlations of teachers and students, fan-outs and strengths.
+
+    The arrays may be changed until the run is read.
+    """
 
     def __init__(self, networks, loss, teacher, student=None, fanout=None, strength=None):
-        given = {"given_" + k: v for k, v in locals().items() if k not in ("self", "__class__")}
-        self.__dict__.update(given)
+        self.__dict__.update(
+            given_networks=networks,
+            given_loss=loss,
+            given_teacher=teacher,
+            given_student=student,
+            given_fanout=fanout,
+            given_strength=strength,
+        )
 
-    @property
-    def networks(self):
-        columns = list(zip(*self.given_networks, strict=True))
-        names = ("teacher_nodes", "polarity", "multiple", "seed")
-        table = {"network": pa.array(range(len(self.given_networks)), pa.int32())}
-        table |= {name: pa.array(values) for name, values in zip(names, columns[:4], strict=True)}
-        return pa.table(table | {"diverged_at": pa.array(columns[4], pa.int64())})
-
-    @property
-    def epochs(self):
-        return EPOCHS
-
-    def series(self, metric, layer=-1):
-        if metric == "eval_loss":
-            return self.given_loss
-        assert (metric, layer) == ("recovered", 0)
-        sizes = np.array([nodes for nodes, *_ in self.given_networks])
-        return (self.given_teacher > 0.95).sum(2) / sizes[:, None]
-
-    def matched(self, role, column, layer=0, epoch=None):
-        values = {
-            ("teacher", "correlation"): self.given_teacher,
-            ("student", "correlation"): self.given_student,
-            ("student", "fanout"): self.given_fanout,
-        }[role, column]
-        return values if epoch is None else values[:, int(np.flatnonzero(epoch == EPOCHS)[0])]
-
-    def weights(self, who):
-        assert who == "teacher"
+    def read(self) -> Run:
+        names = ("teacher_nodes", "polarity", "multiple", "seed", "diverged_at")
+        rows = [dict(zip(names, row, strict=True)) for row in self.given_networks]
+        sizes = np.array([row["teacher_nodes"] for row in rows])
+        recovered = (self.given_teacher > 0.95).sum(2) / sizes[:, None]
+        nodes = {("teacher", "correlation"): self.given_teacher}
+        if self.given_student is not None:
+            nodes |= {("student", "correlation"): self.given_student, ("student", "fanout"): self.given_fanout}
+        metrics = {"eval_loss": self.given_loss, ("recovered", 0): recovered}
         groups = []
-        for m in dict.fromkeys(nodes for nodes, *_ in self.given_networks):
-            its = [i for i, (nodes, *_) in enumerate(self.given_networks) if nodes == m]
-            strength = torch.from_numpy(np.asarray(self.given_strength, dtype=float)[its, :m])
+        for m in dict.fromkeys(sizes.tolist()):
+            strength = torch.from_numpy(np.asarray(self.given_strength, dtype=float)[sizes == m][:, :m])
             layers = (Layer(torch.zeros(*strength.shape, 1), None), Layer(strength[:, None, :], None))
-            groups.append(Population(layers, torch.arange(len(its))))
-        return groups
+            groups.append(Population(layers, torch.arange(len(strength))))
+        return made_run(rows, EPOCHS, metrics, nodes, {"teacher": groups})
 
 
 def run(settings, *, seeds=4, nodes=20, sizes=None, recovered=None, first=None, loss=None, diverged=()):
@@ -97,6 +87,10 @@ def run(settings, *, seeds=4, nodes=20, sizes=None, recovered=None, first=None, 
 FULL = TwoLayer()
 
 
+def claims(study, made):
+    return decide(study, made.read())
+
+
 def decided(made: Run, id: str, study: TwoLayer = FULL) -> dict[str, bool]:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -118,7 +112,7 @@ def test_t1_is_the_median_over_seeds():
     (claim,) = [claim for claim in claims(FULL, made) if claim.id == "T1"]
     assert claim.holds
     assert claim.n == 5
-    assert claim.measured.startswith("-6.45 (quartiles -6.45 to 3.00)")
+    assert claim.measured.startswith("−6.45 (quartiles −6.45 to 3.00)")
 
 
 def test_t2_order_holds_where_stronger_nodes_come_first_and_not_where_weaker_ones_do():
@@ -175,8 +169,10 @@ def test_t4_holds_where_students_that_match_nobody_are_silent(share, below_8, be
 
 
 def test_the_share_of_squared_fan_out():
-    np.testing.assert_allclose(unspecialised_share(_silent(0.3), np.arange(3), 0.8), 0.3)
-    np.testing.assert_allclose(unspecialised_share(_silent(0.3), np.arange(3), 0.2), 0)
+    made = _silent(0.3)
+    rho, fan_out = made.given_student[:, -1], made.given_fanout[:, -1]
+    np.testing.assert_allclose(unspecialised_share(rho, fan_out, 0.8), 0.3)
+    np.testing.assert_allclose(unspecialised_share(rho, fan_out, 0.2), 0)
 
 
 def test_t5_holds_where_stronger_nodes_are_recovered_earlier():
@@ -198,8 +194,8 @@ def test_rank_correlations_are_over_the_nodes_that_were_recovered():
 
 def test_first_epochs_and_strengths_of_a_run():
     made = run([(1, 5)], seeds=2, nodes=4, first=np.array([0.0, 5.0, 100.0, np.inf]))
-    np.testing.assert_array_equal(first_epochs(made), [[0, 5, 100, np.inf]] * 2)
-    np.testing.assert_allclose(strengths(made), [[4, 3, 2, 1]] * 2)
+    np.testing.assert_array_equal(first_epochs(made.read()), [[0, 5, 100, np.inf]] * 2)
+    np.testing.assert_allclose(strengths(made.read()), [[4, 3, 2, 1]] * 2)
 
 
 def test_recovery_rates_are_over_the_networks_that_are_left():
@@ -207,7 +203,8 @@ def test_recovery_rates_are_over_the_networks_that_are_left():
     made.given_teacher[1, 2, 1] = 0.95
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        np.testing.assert_array_equal(recovery_rates(Sweep.of(made, 4), 100), [[[1, 0.5, 0, 0], [np.nan] * 4]])
+        rates = recovery_rates(made.read().select(), 4, 100)
+        np.testing.assert_array_equal(rates, [[[1, 0.5, 0, 0], [np.nan] * 4]])
 
 
 def test_t6_holds_where_the_loss_falls_with_width():
@@ -265,7 +262,7 @@ def test_nothing_is_decided_on_teachers_of_another_size():
 
 def _said(made: Run, id: str, part: str) -> tuple[bool, str]:
     (claim,) = [claim for claim in claims(FULL, made) if (claim.id, claim.part) == (id, part)]
-    return claim.holds, "; ".join((claim.measured, *map(str, claim.beside)))
+    return claim.holds, "; ".join((claim.measured, *map(str, claim.variants)))
 
 
 def _sweep(**given) -> ByHand:
@@ -281,9 +278,9 @@ def test_the_papers_size_decides_and_the_others_stand_beside_it():
     made.given_loss[small, 2] = 0.1
     assert _said(made, "T6", "p = 1") == (
         True,
-        "1×: -1.00 (-1.00 to -1.00), 5×: -5.00 (-5.00 to -5.00); "
-        "5 nodes: 1×: -1.00, 5×: -1.00 (does not hold); "
-        "10 nodes: 1×: -1.00, 5×: -5.00 (holds)",
+        "1×: −1.00 (−1.00 to −1.00), 5×: −5.00 (−5.00 to −5.00); "
+        "5 nodes: 1×: −1.00 (−1.00 to −1.00), 5×: −1.00 (−1.00 to −1.00) (does not hold); "
+        "10 nodes: 1×: −1.00 (−1.00 to −1.00), 5×: −5.00 (−5.00 to −5.00) (holds)",
     )
 
 
@@ -296,14 +293,17 @@ def test_t3_and_t5_count_the_nodes_of_each_size():
     assert "5 nodes: all 5 in 2 of 2 seeds at 5×, in 2 of 2 at 1× (does not hold)" in measured
     holds, measured = _said(made, "T5", "p = 1")
     assert holds
-    assert "; 5 nodes: -0.949 over 5.0 nodes (holds); 10 nodes: -0.949 over 5.0" in measured
+    assert "; 5 nodes: −0.949 (quartiles −0.95) over 5.0 nodes; −0.949 over all" in measured
+    assert "; 10 nodes: −0.949 (quartiles −0.95) over 5.0 nodes; " in measured
 
 
 def test_t2_counts_no_node_that_a_teacher_has_not():
     holds, measured = _said(_sweep(recovered=lambda p, k: 5), "T2", "order")
     assert holds
     assert measured == (
-        "largest lead of a weaker node 0.0 standard errors; 5 nodes: 0.0 (holds); 10 nodes: 0.0 (holds)"
+        "largest lead of a weaker node 0.0 standard errors; "
+        "5 nodes: largest lead of a weaker node 0.0 standard errors (holds); "
+        "10 nodes: largest lead of a weaker node 0.0 standard errors (holds)"
     )
 
 
@@ -314,31 +314,32 @@ def test_t4_is_decided_on_ten_nodes_in_the_same_sweep():
     holds, measured = _said(made, "T4", "p = 1, 5×")
     assert holds
     assert measured == (
-        "largest 0.00%, median 0.00%; under 2% in 2 of 2; 5 nodes: under 2% in 2 of 2 (holds); "
-        "20 nodes: under 2% in 0 of 2 (does not hold)"
+        "largest 0.00%, median 0.00%; under 2% in 2 of 2; "
+        "5 nodes: largest 0.00%, median 0.00%; under 2% in 2 of 2 (holds); "
+        "20 nodes: largest 50.00%, median 50.00%; under 2% in 0 of 2 (does not hold)"
     )
 
 
 def test_t10_too_is_decided_at_both_sizes():
     made = _sweep(recovered=lambda p, k: 5)
     parts = decided(made, "T10", dataclasses.replace(FULL, leaky=0.2))
-    assert list(parts) == ["leaky 0.2, T4, p = 1, 1×", "leaky 0.2, T4, p = 1, 5×", "leaky 0.2, T2, order"]
+    assert list(parts) == ["leaky 0.2, T2, order", "leaky 0.2, T4, p = 1, 1×", "leaky 0.2, T4, p = 1, 5×"]
 
 
 def test_t1_is_of_twenty_nodes_alone():
     made = _sweep(loss=lambda p, k: -6.5)
-    assert _said(made, "T1", "p = 1") == (True, "-6.50 (quartiles -6.50 to -6.50)")
+    assert _said(made, "T1", "p = 1") == (True, "−6.50 (quartiles −6.50)")
 
 
 def test_a_sweep_of_one_size_holds_its_networks_alone():
-    five, ten, twenty = Sweep.each(_sweep())
-    assert [sweep.teacher_nodes for sweep in (five, ten, twenty)] == [5, 10, 20]
-    assert ten.network.tolist() == [[[4, 5], [6, 7]]]
-    assert ten.nodes_at(np.zeros((12, 3, 20))).shape == (1, 2, 2, 3, 10)
+    sizes = by_size(_sweep().read())
+    assert list(sizes) == [5, 10, 20]
+    assert sizes[10].array("eval_loss", "polarity multiple seed")["network"].to_numpy().tolist() == [[[4, 5], [6, 7]]]
+    assert best_correlations(sizes[10], 10, "polarity multiple seed epoch").shape == (1, 2, 2, 3, 10)
 
 
 def test_strengths_of_smaller_teachers_end_where_they_do():
-    strength = strengths(_sweep())
+    strength = strengths(_sweep().read())
     assert strength.shape == (12, 20)
     assert (~np.isnan(strength)).sum(1).tolist() == [5] * 4 + [10] * 4 + [20] * 4
 
@@ -356,8 +357,8 @@ def test_a_width_that_is_no_whole_node_is_refused_at_any_size():
     with pytest.raises(UserError) as error:
         TwoLayer(multiple=(1.0, 1.5))
     assert str(error.value) == (
-        "--multiple: 1.5 was given; times 5 teacher nodes makes 7.5 student nodes, and allowed is a multiple that "
-        "gives a whole number from 1"
+        "--multiple 1.5 × 5 teacher nodes = 7.5 student nodes; choose a multiple that gives a whole number of at "
+        "least 1"
     )
     TwoLayer(teacher_nodes=(10, 20), multiple=(1.0, 1.5))
 
@@ -382,17 +383,6 @@ def test_the_configuration_of_a_run_of_one_size_is_read_as_it_was_written():
 
 
 # Networks that are missing or diverged.
-
-
-def test_a_sweep_lays_networks_out_and_leaves_out_those_that_diverged():
-    made = run([(1, 1), (2, 5)], seeds=2, diverged=(1,))
-    sweep = Sweep.of(made, 20)
-    assert sweep.network.tolist() == [[[0, -1], [-1, -1]], [[-1, -1], [2, 3]]]
-    assert sweep.where(1, 1).tolist() == [0]
-    assert sweep.where(2, 5).tolist() == [2, 3]
-    assert sweep.where(3, 1).tolist() == sweep.where(1, 7).tolist() == sweep.where(1, 5).tolist() == []
-    laid = sweep.at(np.array([10.0, 11.0, 12.0, 13.0]))
-    np.testing.assert_array_equal(laid, [[[10, np.nan], [np.nan, np.nan]], [[np.nan, np.nan], [12, 13]]])
 
 
 def test_claims_are_decided_on_the_networks_that_are_left():

@@ -46,4 +46,4 @@ class FocusShifting(OverRealized, TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
-        return self.training(self.shapes(source), pairs=True)
+        return self.training(self.groups(source), pairs=True)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import xarray as xr
 
-from understudy.papers.specialization.deep.claims import at, laid_out
-from understudy.papers.specialization.deep.story import some_diverged
+from understudy.lab.old_layers import at, laid_out
+from understudy.lab.old_layers import some_diverged
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run

@@ -38,7 +38,7 @@ class SecondDraw(OverRealized, TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
-        return self.training([(apart, _redrawn(group, apart["multiple"])) for apart, group in self.shapes(source)])
+        return self.training([(apart, _redrawn(group, apart["multiple"])) for apart, group in self.groups(source)])
 
 
 def _redrawn(group: us.training.Group, multiple: float) -> us.training.Group:

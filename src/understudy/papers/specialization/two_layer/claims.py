@@ -1,141 +1,144 @@
-"""What a two-layer run decides: T1 to T6 and T10."""
+"""Claims T1 to T6 and T10: which teacher nodes are recovered, when, and at what loss (Tian 2020, figs 5, 7, 8)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, every, median, number
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.measures import THRESHOLD
-from understudy.papers.specialization.sweep import Sweep, rank_correlations, recovery_rates
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.papers.specialization.sizes import (
+    best_correlations,
+    by_size,
+    rank_correlations,
+    recovery_rates,
+)
+from understudy.store import Run
+from understudy.store.arrays import Networks
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.specialization.two_layer.study import TwoLayer
 
 _FIG8 = {0.5: -6.45, 1.0: -6.50, 1.5: -6.50, 2.0: -5.09, 2.5: -5.30}
-"""log10 evaluation loss over the panels of S0 fig 8."""
+"""log10 evaluation loss over the panels of Tian 2020, fig. 8, by polarity."""
 _T1_TOLERANCE = 0.4
-_FIGURES_STD = 1.5
-"""Of the inputs that give the printed losses; the text of the papers says otherwise."""
+FIGURES_STD = 1.5
+"""Standard deviation of the inputs that gives the printed losses; the text of the papers says otherwise."""
 _NOISE = 4.0
 """Standard errors by which a weaker node may be ahead of a stronger one: there are thousands of such pairs."""
+_L_POLARITIES = (0.0, 1.0, 2.0)
+_SHOWN = 5.0
+"""The over-realization of Tian 2020, figs 7 and 8."""
 
 
-class Finding(NamedTuple):
-    """A claim as the networks of one teacher size decide it, and in few words what was measured."""
-
-    claim: Claim
-    brief: str
+def _plain(study: TwoLayer) -> bool:
+    """ReLU and Gaussian inputs of the figures."""
+    return not study.leaky and study.inputs == "gaussian" and study.input_std == FIGURES_STD
 
 
-Maker = Callable[[Sweep], Iterator[Finding]]
+def _other(study: TwoLayer) -> bool:
+    """Another activation, or uniform inputs."""
+    return bool(study.leaky) or study.inputs == "uniform"
 
 
-def claims(study: TwoLayer, run: Run) -> list[Claim]:
-    if not _papers_training(study):
-        return []
-    if study.leaky != 0 or study.inputs == "uniform":
-        parts = _t10(study)
-    elif study.input_std == _FIGURES_STD:
-        parts = [(20, partial(part, study)) for part in (_t1, _t2, _t3, _t5, _t6)]
-        parts.insert(3, (10, partial(_t4, study)))
-    else:
-        return []
-    sweeps = Sweep.each(run)
-    return [claim for nodes, make in parts for claim in _decided(make, nodes, sweeps)]
+def _uniform(study: TwoLayer) -> bool:
+    return study.inputs == "uniform" and not study.leaky
 
 
-def _decided(make: Maker, nodes: int, sweeps: list[Sweep]) -> Iterator[Claim]:
-    """Claims on the teacher size of the paper, each with what the other sizes of the sweep gave beside it."""
-    if nodes not in [sweep.teacher_nodes for sweep in sweeps]:
-        return
-    found = {sweep.teacher_nodes: {finding.claim.part: finding for finding in make(sweep)} for sweep in sweeps}
-    for part, (claim, _) in found.pop(nodes).items():
-        yield replace(
-            claim,
-            beside=tuple(
-                Variant(f"{other} nodes", same[part].brief, same[part].claim.holds)
-                for other, same in found.items()
-                if part in same
-            ),
+claims = Claims(fixed="epochs steps batch lr dim outputs train evaluation")
+
+
+def _beside_sizes(run: Run, nodes: int, test: Callable[[Networks, int], Verdict | None]) -> Verdict | None:
+    """Decide on the teacher size of the paper, and show the other sizes of the sweep beside it."""
+    sizes = by_size(run)
+    decided = test(sizes[nodes], nodes) if nodes in sizes else None
+    found = {m: test(networks, m) for m, networks in sizes.items() if decided and m != nodes}
+    return decided and decided.beside({f"{m} nodes": verdict for m, verdict in found.items() if verdict})
+
+
+def _cell(networks: Networks, polarity: float | list[float], multiple: float = _SHOWN) -> Networks:
+    """The networks of one setting, or of several polarities, that did not diverge."""
+    cell = networks.select(polarity=polarity, multiple=multiple)
+    return Networks(cell.run, cell.index[cell.alive])
+
+
+def _of_twenty(run: Run, polarity: float) -> Networks | None:
+    """The networks of teachers with 20 nodes at 5×; None if there are none."""
+    networks = by_size(run).get(20)
+    return (networks and _cell(networks, polarity)) or None
+
+
+def _polarities(study: TwoLayer, run: Run) -> list[dict[str, float]]:
+    return [{"polarity": p} for p in run.select().values("polarity")]
+
+
+def _strong_polarities(study: TwoLayer, run: Run) -> list[dict[str, float]]:
+    return [case for case in _polarities(study, run) if case["polarity"] >= 1]
+
+
+def _panels(study: TwoLayer, run: Run) -> list[dict[str, Any]]:
+    return [{"polarity": p, "loss": f"{number(loss, '.2f')}"} for p, loss in _FIG8.items()]
+
+
+@claims.again(
+    "T10",
+    "{variant_words}, T1, p = {polarity:g}",
+    when=lambda study: _uniform(study) and study.input_std == FIGURES_STD,
+)
+@claims.claim(
+    "T1",
+    "p = {polarity:g}",
+    statement="log10 evaluation loss after {epochs} epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
+    paper="{loss}",
+    when=_plain,
+    cases=_panels,
+)
+def final_loss(study: TwoLayer, run: Run, polarity: float, loss: str) -> Verdict | None:
+    """The papers print losses for 20 teacher nodes only."""
+    cell = _of_twenty(run, polarity)
+    paper = _FIG8[polarity]
+    return (
+        None
+        if cell is None
+        else median(
+            np.log10(cell.end("eval_loss")),
+            at_least=paper - _T1_TOLERANCE,
+            at_most=paper + _T1_TOLERANCE,
+            say="{median:.2f} (quartiles {quartiles:.2f})",
         )
+    )
 
 
-def _papers_training(study: TwoLayer) -> bool:
-    training = (study.epochs, study.steps, study.batch, study.lr)
-    data = (study.dim, study.outputs, study.train, study.evaluation)
-    return training == (100, 1_000, 16, 0.01) and data == (100, 50, 10_000, 10_000)
+@claims.again("T10", "{variant_words}, T2, order", when=_other)
+@claims.claim(
+    "T2",
+    "order",
+    statement=f"recovery rate by teacher index, p > 0: no weaker node is ahead by more than {_NOISE:g} standard errors",
+    paper="non-increasing in the index up to seed noise",
+    values_are="largest lead of a weaker node, per curve",
+    when=_plain,
+)
+def stronger_nodes_first(study: TwoLayer, run: Run) -> Verdict | None:
+    def test(networks: Networks, nodes: int) -> Verdict | None:
+        seeds = len(networks.values("seed"))
+        rates = [rate for epoch in (5, study.epochs) for rate in _curves(recovery_rates(networks, nodes, epoch))]
+        leads = [_largest_lead(rate, seeds) for rate in rates]
+        if not leads:
+            return None
+        return every(leads, at_most=_NOISE, n=seeds, say="largest lead of a weaker node {most:.1f} standard errors")
+
+    return _beside_sizes(run, 20, test)
 
 
-def _t1(study: TwoLayer, sweep: Sweep, id: str = "T1", variant: str = "") -> Iterator[Finding]:
-    if sweep.teacher_nodes != 20:
-        return  # the paper prints no losses of other sizes
-    final = np.log10(sweep.run.series("eval_loss")[:, -1])
-    for polarity, paper in _FIG8.items():
-        values = final[sweep.where(polarity, 5)]
-        if len(values):
-            middle = float(np.median(values))
-            low, high = paper - _T1_TOLERANCE, paper + _T1_TOLERANCE
-            claim = Claim(
-                id=id,
-                statement="log10 evaluation loss after 100 epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
-                paper=f"{paper:.2f}",
-                measured=f"{middle:.2f} (quartiles {_quartiles(values)})",
-                n=len(values),
-                holds=low <= middle <= high,
-                part=f"{variant}p = {polarity:g}",
-                values=tuple(values),
-                low=low,
-                high=high,
-            )
-            yield Finding(claim, "")
-
-
-def _t2(study: TwoLayer, sweep: Sweep, id: str = "T2", variant: str = "") -> Iterator[Finding]:
-    n = len(sweep.seeds)
-    lead = [_largest_lead(rate, n) for epoch in (5, study.epochs) for rate in _curves(sweep, epoch)]
-    if lead:
-        claim = Claim(
-            id=id,
-            statement=f"recovery rate by teacher index, p > 0: no weaker node ahead by over {_NOISE:g} standard errors",
-            paper="non-increasing in the index up to seed noise",
-            measured=f"largest lead of a weaker node {max(lead):.1f} standard errors",
-            n=n,
-            holds=max(lead) <= _NOISE,
-            part=f"{variant}order",
-            values=tuple(lead),
-            low=None,
-            high=_NOISE,
-        )
-        yield Finding(claim, f"{max(lead):.1f}")
-    networks = sweep.where(2.5, 5)
-    # Narrower inputs than those of the figures slow learning down: which nodes are reached by epoch 100 is theirs.
-    if len(networks) and study.input_std == _FIGURES_STD and sweep.teacher_nodes == 20:
-        best = sweep.run.matched("teacher", "correlation", epoch=study.epochs)[networks]
-        rate = (best > THRESHOLD).mean(0)
-        claim = Claim(
-            id=id,
-            statement="p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
-            paper="≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
-            measured=f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}",
-            n=len(networks),
-            holds=bool(rate[:6].min() >= 0.9 and rate[9:].max() <= 0.1),
-            part=f"{variant}p = 2.5, 5×",
-            values=tuple(rate),
-        )
-        yield Finding(claim, "")
-
-
-def _curves(sweep: Sweep, epoch: int) -> Iterator[np.ndarray]:
-    for polarity, rates in zip(sweep.polarities, recovery_rates(sweep, epoch), strict=True):
-        yield from (rate for rate in rates if polarity > 0 and np.isfinite(rate).all())
+def _curves(rates: xr.DataArray) -> Iterator[np.ndarray]:
+    """Recovery rates by teacher node of every setting with p > 0 that has networks."""
+    some = rates.where(rates["polarity"] > 0).stack(setting=("polarity", "multiple")).transpose("setting", "teacher")
+    yield from (rate for rate in some.to_numpy() if np.isfinite(rate).all())
 
 
 def _largest_lead(rate: np.ndarray, n: int) -> float:
@@ -146,188 +149,219 @@ def _largest_lead(rate: np.ndarray, n: int) -> float:
     return float(np.triu(ahead / error, 1).max())
 
 
-def _t3(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
-    m, share = sweep.teacher_nodes, sweep.run.series("recovered", 0)[:, -1]
-    count = sweep.at(np.rint(share * m))
-    for polarity, cell in zip(sweep.polarities, count, strict=True):
-        if polarity >= 1 and _comparable(cell):
-            means = np.nanmean(cell, axis=1)
-            claim = Claim(
-                id="T3",
-                statement=f"recovered teacher nodes (of {m}, mean over seeds) at epoch 100 do not fall with over-realization",
-                paper="10× ≥ 5× ≥ 2× ≥ 1×",
-                measured=_by_multiple(sweep, means, cell),
-                n=cell.shape[1],
-                holds=bool((np.diff(means) >= 0).all()),
-                part=f"p = {polarity:g}",
-                values=tuple(means),
-            )
-            yield Finding(claim, _by_multiple(sweep, means))
-    five, one = (share[sweep.where(1, multiple)] for multiple in (5, 1))
-    if len(five) and len(one):
-        everywhere = f"in {(five == 1).sum()} of {len(five)} seeds at 5×, in {(one == 1).sum()} of {len(one)} at 1×"
-        claim = Claim(
-            id="T3",
-            statement=f"p = 1: all {m} teacher nodes recovered at 5× in every seed, and not at 1×",
-            paper=f"5× all {m}, 1× not",
-            measured=f"all {m} {everywhere}",
-            n=len(five),
-            holds=bool((five == 1).all() and not (one == 1).all()),
-            part="p = 1, all nodes",
-            values=tuple(np.rint(m * five)),
-            low=m,
+@claims.again(
+    "T10",
+    "{variant_words}, T2, p = 2.5, 5×",
+    when=lambda study: _other(study) and study.input_std == FIGURES_STD,
+)
+@claims.claim(
+    "T2",
+    "p = 2.5, 5×",
+    statement="p = 2.5, 5×: recovery rate at least 0.9 for the 6 strongest nodes, at most 0.1 from the 10th on",
+    paper="≥ 0.9 for nodes 1–6, ≤ 0.1 from node 10",
+    values_are="recovery rate of each teacher node",
+    when=_plain,
+)
+def six_strongest(study: TwoLayer, run: Run) -> Verdict | None:
+    """Inputs narrower than those of the figures slow learning down, and reach fewer nodes by epoch 100."""
+    cell = _of_twenty(run, 2.5)
+    if cell is None:
+        return None
+    best = best_correlations(cell, 20, "network epoch", study.epochs).isel(epoch=0)
+    rate = (best > THRESHOLD).mean("network").to_numpy()
+    words = f"lowest of 1–6: {rate[:6].min():.2f}, highest from 10: {rate[9:].max():.2f}"
+    both = every(rate[:6], at_least=0.9, n=len(cell), say=words) & every(rate[9:], at_most=0.1, say="")
+    return both.show(rate)
+
+
+@claims.claim(
+    "T3",
+    "p = {polarity:g}",
+    statement="recovered teacher nodes (mean over seeds) at epoch 100 do not fall with over-realization",
+    paper="10× ≥ 5× ≥ 2× ≥ 1×",
+    values_are="mean number of recovered nodes, per over-realization",
+    when=_plain,
+    cases=_strong_polarities,
+)
+def wider_recover_more(study: TwoLayer, run: Run, polarity: float) -> Verdict | None:
+    def test(networks: Networks, nodes: int) -> Verdict | None:
+        count = (networks.array("recovered", "multiple seed", layer=0, polarity=polarity) * nodes).round()
+        if not _comparable(count):
+            return None
+        means = count.mean("seed").to_numpy()
+        holds = bool((np.diff(means) >= 0).all())
+        return Verdict(holds, _by_multiple(count, means), count.sizes["seed"], tuple(means.tolist()))
+
+    return _beside_sizes(run, 20, test)
+
+
+@claims.claim(
+    "T3",
+    "p = 1, all nodes",
+    statement="p = 1: all teacher nodes are recovered at 5× in every seed, and not at 1×",
+    paper="5× all 20, 1× not",
+    values_are="recovered nodes at 5×, per seed",
+    when=_plain,
+)
+def all_at_five_times(study: TwoLayer, run: Run) -> Verdict | None:
+    def test(networks: Networks, nodes: int) -> Verdict | None:
+        five, one = (_cell(networks, 1.0, multiple) for multiple in (5.0, 1.0))
+        if not (len(five) and len(one)):
+            return None
+        wide, narrow = (cell.end("recovered", layer=0) for cell in (five, one))
+        words = (
+            f"all {nodes} in {(wide == 1).sum()} of {len(wide)} seeds at 5×, in {(narrow == 1).sum()} of {len(narrow)} "
+            "at 1×"
         )
-        yield Finding(claim, f"all {m} {everywhere}")
+        holds = bool((wide == 1).all() and not (narrow == 1).all())
+        return Verdict(holds, words, len(wide)).show(np.rint(nodes * wide), low=nodes)
+
+    return _beside_sizes(run, 20, test)
 
 
-def _by_multiple(sweep: Sweep, middle: np.ndarray, cell: np.ndarray | None = None) -> str:
-    """Each multiple's value, with the quartiles over its seeds where they are given."""
-    values = [f"{k:g}×: {m:.2f}" for k, m in zip(sweep.multiples, middle, strict=True)]
-    if cell is not None:
-        values = [f"{v} ({_quartiles(row[np.isfinite(row)])})" for v, row in zip(values, cell, strict=True)]
-    return ", ".join(values)
+def _comparable(values: xr.DataArray) -> bool:
+    """Whether there are several multiples, each with a network that did not diverge."""
+    return values.sizes["multiple"] > 1 and bool(values.notnull().any("seed").all())
 
 
-def _comparable(cell: np.ndarray) -> bool:
-    """Several multiples, each with a network that did not diverge."""
-    return len(cell) > 1 and bool(np.isfinite(cell).any(axis=1).all())
+def _by_multiple(values: xr.DataArray, middle: np.ndarray) -> str:
+    """The value of each multiple, with the quartiles over its seeds."""
+    words = []
+    for k, m, row in zip(values["multiple"].to_numpy(), middle, values.to_numpy(), strict=True):
+        low, high = np.percentile(row[np.isfinite(row)], (25, 75))
+        words.append(f"{k:g}×: {number(m, '.2f')} ({number(low, '.2f')} to {number(high, '.2f')})")
+    return ", ".join(words)
 
 
-def unspecialised_share(run: Run, networks: np.ndarray, below: float) -> np.ndarray:
-    """Each network's share of squared fan-out that sits on students whose best correlation is below a bound."""
-    epoch = int(run.epochs[-1])
-    rho, fan = (run.matched("student", column, epoch=epoch)[networks] for column in ("correlation", "fanout"))
-    square = np.nan_to_num(fan) ** 2
-    return np.where(rho < below, square, 0).sum(1) / square.sum(1)
+def unspecialised_share(rho: np.ndarray, fan_out: np.ndarray, below: float) -> np.ndarray:
+    """Share of each network's squared fan-out on students whose best correlation is below a bound."""
+    square = np.nan_to_num(fan_out) ** 2
+    share: np.ndarray = np.where(rho < below, square, 0).sum(-1) / square.sum(-1)
+    return share
 
 
-def _t4(study: TwoLayer, sweep: Sweep, id: str = "T4", variant: str = "") -> Iterator[Finding]:
-    for polarity in (p for p in sweep.polarities if p in (0, 1, 2)):
-        for multiple in sweep.multiples:
-            networks = sweep.where(polarity, multiple)
-            if len(networks):
-                share = unspecialised_share(sweep.run, networks, 0.8)
-                small = f"under 2% in {(share < 0.02).sum()} of {len(share)}"
-                claim = Claim(
-                    id=id,
-                    statement="students whose best correlation is below 0.8 hold under 2% of their network's squared fan-out",
-                    paper="< 2%",
-                    measured=f"largest {share.max():.2%}, median {np.median(share):.2%}; {small}",
-                    n=len(networks),
-                    holds=bool((share < 0.02).all()),
-                    part=f"{variant}p = {polarity:g}, {multiple:g}×",
-                    values=tuple(share),
-                    low=None,
-                    high=0.02,
-                )
-                yield Finding(claim, small)
-    rho, fan = (sweep.run.matched("student", column, epoch=study.epochs) for column in ("correlation", "fanout"))
-    for multiple in sweep.multiples:
-        networks = np.concatenate([sweep.where(p, multiple) for p in (0, 1, 2)])
-        relative = fan[networks] / np.nanmax(fan[networks], axis=1, keepdims=True)
-        quiet = relative[rho[networks] < 0.5]
-        if len(quiet):
-            middle = float(np.median(quiet))
-            claim = Claim(
-                id=id,
-                statement="fan-out of students below 0.5, over the largest of their network: median at most 0.1",
-                paper="near 5%",
-                measured=f"median {middle:.1%} over {len(quiet)} students (quartiles {_quartiles(quiet * 100, 1)} %)",
-                n=len(quiet),
-                holds=middle <= 0.1,
-                part=f"{variant}below 0.5, {multiple:g}×",
-                values=tuple(quiet),
-                low=None,
-                high=0.1,
-            )
-            yield Finding(claim, f"{middle:.1%} over {len(quiet)}")
+def _students(networks: Networks) -> tuple[np.ndarray, np.ndarray]:
+    """[network, student]: best correlation and fan-out of every student at the end."""
+    run, epoch = networks.run, int(networks.run.epochs[-1])
+    rho, fan_out = (run.matched("student", column, epoch=epoch)[networks.index] for column in ("correlation", "fanout"))
+    return rho, fan_out
 
 
-def _t5(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
-    first, strength = (of(sweep.run)[:, : sweep.teacher_nodes] for of in (first_epochs, strengths))
-    for polarity in (p for p in sweep.polarities if p >= 1):
-        networks = sweep.where(polarity, 5)
-        if len(networks):
-            each = rank_correlations(first[networks], strength[networks])
-            if not len(each):
-                continue
-            middle, reached = float(np.median(each)), np.isfinite(first[networks]).sum(1).mean()
-            latest = np.where(np.isinf(first[networks]), study.epochs + 1, first[networks])
-            tied = np.median(rank_correlations(latest, strength[networks]))
-            claim = Claim(
-                id="T5",
-                statement="rank correlation of strength and epoch of recovery over the nodes recovered, 5×: median over seeds",
-                paper="≤ −0.9",
-                measured=f"{middle:.3f} (quartiles {_quartiles(each)}) over {reached:.1f} nodes; "
-                f"{tied:.3f} over all, those never recovered tied last",
-                n=len(each),
-                holds=middle <= -0.9,
-                part=f"p = {polarity:g}",
-                values=tuple(each),
-                low=None,
-                high=-0.9,
-            )
-            yield Finding(claim, f"{middle:.3f} over {reached:.1f} nodes")
+def _settings(study: TwoLayer, run: Run) -> list[dict[str, float]]:
+    multiples = run.select().values("multiple")
+    return [case | {"k": k} for case in _polarities(study, run) if case["polarity"] in _L_POLARITIES for k in multiples]
 
 
-def _t6(study: TwoLayer, sweep: Sweep) -> Iterator[Finding]:
-    final = sweep.at(np.log10(sweep.run.series("eval_loss")[:, -1]))
-    for polarity, cell in zip(sweep.polarities, final, strict=True):
-        if polarity >= 1 and _comparable(cell):
-            medians = np.nanmedian(cell, axis=1)
-            claim = Claim(
-                id="T6",
-                statement="median log10 evaluation loss after 100 epochs falls with over-realization",
-                paper="1× > 2× > 5× > 10×",
-                measured=_by_multiple(sweep, medians, cell),
-                n=cell.shape[1],
-                holds=bool((np.diff(medians) < 0).all()),
-                part=f"p = {polarity:g}",
-                values=tuple(medians),
-            )
-            yield Finding(claim, _by_multiple(sweep, medians))
+def _multiples(study: TwoLayer, run: Run) -> list[dict[str, float]]:
+    return [{"k": k} for k in run.select().values("multiple")]
 
 
-def _t10(study: TwoLayer) -> list[tuple[int, Maker]]:
-    uniform, papers_std = study.inputs == "uniform", study.input_std == _FIGURES_STD
-    inputs = (
-        f"uniform ±{math.sqrt(3) * study.input_std:.2g}"
-        if uniform
-        else ""
-        if papers_std
-        else f"std {study.input_std:g}"
-    )
-    variant = ", ".join(part for part in (f"leaky {study.leaky:g}" if study.leaky else "", inputs) if part)
-    parts: list[tuple[int, Maker]] = [
-        (10, partial(_t4, study, id="T10", variant=f"{variant}, T4, ")),
-        (20, partial(_t2, study, id="T10", variant=f"{variant}, T2, ")),
-    ]
-    if uniform and not study.leaky:
-        same = partial(_t1, study, id="T10", variant=f"{variant}, T1, ")
-        parts.append((20, same if papers_std else partial(_slower, variant=variant)))
-    return parts
+@claims.again("T10", "{variant_words}, T4, p = {polarity:g}, {k:g}×", when=_other)
+@claims.claim(
+    "T4",
+    "p = {polarity:g}, {k:g}×",
+    statement="students whose best correlation is below 0.8 hold less than 2% of their network's squared fan-out",
+    paper="< 2%",
+    when=_plain,
+    cases=_settings,
+)
+def unspecialised_are_silent(study: TwoLayer, run: Run, polarity: float, k: float) -> Verdict | None:
+    def test(networks: Networks, nodes: int) -> Verdict | None:
+        cell = _cell(networks, polarity, k)
+        if not len(cell):
+            return None
+        words = "largest {most:.2%}, median {median:.2%}; under 2% in {count}"
+        return every(unspecialised_share(*_students(cell), 0.8), below=0.02, say=words)
+
+    return _beside_sizes(run, 10, test)
 
 
-def _slower(sweep: Sweep, variant: str) -> Iterator[Finding]:
-    """The U[−1, 1] of the text, where the figures' inputs reach at least the 6 strongest nodes (T2)."""
-    networks = sweep.where(2.5, 5)
-    if len(networks) and sweep.teacher_nodes == 20:
-        count = np.rint(sweep.run.series("recovered", 0)[networks, -1] * sweep.teacher_nodes)
-        claim = Claim(
-            id="T10",
-            statement="learning is slower: at p = 2.5, 5× fewer than 6 nodes recovered after 100 epochs, median over seeds",
-            paper="4 of 20",
-            measured=f"{np.median(count):g} of 20 (quartiles {_quartiles(count, 0)})",
-            n=len(count),
-            holds=bool(np.median(count) < 6),
-            part=f"{variant}, slower",
-            values=tuple(count),
-            low=None,
-            high=6.0,
+@claims.again("T10", "{variant_words}, T4, below 0.5, {k:g}×", when=_other)
+@claims.claim(
+    "T4",
+    "below 0.5, {k:g}×",
+    statement="fan-out of students with best correlation below 0.5, relative to the largest in their network: median "
+    "at most 10%",
+    paper="near 5%",
+    values_are="relative fan-out, per student",
+    when=_plain,
+    cases=_multiples,
+)
+def unmatched_fan_out(study: TwoLayer, run: Run, k: float) -> Verdict | None:
+    def test(networks: Networks, nodes: int) -> Verdict | None:
+        cell = _cell(networks, list(_L_POLARITIES), k)
+        rho, fan_out = _students(cell)
+        if not len(cell) or not (rho < 0.5).any():
+            return None
+        relative = (fan_out / np.nanmax(fan_out, axis=1, keepdims=True))[rho < 0.5]
+        words = f"median {{median:.1%}} over {len(relative)} students (quartiles {{quartiles:.1%}})"
+        return median(relative, at_most=0.1, say=words)
+
+    return _beside_sizes(run, 10, test)
+
+
+@claims.claim(
+    "T5",
+    "p = {polarity:g}",
+    statement="rank correlation of strength and epoch of recovery over the recovered nodes, 5×: median over seeds at "
+    "most −0.9",
+    paper="≤ −0.9",
+    values_are="rank correlation, per network",
+    when=_plain,
+    cases=_strong_polarities,
+)
+def strength_decides_when(study: TwoLayer, run: Run, polarity: float) -> Verdict | None:
+    epochs, strength = first_epochs(run), strengths(run)
+
+    def test(networks: Networks, nodes: int) -> Verdict | None:
+        cell = _cell(networks, polarity).index
+        first, norms = epochs[cell, :nodes], strength[cell, :nodes]
+        each = rank_correlations(first, norms)
+        if not len(each):
+            return None
+        tied = np.median(rank_correlations(np.where(np.isinf(first), study.epochs + 1, first), norms))
+        words = (
+            f"{{median:.3f}} (quartiles {{quartiles:.2f}}) over {np.isfinite(first).sum(1).mean():.1f} nodes; "
+            f"{number(tied, '.3f')} over all, with those never recovered tied last"
         )
-        yield Finding(claim, "")
+        return median(each, at_most=-0.9, say=words)
+
+    return _beside_sizes(run, 20, test)
 
 
-def _quartiles(values: np.ndarray, digits: int = 2) -> str:
-    low, high = np.percentile(values, (25, 75))
-    return f"{low:.{digits}f} to {high:.{digits}f}"
+@claims.claim(
+    "T6",
+    "p = {polarity:g}",
+    statement="median log10 evaluation loss after {epochs} epochs falls with over-realization",
+    paper="1× > 2× > 5× > 10×",
+    values_are="median log10 loss, per over-realization",
+    when=_plain,
+    cases=_strong_polarities,
+)
+def wider_end_lower(study: TwoLayer, run: Run, polarity: float) -> Verdict | None:
+    def test(networks: Networks, nodes: int) -> Verdict | None:
+        loss = networks.array("eval_loss", "multiple seed", polarity=polarity)
+        loss = loss.copy(data=np.log10(loss))
+        if not _comparable(loss):
+            return None
+        medians = loss.median("seed").to_numpy()
+        holds = bool((np.diff(medians) < 0).all())
+        return Verdict(holds, _by_multiple(loss, medians), loss.sizes["seed"], tuple(medians.tolist()))
+
+    return _beside_sizes(run, 20, test)
+
+
+@claims.claim(
+    "T10",
+    "{variant_words}, slower",
+    statement="learning is slower: at p = 2.5, 5× fewer than 6 nodes are recovered after {epochs} epochs, median over "
+    "seeds",
+    paper="4 of 20",
+    values_are="recovered nodes, per seed",
+    when=lambda study: _uniform(study) and study.input_std != FIGURES_STD,
+)
+def narrow_inputs_are_slower(study: TwoLayer, run: Run) -> Verdict | None:
+    """The U[−1, 1] of the paper's text; the inputs of the figures reach at least the 6 strongest nodes (T2)."""
+    cell = _of_twenty(run, 2.5)
+    words = "{median:g} of 20 (quartiles {quartiles:.0f})"
+    return None if cell is None else median(np.rint(cell.end("recovered", layer=0) * 20), below=6.0, say=words)
