@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from support.fake_gpu import FakeGpu, OnGpu
+from understudy.lab.study import named_pieces
 from understudy.papers.local.identifiability.study import Identifiability
 from understudy.papers.local.initialisation.study import Initialisation
 from understudy.papers.local.local_rate.study import LocalRate
@@ -38,7 +39,7 @@ SMALL = {
 
 
 def _found(study, device):
-    return {name: make() for name, make in replace(study, device=device).pieces().items()}
+    return {name: make() for name, make in named_pieces(replace(study, device=device)).items()}
 
 
 def _agree(one, other):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from understudy.lab.study import named_pieces
 from understudy.papers.local.identifiability.study import Identifiability
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.geometry import local_geometry, sides
@@ -15,7 +16,9 @@ SMALL = Identifiability(descents=2, teacher_nodes=(3,), dim=(4,), multiple=(2,),
 @pytest.fixture(scope="module")
 def pieces():
     """Pieces with small initial weights, by whether the linear term is fitted first."""
-    made = {name: make for name, make in SMALL.pieces().items() if name.startswith("descent") and "anywhere" in name}
+    made = {
+        name: make for name, make in named_pieces(SMALL).items() if name.startswith("descent") and "anywhere" in name
+    }
     return {"linear term" in name: make() for name, make in made.items()}
 
 

@@ -267,9 +267,9 @@ def test_a_rate_above_the_bound_causes_a_warning(run):
         ({"descent_dim": (2,)}, "--descent-dim: 2 was given"),
         ({"separation": 2.0}, "--separation: 2 was given; allowed is a number above 0 and up to π/2"),
         ({"separation": 1.5709}, "--separation: 1.5709 was given; allowed is a number above 0 and up to π/2"),
-        ({"samples": (0,)}, "--samples: 0 was given"),
-        ({"small": 0.0}, "--small: 0.0 was given"),
-        ({"dtype": "float32"}, "--dtype: float32 was given; theory is computed in float64 alone"),
+        ({"samples": (0,)}, "--samples must be at least 1, got 0"),
+        ({"small": 0.0}, "--small must be above 0, got 0"),
+        ({"dtype": "float32"}, "--dtype must be float64, got float32"),
     ],
 )
 def test_invalid_options_are_rejected(options, words):

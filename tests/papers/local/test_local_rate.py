@@ -15,6 +15,7 @@ from support.commands import Said
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
+from understudy.lab.study import named_pieces
 from understudy.nets import Layer, Population
 from understudy.papers.local.local_rate.claims import (
     LEMMAS,
@@ -149,7 +150,7 @@ def test_mini_batches_do_not_depend_on_how_the_work_is_split(monkeypatch):
     def found(work):
         monkeypatch.setattr("understudy.papers.local.local_rate.study._WORK", work)
         study = LocalRate(**(SMALL.options() | {"batch": (4,), "batch_steps": 20}))
-        parts = [make() for name, make in study.pieces().items() if name.startswith("mini-batches")]
+        parts = [make() for name, make in named_pieces(study).items() if name.startswith("mini-batches")]
         return pa.concat_tables([part["metrics"] for part in parts]).sort_by([("network", "ascending")])
 
     one, whole = found(1), found(10**9)
@@ -337,7 +338,7 @@ def test_a_teacher_from_a_file_is_studied_from_every_seed(tmp_path):
     lower, upper = torch.tensor([[[1.0, 0.0, 0.0], [0.0, 2.0, 0.0]]]), torch.tensor([[[1.0, 0.25]]])
     us.save(Population((Layer(lower, None), Layer(upper, None)), torch.tensor([1]), -1.0), tmp_path / "t.safetensors")
     study = LocalRate(**(SMALL.options() | {"teacher": str(tmp_path / "t.safetensors"), "seeds": 3} | SHORT))
-    made = [make() for make in study.pieces().values()]
+    made = [make() for make in named_pieces(study).values()]
     networks = pa.concat_tables([part["networks"] for part in made])
     assert {(row["r"], row["d"], row["shortest"], row["longest"]) for row in networks.to_pylist()} == {(2, 3, 0.5, 1.0)}
     assert networks["delta"].to_numpy() == pytest.approx(math.pi / 2)
@@ -358,17 +359,17 @@ def test_the_angle_of_a_teacher_from_a_file_is_exact(run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"r": (0,)}, "--r: 0 was given; allowed is a whole number from 1"),
-        ({"d": (1,)}, "--d: 1 was given; allowed is a whole number from 2"),
-        ({"multiple": (2, 2)}, "--multiple: 2 2 was given; name each value once"),
-        ({"separation": (0.0,)}, "--separation: 0.0 was given; allowed is a number above 0"),
+        ({"r": (0,)}, "--r must be at least 1, got 0"),
+        ({"d": (1,)}, "--d must be at least 2, got 1"),
+        ({"multiple": (2, 2)}, "--multiple takes each value once, got 2 2"),
+        ({"separation": (0.0,)}, "--separation must be above 0, got 0"),
         ({"separation": (2.0,)}, "--separation: 2 was given; allowed is a number above 0 and up to π/2"),
-        ({"w_min": (0.0,), "w_max": (1.0,)}, "--w-min: 0.0 was given"),
+        ({"w_min": (0.0,), "w_max": (1.0,)}, "--w-min must be above 0, got 0"),
         ({"w_min": (2.0,), "w_max": (1.0,)}, "--w-max: 1 was given for --w-min 2; allowed is a finite number from 2"),
         ({"w_min": (1.0,)}, "--w-max: 2 values were given for 1 of --w-min"),
         ({"angle": 2.0}, "--angle: 2 was given"),
-        ({"rate": 0.0}, "--rate: 0.0 was given"),
-        ({"batch": (0,)}, "--batch: 0 was given"),
+        ({"rate": 0.0}, "--rate must be above 0, got 0"),
+        ({"batch": (0,)}, "--batch must be at least 1, got 0"),
     ],
 )
 def test_invalid_options_are_rejected(options, words):
@@ -389,7 +390,7 @@ def test_flow_is_the_limit_of_descent_at_small_rates():
     ends = {}
     for by, rate, steps in (("flow", 0.05, 200), ("descent", 0.05, 200), ("descent", 0.005, 2_000)):
         study = LocalRate(**(small | same | {"by": by, "rate": rate, "steps": steps}))
-        made = [make() for name, make in study.pieces().items() if "mini" not in name]
+        made = [make() for name, make in named_pieces(study).items() if "mini" not in name]
         rows = pa.concat_tables([part["metrics"] for part in made]).to_pylist()
         last = sorted((r["network"], r["value"]) for r in rows if r["metric"] == "loss" and r["epoch"] == steps)
         ends[by, rate] = np.array([value for _, value in last])

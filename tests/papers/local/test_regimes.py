@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from understudy.errors import UserError
 from understudy.lab.execute import execute
+from understudy.lab.study import named_pieces
 from understudy.papers.local.regimes.claims import Regime, _lazy, _matched, light_words, regimes
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES, Regimes
 from understudy.papers.local.theory.gaussian import decompose_residual, kernel, loss
@@ -138,7 +139,7 @@ def test_a_rate_above_the_bound_causes_a_warning(capsys):
     high = dataclasses.replace(SHORT, rate=0.5)
     assert "--rate: 0.5 is above" in high.warnings()[0]
     assert SHORT.warnings() == ()
-    high.pieces()
+    named_pieces(high)
     assert "warning: --rate: 0.5" in capsys.readouterr().err
 
 
@@ -221,9 +222,9 @@ def test_a_diverged_network_refutes_the_claims():
         ({"students": 2}, "--students: 2 was given; allowed is a whole number from 3, the teacher nodes"),
         ({"separation": 1.1}, "--separation: 1.1 was given; 3 lines in the plane are at most 1.047 apart"),
         ({"angle": 2.0}, "--angle: 2 was given; allowed is a number above 0 and up to π/2"),
-        ({"large": 0.0}, "--large: 0.0 was given; allowed is a number above 0"),
-        ({"looks": 1}, "--looks: 1 was given; allowed is a whole number from 2"),
-        ({"dtype": "tf32"}, "--dtype: tf32 was given"),
+        ({"large": 0.0}, "--large must be above 0, got 0"),
+        ({"looks": 1}, "--looks must be at least 2, got 1"),
+        ({"dtype": "tf32"}, "--dtype must be float64, got tf32"),
     ],
 )
 def test_invalid_options_are_rejected(options, words):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.pieces import log_probes, network_tables
-from understudy.lab.study import ExactStudy
+from understudy.lab.study import ExactStudy, Piece, named_pieces
 from understudy.nets import Layer, Population
 from understudy.papers.local import shared as on_population
 from understudy.papers.local.shared import OnOwnTeacher, above_bound, geometry, measured, read_teacher
@@ -147,9 +147,9 @@ def test_tables_have_one_row_per_defined_value_and_per_loss():
 class _Two(ExactStudy):
     name = "two"
 
-    def parts(self):
+    def pieces(self):
         for count in (2, 3):
-            yield Part(f"{count} networks", count, partial(self._make, count))
+            yield Piece(f"{count} networks", count, partial(self._make, count))
 
     def warnings(self):
         return (above_bound(1.0, 0.25),)
@@ -159,7 +159,7 @@ class _Two(ExactStudy):
 
 
 def test_networks_are_numbered_across_parts_and_warnings_are_printed(capsys):
-    made = [make() for make in _Two().pieces().values()]
+    made = [make() for make in named_pieces(_Two()).values()]
     assert pa.concat_tables([t["networks"] for t in made])["network"].to_pylist() == [0, 1, 2, 3, 4]
     printed = capsys.readouterr()
     assert printed.out == ""
@@ -167,7 +167,7 @@ def test_networks_are_numbered_across_parts_and_warnings_are_printed(capsys):
 
 
 def test_only_float64_is_accepted():
-    with pytest.raises(UserError, match="--dtype: float32 was given; theory is computed in float64 alone"):
+    with pytest.raises(UserError, match="--dtype must be float64, got float32: two computes in float64 only"):
         _Two(dtype="float32")
 
 

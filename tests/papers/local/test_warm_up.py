@@ -127,11 +127,11 @@ def test_other_angles_decide_nothing(options, run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"least": 0.0}, "--least: 0.0 was given; allowed is a number from 1e-07"),
+        ({"least": 0.0}, "--least must be at least 1e−07, got 0"),
         ({"most": 1e-7}, "--most: 1e-07 was given; allowed is a number above the least, 1e-06, and below π/2"),
         ({"most": 2.0}, "--most: 2 was given"),
-        ({"angles": 1}, "--angles: 1 was given; allowed is a whole number from 2"),
-        ({"dtype": "float32"}, "--dtype: float32 was given; theory is computed in float64 alone"),
+        ({"angles": 1}, "--angles must be at least 2, got 1"),
+        ({"dtype": "float32"}, "--dtype must be float64, got float32"),
     ],
 )
 def test_invalid_options_are_rejected(options, words):
