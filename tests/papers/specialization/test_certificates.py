@@ -109,8 +109,8 @@ def test_the_rule_is_backpropagation_and_a_wrong_gradient_is_not(monkeypatch):
     assert max(found) < 1e-13
     assert region_variation(teacher, student, x) == [0.0, 0.0]
     module = sys.modules["understudy.papers.specialization.certificates.verdicts"]
-    right = module.backpropagated
-    monkeypatch.setattr(module, "backpropagated", lambda *three: tuple(g + 1e-6 for g in right(*three)))
+    right = module.autograd_gradients
+    monkeypatch.setattr(module, "autograd_gradients", lambda *three: tuple(g + 1e-6 for g in right(*three)))
     assert min(errors_of_rule(teacher, student, x)) > 1e-8
 
 
