@@ -1,9 +1,8 @@
-"""The studies on CIFAR-10: what they train, in which order, what they conclude (D4, D6), and what they refuse."""
+"""The studies on CIFAR-10: what they train, in which order, what they conclude (D4), and what they refuse."""
 
 import dataclasses
 import itertools
 import json
-import re
 import shutil
 import warnings
 
@@ -21,7 +20,6 @@ from understudy.lab.cifar import kept_sizes, one_cycle
 from understudy.lab.execute import execute, plan
 from understudy.lab.study import FORMAT
 from understudy.measures.modulation import modulation
-from understudy.papers.luck.cifar_luck.study import CifarLuck
 from understudy.papers.specialization.cifar.study import Cifar
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
 from understudy.store import Run
@@ -39,19 +37,6 @@ STUDENTS = Cifar(
     multiple=(1.0, 3.0),
     lr=0.001,
 )
-LUCK = CifarLuck(
-    **SMALL,
-    fc_layers=(3, 4, 5),
-    cnn_layers=(3, 2),
-    over_realization=2.0,
-    teacher_epochs=2,
-    teacher_lr=0.001,
-    cnn_teacher_lr=0.001,
-    epochs=2,
-    lr=0.001,
-    cnn_lr=0.001,
-    cnn_norm_lr=0.001,
-)
 
 
 def at(study, folder):
@@ -68,11 +53,6 @@ def students(cifar, out):
     """The run of students, and what was said on the way."""
     said = Said()
     return execute(at(STUDENTS, cifar), out, said), said.words
-
-
-@pytest.fixture(scope="module")
-def luck(cifar, out):
-    return execute(at(LUCK, cifar), out, Said())
 
 
 def same(one, other):
@@ -127,21 +107,21 @@ def test_students_descend_the_error_averaged_over_outputs():
 
 
 def test_students_start_from_the_teacher_that_the_command_makes():
-    (pruned,) = Cifar().needs()
+    (pruned,) = Cifar().depends_on()
     assert (pruned.keep, pruned.layers, pruned.norm) == ((0.5,), (64, 64, 64, 64), "after")
-    (whole,) = pruned.needs()
+    (whole,) = pruned.depends_on()
     assert whole == CifarTeacher()
-    assert whole.needs() == ()
-    assert Cifar(keep=(1.0,)).needs() == (CifarTeacher(),)
+    assert whole.depends_on() == ()
+    assert Cifar(keep=(1.0,)).depends_on() == (CifarTeacher(),)
 
 
 def test_teachers_learn_with_the_weight_decay_they_are_given(cifar, out, students):
-    assert [need.decay for need in (*Cifar().needs(), *CifarLuck().needs())] == [0.2, 0, 0]
-    assert Cifar(teacher_decay=0.3).needs()[0].decay == CifarLuck(teacher_decay=0.3).needs()[1].decay == 0.3
+    assert [need.decay for need in Cifar().depends_on()] == [0.2]
+    assert Cifar(teacher_decay=0.3).depends_on()[0].decay == 0.3
     whole = dataclasses.replace(at(TEACHER, cifar), decay=0.4)
-    assert whole.after().optimiser.decay == 0.4
+    assert whole.experiment().optimiser.decay == 0.4
     run = execute(at(TEACHER, cifar), out, Said())
-    assert dataclasses.replace(whole, keep=(0.5,)).after(run).optimiser.decay == 0.4
+    assert dataclasses.replace(whole, keep=(0.5,)).experiment(run).optimiser.decay == 0.4
 
 
 def test_runs_from_before_there_was_weight_decay_had_none():
@@ -163,22 +143,15 @@ def test_runs_that_measured_something_else_of_channels_are_told_without_it(stude
 
 
 def test_how_a_pruned_network_learns_on_does_not_change_the_one_it_comes_from():
-    one, other = (CifarTeacher(keep=(0.5,), tune_epochs=n, tune_lr=n / 100).needs() for n in (3, 7))
+    one, other = (CifarTeacher(keep=(0.5,), tune_epochs=n, tune_lr=n / 100).depends_on() for n in (3, 7))
     assert one == other == (CifarTeacher(),)
-
-
-def test_teachers_of_luck_have_batchnorm_and_the_papers_sizes():
-    fc, cnn = CifarLuck().needs()
-    assert (fc.network, fc.layers, fc.norm) == ("fc", (50, 75, 100, 125), "after")
-    assert (cnn.network, cnn.layers, cnn.norm) == ("cnn", (64, 64, 64), "after")
-    assert [need.network for need in CifarLuck(networks=("cnn",)).needs()] == ["cnn"]
 
 
 @pytest.mark.parametrize("network", ["cnn", "fc"])
 @pytest.mark.parametrize("norm", ["after", "before", "none"])
 def test_a_teacher_starts_as_torchs_layers_do_and_elsewhere_than_its_students(cifar, network, norm):
     study = dataclasses.replace(at(TEACHER, cifar), network=network, layers=(5, 7), norm=norm)
-    (group,) = study.after().groups
+    (group,) = study.experiment().groups
     begun = group.students
     assert begun.seeds.tolist() == [1, 2]
     assert begun.inputs == 3072
@@ -225,7 +198,7 @@ def test_a_teacher_that_diverged_is_not_learned_from(cifar, tmp_path):
     study = dataclasses.replace(at(STUDENTS, cifar), teacher_lr=1e30, keep=(1.0,), norm="none")
     with pytest.raises(UserError, match=r"2 of 2 teachers diverged, which no student can learn from"):
         execute(study, tmp_path, Said())
-    (teacher,) = study.needs()
+    (teacher,) = study.depends_on()
     run = execute(teacher, tmp_path, Said())
     assert (run.folder / "headline.txt").read_text().startswith("All 2 networks diverged, the first at step")
 
@@ -249,17 +222,17 @@ def test_students_are_so_many_times_as_wide_and_see_outputs_alone(students, cifa
     assert [group.sizes for group in run.weights("epoch.0")] == [(3, 2, 2, 10), (3, 6, 6, 10)]
     assert run.column("multiple").tolist() == [1, 1, 3, 3]
     run_of_the_teacher = execute(*_needed(STUDENTS, cifar, run))
-    experiment = at(STUDENTS, cifar).after(run_of_the_teacher)
+    experiment = at(STUDENTS, cifar).experiment(run_of_the_teacher)
     assert all(not group.labelled and group.objective == us.SquaredError() for group in experiment.groups)
     assert isinstance(experiment.optimiser, us.Adam) and experiment.steps == 10
     assert experiment.optimiser.decay == 0
     by_sgd = at(dataclasses.replace(STUDENTS, optimiser="sgd"), cifar)
-    assert by_sgd.after(run_of_the_teacher).optimiser.momentum == 0.9
-    assert by_sgd.needs()[0].optimiser == by_sgd.needs()[0].needs()[0].optimiser == "sgd"
+    assert by_sgd.experiment(run_of_the_teacher).optimiser.momentum == 0.9
+    assert by_sgd.depends_on()[0].optimiser == by_sgd.depends_on()[0].depends_on()[0].optimiser == "sgd"
 
 
 def _needed(study, cifar, run):
-    (need,) = at(study, cifar).needs()
+    (need,) = at(study, cifar).depends_on()
     return need, run.folder.parents[1], Said()
 
 
@@ -295,10 +268,10 @@ def test_matrices_are_of_the_widest_students_on_images_at_all_positions(students
             np.testing.assert_allclose(image.values, matrix[0].numpy()[image.student], rtol=1e-4, atol=1e-7)
 
 
-def test_a_report_needs_no_images(students, luck, cifar, tmp_path):
-    for study, run in ((STUDENTS, students[0]), (LUCK, luck)):
-        names = {name for name in figures_of(at(study, cifar), run) if not name.startswith("modulation")}
-        assert set(figures_of(at(study, tmp_path / "nowhere"), run)) == names
+def test_a_report_needs_no_images(students, cifar, tmp_path):
+    run, _ = students
+    names = {name for name in figures_of(at(STUDENTS, cifar), run) if not name.startswith("modulation")}
+    assert set(figures_of(at(STUDENTS, tmp_path / "nowhere"), run)) == names
 
 
 def test_older_runs_without_ranks_are_told_without_them(students, cifar):
@@ -308,71 +281,7 @@ def test_older_runs_without_ranks_are_told_without_them(students, cifar):
     assert set(figures_of(at(STUDENTS, cifar), run)) == STUDENT_FIGURES - {"mean-rank"}
 
 
-def test_luck_draws_matrices_of_each_kind_of_the_first_norm_that_is_left(luck, cifar):
-    run = us.store.Run(luck.folder)
-    found = figures_of(at(LUCK, cifar), run)
-    assert [found[f"modulation-{kind}"].kind.network for kind in ("fc", "cnn")] == [0, 4]
-    assert "(FC, no BatchNorm), over 100 evaluation samples." in found["modulation-fc"].caption
-    place = run.networks.column_names.index("diverged_at")
-    lost = pa.array([3, None, None, None, 3, 3, 3, None], pa.int64())
-    run.__dict__["networks"] = run.networks.set_column(place, "diverged_at", lost)
-    found = figures_of(at(LUCK, cifar), run)
-    assert [found[f"modulation-{kind}"].kind.network for kind in ("fc", "cnn")] == [1, 7]
-    assert "(ConvNet, BatchNorm), over 16 evaluation samples at all positions." in found["modulation-cnn"].caption
-    assert found["layer-specialization-fc"].kind.groups == ("no BatchNorm", "BatchNorm")
-    assert found["layer-specialization-cnn"].kind.groups == ("BatchNorm",)
-
-
-def test_luck_has_students_with_batchnorm_and_without_of_one_teacher(luck):
-    assert luck.column("network_kind").tolist() == ["fc"] * 4 + ["cnn"] * 4
-    assert luck.column("norm").tolist() == ["none", "none", "after", "after"] * 2
-    groups, teachers = luck.weights("epoch.0"), luck.weights("teacher")
-    assert [group.shape.norm for group in groups] == [None, "after", None, "after"]
-    assert [group.sizes for group in groups[1:3]] == [(3072, 6, 8, 10, 10), (3, 6, 4, 10)]
-    assert same(teachers[0], teachers[1]) and same(teachers[2], teachers[3])
-    assert all(teacher.shape.norm == "after" for teacher in teachers)
-
-
-def test_luck_has_a_rate_for_each_kind_of_student(luck, cifar):
-    study = dataclasses.replace(at(LUCK, cifar), lr=0.1, cnn_lr=0.02, cnn_norm_lr=0.003)
-    runs = [execute(need, luck.folder.parents[1], Said()) for need in study.needs()]
-    rates = study.after(*runs).optimiser.lr
-    assert rates == pytest.approx([0.1] * 4 + [0.02] * 2 + [0.003] * 2)
-    fc, cnn = dataclasses.replace(study, teacher_lr=0.7, cnn_teacher_lr=0.07).needs()
-    assert (fc.lr, cnn.lr) == (0.7, 0.07)
-
-
-def test_luck_knows_the_rank_of_the_winners(luck):
-    rank = luck.series("mean_rank", 0)
-    assert ((rank >= 0) & (rank <= 1)).all()
-    assert (rank[:, -1] == 0).all()
-    assert (rank[:, 0] > 0).any()
-
-
-def test_luck_says_how_far_the_lowest_and_the_highest_setting_are_from_their_teacher(luck):
-    accuracy, teacher = (luck.series(name)[:, -1] for name in ("accuracy", "teacher_accuracy"))
-    points = 100 * (accuracy - teacher).reshape(4, 2).mean(axis=1)
-    low, high = (f"{p:+.1f}".replace("-", "−") for p in (points.min(), points.max()))
-    headline = (luck.folder / "headline.txt").read_text(encoding="utf-8")
-    assert re.search(rf"nodes end {re.escape(low)} \([^)]*\) to {re.escape(high)} \([^)]*\) points of", headline)
-    assert re.search(r"grow in [0-4] of 4 settings", headline)
-
-
-def test_networks_of_fewer_layers_stand_beside_deeper_ones(luck):
-    from understudy.lab.summary import summary
-
-    assert np.isfinite(luck.series("rho_mean", 2)[:4]).all()
-    assert np.isnan(luck.series("rho_mean", 2)[4:]).all()
-    assert all(np.isfinite(setting.recovered) for setting in summary(luck))
-    assert luck.claims == []
-    names = {path.stem for path in (luck.folder / "figures").iterdir()}
-    assert names == {
-        *("layer-curves", "layer-specialization-cnn", "layer-specialization-fc", "mean-rank"),
-        *("modulation-cnn", "modulation-fc", "accuracy", "losses"),
-    }
-
-
-# D4 and D6
+# D4
 
 
 class ByHand:
@@ -481,53 +390,6 @@ def test_one_share_of_a_half_or_four_are_the_same():
     assert d4(keep=(0.5,) * 4).keys() == d4().keys() == {"accuracy", "order of accuracies", "correlation"}
 
 
-def d6(ahead=(0.0, 0.0), diverged=(), grown=True, **more):
-    study = dataclasses.replace(CifarLuck(networks=("cnn",), seeds=2), **more)
-    parameters = [{"network_kind": "cnn", "norm": norm, "seed": s} for norm in ("none", "after") for s in (1, 2)]
-    run = ByHand(
-        parameters,
-        diverged,
-        accuracy=[0.84 + a for a in ahead for _ in range(2)],
-        teacher_accuracy=[0.84] * 4,
-        rho_mean=np.full((4, 3), 0.8 if grown else -0.8),
-        mean_rank=np.zeros((4, 3)),
-    )
-    # Of a teacher accuracy is the same at all times.
-    run.series = lambda metric, layer=-1, plain=run.series: (
-        plain(metric, layer)[:, [1, 1]] if metric == "teacher_accuracy" else plain(metric, layer)
-    )
-    return decided(study, run)
-
-
-def test_d6_asks_students_to_come_within_a_point_of_their_teacher():
-    found = d6(ahead=(-0.02, 0.011))
-    assert {part: claim.holds for part, claim in found.items()} == {
-        "ConvNet, no BatchNorm, correlation": True,
-        "ConvNet, no BatchNorm, accuracy": False,
-        "ConvNet, BatchNorm, correlation": True,
-        "ConvNet, BatchNorm, accuracy": True,
-    }
-    assert found["ConvNet, BatchNorm, accuracy"].measured == "+1.10 points; teacher 84.0%"
-    assert found["ConvNet, no BatchNorm, accuracy"].values == pytest.approx((-2, -2))
-    assert d6(ahead=(-0.0099, 0))["ConvNet, no BatchNorm, accuracy"].holds
-
-
-def test_d6_asks_correlations_to_grow():
-    assert not any(claim.holds for part, claim in d6(grown=False).items() if part.endswith("correlation"))
-
-
-def test_d6_says_nothing_of_a_setting_in_which_all_diverged():
-    assert set(d6(diverged=(0, 1))) == {"ConvNet, BatchNorm, correlation", "ConvNet, BatchNorm, accuracy"}
-    assert d6(diverged=(0,))["ConvNet, no BatchNorm, accuracy"].n == 1
-
-
-@pytest.mark.parametrize(
-    "other", [{"over_realization": 5.0}, {"train": 1_000}, {"epochs": 9}, {"cnn_layers": (64, 64)}]
-)
-def test_d6_is_decided_at_the_papers_settings_alone(other):
-    assert not d6(**other)
-
-
 # What cannot be
 
 
@@ -557,11 +419,6 @@ def test_d6_is_decided_at_the_papers_settings_alone(other):
         (Cifar, {"multiple": (1.01,)}, "--multiple: 1.01 was given; times 32 teacher nodes makes 32.32 student nodes"),
         (Cifar, {"multiple": (2.0, 2.0)}, "--multiple: 2 2 was given; name each value once"),
         (Cifar, {"batch": 1}, "--batch: 1 was given; BatchNorm needs"),
-        (CifarLuck, {"batch": 1, "norm": ("none",)}, "--batch: 1 was given; BatchNorm needs"),
-        (CifarLuck, {"networks": ()}, "--networks: no value was given; give one or more of fc, cnn"),
-        (CifarLuck, {"networks": ("rnn",)}, "--networks: rnn was given; allowed are fc, cnn"),
-        (CifarLuck, {"norm": ("after", "after")}, "--norm: after after was given; name each value once"),
-        (CifarLuck, {"over_realization": 0.5}, "--over-realization: 0.5 was given; times 75 teacher nodes makes 37.5"),
     ],
 )
 def test_options_that_cannot_be(study, options, words):
@@ -594,7 +451,7 @@ def test_without_images_it_says_what_to_download_where_and_writes_nothing(study,
     ("damage", "words"),
     [
         (lambda file: file.unlink(), "of CIFAR-10's files data_batch_3.bin cannot be found"),
-        (lambda file: (file.unlink(), file.write_bytes(b"cut short")), "30,730,000 bytes are needed"),
+        (lambda file: (file.unlink(), file.write_bytes(b"cut short")), "must have 30,730,000 bytes"),
     ],
 )
 def test_images_that_are_not_whole_are_refused_under_the_options_name(cifar, tmp_path, damage, words):
