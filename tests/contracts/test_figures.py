@@ -1,4 +1,4 @@
-"""Every kind of figure is held to one contract; what a single kind promises beyond it follows below."""
+"""The contract of all kinds of figures, and what single kinds guarantee beyond it."""
 
 import base64
 import dataclasses
@@ -160,7 +160,7 @@ ALL = [pytest.param(example, id=example.__name__) for example in EXAMPLES]
 
 
 def _holed(kind):
-    """The same figure with a tenth of its measured values missing, among them a whole first lane."""
+    """Copy a figure with a tenth of its values missing, among them all of its first row."""
     rng = np.random.default_rng(5)
 
     def holed(value):
@@ -194,7 +194,7 @@ def _texts(figure):
 
 
 def _check(kind, folder=None):
-    """The contract: sizes and type on paper, plain JSON on the page."""
+    """Check the contract: sizes and fonts on paper, plain JSON on the page."""
     figure = kind.paper()
     assert figure.get_figwidth() in (style.NARROW, style.WIDE)
     assert figure.get_figheight() < 9
@@ -247,13 +247,13 @@ def _check_points(trace):
         assert (whose >= -1).all()
 
 
-def test_every_kind_is_held_to_the_contract():
+def test_every_kind_has_an_example():
     assert set(figures.KINDS) == {type(example()) for example in EXAMPLES}
     assert all(kind.__dataclass_params__.frozen and not kind.__dataclass_params__.eq for kind in figures.KINDS)
 
 
 @pytest.mark.parametrize("example", ALL)
-def test_real_looking(example):
+def test_realistic_data(example):
     _check(example())
 
 
@@ -264,7 +264,7 @@ def test_one_panel_one_epoch_one_network(example, few):
 
 
 @pytest.mark.parametrize("example", ALL)
-def test_holes(example):
+def test_missing_values(example):
     _check(_holed(example(panels=2, seeds=2)))
 
 
@@ -326,7 +326,7 @@ def test_nothing_global_changes(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
-def test_one_colour_a_multiple_in_every_kind():
+def test_a_multiple_has_one_colour_in_all_figures():
     wanted = [style.multiple_colour(m) for m in MULTIPLES]
     assert wanted == [c.lower() for c in (style.ORANGE, style.SKY, style.GREEN, style.BLUE)]
     for kind in (recovery_rate(), loss_curves()):
@@ -385,7 +385,7 @@ def test_boundaries_are_where_the_node_turns_on():
     assert np.abs(points).max() == pytest.approx(kind.half_width)
 
 
-def test_students_are_ordered_by_whom_they_match():
+def test_students_are_ordered_by_the_teacher_node_they_match():
     correlation = np.array([[0.1, 0.9, 0.2, 0.95], [0.8, 0.0, 0.7, 0.1]])
     assert figures.correlation_matrix.match_order(correlation).tolist() == [3, 1, 0, 2]
 

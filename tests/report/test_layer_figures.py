@@ -1,4 +1,4 @@
-"""The L of every layer and the images of H* and β*: what they promise beyond the contract of all figures."""
+"""The L of every layer and heat maps of H* and β*: what they guarantee beyond the contract of all figures."""
 
 import dataclasses
 import json
@@ -14,8 +14,7 @@ from contracts import test_figures as contract
 from report import test_page as pages
 from support.layer_figures import layer_specialization, matrix_images
 from understudy import students, teachers
-from understudy.measures import Correlation, modulated_fan_out
-from understudy.measures.modulation import diagonal_mass, modulation, reordered
+from understudy.measures import Correlation, diagonal_mass, modulated_fan_out, modulation, reorder_students
 from understudy.nets import Layer
 from understudy.report import figures
 from understudy.report.figures.layer_specialization import _early
@@ -24,12 +23,12 @@ from understudy.report.story import Figure, Story
 
 browser = pages.browser
 decoded = contract._decode
-_LOOKS = (0, 100, 800)
+_STEPS = (0, 100, 800)
 
 
 @dataclasses.dataclass
-class Look:
-    """What was measured of two students at one moment, layer by layer."""
+class Reading:
+    """Measurements of two students at one step, layer by layer."""
 
     rho: list[torch.Tensor]
     fan_out: list[torch.Tensor]
@@ -54,7 +53,7 @@ def learning(one_thread):
         layers = tuple(Layer(*pair) for pair in zip(numbers[::2], numbers[1::2], strict=True))
         return dataclasses.replace(student, layers=layers)
 
-    def look():
+    def probe():
         with torch.no_grad():
             ours, theirs = network().activations(x), teacher.activations(x)
             rho = []
@@ -64,47 +63,47 @@ def learning(one_thread):
                 rho.append(correlation.result())
             parts = modulation(teacher, network(), x, ("h_star", "beta_star"))
             matrices = [{"H*": part.h_star, "β*": part.beta_star} for part in parts]
-            return Look(rho, list(modulated_fan_out(network(), x)), matrices)
+            return Reading(rho, list(modulated_fan_out(network(), x)), matrices)
 
-    looks = [look()]
-    for step in range(1, _LOOKS[-1] + 1):
+    readings = [probe()]
+    for step in range(1, _STEPS[-1] + 1):
         batch = inputs(32)
         loss = (network()(batch) - teacher(batch)).square().mean((1, 2)).sum()
         with torch.no_grad():
             for number, slope in zip(numbers, torch.autograd.grad(loss, numbers), strict=True):
                 number -= 0.2 * slope
-        if step in _LOOKS:
-            looks.append(look())
-    return looks
+        if step in _STEPS:
+            readings.append(probe())
+    return readings
 
 
-def _the_l(looks):
+def _the_l(readings):
     cells = []
     for layer in range(3):
-        best = [look.rho[layer].max(1) for look in looks]
+        best = [reading.rho[layer].max(1) for reading in readings]
         nets, nodes = best[0].values.shape
         cells.append(
             figures.StudentNodes(
                 np.stack([b.values.flatten().numpy() for b in best]),
-                np.stack([look.fan_out[layer].flatten().numpy() for look in looks]),
+                np.stack([reading.fan_out[layer].flatten().numpy() for reading in readings]),
                 np.stack([b.indices.flatten().numpy() for b in best]),
                 np.repeat(np.arange(nets), nodes),
                 np.tile(np.arange(nodes), nets),
                 np.repeat(np.arange(nets) + 1, nodes),
             )
         )
-    mean = np.array([[look.rho[layer].amax(2).mean().item() for look in looks] for layer in range(3)])
-    return figures.LayerSpecialization(("4×",), np.array(_LOOKS), (tuple(cells),), mean[None])
+    mean = np.array([[reading.rho[layer].amax(2).mean().item() for reading in readings] for layer in range(3)])
+    return figures.LayerSpecialization(("4×",), np.array(_STEPS), (tuple(cells),), mean[None])
 
 
-def _the_images(looks, network=0, **how):
+def _the_images(readings, network=0, **how):
     cells = []
     for layer in range(3):
         row = []
         for name in ("H*", "β*"):
-            for look in (looks[0], looks[-1]):
-                matrix = look.matrices[layer][name]
-                rows, order = reordered(matrix, look.rho[layer])
+            for reading in (readings[0], readings[-1]):
+                matrix = reading.matrices[layer][name]
+                rows, order = reorder_students(matrix, reading.rho[layer])
                 mass = diagonal_mass(matrix, order)[network].item()
                 row.append(figures.OrderedMatrix(rows[network].numpy(), order[network].numpy(), mass))
         cells.append(tuple(row))
@@ -115,17 +114,17 @@ def _the_images(looks, network=0, **how):
 def test_a_dot_is_where_its_node_was_measured(learning):
     page = contract._check(_the_l(learning))
     assert [frame["name"] for frame in page["frames"]] == ["0", "100", "800"]
-    for look, frame in zip(learning, page["frames"], strict=True):
+    for reading, frame in zip(learning, page["frames"], strict=True):
         for layer, dots in enumerate(frame["data"][:3]):
             network, teacher, student = decoded(dots["customdata"]).T
-            rho = look.rho[layer].numpy()
-            assert len(student) == look.fan_out[layer].numel() == len({*zip(network, student, strict=True)})
+            rho = reading.rho[layer].numpy()
+            assert len(student) == reading.fan_out[layer].numel() == len({*zip(network, student, strict=True)})
             assert decoded(dots["x"]) == pytest.approx(rho[network, :, student].max(1), abs=1e-5)
             assert decoded(dots["x"]) == pytest.approx(rho[network, teacher, student], abs=1e-5)
-            assert decoded(dots["y"]) == pytest.approx(look.fan_out[layer].numpy()[network, student], rel=1e-5)
+            assert decoded(dots["y"]) == pytest.approx(reading.fan_out[layer].numpy()[network, student], rel=1e-5)
 
 
-def test_training_raises_the_diagonal_of_real_networks_and_the_figure_says_so(learning):
+def test_training_raises_the_diagonal_of_real_networks_and_the_figure_shows_it(learning):
     kind = _the_images(learning)
     for row in kind.cells:
         h_before, h_after, beta_before, beta_after = (matrix.diagonal for matrix in row)
@@ -147,7 +146,7 @@ def test_a_cell_of_an_image_is_the_entry_of_the_student_and_teacher_it_names(lea
         assert image["meta"] == {"network": 1}
 
 
-def test_one_group_is_drawn_as_the_paper_does_layers_up_and_moments_across():
+def test_one_group_is_drawn_as_the_paper_does_with_layers_as_rows_and_epochs_as_columns():
     kind = layer_specialization(panels=3, times=4)
     axes = kind.paper().axes
     assert [ax.get_title() for ax in axes[:4]] == [f"epoch {e:g}" for e in kind.epochs]
@@ -168,7 +167,7 @@ def test_several_groups_are_rows_at_the_last_epoch():
     assert sorted(shown[:, 1]) == sorted(kind.cells[1][1].fan_out[-1])
 
 
-def test_students_that_match_nobody_at_all_stay_inside_their_panel():
+def test_students_that_match_no_teacher_node_stay_inside_their_panel():
     kind = layer_specialization(panels=2, times=3)
     assert kind.paper().axes[0].get_xlim() == (0, 1) and kind.page()["layout"]["xaxis"]["range"] == [0, 1.02]
     first, second = kind.cells[0]
@@ -202,7 +201,7 @@ def test_the_mean_correlation_moves_with_the_slider():
     assert unknown.page()["data"][-1]["text"] == [""]
 
 
-def test_too_many_nodes_are_drawn_at_random_the_same_ones_at_every_epoch_and_it_says_so():
+def test_too_many_nodes_are_drawn_at_random_the_same_at_every_epoch_with_a_note():
     kind = layer_specialization(times=40, seeds=60)
     page = contract._check(kind)
     assert len(page["frames"]) <= 12
@@ -220,7 +219,7 @@ def test_too_many_nodes_are_drawn_at_random_the_same_ones_at_every_epoch_and_it_
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=60, unique=True), st.integers(3, 12), st.booleans())
-def test_chosen_moments_begin_and_end_with_the_run(steps, most, from_zero):
+def test_chosen_epochs_begin_and_end_with_the_run(steps, most, from_zero):
     epochs = np.array([0] * from_zero + sorted(steps))
     chosen = _early(epochs, most)
     assert chosen == sorted(set(chosen)) and len(chosen) <= most
@@ -228,7 +227,7 @@ def test_chosen_moments_begin_and_end_with_the_run(steps, most, from_zero):
     assert len(epochs) > most or len(chosen) == len(epochs)
 
 
-def test_moments_are_closer_together_where_learning_is_fast():
+def test_epochs_are_closer_together_at_the_beginning():
     assert _early(np.arange(101), 5) == [0, 1, 5, 22, 100]
 
 
@@ -253,7 +252,7 @@ def test_blocks_keep_the_largest_entry_and_invent_none(matrix, most):
     assert sum(len(np.unique(name.split(", "))) for name in _names(np.arange(3 * most), most)) == 3 * most
 
 
-def test_a_large_matrix_keeps_its_diagonal_on_the_page_and_says_what_a_cell_is():
+def test_a_large_matrix_keeps_its_diagonal_on_the_page_and_names_each_cell():
     kind = matrix_images(panels=2, teachers=500, multiple=1)
     page = contract._check(kind)
     image = decoded(page["data"][1]["z"])
@@ -316,12 +315,12 @@ def test_matched_students_alone_or_all_of_them():
         ),
     ],
 )
-def test_other_forms_keep_their_words_apart(kind, monkeypatch):
+def test_texts_of_other_forms_do_not_overlap(kind, monkeypatch):
     contract._check(kind)
     contract.test_no_words_overlap(lambda: kind, None, monkeypatch)
 
 
-def test_what_does_not_fit_is_named():
+def test_arrays_that_do_not_fit_are_named():
     kind = layer_specialization(panels=2, times=3)
     with pytest.raises(ValueError, match=r"LayerSpecialization\.rho_mean has shape \(1, 2, 2\).*\(1, 2, 3\).*give"):
         dataclasses.replace(kind, rho_mean=np.zeros((1, 2, 2)))
@@ -332,9 +331,9 @@ def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match=r"OrderedMatrix\.values has 2 students for 3 teacher nodes: give"):
         figures.OrderedMatrix(np.zeros((2, 3)), np.arange(2), 0.0)
     images = matrix_images(panels=2)
-    with pytest.raises(ValueError, match=r"each row of MatrixImages\.cells must be 4 matrices: give"):
+    with pytest.raises(ValueError, match=r"each row of MatrixImages\.cells must have one matrix per column \(4\)"):
         dataclasses.replace(images, cells=(images.cells[0][:3],))
-    with pytest.raises(ValueError, match="the matrices of a layer must have one shape: give"):
+    with pytest.raises(ValueError, match="must have one shape: give one row per layer"):
         dataclasses.replace(images, cells=((*images.cells[0][:2], *images.cells[1][2:]),))
 
 
@@ -351,13 +350,13 @@ def test_the_slider_moves_dots_and_words_and_an_image_marks_its_network(browser,
     page.js("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", rail)
     from selenium.webdriver import ActionChains
 
-    ActionChains(browser).move_to_element_with_offset(rail, 12 - rail.rect["width"] / 2, 0).click().execute()
+    ActionChains(browser).move_to_element_with_offset(rail, 12 - rail.rect["width"] / 2, 0).click().perform()
     page.until(f"{plot}.data[2].text[0] === 'ρ̄ = 0.200'")
     dots = np.array(page.js(f"return Array.from({plot}.data[0].x)"))
     assert dots.max() < 0.31
     image = page.find("#figure-2 .plot")
     page.js("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", image)
-    ActionChains(browser).move_to_element_with_offset(image, 60, 0).pause(0.3).click().execute()
+    ActionChains(browser).move_to_element_with_offset(image, 60, 0).pause(0.3).click().perform()
     page.until("!document.querySelector('#chip').hidden")
     said = page.find("#chip span").text
     assert said.startswith("network 12 · ") and " · teacher node " in said

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, sorts, filters, marks, restyles, and says nothing on the console."""
+"""The page in a browser: it draws, sorts, filters, marks networks, changes its theme, and logs no errors."""
 
 import json
 import re
@@ -29,7 +29,7 @@ COLOURS = ("#56B4E9", "#009E73", "#0072B2", "#000000")
 
 @dataclass(frozen=True)
 class Given:
-    """A stand-in kind: plotly's JSON as it was given."""
+    """A kind of figure with given plotly JSON."""
 
     drawn: dict[str, Any]
 
@@ -50,7 +50,7 @@ def networks() -> dict[str, np.ndarray]:
     }
 
 
-def who_learned_whom() -> pa.Table:
+def matched_nodes() -> pa.Table:
     rng = np.random.default_rng(7)
     nets = {name: np.repeat(values, NODES) for name, values in networks().items()}
     teacher = np.tile(np.arange(NODES), NETWORKS)
@@ -79,7 +79,7 @@ def typed(array: np.ndarray) -> dict[str, Any]:
 
 
 def averages() -> dict[str, Any]:
-    """Mean curves, a panel a polarity, with the curve of every network beside them."""
+    """Mean curves, one panel per polarity, and the curve of every network."""
     nets, rng = networks(), np.random.default_rng(1)
     rate = 0.02 * nets["multiple"] ** 0.6 * (1.8 - nets["polarity"]) * rng.uniform(0.6, 1.5, NETWORKS)
     curves = 1 - np.exp(-rate[:, None] * EPOCHS[None])
@@ -126,7 +126,7 @@ def averages() -> dict[str, Any]:
 
 
 def points() -> dict[str, Any]:
-    table = who_learned_whom().slice(0, 3000)
+    table = matched_nodes().slice(0, 3000)
     column = {name: table[name].to_numpy() for name in ("network", "teacher", "student", "strength", "correlation")}
     trace = {
         "type": "scatter",
@@ -158,13 +158,28 @@ def film() -> dict[str, Any]:
 def inputs(**changes: Any) -> dict[str, Any]:
     rng = np.random.default_rng(5)
     figures = (
-        Figure("recovery", "Over-realized students recover more", "Mean share of teacher nodes recovered, by epoch.",
-               "S0 fig 7", Given(averages())),
-        Figure("strength", "Strong nodes are learned first", "Each point is a teacher node and its best student.",
-               "S0 fig 5", Given(points())),
-        Figure("motion", "Students gather at the teacher", "Distance of each student to its node, epoch by epoch.",
-               "S1 fig 2", Given(film())),
-    )  # fmt: skip
+        Figure(
+            "recovery",
+            "Over-realized students recover more",
+            "Mean share of teacher nodes recovered, by epoch.",
+            "S0 fig 7",
+            Given(averages()),
+        ),
+        Figure(
+            "strength",
+            "Strong nodes are learned first",
+            "Each point is a teacher node and its best student.",
+            "S0 fig 5",
+            Given(points()),
+        ),
+        Figure(
+            "motion",
+            "Students gather at the teacher",
+            "Distance of each student to its node, epoch by epoch.",
+            "S1 fig 2",
+            Given(film()),
+        ),
+    )
     given: dict[str, Any] = {
         "title": "Recovery against over-realization",
         "story": Story(
@@ -179,21 +194,55 @@ def inputs(**changes: Any) -> dict[str, Any]:
             ),
             figures,
         ),
-        "table": who_learned_whom(),
+        "table": matched_nodes(),
         "claims": [
-            Claim(id="S0-F7", statement="Students with 5 times the nodes recover every teacher node.", paper="≥ 0.95", measured="0.981 ± 0.012", n=48,
-                  holds=True, part="5×, p = 1", values=tuple(rng.normal(0.981, 0.012, 48)), low=0.95),
-            Claim(id="S0-T1", statement="Losses at the end lie within the tolerance.", paper="1.0", measured="1.03 ± 0.2", n=768, holds=True, part="",
-                  values=tuple(rng.normal(1.03, 0.2, 768)), low=0.2, high=1.8),
-            Claim(id="S1-C2", statement="The correlation of weak nodes stays low.", paper="0.4 to 0.5", measured="0.61 ± 0.04", n=12, holds=False, part="",
-                  values=tuple(rng.normal(0.61, 0.04, 12)), low=0.4, high=0.5),
+            Claim(
+                id="S0-F7",
+                statement="Students with 5 times the nodes recover every teacher node.",
+                paper="≥ 0.95",
+                measured="0.981 ± 0.012",
+                n=48,
+                holds=True,
+                part="5×, p = 1",
+                values=tuple(rng.normal(0.981, 0.012, 48)),
+                low=0.95,
+            ),
+            Claim(
+                id="S0-T1",
+                statement="Losses at the end lie within the tolerance.",
+                paper="1.0",
+                measured="1.03 ± 0.2",
+                n=768,
+                holds=True,
+                part="",
+                values=tuple(rng.normal(1.03, 0.2, 768)),
+                low=0.2,
+                high=1.8,
+            ),
+            Claim(
+                id="S1-C2",
+                statement="The correlation of weak nodes stays low.",
+                paper="0.4 to 0.5",
+                measured="0.61 ± 0.04",
+                n=12,
+                holds=False,
+                part="",
+                values=tuple(rng.normal(0.61, 0.04, 12)),
+                low=0.4,
+                high=0.5,
+            ),
         ],
-        "settings": {"study": "recovery", "epochs": 100, "teacher": {"sizes": [100, 20, 50], "separated": True},
-                     "lr": 0.01, "batch": 16},
+        "settings": {
+            "study": "recovery",
+            "epochs": 100,
+            "teacher": {"sizes": [100, 20, 50], "separated": True},
+            "lr": 0.01,
+            "batch": 16,
+        },
         "environment": {"python": "3.12.3", "torch": "2.11.0", "cores": 8, "commit": "d112c1e"},
         "command": "understudy run recovery --epochs 100 --seeds 48",
         "files": ["config.toml", "networks.parquet", "figures/recovery.pdf", "figures/recovery.svg"],
-    }  # fmt: skip
+    }
     return given | changes
 
 
@@ -219,10 +268,18 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     options = webdriver.ChromeOptions()
     options.binary_location = str(programs[0])
     for word in (
-        "headless=new", "no-sandbox", "disable-gpu", "disable-quic", "no-first-run", "disable-background-networking",
-        "disable-component-update", "disable-sync", "disable-dev-shm-usage", "window-size=1280,900",
+        "headless=new",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "no-first-run",
+        "disable-background-networking",
+        "disable-component-update",
+        "disable-sync",
+        "disable-dev-shm-usage",
+        "window-size=1280,900",
         f"user-data-dir={tmp_path_factory.mktemp('profile')}",
-    ):  # fmt: skip
+    ):
         options.add_argument(f"--{word}")
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(str(programs[1])))
@@ -231,7 +288,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 class Opened:
-    """The page in the browser, with the few things the tests do to it."""
+    """The page in the browser, with the actions of the tests."""
 
     def __init__(self, driver: Any, path: Path) -> None:
         self.driver = driver
@@ -313,7 +370,7 @@ def test_draws_every_figure(opened: Opened) -> None:
     assert opened.js("return document.querySelector('#figure-2 .plot').data[0].customdata.length") == 3000
 
 
-def test_plays_a_film_and_keeps_the_mark(opened: Opened) -> None:
+def test_an_animation_keeps_the_marked_network(opened: Opened) -> None:
     opened.draw_all()
     plot = "document.querySelector('#figure-3 .plot')"
     assert opened.js(f"return {plot}.layout.sliders[0].steps.length") == 11
@@ -335,7 +392,7 @@ def test_sorts_numbers_as_numbers(opened: Opened) -> None:
     correlations = [float(text) for text in opened.column("correlation")]
     assert correlations == sorted(correlations)
     opened.click(HEAD.format(12) + " button")
-    assert opened.column("recovered at")[0] == str(min(filter(None, who_learned_whom()["recovered_at"].to_pylist())))
+    assert opened.column("recovered at")[0] == str(min(filter(None, matched_nodes()["recovered_at"].to_pylist())))
     opened.js("document.querySelector('#scroller').scrollTop = 1e9")
     opened.until("document.querySelector('#scroller tr[data-at=\"15359\"]') !== null")
     assert opened.column("recovered at")[-1] == "never"
@@ -348,7 +405,7 @@ def test_keeps_few_rows_in_the_document(opened: Opened) -> None:
 
 
 def test_searches_and_filters(opened: Opened) -> None:
-    table = who_learned_whom()
+    table = matched_nodes()
     assert opened.count == "15,360 of 15,360 rows"
     opened.find("#search").send_keys("seed=3 correlation<0.9")
     wanted = ((table["seed"].to_numpy() == 3) & (table["correlation"].to_numpy() < 0.9)).sum()
@@ -372,19 +429,19 @@ def test_searches_and_filters(opened: Opened) -> None:
 def test_filters_by_strength(opened: Opened) -> None:
     options = opened.js("return [...document.querySelectorAll('select[name=strength] option')].map((o) => o.text)")
     opened.choose("strength", options[-1])
-    strength = np.sort(who_learned_whom()["strength"].to_numpy())
+    strength = np.sort(matched_nodes()["strength"].to_numpy())
     edge = strength[len(strength) // 4]
     assert options[-1] == f"weakest quarter: {strength[0]:.4f} to {edge:.4f}"
     assert opened.count == f"{(strength < edge).sum():,} of 15,360 rows"
     assert all(float(text) < edge for text in opened.column("strength"))
 
 
-def test_downloads_the_rows_in_sight(opened: Opened, tmp_path: Path) -> None:
+def test_downloads_the_selected_rows(opened: Opened, tmp_path: Path) -> None:
     where = {"behavior": "allow", "downloadPath": str(tmp_path)}
     opened.driver.execute_cdp_cmd("Browser.setDownloadBehavior", where)
     opened.find("#search").send_keys("network=17")
     opened.click("#csv")
-    path = tmp_path / "who-learned-whom.csv"
+    path = tmp_path / "matched-nodes.csv"
     from selenium.webdriver.support.ui import WebDriverWait
 
     WebDriverWait(opened.driver, 20).until(lambda _: path.exists() and path.stat().st_size)
@@ -460,17 +517,23 @@ def test_switches_and_remembers_the_theme(opened: Opened, written: Path) -> None
 def test_marks_lines_of_many_kinds(browser: Any, tmp_path: Path) -> None:
     x = np.arange(4.0)
     several = {  # two networks in one trace, kept apart by a gap
-        "type": "scatter", "mode": "lines", "x": [0, 1, None, 0, 1], "y": [0, 1, None, 1, 0],
+        "type": "scatter",
+        "mode": "lines",
+        "x": [0, 1, None, 0, 1],
+        "y": [0, 1, None, 1, 0],
         "customdata": [[0, -1, -1], [0, -1, -1], [-1, -1, -1], [1, -1, -1], [1, -1, -1]],
-    }  # fmt: skip
+    }
     alone = [{"type": "scatter", "mode": "lines", "x": x, "y": x, "customdata": [[n, -1, -1]] * 4} for n in (1, 0)]
     other = {"type": "scatter", "mode": "markers", "x": x, "y": x, "customdata": [[9, -1, -1]] * 4}
     fast = {"type": "scattergl", "mode": "markers", "x": x, "y": x, "customdata": [[i, i, 0] for i in range(4)]}
     nodes = {"id": [0, 1], "xaxis": "x", "yaxis": "y", "x": x, "y": np.arange(24.0).reshape(2, 3, 4)}
     drawn = [
-        {"data": [several]}, {"data": alone}, {"data": [fast]}, {"data": [{"x": x, "y": x}], "networks": nodes},
+        {"data": [several]},
+        {"data": alone},
+        {"data": [fast]},
+        {"data": [{"x": x, "y": x}], "networks": nodes},
         {"data": [other]},
-    ]  # fmt: skip
+    ]
     figures = tuple(Figure(f"f{i}", "", "", "", Given({"layout": {}} | one)) for i, one in enumerate(drawn))
     write_page(tmp_path / "report.html", **inputs(story=Story("Lines.", (), figures), files=[]))
     page = Opened(browser, tmp_path / "report.html")
@@ -518,17 +581,23 @@ def test_prints_every_figure_and_the_first_rows(opened: Opened) -> None:
     assert "50 of 15,360" in opened.js("return document.querySelector('#printed').textContent")
 
 
-def test_what_is_given_as_text_stays_text(browser: Any, tmp_path: Path) -> None:
+def test_text_is_escaped(browser: Any, tmp_path: Path) -> None:
     evil = "</script><script>window.harmed = 1</script><img src=x onerror='window.harmed = 1'>$title"
     table = pa.table({"network": [0, 1], "name": [evil, "b"], "layer": [0, 0], "teacher": [0, 0]})
     drawn = {"data": [{"type": "scatter", "x": [1], "y": [1], "name": evil}], "layout": {"showlegend": False}}
     figure = Figure(f"n{evil}", evil, evil, evil, Given(drawn))
     path = tmp_path / "report.html"
     write_page(
-        path, title=evil, story=Story(evil, (Number(evil, evil),), (figure,)), table=table,
-        claims=[Claim(id=evil, statement=evil, paper=evil, measured=evil, n=1, holds=True, part=evil)], settings={evil: evil}, environment={evil: [evil]},
-        command=evil, files=[f"javascript:{evil}"],
-    )  # fmt: skip
+        path,
+        title=evil,
+        story=Story(evil, (Number(evil, evil),), (figure,)),
+        table=table,
+        claims=[Claim(id=evil, statement=evil, paper=evil, measured=evil, n=1, holds=True, part=evil)],
+        settings={evil: evil},
+        environment={evil: [evil]},
+        command=evil,
+        files=[f"javascript:{evil}"],
+    )
     page = Opened(browser, path)
     page.until("document.querySelector('#figure-1').dataset.drawn === 'yes'")
     page.click('#scroller tr[data-at="0"] td')
@@ -541,7 +610,7 @@ def test_what_is_given_as_text_stays_text(browser: Any, tmp_path: Path) -> None:
 
 
 def test_a_page_without_figures_rows_or_claims(browser: Any, tmp_path: Path) -> None:
-    empty = inputs(story=Story("Nothing.", (), ()), table=who_learned_whom().slice(0, 0), claims=[], files=[])
+    empty = inputs(story=Story("Nothing.", (), ()), table=matched_nodes().slice(0, 0), claims=[], files=[])
     write_page(tmp_path / "report.html", **empty)
     page = Opened(browser, tmp_path / "report.html")
     assert page.count == "0 of 0 rows"
@@ -557,10 +626,10 @@ def test_a_page_without_figures_rows_or_claims(browser: Any, tmp_path: Path) -> 
         (False, False, None),
     ],
 )
-def test_only_what_is_there_is_to_be_clicked_on(points: bool, rows: bool, said: str | None) -> None:
+def test_only_elements_that_exist_are_named_as_clickable(points: bool, rows: bool, said: str | None) -> None:
     trace: dict[str, Any] = {"type": "scatter", "x": [1], "y": [1]} | ({"customdata": [[0, -1, -1]]} if points else {})
     story = Story("Points.", (), (Figure("f", "F", "", "", Given({"data": [trace], "layout": {}})),))
-    made = page_module.page(**inputs(story=story, table=who_learned_whom() if rows else pa.table({}), files=[]))
+    made = page_module.page(**inputs(story=story, table=matched_nodes() if rows else pa.table({}), files=[]))
     found = re.findall(r'<p class="lead screen">(.*?) its network in every figure', made.decode())
     assert found == ([] if said is None else [said])
 
@@ -571,14 +640,14 @@ def test_the_same_inputs_give_the_same_bytes(written: Path, tmp_path: Path) -> N
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def test_asks_for_nothing_from_outside(written: Path) -> None:
+def test_the_page_loads_no_external_resources(written: Path) -> None:
     text = written.read_text(encoding="utf-8")
     without_scripts = re.sub(r"<script[\s\S]*?</script>", "", text)
     assert re.findall(r"""(?:src|href)=["']?(?!\./|#|data:)[^"'\s>]+""", without_scripts) == []
     assert not re.search(r"@import|url\(", text)
 
 
-def test_numbers_survive_the_journey() -> None:
+def test_numbers_are_encoded_exactly() -> None:
     column = page_data._column
     assert column(pa.array([1, 2, 300]))["numbers"]["dtype"] == "i2"
     assert column(pa.array([1, None, 2]))["numbers"]["dtype"] == "f4"
@@ -603,7 +672,7 @@ def test_a_page_too_large_drops_curves_then_figures(tmp_path: Path, monkeypatch:
     assert path.read_text(encoding="utf-8").count("too large for the page") == len(inputs()["story"].figures)
 
 
-def test_a_table_too_long_shows_whole_networks_evenly_and_says_so(tmp_path: Path) -> None:
+def test_a_table_that_is_too_long_is_thinned_by_whole_networks_with_a_note(tmp_path: Path) -> None:
     nodes, networks = 400, 100
     table = pa.table(
         {
@@ -618,13 +687,13 @@ def test_a_table_too_long_shows_whole_networks_evenly_and_says_so(tmp_path: Path
     assert "of 40,000 rows" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_claim_says_its_verdict_in_words(written: Path) -> None:
+def test_a_claim_has_its_verdict_in_words(written: Path) -> None:
     text = written.read_text(encoding="utf-8")
     assert text.count("</span> holds</p>") == 2 and text.count("</span> does not hold</p>") == 1
     assert "12 values from" in text and "0 within the tolerance from 0.4 to 0.5" in text
 
 
-def test_the_page_of_a_real_run_draws_all_its_figures_and_tells_who_learned_whom(browser: Any, tiny: Any) -> None:
+def test_the_page_of_a_run_draws_all_figures_and_the_table(browser: Any, tiny: Any) -> None:
     page = Opened(browser, tiny[1] / "report.html")
     figures = page.js("return document.querySelectorAll('figure.figure').length")
     assert figures == len(list((tiny[1] / "figures").glob("*.pdf"))) == 5

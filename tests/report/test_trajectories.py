@@ -1,4 +1,4 @@
-"""Ways of nodes in the plane: what is drawn is where they were."""
+"""Trajectories of nodes in the plane are drawn where the nodes were."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def test_a_button_plays_them(small):
     assert buttons["pad"]["t"] >= small.page()["layout"]["sliders"][0]["pad"]["t"]
 
 
-def test_ways_are_whole_and_apart(small):
+def test_trajectories_are_complete_and_separate(small):
     (way,) = traces(small, "way of a student")
     assert way["x"] == [1.0, 0.5, 0.25, None, 0.0, 0.0, -1.0, None]
     assert way["y"] == [0.0, 0.5, 0.75, None, 2.0, 1.0, 0.0, None]
@@ -101,7 +101,7 @@ def test_many_nodes_and_times_are_thinned_with_both_ends_kept():
     assert len(trajectories(panels=1, times=300).page()["frames"]) == 90
 
 
-def test_planes_of_other_times_are_named():
+def test_planes_with_other_times_are_named():
     with pytest.raises(ValueError, match=r"'local' has 3 times where Trajectories\.times has 2"):
         Trajectories((Plane("local", TEACHER, WAYS),), np.arange(2))
     with pytest.raises(ValueError, match=r"Plane\.teacher_weights has shape \(2, 3\)"):

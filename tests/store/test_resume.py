@@ -77,7 +77,7 @@ def _last_epoch_said(text: str) -> int:
 
 
 def _taken_up_after(text: str) -> int:
-    found = re.search(r"taken up after epoch (\d+) of 3\n", text)
+    found = re.search(r"resumed after epoch (\d+) of 3\n", text)
     return int(found[1]) if found else 0
 
 
@@ -164,7 +164,7 @@ def test_a_second_process_is_refused_kill_9_and_ctrl_c_lose_at_most_an_epoch(tmp
     saved = _saved_epoch(tmp_path)
     assert saved >= _last_epoch_said(said) >= 2
 
-    second = _started(tmp_path, f"taken up after epoch {saved} of 400")
+    second = _started(tmp_path, f"resumed after epoch {saved} of 400")
     time.sleep(random.Random(2).random() / 10)
     second.send_signal(signal.SIGINT)
     status, said = _ended(second)
@@ -175,7 +175,7 @@ def test_a_second_process_is_refused_kill_9_and_ctrl_c_lose_at_most_an_epoch(tmp
     assert saved >= _last_epoch_said(said)
 
     third = understudy(*LONG, cwd=tmp_path)
-    assert f"taken up after epoch {saved} of 400" in third.stderr
+    assert f"resumed after epoch {saved} of 400" in third.stderr
     assert f"epoch {saved + 1:>4}/400" in third.stderr
     assert not list(_only_run(tmp_path).glob(".*"))
 
@@ -210,5 +210,5 @@ def test_a_disk_that_fills_up_ends_a_run_with_words_and_it_goes_on_once_there_is
     assert "first 2\n" in done.stdout, done.stderr
     assert "second 0\n" in done.stdout, done.stderr
     assert ": the disk is full; free some space, and the same command goes on where it stopped\n" in done.stderr
-    assert "taken up after epoch" in done.stderr
+    assert "resumed after epoch" in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Made-up layers of deep networks for the kinds of figures that draw them."""
+"""Synthetic layers of deep networks for the figures that draw them."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from understudy.report import figures
 
 
 def layer_specialization(panels=4, times=6, seeds=3, seed=0, groups=1, **_):
-    """Ten times as many students as teachers; the lower a layer, the sooner its L is there."""
+    """Ten times as many students as teachers; the lower a layer, the earlier its L appears."""
     rng = np.random.default_rng(seed)
     epochs = np.concatenate(([0], np.geomspace(1, 100, times - 1).round())) if times > 1 else np.array([100])
     rows = []
@@ -36,7 +36,7 @@ def layer_specialization(panels=4, times=6, seeds=3, seed=0, groups=1, **_):
 
 
 def matrix_images(panels=3, seed=0, multiple=4, teachers=10, **more):
-    """H* and β* before and after: noise first, then a diagonal with less noise."""
+    """H* and β* before and after training: noise, then a diagonal with less noise."""
     rng = np.random.default_rng(seed)
     cells = []
     for layer in range(panels):

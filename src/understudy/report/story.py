@@ -1,4 +1,4 @@
-"""What a study hands to the report: a sentence, a few numbers, its figures."""
+"""The story of a run, which a study passes to the report: a headline, a few numbers, and figures."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,40 +9,50 @@ from matplotlib.figure import Figure as PaperFigure
 
 @runtime_checkable
 class Kind(Protocol):
-    """A kind of figure, filled with data: drawn for paper by matplotlib, and as plotly's JSON for the page."""
+    """A figure with its data, which can be drawn for paper and for the page."""
 
-    def paper(self) -> PaperFigure: ...
+    def paper(self) -> PaperFigure:
+        """Draw the figure with matplotlib."""
+        ...
 
-    def page(self) -> dict[str, Any]: ...
+    def page(self) -> dict[str, Any]:
+        """Return plotly's JSON."""
+        ...
 
 
 @dataclass(frozen=True)
 class Figure:
+    """A figure of a story, with its caption."""
+
     name: str
-    """File name without ending, e.g. `recovery-rate`."""
+    """File name without extension, such as `recovery-rate`."""
     title: str
     caption: str
-    """One line that says what to see in it."""
+    """What the figure shows, in one or two sentences."""
     source: str
-    """The figure it redraws, e.g. `S0 fig 7`."""
+    """The figure of a paper that it reproduces, such as `S0 fig 7`; empty if there is none."""
     kind: Kind
 
 
 @dataclass(frozen=True)
 class Number:
+    """A number of a story, formatted, with its meaning."""
+
     value: str
     label: str
 
 
 @dataclass(frozen=True)
 class Story:
+    """What a run shows: a headline in one sentence, a few numbers, and figures."""
+
     headline: str
     numbers: tuple[Number, ...]
     figures: tuple[Figure, ...]
 
 
 def counted(n: int, thing: str) -> str:
-    """A number of things in words: `1 seed`, `32 seeds`."""
+    """A number of things, such as `1 seed` or `32 seeds`."""
     return f"{n:,} {thing}" if n == 1 else f"{n:,} {thing}s"
 
 

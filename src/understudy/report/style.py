@@ -1,4 +1,4 @@
-"""How every figure looks: type, sizes, lines and colours, and how a figure becomes files."""
+"""Style of all figures: fonts, sizes, lines and colours; and figures as files."""
 
 import io
 import math
@@ -18,21 +18,21 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 NARROW, WIDE = 3.3, 6.8
-"""The two widths of a figure in inches: one column of a paper, or both."""
+"""Widths of a figure in inches: one column of a paper, or both."""
 SMALL, NORMAL = 7.0, 8.0
-"""Sizes of type in points: ticks and notes, titles and labels."""
+"""Font sizes in points: ticks and notes, titles and labels."""
 
 INK, SOFT, CONTEXT, HAIRLINE = "#222222", "#6b6b6b", "#b3b3b3", "#8a8a8a"
 ORANGE, SKY, GREEN, BLUE, VERMILLION, PURPLE = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00", "#CC79A7"
 CATEGORIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-"""Okabe and Ito's colours, without the yellow that is lost on white and the black that is lost on dark."""
+"""Okabe and Ito's colours, without yellow, which is invisible on white, and black, which is invisible on dark."""
 
 _MULTIPLES = ((0.5, "#F0C648"), (1.0, ORANGE), (2.0, SKY), (5.0, GREEN), (10.0, BLUE), (100.0, "#003A5C"))
 _STRENGTH = (0.2, 0.92)
 _LETTER, _HANDLE = 0.058, 0.34
 """Inches that a letter of the key takes, and the line before an entry with the space after it."""
 _STILL = 1e-4
-"""Of a figure's width or height: panels that move less no longer move."""
+"""Share of a figure's width or height by which panels may still move when the layout is final."""
 
 _RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -88,7 +88,7 @@ _NOT_LOOKS = ("backend", "interactive", "toolbar", "timezone", "webagg", "tk.", 
 
 @contextmanager
 def paper() -> Iterator[None]:
-    """The style for as long as the block lasts, whatever the user's own matplotlib settings are."""
+    """Apply the style within the block, independent of the user's matplotlib settings."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", matplotlib.MatplotlibDeprecationWarning)
         looks: Any = {k: v for k, v in matplotlib.rcParamsDefault.items() if not k.startswith(_NOT_LOOKS)} | _RC
@@ -103,9 +103,9 @@ def paper() -> Iterator[None]:
 
 
 def multiple_colour(multiple: float) -> str:
-    """The colour of an over-realization: orange for 1×, then sky, green and blue for 2×, 5× and 10×.
+    """Colour of an over-realization: orange for 1×, then sky, green and blue for 2×, 5× and 10×.
 
-    The same in every figure and lighter to darker; between two of these it is mixed by the logarithm.
+    It is the same in every figure, from light to dark, and interpolated in the logarithm between these values.
     """
     at = [math.log(m) for m, _ in _MULTIPLES]
     channels = np.array([to_rgb(c) for _, c in _MULTIPLES])
@@ -115,7 +115,7 @@ def multiple_colour(multiple: float) -> str:
 
 
 def ramp(count: int) -> list[str]:
-    """`count` colours from viridis, dark for the strongest or first, light for the weakest or last."""
+    """Ordered colours from viridis, dark for the strongest or first, light for the weakest or last."""
     positions = np.linspace(*_STRENGTH, count) if count > 1 else np.array([_STRENGTH[0]])
     return [to_hex(c) for c in matplotlib.colormaps["viridis"](positions)]
 
@@ -126,7 +126,7 @@ def layer_colours(count: int) -> list[str]:
 
 
 def categories(count: int) -> list[str]:
-    """`count` colours for things without an order: Okabe and Ito's first, then the same ones lighter and darker."""
+    """Colours for categories without an order: Okabe and Ito's first, then lighter and darker shades of them."""
     shades = (0.0, 0.45, -0.4, 0.25, -0.2, 0.6)
     colours = []
     for i in range(count):
@@ -138,7 +138,7 @@ def categories(count: int) -> list[str]:
 
 
 def number(value: float) -> str:
-    """A value in two digits as a person writes it: `0.25`, `3.2×10⁻⁷`."""
+    """Format a value with two digits: `0.25`, `3.2×10⁻⁷`."""
     if not math.isfinite(value):
         return "–"
     if value == 0 or 0.01 <= abs(value) < 1000:
@@ -149,7 +149,7 @@ def number(value: float) -> str:
 
 
 def signed(value: float) -> str:
-    """`p = 0.5` is written with `0.5`, `log₁₀ loss` with `−6.45`: a true minus."""
+    """Format a number in its shortest form with a true minus sign: `0.5`, `−6.45`."""
     return f"{value:g}".replace("-", "−")
 
 
@@ -162,7 +162,7 @@ def grid(count: int, most: int) -> tuple[int, int]:
 def panels(
     rows: int, columns: int, *, height: float, width: float | None = None, count: int | None = None, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
-    """A figure of `rows × columns` panels, each row `height` inches, of which the first `count` are kept."""
+    """Create a figure of `rows × columns` panels, `height` inches per row, and keep the first `count` of them."""
     width = width or (NARROW if columns == 1 else WIDE)
     figure = Figure(figsize=(width, rows * height + 0.45), layout="constrained")
     FigureCanvasAgg(figure)
@@ -176,7 +176,7 @@ def panels(
 
 
 Key = Sequence[tuple[str, Mapping[str, Any]]]
-"""What a line above the panels explains: words, and how their line looks."""
+"""Entries of a key: label and line properties of each."""
 
 
 def key(figure: Figure, entries: Key, note: str) -> None:
@@ -200,9 +200,10 @@ def _key_width(widths: Sequence[float], columns: int) -> float:
 
 
 def spread(wanted: Num[np.ndarray, "label"], gap: float) -> Num[np.ndarray, "label"]:
-    """Where to put labels so that neighbours are `gap` apart and each is as near as that allows to where it belongs."""
+    """Positions of labels that are at least `gap` apart and as close as possible to the wanted ones."""
     order = np.argsort(wanted, kind="stable")
-    # Kept apart by `gap`, the labels less their own steps only have to be in order: blocks that clash take their mean.
+    # Isotonic regression: after subtracting rank × gap the positions only have to be in order, and blocks that are not
+    # are replaced by their mean.
     blocks: list[list[float]] = []
     for rank, i in enumerate(order):
         blocks.append([float(wanted[i]) - rank * gap, 1.0])
@@ -216,9 +217,9 @@ def spread(wanted: Num[np.ndarray, "label"], gap: float) -> Num[np.ndarray, "lab
 
 
 def finish(figure: Figure) -> Figure:
-    """Lay the figure out once and for all, so that it is the same however often it is saved."""
+    """Fix the layout of a figure, so that all saved files are the same."""
     before = np.zeros(0)
-    for _ in range(4):  # each pass sees the ticks that the one before left; by the fourth nothing moves
+    for _ in range(4):  # each pass sees the ticks of the pass before; after four nothing moves
         figure.draw_without_rendering()
         now = np.array([axes.get_position(original=True).bounds for axes in figure.axes]).ravel()
         if now.shape == before.shape and np.allclose(now, before, rtol=0, atol=_STILL):
@@ -229,7 +230,7 @@ def finish(figure: Figure) -> Figure:
 
 
 def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
-    """Write `stem.pdf` and `stem.svg`, byte for byte the same each time."""
+    """Write `stem.pdf` and `stem.svg`; the same figure gives the same bytes."""
     stem = Path(stem)
     paths = stem.with_name(stem.name + ".pdf"), stem.with_name(stem.name + ".svg")
     for path, data in zip(paths, files(figure).values(), strict=True):
@@ -238,7 +239,7 @@ def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
 
 
 def files(figure: Figure) -> dict[str, bytes]:
-    """The figure as `pdf` and `svg`, byte for byte the same each time."""
+    """Render a figure as `pdf` and `svg`; the same figure gives the same bytes."""
     pdf, svg = io.BytesIO(), io.BytesIO()
     with paper():
         about: dict[str, Any] = {"Creator": "understudy", "Producer": "matplotlib", "CreationDate": None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
-from statistics import median
+from statistics import median_low
 
 from rich.console import Console
 from rich.padding import Padding
@@ -132,8 +132,8 @@ def _print_bands(console: Console, view: CheckView) -> None:
     name, fewest = min(view.bands, key=lambda band: band[1][len(band[1]) // 2])
     table.add_row(f"  teacher {name}, fewest", *(f"{count:,}" for count in fewest))
     if len(view.bands) > 1:
-        middle = (median(column) for column in zip(*(counts for _, counts in view.bands), strict=True))
-        table.add_row("  median of all nodes", *(f"{count:,.0f}" for count in middle))
+        middle = (median_low(column) for column in zip(*(counts for _, counts in view.bands), strict=True))
+        table.add_row("  median of all nodes", *(f"{count:,}" for count in middle))
     console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""What the page's figures are made of: plotly's traces, axes and typed arrays as plain JSON."""
+"""Parts of the page's figures: plotly's traces, axes and typed arrays as plain JSON."""
 
 import base64
 import math
@@ -18,14 +18,14 @@ _SMALL = 48
 
 
 def typed(values: Any, dtype: str = "f4") -> JSON:
-    """A numeric array in plotly's own binary form; a missing value stays NaN, which plotly leaves out."""
+    """Encode a numeric array in plotly's binary form; NaN stays NaN, which plotly leaves out."""
     array = np.ascontiguousarray(np.asarray(values), dtype=_CODES[dtype])
     coded: JSON = {"dtype": dtype, "bdata": base64.b64encode(array.tobytes()).decode()}
     return coded if array.ndim == 1 else {**coded, "shape": ", ".join(map(str, array.shape))}
 
 
 def numbers(values: Any) -> Any:
-    """A one-dimensional array: a list of numbers and None while it is short, typed when it is long."""
+    """Encode a one-dimensional array: as a list of numbers and None if short, typed if long."""
     array = np.asarray(values, dtype=float)
     if array.size > _SMALL:
         return typed(array)
@@ -33,7 +33,7 @@ def numbers(values: Any) -> Any:
 
 
 def identity(network: Any, teacher: Any, student: Any) -> Any:
-    """Whose point this is: a row `[network, teacher, student]` for each, −1 where one does not apply."""
+    """Network, teacher node and student node of each point, one row per point; −1 where one does not apply."""
     rows = np.stack([np.atleast_1d(a) for a in np.broadcast_arrays(network, teacher, student)], axis=-1).astype(int)
     if rows.size <= _SMALL:
         return rows.tolist()
@@ -41,13 +41,13 @@ def identity(network: Any, teacher: Any, student: Any) -> Any:
 
 
 def axes_of(panel: int) -> tuple[str, str]:
-    """The names of a panel's axes: `x`, `y` for the first, `x2`, `y2` for the second."""
+    """Names of a panel's axes: `x`, `y` for the first, `x2`, `y2` for the second."""
     suffix = "" if panel == 0 else str(panel + 1)
     return "x" + suffix, "y" + suffix
 
 
 def band(x: Any, low: Any, high: Any, colour: str, opacity: float, **trace: Any) -> list[JSON]:
-    """The spread between two curves, as one closed outline for each stretch without holes."""
+    """Area between two curves, as one closed outline for each stretch without gaps."""
     x, low, high = (np.asarray(a, dtype=float) for a in (x, low, high))
     whole = np.isfinite(low) & np.isfinite(high)
     cuts = np.flatnonzero(np.diff(whole.astype(int))) + 1
@@ -90,7 +90,7 @@ def faded(colour: str, opacity: float) -> str:
 
 
 def text(panel: int | None, content: str, x: float, y: float, **how: Any) -> JSON:
-    """Words at a place in a panel, from 0 to 1, or in the whole figure."""
+    """Text at a position from 0 to 1 in a panel, or in the whole figure."""
     names = axes_of(panel) if panel is not None else None
     return {
         "text": content,
@@ -105,7 +105,7 @@ def text(panel: int | None, content: str, x: float, y: float, **how: Any) -> JSO
 
 
 def title(words: str) -> JSON:
-    """The name of an axis."""
+    """Name of an axis."""
     return {"text": words, "standoff": 6, "font": {"size": 12}}
 
 
@@ -125,7 +125,7 @@ def layout(
     below: int = 0,
     x_left: bool = False,
 ) -> JSON:
-    """Panels in rows, with their titles, one name for all the x axes, and a note such as the number of seeds."""
+    """Layout of panels in rows, with titles, one name for all x axes, and a note such as the number of seeds."""
     count, rows = len(titles), math.ceil(len(titles) / columns)
     margin = {"l": 58, "r": 16, "t": 58 if legend else 30, "b": 48 + below}
     inner = rows * row_height
@@ -181,7 +181,7 @@ def layout(
 
 
 def diverging(name: str, most: float = 1) -> JSON:
-    """The colours of an image of numbers around zero, from red at −`most` to blue, and the bar that explains them."""
+    """Colour scale of a heat map of numbers around zero, from red at −`most` to blue, with its colour bar."""
     colours = matplotlib.colormaps["RdBu"]
     return {
         "cmin": -most,
@@ -197,7 +197,7 @@ def diverging(name: str, most: float = 1) -> JSON:
 
 
 def slider(names: Sequence[str], prefix: str, *, y: float = 0.0, top: int = 44) -> list[JSON]:
-    """A slider over frames, on the last one at first."""
+    """Slider over frames; the last frame is shown first."""
     steps = [
         {
             "label": name,

@@ -1,4 +1,4 @@
-"""Arrays of a figure that do not fit each other are named before anything is drawn."""
+"""Validation of the shapes of a figure's arrays, before anything is drawn."""
 
 from typing import Any
 

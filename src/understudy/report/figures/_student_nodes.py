@@ -1,4 +1,4 @@
-"""Student nodes as dots: how loudly each speaks against how well it matches. What the kinds that draw the L share."""
+"""Scatter plots of student nodes, fan-out against best correlation: shared by the kinds that draw the L."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from understudy.report.figures._shapes import agree
 
 _MOST_BYTES = 1_400_000
 _POINT_BYTES = 19
-"""Of a dot at one epoch on the page: x, y and whose it is."""
+"""Bytes of a dot at one epoch on the page: x, y, and the node it belongs to."""
 _MANY = 5_000
 
 
@@ -24,7 +24,7 @@ class StudentNodes:
     """The student nodes of one panel, at each of the figure's epochs."""
 
     correlation: Num[np.ndarray, "time node"]
-    """To the best teacher node."""
+    """Correlation with the best teacher node."""
     fan_out: Num[np.ndarray, "time node"]
     teacher: Int[np.ndarray, "time node"]
     """The best teacher node."""
@@ -43,10 +43,10 @@ Cells = tuple[tuple[StudentNodes, ...], ...]
 
 
 def refuse(kind: object, cells: Cells, shape: tuple[int, int], times: int) -> None:
-    """Raise a ValueError where panels are missing or do not have all the epochs."""
+    """Raise ValueError if panels are missing or lack epochs."""
     name = type(kind).__name__
     if [len(row) for row in cells] != [shape[1]] * shape[0]:
-        raise ValueError(f"{name}.cells must be {shape[0]} rows of {shape[1]} panels: give one a setting.")
+        raise ValueError(f"{name}.cells must be {shape[0]} rows of {shape[1]} panels: give one per setting.")
     if any(len(c.correlation) != times for row in cells for c in row):
         raise ValueError(f"each panel of {name} needs its nodes at all {times} epochs.")
 
@@ -56,12 +56,12 @@ def seeds_of(cells: Cells) -> Int[np.ndarray, "seed"]:
 
 
 def capacity(times: int) -> int:
-    """How many dots the page can carry at so many epochs: with several, those shown first are there twice."""
+    """Most dots on the page for a number of epochs; with several epochs, those shown first are stored twice."""
     return _MOST_BYTES // (_POINT_BYTES * (times + (times > 1)))
 
 
 def shuffled(count: int) -> Int[np.ndarray, "node"]:
-    """An order at random, the same each time: drawn in it, no seed lies on top of the others."""
+    """A fixed random order, so that no seed is drawn on top of the others."""
     return np.random.default_rng(0).permutation(count)
 
 
@@ -71,7 +71,7 @@ def top(panels: Iterable[StudentNodes], times: Sequence[int] | slice = slice(Non
 
 
 def left(cells: Cells) -> float:
-    """Where the axis of correlations begins: at 0, or below the lowest of students that match nobody at all."""
+    """Left end of the axis of correlations: 0, or below the smallest correlation if that is negative."""
     lowest = min(
         (c.correlation[np.isfinite(c.correlation)].min(initial=0.0) for row in cells for c in row), default=0.0
     )
@@ -88,7 +88,7 @@ def dots(
     many: bool,
     opacity: float,
 ) -> None:
-    """The nodes of a panel for paper, a colour a seed."""
+    """Draw the nodes of a panel on paper, one colour per seed."""
     colours = np.array([to_rgb(c) for c in style.categories(len(seeds))]).reshape(-1, 3)
     order = shuffled(nodes.seed.size)
     ax.scatter(
@@ -113,9 +113,9 @@ def film(
     layout: pages.JSON,
     opacity: float = 0.75,
 ) -> pages.JSON:
-    """The page: some nodes of each panel at some of the epochs, and a slider over these; at first the last one.
+    """Page JSON with some nodes of each panel at some epochs, and a slider over these that begins at the last.
 
-    `hovers` say the rest of what is said about a node: its fan-out and its panel.
+    `hovers` are the hover texts of each panel after the node's name and correlation: its fan-out and its panel.
     """
     seeds = seeds_of(cells)
     colours = style.categories(len(seeds))
@@ -163,9 +163,9 @@ def film(
 
 
 def level(layout: pages.JSON, together: Iterable[Sequence[int]], cells: Cells, room: float = 1.05) -> None:
-    """One range of fan-out for panels that stand together, wide enough for every epoch: nothing jumps as time moves.
+    """Give panels in one group the same range of fan-out, wide enough for every epoch, so that the axes stay fixed.
 
-    `room` is the end of the axis against the largest fan-out.
+    `room` is the end of the axis divided by the largest fan-out.
     """
     flat = [c for row in cells for c in row]
     for panels in together:

@@ -1,4 +1,4 @@
-"""Which student node correlates with which teacher node."""
+"""Correlations of student nodes with teacher nodes as heat maps."""
 
 from dataclasses import dataclass
 
@@ -8,16 +8,15 @@ from matplotlib.figure import Figure
 
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
-from understudy.report.figures._shapes import agree
 
 _MOST_NAMED_CELLS = 40_000
 
 
 @dataclass(frozen=True, eq=False)
 class CorrelationMatrix:
-    """Correlations of one network's students (across) to its teacher's nodes (down), a panel a layer.
+    """Correlations of one network's students (columns) with teacher nodes (rows), one panel per layer.
 
-    Students are ordered by the teacher node they match best, the better ones first: what was learned is a staircase.
+    Students are ordered by the teacher node they match best, the better ones first: learned nodes form a staircase.
     """
 
     titles: tuple[str, ...]
@@ -25,10 +24,9 @@ class CorrelationMatrix:
     network: int = -1
 
     def __post_init__(self) -> None:
-        agree(self, {"correlation": (len(self.titles),)} if not self.correlation else {})
         if len(self.titles) != len(self.correlation):
             raise ValueError(
-                f"CorrelationMatrix has {len(self.titles)} titles for {len(self.correlation)} layers: give one a layer."
+                f"CorrelationMatrix must have one title per layer ({len(self.correlation)}), got {len(self.titles)}"
             )
 
     def paper(self) -> Figure:
@@ -106,7 +104,7 @@ class CorrelationMatrix:
 
 
 def match_order(correlation: Num[np.ndarray, "teacher student"]) -> Int[np.ndarray, "student"]:
-    """Students by the teacher node they correlate best with, and by how well."""
+    """Order of students by the teacher node they correlate best with, then by decreasing correlation."""
     known = np.nan_to_num(np.asarray(correlation, dtype=float), nan=-2.0)
     return np.lexsort((-known.max(axis=0), known.argmax(axis=0)))
 

@@ -66,7 +66,7 @@ class Series:
     def __post_init__(self) -> None:
         times = np.shape(self.x)
         agree(self, dict.fromkeys(("y", "low", "high"), times))
-        nets = np.shape(self.network_y)[:1]
+        nets = () if self.network_y is None else np.shape(self.network_y)[:1]
         agree(self, dict.fromkeys(("network", "network_y") if nets else ("network",), (*nets, *times)))
 
 
@@ -273,8 +273,8 @@ class Curves:
                     ax.fill_between(x, low, high, color=colour, alpha=0.13 if self.ramp else 0.2, linewidth=0)
         for series in reversed(panel.series):
             x, y, _, _ = shown(panel, series)
-            width = {"linewidth": 0.9} if self.ramp else {}
-            ax.plot(x, y, color=colours[series.label], **self._line_style(panel, series), **width)
+            width = 0.9 if self.ramp else None
+            ax.plot(x, y, color=colours[series.label], linewidth=width, **self._line_style(panel, series))
         if panel.bound is not None:
             ax.axhline(panel.bound, color=style.SOFT, linewidth=0.7, linestyle=DASHED, zorder=0)
         if panel.slope is not None:
@@ -323,8 +323,8 @@ class Curves:
                     entries.setdefault(series.label, line | {"color": colours[series.label]})
         entries |= {part: {"linestyle": DASHED if dashed else "-"} for part, dashed in self.parts().items()}
         if self.band:
-            line, band, _ = BANDS[self.band]
-            entries |= {line: {}, band: {"linewidth": 5, "alpha": 0.3}}
+            middle, spread, _ = BANDS[self.band]
+            entries |= {middle: {}, spread: {"linewidth": 5, "alpha": 0.3}}
         for panel in self.panels:
             if panel.bound is not None:
                 entries.setdefault(panel.bound_words, {"linestyle": DASHED, "linewidth": 0.7})

@@ -41,8 +41,8 @@ class Dots:
     """Two columns whose points belong together in pairs: a line joins each pair, orange where the second is higher."""
 
     def __post_init__(self) -> None:
-        shape = (len(self.labels), np.shape(self.values)[-1])
-        shape = shape if np.ndim(self.values) == 2 else (len(self.titles), *shape)
+        panels = (len(self.titles),) if np.ndim(self.values) > 2 else ()
+        shape = (*panels, len(self.labels), np.shape(self.values)[-1])
         agree(self, {"values": shape, "network": shape})
         if self.colours is not None:
             agree(self, {"colours": (len(self.labels),)})
@@ -114,7 +114,7 @@ class Dots:
 
     def _draw(self, ax: Axes, values: np.ndarray) -> None:
         for colour, pairs in self._pairs(values):
-            ax.plot(self.joined, pairs.T, color=colour, linewidth=0.5, alpha=0.55, zorder=1)
+            ax.plot(list(self.joined or ()), pairs.T, color=colour, linewidth=0.5, alpha=0.55, zorder=1)
         for c, colour in enumerate(self._colours()):
             x, y, _ = self._places(values, c)
             if len(y):

@@ -1,4 +1,4 @@
-"""Students that first chase a strong teacher node and then turn to a weaker one."""
+"""Students that first approach a strong teacher node and then turn to a weaker one."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ from understudy.report.figures._shapes import agree
 class FocusShift:
     """Correlation of each student to each teacher node against epoch: rows are networks, columns teacher nodes.
 
-    Seed 1 figure 6. A student has the same colour all along its row; those whose best teacher did not change are grey.
+    Tian 2019, fig. 6. A student has the same colour in its whole row; students that did not shift are grey.
     """
 
     epochs: Num[np.ndarray, "time"]
@@ -66,10 +66,10 @@ class FocusShift:
             figure.supylabel("correlation", fontsize=style.NORMAL)
             figure.supxlabel("epoch", fontsize=style.NORMAL)
             entries: style.Key = [
-                ("changed its teacher, ends matched (a colour a student)", {"color": style.CATEGORIES[0]}),
+                ("changed its teacher, ends matched (one colour per student)", {"color": style.CATEGORIES[0]}),
                 ("other students", {"color": style.CONTEXT, "linewidth": 0.6}),
             ]
-            style.key(figure, entries if teachers > 1 else [], f"{students} students a network")
+            style.key(figure, entries if teachers > 1 else [], f"{students} students per network")
             return style.finish(figure)
 
     def page(self) -> pages.JSON:

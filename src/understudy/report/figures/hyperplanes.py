@@ -1,4 +1,4 @@
-"""The boundaries of two-dimensional nodes, as they move."""
+"""Boundaries of nodes with two inputs, as they move during training."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +24,10 @@ _PIXELS = 440
 
 @dataclass(frozen=True, eq=False)
 class Hyperplanes:
-    """Where each node of a network with two inputs turns on: teachers solid, students dashed, in four moments.
+    """Boundary of each node of a network with two inputs: teacher solid, students dashed, at four epochs.
 
-    Seed 0 figure 3, seed 1 figure 2. A student's line fades as its fan-out ‖v‖, written below, goes to zero; the short
-    stroke on a line points to the side where the node is active.
+    Tian 2020, fig. 3, and Tian 2019, fig. 2. A student's line fades as its fan-out norm ‖v‖, printed under the panel,
+    goes to zero; the short stroke on a line points to the side where the node is active.
     """
 
     epochs: Num[np.ndarray, "time"]
@@ -39,7 +39,7 @@ class Hyperplanes:
     loss: Num[np.ndarray, "time"]
     half_width: float = 0.6
     moments: tuple[int, ...] | None = None
-    """Which times the paper's panels show, as indices; left out, four spread over the run."""
+    """Indices of the epochs shown on paper; by default four, spread over the run."""
     network: int = -1
 
     def __post_init__(self) -> None:
@@ -71,11 +71,11 @@ class Hyperplanes:
                     ax.set_ylabel("$x_2$")
                 self._norms(ax, t)
             entries = [("teacher", {"color": style.INK}), ("student", {"linestyle": "--"})]
-            style.key(figure, entries, "below: ‖v‖ of each student")
+            style.key(figure, entries, "‖v‖ of each student under its panel")
             return style.finish(figure)
 
     def film(self, path: Path | IO[bytes]) -> None:
-        """Write the lines' movement as an animated GIF, the same bytes each time."""
+        """Write an animated GIF of the moving boundaries; the same figure gives the same bytes."""
         times = np.unique(np.linspace(0, len(self.epochs) - 1, _MOST_FRAMES).round().astype(int))
         frames: list[Image.Image] = []
         palette = _palette([style.INK, style.SOFT, *style.categories(self.fan_out.shape[1])])
@@ -186,7 +186,7 @@ class Hyperplanes:
         )
 
     def _segment(self, weight: np.ndarray, bias: float) -> np.ndarray:
-        """The two ends of the line w·x + b = 0 in the square; NaN when it does not cross it."""
+        """Both ends of the line w·x + b = 0 in the square; NaN if it does not cross the square."""
         half, found = self.half_width, []
         a, b = float(weight[0]), float(weight[1])
         for edge in (-half, half):
@@ -211,7 +211,7 @@ class Hyperplanes:
     def _line(
         self, ends: np.ndarray, name: str, line: pages.JSON, hover: str, whose: tuple[int, int, int]
     ) -> pages.JSON:
-        # Points along the line, not its ends alone: hover answers at points.
+        # Several points along the line, because only points can be hovered.
         along = ends[0] + np.linspace(0, 1, 9)[:, None] * (ends[1] - ends[0])
         return {
             "type": "scatter",
@@ -231,9 +231,9 @@ def _opacity(norm: float, top: float, least: float) -> float:
 
 
 def _palette(colours: list[str]) -> Image.Image:
-    """One palette for a whole film, so that no colour flickers: each colour in steps from white.
+    """Palette of a whole film, so that no colour flickers: each colour in steps from white.
 
-    None of them so near to white that the ground, which is looked up roughly, could be taken for it.
+    No step is so close to white that the background, which is matched approximately, could be mapped to it.
     """
     steps = np.linspace(1, 0.1, max(2, 255 // len(colours)))[:, None, None]
     blends = 1 - steps * (1 - np.array([to_rgb(c) for c in colours]))

@@ -1,4 +1,4 @@
-"""The L in every hidden layer of deep networks: the lower layers come first."""
+"""The L in every hidden layer of deep networks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,37 +15,37 @@ from understudy.report.story import counted
 
 _MOST_EPOCHS = 12
 _MOST_POINTS = 1_500
-"""A panel of the page, at each epoch."""
+"""Most points of a panel of the page, at each epoch."""
 _MANY = 2_000
 _COLUMNS = 5
 _ROOM = 1.15
-"""The end of an axis against the largest fan-out: the mean correlation is written above the dots."""
+"""End of an axis divided by the largest fan-out: the mean correlation is written above the dots."""
 _HEIGHT = "√E β<sub>kk</sub>"
 _HIGHEST = 8.3
-"""What a page of paper has for the panels, in inches."""
+"""Height of all panels on a page of paper, in inches."""
 
 
 @dataclass(frozen=True, eq=False)
 class LayerSpecialization:
-    """√E β_kk against best correlation of every student node, layer by layer, a colour a seed.
+    """√E β_kk against best correlation of every student node, layer by layer, one colour per seed.
 
-    Seed 1 figures 4 and 12. √E β_kk is in plain units, as there; panels have ranges of their own, as a node counts for
-    the less the more there are. On paper one group is drawn as there, rows being layers with the highest on top and
-    columns being moments, which share a range; of several groups, a row each, the last epoch. On the page layers stand
-    side by side, and there is a slider.
+    Tian 2019, figs. 4 and 12. √E β_kk is not normalised; panels have ranges of their own, because the more nodes a
+    layer has the less each contributes. On paper, a single group is drawn as in the paper, with layers as rows, the
+    highest on top, and epochs as columns that share a range; several groups are drawn as one row each, at the last
+    epoch. On the page, layers are side by side, and there is a slider.
     """
 
     groups: tuple[str, ...]
-    """What the groups of networks are called, e.g. `10×`."""
+    """Names of the groups of networks, such as `10×`."""
     epochs: Num[np.ndarray, "time"]
     cells: nodes.Cells
-    """By group, then by layer, the lowest first."""
+    """Panels by group, then by layer, the lowest first."""
     rho_mean: Num[np.ndarray, "group layer time"]
-    """The mean over teacher nodes of the best correlation, written into the panels."""
+    """Mean best correlation of the teacher nodes, written into the panels."""
     moments: tuple[int, ...] | None = None
-    """Which times the paper's panels show, as indices; left out, a few, closer together where learning is fast."""
+    """Indices of the epochs shown on paper; by default a few, closer together at the beginning."""
     layers: tuple[str, ...] = ()
-    """What the layers are called; left out, by their number."""
+    """Names of the layers; by default their numbers."""
 
     def __post_init__(self) -> None:
         shape = (len(self.groups), np.shape(self.rho_mean)[1], len(self.epochs))
@@ -135,7 +135,7 @@ class LayerSpecialization:
         return page
 
     def _write_means(self, page: pages.JSON, panels: Sequence[tuple[int, int]], times: Sequence[int]) -> None:
-        """The mean best correlation in a corner of each panel, changing with the slider."""
+        """Write the mean best correlation into a corner of each panel, at the epoch of the slider."""
         for i, (group, layer) in enumerate(panels):
             xaxis, yaxis = pages.axes_of(i)
             words = [{"text": [_rho(self.rho_mean[group, layer, t], "ρ̄")]} for t in times]
@@ -171,7 +171,7 @@ class LayerSpecialization:
 
 
 def _early(epochs: Num[np.ndarray, "time"], most: int) -> list[int]:
-    """At most `most` of the moments, with the first and the last, closer together at the beginning."""
+    """At most `most` epochs, as indices, with the first and the last, closer together at the beginning."""
     if len(epochs) <= most:
         return list(range(len(epochs)))
     known = np.log(np.maximum(epochs, epochs[epochs > 0].min()))
@@ -180,7 +180,7 @@ def _early(epochs: Num[np.ndarray, "time"], most: int) -> list[int]:
 
 
 def _opacity(drawn: Sequence[int], ink: float) -> float:
-    """The more dots a panel has, the fainter each."""
+    """Opacity of dots: smaller the more dots a panel has."""
     return float(np.clip(ink / np.sqrt(max(drawn)), 0.25, 0.75).round(2))
 
 
@@ -189,4 +189,4 @@ def _rho(value: float, symbol: str) -> str:
 
 
 def _n(seeds: Int[np.ndarray, "seed"]) -> str:
-    return f"n = {counted(len(seeds), 'seed')}" + (" (a colour each)" if len(seeds) > 1 else "")
+    return f"n = {counted(len(seeds), 'seed')}" + (" (one colour each)" if len(seeds) > 1 else "")

@@ -1,4 +1,4 @@
-"""H* and β* as images: what is learned becomes a diagonal."""
+"""Heat maps of H* and β*: learned nodes form a diagonal."""
 
 import math
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from understudy.report.figures._shapes import agree
 from understudy.report.story import counted
 
 _MOST_CELLS = 600_000
-"""Of all images of a page together, a byte each."""
+"""Most cells of all heat maps of a page together, one byte each."""
 _PRINTED = 400
-"""More rows or columns than these no panel for paper can show."""
+"""Most rows and columns of a panel on paper."""
 _HIGHEST = 8.3
-"""What a page of paper has for the panels, in inches."""
+"""Height of all panels on a page of paper, in inches."""
 
 
 @dataclass(frozen=True, eq=False)
 class OrderedMatrix:
-    """A matrix whose rows are in the order of the teacher nodes that the students match."""
+    """A matrix whose rows are ordered by the teacher nodes that the students match."""
 
     values: Num[np.ndarray, "student teacher"]
-    """Row j is the student matched to teacher node j; those that match none follow."""
+    """Row j is the student matched to teacher node j; students that match none follow."""
     student: Int[np.ndarray, "student"]
-    """Which student each row is."""
+    """The student of each row."""
     diagonal: float
-    """The share of all squared entries that lies where students meet their teacher nodes: `diagonal_mass`."""
+    """Share of all squared entries that lies on the diagonal: `diagonal_mass`."""
 
     def __post_init__(self) -> None:
         students, teachers = np.shape(self.values)
@@ -37,31 +37,31 @@ class OrderedMatrix:
         if students < teachers:
             raise ValueError(
                 f"OrderedMatrix.values has {students} students for {teachers} teacher nodes: "
-                "give a row for each teacher node, and the students that match none after them."
+                "give one row per teacher node, and the students that match none after them."
             )
 
 
 @dataclass(frozen=True, eq=False)
 class MatrixImages:
-    """Reordered matrices of one network as images, a row of panels a layer: teacher nodes across, students down.
+    """Reordered matrices of one network, one row of panels per layer: teacher nodes are columns, students are rows.
 
-    Seed 2 figure 11. The colour is an entry's size against the largest of its own matrix. Where there are more rows or
-    columns than can be shown, a block of entries is shown by the largest of them, so that no diagonal is lost.
+    Tian et al. 2019, fig. 11. Colours show entries relative to the largest entry of the same matrix. Where a matrix has
+    more rows or columns than can be shown, a block of entries is shown by its largest, so that no diagonal is lost.
     """
 
     columns: tuple[str, ...]
-    """What the panels of a row are, e.g. `H* before`, `H* after`."""
+    """Names of the panels of a row, such as `H* before`, `H* after`."""
     cells: tuple[tuple[OrderedMatrix, ...], ...]
-    """By layer, the lowest first, then by column."""
+    """Matrices by layer, the lowest first, then by column."""
     network: int = -1
     unmatched: bool = False
-    """Also show the students that match no teacher node."""
+    """Whether students that match no teacher node are shown."""
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.cells):
-            raise ValueError(f"each row of MatrixImages.cells must be {len(self.columns)} matrices: give one a column.")
+            raise ValueError(f"each row of MatrixImages.cells must have one matrix per column ({len(self.columns)})")
         if any(len({np.shape(cell.values) for cell in row}) > 1 for row in self.cells):
-            raise ValueError("the matrices of a layer must have one shape: give MatrixImages a row of cells a layer.")
+            raise ValueError("all matrices of a row of MatrixImages.cells must have one shape: give one row per layer")
 
     def paper(self) -> Figure:
         rows, columns = len(self.cells), len(self.columns)
@@ -172,7 +172,7 @@ class MatrixImages:
         return np.asarray(matrix.values, dtype=float)[: None if self.unmatched else matrix.values.shape[1]]
 
     def _largest(self, matrix: OrderedMatrix) -> float:
-        """In absolute value, of the entries that are shown."""
+        """Largest absolute value of the entries that are shown."""
         rows = self._rows(matrix)
         return float(np.abs(rows[np.isfinite(rows)]).max(initial=0.0))
 
@@ -180,7 +180,7 @@ class MatrixImages:
         return self._rows(matrix) / (self._largest(matrix) or 1.0)
 
     def _notes(self, most: int) -> list[str]:
-        """What stands beside the images, where at most so many rows and columns can be shown."""
+        """Notes beside the heat maps, if at most `most` rows and columns can be shown."""
         notes = ["students in the order of the teacher nodes they match", "diagonal: its share of all squared entries"]
         if any(max(self._rows(row[0]).shape) > most for row in self.cells):
             notes.append("neighbouring entries shown by the largest")
@@ -193,12 +193,12 @@ class MatrixImages:
 
 
 def _starts(count: int, most: int) -> Int[np.ndarray, "block"]:
-    """Where even blocks begin, at most `most` of them."""
+    """First indices of at most `most` blocks of equal size."""
     return np.arange(min(count, most)) * count // min(count, most)
 
 
 def _blocks(values: Num[np.ndarray, "row column"], most: int) -> Num[np.ndarray, "block across"]:
-    """At most `most` rows and columns: a block is its largest entry, with its sign."""
+    """Reduce to at most `most` rows and columns: each block becomes its largest entry, with its sign."""
     for axis in (0, 1):
         starts = _starts(values.shape[axis], most)
         high, low = (extreme.reduceat(values, starts, axis=axis) for extreme in (np.fmax, np.fmin))
@@ -207,11 +207,11 @@ def _blocks(values: Num[np.ndarray, "row column"], most: int) -> Num[np.ndarray,
 
 
 def _names(nodes: Int[np.ndarray, "node"], most: int) -> list[str]:
-    """What the rows or columns of an image are called: a node each, or the nodes of a block."""
+    """Names of rows or columns: one node each, or the nodes of a block."""
     blocks = np.split(nodes, _starts(len(nodes), most)[1:])
     return [", ".join(map(str, b)) if len(b) < 4 else f"{b[0]} … {b[-1]} ({len(b)})" for b in blocks]
 
 
 def _percent(share: float) -> str:
-    """`0.4%`, `12%`."""
+    """A share in percent, such as `0.4%` or `12%`."""
     return f"{share:.1%}" if share < 0.0995 else f"{share:.0%}"

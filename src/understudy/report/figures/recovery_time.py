@@ -1,4 +1,4 @@
-"""When each teacher node is first recovered: the strong ones first."""
+"""Epoch at which each teacher node is first recovered."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,18 +17,19 @@ _MANY = 5_000
 
 @dataclass(frozen=True, eq=False)
 class RecoveryTime:
-    """First epoch at which each teacher node is recovered, by its index, a point a network, a panel a polarity.
+    """First epoch at which each teacher node is recovered, by its index: one point per network, one panel per polarity.
 
-    What seed 0 figure 8 and seed 1 figure 7 say in words: strong teacher nodes first. Never recovered is grey, on top.
+    Tian 2020, fig. 8, and Tian 2019, fig. 7, state in words that strong teacher nodes come first. Nodes that are never
+    recovered are grey, on top.
     """
 
     polarities: Num[np.ndarray, "panel"]
     first: Num[np.ndarray, "panel net teacher"]
-    """Epoch of first recovery, infinite where it never came, NaN where there is no network."""
+    """Epoch of first recovery; infinite where a node is never recovered, NaN where there is no network."""
     network: Int[np.ndarray, "panel net"]
     last_epoch: float
     notes: tuple[str, ...] = ()
-    """What stands over each panel after its polarity, e.g. `rank correlation −0.96`."""
+    """Text in the title of each panel after its polarity, such as `rank correlation −0.96`."""
 
     def __post_init__(self) -> None:
         panels, nets, _ = np.shape(self.first)
@@ -37,16 +38,16 @@ class RecoveryTime:
             agree(self, {"notes": (panels,)})
 
     def _never(self) -> float:
-        """Where `never` lies on the logarithmic axis of epochs."""
+        """Position of `never` on the logarithmic axis of epochs."""
         return self.last_epoch * 1.6
 
     def _floor(self) -> float:
-        """The first moment the axis can show: recovery at epoch 0 is drawn there."""
+        """The smallest epoch on the axis; recovery at epoch 0 is drawn there."""
         known = self.first[np.isfinite(self.first) & (self.first > 0)]
         return float(known.min(initial=self.last_epoch))
 
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions on the axis of epochs, of networks and of their median (late if half of them never recover)."""
+        """Positions of networks and of their median on the axis of epochs (`never` if half of them never recover)."""
         y = np.where(np.isposinf(self.first), self._never(), np.maximum(self.first, self._floor()))
         middle = np.full((len(y), y.shape[2]), np.nan)
         for p, t in np.ndindex(middle.shape):
@@ -174,7 +175,7 @@ class RecoveryTime:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """1, 2, 5, 10, … between two epochs; only the powers of ten where that would be many."""
+    """Ticks 1, 2, 5, 10, … between two epochs; only powers of ten where there would be many."""
     steps = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5)]
     ticks = [s for s in steps if low * 0.999 <= s <= high * 1.001]
     return ticks if len(ticks) <= 8 else [t for t in ticks if f"{t:e}"[0] == "1"]

@@ -1,4 +1,4 @@
-"""How many of a layer's numbers lie below zero, and how far from it."""
+"""Histograms of numbers that may be negative or positive."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -19,19 +19,20 @@ _SIGNS = (("negative", style.BLUE), ("positive", style.ORANGE))
 
 @dataclass(frozen=True, eq=False)
 class SignedHistograms:
-    """A panel a layer: how its numbers are spread, those below zero in one colour and the others in another.
+    """Histogram of each layer's numbers, negative ones in one colour and the others in another.
 
-    BatchNorm shifts (seed 2 figures 6 and 18). Panels have scales of their own; over each stands the share below zero.
+    BatchNorm shifts (Tian et al. 2019, figs. 6 and 18). Panels have scales of their own; titles give the share of
+    negative numbers.
     """
 
     titles: tuple[str, ...]
-    """One a panel."""
+    """One title per panel."""
     values: tuple[Float[np.ndarray, "number"], ...]
-    """One row a panel, of whatever length; what is not finite is left out."""
+    """Numbers of each panel, of any length; numbers that are not finite are left out."""
     name: str
-    """What the numbers are: the x axis."""
+    """Name of the x axis."""
     things: str = "nodes"
-    """What has one of them each."""
+    """What the numbers belong to."""
 
     def __post_init__(self) -> None:
         agree(self, {"titles": (len(self.values),)})
@@ -44,7 +45,7 @@ class SignedHistograms:
         return flat[np.isfinite(flat)]
 
     def _bars(self, panel: int) -> tuple[np.ndarray, np.ndarray]:
-        """Edges, of which one is zero, and counts; zero itself counts as positive."""
+        """Edges of the bars, one of which is zero, and counts; zero counts as positive."""
         numbers = self._numbers(panel)
         low, high = min(numbers.min(initial=0.0), 0.0), max(numbers.max(initial=0.0), 0.0)
         width = (high - low) / _BARS or 1.0

@@ -1,4 +1,4 @@
-"""Specialized students have weight, the others have none: the L."""
+"""The L: specialised students have fan-out, the others have little."""
 
 from dataclasses import dataclass
 
@@ -19,14 +19,14 @@ _MOST_POINTS = 20_000
 class Specialization:
     """Fan-out norm against best correlation of every student node: rows are polarities, columns over-realizations.
 
-    Seed 0 figure 5, seed 1 figure 3. A colour a seed. On paper it is the last epoch; on the page there is a slider.
+    Tian 2020, fig. 5, and Tian 2019, fig. 3. One colour per seed. Paper shows the last epoch; the page has a slider.
     """
 
     polarities: Num[np.ndarray, "row"]
     multiples: Num[np.ndarray, "column"]
     epochs: Num[np.ndarray, "time"]
     cells: tuple[tuple[StudentNodes, ...], ...]
-    """By row, then by column."""
+    """Panels by row, then by column."""
     losses: Num[np.ndarray, "row column"]
     """Median evaluation loss at the last epoch."""
 
@@ -36,7 +36,7 @@ class Specialization:
         nodes.refuse(self, self.cells, shape, len(self.epochs))
 
     def shown_seeds(self) -> np.ndarray:
-        """The seeds that the page shows: all of them, or evenly as many as it can carry."""
+        """Seeds on the page: all, or as many as it has room for, evenly chosen."""
         seeds = nodes.seeds_of(self.cells)
         points = sum(c.seed.size for row in self.cells for c in row)
         room = min(_MOST_POINTS, nodes.capacity(len(self.epochs)))
@@ -61,7 +61,7 @@ class Specialization:
                 ax.set_ylim(bottom=0)
             figure.supylabel("fan-out norm ‖v‖", fontsize=style.NORMAL)
             figure.supxlabel("max correlation among teachers", fontsize=style.NORMAL)
-            style.key(figure, [], f"epoch {self.epochs[-1]:g}, n = {len(seeds)} seeds (a colour each)")
+            style.key(figure, [], f"epoch {self.epochs[-1]:g}, n = {len(seeds)} seeds (one colour each)")
             return style.finish(figure)
 
     def page(self) -> pages.JSON:

@@ -1,4 +1,4 @@
-"""Nodes of two inputs as points of the plane, and the ways they took."""
+"""Nodes with two inputs as points of the plane, and their trajectories."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,15 +14,15 @@ from understudy.report.figures._shapes import agree
 
 _MOST_FRAMES = 90
 _MOST_POINTS = 20_000
-"""Of a trace on the page: with many nodes fewer moments are shown."""
+"""Most points of a trace on the page: with many nodes, fewer times are shown."""
 _ROOM = 1.12
-"""Half a panel's side over the largest coordinate in it."""
+"""Half the side of a panel, divided by the largest coordinate in it."""
 _TEACHER, _END = style.BLUE, style.VERMILLION
 
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """One network: its nodes' weights at every time, and the teacher's."""
+    """Weights of one network at every time, and those of its teacher."""
 
     title: str
     teacher_weights: Num[np.ndarray, "teacher 2"]
@@ -35,7 +35,7 @@ class Plane:
 
     @property
     def half(self) -> float:
-        """Half the side of the square that holds all of it."""
+        """Half the side of the square that contains all weights."""
         every = np.abs(self.student_weights)
         every = every[np.isfinite(every)]
         return _ROOM * (float(every.max(initial=0.0)) or 1.0)
@@ -43,9 +43,10 @@ class Plane:
 
 @dataclass(frozen=True, eq=False)
 class Trajectories:
-    """Panels of the plane as in S4 figure 1: teacher nodes as lines, students' ways, and points where they are.
+    """Panels of the plane as in Zhou, Ge & Jin 2021, fig. 1: teacher nodes as lines, students as points with their
+    trajectories.
 
-    On paper the last time; on the page any of them, by a slider and a button that plays them.
+    Paper shows the last time; the page has a slider over all times and a button that plays them.
     """
 
     planes: tuple[Plane, ...]
@@ -53,7 +54,7 @@ class Trajectories:
     time_name: str = "step"
     note: str = ""
     strokes: bool = False
-    """Whether nodes are joined to the origin, as vectors are drawn."""
+    """Whether nodes are drawn as vectors from the origin."""
 
     def __post_init__(self) -> None:
         for plane in self.planes:
@@ -79,7 +80,7 @@ class Trajectories:
                     ax.set_ylabel("$w_2$")
             entries: list[tuple[str, dict[str, Any]]] = [
                 ("teacher", {"color": _TEACHER}),
-                ("way of a student", {"color": style.INK, "linewidth": 0.7}),
+                ("trajectory of a student", {"color": style.INK, "linewidth": 0.7}),
                 ("student" if self.strokes else "its end", {"color": _END, "linestyle": "none", "marker": "o"}),
             ]
             style.key(figure, entries, self.note)
@@ -126,7 +127,7 @@ class Trajectories:
         return page
 
     def _shown(self) -> np.ndarray:
-        """Which times the page has, the first and the last among them."""
+        """Times shown on the page, including the first and the last."""
         students = max(1, *(plane.student_weights.shape[1] for plane in self.planes))
         most = max(2, min(_MOST_FRAMES, _MOST_POINTS // students - 1))
         return np.unique(np.linspace(0, len(self.times) - 1, most).round().astype(int))
@@ -134,7 +135,7 @@ class Trajectories:
     def _still(self, plane: Plane, times: np.ndarray, first: bool) -> list[pages.JSON]:
         traces = []
         for j, weight in enumerate(plane.teacher_weights):
-            along = np.linspace(-1, 1, 9)[:, None] * _across(weight, plane.half)[1]  # hover answers at points
+            along = np.linspace(-1, 1, 9)[:, None] * _across(weight, plane.half)[1]  # only points can be hovered
             line = {"color": _TEACHER, "width": 2}
             traces.append(
                 _lines(along, "teacher", line, first and j == 0)
@@ -143,13 +144,13 @@ class Trajectories:
                     "hovertemplate": f"<b>teacher node {j}</b>, {plane.title}<extra></extra>",
                 }
             )
-        ways = np.concatenate([plane.student_weights[times], np.full((1, *plane.student_weights.shape[1:]), np.nan)])
+        paths = np.concatenate([plane.student_weights[times], np.full((1, *plane.student_weights.shape[1:]), np.nan)])
         line = {"color": style.HAIRLINE, "width": 1.2}
-        way = _lines(ways.swapaxes(0, 1).reshape(-1, 2), "way of a student", line, first)
-        return [*traces, way | {"hoverinfo": "skip"}]
+        path = _lines(paths.swapaxes(0, 1).reshape(-1, 2), "trajectory of a student", line, first)
+        return [*traces, path | {"hoverinfo": "skip"}]
 
     def _moving(self, plane: Plane, first: bool) -> list[pages.JSON]:
-        """What a frame moves, where it is at the last time."""
+        """Traces that frames move, at the last time."""
         students = plane.student_weights.shape[1]
         looks = [
             {
@@ -198,7 +199,7 @@ class Trajectories:
 
 
 _LEFT = 0.14
-"""Where the slider begins: what is left of it is the buttons'."""
+"""Left end of the slider, after the buttons."""
 _STILL = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
 _PLAYING = {"fromcurrent": True, "frame": {"duration": 120, "redraw": True}, "transition": {"duration": 0}}
 _PLAY: pages.JSON = {
@@ -218,14 +219,14 @@ _PLAY: pages.JSON = {
 
 
 def _across(weight: np.ndarray, half: float) -> np.ndarray:
-    """Both ends of the line through the origin and `weight` in the square."""
+    """Both ends of the line through the origin along `weight`, within the square."""
     longest = float(np.abs(weight).max())
     tip = np.asarray(weight, dtype=float) * (half / longest if longest > 0 else 0.0)
     return np.stack([-tip, tip])
 
 
 def _from_origin(ends: np.ndarray) -> np.ndarray:
-    """A stroke from the origin to each, with gaps between them."""
+    """Lines from the origin to each point, separated by gaps."""
     return np.stack([np.zeros_like(ends), ends, np.full_like(ends, np.nan)], axis=1).reshape(-1, 2)
 
 

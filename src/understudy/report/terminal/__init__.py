@@ -1,1 +1,1 @@
-"""What a run shows in the terminal: progress while it trains, tables at its end."""
+"""Terminal output: progress during a run, tables at its end."""

@@ -1,4 +1,4 @@
-"""Where a run stands, for who watches it."""
+"""Progress events for whatever displays a run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 
 @dataclass(frozen=True)
 class Standing:
-    """Some networks now: how many have not diverged, their median evaluation loss, the share of nodes recovered."""
+    """State of a group of networks: how many have not diverged, median evaluation loss, share of nodes recovered."""
 
     label: str
     alive: int
@@ -18,6 +18,8 @@ class Standing:
 
 @dataclass(frozen=True)
 class Progress:
+    """State of a run after an epoch."""
+
     epoch: int
     epochs: int
     seconds_left: float
@@ -27,7 +29,7 @@ class Progress:
 
 @runtime_checkable
 class Watcher(Protocol):
-    """Who is told while a run goes."""
+    """Receiver of the progress of a run."""
 
     def start(self, folder: Path, epoch: int, epochs: int) -> None: ...
 

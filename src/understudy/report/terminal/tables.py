@@ -1,4 +1,4 @@
-"""What a terminal shows: a live bar while a run goes, plain lines elsewhere, tables at the end."""
+"""Terminal output: a live table during a run (plain lines outside a terminal), and tables at its end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from understudy.store import Claim
 
 
 def duration(seconds: float) -> str:
-    """In words of two units at most."""
+    """Format a duration with at most two units: `45 s`, `3 min 20 s`, `2 h 5 min`."""
     if seconds < 60:
         return f"{seconds:.0f} s"
     if seconds < 3600:
@@ -30,7 +30,7 @@ def duration(seconds: float) -> str:
 
 
 class Watch:
-    """Shows a run on standard error: a live table and a bar on a terminal, one plain line an epoch elsewhere."""
+    """Display of a run on standard error: a live table and a bar in a terminal, one line per epoch elsewhere."""
 
     def __init__(self, title: str) -> None:
         self.title = title
@@ -45,8 +45,8 @@ class Watch:
         self._stop()
 
     def start(self, folder: Path, epoch: int, epochs: int) -> None:
-        taken_up = f", taken up after epoch {epoch} of {epochs}" if epoch else ""
-        self._line(f"{self.title}: in {folder}{taken_up}")
+        resumed = f", resumed after epoch {epoch} of {epochs}" if epoch else ""
+        self._line(f"{self.title}: in {folder}{resumed}")
         if self.console.is_terminal:
             self.live = Live(Text(f"epoch {epoch}/{epochs}"), console=self.console, auto_refresh=False)
             self.live.start()
@@ -81,9 +81,9 @@ class Watch:
 
 
 _BLINK = 0.1
-"""Seconds: a live table that changes faster cannot be read, and takes time to draw."""
+"""Seconds between two updates of the live table: faster ones cannot be read, and take time to draw."""
 _MOST_GROUPS = 12
-"""Groups that the live table shows one by one."""
+"""Most groups that the live table shows one by one."""
 
 
 def _live_table(progress: Progress) -> Group:
@@ -105,11 +105,11 @@ def _live_table(progress: Progress) -> Group:
 
 
 _MOST_SETTINGS = 30
-"""Settings that get a line each: a longer table cannot be seen at once."""
+"""Most settings with one row each: a longer table does not fit on a screen."""
 
 
 def summary_table(settings: Sequence[Any]) -> Table:
-    """How each setting ended; where there are many, those that differ in the last parameter alone share a line."""
+    """Final results of each setting; where there are many, those that differ in the last parameter only share a row."""
     swept = list(settings[0].parameters)
     if len(settings) > _MOST_SETTINGS and len(swept) > 1:
         return _folded(settings, swept)
@@ -167,17 +167,17 @@ def verdict(holds: bool | None) -> Text:
 
 
 def output() -> Console:
-    """Standard output; wide enough for its tables when it is not a terminal."""
+    """Console for standard output, wide enough for the tables where it is not a terminal."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 
 _SHADES = " ░▒▓█"
 _MOST = 60
-"""Rows and columns of a heat map that a terminal still shows."""
+"""Most rows and columns of a heat map in a terminal."""
 
 
 def print_alignment(console: Console, layers: Sequence[Any]) -> None:
-    """Each layer's best students as a table, and its correlations as a heat map of five shades."""
+    """Print each layer's best students as a table, and its correlations as a heat map of five shades."""
     for i, layer in enumerate(layers):
         m = len(layer.correlation)
         table = plain_table(
@@ -193,7 +193,7 @@ def print_alignment(console: Console, layers: Sequence[Any]) -> None:
 
 
 def _heat_map(correlation: list[list[float]], best: list[int]) -> Text:
-    """Teacher nodes down, students across, each teacher's best student first: what was learned is a diagonal."""
+    """Heat map with teacher nodes as rows and students as columns, each row's best student first."""
     order = list(dict.fromkeys(best))
     order += [k for k in range(len(correlation[0])) if k not in set(order)]
     rows = ("".join(_SHADES[min(4, int(5 * max(0.0, row[k])))] * 2 for k in order[:_MOST]) for row in correlation)

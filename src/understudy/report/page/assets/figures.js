@@ -1,4 +1,4 @@
-// The figures: drawn when one scrolls near, in the page's colours, with the marked network picked out.
+// Figures: drawn when they come near the viewport, in the page's colours, with the marked network emphasised.
 
 const SELECTABLE = new Set(["scatter", "scattergl", "bar", "box", "violin", "histogram", "scatterpolar", "splom"]);
 const INKS = new Set(["black", "#000", "#000000", "rgb(0,0,0)", "rgb(0, 0, 0)"]);
@@ -25,7 +25,7 @@ async function unpack(base64) {
   return new Response(stream).text();
 }
 
-// Black and white stand for the page's ink and paper, whichever theme they were last drawn in.
+// Black and white are replaced by the ink and paper colours of the current theme.
 function repaint(value) {
   if (typeof value === "string") {
     if (INKS.has(value)) return theme.colour("ink");
@@ -81,7 +81,7 @@ function ensureAxes(layout, data) {
   }
 }
 
-// A film that brings no controls of its own gets a slider over its frames and a button that plays them.
+// An animation without controls gets a slider over its frames and a play button.
 function addSlider(layout, frames, width) {
   if (!frames?.length || layout.sliders) return;
   const still = { mode: "immediate", frame: { duration: 0, redraw: true }, transition: { duration: 0 } };
@@ -104,25 +104,25 @@ function addSlider(layout, frames, width) {
 
 function prepareLayout(spec, width) {
   const layout = spec.layout ?? {};
-  delete layout.title; // the page says it above the figure
+  delete layout.title; // the page has it above the figure
   delete layout.width;
   delete layout.template;
   layout.autosize = true;
   layout.hovermode ??= "closest";
   layout.margin = { t: 28, r: 16, b: 48, l: 60, ...layout.margin };
   layout.uirevision = "kept";
-  // What lies over the figure later must not bring a legend with it.
+  // Overlays that are added later must not switch the legend on.
   layout.showlegend ??= spec.data.filter((trace) => trace.name && trace.showlegend !== false).length > 1;
   layout.legend ??= { orientation: "h", x: 0, y: 1.02, yanchor: "bottom" };
   if (width < NARROW) layout.margin.l = Math.min(layout.margin.l, 52);
-  // A finger that means to scroll the page must not zoom the figure.
+  // On touch screens dragging scrolls the page instead of zooming the figure.
   if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
   ensureAxes(layout, spec.data);
   addSlider(layout, spec.frames, width);
   return paintLayout(layout);
 }
 
-// A browser keeps few WebGL contexts, warns of slow ones and may have none: SVG serves all but the largest traces.
+// Browsers limit the number of WebGL contexts and may have none, so that only the largest traces use WebGL.
 function needsWebGL(trace) {
   if ((trace.x ?? trace.y ?? []).length < MANY_POINTS) return false;
   return Boolean(make("canvas").getContext("webgl", { failIfMajorPerformanceCaveat: true }));
@@ -133,7 +133,7 @@ function networksOf(trace) {
   return rows?.length && rows[0]?.length ? Array.from(rows, (row) => Number(row[0])) : null;
 }
 
-// An image of one network names it once: its columns are the teacher nodes, or blocks of them.
+// A heat map names its network once; its columns are teacher nodes, or blocks of them.
 function whose({ customdata, data, x }) {
   if (customdata || data?.type !== "heatmap") return customdata;
   return [data.meta?.network ?? -1, /^\d+$/.test(x) ? x : -1];
@@ -149,7 +149,7 @@ function ring(trace, at) {
   return { ...quiet, ...where(trace), type: trace.type, mode: "markers", x, y, marker };
 }
 
-// A line in ink on a wider one in paper, so that it stands out from any colour below it.
+// A line in ink on a wider line in paper, which contrasts with any colour below it.
 function inkLines(axes, x, y, width, opacity = 1) {
   const line = (color, extra) => ({
     ...quiet, ...axes, type: "scatter", mode: "lines", x, y, opacity, line: { color, width: width + extra },
@@ -157,7 +157,7 @@ function inkLines(axes, x, y, width, opacity = 1) {
   return [line(theme.colour("paper"), 3), line(theme.colour("ink"), 0)];
 }
 
-// Dims what is not of the marked network; gives the lines and rings to lay over the trace.
+// Dim other networks than the marked one; return lines and rings to draw over the trace.
 function markTrace(trace, plain, marked) {
   const networks = networksOf(trace);
   Object.assign(trace, { opacity: plain.opacity, selectedpoints: plain.selectedpoints });
@@ -184,10 +184,13 @@ function markTrace(trace, plain, marked) {
   return overlays;
 }
 
-// The curves of the marked network itself, where a figure shows averages.
+// Curves of the marked network, where a figure shows summaries.
 function curvesOf(curves, marked) {
-  const at = curves ? Array.from(curves.id).indexOf(marked.network) : -1;
-  if (at < 0) return [];
+  if (!curves) return [];
+  return Array.from(curves.id).flatMap((id, at) => (id === marked.network ? curvesAt(curves, at, marked) : []));
+}
+
+function curvesAt(curves, at, marked) {
   const own = (value) => (Array.isArray(value) ? value[at] : value);
   const axes = { xaxis: own(curves.xaxis) ?? "x", yaxis: own(curves.yaxis) ?? "y" };
   const x = Array.from(curves.x[0]?.length ? curves.x[at] : curves.x);
@@ -212,7 +215,7 @@ function makeFigure(element) {
     if (state !== "waiting") return;
     state = "drawing";
     try {
-      // No pause where one can be spared: printing does not wait.
+      // Do not wait if plotly is loaded: printing does not wait either.
       const Plotly = window.Plotly ?? (await loadPlotly());
       const spec = json(".spec");
       curves = json(".curves");
@@ -256,7 +259,7 @@ function makeFigure(element) {
     reach();
   }
 
-  // A box that scrolls sideways must be within the keyboard's reach.
+  // A box that scrolls sideways must be reachable by keyboard.
   function reach() {
     if (box.scrollWidth > box.clientWidth + 1) box.tabIndex = 0;
     else box.removeAttribute("tabindex");
@@ -266,7 +269,7 @@ function makeFigure(element) {
     if (state !== "drawn") return;
     rememberColours();
     const data = plot.data.filter((trace) => !trace.meta?.overlay).map((trace) => paintTrace({ ...trace }));
-    // A figure without the marked network has nothing to pick out, and stays as it is.
+    // A figure without the marked network stays as it is.
     const present = mark.current && data.some((trace) => networksOf(trace)?.includes(mark.current.network));
     const overlays = data.flatMap((trace, i) => markTrace(trace, plain[i], present ? mark.current : null));
     const own = mark.current ? curvesOf(curves, mark.current) : [];
@@ -283,7 +286,7 @@ function makeFigure(element) {
   return { element, draw, update, print };
 }
 
-// Those in sight first, one a turn, so that a click is answered at once; a newer call takes over.
+// Update visible figures first, one per task, so that a click has an effect at once; a newer call takes over.
 function inTurn(figures) {
   let waiting = [];
   let timer = null;

@@ -1,4 +1,4 @@
-// The table on the screen: a window of rows between two gaps as high as the rows left out.
+// Table on the screen: the visible rows, between two gaps as high as the rows that are left out.
 
 function makeGrid(columns, rows) {
   const scroller = byId("scroller");
@@ -7,7 +7,7 @@ function makeGrid(columns, rows) {
   const top = make("thead", {}, make("tr", {}, ...heads));
   const table = make("table", { tabIndex: 0 }, colgroup(columns, rows), top, body);
   table.setAttribute("role", "grid");
-  table.setAttribute("aria-label", "Who learned whom: arrow keys move, Enter marks the network");
+  table.setAttribute("aria-label", "Matched nodes: arrow keys move, Enter marks the network");
   scroller.append(table);
   const largest = Object.fromEntries(columns.filter((c) => c.name === "strength").map((c) => [c.name, most(c, rows)]));
   let shown = [];
@@ -115,7 +115,7 @@ function head(column) {
   return make("th", { scope: "col", className: column.numeric ? "" : "text" }, button);
 }
 
-// Fixed widths, from the longest of some rows: columns must not move while one scrolls.
+// Fixed widths, from the longest of some rows, so that columns do not move during scrolling.
 function colgroup(columns, rows) {
   const step = Math.max(1, Math.floor(rows / 200));
   const widths = columns.map((column) => {

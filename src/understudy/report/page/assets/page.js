@@ -1,4 +1,4 @@
-// What the parts of the page share: arrays out of text, the theme, and which network is marked.
+// Shared parts of the page: arrays from text, the theme, and the marked network.
 
 const ARRAYS = {
   i1: Int8Array, u1: Uint8Array, u1c: Uint8ClampedArray, i2: Int16Array, u2: Uint16Array,
@@ -20,7 +20,7 @@ function bytes(base64) {
   return out;
 }
 
-// {dtype, bdata, shape} as nested views of one buffer; every other value with the same done inside it.
+// Convert {dtype, bdata, shape} to nested views of one buffer, at any depth of a value.
 function revive(value) {
   if (Array.isArray(value)) return value.map(revive);
   if (value === null || typeof value !== "object") return value;
@@ -54,7 +54,7 @@ function remembered(value) {
   try {
     if (value === undefined) return localStorage.getItem("understudy-theme");
     localStorage.setItem("understudy-theme", value);
-  } catch { /* storage may be forbidden: the switch then lasts as long as the page */ }
+  } catch { /* storage may be forbidden: the choice then lasts as long as the page */ }
   return null;
 }
 
@@ -69,7 +69,7 @@ function startTheme() {
   });
 }
 
-// The marked network: {network, teacher} with teacher −1 where the whole network is meant, or null.
+// The marked network, or null: {network, teacher}, with teacher −1 for the whole network.
 const mark = {
   current: null,
   listeners: [],
@@ -104,7 +104,7 @@ function startCopy() {
     try {
       await navigator.clipboard.writeText(text);
     } catch {
-      // A page opened from a disk may not reach the clipboard: select, so that one keystroke is left.
+      // A page opened from a file may not access the clipboard: select the text, so that one keystroke copies it.
       getSelection().selectAllChildren(byId("command"));
       done = document.execCommand("copy");
     }
@@ -113,7 +113,7 @@ function startCopy() {
   });
 }
 
-// On paper: light, every figure drawn at the paper's width, and the table's first rows.
+// In print: light theme, every figure at the width of the paper, and the first rows of the table.
 function startPrint(figures, table) {
   let before = null;
   addEventListener("beforeprint", () => {

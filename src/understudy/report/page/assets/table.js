@@ -1,4 +1,4 @@
-// Who learned whom: thousands of rows, of which only those in sight are in the document.
+// Table of matched nodes: thousands of rows, of which only the visible ones are in the document.
 
 const ROW = 32; // --row in page.css
 const PRINTED = 50;
@@ -22,7 +22,7 @@ function decimal(value) {
   return size < 5e-4 || size >= 1e5 ? value.toExponential(2) : value.toFixed(size < 10 ? 4 : 2);
 }
 
-// A column answers, for row i: value (number, text or null), text to show, key to sort by (NaN: last).
+// A column has, for row i: value (number, text or null), text to show, key to sort by (NaN: last).
 function column(spec) {
   const base = { name: spec.name, label: spec.name.replaceAll("_", " "), parameter: spec.parameter };
   if (spec.numbers) {
@@ -57,7 +57,7 @@ function select(label, options) {
   return () => options[Number(control.value)][1];
 }
 
-// One filter a column with few values; each answers with a test of a row, or null.
+// One filter per column with few values; each returns a test of a row, or null.
 function valueFilter(column, rows) {
   const values = distinct(column, rows);
   if (values.length < 2 || values.length > MANY) return null;
@@ -101,7 +101,7 @@ const COMPARE = {
   "=": (a, b) => a === b, "<": (a, b) => a < b, ">": (a, b) => a > b, "<=": (a, b) => a <= b, ">=": (a, b) => a >= b,
 };
 
-// `seed=3 correlation<0.9 word`: every term must hold; a bare word may stand in any column.
+// `seed=3 correlation<0.9 word`: every term must hold; a word without operator may match any column.
 function searchTests(text, columns, rowText) {
   return text.toLowerCase().split(/\s+/).filter(Boolean).map((term) => {
     const [, name, sign, wanted] = term.match(/^(\w+)(<=|>=|=|<|>)(.+)$/) ?? [];
@@ -183,7 +183,7 @@ function startTable({ rows, columns: specs }) {
   byId("filters").addEventListener("change", refresh);
   byId("reset").addEventListener("click", reset);
   byId("only").addEventListener("click", () => { setOnly(!only); refresh(); });
-  byId("csv").addEventListener("click", () => save("who-learned-whom.csv", csv(columns, shown)));
+  byId("csv").addEventListener("click", () => save("matched-nodes.csv", csv(columns, shown)));
   mark.listeners.push((marked, from) => {
     byId("only").hidden = !marked;
     if (!marked) setOnly(false);
@@ -194,7 +194,7 @@ function startTable({ rows, columns: specs }) {
   });
   refresh();
 
-  // p=1 · 5× · seed 3: what sets this network apart, from any row of it.
+  // Parameters of this network, such as p=1 · 5× · seed 3, from any of its rows.
   function describe(network) {
     const row = everything.find((i) => named.network.value(i) === network);
     if (row === undefined) return [];
