@@ -97,8 +97,8 @@ class Later(TwoLayer):
     def depends_on(self):
         return (small(),)
 
-    def after(self, run):
-        plain = self.experiment()
+    def experiment(self, run):
+        plain = super().experiment()
         (group,) = plain.groups
         students = run.weights("epoch.2")[0]
         return dataclasses.replace(plain, groups=(dataclasses.replace(group, students=students),))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
@@ -255,5 +256,11 @@ def ranked(epochs: int) -> tuple[int, ...]:
 
 
 def _sibling(study: Study, name: str) -> Any:
-    """The module of this name beside the one that defines the study."""
-    return import_module(f"{type(study).__module__.rpartition('.')[0]}.{name}")
+    """The module of this name beside the one that defines the study, or a study that it derives from."""
+    for kind in type(study).__mro__:
+        package = kind.__module__.rpartition(".")[0]
+        if package.startswith("understudy.lab"):
+            break
+        with suppress(ModuleNotFoundError):
+            return import_module(f"{package}.{name}")
+    raise TypeError(f"{type(study).__name__} has no method {name}, and there is no module {name} beside it")
