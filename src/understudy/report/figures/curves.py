@@ -8,11 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Int, Num
-from matplotlib.axes import Axes
-from matplotlib.axis import Axis
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 
     from understudy.report.figures._curves_array import Colours, Dimensions
 
-DASHED = (0, (3, 2))
 BANDS = {
     "quartiles": ("median", "quartiles", "median and quartiles"),
     "range": ("median", "smallest to largest", "median, smallest and largest"),
@@ -34,11 +29,7 @@ FEW_DECADES = 2
 """Logarithmic axes shorter than this need more ticks than powers of ten."""
 _FEW_VALUES = 12
 """Lines with at most this many values have markers, in panels with axes of their own."""
-_SHORT = 16
-"""Longest label, in letters, that is written at the end of its line."""
 _MOST_COLUMNS = 5
-_LOWEST = 0.04
-"""Lowest position of a label at the end of a line, as a share of the axis: lower ones would touch the tick labels."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,114 +214,22 @@ class Curves:
         """Parts that series name, and whether each is dashed."""
         return {s.part: s.dashed for panel in self.panels for s in panel.series if s.part}
 
-    def _labels_at_ends(self, columns: int) -> bool:
-        """Whether labels are written at the ends of their lines; points have no ends."""
-        every = [s for panel in self.panels for s in panel.series]
-        readable = all(len(s.label) <= _SHORT and not s.points and not s.part for s in every)
-        return readable and self.ramp is None and columns < (3 if self.share == "none" else 4)
-
-    def paper(self) -> Figure:
-        """Draw the figure for paper."""
-        rows, columns = self.grid()
-        colours, at_ends = self.colours(), self._labels_at_ends(columns)
-        own = self.share == "none"
-        with style.paper():
-            figure, axes = style.panels(
-                rows,
-                columns,
-                height=self.height or (1.9 if own else 1.75),
-                count=len(self.panels),
-                sharex=not own,
-                sharey=self.share == "axes",
-            )
-            for panel, ax in zip(self.panels, axes, strict=True):
-                self._draw(ax, panel, colours)
-                ax.set_title(panel.title, linespacing=1.25)
-                if own:
-                    ax.set(xlabel=panel.x_label, ylabel=panel.y_label)
-            for panel, ax in zip(self.panels, axes, strict=True):
-                self._scale(ax, panel)
-                if at_ends:
-                    _label_ends(ax, panel, colours)
-            if not own:
-                figure.supylabel(self.panels[0].y_label, fontsize=style.NORMAL)
-                figure.supxlabel(self.panels[0].x_label, fontsize=style.NORMAL)
-            if self.ramp is not None:
-                _colour_bar(axes[columns - 1], list(colours.values()), self.ramp)
-            style.key(figure, self._key({} if at_ends or self.ramp else colours), self.note)
-            return style.finish(figure)
-
-    def _draw(self, ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
-        """Draw bands below lines, and the first series on top."""
-        ax.set(xscale="log" if panel.log_x else "linear", yscale="log" if panel.log_y else "linear")
-        for series in reversed(panel.series):
-            x, _, low, high = shown(panel, series)
-            if low is not None and high is not None:
-                colour = colours[series.label]
-                if series.points or len(x) < 2:
-                    ax.plot(np.stack([x, x]), np.stack([low, high]), color=colour, linewidth=0.8)
-                else:
-                    ax.fill_between(x, low, high, color=colour, alpha=0.13 if self.ramp else 0.2, linewidth=0)
-        for series in reversed(panel.series):
-            x, y, _, _ = shown(panel, series)
-            width = 0.9 if self.ramp else None
-            ax.plot(x, y, color=colours[series.label], linewidth=width, **self._line_style(panel, series))
-        if panel.bound is not None:
-            ax.axhline(panel.bound, color=style.SOFT, linewidth=0.7, linestyle=DASHED, zorder=0)
-        if panel.slope is not None:
-            ax.plot(*sloping(panel), color=style.SOFT, linewidth=0.9, linestyle=":", zorder=4)
-
     def has_markers(self, panel: Panel, series: Series) -> bool:
         """Whether values are marked: points, single values, and lines of few values except dashed lines of theory."""
         if self.share == "none":
             return series.points or (np.isfinite(series.y).sum() <= _FEW_VALUES and not series.dashed)
         return series.points or panel.log_x or len(series.x) == 1
 
-    def _line_style(self, panel: Panel, series: Series) -> dict[str, Any]:
-        open_markers = {"markerfacecolor": "white", "markeredgewidth": 0.7} if series.dashed else {}
-        line = "none" if series.points else DASHED if series.dashed else "-"
-        marker = "o" if self.has_markers(panel, series) else None
-        return {"linestyle": line, "marker": marker, "markersize": 2.5, **open_markers}
-
-    def _scale(self, ax: Axes, panel: Panel) -> None:
-        x = self.x_values()
-        if panel.limits is not None:
-            ax.set_ylim(*panel.limits)
-        if self.share == "none":
-            _set_ticks(ax.xaxis, panel.log_x, ax.get_xlim())
-        elif panel.log_x and len(x):
-            ax.set_xticks(*readable_ticks(x))
-            ax.xaxis.set_minor_locator(NullLocator())
-        elif len(x) > 1:
-            ax.set_xlim(x[0], x[-1])
-            ax.xaxis.set_major_locator(MaxNLocator(5 if self.grid()[1] < 4 else 3, integer=True))
-        if self.share == "none" or panel.log_y:
-            _set_ticks(ax.yaxis, panel.log_y, ax.get_ylim())
-        else:
-            ax.yaxis.set_major_locator(MaxNLocator(5, integer=True, min_n_ticks=3, steps=[1, 2, 2.5, 5, 10]))
-
     def x_values(self) -> np.ndarray:
         """All values of x that a panel has, in order."""
         every = [np.asarray(s.x, dtype=float) for panel in self.panels for s in panel.series]
         return np.unique(np.concatenate([np.zeros(0), *every]))
 
-    def _key(self, colours: dict[str, str]) -> style.Key:
-        entries: dict[str, dict[str, Any]] = {}
-        for panel in self.panels:
-            for series in panel.series:
-                if series.label in colours:
-                    line = {} if series.part else self._line_style(panel, series)
-                    entries.setdefault(series.label, line | {"color": colours[series.label]})
-        entries |= {part: {"linestyle": DASHED if dashed else "-"} for part, dashed in self.parts().items()}
-        if self.band:
-            middle, spread, _ = BANDS[self.band]
-            entries |= {middle: {}, spread: {"linewidth": 5, "alpha": 0.3}}
-        for panel in self.panels:
-            if panel.bound is not None:
-                entries.setdefault(panel.bound_words, {"linestyle": DASHED, "linewidth": 0.7})
-            if panel.slope is not None:
-                entries.setdefault(slope_words(panel.slope), {"linestyle": ":", "linewidth": 0.9})
-        return tuple(entries.items())
+    def paper(self) -> Figure:
+        """Draw the figure for paper."""
+        from understudy.report.figures._curves_paper import paper
+
+        return paper(self)
 
     def page(self) -> pages.JSON:
         """Traces and layout for the page."""
@@ -350,48 +249,6 @@ def shown(panel: Panel, series: Series) -> tuple[np.ndarray, np.ndarray, np.ndar
     x, y = _positive(series.x, panel.log_x), _positive(series.y, panel.log_y)
     low, high = (None if v is None else _positive(v, panel.log_y) for v in (series.low, series.high))
     return x, y, low, high
-
-
-def _set_ticks(axis: Axis, log: bool, limits: tuple[float, float]) -> None:
-    if not log:
-        axis.set_major_locator(MaxNLocator(5))
-    elif decades(*limits) < FEW_DECADES:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades(*limits) > 0.7 else (1, 2, 3, 4, 5, 6, 8)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: style.signed(value)))
-        axis.set_minor_locator(NullLocator())
-    else:
-        axis.set_major_locator(LogLocator(numticks=6))
-        axis.set_minor_locator(NullLocator())
-
-
-def _label_ends(ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
-    """Write each label beside the end of its line."""
-    ends: dict[str, float] = {}
-    for series in panel.series:
-        x, y, _, _ = shown(panel, series)
-        there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-        if len(there):
-            last = there[np.argmax(x[there])]
-            place = ax.transAxes.inverted().transform(ax.transData.transform((x[last], y[last])))
-            ends[series.label] = float(place[1])
-    places = style.spread(np.array(list(ends.values())), 0.085)
-    for label, y in zip(ends, places + max(0.0, _LOWEST - places.min(initial=_LOWEST)), strict=True):
-        _annotate(ax, label, y, color=colours[label], va="center")
-
-
-def _colour_bar(ax: Axes, colours: list[str], ends: tuple[str, str]) -> None:
-    """Name the first and the last colour beside a panel."""
-    bar = ax.inset_axes((1.05, 0.0, 0.045, 1.0))
-    bar.imshow(np.array([to_rgb(c) for c in colours])[:, None], aspect="auto", interpolation="nearest")
-    bar.set_axis_off()
-    for y, words, side in ((1.0, ends[0], "top"), (0.0, ends[1], "bottom")):
-        _annotate(bar, words.replace(" ", "\n"), y, va=side, linespacing=1.1)
-
-
-def _annotate(ax: Axes, words: str, y: float, **how: Any) -> None:
-    """Write to the right of a panel, at a height from 0 to 1."""
-    offset: dict[str, Any] = {"xytext": (3, 0), "textcoords": "offset points"}
-    ax.annotate(words, (1, y), xycoords="axes fraction", **offset, fontsize=style.SMALL, **how)
 
 
 def sloping(panel: Panel) -> tuple[np.ndarray, np.ndarray]:
