@@ -1,14 +1,14 @@
-"""The focus-shift study in words and figures."""
+"""Figures and headline of `focus-shift` (Tian 2019, fig. 6)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import product
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from understudy.lab.layers import diverged_story, some_diverged
 from understudy.papers.specialization.focus_shift.claims import shifted_students
-from understudy.papers.specialization.sweep import Sweep
 from understudy.report import style
 from understudy.report.figures import Dots, FocusShift
 from understudy.report.story import Figure, Number, Story, counted
@@ -19,12 +19,11 @@ if TYPE_CHECKING:
 
 _ROWS = 3
 _EPOCH = 1_000
-"""Steps in an epoch of the paper."""
+"""Steps of an epoch in the paper."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Setting:
-    """The networks of one polarity and over-realization, and which of their students shifted."""
+class _Setting(NamedTuple):
+    """The networks of one polarity and over-realization that did not diverge, and which of their students shifted."""
 
     label: str
     multiple: float
@@ -33,41 +32,43 @@ class _Setting:
 
     @property
     def counts(self) -> np.ndarray:
-        return np.array([each.sum() for each in self.shifted])
+        return np.array([students.sum() for students in self.shifted])
 
 
 def story(study: FocusShifting, run: Run) -> Story:
-    settings = _settings(Sweep.of(run, study.teacher_nodes))
+    """The paper's figure for a few networks, and the counts of all."""
+    settings = _settings(run)
     if not settings:
-        return Story("Every network diverged.", (Number(f"{run.networks.num_rows:,}", "networks"),), ())
+        return diverged_story(study, run)
     shown = next((s for s in settings if s.multiple == 5), settings[-1])
     curves = Figure(
         "focus-shift",
         "From a strong teacher node to a weaker one",
         f"Correlation of every student with each of {study.teacher_nodes} teacher nodes, strongest first, over "
-        f"{study.epochs * study.steps / _EPOCH:g} epochs of 1,000 steps ({shown.label}): coloured students rise with a "
-        "strong node, let go of it, and end on a weaker one.",
+        f"{study.epochs * study.steps / _EPOCH:g} epochs of 1,000 steps ({shown.label}): coloured students follow a "
+        "strong node, leave it, and end on a weaker one.",
         "S1 fig 6",
         _curves(study, run, shown),
     )
     counts = Figure(
         "focus-shift-counts",
-        "How many of them there are",
+        "How many students shift",
         "Students of each network that followed a stronger teacher node and end on a weaker one, above 0.95.",
         "S1 fig 6, over seeds",
         _counts(settings),
     )
-    return Story(_headline(settings), _numbers(run, shown), (curves, counts))
+    return Story(_headline(settings) + some_diverged(run), _numbers(run, shown), (curves, counts))
 
 
-def _settings(sweep: Sweep) -> list[_Setting]:
-    found = []
-    for p in sweep.polarities:
-        for k in sweep.multiples:
-            networks = sweep.where(p, k)
-            label = f"{k:g}×" if len(sweep.polarities) == 1 else f"{k:g}×, p = {p:g}"
-            if len(networks):
-                found.append(_Setting(label, float(k), networks, shifted_students(sweep.run, networks)))
+def _settings(run: Run) -> list[_Setting]:
+    every = run.select()
+    polarities, found = every.values("polarity"), []
+    for p, k in product(polarities, every.values("multiple")):
+        cell = run.select(polarity=p, multiple=k)
+        networks = cell.index[cell.alive]
+        if len(networks):
+            label = f"{k:g}×" if len(polarities) == 1 else f"{k:g}×, p = {p:g}"
+            found.append(_Setting(label, k, networks, shifted_students(run, networks)))
     return found
 
 
@@ -106,7 +107,7 @@ def _headline(settings: list[_Setting]) -> str:
         low, high = setting.counts.min(), setting.counts.max()
         students = counted(low, "student") if low == high else f"{low} to {high} students"
         some = f"{(setting.counts >= 1).sum()} of {len(setting.counts)}"
-        parts.append(f"{students} a network at {setting.label} (at least one in {some})")
+        parts.append(f"{students} per network at {setting.label} (at least one in {some})")
     return f"Students left a strong teacher node for a weaker one and ended on it: {', '.join(parts)}."
 
 
@@ -114,6 +115,6 @@ def _numbers(run: Run, shown: _Setting) -> tuple[Number, ...]:
     recovered = run.series("recovered", 0)[shown.networks, -1].mean()
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(f"{np.median(shown.counts):g}", f"students shifted a network at {shown.label} (median)"),
+        Number(f"{np.median(shown.counts):g}", f"students shifted per network at {shown.label} (median)"),
         Number(f"{recovered:.0%}", f"of teacher nodes recovered at {shown.label}"),
     )

@@ -1,12 +1,14 @@
-"""Students that chase a strong teacher node first and turn to a weaker one: S1 fig 6."""
+"""The study `focus-shift`: students follow a strong teacher node first and end on a weaker one (Tian 2019, fig. 6)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+
+from annotated_types import Ge
 
 import understudy as us
-from understudy.lab.options import check
+from understudy.lab.options import Count, NonNegatives, Positives
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
@@ -16,33 +18,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FocusShifting(OverRealized, TrainingStudy):
-    """Which students leave a strong teacher node for a weaker one, looked at often enough to see it happen."""
+    """Which students leave a strong teacher node for a weaker one, probed often enough to see it happen."""
 
     name: ClassVar[str] = "focus-shift"
-    summary: ClassVar[str] = "students chase the strongest teacher node, then turn to weaker ones"
+    summary: ClassVar[str] = "students follow the strongest teacher node, then turn to weaker ones"
     figures: ClassVar[str] = "S1 fig 6"
     decides: ClassVar[str] = "T7"
 
-    seeds: int = 8
-    """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
-    teacher_nodes: int = 5
+    seeds: Count = 8
+    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
+    teacher_nodes: Annotated[int, Ge(2)] = 5
     """Hidden nodes of the teacher."""
-    polarity: tuple[float, ...] = (1.0,)
-    """Teacher polarities p: node j's fan-out is divided by j^p (S1 eqn 9)."""
-    multiple: tuple[float, ...] = (2.0, 5.0)
-    """Over-realizations: how many times as many hidden nodes the student has."""
-    epochs: int = 200
-    """Looks; networks are looked at after each."""
-    steps: int = 200
-    """Steps between two looks: five looks are one of the paper's epochs of 1,000 steps."""
+    polarity: NonNegatives = (1.0,)
+    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2019, eq. 9)."""
+    multiple: Positives = (2.0, 5.0)
+    """Over-realizations: student nodes per teacher node."""
+    epochs: Count = 200
+    """Number of probes; an epoch here is the time between two probes."""
+    steps: Count = 200
+    """Steps between two probes: five of these are one of the paper's epochs of 1,000 steps."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(seeds=3, epochs=100, train=5_000, evaluation=1_000)
-
-    def validate(self) -> None:
-        super().validate()
-        check(self, "teacher_nodes", least=2)
 
     def experiment(self, *runs: Run) -> Experiment:
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)

@@ -1,106 +1,104 @@
-"""What a hyperplanes run decides: T8."""
+"""Claim T8: students' boundaries come to lie on the teacher's (Tian 2020, fig. 3; Tian 2019, fig. 2)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from understudy.store import Claim, Run
+from understudy.claims import Claims, Verdict, every
+from understudy.store import Run
 
 if TYPE_CHECKING:
     from understudy.papers.specialization.hyperplanes.study import MovingHyperplanes
 
 CORRELATION = 0.99
 EPS = 0.05
-"""A student's boundary coincides with a teacher's when the nodes are correlated above 0.99 and ε-aligned (S0
-Definition 3) with ε = 0.05: under 3 degrees apart, and offset by under 0.05 with weights of length 1."""
+"""A student has the boundary of a teacher node if their correlation is above 0.99 and they are ε-aligned (Tian 2020,
+definition 3) with ε = 0.05: less than 3 degrees apart, and offset by less than 0.05 with weights of length 1."""
 SHARE = 0.02
 
 
-@dataclass(frozen=True, eq=False)
-class Settled:
-    """Networks of one scale as training ended, in the order of their seeds; networks that diverged are left out."""
+class Settled(NamedTuple):
+    """Networks of one initial scale at the end, in the order of their seeds, without those that diverged."""
 
     networks: np.ndarray
     covered: np.ndarray
-    """[network]: teacher boundaries with a student's on them."""
+    """[network]: number of teacher boundaries that a student has."""
     others: np.ndarray
-    """[network]: largest fan-out of a student on no boundary, over the largest of its network; 0 if all are on one."""
+    """[network]: largest fan-out of a student without a teacher boundary, relative to the largest in the network."""
 
     @property
     def both(self) -> np.ndarray:
+        """Which networks cover both teacher boundaries."""
         return self.covered == 2
 
     @property
     def quiet(self) -> np.ndarray:
+        """In which networks the other students have a small fan-out."""
         return self.others < SHARE
 
 
 def settled(run: Run, scale: float) -> Settled:
+    """How the networks of one initial scale ended."""
+    some = run.select(scale=scale)
+    networks, epoch = some.index[some.alive], int(run.epochs[-1])
     columns = ("correlation", "sin_angle", "bias_gap", "fanout", "teacher")
-    epoch = int(run.epochs[-1])
-    alive = run.networks["diverged_at"].is_null().to_numpy()
-    networks = np.flatnonzero((run.column("scale") == scale) & alive)
-    rho, sin, gap, fan, teacher = (run.matched("student", column, epoch=epoch)[networks] for column in columns)
+    rho, sin, gap, fan_out, teacher = (run.matched("student", name, epoch=epoch)[networks] for name in columns)
     aligned = (rho > CORRELATION) & (sin <= EPS) & (gap <= EPS)
     covered = np.stack([(aligned & (teacher == j)).any(axis=1) for j in (0, 1)], axis=1).sum(axis=1)
-    others = np.where(aligned, 0.0, fan).max(axis=1, initial=0.0) / fan.max(axis=1, initial=1e-300)
+    others = np.where(aligned, 0.0, fan_out).max(axis=1, initial=0.0) / fan_out.max(axis=1, initial=1e-300)
     return Settled(networks, covered, others)
 
 
-def claims(study: MovingHyperplanes, run: Run) -> list[Claim]:
-    if not _settled_enough(study):
-        return []
-    scale = min(study.scale)
-    ends = settled(run, scale)
-    if not len(ends.networks):
-        return []
-    n, part = len(ends.networks), f"{study.angle:g}° apart, started at {scale:g}"
-    return [
-        Claim(
-            id="T8",
-            statement="two inputs, 2 teacher nodes, 6 students: every teacher boundary ends with a student's on it, in every "
-            "seed",
-            paper="both boundaries covered",
-            measured=f"both covered in {ends.both.sum()} of {n} seeds{_elsewhere(study, run, lambda s: s.both)}",
-            n=n,
-            holds=bool(ends.both.all()),
-            part=f"covered, {part}",
-            values=tuple(ends.covered.astype(float).tolist()),
-            low=2.0,
-            high=None,
-        ),
-        Claim(
-            id="T8",
-            statement="largest fan-out of a student on no teacher boundary, over the largest of its network: under 2% in every "
-            "seed",
-            paper="0.01 of 2.27 (S1 fig 2)",
-            measured=f"under 2% in {ends.quiet.sum()} of {n} seeds{_elsewhere(study, run, lambda s: s.quiet)}; "
-            f"median {np.median(ends.others):.2%}, largest {ends.others.max():.2%}",
-            n=n,
-            holds=bool(ends.quiet.all()),
-            part=f"others, {part}",
-            values=tuple(ends.others.tolist()),
-            low=None,
-            high=SHARE,
-        ),
-    ]
+def _long_enough(study: MovingHyperplanes) -> bool:
+    """At least as much training as 30,000 steps at a rate of 0.01."""
+    return study.epochs * study.steps * study.lr >= 0.999 * 300
 
 
-def _elsewhere(study: MovingHyperplanes, run: Run, what: Callable[[Settled], np.ndarray]) -> str:
-    """The same count for the larger starts, which do not decide the claim."""
-    parts = []
-    for scale in sorted(study.scale)[1:]:
-        good = what(settled(run, scale))
-        parts.append(f"{good.sum()} of {len(good)} started at {scale:g}")
-    return f" ({', '.join(parts)})" if parts else ""
+claims = Claims(fixed="students outputs batch input_std", least={"train": 10_000}, when=_long_enough)
 
 
-def _settled_enough(study: MovingHyperplanes) -> bool:
-    """The study's own six students and data, and at least as much training as 30,000 steps at 0.01."""
-    settings = (study.students, study.outputs, study.batch, study.input_std)
-    long = study.epochs * study.steps * study.lr >= 0.999 * 300
-    return settings == (6, 50, 16, 1.5) and study.train >= 10_000 and long
+def _larger_scales(study: MovingHyperplanes, run: Run) -> dict[str, Settled]:
+    return {f"initial scale {scale:g}": settled(run, scale) for scale in sorted(study.scale)[1:]}
+
+
+def _smallest(study: MovingHyperplanes, run: Run) -> list[dict[str, float]]:
+    """The claims are decided on the smallest initial scale."""
+    return [{"smallest": min(study.scale)}]
+
+
+@claims.claim(
+    "T8",
+    "covered, {angle:g}° apart, started at {smallest:g}",
+    statement="two inputs, 2 teacher nodes, 6 students: every teacher boundary ends with a student's on it, in every "
+    "seed",
+    paper="both boundaries covered",
+    values_are="teacher boundaries covered, per seed",
+    cases=_smallest,
+)
+def boundaries_covered(study: MovingHyperplanes, run: Run, smallest: float) -> Verdict | None:
+    def test(ends: Settled) -> Verdict:
+        return every(ends.covered, at_least=2.0, say="both covered in {count} seeds")
+
+    ends = settled(run, smallest)
+    others = {where: test(other) for where, other in _larger_scales(study, run).items()}
+    return test(ends).beside(others) if len(ends.networks) else None
+
+
+@claims.claim(
+    "T8",
+    "others, {angle:g}° apart, started at {smallest:g}",
+    statement="largest fan-out of a student without a teacher boundary, relative to the largest in its network: under 2% "
+    "in every seed",
+    paper="0.01 of 2.27 (S1 fig 2)",
+    cases=_smallest,
+)
+def others_are_silent(study: MovingHyperplanes, run: Run, smallest: float) -> Verdict | None:
+    def test(ends: Settled) -> Verdict:
+        words = "under 2% in {count} seeds; median {median:.2%}, largest {most:.2%}"
+        return every(ends.others, below=SHARE, say=words)
+
+    ends = settled(run, smallest)
+    others = {where: test(other) for where, other in _larger_scales(study, run).items()}
+    return test(ends).beside(others) if len(ends.networks) else None

@@ -1,4 +1,4 @@
-"""The hyperplanes study in words and figures."""
+"""Figures and headline of `hyperplanes` (Tian 2020, fig. 3; Tian 2019, fig. 2)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from understudy.papers.specialization.hyperplanes.study import MovingHyperplanes
 
 _EPOCH = 1_000
-"""Steps in an epoch of the papers."""
+"""Steps of an epoch in the papers."""
 
 
 def story(study: MovingHyperplanes, run: Run) -> Story:
+    """The film of one network, and the fan-outs of the other students in all."""
     scales = sorted(study.scale, reverse=True)
     ends = [settled(run, scale) for scale in scales]
     figures = (
         *_film(study, run, ends[-1]),
         Figure(
             "others-fan-out",
-            "Who found no boundary falls silent, mostly, if all start small",
-            "Each network's loudest student that is on no teacher boundary, over its loudest: from large first "
-            "weights, and in a few seeds from any, some stay active on all data, a constant or linear part of the fit.",
+            "Students without a boundary fall silent, mostly, from small initial weights",
+            "Largest fan-out of a student without a teacher boundary, relative to the largest in its network: from "
+            "large initial weights, and in a few seeds from any, some stay active on all data as a linear part of the fit.",
             "S1 fig 2, over seeds",
             _others(scales, ends),
         ),
@@ -36,19 +37,19 @@ def story(study: MovingHyperplanes, run: Run) -> Story:
 
 
 def _film(study: MovingHyperplanes, run: Run, ends: Settled) -> tuple[Figure, ...]:
-    """The first seed from the smallest start; nothing where every network diverged."""
+    """The film of the first seed from the smallest initial weights; none if every network diverged."""
     from understudy.measures import fan_out
 
     if not len(ends.networks):
         return ()
-    network, looks = int(ends.networks[0]), study.looks()
+    network, frames = int(ends.networks[0]), study.frames()
     group, place = divmod(network, study.seeds)
     teacher = run.weights("teacher")[group].layers[0]
-    students = [run.weights(f"epoch.{epoch}")[group] for epoch in looks]
+    students = [run.weights(f"epoch.{epoch}")[group] for epoch in frames]
     first = [population.layers[0] for population in students]
-    loss = run.series("eval_loss")[network, np.searchsorted(run.epochs, looks)]
+    loss = run.series("eval_loss")[network, np.searchsorted(run.epochs, frames)]
     kind = Hyperplanes(
-        np.array(looks) * study.steps / _EPOCH,
+        np.array(frames) * study.steps / _EPOCH,
         teacher.weight[place].numpy(),
         _bias(teacher.bias, place),
         np.stack([layer.weight[place].numpy() for layer in first]),
@@ -60,14 +61,14 @@ def _film(study: MovingHyperplanes, run: Run, ends: Settled) -> tuple[Figure, ..
     )
     caption = (
         f"Teacher boundaries (solid) and those of {study.students} students (dashed), seed "
-        f"{run.column('seed')[network]}, in epochs of 1,000 steps: students swing onto the teacher's lines; those that "
-        "find none fade with their fan-out."
+        f"{run.column('seed')[network]}, in epochs of 1,000 steps: students turn onto the teacher's lines; the "
+        "others fade with their fan-out."
     )
-    return (Figure("hyperplanes", f"{study.students} lines look for two", caption, "S0 fig 3, S1 fig 2", kind),)
+    return (Figure("hyperplanes", f"{study.students} boundaries move onto two", caption, "S0 fig 3, S1 fig 2", kind),)
 
 
 def _moments(loss: np.ndarray) -> tuple[int, ...]:
-    """The first look, those at which three quarters and a tenth of the first loss are left, and the last."""
+    """The first frame, those at which the loss has fallen to three quarters and to a tenth, and the last."""
     passed = [int((loss > share * loss[0]).argmin()) for share in (0.75, 0.1)]
     return tuple(sorted({0, *passed, len(loss) - 1}))
 
@@ -90,7 +91,7 @@ def _others(scales: list[float], ends: list[Settled]) -> Dots:
         np.stack([padded(end.others, np.nan) for end in ends]),
         np.stack([padded(end.networks, -1).astype(int) for end in ends]),
         "fan-out of the others / largest",
-        "scale of the first weights",
+        "scale of the initial weights",
         bound=SHARE,
         bound_words=f"{SHARE:.0%}",
         floor=1e-5,
@@ -101,10 +102,10 @@ def _others(scales: list[float], ends: list[Settled]) -> Dots:
 def _headline(study: MovingHyperplanes, ends: Settled) -> str:
     n = len(ends.networks)
     if not n:
-        return "Every network diverged."
+        return "Every network diverged; choose a smaller --lr."
     return (
-        f"Started at {min(study.scale):g}, both teacher boundaries end with a student's on them in "
-        f"{ends.both.sum()} of {counted(n, 'seed')}, and in {ends.quiet.sum()} of {n} every student that is on neither "
+        f"From initial weights of scale {min(study.scale):g}, both teacher boundaries end with a student's on them in "
+        f"{ends.both.sum()} of {counted(n, 'seed')}, and in {ends.quiet.sum()} of {n} every other student "
         f"has under {SHARE:.0%} of the largest fan-out."
     )
 

@@ -1,56 +1,57 @@
-"""Two inputs, two teacher nodes, six students: how the boundaries move (S0 fig 3, S1 fig 2)."""
+"""The study `hyperplanes`: two inputs, two teacher nodes, six students (Tian 2020, fig. 3; Tian 2019, fig. 2)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
+from annotated_types import Ge, Gt, Lt
 
 import understudy as us
-from understudy.lab.options import check, validate_batch
+from understudy.lab.options import Count, Positive, Positives, validate_batch
 from understudy.lab.study import Experiment, TrainingStudy
 
 if TYPE_CHECKING:
     from understudy.store import Run
 
-_LOOKS = 60
+_FRAMES = 60
 
 
 @dataclass(frozen=True)
 class MovingHyperplanes(TrainingStudy):
-    """Students' boundaries settle on the teacher's, and students that found none fall silent."""
+    """Students' boundaries settle on the teacher's, and the fan-out of the other students vanishes."""
 
     name: ClassVar[str] = "hyperplanes"
-    summary: ClassVar[str] = "students' boundaries move onto the teacher's; the others fall silent"
+    summary: ClassVar[str] = "students' boundaries move onto the teacher's; the other students fall silent"
     figures: ClassVar[str] = "S0 fig 3, S1 fig 2"
     decides: ClassVar[str] = "T8"
 
-    seeds: int = 10
-    """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
-    students: int = 6
+    seeds: Count = 10
+    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
+    students: Annotated[int, Ge(2)] = 6
     """Hidden nodes of a student network; the teacher has 2."""
-    scale: tuple[float, ...] = (5e-3, 1e-4, 1e-6)
-    """Standard deviations of the students' first weights; claims are decided on the smallest."""
-    angle: float = 120.0
-    """Degrees between the weights of the two teacher nodes."""
+    scale: Positives = (5e-3, 1e-4, 1e-6)
+    """Standard deviations of the students' initial weights; claims are decided on the smallest."""
+    angle: Annotated[float, Gt(0), Lt(180)] = 120.0
+    """Angle between the weights of the two teacher nodes, in degrees."""
     bias: float = -0.1
-    """Bias of both teacher nodes, their weights being of length 1: their boundaries pass that near to the origin."""
-    epochs: int = 600
-    """Epochs; networks are looked at after each."""
-    steps: int = 50
-    """Steps an epoch."""
-    batch: int = 16
-    """Samples a step, drawn with replacement."""
-    lr: float = 0.03
+    """Bias of both teacher nodes, whose weights have length 1: the distance of their boundaries from the origin."""
+    epochs: Count = 600
+    """Number of epochs; networks are probed after each."""
+    steps: Count = 50
+    """Steps per epoch."""
+    batch: Count = 16
+    """Samples per step, drawn with replacement."""
+    lr: Positive = 0.03
     """Learning rate of plain SGD on ½‖f*−f‖² averaged over the batch."""
-    outputs: int = 50
-    """Outputs C."""
-    train: int = 10_000
+    outputs: Count = 50
+    """Number of outputs C."""
+    train: Count = 10_000
     """Training samples of each network."""
-    evaluation: int = 2_000
-    """Evaluation samples of each network: losses and correlations are measured on them."""
-    input_std: float = 1.5
+    evaluation: Count = 2_000
+    """Evaluation samples of each network, on which losses and correlations are measured."""
+    input_std: Positive = 1.5
     """Standard deviation of each of the two inputs, which are Gaussian."""
 
     @classmethod
@@ -58,40 +59,24 @@ class MovingHyperplanes(TrainingStudy):
         return cls(seeds=5, scale=(5e-3, 1e-6), epochs=80, evaluation=500)
 
     def validate(self) -> None:
-        for field in ("epochs", "steps", "batch", "outputs", "train", "evaluation"):
-            check(self, field, least=1)
-        check(self, "students", least=2)
-        check(self, "scale", above=0, distinct=True)
-        for field in ("lr", "input_std"):
-            check(self, field, above=0)
-        check(self, "bias")
-        check_angle(self.angle)
         validate_batch(self.train, self.batch)
 
     def experiment(self, *runs: Run) -> Experiment:
-        seeds = range(1, self.seeds + 1)
         teacher = us.teachers.crossing(
-            seeds, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype
+            self.seed_names, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype
         )
         source = us.data.Gaussian(2, self.input_std, self.train, self.evaluation)
         students = [us.students.gaussian(teacher, multiple=self.students / 2, scale=scale) for scale in self.scale]
         return Experiment(
             groups=tuple(us.training.Group(population, teacher, source) for population in students),
-            parameters=tuple({"scale": float(scale), "seed": seed} for scale in self.scale for seed in seeds),
+            parameters=tuple({"scale": float(scale), "seed": seed} for scale in self.scale for seed in self.seed_names),
             optimiser=us.SGD(lr=self.lr, batch=self.batch),
             epochs=self.epochs,
             steps=self.steps,
-            keep=frozenset(self.looks()),
+            keep=frozenset(self.frames()),
         )
 
-    def looks(self) -> list[int]:
-        """Epochs whose weights make the film: about evenly spread in the logarithm of time, as the movement is."""
-        spread = np.geomspace(1, self.epochs, _LOOKS).round().astype(int) if self.epochs > 1 else [1]
+    def frames(self) -> list[int]:
+        """Epochs of the film, evenly spaced in the logarithm of time, as the movement is."""
+        spread = np.geomspace(1, self.epochs, _FRAMES).round().astype(int) if self.epochs > 1 else [1]
         return [0, *sorted({int(epoch) for epoch in spread})]
-
-
-def check_angle(angle: float) -> None:
-    from understudy.errors import UserError
-
-    if not 0 < angle < 180:
-        raise UserError(f"--angle: {angle:g} was given; allowed is a number of degrees above 0 and below 180")

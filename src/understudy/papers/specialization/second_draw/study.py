@@ -1,4 +1,4 @@
-"""Second students of the two-layer teachers, from other first weights: what `prune-and-connect` joins the first to."""
+"""The study `second-draw`: students of the two-layer teachers from other initial weights, for `prune-and-connect`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
+from understudy.lab.options import Count, NonNegatives, Positives
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
@@ -13,24 +14,23 @@ if TYPE_CHECKING:
     from understudy.store import Run
 
 _OTHER_DRAW = 1 << 56
-"""Between the seeds of first weights: no other study's students begin with one that is this far off."""
+"""Seed offset of the second initial weights, so large that no other study uses these seeds."""
 
 
 @dataclass(frozen=True)
 class SecondDraw(OverRealized, TrainingStudy):
-    """The students of `two-layer` once more: the same teachers, samples and batches, but other first weights."""
+    """The students of `two-layer` again: the same teachers, samples and batches, but other initial weights."""
 
     name: ClassVar[str] = "second-draw"
-    summary: ClassVar[str] = "students of the two-layer teachers from other first weights, for prune-and-connect"
+    summary: ClassVar[str] = "students of the two-layer teachers from other initial weights, for prune-and-connect"
     figures: ClassVar[str] = "the second students of S0 fig 13"
-    decides: ClassVar[str] = ""
 
-    teacher_nodes: int = 20
+    teacher_nodes: Count = 20
     """Hidden nodes of the teacher."""
-    polarity: tuple[float, ...] = (1.0,)
-    """Teacher polarities p: node j's fan-out is divided by j^p (S0 eqn 10)."""
-    multiple: tuple[float, ...] = (5.0, 10.0)
-    """Over-realizations: how many times as many hidden nodes the students have."""
+    polarity: NonNegatives = (1.0,)
+    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
+    multiple: Positives = (5.0, 10.0)
+    """Over-realizations: student nodes per teacher node."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -38,11 +38,11 @@ class SecondDraw(OverRealized, TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
-        return self.training([(apart, _redrawn(group, apart["multiple"])) for apart, group in self.groups(source)])
+        return self.training([(cell, _redraw(group, cell["multiple"])) for cell, group in self.groups(source)])
 
 
-def _redrawn(group: us.training.Group, multiple: float) -> us.training.Group:
-    """The same teachers, inputs and order of batches, which students take from their seeds."""
+def _redraw(group: us.training.Group, multiple: float) -> us.training.Group:
+    """The group with new initial weights; teachers, inputs and the order of batches follow from the same seeds."""
     others = [seed + _OTHER_DRAW for seed in group.students.seeds.tolist()]
     students = us.students.gaussian(group.teacher, multiple=multiple, seeds=others)
     return replace(group, students=replace(students, seeds=group.students.seeds))

@@ -70,7 +70,7 @@ class TeacherAwareData(SeparatedTeachers, TrainingStudy):
     def source(self, kind: Data, samples: int, teacher: Population) -> Source:
         if kind == "agnostic":
             return us.data.Gaussian(self.dim, self.input_std, samples, self.evaluation)
-        moved = self.to_device if kind == "aware" else self.to_device_near
+        moved = self.moved if kind == "aware" else self.moved_near
         return us.data.TeacherAware(teacher, samples, self.evaluation, moved, self.input_std)
 
     def experiment(self, *runs: Run) -> Experiment:
