@@ -429,7 +429,7 @@ def test_without_a_band_lines_stand_alone():
     kind = curves_of_layers(layers(), band=None)
     assert stacked(kind, "y").shape == (2, 4, 41)
     assert all(series.low is None for panel in kind.panels for series in panel.series)
-    summaries = Curves.from_array(layers().median("seed"), name="rho", panel="multiple", line="layer", over=())
+    summaries = Curves.from_array(layers().median("seed"), name="rho", panel="multiple", line="layer", over=None)
     np.testing.assert_allclose(stacked(summaries, "y"), stacked(kind, "y"))
     assert summaries.note == ""
 
@@ -447,6 +447,8 @@ def test_every_dimension_needs_a_role():
         Curves.from_array(layers(), name="rho", panel="multiple")
     with pytest.raises(ValueError, match="the array has no dimension 'norm': it has multiple, seed, layer, epoch"):
         Curves.from_array(layers(), name="rho", panel="norm", line="layer")
+    with pytest.raises(ValueError, match="style must have at most two values, one solid and one dashed, got 4"):
+        Curves.from_array(layers(), name="rho", panel="multiple", style="layer")
     with pytest.raises(ValueError, match=r"colours must be one per line \(4\), got 1"):
         curves_of_layers(layers(), colours=("#000000",))
 

@@ -16,8 +16,8 @@ from understudy.report.story import counted
 if TYPE_CHECKING:
     import xarray as xr
 
-Dimensions = str | tuple[str, ...]
-"""Name of a dimension, or names of several that are taken together."""
+Dimensions = str | tuple[str, ...] | None
+"""Name of a dimension, names of several that are taken together, or none."""
 Colours = Literal["layers", "categories", "multiples"] | Sequence[str]
 
 
@@ -41,8 +41,8 @@ def arrange(
     values = array.transpose(*dims).values.reshape(sizes)
     network = None
     if "network" in array.coords and groups[3]:
-        whose = array.coords["network"].broadcast_like(array).transpose(*dims).values.reshape(sizes)
-        network = np.where(np.isnan(whose), -1, whose).astype(int) if whose.dtype.kind == "f" else whose
+        numbers = array.coords["network"].broadcast_like(array).transpose(*dims).values.reshape(sizes)
+        network = np.where(np.isnan(numbers), -1, numbers).astype(int)
     there = np.isfinite(values).any(axis=(0, 1, 2, 3))
     values, x = values[..., there], _coordinate(array, groups[4][0])[there]
     middle, low, high = _summaries(values, band if groups[3] else None, log=bool(axes.get("log_y")))
@@ -104,7 +104,7 @@ def _summaries(values: np.ndarray, band: str | None, log: bool) -> tuple[np.ndar
 
 
 def _names(role: Dimensions) -> tuple[str, ...]:
-    return (role,) if isinstance(role, str) else tuple(role)
+    return (role,) if isinstance(role, str) else tuple(role or ())
 
 
 def _validate(array: xr.DataArray, groups: Sequence[Sequence[str]]) -> None:
@@ -112,6 +112,8 @@ def _validate(array: xr.DataArray, groups: Sequence[Sequence[str]]) -> None:
     named = [dim for group in groups for dim in group]
     if missing := [dim for dim in named if dim not in array.dims]:
         raise ValueError(f"the array has no dimension {missing[0]!r}: it has {', '.join(map(str, array.dims))}")
+    if (styles := int(np.prod([array.sizes[dim] for dim in groups[2]]))) > 2:
+        raise ValueError(f"style must have at most two values, one solid and one dashed, got {styles}")
     if spare := [str(dim) for dim in array.dims if dim not in named]:
         raise ValueError(
             f"dimension {spare[0]!r} has no role: select one of its values, or name it in panel, line, style or over"

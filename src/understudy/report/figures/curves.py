@@ -117,9 +117,9 @@ class Curves:
         *,
         name: str,
         x: str = "epoch",
-        panel: Dimensions = (),
-        line: Dimensions = (),
-        style: Dimensions = (),
+        panel: Dimensions = None,
+        line: Dimensions = None,
+        style: Dimensions = None,
         over: Dimensions = "seed",
         band: Literal["quartiles", "range", "deviation"] | None = "quartiles",
         titles: Mapping[Any, str] | None = None,
@@ -148,7 +148,7 @@ class Curves:
             panel: Dimension, or dimensions, with one panel per value.
             line: Dimension, or dimensions, with one line per value.
             style: Dimension with two values, the first drawn solid and the second dashed.
-            over: Dimension, or dimensions, to summarise over; `()` if the values are summaries already.
+            over: Dimension, or dimensions, to summarise over; None if the values are summaries already.
             band: Spread to show, or None. On a logarithmic axis a deviation is that of the logarithm.
             titles: Words for values of `panel`: for a whole tuple, or for each of its values.
             labels: Words for values of `line` and `style`.
