@@ -161,7 +161,7 @@ def test_a_rate_above_the_bound_is_used_with_a_warning(start):
     bound = float(rate_bound(NODES))
     status, out, err = start("--descend", 50, "--rate", 1.2 * bound)
     assert status == 0
-    assert err.startswith("warning: --rate: ") and f"is above {bound:.2g}" in err
+    assert err.startswith("warning: --rate ") and f"is above {bound:.2g}" in err
     assert "The loss fell" in out
     status, out, err = start("--descend", 300, "--rate", 2.05 * bound)
     assert status == 0

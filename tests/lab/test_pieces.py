@@ -14,7 +14,7 @@ import torch
 from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.study import ComputedStudy, Piece
-from understudy.papers.local.shared import ends
+from understudy.papers.local.shared import endpoints
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Story
 
@@ -130,7 +130,7 @@ class SavesWeights(Counting):
         if sizes:
             teachers = torch.full((1, sizes[0], 2), 1.0 + i, dtype=torch.float64)
             path = torch.full((2, 1, sizes[1], 2), 10.0 + i, dtype=torch.float64)
-            found["weights"] = ends(path, teachers, [i + 1])
+            found["weights"] = endpoints(path, teachers, [i + 1])
         return found
 
 

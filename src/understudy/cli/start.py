@@ -65,7 +65,7 @@ def run_start(options: Start) -> None:
     validate_ending("--out", options.out, (".safetensors",))
     if options.out is not None and options.out.resolve() == options.teacher.resolve():
         raise UserError(f"--out must not be the teacher's own file, got {options.out}")
-    from understudy.papers.local.shared import above_bound
+    from understudy.papers.local.shared import rate_warning
     from understudy.papers.local.theory import start_and_descend
 
     teacher = read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
@@ -78,7 +78,7 @@ def run_start(options: Start) -> None:
     started = start_and_descend.start(teacher, **chosen)
     descent = started.descent
     if descent is not None and descent.rate > descent.bound:
-        print(f"warning: {above_bound(descent.rate, descent.bound)}", file=sys.stderr)
+        print(f"warning: {rate_warning(descent.rate, descent.bound)}", file=sys.stderr)
     if options.out is not None:
         _write(options, started)
     if options.json:

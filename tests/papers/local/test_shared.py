@@ -16,8 +16,8 @@ from understudy.errors import UserError
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece, named_pieces
 from understudy.nets import Layer, Population
-from understudy.papers.local import shared as on_population
-from understudy.papers.local.shared import OnOwnTeacher, above_bound, geometry, measured, read_teacher
+from understudy.papers.local import shared
+from understudy.papers.local.shared import FileTeacherStudy, measure, node_rows, rate_warning, read_teacher
 from understudy.papers.local.theory.gaussian import loss, loss_and_gradient
 from understudy.papers.local.theory.geometry import local_geometry, sides, smoothness_sides
 from understudy.papers.local.theory.starts import place_near
@@ -42,7 +42,7 @@ def test_probes_start_at_step_0_and_end_with_the_last_step(steps, count):
 
 def test_measured_quantities_agree_with_those_of_each_probe():
     path = _path()
-    values = measured(path, TEACHERS, 0.05).values
+    values = measure(path, TEACHERS, 0.05).values
     for probe in range(3):
         found = local_geometry(path[probe], TEACHERS)
         for name in ("loss", "gradient_norm", "ratio", "squared_ratio", "within", "linear", "bent", "descent"):
@@ -59,31 +59,31 @@ def test_measured_quantities_agree_with_those_of_each_probe():
 
 
 def test_the_block_size_does_not_change_the_results(monkeypatch):
-    whole = measured(_path(), TEACHERS, 0.05)
-    monkeypatch.setattr(on_population, "_PAIRS", 1)
-    for parts, found in zip(whole, measured(_path(), TEACHERS, 0.05), strict=True):
+    whole = measure(_path(), TEACHERS, 0.05)
+    monkeypatch.setattr(shared, "_PAIRS", 1)
+    for parts, found in zip(whole, measure(_path(), TEACHERS, 0.05), strict=True):
         assert list(parts) == list(found)
         for name, value in found.items():
             assert value == pytest.approx(parts[name], rel=1e-9, abs=1e-15), name
 
 
 def test_a_nonfinite_network_is_nan_and_the_others_are_unaffected():
-    whole, path = measured(_path(), TEACHERS, 0.05), _path()
+    whole, path = measure(_path(), TEACHERS, 0.05), _path()
     path[1:, 0, 2, 0] = torch.nan
-    found = measured(path, TEACHERS, 0.05)
+    found = measure(path, TEACHERS, 0.05)
     for name, value in (found.values | found.nodes).items():
         expected = (whole.values | whole.nodes)[name]
         assert np.isnan(value[1:, 0]).all()
         assert value[:, 1] == pytest.approx(expected[:, 1], rel=1e-9, abs=1e-15)
         assert value[0] == pytest.approx(expected[0], rel=1e-9, abs=1e-15)
-    rows = pa.table(geometry(0, (0, 1, 2), found))
+    rows = pa.table(node_rows(0, (0, 1, 2), found))
     assert {(r["network"], r["epoch"]) for r in rows.to_pylist()} == {(0, 0), (1, 0), (1, 1), (1, 2)}
 
 
 def test_node_rows_of_teachers_contain_count_mass_and_average_of_students():
     teachers = torch.tensor([[[1.0, 0.0], [0.0, 2.0]]], dtype=torch.float64)
     students = torch.tensor([[[0.5, 0.0], [0.0, -1.0]]], dtype=torch.float64)
-    rows = pa.table(geometry(7, (50,), measured(students.unsqueeze(0), teachers, 0.05))).to_pylist()
+    rows = pa.table(node_rows(7, (50,), measure(students.unsqueeze(0), teachers, 0.05))).to_pylist()
     assert [(row["role"], row["student"], row["teacher"]) for row in rows] == [
         ("student", 0, 0), ("student", 1, 1), ("teacher", None, 0), ("teacher", None, 1),
     ]  # fmt: skip
@@ -102,7 +102,7 @@ def test_node_rows_of_students_contain_teacher_node_angle_length_and_direction_o
     angle = 0.1
     student = torch.tensor([[math.sin(angle), -math.cos(angle)], [0.9, 0.0]], dtype=torch.float64)
     places = np.array([3.0, 4.0])
-    rows = pa.table(geometry(7, [0, 50], measured(student.expand(2, 1, 2, 2), teachers, 0.05), {"place": places}))
+    rows = pa.table(node_rows(7, [0, 50], measure(student.expand(2, 1, 2, 2), teachers, 0.05), {"place": places}))
     ours = [row for row in rows.to_pylist() if row["role"] == "student"]
     assert [row["network"] for row in ours] == [7] * 4
     assert [row["epoch"] for row in ours] == [0, 0, 50, 50]
@@ -120,8 +120,8 @@ def test_node_rows_of_students_contain_teacher_node_angle_length_and_direction_o
 def test_the_direction_of_lemma_7_is_null_where_a_teacher_node_has_no_student_near_it():
     teachers = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]], dtype=torch.float64)
     students = torch.tensor([[[1.0, 0.0], [1e-9, 0.0]]], dtype=torch.float64)
-    found = measured(students.unsqueeze(0), teachers, 0.05)
-    rows = pa.table(geometry(0, (0,), found)).to_pylist()
+    found = measure(students.unsqueeze(0), teachers, 0.05)
+    rows = pa.table(node_rows(0, (0,), found)).to_pylist()
     assert np.isnan(found.nodes["direction"]).all() and np.isnan(found.values["descent"]).all()
     assert [row["direction"] for row in rows] == [None] * 4
 
@@ -152,7 +152,7 @@ class _Two(ExactStudy):
             yield Piece(f"{count} networks", count, partial(self._make, count))
 
     def warnings(self):
-        return (above_bound(1.0, 0.25),)
+        return (rate_warning(1.0, 0.25),)
 
     def _make(self, count, first):
         return network_tables(first, range(count), {}, (0,), {"loss": np.ones((1, count))})
@@ -163,7 +163,7 @@ def test_networks_are_numbered_across_parts_and_warnings_are_printed(capsys):
     assert pa.concat_tables([t["networks"] for t in made])["network"].to_pylist() == [0, 1, 2, 3, 4]
     printed = capsys.readouterr()
     assert printed.out == ""
-    assert printed.err.startswith("warning: --rate: 1 is above 0.25, up to which")
+    assert printed.err.startswith("warning: --rate 1 is above 0.25, the bound below which")
 
 
 def test_only_float64_is_accepted():
@@ -190,7 +190,7 @@ def test_a_teacher_from_a_file_is_converted_to_the_form_of_the_paper(tmp_path):
     ("given", "words"),
     [
         ({"outputs": [1.0, -1.0]}, "output weights must be positive, got -1 for neuron 1"),
-        ({"slope": 0.0}, "slope 0 below zero; allowed is −1.*add --leaky -1"),
+        ({"slope": 0.0}, "must have .* nodes, of slope −1 below zero, got slope 0 .* add --leaky -1"),
         ({"biases": [0.0, 1.0]}, "biases"),
         ({"weights": [[1.0, 0.0], [-2.0, 0.0]]}, "neurons 0 and 1 are parallel"),
     ],
@@ -199,33 +199,33 @@ def test_a_file_with_an_unsuitable_teacher_is_rejected(tmp_path, given, words):
     plain = {"weights": [[1.0, 0.0], [0.0, 1.0]], "outputs": [1.0, 1.0]}
     with pytest.raises(UserError, match=words) as error:
         read_teacher(_file(tmp_path / "teacher.safetensors", **(plain | given)))
-    assert str(error.value).startswith("--teacher: ")
+    assert str(error.value).startswith("--teacher")
 
 
 @dataclass(frozen=True)
-class Own(OnOwnTeacher):
+class Own(FileTeacherStudy):
     name = "own"
 
 
 def test_options_select_the_network_of_a_file_and_its_slope(tmp_path):
     several = _file(tmp_path / "two.safetensors", [[[1.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [0.0, 1.0]]], [1.0, 1.0])
-    assert Own(teacher=several, teacher_network=1).own().tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
-    assert Own(teacher=several).own().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
-    with pytest.raises(UserError, match=r"--teacher-network: 2 was given; .* holds networks 0 to 1"):
+    assert Own(teacher=several, teacher_network=1).file_teacher().tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
+    assert Own(teacher=several).file_teacher().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
+    with pytest.raises(UserError, match=r"--teacher-network must be at most 1, the last network of .*, got 2"):
         Own(teacher=several, teacher_network=2).config()
     bare = tmp_path / "bare.pt"
     torch.save({"0.weight": torch.eye(2), "2.weight": torch.ones(1, 2)}, bare)
-    with pytest.raises(UserError, match=r"slope 0 below zero; allowed is −1.*add --leaky -1"):
+    with pytest.raises(UserError, match=r"must have .* nodes, of slope −1 below zero, got slope 0 .* add --leaky -1"):
         Own(teacher=str(bare)).config()
     study = Own(teacher=str(bare), leaky=-1.0)
-    assert study.own().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
+    assert study.file_teacher().tolist() == [[[1.0, 0.0], [0.0, 1.0]]]
     assert Own.from_config(study.config()) == study
     assert "--leaky -1" in study.command()
 
 
 @pytest.mark.parametrize(("option", "given"), [("leaky", -1.0), ("teacher_network", 1)])
 def test_options_of_a_teacher_file_are_rejected_without_one(option, given):
-    words = f"--{option.replace('_', '-')}: {given:g} was given; it is of a teacher's file, so name one with --teacher"
+    words = f"--{option.replace('_', '-')} needs --teacher"
     with pytest.raises(UserError, match=words):
         Own(**{option: given})
     assert Own.from_config(Own().config()) == Own()

@@ -1,16 +1,17 @@
-"""What studies of S4 share: descent on exact losses, looked at as its lemmas do, and a teacher of one's own."""
+"""What the studies share: quantities of the lemmas along descent on exact losses, and a teacher from a file."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
 from understudy.errors import UserError
-from understudy.lab.options import InputFile, check
+from understudy.lab.options import InputFile, option
 from understudy.lab.study import ExactStudy
 
 if TYPE_CHECKING:
@@ -20,57 +21,52 @@ if TYPE_CHECKING:
     from understudy.nets import Population
 
 _PAIRS = 16_000
-"""Pairs of student nodes that are looked at in one go: what they take stays in the cache."""
-_PAIRS_ON_CARD = 1 << 20
-"""And on a card, which is then busy."""
+"""Pairs of student nodes that are measured at once on a CPU, so that the working set fits in the cache."""
+_PAIRS_ON_GPU = 1 << 20
+"""Pairs of student nodes that are measured at once on a GPU, enough to keep it busy."""
 
 
 @dataclass(frozen=True)
-class OnOwnTeacher(ExactStudy):
-    """One that takes a teacher of the user's."""
+class FileTeacherStudy(ExactStudy):
+    """A study whose teacher can be read from a file."""
 
     teacher: InputFile = ""
-    """File of a teacher of one's own: two layers, |·| nodes (slope −1), one output, no biases, output weights above 0;
-    left out, teachers are drawn."""
-    teacher_network: int = 0
-    """Which network of the teacher's file, where it holds several."""
+    """File of a teacher: two layers, |·| nodes (slope −1), one output, no biases, output weights above 0. Without it
+    teachers are random."""
+    teacher_network: Annotated[int, Ge(0)] = 0
+    """Number of the network in the teacher's file, if it contains several."""
     leaky: float = 0.0
-    """Slope of the activation below zero, for files that do not say: -1 is |·|."""
+    """Slope of the activation below zero, for files that do not record it: -1 is |·|."""
 
     def validate(self) -> None:
-        super().validate()
-        check(self, "teacher_network", least=0)
-        check(self, "leaky")
-        for option in ("teacher_network", "leaky"):
-            given = getattr(self, option)
-            if not self.teacher and given != getattr(type(self), option):
-                raise UserError(
-                    f"--{option.replace('_', '-')}: {given:g} was given; it is of a teacher's file, so name one with "
-                    "--teacher"
-                )
+        for name in ("teacher_network", "leaky"):
+            if not self.teacher and getattr(self, name) != getattr(type(self), name):
+                raise UserError(f"{option(name)} needs --teacher: it describes a teacher's file")
 
     def validate_files(self) -> None:
         if self.teacher:
-            self.own()
+            self.file_teacher()
 
-    def own(self) -> Float[Tensor, "1 teacher in"]:
-        """The nodes of the user's teacher."""
+    def file_teacher(self) -> Float[Tensor, "1 teacher in"]:
+        """The nodes of the teacher in the file."""
         return read_teacher(self.teacher, self.leaky or None, self.teacher_network)
 
 
 def read_teacher(file: str, slope: float | None = None, which: int = 0) -> Float[Tensor, "1 teacher in"]:
-    """The nodes w* of f*(x) = Σ |w*ᵀx| of a network of a file."""
+    """Read the nodes w* of f*(x) = Σ |w*ᵀx| from a file."""
     from understudy.nets import load
     from understudy.papers.local.theory.teachers import teacher_nodes
 
     networks = load(file, slope=slope)
     if not 0 <= which < len(networks):
-        raise UserError(f"--teacher-network: {which} was given; {file} holds networks 0 to {len(networks) - 1}")
+        raise UserError(
+            f"--teacher-network must be at most {len(networks) - 1}, the last network of {file}, got {which}"
+        )
     network = networks[which]
     if network.slope != -1:
         raise UserError(
-            f"--teacher: the nodes of {file} have slope {network.slope:g} below zero; allowed is −1, which is |·| "
-            "(for a file that does not say so, add --leaky -1)"
+            f"--teacher must have |·| nodes, of slope −1 below zero, got slope {network.slope:g} in {file}; for a file "
+            "that does not record its slope, add --leaky -1"
         )
     try:
         return teacher_nodes(network)
@@ -78,46 +74,49 @@ def read_teacher(file: str, slope: float | None = None, which: int = 0) -> Float
         raise UserError(f"--teacher: {file}: {error}") from None
 
 
-def above_bound(rate: float, bound: float) -> str:
-    """The words of a caution for a learning rate above the bound of S4 theorem 4."""
+def rate_warning(rate: float, bound: float) -> str:
+    """The warning that a learning rate is above the bound of Zhou, Ge & Jin 2021, theorem 4."""
     return (
-        f"--rate: {rate:g} is above {bound:.2g}, up to which descent near the teacher is sure to lower the loss (S4 "
-        "theorem 4, the constant ours); it goes on, and may not converge"
+        f"--rate {rate:g} is above {bound:.2g}, the bound below which descent near the teacher is proved to lower the "
+        "loss (S4 theorem 4, with our constant); descent continues and may not converge"
     )
 
 
 class Measured(NamedTuple):
-    """Quantities of Zhou, Ge & Jin 2021 along a path; all of them are NaN for a network that is not finite."""
+    """Quantities of Zhou, Ge & Jin 2021 along a trajectory; all are NaN for a network that is not finite."""
 
     values: dict[str, np.ndarray]
-    """[probe, net] of all that is one number a network: names are those of `LocalGeometry`, `lemma 8 left` and `lemma 8
-    right` and so on of `sides`, and over nodes `largest_angle`, `least_mass` (within δ_max of a teacher node, over its
-    length) and `least_count`."""
+    """[probe, net]: scalars of each network by name: those of `LocalGeometry`, `lemma 8 left`, `lemma 8 right`, … of
+    `sides`, and over nodes `largest_angle`, `least_mass` (within δ_max of a teacher node, relative to its length) and
+    `least_count`."""
     nodes: dict[str, np.ndarray]
-    """[probe, net, student] of `assignment`, `angles`, `squares`, and with an axis of inputs more of `direction`;
-    [probe, net, teacher] of `counts`, `mass`, and with an axis of inputs more of `averages` and `gaps`."""
+    """[probe, net, student] for `assignment`, `angles` and `squares`, [probe, net, student, in] for `direction`;
+    [probe, net, teacher] for `counts` and `mass`, [probe, net, teacher, in] for `averages` and `gaps`."""
 
 
-def measured(
+def measure(
     path: Float[Tensor, "probe net student in"],
     teachers: Float[Tensor, "#net teacher in"],
     rate: float | Float[Tensor, "net"],
 ) -> Measured:
-    """All that `local_geometry` and `sides` have of every network at every probe; lemma 12 is of a step of this rate.
+    """Measure what `local_geometry` and `sides` define for every network at every probe.
 
-    It is computed where the path is, and comes back.
+    Args:
+        path: Students at every probe; quantities are computed on its device and returned on the CPU.
+        teachers: Teacher nodes of each network, or of all.
+        rate: Learning rate of the step that lemma 12 refers to.
     """
     import torch
 
     probes, nets, students = path.shape[:3]
-    their = teachers.expand(nets, *teachers.shape[1:])
+    every = teachers.expand(nets, *teachers.shape[1:])
     rates = torch.as_tensor(rate, dtype=path.dtype, device=path.device).expand(nets)
-    pairs = _PAIRS if path.device.type == "cpu" else _PAIRS_ON_CARD
+    pairs = _PAIRS if path.device.type == "cpu" else _PAIRS_ON_GPU
     found = Measured({}, {})
     for some in path.flatten(2).isfinite().all(-1).nonzero().split(max(1, pairs // students**2)):
         probe, net = some.unbind(-1)
         where = probe.cpu().numpy(), net.cpu().numpy()
-        for name, value in _probe(path[probe, net], their[net], rates[net]).items():
+        for name, value in _measure(path[probe, net], every[net], rates[net]).items():
             into = (found.values if value.ndim == 1 else found.nodes).setdefault(
                 name, np.full((probes, nets, *value.shape[1:]), np.nan)
             )
@@ -125,7 +124,7 @@ def measured(
     return found
 
 
-def _probe(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]:
+def _measure(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor]:
     from understudy.papers.local.theory.gaussian import gradient
     from understudy.papers.local.theory.geometry import local_geometry, sides, smoothness_sides
 
@@ -136,13 +135,13 @@ def _probe(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tensor
         "least_count": found.counts.amin(-1),
     }
     step = -rate[:, None, None] * gradient(students, teachers)
-    every = sides(found, teachers) | {"lemma 12": smoothness_sides(students, teachers, step)}
-    for name, both in every.items():
+    lemmas = sides(found, teachers) | {"lemma 12": smoothness_sides(students, teachers, step)}
+    for name, both in lemmas.items():
         values |= {f"{name} left": both.left, f"{name} right": both.right}
     return values
 
 
-def geometry(
+def node_rows(
     first: int,
     probes: Sequence[int],
     found: Measured,
@@ -150,19 +149,27 @@ def geometry(
     teachers: Mapping[str, np.ndarray] | None = None,
     role: str = "teacher",
 ) -> dict[str, Any]:
-    """Rows of `nodes`: of every student at every probe its teacher node, angle, length and part of lemma 7's direction;
-    of every teacher node how many students and what mass are within δ_max, the average ŵ and the gap v = ŵ − w*.
+    """Columns of the table `nodes`.
 
-    Additional or replacing columns are [probe, net, node], or broadcast to it; `role` is that of teacher
-    nodes. The direction is null where it is not defined.
+    Students have their teacher node, angle, length and part of the direction of lemma 7 (null where it is not
+    defined); teacher nodes have the number and mass of students within δ_max, their average ŵ and the gap v = ŵ − w*.
+
+    Args:
+        first: Number of the first network.
+        probes: Steps of the probes.
+        found: What was measured at the probes.
+        students: More columns of students, or others in place of these: [probe, net, node], or broadcast to it.
+        teachers: The same for teacher nodes.
+        role: Role of the teacher nodes.
     """
-    of = found.nodes
-    ours = {"teacher": of["assignment"].astype(np.float64), "angle": of["angles"], "norm": np.sqrt(of["squares"])}
-    theirs = {"count": of["counts"], "mass": of["mass"], "average": of["averages"], "gap": of["gaps"]}
+    nodes = found.nodes
+    own = {"teacher": nodes["assignment"].astype(np.float64), "angle": nodes["angles"]}
+    own |= {"norm": np.sqrt(nodes["squares"]), "direction": nodes["direction"], **(students or {})}
+    near = {"count": nodes["counts"], "mass": nodes["mass"], "average": nodes["averages"], "gap": nodes["gaps"]}
     both = pa.concat_tables(
         [
-            _rows(first, probes, "student", "student", ours | {"direction": of["direction"]} | dict(students or {})),
-            _rows(first, probes, role, "teacher", theirs | dict(teachers or {})),
+            _rows(first, probes, "student", "student", own),
+            _rows(first, probes, role, "teacher", near | dict(teachers or {})),
         ],
         promote_options="default",
     )
@@ -170,10 +177,11 @@ def geometry(
 
 
 _WHOLE = ("teacher", "target", "count")
+"""Columns of whole numbers."""
 
 
 def _rows(first: int, probes: Sequence[int], role: str, node: str, values: Mapping[str, np.ndarray]) -> pa.Table:
-    """A row for every node of the networks that are finite."""
+    """One row per node of the networks that are finite."""
     like = values["angle" if node == "student" else "mass"]
     there = np.nonzero(~np.isnan(like))
     columns = {
@@ -190,19 +198,19 @@ def _rows(first: int, probes: Sequence[int], role: str, node: str, values: Mappi
 
 
 def _lists(vectors: np.ndarray) -> pa.Array:
-    """A list of numbers a row; null where they are not numbers."""
+    """One list of numbers per row; null where one of them is NaN."""
     offsets = np.arange(0, vectors.size + 1, max(1, vectors.shape[1]), dtype=np.int32)
     missing = pa.array(np.isnan(vectors).any(-1))
     return pa.ListArray.from_arrays(offsets, vectors.ravel(), mask=missing)
 
 
-def ends(
+def endpoints(
     path: Float[Tensor, "probe net student in"],
     teachers: Float[Tensor, "#net teacher in"],
     seeds: Sequence[int],
     slope: float = -1.0,
 ) -> dict[str, Population]:
-    """What a piece keeps of its networks: the teachers, and the students as they started and ended."""
+    """The populations that a piece saves: teachers, and students at the first and the last probe."""
     from understudy.papers.local.theory.starts import student_network
     from understudy.papers.local.theory.teachers import teacher_network
 

@@ -14,7 +14,7 @@ from understudy.errors import UserError
 from understudy.lab.options import check
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece
-from understudy.papers.local.shared import Measured, above_bound, ends, geometry, measured
+from understudy.papers.local.shared import Measured, endpoints, measure, node_rows, rate_warning
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -112,7 +112,7 @@ class Identifiability(ExactStudy):
         seeds = range(1, self.descents + 1)
         sizes = product(self.teacher_nodes, self.dim)
         bound = min(float(rate_bound(self._zero_sum(nodes, dim, seeds)).min()) for nodes, dim in sizes)
-        return (above_bound(self.rate, bound),) if self.rate > bound else ()
+        return (rate_warning(self.rate, bound),) if self.rate > bound else ()
 
     def _zero_sum(self, nodes: int, dim: int, seeds: Sequence[int]) -> Tensor:
         from understudy.papers.local.theory.identifiability import zero_sum_teachers
@@ -251,7 +251,7 @@ class Identifiability(ExactStudy):
         path, loss = way(students, teachers, self.rate, probes)
         apart = relu.teacher_angles(path, teachers)
         of, rate = (relu.subtract_linear_fit(teachers).teachers, 2 * self.rate) if linear else (teachers, self.rate)
-        found = measured(path, of, rate)
+        found = measure(path, of, rate)
         own = {
             "loss": loss,
             "nearest": apart.direction.amin(-1),
@@ -262,8 +262,8 @@ class Identifiability(ExactStudy):
             own |= relu.relu_gradient_norms(path, teachers, loss)
         values = (found.values if linear else _of_the_bend(found)) | {k: v.cpu().numpy() for k, v in own.items()}
         parameters = {"part": "descent", "start": start, "linear": linear} | _sizes((multiple * nodes, nodes, dim))
-        kept = ends(path, of, seeds, -1.0 if linear else 0.0)
-        return network_tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
+        kept = endpoints(path, of, seeds, -1.0 if linear else 0.0)
+        return network_tables(first, seeds, parameters, probes, values, node_rows(first, probes, found), kept)
 
 
 def _of_the_bend(found: Measured) -> dict[str, np.ndarray]:

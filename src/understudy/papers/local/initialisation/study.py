@@ -14,7 +14,7 @@ from understudy.errors import UserError
 from understudy.lab.options import check
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import Piece
-from understudy.papers.local.shared import OnOwnTeacher, above_bound, ends, geometry, measured
+from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warning
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,7 +32,7 @@ _BLOCK = 5
 
 
 @dataclass(frozen=True)
-class Initialisation(OnOwnTeacher):
+class Initialisation(FileTeacherStudy):
     """Losses of algorithms 1 and 2 by the number of students, the span that samples show, and descent from both."""
 
     name: ClassVar[str] = "initialisation"
@@ -114,13 +114,13 @@ class Initialisation(OnOwnTeacher):
     def config(self) -> dict[str, Any]:
         plain = super().config()
         if self.teacher:
-            self._enough(self.own().shape[1])
+            self._enough(self.file_teacher().shape[1])
         return plain
 
     def settings(self, dims: tuple[int, ...]) -> list[tuple[int, int]]:
         """Numbers of teacher nodes and inputs: all pairs, or those of the user's own teacher."""
         if self.teacher:
-            shape = self.own().shape
+            shape = self.file_teacher().shape
             return [(shape[1], shape[2])]
         return [(nodes, dim) for nodes in self.teacher_nodes for dim in dims if nodes <= dim]
 
@@ -128,7 +128,7 @@ class Initialisation(OnOwnTeacher):
         from understudy.papers.local.theory.teachers import random_teachers
 
         if self.teacher:
-            return self.own().expand(len(seeds), nodes, dim)
+            return self.file_teacher().expand(len(seeds), nodes, dim)
         return random_teachers(nodes, dim, seeds, self.separation)
 
     def warnings(self) -> tuple[str, ...]:
@@ -136,7 +136,7 @@ class Initialisation(OnOwnTeacher):
 
         seeds = range(1, self.descents + 1)
         each = [float(rate_bound(self.teachers(*size, seeds)).min()) for size in self.settings(self.descent_dim)]
-        return (above_bound(self.rate, min(each)),) if self.rate > min(each) else ()
+        return (rate_warning(self.rate, min(each)),) if self.rate > min(each) else ()
 
     def probes(self) -> tuple[int, ...]:
         return log_probes(self.steps, 120)
@@ -189,12 +189,12 @@ class Initialisation(OnOwnTeacher):
         students, teachers = self.to_device(begun.students), self.to_device(teachers)
         rates = stable_rate(self.rate, students, teachers)
         path = descend(students, teachers, rates, self.steps, probes)
-        found = measured(path, teachers, rates)
+        found = measure(path, teachers, rates)
         parameters = {"part": "descent", "by": by, "students": self.descent_students}
         parameters |= {"teacher_nodes": nodes, "dim": dim}
         values = found.values | _said(begun, len(probes))
-        kept = ends(path, teachers, seeds)
-        return network_tables(first, seeds, parameters, probes, values, geometry(first, probes, found), kept)
+        kept = endpoints(path, teachers, seeds)
+        return network_tables(first, seeds, parameters, probes, values, node_rows(first, probes, found), kept)
 
 
 def _said(begun: InitialStudents, probes: int) -> dict[str, np.ndarray]:

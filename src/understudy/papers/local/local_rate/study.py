@@ -13,7 +13,7 @@ from understudy.errors import UserError
 from understudy.lab.options import check
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import Piece
-from understudy.papers.local.shared import OnOwnTeacher, above_bound, ends, geometry, measured
+from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warning
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -48,7 +48,7 @@ CLAIMED = (3, 5)
 
 
 @dataclass(frozen=True)
-class LocalRate(OnOwnTeacher):
+class LocalRate(FileTeacherStudy):
     """How fast students that start near their teacher come to it, however many they are, and what S4 proves on the way.
 
     Gradient descent on the exact loss over all kinds of teachers, and on fresh mini-batches for one kind.
@@ -140,7 +140,7 @@ class LocalRate(OnOwnTeacher):
     def settings(self) -> list[Setting]:
         """Every kind of teacher; one neuron is as far from the others as can be, so it comes once."""
         if self.teacher:
-            own = self.own()
+            own = self.file_teacher()
             found = _described(own)
             lengths = (round(found["shortest"][0], 12), round(found["longest"][0], 12))
             return [Setting(own.shape[1], own.shape[2], found["delta"][0], *lengths)]
@@ -161,7 +161,7 @@ class LocalRate(OnOwnTeacher):
         from understudy.papers.local.theory.teachers import random_teachers
 
         if self.teacher:
-            return self.own().expand(self.seeds, -1, -1)
+            return self.file_teacher().expand(self.seeds, -1, -1)
         apart = setting.separation if setting.r > 1 else 0.0
         try:
             return random_teachers(setting.r, setting.d, self._seeds, apart, setting.w_min, setting.w_max)
@@ -176,7 +176,7 @@ class LocalRate(OnOwnTeacher):
         from understudy.papers.local.theory.descent import rate_bound
 
         bound = min(float(rate_bound(self.teachers(setting)).min()) for setting in self.settings())
-        return (above_bound(self.rate, bound),) if self.rate > bound else ()
+        return (rate_warning(self.rate, bound),) if self.rate > bound else ()
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         together = 1 if self.by == "flow" else self.seeds
@@ -206,8 +206,8 @@ class LocalRate(OnOwnTeacher):
             path = gradient_flow(students, teachers, [self.rate * step for step in self.probes])
         else:
             path = descend(students, teachers, self.rate, self.steps, self.probes)
-        found = measured(path, teachers, self.rate)
-        nodes, weights = geometry(first, self.probes, found), ends(path, teachers, seeds)
+        found = measure(path, teachers, self.rate)
+        nodes, weights = node_rows(first, self.probes, found), endpoints(path, teachers, seeds)
         return network_tables(first, seeds, swept, self.probes, found.values, nodes, weights)
 
     def _batch(self, batch: int, seeds: range, first: int) -> Tables:
@@ -222,8 +222,8 @@ class LocalRate(OnOwnTeacher):
         teachers = self.to_device(teachers)
         drawn: dict[str, Any] = {"batch": batch, "seeds": seeds} if batch else {}
         path = descend(students, teachers, self.rate, self.batch_steps, self.batch_probes, **drawn)
-        found = measured(path, teachers, self.rate)
-        nodes, weights = geometry(first, self.batch_probes, found), ends(path, teachers, seeds)
+        found = measure(path, teachers, self.rate)
+        nodes, weights = node_rows(first, self.batch_probes, found), endpoints(path, teachers, seeds)
         return network_tables(first, seeds, swept, self.batch_probes, found.values, nodes, weights)
 
 

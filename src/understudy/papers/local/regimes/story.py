@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from understudy.lab.old_layers import some_diverged
 from understudy.papers.local.regimes.claims import NEAR, SHARE, TURN, Regime, light_words, regimes
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD
-from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Plane, Series, Trajectories
 from understudy.report.story import Figure, Number, Story, counted

@@ -14,7 +14,7 @@ from understudy.errors import UserError
 from understudy.lab.options import check
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece
-from understudy.papers.local.shared import above_bound, ends, geometry, measured
+from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warning
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -102,7 +102,7 @@ class Regimes(ExactStudy):
         from understudy.papers.local.theory.descent import rate_bound
 
         bound = float(rate_bound(self._teachers(range(1, self.seeds + 1))).min())
-        return (above_bound(self.rate, bound),) if self.rate > bound else ()
+        return (rate_warning(self.rate, bound),) if self.rate > bound else ()
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         for regime in REGIMES:
@@ -156,18 +156,18 @@ class Regimes(ExactStudy):
         probes = log_probes(self.steps, self.looks - 1)
         made = Problem(*map(self.to_device, self.problem(regime, seeds)))
         path = descend(made.students, made.target, made.rates, self.steps, probes)
-        found = measured(path, made.target, made.rates)
+        found = measure(path, made.target, made.rates)
         of_students, of_targets = _places(path), _places(made.target)
         if regime != LAZY:
-            rows = geometry(first, probes, found, of_students, of_targets)
+            rows = node_rows(first, probes, found, of_students, of_targets)
         else:
             learned = {"target": found.nodes["assignment"], "target_angle": found.nodes["angles"]}
             which, angle = (part.double().cpu().numpy() for part in nearest(path, made.teachers))
             own = {"teacher": which, "angle": np.where(np.isnan(learned["target_angle"]), np.nan, angle)}
-            rows = geometry(first, probes, found, of_students | learned | own, of_targets, "target")
+            rows = node_rows(first, probes, found, of_students | learned | own, of_targets, "target")
             both = pa.concat_tables([pa.table(rows), _standing(first, made.teachers)], promote_options="default")
             rows = {name: both[name] for name in both.column_names}
-        return network_tables(first, seeds, {"regime": regime}, probes, found.values, rows, ends(path, made.teachers, seeds))
+        return network_tables(first, seeds, {"regime": regime}, probes, found.values, rows, endpoints(path, made.teachers, seeds))
 
 
 def _places(nodes: Tensor) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""What a run of warm-up decides: Z5."""
+"""Claim Z5: the order of the loss in the angle between students and a teacher node (Zhou, Ge & Jin 2021, claim 2)."""
 
 from __future__ import annotations
 
@@ -6,91 +6,95 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from understudy.papers.local.warm_up.study import STUDENTS
-from understudy.store import Claim, Run
+from understudy.claims import Claims, Verdict, every, number
+from understudy.store import Run
 
 if TYPE_CHECKING:
     from understudy.papers.local.warm_up.study import WarmUp
 
 FROM, TO = 1e-6, 0.1
-"""Radians between which slopes are taken."""
-ORDERS = dict(zip(STUDENTS, (2.0, 3.0), strict=True))
-"""The power of δ that the loss goes as."""
+"""Smallest and largest angle, in rad, of the fit of slopes."""
 WITHIN = 0.05
-FEWEST = 20
+"""Tolerance of a fitted slope."""
+_FEWEST = 20
+"""Least number of angles on which the claim is decided."""
 
 
 class Approach(NamedTuple):
-    """What one or two students give, angle by angle."""
+    """Losses and gradients of one or two students, one value per angle."""
 
     students: int
+    network: int
     deltas: np.ndarray
     loss: np.ndarray
     gradient: np.ndarray
     """‖∇L‖."""
-    places: np.ndarray
-    """[angle, student, 2]."""
-    network: int
+
+    @property
+    def order(self) -> int:
+        """The power of δ that the loss is proved to be proportional to."""
+        return self.students + 1
 
     @property
     def squared_ratio(self) -> np.ndarray:
+        """‖∇L‖²/L."""
         return self.gradient**2 / self.loss
 
     @property
     def ratio(self) -> np.ndarray:
+        """‖∇L‖/L."""
         return self.gradient / self.loss
 
+    @property
+    def fitted(self) -> np.ndarray:
+        """Angles that slopes are fitted on."""
+        return self.deltas <= TO * (1 + 1e-9)
+
     def slope(self, values: np.ndarray) -> float:
-        """In log δ, by least squares over all δ up to the largest that counts."""
-        used = self.deltas <= TO * (1 + 1e-9)
-        if used.sum() < 2:
+        """Slope of log values in log δ, by least squares; NaN with fewer than two angles."""
+        if self.fitted.sum() < 2:
             return float("nan")
-        return float(np.polyfit(np.log(self.deltas[used]), np.log(values[used]), 1)[0])
-
-    def constant(self, order: float) -> float:
-        """The loss over δ^order at the least δ."""
-        return float(self.loss[0] / self.deltas[0] ** order)
+        return float(np.polyfit(np.log(self.deltas[self.fitted]), np.log(values[self.fitted]), 1)[0])
 
 
-def approaches(run: Run) -> list[Approach]:
-    delta, loss, gradient = (run.series(name) for name in ("delta", "loss", "gradient_norm"))
-    x, y = (run.matched("student", name) for name in ("x", "y"))
-    found = []
-    for count in STUDENTS:
-        network = int(np.flatnonzero(run.column("students") == count)[0])
-        places = np.stack([x[network], y[network]], -1)[:, :count]
-        found.append(Approach(count, delta[network], loss[network], gradient[network], places, network))
-    return found
+def approach(run: Run, students: int) -> Approach:
+    """What a run measured for one or for two students; all seeds are equal."""
+    network = run.select(students=students).index[0]
+    return Approach(students, int(network), *(run.series(name)[network] for name in ("delta", "loss", "gradient_norm")))
 
 
 def power(slope: float) -> str:
-    """In two digits, with a true minus, and none before zero."""
-    return f"{round(slope, 2) + 0.0:.2f}".replace("-", "−")
+    """A slope with two digits, without a sign before zero."""
+    return number(round(slope, 2) + 0.0, ".2f")
 
 
-def claims(study: WarmUp, run: Run) -> list[Claim]:
-    """Decided on angles from 1e-6 to 0.1, however many from 20."""
-    if study.least > FROM or study.most < TO or study.angles < FEWEST:
-        return []
-    return [_order(approach) for approach in approaches(run)]
+claims = Claims(when=lambda study: study.least <= FROM and study.most >= TO and study.angles >= _FEWEST)
 
 
-def _order(approach: Approach) -> Claim:
-    order = ORDERS[approach.students]
-    slope = approach.slope(approach.loss)
-    used = int((approach.deltas <= TO * (1 + 1e-9)).sum())
-    who = "one student at the angle δ" if approach.students == 1 else "two students at ±δ that make up for each other"
-    return Claim(
-        id="Z5",
-        statement=f"{who}: slope of log loss in log δ, by least squares over δ from {FROM:g} to {TO:g}, within {WITHIN:g} of "
-        f"{order:g}",
-        paper=f"Θ(δ{'²' if order == 2 else '³'})",
-        measured=f"{slope:.4f}; loss/δ^{order:g} = {approach.constant(order):.4f} at δ = {approach.deltas[0]:.0e}; ‖∇L‖²/L goes "
-        f"as δ^{power(approach.slope(approach.squared_ratio))}, ‖∇L‖/L as δ^{power(approach.slope(approach.ratio))}",
-        n=used,
-        holds=abs(slope - order) <= WITHIN,
-        part=f"m = {approach.students}, r = 1",
-        values=(slope,),
-        low=order - WITHIN,
-        high=order + WITHIN,
+def _cases(study: WarmUp, run: Run) -> list[dict[str, object]]:
+    return [
+        {"students": 1, "who": "one student at the angle δ", "order": 2, "sign": "²"},
+        {"students": 2, "who": "two students at ±δ with Σ ‖w‖w = w*", "order": 3, "sign": "³"},
+    ]
+
+
+@claims.claim(
+    "Z5",
+    "m = {students}, r = 1",
+    statement=f"{{who}}: slope of log loss in log δ, by least squares over δ from {number(FROM, 'g')} to {TO:g}, "
+    f"within {WITHIN:g} of {{order}}",
+    paper="Θ(δ{sign})",
+    cases=_cases,
+)
+def order_of_the_loss(study: WarmUp, run: Run, students: int, order: int, **words: str) -> Verdict:
+    found = approach(run, students)
+    constant = found.loss[0] / found.deltas[0] ** order
+    slope = found.slope(found.loss)
+    return every(
+        [slope],
+        at_least=order - WITHIN,
+        at_most=order + WITHIN,
+        n=int(found.fitted.sum()),
+        say=f"{slope:.4f}; loss/δ^{order} = {constant:.4f} at δ = {number(found.deltas[0], '.0e')}; ‖∇L‖²/L is "
+        f"proportional to δ^{power(found.slope(found.squared_ratio))}, ‖∇L‖/L to δ^{power(found.slope(found.ratio))}",
     )

@@ -1,4 +1,4 @@
-"""The warm-up in words and figures."""
+"""Figures and headline of `warm-up` (Zhou, Ge & Jin 2021, claim 2, fig. 2)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.papers.local.warm_up.claims import ORDERS, TO, Approach, approaches, power
+from understudy.claims import number
+from understudy.papers.local.warm_up.claims import TO, Approach, approach, power
+from understudy.papers.local.warm_up.study import STUDENTS
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Plane, Series, Trajectories
 from understudy.report.story import Figure, Number, Story
@@ -20,83 +22,64 @@ _COLOURS = {1: style.VERMILLION, 2: style.BLUE}
 
 
 def story(study: WarmUp, run: Run) -> Story:
-    one, two = found = approaches(run)
+    """Losses and gradients by angle, and the students in the plane."""
+    one, two = found = [approach(run, students) for students in STUDENTS]
+
+    def panel(name: str, values: Callable[[Approach], np.ndarray], log_y: bool = True) -> Panel:
+        lines = (Series(STUDENTS[a.students], a.deltas, values(a), colour=_COLOURS[a.students]) for a in found)
+        return Panel("", "δ, rad", name, tuple(lines), log_x=True, log_y=log_y)
+
     figures = (
         Figure(
             "losses",
-            "Two students that make up for each other lose less",
-            "Exact losses of one student at the angle δ from the teacher node, and of two at ±δ whose sum is right; "
-            "divided by δ² and δ³ they come to constants, ½ and 2/(3π).",
+            "Two students that balance each other have a smaller loss",
+            "Exact losses of one student at the angle δ from the teacher node, and of two at ±δ with Σ ‖w‖w = w*; "
+            "divided by δ² and δ³ they converge to the constants ½ and 2/(3π).",
             "S4 claim 2",
-            Curves((_over_angles("loss", found, _loss), _constants(found))),
+            Curves(
+                (
+                    panel("loss", lambda a: a.loss),
+                    panel("loss / δ², loss / δ³", lambda a: a.loss / a.deltas**a.order, log_y=False),
+                )
+            ),
         ),
         Figure(
             "students",
             "One teacher node, two students",
-            "The teacher node as a line, one student and two beside it; the slider turns them towards it.",
+            "The teacher node as a line, with one student and with two; the slider decreases their angle δ.",
             "S4 fig 2",
-            _planes(found),
+            _planes(run, found),
         ),
         Figure(
             "gradients",
-            "Where PL fails",
-            "‖∇L‖²/L stays above a constant with one student and goes to zero with two; ‖∇L‖/L does not.",
+            "Where the Polyak–Łojasiewicz inequality fails",
+            "‖∇L‖²/L stays above a constant with one student and converges to zero with two; ‖∇L‖/L does not.",
             "S4 sec 4",
-            Curves((_over_angles("‖∇L‖²/L", found, _squared), _over_angles("‖∇L‖/L", found, _plain))),
+            Curves((panel("‖∇L‖²/L", lambda a: a.squared_ratio), panel("‖∇L‖/L", lambda a: a.ratio))),
         ),
     )
     headline = (
-        f"With one student the loss goes as δ^{_slope(one):.2f}, with two on either side as δ^{_slope(two):.2f}: there "
-        f"‖∇L‖²/L goes to zero, {style.number(float(two.squared_ratio[0]))} at δ = {study.least:g}, where one student "
-        f"has {style.number(float(one.squared_ratio[0]))}."
+        f"With one student the loss is proportional to δ^{one.slope(one.loss):.2f}, with one on either side to "
+        f"δ^{two.slope(two.loss):.2f}: then ‖∇L‖²/L converges to zero, {style.number(float(two.squared_ratio[0]))} at "
+        f"δ = {number(study.least, 'g')}, where one student has {style.number(float(one.squared_ratio[0]))}."
     )
-    return Story(headline, _numbers(found), figures)
+    return Story(headline, tuple(number for a in found for number in _numbers(a)), figures)
 
 
-def _slope(approach: Approach) -> float:
-    return approach.slope(approach.loss)
-
-
-def _name(approach: Approach) -> str:
-    return "one student" if approach.students == 1 else "two students"
-
-
-def _loss(approach: Approach) -> np.ndarray:
-    return approach.loss
-
-
-def _squared(approach: Approach) -> np.ndarray:
-    return approach.squared_ratio
-
-
-def _plain(approach: Approach) -> np.ndarray:
-    return approach.ratio
-
-
-def _over_angles(what: str, found: list[Approach], of: Callable[[Approach], np.ndarray]) -> Panel:
-    series = (Series(_name(a), a.deltas, of(a), colour=_COLOURS[a.students]) for a in found)
-    return Panel("", "δ, rad", what, tuple(series), log_x=True, log_y=True)
-
-
-def _constants(found: list[Approach]) -> Panel:
-    series = (
-        Series(_name(a), a.deltas, a.loss / a.deltas ** ORDERS[a.students], colour=_COLOURS[a.students]) for a in found
-    )
-    return Panel("", "δ, rad", "loss / δ², loss / δ³", tuple(series), log_x=True)
-
-
-def _planes(found: list[Approach]) -> Trajectories:
+def _planes(run: Run, found: list[Approach]) -> Trajectories:
     teacher = np.array([[1.0, 0.0]])
-    planes = tuple(Plane(_name(a), teacher, a.places, a.network) for a in found)
-    return Trajectories(planes, found[0].deltas, "δ =", f"δ = {found[0].deltas[-1]:g}", strokes=True)
+    x, y = (run.matched("student", name) for name in ("x", "y"))
+    planes = tuple(
+        Plane(STUDENTS[a.students], teacher, np.stack([x[a.network], y[a.network]], -1)[:, : a.students], a.network)
+        for a in found
+    )
+    deltas = found[0].deltas
+    return Trajectories(planes, deltas, "δ =", f"δ = {deltas[-1]:g}", strokes=True)
 
 
-def _numbers(found: list[Approach]) -> tuple[Number, ...]:
-    return tuple(
-        number
-        for approach in found
-        for number in (
-            Number(f"{_slope(approach):.3f}", f"slope of the loss in δ up to {TO:g}, {_name(approach)}"),
-            Number(power(approach.slope(approach.squared_ratio)), f"slope of ‖∇L‖²/L, {_name(approach)}"),
-        )
+def _numbers(found: Approach) -> tuple[Number, ...]:
+    name = STUDENTS[found.students]
+    return (
+        Number(f"{found.slope(found.loss):.3f}", f"slope of the loss in δ up to {TO:g}, {name}"),
+        Number(power(found.slope(found.squared_ratio)), f"slope of ‖∇L‖²/L, {name}"),
     )
