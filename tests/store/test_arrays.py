@@ -77,6 +77,12 @@ def test_an_array_carries_the_number_of_each_network_and_none_of_those_that_dive
     assert int(network.sel(kind="fc", seed=3)) == -1
 
 
+def test_networks_that_diverged_keep_what_they_recorded_if_asked_for(run):
+    kept = run.array("rho", "kind seed epoch", diverged=True)
+    assert kept["network"].sel(kind="fc", seed=3) == 4
+    assert kept.sel(kind="fc", seed=3, epoch=5).item() == value("fc", 3, 5, -1)
+
+
 def test_without_epochs_the_last_recorded_value_is_taken(run):
     last = run.array("rho", "kind seed")
     np.testing.assert_array_equal(last, run.array("rho", "kind seed epoch").isel(epoch=-1))

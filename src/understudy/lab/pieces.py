@@ -60,6 +60,21 @@ def network_tables(
     }
 
 
+def table_rows(network: Any, epoch: Any, layer: Any, **columns: Any) -> pa.Table:
+    """Rows of `metrics` or `nodes`, such as `table_rows(networks, step, 0, metric="loss", value=losses)`.
+
+    Args:
+        network: Numbers of networks; like all other arguments one per row, or one for all rows.
+        epoch: Epochs or steps.
+        layer: Layers; −1 for the whole network.
+        **columns: The other columns.
+    """
+    kinds = {"network": np.int32, "epoch": np.int32, "layer": np.int16}
+    given = {"network": network, "epoch": epoch, "layer": layer} | columns
+    each = np.broadcast_arrays(*(np.asarray(values, kinds.get(name)) for name, values in given.items()))
+    return pa.table(dict(zip(given, each, strict=True)))
+
+
 def blocks(numbers: range, size: int) -> Iterator[range]:
     """Consecutive ranges of at most `size` numbers."""
     yield from (numbers[start : start + size] for start in range(0, len(numbers), size))

@@ -55,7 +55,7 @@ class Networks:
         """Which of them did not diverge."""
         return self.run.networks["diverged_at"].is_null().to_numpy()[self.index]
 
-    def array(self, metric: str, dims: str = "network epoch", **where: Any) -> xr.DataArray:
+    def array(self, metric: str, dims: str = "network epoch", *, diverged: bool = False, **where: Any) -> xr.DataArray:
         """One metric as a labelled array; NaN where a network diverged or does not exist.
 
         Args:
@@ -63,6 +63,7 @@ class Networks:
             dims: Names of dimensions separated by spaces, in the order wanted: columns of `networks` (together they
                 must tell the networks apart), or `network` for all of them; `epoch`; `layer`; and `teacher` or
                 `student` for values of nodes. Without `epoch` the last recorded value of each network is taken.
+            diverged: Whether networks that diverged keep the values that they recorded before.
             **where: Columns of `networks` to select by, and `layer` or `epoch` to read one of them only.
 
         Returns:
@@ -82,7 +83,8 @@ class Networks:
         values, coordinates = read(some, metric, role or "", layer if "layer" not in names else "all", epoch)
         if "epoch" not in names:
             values, coordinates = _last(values, coordinates)
-        values = np.where(some.alive.reshape(-1, *(1,) * (values.ndim - 1)), values, np.nan)
+        shown = some.alive | diverged
+        values = np.where(shown.reshape(-1, *(1,) * (values.ndim - 1)), values, np.nan)
         swept = [name for name in names if name not in coordinates]
         if swept == ["network"]:
             found = xr.DataArray(values, {"network": some.index} | coordinates, ("network", *coordinates))
@@ -92,7 +94,7 @@ class Networks:
         spread = np.full((*map(len, axes.values()), *values.shape[1:]), np.nan)
         spread[places] = values
         number = np.full([len(axis) for axis in axes.values()], -1)
-        number[places] = np.where(some.alive, some.index, -1)
+        number[places] = np.where(shown, some.index, -1)
         found = xr.DataArray(spread, axes | coordinates, (*axes, *coordinates))
         return found.assign_coords(network=(list(axes), number)).transpose(*names)
 

@@ -153,9 +153,9 @@ class Run:
         """
         return Networks(self, np.arange(self.networks.num_rows)).select(**where)
 
-    def array(self, metric: str, dims: str = "network epoch", **where: Any) -> xr.DataArray:
+    def array(self, metric: str, dims: str = "network epoch", *, diverged: bool = False, **where: Any) -> xr.DataArray:
         """One metric as a labelled array: see `Networks.array`."""
-        return self.select().array(metric, dims, **where)
+        return self.select().array(metric, dims, diverged=diverged, **where)
 
     @cached_property
     def _cache(self) -> dict[tuple[Any, ...], np.ndarray]:

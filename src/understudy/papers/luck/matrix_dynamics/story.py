@@ -1,155 +1,128 @@
-"""The study of matrix dynamics in words and figures."""
+"""Figures and headline of `matrix-dynamics` (Tian et al. 2019, theorem 2)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from understudy.papers.luck.matrix_dynamics.claims import Depth, depths
+from understudy.lab.layers import some_diverged
+from understudy.papers.luck.matrix_dynamics.claims import OUTPUTS, by_layer, mean_correlation
 from understudy.papers.luck.matrix_dynamics.study import PATHS
-from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
-from understudy.report.figures import Curves, Panel, Series
-from understudy.report.story import Figure, Number, Story, counted
+from understudy.report.figures import Curves
+from understudy.report.story import Figure, Number, Story, listed
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.luck.matrix_dynamics.study import MatrixDynamics
 
-_COLOURS = dict(zip(PATHS, (style.VERMILLION, style.BLUE), strict=True))
-_SGD = PATHS.index("SGD")
+_COLOURS = (style.VERMILLION, style.BLUE)
+"""Colours of the paths."""
 
 
 def story(study: MatrixDynamics, run: Run) -> Story:
-    found = [depth for depth in depths(study, run) if depth.whole.any()]
+    """Where both trajectories lead, how the two velocities compare along them, and the error of assumption 1."""
+    loss = run.array("eval_loss", "hidden path seed epoch")
+    whole = loss.notnull().all(("path", "epoch"))
     count = Number(f"{run.networks.num_rows:,}", "networks")
-    if not found:
-        words = f"In no seed did both ways come through: choose a smaller --lr than {study.lr:g}."
+    if not whole.any():
+        words = f"In every seed at least one of the two trajectories diverged: choose a smaller --lr than {study.lr:g}."
         return Story(words + some_diverged(run), (count,), ())
-    note = f"n = {counted(study.seeds, 'seed')}: median and quartiles"
-    steps = run.epochs
+    cosine, distance, error_4, error_5 = (
+        by_layer(run, metric).where(whole) for metric in ("cosine", "distance", "eqn_4", "eqn_5")
+    )
+    below = cosine.drop_sel(layer=OUTPUTS)
     figures = (
         Figure(
             "losses",
-            "Two ways from one start",
+            "Two trajectories from the same initial weights",
             "Evaluation loss of students that follow Ẇ = L*W*H* − LWH, and of SGD on the same batches.",
             "S2 eqn 6",
-            _by_path(found, steps, [depth.loss for depth in found], "evaluation loss", note, log_y=True),
+            _by_path(loss.where(whole), name="evaluation loss", log_y=True),
         ),
         Figure(
             "correlations",
-            "What they find",
-            "Mean best correlation with the teacher's nodes, mean over hidden layers.",
+            "Which teacher nodes they find",
+            "Best correlation with the teacher's nodes, averaged over nodes and hidden layers.",
             "S2 eqn 6",
-            _by_path(found, steps, [depth.rho.mean(axis=2) for depth in found], "mean best correlation", note),
+            _by_path(mean_correlation(run).where(whole), name="mean best correlation"),
         ),
         Figure(
             "cosines",
-            "Which way eqn 6 points",
-            "Cosine of eqn 6 and minus the gradient at every layer, on either way: at the outputs' layer it is 1; "
-            "above 0 a small step of eqn 6 goes down.",
+            "The direction of eqn 6",
+            "Cosine of eqn 6 and the negative gradient at every layer, along both trajectories. It is 1 at the layer "
+            "of the outputs; where it is above 0, a small step of eqn 6 decreases the loss.",
             "S2 theorem 2",
-            _by_layer(found, steps, [depth.cosine for depth in found], "cosine", note, bound=0.0),
+            _by_layer(cosine, name="cosine", bound=(0.0, "0")),
         ),
         Figure(
             "distances",
-            "How far eqn 6 is from the gradient",
-            "Length of their difference relative to the gradient's, at every layer below the outputs', on either way.",
+            "The distance of eqn 6 from the gradient",
+            "Length of their difference relative to that of the gradient, at every layer below the outputs, along both "
+            "trajectories.",
             "S2 theorem 2",
-            _by_layer(found, steps, [d.distance[:, :, :-1] for d in found], "relative distance", note, log_y=True),
+            _by_layer(distance.drop_sel(layer=OUTPUTS), name="relative distance", log_y=True),
         ),
         Figure(
             "assumption",
-            "Whether expectations separate",
-            "Relative error of eqn 5, Assumption 1 between students, at every layer below the outputs', on either way. "
-            "At 0 the theorem would be exact.",
+            "Whether expectations factorise",
+            "Relative error of eqn 5, assumption 1 between students, at every layer below the outputs, along both "
+            "trajectories. At 0 the theorem would be exact.",
             "S2 assumption 1",
-            _by_layer(found, steps, [depth.eqn[..., 1] for depth in found], "relative error of eqn 5", note),
+            _by_layer(error_5, name="relative error of eqn 5"),
         ),
     )
-    return Story(_headline(run, found), (count, *_numbers(found)), figures)
+    errors = np.concatenate([_finite(error_4), _finite(error_5)])
+    numbers = (
+        count,
+        Number(f"{below.median().item():.2f}", "median cosine of the two velocities below the highest layer"),
+        Number(f"{(_finite(below) > 0).mean():.1%}", "of these cosines are above 0"),
+        Number(f"{np.median(errors):.2f}", "median relative error of assumption 1"),
+    )
+    return Story(_headline(run, loss.where(whole), below), numbers, figures)
 
 
-def _spread(label: str, x: np.ndarray, values: np.ndarray, **look: object) -> Series:
-    """Median and quartiles over the first axis."""
-    low, middle, high = np.nanquantile(values, (0.25, 0.5, 0.75), axis=0)
-    return Series(label, x, middle, low, high, **look)  # type: ignore[arg-type]
+def _finite(values: xr.DataArray) -> np.ndarray:
+    return values.to_numpy()[np.isfinite(values.to_numpy())]
 
 
-def _by_path(
-    found: list[Depth], steps: np.ndarray, values: Sequence[np.ndarray], name: str, note: str, log_y: bool = False
-) -> Curves:
-    """A panel a teacher, a line a path: values are [path, seed, look]."""
-    return Curves(
-        tuple(
-            Panel(
-                depth.hidden,
-                "step",
-                name,
-                tuple(_spread(way, steps, value[p][depth.whole], colour=_COLOURS[way]) for p, way in enumerate(PATHS)),
-                log_y=log_y,
-            )
-            for depth, value in zip(found, values, strict=True)
-        ),
-        note,
+def _by_path(values: xr.DataArray, **more: Any) -> Curves:
+    """One panel per teacher, with one line per path."""
+    return Curves.from_array(values, panel="hidden", line="path", x_name="step", colours=_COLOURS, **more)
+
+
+def _by_layer(values: xr.DataArray, **more: Any) -> Curves:
+    """One row of panels per path, SGD first, with one panel per teacher and one line per layer."""
+    values = values.sel(path=list(reversed(PATHS))).dropna("hidden", how="all")
+    hidden = [layer for layer in values["layer"].to_numpy() if layer != OUTPUTS]
+    colours = [*style.layer_colours(len(hidden)), style.CONTEXT][: values.sizes["layer"]]
+    return Curves.from_array(
+        values,
+        panel=("path", "hidden"),
+        line="layer",
+        titles={path: f"along {path}" for path in PATHS},
+        x_name="step",
+        colours=colours,
+        columns=values.sizes["hidden"],
+        **more,
     )
 
 
-def _by_layer(
-    found: list[Depth],
-    steps: np.ndarray,
-    values: Sequence[np.ndarray],
-    name: str,
-    note: str,
-    log_y: bool = False,
-    bound: float | None = None,
-) -> Curves:
-    """A row of panels a path, a panel a teacher, a line a layer: values are [path, seed, layer, look]."""
-    colours = style.layer_colours(max(depth.rho.shape[2] for depth in found))
-    panels = []
-    for p in (_SGD, 1 - _SGD):
-        for depth, value in zip(found, values, strict=True):
-            hidden = depth.rho.shape[2]
-            series = [
-                _spread(
-                    f"layer {layer + 1}" if layer < hidden else "outputs",
-                    steps,
-                    value[p, depth.whole, layer],
-                    colour=colours[layer] if layer < hidden else style.CONTEXT,
-                )
-                for layer in range(value.shape[2])
-            ]
-            title = f"{depth.hidden}, on {PATHS[p]}'s way"
-            panels.append(Panel(title, "step", name, tuple(series), log_y=log_y, bound=bound, bound_words="0"))
-    return Curves(tuple(panels), note, columns=len(found))
-
-
-def _headline(run: Run, found: list[Depth]) -> str:
-    def listed(numbers: Iterable[float]) -> str:
-        *first, last = (style.signed(round(float(number), 2)) for number in numbers)
-        return f"{', '.join(first)} and {last}" if first else last
-
-    cosine = [depth.cosine[_SGD, depth.whole, :-1] for depth in found]
-    ours, theirs = ([np.median(np.log10(depth.loss[p, depth.whole, -1])) for depth in found] for p in (0, 1))
+def _headline(run: Run, loss: xr.DataArray, below: xr.DataArray) -> str:
+    loss = loss.dropna("hidden", how="all")
+    cosine = below.sel(path="SGD", hidden=loss["hidden"])
+    least, middle = cosine.min(("seed", "layer", "epoch")), cosine.median(("seed", "layer", "epoch"))
+    ours, theirs = np.log10(loss.isel(epoch=-1)).median("seed").transpose("path", "hidden")
     return (
-        "At the highest layer L*W*H* − LWH is minus the gradient; below it, on SGD's way, their cosine has a median of "
-        f"{listed(map(np.nanmedian, cosine))} with hidden layers of {', '.join(depth.hidden for depth in found)} "
-        f"(least {listed(map(np.nanmin, cosine))}). Followed, it ends at log10 losses of {listed(ours)}, SGD at "
-        f"{listed(theirs)}.{some_diverged(run)}"
+        "At the highest layer L*W*H* − LWH is the negative gradient; below it, along SGD, their cosine has a median of "
+        f"{_numbers(middle)} with hidden layers of {', '.join(loss['hidden'].to_numpy())} (least {_numbers(least)}). "
+        f"Students that follow it end at log10 losses of {_numbers(ours)}, SGD at {_numbers(theirs)}."
+        f"{some_diverged(run)}"
     )
 
 
-def _numbers(found: list[Depth]) -> tuple[Number, ...]:
-    def joined(of: list[np.ndarray]) -> np.ndarray:
-        every = np.concatenate([part.ravel() for part in of])
-        return every[np.isfinite(every)]
-
-    cosine = joined([depth.cosine[:, depth.whole, :-1] for depth in found])
-    error = joined([depth.eqn[:, depth.whole] for depth in found])
-    return (
-        Number(f"{np.median(cosine):.2f}", "median cosine of both velocities below the highest layer"),
-        Number(f"{(cosine > 0).mean():.1%}", "of looks have it above 0"),
-        Number(f"{np.median(error):.2f}", "median relative error of Assumption 1"),
-    )
+def _numbers(values: xr.DataArray) -> str:
+    return listed([style.signed(round(value, 2)) for value in values.to_numpy().tolist()])

@@ -1,19 +1,20 @@
-"""Dynamics as products of matrices, simulated beside SGD from the same start on the same batches: S2 theorem 2."""
+"""The study `matrix-dynamics`: products of matrices as dynamics, next to SGD (Tian et al. 2019, theorem 2)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check
-from understudy.lab.pieces import blocks
+from understudy.lab.options import Count, Distinct, Positive
+from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
@@ -23,83 +24,73 @@ if TYPE_CHECKING:
 
 PATHS = ("eqn 6", "SGD")
 """What a network follows: the matrix dynamics, or the gradient."""
-_TOGETHER = 2
-"""Seeds in a piece of work."""
+_SEEDS_PER_PIECE = 2
 _BLOCK = 100
 """Batches that are drawn at a time."""
 _FEW = 256
-"""Evaluation inputs on which Assumption 1 is checked."""
+"""Evaluation inputs on which assumption 1 is measured."""
 
 
 @dataclass(frozen=True)
 class MatrixDynamics(ExactStudy):
-    """How far the gradient is from what it would be if expectations separated, and where the two ways lead.
+    """How far the gradient is from what it would be if expectations factorised, and where the two trajectories lead.
 
-    Euler steps of Ẇ = L*W*H* − LWH, all expectations taken over the batch, beside plain SGD; along both ways the two
-    velocities are compared on evaluation inputs.
+    Euler steps of Ẇ = L*W*H* − LWH, with all expectations over the batch, next to plain SGD from the same initial
+    weights on the same batches. Along both trajectories the two velocities are compared on evaluation inputs.
     """
 
     name: ClassVar[str] = "matrix-dynamics"
-    summary: ClassVar[str] = "the dynamics under separated expectations beside SGD, and how far apart they are"
+    summary: ClassVar[str] = "the dynamics under factorised expectations next to SGD, and how far apart they are"
     figures: ClassVar[str] = "S2 theorem 2"
     decides: ClassVar[str] = "Y8"
+    renamed: ClassVar[dict[str, str]] = {"looks": "probes"}
 
-    seeds: int = 8
-    """How many seeds, counted from 1: each is a teacher, its data and its student's first weights."""
-    hidden: tuple[str, ...] = ("20", "15-20", "10-15-20")
-    """Teachers: nodes of their hidden layers, the lowest first."""
-    dim: int = 10
-    """Inputs, N(0, 1) each."""
-    outputs: int = 30
-    """Outputs."""
-    multiple: float = 2.0
-    """How many times as many hidden nodes the student has."""
-    lr: float = 0.05
+    seeds: Count = 8
+    """Number of seeds, counted from 1: each is a teacher, its data and its student's initial weights."""
+    hidden: Annotated[tuple[str, ...], Distinct()] = ("20", "15-20", "10-15-20")
+    """Teachers: the nodes of their hidden layers, from the lowest."""
+    dim: Count = 10
+    """Number of inputs, N(0, 1) each."""
+    outputs: Count = 30
+    """Number of outputs."""
+    multiple: Positive = 2.0
+    """Over-parameterization: student nodes per teacher node in every hidden layer."""
+    lr: Positive = 0.05
     """Learning rate on ½‖f*−f‖²."""
-    batch: int = 64
-    """Samples in a batch; every step has a fresh one."""
-    steps: int = 5_000
-    """Steps of either way."""
-    looks: int = 20
-    """How often they are looked at, beside the start."""
-    evaluation: int = 2_000
-    """Evaluation inputs, over which velocities, losses and correlations are taken."""
+    batch: Count = 64
+    """Samples per step; every step draws new ones."""
+    steps: Count = 5_000
+    """Number of steps."""
+    probes: Count = 20
+    """Number of probes, besides the one at the start."""
+    evaluation: Annotated[int, Ge(2)] = 2_000
+    """Evaluation inputs, on which velocities, losses and correlations are measured."""
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(seeds=2, hidden=("20", "15-20"), steps=1_000, looks=10, evaluation=500)
+        return cls(seeds=2, hidden=("20", "15-20"), steps=1_000, probes=10, evaluation=500)
 
     def validate(self) -> None:
-        for field in ("dim", "outputs", "batch", "steps", "looks"):
-            check(self, field, least=1)
-        check(self, "evaluation", least=2)
-        check(self, "lr", above=0)
-        check(self, "multiple", above=0)
-        if self.steps % self.looks:
-            raise UserError(
-                f"--looks: {self.looks} was given; allowed is a number that divides the {self.steps:,} steps"
-            )
-        if not self.hidden or len(set(self.hidden)) < len(self.hidden):
-            raise UserError("--hidden: name one teacher or more, each once, such as 20 15-20")
-        for sizes in self.hidden:
-            if not all(part.isdecimal() and int(part) for part in sizes.split("-")):
-                raise UserError(
-                    f"--hidden: {sizes} was given; allowed are numbers of nodes with - between, as in 15-20"
-                )
-            us.students.hidden_sizes((self.dim, *layers(sizes), self.outputs), self.multiple)
+        if self.steps % self.probes:
+            raise UserError(f"--probes must divide the number of steps ({self.steps:,}), got {self.probes}")
+        for hidden in self.hidden:
+            if not all(part.isdecimal() and int(part) for part in hidden.split("-")):
+                raise UserError(f"--hidden must be numbers of nodes joined by -, such as 15-20, got {hidden}")
+            us.students.hidden_sizes((self.dim, *layers(hidden), self.outputs), self.multiple)
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         for hidden in self.hidden:
-            for seeds in blocks(self.seed_names, _TOGETHER):
-                for way in PATHS:
-                    name = f"{hidden}, {way}, seeds {seeds[0]} to {seeds[-1]}"
-                    yield Piece(name, len(seeds), partial(self._piece, hidden, way, list(seeds)))
+            for seeds in blocks(self.seed_names, _SEEDS_PER_PIECE):
+                for path in PATHS:
+                    name = f"{hidden}, {path}, seeds {seeds[0]} to {seeds[-1]}"
+                    yield Piece(name, len(seeds), partial(self._piece, hidden, path, list(seeds)))
 
-    def _piece(self, hidden: str, way: str, seeds: list[int], first: int) -> Tables:
-        looks = list(self._looks(hidden, way, seeds))
-        return _tables(looks, hidden, way, seeds, np.arange(first, first + len(seeds), dtype=np.int32))
+    def _piece(self, hidden: str, path: str, seeds: list[int], first: int) -> Tables:
+        numbers = np.arange(first, first + len(seeds), dtype=np.int32)
+        parameters = {"network": numbers, "seed": seeds, "hidden": [hidden] * len(seeds), "path": [path] * len(seeds)}
+        return _tables(list(self._readings(hidden, path, seeds)), numbers, parameters)
 
-    def _looks(self, hidden: str, way: str, seeds: list[int]) -> Iterator[DescentReading]:
+    def _readings(self, hidden: str, path: str, seeds: list[int]) -> Iterator[DescentReading]:
         import torch
 
         from understudy.papers.luck.theory import matrix_dynamics
@@ -110,69 +101,55 @@ class MatrixDynamics(ExactStudy):
         student = us.students.like_linear(teacher, multiple=self.multiple)
         source = us.data.Gaussian(self.dim, 1.0, train=_BLOCK * self.batch, evaluation=self.evaluation, fresh=True)
         x = torch.stack([source.evaluating(seed, dtype=torch.float64) for seed in seeds]).to(self.device)
-        along = matrix_dynamics.matrix_gradient if way == PATHS[0] else gradient_flow.velocity
+        along = matrix_dynamics.matrix_gradient if path == PATHS[0] else gradient_flow.velocity
         batches = gradient_flow.batches(source, seeds, self.batch, self.steps, self.device)
-        every = self.steps // self.looks
+        every = self.steps // self.probes
         return matrix_dynamics.probe_descent(teacher, student, batches, self.lr, along, x, every=every, few=_FEW)
 
 
 def layers(hidden: str) -> tuple[int, ...]:
-    """`15-20` as (15, 20)."""
+    """Nodes of the hidden layers: `15-20` is (15, 20)."""
     return tuple(int(part) for part in hidden.split("-"))
 
 
-def _tables(looks: list[DescentReading], hidden: str, way: str, seeds: list[int], numbers: np.ndarray) -> Tables:
-    """Every look among the metrics, up to where a network diverged; among the nodes, each teacher node's best."""
-    alive = np.stack([np.isfinite(look.loss.cpu().numpy()) for look in looks])
-    metrics = [row for look, there in zip(looks, alive, strict=True) for row in _rows(look, numbers, there)]
-    diverged = [None if column.all() else looks[int(np.argmin(column))].step for column in alive.T]
+def _tables(readings: list[DescentReading], numbers: np.ndarray, parameters: dict[str, object]) -> Tables:
+    """Metrics up to the step at which a network diverged, and the best student of each teacher node."""
+    alive = np.stack([np.isfinite(reading.loss.cpu().numpy()) for reading in readings])
+    diverged = [None if column.all() else readings[int(np.argmin(column))].step for column in alive.T]
     return {
-        "networks": pa.table(
-            {
-                "network": numbers,
-                "seed": seeds,
-                "hidden": [hidden] * len(seeds),
-                "path": [way] * len(seeds),
-                "diverged_at": pa.array(diverged, pa.int64()),
-            }
+        "networks": pa.table(parameters | {"diverged_at": pa.array(diverged, pa.int64())}),
+        "metrics": pa.concat_tables(
+            row for reading, some in zip(readings, alive, strict=True) for row in _metrics(reading, numbers, some)
         ),
-        "metrics": pa.concat_tables(map(pa.table, metrics)),
-        "nodes": pa.concat_tables(pa.table(rows) for look in looks for rows in _matches(look, numbers)),
+        "nodes": pa.concat_tables(row for reading in readings for row in _matches(reading, numbers)),
     }
 
 
-def _rows(look: DescentReading, numbers: np.ndarray, there: np.ndarray) -> Iterator[dict[str, Any]]:
-    values: list[tuple[int, str, Any]] = [(-1, "eval_loss", look.loss)]
-    for layer, rho in enumerate(look.rho):
+def _metrics(reading: DescentReading, numbers: np.ndarray, some: np.ndarray) -> Iterator[pa.Table]:
+    values = [(-1, "eval_loss", reading.loss)]
+    for layer, rho in enumerate(reading.rho):
         values += [
             (layer, "rho_mean", us.measures.mean_best_correlation(rho)),
             (layer, "recovered", us.measures.recovered_share(rho)),
-            (layer, "eqn_4", look.gaps[layer].star),
-            (layer, "eqn_5", look.gaps[layer].plain),
+            (layer, "eqn_4", reading.gaps[layer].star),
+            (layer, "eqn_5", reading.gaps[layer].plain),
         ]
-    for layer, found in enumerate(look.velocities):
+    for layer, found in enumerate(reading.velocities):
         values += [(layer, "cosine", found.cosine), (layer, "distance", found.distance)]
-    count = int(there.sum())
     for layer, metric, value in values:
-        yield {
-            "network": numbers[there],
-            "epoch": np.full(count, look.step, np.int32),
-            "layer": np.full(count, layer, np.int16),
-            "metric": pa.array([metric] * count, pa.string()),
-            "value": value.cpu().numpy()[there],
-        }
+        yield table_rows(numbers[some], reading.step, layer, metric=metric, value=value.cpu().numpy()[some])
 
 
-def _matches(look: DescentReading, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
-    for layer, rho in enumerate(look.rho):
+def _matches(reading: DescentReading, numbers: np.ndarray) -> Iterator[pa.Table]:
+    for layer, rho in enumerate(reading.rho):
         best = us.measures.best_students(rho)
         nets, nodes = best.partner.shape
-        yield {
-            "network": np.repeat(numbers, nodes),
-            "epoch": np.full(nets * nodes, look.step, np.int32),
-            "layer": np.full(nets * nodes, layer, np.int16),
-            "role": ["teacher"] * (nets * nodes),
-            "teacher": np.tile(np.arange(nodes, dtype=np.int32), nets),
-            "student": best.partner.cpu().numpy().ravel().astype(np.int32),
-            "correlation": best.correlation.cpu().numpy().ravel(),
-        }
+        yield table_rows(
+            np.repeat(numbers, nodes),
+            reading.step,
+            layer,
+            role="teacher",
+            teacher=np.tile(np.arange(nodes, dtype=np.int32), nets),
+            student=best.partner.cpu().numpy().ravel().astype(np.int32),
+            correlation=best.correlation.cpu().numpy().ravel(),
+        )
