@@ -1,7 +1,7 @@
 """understudy, a laboratory for teacher-student learning.
 
-Rooms are imported when they are first named, so that `import understudy` costs nothing and torch is loaded only by
-what trains.
+Its packages are imported when they are first used, so that `import understudy` is cheap and torch is loaded only by what
+needs it.
 """
 
 from importlib import import_module
@@ -13,10 +13,13 @@ if TYPE_CHECKING:
     from understudy import nets as nets
     from understudy import students as students
     from understudy import teachers as teachers
+    from understudy.errors import UserError as UserError
     from understudy.lab.check_runs import check as check
+    from understudy.measures import align as align
     from understudy.nets import Population as Population
     from understudy.nets import load as load
     from understudy.nets import save as save
+    from understudy.store import Run as Run
     from understudy.training import GD as GD
     from understudy.training import SGD as SGD
     from understudy.training import Adam as Adam
@@ -46,6 +49,9 @@ _NAMES = {
     "Population": "nets",
     "load": "nets",
     "save": "nets",
+    "Run": "store",
+    "UserError": "errors",
+    "align": "measures",
     "check": "lab.check_runs",
     "train": "training",
     "SGD": "training",
@@ -64,3 +70,7 @@ def __getattr__(name: str) -> Any:
     if name in _ROOMS:
         return import_module(f"understudy.{name}")
     raise AttributeError(f"module 'understudy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_ROOMS})
