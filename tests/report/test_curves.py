@@ -362,6 +362,14 @@ def test_quantiles_are_those_of_numpy(seeds, seed):
         np.testing.assert_array_equal(found, np.nanquantile(values, share, axis=1))
 
 
+def test_infinite_values_leave_gaps():
+    array = layers()
+    array[0, :, 0, 3] = -np.inf
+    page = contract._check(curves_of_layers(array))
+    first = next(t for t in _lines(page) if t["name"] == "layer 1")
+    assert first["y"][3] is None
+
+
 def test_panels_lines_and_epochs_without_values_are_left_out():
     array = layers(panels=3)
     array[1] = np.nan

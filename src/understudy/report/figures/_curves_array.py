@@ -84,8 +84,9 @@ def quantiles(values: np.ndarray, shares: Sequence[float], axis: int) -> list[np
     def quantile(share: float) -> np.ndarray:
         below = np.floor(share * last).astype(int)
         low, high = (np.take_along_axis(ordered, np.minimum(at, last), axis) for at in (below, below + 1))
-        t, step = share * last - below, high - low
-        return np.where(t < 0.5, low + step * t, high - step * (1 - t)).squeeze(axis)
+        with np.errstate(invalid="ignore"):  # infinite values have no distance
+            t, step = share * last - below, high - low
+            return np.where(t < 0.5, low + step * t, high - step * (1 - t)).squeeze(axis)
 
     return [quantile(share) for share in shares]
 
