@@ -1,4 +1,4 @@
-"""S2 theorem 3 by hand, by its identity with ε, in the limit of no ε, and by training; the study that shows it."""
+"""Tian et al. 2019, theorem 3: by hand, as an identity with ε, in the limit ε → 0, and by training; its study."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ from support.problems import gaussians, population
 from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.nets import EPS, Layer, Norm, Population, Shape
-from understudy.papers.luck.batchnorm_energy.claims import claims, orders
+from understudy.papers.luck.batchnorm_energy.claims import claims, slopes
 from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 from understudy.papers.luck.theory.batchnorm_energy import (
     batchnorm_backward,
@@ -45,7 +45,7 @@ def scaled(network, by):
 
 
 def relative(rate, layer):
-    """The largest over the nodes that move at all."""
+    """The largest relative rate of the nodes that move at all."""
     return (rate / layer.size)[layer.size > 0].abs().max()
 
 
@@ -54,11 +54,11 @@ def teacher():
     return population((4, 6, 3), 2)
 
 
-# Through BatchNorm
+# Backpropagation through BatchNorm
 
 
 @given(seed=st.integers(0, 10**6), scale=st.floats(0.1, 3), eps=st.sampled_from((1e-12, 1e-5, 0.1)))
-def test_lemma_1_is_torchs_backpropagation(seed, scale, eps):
+def test_lemma_1_agrees_with_backpropagation_in_torch(seed, scale, eps):
     f, g = gaussians(seed, 12, 3).requires_grad_(), gaussians(seed + 1, 12, 3)
     weight = torch.full((3,), scale, dtype=torch.float64)
     even = torch.nn.functional.batch_norm(f, None, None, weight, None, True, eps=eps)
@@ -67,7 +67,7 @@ def test_lemma_1_is_torchs_backpropagation(seed, scale, eps):
 
 
 @given(seed=st.integers(0, 10**6))
-def test_without_epsilon_nothing_goes_through_along_the_input_or_a_constant(seed):
+def test_without_epsilon_gradients_along_the_input_or_a_constant_vanish(seed):
     f, g = gaussians(seed, 12, 3), gaussians(seed + 1, 12, 3)
     through = batchnorm_backward(f, g)
     assert (through * f).sum(0).abs().max() < 1e-11
@@ -76,7 +76,7 @@ def test_without_epsilon_nothing_goes_through_along_the_input_or_a_constant(seed
 
 
 def test_lemma_1_by_hand():
-    # f = ±2 has no direction left beside itself and a constant; of four samples (1, −1, 1, −1) is one.
+    # Two samples have no direction besides f = ±2 and a constant; four samples have (1, −1, 1, −1).
     two = torch.tensor([2.0, -2.0]).double()
     assert batchnorm_backward(two, torch.tensor([5.0, 7.0]).double()).tolist() == [0.0, 0.0]
     four = torch.tensor([2.0, 2.0, -2.0, -2.0]).double()
@@ -120,7 +120,7 @@ def test_one_node_by_hand():
 @given(
     seed=st.integers(0, 10**6), slope=st.sampled_from((0.0, 0.1, 0.5)), scale=st.sampled_from((0.01, 0.1, 1.0, 10.0))
 )
-def test_what_is_not_conserved_is_epsilons(norm, bias, affine, seed, slope, scale):
+def test_the_norm_changes_at_the_rate_predicted_from_epsilon(norm, bias, affine, seed, slope, scale):
     teacher, network = population((4, 6, 3), 2), scaled(student(norm, bias, affine, slope), scale)
     for layer in energy_rates(teacher, network, gaussians(seed, 2, 16, 4)):
         assert ((layer.rate - layer.predicted).abs() <= 1e-11 * layer.size + 1e-14).all()
@@ -128,7 +128,7 @@ def test_what_is_not_conserved_is_epsilons(norm, bias, affine, seed, slope, scal
 
 @orders_of
 def test_without_epsilon_weights_and_bias_are_conserved_together(norm, teacher):
-    # ε matters the less the larger the variance: weights a thousand times as large make it a millionth.
+    # The larger the variance, the less ε matters: weights a thousand times as large make its effect a millionth.
     x = gaussians(3, 2, 200, 4)
     worst = [
         max(relative(layer.rate, layer).item() for layer in energy_rates(teacher, scaled(student(norm), by), x))
@@ -138,7 +138,7 @@ def test_without_epsilon_weights_and_bias_are_conserved_together(norm, teacher):
     assert worst[1] < 1e-9
 
 
-def test_behind_the_relu_the_weights_alone_are_not_conserved(teacher):
+def test_with_batchnorm_after_the_relu_the_weights_alone_are_not_conserved(teacher):
     x = gaussians(3, 2, 200, 4)
     for layer in energy_rates(teacher, student("after"), x):
         assert relative(layer.weights, layer) > 100 * relative(layer.rate, layer)
@@ -146,30 +146,30 @@ def test_behind_the_relu_the_weights_alone_are_not_conserved(teacher):
         torch.testing.assert_close(layer.weights, layer.rate)
 
 
-def test_before_the_relu_the_bias_does_not_move(teacher):
+def test_with_batchnorm_before_the_relu_the_bias_does_not_move(teacher):
     for layer in energy_rates(teacher, student("before"), gaussians(3, 2, 200, 4)):
         assert (layer.weights - layer.rate).abs().max() < 1e-13
 
 
 @orders_of
-def test_the_affine_part_that_is_lent_changes_nothing(norm, teacher):
+def test_an_affine_part_of_scale_1_and_shift_0_changes_nothing(norm, teacher):
     x = gaussians(3, 2, 50, 4)
     plain = student(norm, affine=False)
-    lent = replace(
+    affine = replace(
         plain,
         norms=tuple(n._replace(scale=torch.ones_like(n.mean), shift=torch.zeros_like(n.mean)) for n in plain.norms),
     )
-    for a, b in zip(energy_rates(teacher, plain, x), energy_rates(teacher, lent, x), strict=True):
+    for a, b in zip(energy_rates(teacher, plain, x), energy_rates(teacher, affine, x), strict=True):
         for part, other in zip(a, b, strict=True):
             torch.testing.assert_close(part, other)
 
 
-# In steps
+# Steps of SGD
 
 
 @orders_of
-def test_a_step_changes_a_length_by_the_squared_rate(norm, teacher):
-    # ‖w + ηẇ‖² = ‖w‖² + 2η⟨w, ẇ⟩ + η²‖ẇ‖², whose middle term is ε's alone.
+def test_a_step_changes_a_norm_by_the_squared_learning_rate(norm, teacher):
+    # ‖w + ηẇ‖² = ‖w‖² + 2η⟨w, ẇ⟩ + η²‖ẇ‖², whose middle term is due to ε alone.
     x, network = gaussians(3, 2, 50, 4), student(norm)
     found = energy_rates(teacher, network, x)
     rate, size = (torch.cat([getattr(layer, name) for layer in found], 1) for name in ("rate", "size"))
@@ -180,7 +180,7 @@ def test_a_step_changes_a_length_by_the_squared_rate(norm, teacher):
     torch.testing.assert_close(after.change[0], (0.02 * rate + 1e-4 * speed).abs(), rtol=1e-8, atol=1e-13)
 
 
-def test_lengths_are_of_weights_and_biases_of_all_hidden_nodes():
+def test_norms_include_weights_and_biases_of_all_hidden_nodes():
     network = population((2, 2, 1, 3), 1)
     (w, b), (v, a), _ = network.layers
     expected = torch.cat((w[0].square().sum(1) + b[0].square(), v[0].square().sum(1) + a[0].square()))
@@ -190,13 +190,13 @@ def test_lengths_are_of_weights_and_biases_of_all_hidden_nodes():
     )
 
 
-def test_changes_are_means_over_the_steps_between_looks(teacher):
+def test_changes_are_means_over_the_steps_between_probes(teacher):
     source = us.data.Gaussian(4, 1.0, train=40, evaluation=1, fresh=True)
     every = list(drifts(teacher, student("after"), batches(source, [1, 2], 10, 6), 0.01, 1))
     third = list(drifts(teacher, student("after"), batches(source, [1, 2], 10, 6), 0.01, 3))
     assert len(third) == 3
     torch.testing.assert_close(third[2].squared, every[6].squared)
-    torch.testing.assert_close(third[2].change, torch.stack([look.change for look in every[4:]]).mean(0))
+    torch.testing.assert_close(third[2].change, torch.stack([reading.change for reading in every[4:]]).mean(0))
 
 
 @given(power=st.floats(0.5, 3), factor=st.floats(0.1, 10))
@@ -207,11 +207,11 @@ def test_the_slope_of_a_power_is_the_power(power, factor):
     assert found[1].isnan()
 
 
-# As a result
+# The registered result
 
 
 @orders_of
-def test_as_a_result_it_speaks_of_every_node(norm):
+def test_the_result_is_applied_to_every_node(norm):
     found = THEOREM(population((4, 6, 3), 1), student(norm, nets=1), gaussians(3, 100, 4))
     assert [finding.about for finding in found] == [
         f"student node {node} of layer {layer}" for layer, nodes in enumerate(sizes[1:-1]) for node in range(nodes)
@@ -219,10 +219,10 @@ def test_as_a_result_it_speaks_of_every_node(norm):
     assert all(finding.agrees for finding in found)
     assert not any(finding.contradicted for finding in found)
     assert sum(finding.applies for finding in found) > 8
-    assert ("‖w‖ alone is not" in found[0].conclusion) == (norm == "after")
+    assert ("‖w‖ is not" in found[0].conclusion) == (norm == "after")
 
 
-def test_as_a_result_it_does_not_apply_to_a_node_that_never_varies():
+def test_the_result_does_not_apply_to_a_node_whose_activation_is_constant():
     network = student("after", nets=1)
     network.layers[0].bias[0, 2] = -100.0
     finding = THEOREM(population((4, 6, 3), 1), network, gaussians(3, 100, 4))[2]
@@ -232,7 +232,7 @@ def test_as_a_result_it_does_not_apply_to_a_node_that_never_varies():
     assert finding.failing[0].factor == pytest.approx(1e3)
 
 
-def test_as_a_result_it_needs_batchnorm_as_many_outputs_and_two_samples():
+def test_the_result_needs_batchnorm_as_many_outputs_as_the_teacher_and_two_samples():
     with pytest.raises(UserError, match="stated for students with BatchNorm"):
         THEOREM(population((4, 6, 3), 1), population((4, 6, 3), 1), gaussians(3, 10, 4))
     with pytest.raises(UserError, match="6 outputs and the student 3"):
@@ -252,7 +252,7 @@ SMALL = BatchNormEnergy(
     rates=(0.01, 0.003, 0.03),
     time=0.3,
     batch=16,
-    looks=5,
+    probes=5,
 )
 
 
@@ -262,18 +262,17 @@ def run(tmp_path_factory):
 
 
 def test_slopes_are_two_with_batchnorm_and_one_without(run):
-    before, after, none = orders(SMALL, run)
-    assert np.median(before.median) == pytest.approx(2, abs=0.1)
-    assert np.median(after.median) == pytest.approx(2, abs=0.1)
-    assert np.median(none.median) == pytest.approx(1, abs=0.25)
-    assert np.median(after.median_weights) < 1.6
-    torch.testing.assert_close(before.slope, before.slope_weights, rtol=1e-6, atol=1e-6)
+    slope, alone = slopes(run), slopes(run, "change_weights")
+    before, after, none = slope.median("node").median("seed").to_numpy()
+    assert before == pytest.approx(2, abs=0.1)
+    assert after == pytest.approx(2, abs=0.1)
+    assert none == pytest.approx(1, abs=0.25)
+    assert alone.sel(norm="after").median("node").median("seed") < 1.6
+    np.testing.assert_allclose(slope.sel(norm="before"), alone.sel(norm="before"), rtol=1e-6, atol=1e-6)
 
 
-def test_the_tables_are_those_of_the_training_itself(run):
-    network = int(
-        np.flatnonzero((run.column("norm") == "after") & (run.column("lr") == 0.01) & (run.column("seed") == 2))[0]
-    )
+def test_the_tables_agree_with_the_training(run):
+    (network,) = run.select(norm="after", lr=0.01, seed=2).index
     assert run.column("network").tolist() == list(range(27))
     teacher = us.teachers.separated((4, 3, 4, 3), seeds=[2], bias_spread=0.5, dtype=torch.float64)
     network_2 = us.students.like_linear(teacher, multiple=2, norm="after")
@@ -286,17 +285,17 @@ def test_the_tables_are_those_of_the_training_itself(run):
     assert run.series("growth", 0)[network, run.epochs == 30][0] == pytest.approx(np.median(growth))
 
 
-def test_first_weights_are_the_same_with_batchnorm_and_without(run):
+def test_initial_weights_are_the_same_with_and_without_batchnorm(run):
     first = np.asarray(run.nodes["first"]).reshape(3, 3, 3, -1)
     assert (first == first[:1, :1]).all()
 
 
-def test_claims_are_decided_on_the_settings_as_they_are_alone(run):
+def test_claims_are_decided_on_the_default_settings_only(run):
     assert claims(SMALL, run) == []
 
 
-def test_a_small_run_as_if_it_had_the_settings(run, monkeypatch):
-    monkeypatch.setattr("understudy.papers.luck.batchnorm_energy.claims._FREE", tuple(SMALL.options()))
+def test_claims_hold_on_a_small_run_if_its_settings_are_accepted(run, monkeypatch):
+    monkeypatch.setattr(claims, "applies", lambda study: True)
     before, after = claims(SMALL, run)
     assert (before.part, after.part) == ("Linear → BN → ReLU", "Linear → ReLU → BN")
     assert before.holds
@@ -308,15 +307,15 @@ def test_a_small_run_as_if_it_had_the_settings(run, monkeypatch):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"rates": (0.01,)}, "--rates: 0.01 was given; a slope takes two rates or more"),
-        ({"rates": (0.01, 0.01)}, "--rates: 0.01 0.01 was given; name each value once"),
-        ({"rates": (0.01, -1.0)}, "--rates: -1.0 was given"),
-        ({"batch": 1}, "--batch: 1 was given; allowed is a whole number from 2"),
-        ({"teacher_layers": ()}, "--teacher-layers: no value was given"),
+        ({"rates": (0.01,)}, "--rates must be at least two learning rates, got 0.01"),
+        ({"rates": (0.01, 0.01)}, "--rates takes each value once, got 0.01 0.01"),
+        ({"rates": (0.01, -1.0)}, "--rates must be above 0, got -1"),
+        ({"batch": 1}, "--batch must be at least 2, got 1"),
+        ({"teacher_layers": ()}, "--teacher-layers needs at least one value"),
         ({"multiple": 0.3}, "choose a multiple that gives whole numbers"),
     ],
 )
-def test_options_that_cannot_be_are_refused_in_words(option, words):
+def test_invalid_options_are_refused(option, words):
     with pytest.raises(UserError) as error:
         BatchNormEnergy(**option)
     assert words in str(error.value)

@@ -1,107 +1,73 @@
-"""What a run of weight norms under BatchNorm decides: Y9."""
+"""Claim Y9: how a step changes weight norms under BatchNorm (Tian et al. 2019, theorem 3)."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.papers.luck.batchnorm_energy.study import NORMS
-from understudy.lab.old_layers import at, laid_out
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.claims import Claims, Verdict, median
+from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 
 SLOPE, WITHIN = 2.0, 0.1
 ORDERS = {"before": "Linear → BN → ReLU", "after": "Linear → ReLU → BN", "none": "without BatchNorm"}
-_FREE = ("seeds", "device")
+
+claims = Claims(free="seeds device")
 
 
-class Order(NamedTuple):
-    """Students of one order of BatchNorm and ReLU, or without BatchNorm; NaN where one diverged."""
+def changes(run: Run, column: str = "change") -> xr.DataArray:
+    """Mean absolute change of ‖(w, b)‖² per step, or with `change_weights` of ‖w‖², by norm, lr, seed and node.
 
-    norm: str
-    network: np.ndarray
-    """[rate, seed]."""
-    change: np.ndarray
-    """[rate, seed, node]: mean absolute change of ‖(w, b)‖² a step, all layers in a row."""
-    slope: np.ndarray
-    """[seed, node]: of its logarithm against that of the rate."""
-    slope_weights: np.ndarray
-    """The same of ‖w‖², without the bias."""
+    Learning rates rise; the nodes of all layers follow each other. NaN where a network diverged.
+    """
+    import xarray as xr
 
-    @property
-    def median(self) -> np.ndarray:
-        """[seed], of seeds in which no student diverged: over nodes."""
-        return _median(self.slope)
-
-    @property
-    def median_weights(self) -> np.ndarray:
-        return _median(self.slope_weights)
+    network = run.array("growth", "norm lr seed")["network"]
+    order = np.argsort(run.nodes["network"].to_numpy(), kind="stable")
+    values = run.nodes[column].to_numpy()[order].reshape(run.networks.num_rows, -1)[network]
+    return xr.DataArray(values, dims=(*network.dims, "node"), coords=network.coords).where(network >= 0)
 
 
-def _median(slope: np.ndarray) -> np.ndarray:
-    there = np.isfinite(slope).any(axis=1)
-    return np.nanmedian(slope[there], axis=1)
-
-
-def orders(study: BatchNormEnergy, run: Run) -> list[Order]:
-    """Rates from small to large."""
+def slopes(run: Run, column: str = "change") -> xr.DataArray:
+    """Slope of the logarithm of the change against that of the learning rate, by norm, seed and node."""
     import torch
 
     from understudy.papers.luck.theory.batchnorm_energy import log_log_slopes
 
-    rates = np.sort(np.array(study.rates, float))
-    axes = {"norm": np.array(NORMS), "lr": rates, "seed": np.arange(1, study.seeds + 1)}
-    network = laid_out(run, axes)
-    count = run.networks.num_rows
-    rows = np.argsort(run.nodes["network"].to_numpy(), kind="stable")
-    with_bias, alone = (
-        at(network, run.nodes[name].to_numpy()[rows].reshape(count, -1)) for name in ("change", "change_weights")
-    )
-
-    def slope(change: np.ndarray) -> np.ndarray:
-        return log_log_slopes(torch.from_numpy(rates), torch.from_numpy(change)).numpy()
-
-    return [Order(norm, network[n], with_bias[n], slope(with_bias[n]), slope(alone[n])) for n, norm in enumerate(NORMS)]
+    change = changes(run, column)
+    rates = torch.from_numpy(np.array(change["lr"]))
+    found = [log_log_slopes(rates, torch.from_numpy(each.to_numpy())).numpy() for each in change]
+    return change.isel(lr=0, drop=True).drop_vars("network").copy(data=np.stack(found))
 
 
-def claims(study: BatchNormEnergy, run: Run) -> list[Claim]:
-    """Decided on the settings as they are by default, whatever the number of seeds, for each order."""
-    plain = type(study)()
-    if any(getattr(study, f.name) != getattr(plain, f.name) for f in fields(study) if f.name not in _FREE):
-        return []
-    *normed, without = orders(study, run)
-    return [_claim(order, without) for order in normed if len(order.median)]
+def _orders(study: BatchNormEnergy, run: Run) -> list[dict[str, str]]:
+    return [{"norm": norm, "order": ORDERS[norm]} for norm in ("before", "after")]
 
 
-def _claim(order: Order, without: Order) -> Claim:
-    median = order.median
-    slope = float(np.median(median))
-    nodes = order.slope[np.isfinite(order.slope)]
-    return Claim(
-        id="Y9",
-        statement=f"{ORDERS[order.norm]}: mean absolute change of ‖(w, b)‖² a step against the learning rate, log-log slope, "
-        "median over nodes and then over seeds (below: each seed)",
-        paper=f"{SLOPE:g} ± {WITHIN:g}",
-        measured=f"{slope:.3f}; seeds from {median.min():.3f} to {median.max():.3f}, {len(nodes):,} nodes "
-        f"from {nodes.min():.2f} to {nodes.max():.2f}",
-        n=len(median),
-        holds=abs(slope - SLOPE) <= WITHIN,
-        part=ORDERS[order.norm],
-        values=tuple(median.tolist()),
-        low=SLOPE - WITHIN,
-        high=SLOPE + WITHIN,
-        variants=(
-            _beside("‖w‖² alone", order.median_weights),
-            _beside(ORDERS[without.norm], without.median),
-        ),
-    )
+@claims.claim(
+    "Y9",
+    "{order}",
+    statement="{order}: slope of the mean absolute change of ‖(w, b)‖² per step against the learning rate, both "
+    "logarithmic, median over nodes and then over seeds",
+    paper=f"{SLOPE:g} ± {WITHIN:g}",
+    values_are="median over nodes, per seed",
+    cases=_orders,
+)
+def second_order(study: BatchNormEnergy, run: Run, norm: str, order: str) -> Verdict | None:
+    slope = slopes(run)
 
+    def test(values: xr.DataArray, say: str = "{median:.3f}") -> Verdict:
+        return median(values.median("node"), at_least=SLOPE - WITHIN, at_most=SLOPE + WITHIN, say=say)
 
-def _beside(where: str, median: np.ndarray) -> Variant:
-    slope = float(np.median(median)) if len(median) else np.nan
-    return Variant(where, f"{slope:.3f}", bool(abs(slope - SLOPE) <= WITHIN))
+    nodes = slope.sel(norm=norm).to_numpy()
+    nodes = nodes[np.isfinite(nodes)]
+    if not len(nodes):
+        return None
+    words = f"{{median:.3f}}; seeds {{range:.3f}}, {len(nodes):,} nodes {nodes.min():.2f} to {nodes.max():.2f}"
+    alone, without = slopes(run, "change_weights").sel(norm=norm), slope.sel(norm="none")
+    return test(slope.sel(norm=norm), words).beside({"‖w‖² alone": test(alone), ORDERS["none"]: test(without)})

@@ -1,4 +1,4 @@
-"""Weight norms under BatchNorm: what the flow conserves drifts as the square of the learning rate: S2 theorem 3."""
+"""The study `batchnorm-energy`: weight norms under BatchNorm and without it (Tian et al. 2019, theorem 3)."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check
-from understudy.lab.pieces import blocks
+from understudy.lab.options import Count, Positive, Positives, Sizes
+from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
@@ -23,59 +24,55 @@ if TYPE_CHECKING:
     from understudy.store import Run
 
 NORMS = ("before", "after", "none")
-"""Where BatchNorm stands, seen from the ReLU."""
-_TOGETHER = 4
-"""Seeds in a piece of work."""
+"""Whether BatchNorm comes before or after the ReLU."""
+_SEEDS_PER_PIECE = 4
 _BLOCK = 100
 """Batches that are drawn at a time."""
 
 
 @dataclass(frozen=True)
 class BatchNormEnergy(ExactStudy):
-    """Whether the length of a node's incoming weights stays as it is under BatchNorm, in either order with the ReLU.
+    """Whether BatchNorm, before or after the ReLU, conserves the norm of a node's incoming weights.
 
-    Students with BatchNorm and without, from the same first weights, follow the gradient for the same time, rate ×
-    steps, in large and in small steps of plain SGD: where the flow conserves a length, a step changes it by the rate
-    squared.
+    Students with and without BatchNorm, from the same initial weights, are trained by plain SGD for the same time,
+    learning rate × steps, with large and with small learning rates. Where gradient flow conserves a norm, a step
+    changes it in proportion to the square of the learning rate.
     """
 
     name: ClassVar[str] = "batchnorm-energy"
-    summary: ClassVar[str] = "under BatchNorm weight norms change by the learning rate squared a step, else by the rate"
+    summary: ClassVar[str] = (
+        "under BatchNorm a step changes weight norms by the squared learning rate, else by the rate"
+    )
     figures: ClassVar[str] = "S2 theorem 3"
     decides: ClassVar[str] = "Y9"
+    renamed: ClassVar[dict[str, str]] = {"looks": "probes"}
 
-    seeds: int = 8
-    """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
-    teacher_layers: tuple[int, ...] = (15, 20)
-    """Nodes of the teacher's hidden layers, the lowest first."""
-    dim: int = 10
-    """Inputs, N(0, 1) each."""
-    outputs: int = 30
-    """Outputs."""
-    multiple: float = 2.0
-    """How many times as many hidden nodes the students have."""
-    rates: tuple[float, ...] = (0.0003, 0.001, 0.003, 0.01, 0.03)
-    """Learning rates on ½‖f*−f‖², two or more."""
-    time: float = 2.0
-    """Learning rate × steps: the time for which all follow the gradient."""
-    batch: int = 64
-    """Samples in a batch; every step has a fresh one."""
-    looks: int = 20
-    """How often the lengths are looked at, beside the start; steps are rounded to a multiple."""
+    seeds: Count = 8
+    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
+    teacher_layers: Sizes = (15, 20)
+    """Hidden nodes of the teacher, layer by layer from the lowest."""
+    dim: Count = 10
+    """Number of inputs, N(0, 1) each."""
+    outputs: Count = 30
+    """Number of outputs."""
+    multiple: Positive = 2.0
+    """Over-parameterization: student nodes per teacher node in every hidden layer."""
+    rates: Positives = (0.0003, 0.001, 0.003, 0.01, 0.03)
+    """Learning rates on ½‖f*−f‖², at least two."""
+    time: Positive = 2.0
+    """Learning rate × steps, the same for all learning rates."""
+    batch: Annotated[int, Ge(2)] = 64
+    """Samples per step; every step draws new ones."""
+    probes: Count = 20
+    """Number of probes, besides the one at the start; the number of steps is rounded to a multiple of it."""
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(seeds=2, rates=(0.001, 0.003, 0.01, 0.03), time=0.5, looks=10)
+        return cls(seeds=2, rates=(0.001, 0.003, 0.01, 0.03), time=0.5, probes=10)
 
     def validate(self) -> None:
-        for field in ("teacher_layers", "dim", "outputs", "looks"):
-            check(self, field, least=1)
-        check(self, "batch", least=2)
-        check(self, "rates", above=0, distinct=True)
-        for field in ("time", "multiple"):
-            check(self, field, above=0)
         if len(self.rates) < 2:
-            raise UserError(f"--rates: {self.rates[0]:g} was given; a slope takes two rates or more")
+            raise UserError(f"--rates must be at least two learning rates, got {self.rates[0]:g}: they give a slope")
         us.students.hidden_sizes(self._sizes, self.multiple)
 
     @property
@@ -84,7 +81,7 @@ class BatchNormEnergy(ExactStudy):
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         for norm, lr in product(NORMS, self.rates):
-            for seeds in blocks(self.seed_names, _TOGETHER):
+            for seeds in blocks(self.seed_names, _SEEDS_PER_PIECE):
                 name = f"BatchNorm {norm}, rate {lr:g}, seeds {seeds[0]} to {seeds[-1]}"
                 yield Piece(name, len(seeds), partial(self._piece, norm, lr, list(seeds)))
 
@@ -98,9 +95,9 @@ class BatchNormEnergy(ExactStudy):
         teacher = teacher.to(self.device)
         where: Literal["before", "after"] | None = None if norm == "none" else "before" if norm == "before" else "after"
         student = us.students.like_linear(teacher, multiple=self.multiple, norm=where)
-        every = max(1, round(self.time / (lr * self.looks)))
+        every = max(1, round(self.time / (lr * self.probes)))
         source = us.data.Gaussian(self.dim, 1.0, train=_BLOCK * self.batch, evaluation=1, fresh=True)
-        batches = gradient_flow.batches(source, seeds, self.batch, every * self.looks, self.device)
+        batches = gradient_flow.batches(source, seeds, self.batch, every * self.probes, self.device)
         found = list(batchnorm_energy.drifts(teacher, student, batches, lr, every))
         networks = {
             "network": np.arange(first, first + len(seeds), dtype=np.int32),
@@ -112,39 +109,31 @@ class BatchNormEnergy(ExactStudy):
 
 
 def _tables(networks: dict[str, Any], found: list[Drift], every: int, sizes: tuple[int, ...]) -> Tables:
-    """Each node's mean change a step and its squared lengths among the nodes; among the metrics, median growth."""
+    """The median growth of each layer, and each node's squared norms and mean change per step."""
     squared, change = (np.stack([part.cpu().numpy() for part in parts]) for parts in zip(*found, strict=True))
     numbers = networks["network"]
-    alive = np.isfinite(squared).all(axis=(1, 3))  # [look, net]
-    diverged = [None if there.all() else int(np.argmin(there)) * every for there in alive.T]
+    alive = np.isfinite(squared).all(axis=(1, 3))  # [probe, net]
+    diverged = [None if column.all() else int(np.argmin(column)) * every for column in alive.T]
     layer = np.repeat(np.arange(len(sizes), dtype=np.int16), sizes)
     nets, nodes = squared.shape[2:]
     steps = every * np.arange(len(squared), dtype=np.int32)
-    growth = squared[:, 0] / squared[0, 0]  # [look, net, node]
-    metrics = [
-        {
-            "network": np.repeat(numbers, len(steps)),
-            "epoch": np.tile(steps, nets),
-            "layer": np.full(nets * len(steps), i, np.int16),
-            "metric": ["growth"] * (nets * len(steps)),
-            "value": np.median(growth[:, :, layer == i], axis=2).T.ravel(),
-        }
-        for i in range(len(sizes))
-    ]
+    growth = squared[:, 0] / squared[0, 0]  # [probe, net, node]
+    network, step = np.repeat(numbers, len(steps)), np.tile(steps, nets)
+    medians = [np.median(growth[:, :, layer == i], axis=2).T.ravel() for i in range(len(sizes))]
     with_bias, alone = change[1:].mean(axis=0)
     return {
         "networks": pa.table(networks | {"diverged_at": pa.array(diverged, pa.int64())}),
-        "metrics": pa.concat_tables(map(pa.table, metrics)),
-        "nodes": pa.table(
-            {
-                "network": np.repeat(numbers, nodes),
-                "epoch": np.full(nets * nodes, steps[-1], np.int32),
-                "layer": np.tile(layer, nets),
-                "node": np.tile(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes]), nets),
-                "first": squared[0, 0].ravel(),
-                "squared": squared[-1, 0].ravel(),
-                "change": with_bias.ravel(),
-                "change_weights": alone.ravel(),
-            }
+        "metrics": pa.concat_tables(
+            table_rows(network, step, i, metric="growth", value=value) for i, value in enumerate(medians)
+        ),
+        "nodes": table_rows(
+            np.repeat(numbers, nodes),
+            steps[-1],
+            np.tile(layer, nets),
+            node=np.tile(np.concatenate([np.arange(n, dtype=np.int32) for n in sizes]), nets),
+            first=squared[0, 0].ravel(),
+            squared=squared[-1, 0].ravel(),
+            change=with_bias.ravel(),
+            change_weights=alone.ravel(),
         ),
     }
