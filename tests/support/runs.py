@@ -42,7 +42,8 @@ def made_run(networks, epochs=(0,), metrics=None, nodes=None, weights=None, conf
     """A run of networks given as dictionaries of their parameters (and `diverged_at`, by default none).
 
     `metrics` are [network, epoch] by name or by (name, layer); `nodes` are [network, epoch, node] by (role, column) or
-    (role, column, layer). NaN is not recorded. Other tables are given by name.
+    (role, column, layer), for the role `pair` [network, epoch, teacher, student]. NaN is not recorded. Other tables are
+    given by name.
     """
     rows = [{"network": i} | {"diverged_at": None} | row for i, row in enumerate(networks)]
     names = [name for name in rows[0] if name != "diverged_at"] if rows else ["network"]
@@ -79,9 +80,11 @@ def _node_rows(nodes, epochs):
         groups.setdefault((role, layer), {})[column] = np.asarray(values, float)
     for (role, layer), columns in groups.items():
         there = ~np.isnan(np.stack(list(columns.values()))).all(0)
-        network, epoch, node = np.nonzero(there)
-        rows = _places(network, epochs[epoch], layer) | {"role": [role] * len(network), role: node.astype(np.int32)}
-        rows |= {name: values[network, epoch, node] for name, values in columns.items()}
+        network, epoch, *node = places = np.nonzero(there)
+        names = ("teacher", "student") if role == "pair" else (role,)
+        rows = _places(network, epochs[epoch], layer) | {"role": [role] * len(network)}
+        rows |= {name: numbers.astype(np.int32) for name, numbers in zip(names, node, strict=True)}
+        rows |= {name: values[places] for name, values in columns.items()}
         parts.append(pa.table(rows))
     return pa.concat_tables(parts, promote_options="permissive")
 
