@@ -43,6 +43,7 @@ def test_the_median_leaves_out_networks_that_diverged(values, bound):
     found = median([*values, math.nan], at_least=bound)
     assert found.holds == (np.median(values) >= bound)
     assert found.n == len(values)
+    assert not median([], at_least=bound).holds and not median([math.nan], at_least=bound).holds
 
 
 def test_every_column_of_medians_must_be_within_the_bounds():

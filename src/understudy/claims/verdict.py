@@ -108,7 +108,7 @@ def median(
         The verdict, with the values of all networks and the bounds.
     """
     found = np.asarray(values, float)
-    found = found[~np.isnan(found.reshape(len(found), -1)).any(1)]
+    found = found[~np.isnan(found).any(axis=tuple(range(1, found.ndim)))]
     middle = np.median(found, axis=0) if len(found) else np.full(found.shape[1:], np.nan)
     inside = within(np.atleast_1d(middle), at_least=at_least, at_most=at_most, above=above, below=below)
     return Verdict(
@@ -244,6 +244,12 @@ class _Span:
 def number(value: float, spec: str = ".3g") -> str:
     """A number as it is shown to people: with a minus sign (−), not a hyphen."""
     return format(float(value), spec).replace("-", "−")
+
+
+def range_words(values: Any, spec: str = ".3g") -> str:
+    """The range of the finite values in words: `0.03 to 0.05`, or one number where both ends are written alike."""
+    found = _finite(values)
+    return format(_Span((min(found), max(found)) if found else ()), spec)
 
 
 def _finite(values: Any) -> tuple[float, ...]:

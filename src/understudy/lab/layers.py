@@ -80,12 +80,29 @@ def loss_curves(run: Run, dims: str, panel: str | tuple[str, ...], titles: Mappi
 
 
 def rank_figures(
-    run: Run, dims: str, panel: str | tuple[str, ...], titles: Mapping[Any, str], **more: Any
+    run: Run,
+    dims: str,
+    panel: str | tuple[str, ...],
+    titles: Mapping[Any, str],
+    *,
+    where: Mapping[str, Any] | None = None,
+    source: str = "S2 figs 8, 9",
+    **more: Any,
 ) -> list[Figure]:
-    """The mean rank of the final winners over training (Tian et al. 2019, figs 8, 9); none if it was not recorded."""
+    """The mean rank of the final winners over training (Tian et al. 2019, figs 8, 9); none if it was not recorded.
+
+    Args:
+        run: The run.
+        dims: The swept columns and `seed`, as `Run.array` takes them, without `layer` and `epoch`.
+        panel: The dimension, or dimensions, with one panel per value.
+        titles: Titles of the panels by value.
+        where: Values of columns of `networks` to select by.
+        source: The figures of the paper that it reproduces.
+        **more: Options of `Curves.from_array`.
+    """
     if "mean_rank" not in run.metric_names:
         return []
-    rank = run.array("mean_rank", f"{dims} layer epoch")
+    rank = run.array("mean_rank", f"{dims} layer epoch", **(where or {}))
     if rank.isnull().all():
         return []
     return [
@@ -94,7 +111,7 @@ def rank_figures(
             "How early the winners were ahead",
             "Mean rank, among all students, of the students that match best in the end: 0 is first, 0.5 (dashed) is "
             "chance.",
-            "S2 figs 8, 9",
+            source,
             layer_curves(rank, panel, titles, name="mean rank of winners", bound=(0.5, "chance"), **more),
         )
     ]

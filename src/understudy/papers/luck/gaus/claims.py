@@ -1,35 +1,36 @@
-"""What a run on Gaussian inputs decides: D5, D7, D8. Layers are counted from the lowest, which is layer 1."""
+"""Claims D5, D7 and D8: correlations, ranks of the final winners, H* and β* (Tian et al. 2019, figs 8, 10, 11)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, every, median, number, ordered
 from understudy.lab import matrices
 from understudy.lab.matrices import MATRICES, Modulated
 from understudy.lab.study import ranked
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.luck.gaus.study import Gaus
 
 NAMES = {"fc": "FC", "cnn": "CNN", "fc-small": "small FC"}
 NORMS = {"none": "without BatchNorm", "after": "with BatchNorm"}
 SMALL_RANK = 0.1
-"""Ours: winners were, on average, among the first tenth, where chance gives 0.5. The paper's text has no number."""
+"""Largest mean rank that counts as small: the first tenth, where chance gives 0.5. The paper gives no number."""
 _FIRST_EPOCH = 1_562
-"""Steps of the released code's first epoch: 100,000 samples in batches of 64."""
+"""Steps of the first epoch of the released code: 100,000 samples in batches of 64."""
 _LEAST_STEPS = 8_000
-_FREE = ("seeds", "dtype", "device", "networks", "norm", "data", "epochs", "steps", "train")
-"""Options that a run may choose without leaving the settings of the claims."""
+"""Steps of training from which claims are decided; the paper does not state how long its figures train."""
 
 
 class Setting(NamedTuple):
-    """Networks that differ in their seed alone."""
+    """Networks that differ in their seed only."""
 
     kind: str
     norm: str
@@ -40,262 +41,237 @@ class Setting(NamedTuple):
         return f"{NAMES[self.kind]} {NORMS[self.norm]}" + (", finite data" if self.data == "finite" else "")
 
 
-def networks(run: Run, setting: Setting) -> np.ndarray:
-    """In the order of their seeds, −1 where one diverged; none where the run has no such setting."""
-    columns = zip(setting._fields, setting, strict=True)
-    here = np.logical_and.reduce([run.column(name) == value for name, value in columns])
-    alive = run.networks["diverged_at"].is_null().to_numpy()
-    return np.where(alive, np.arange(len(here)), -1)[here]
+def curves(run: Run, setting: Setting, metric: str = "rho_mean") -> xr.DataArray:
+    """A metric by seed, layer and epoch: NaN for networks that diverged, empty if the setting was not run."""
+    return run.array(metric, "seed layer epoch", **setting._asdict())
 
 
-def by_layer(study: Gaus, run: Run, setting: Setting, metric: str = "rho_mean") -> np.ndarray:
-    """[seed, layer, epoch] of a metric of layers, NaN where a network diverged."""
-    which = networks(run, setting)
-    each = np.stack([run.series(metric, layer)[which] for layer in range(len(study.layers(setting.kind)))], axis=1)
-    return np.where((which >= 0)[:, None, None], each, np.nan)
-
-
-def claims(study: Gaus, run: Run) -> list[Claim]:
-    """Each for which the run has every setting that it compares, with a network left in it."""
-    return [*_d5(study, run), *_d7(study, run), *_d8(study, run)] if _papers_settings(study) else []
-
-
-def _papers_settings(study: Gaus) -> bool:
-    """How long the figures train cannot be read from the paper."""
-    ours, plain = ({k: v for k, v in s.options().items() if k not in _FREE} for s in (study, type(study)()))
-    return ours == plain and study.epochs * study.steps >= _LEAST_STEPS
-
-
-def _there(run: Run, *settings: Setting) -> bool:
-    """Whether the run has them all, and a seed whose networks are left in each."""
-    found = [networks(run, setting) for setting in settings]
-    return all(len(each) for each in found) and bool((np.stack(found) >= 0).all(axis=0).any())
+def _compared(run: Run, *settings: Setting) -> list[xr.DataArray] | None:
+    """Mean best correlations of each setting; None if in no seed networks of all of them did not diverge."""
+    found = [curves(run, setting) for setting in settings]
+    seeds = [rho["seed"][rho.notnull().any(("layer", "epoch"))].to_numpy().tolist() for rho in found]
+    return found if set.intersection(*map(set, seeds)) else None
 
 
 def first_epoch(study: Gaus) -> int:
-    """The first epoch with known ranks that has as many steps behind it as the released code's first.
-
-    Of a shorter run the first.
-    """
+    """The first epoch with recorded ranks after as many steps as the first epoch of the released code; 1 if none."""
     return next((e for e in ranked(study.epochs)[:-1] if e * study.steps >= _FIRST_EPOCH), 1)
 
 
-def _d5(study: Gaus, run: Run) -> Iterator[Claim]:
-    for setting in [Setting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS]:
-        if _there(run, setting):
-            yield _grows(study, run, setting)
-            yield _early(study, run, setting)
-    plain, normed = Setting("cnn", "none"), Setting("cnn", "after")
-    if _there(run, plain, normed):
-        yield _better(study, run, plain, normed)
+def early_rank(study: Gaus, run: Run, setting: Setting) -> float:
+    """Mean rank of the final winners at the first epoch, averaged over layers, median over seeds."""
+    rank = curves(run, setting, "mean_rank").sel(epoch=first_epoch(study)).mean("layer", skipna=False)
+    return float(np.nanmedian(rank))
 
 
-def _grows(study: Gaus, run: Run, setting: Setting) -> Claim:
-    rho = _alive(by_layer(study, run, setting))
-    rise = rho[..., -1] - rho[..., 0]
-    end, start = (np.median(rho[..., i], axis=0) for i in (-1, 0))
-    return Claim(
-        id="D5",
-        statement="mean best correlation is higher at the end than before training at every layer of every network, and at the "
-        "end highest in the lowest layer (medians over seeds; below: the least rise of a layer, a network)",
-        paper="grows; lowest layer best",
-        measured=f"from {_row(start)} to {_row(end)}, layers 1 to {len(end)}",
-        n=len(rho),
-        holds=bool((rise > 0).all() and (end[0] > end[1:]).all()),
-        part=f"{setting.words}, correlation",
-        values=tuple(rise.min(axis=1).tolist()),
-        low=0.0,
-    )
+def final(rho: xr.DataArray) -> np.ndarray:
+    """[seed]: mean best correlation at the end, averaged over layers."""
+    return rho.isel(epoch=-1).mean("layer", skipna=False).to_numpy()
 
 
-def _early(study: Gaus, run: Run, setting: Setting) -> Claim:
-    rank, epoch = _alive(by_layer(study, run, setting, "mean_rank")), first_epoch(study)
-    at = [int(np.searchsorted(run.epochs, e)) for e in (0, epoch)]
-    before, after = (np.median(rank[..., i], axis=0) for i in at)
-    mean = rank[..., at[1]].mean(axis=1)
-    return Claim(
-        id="D5",
-        statement=f"mean rank of the final winners after {epoch * study.steps:,} steps, averaged over layers: at most "
-        f"{SMALL_RANK}, where chance gives 0.5, and lower than before training (medians over seeds)",
-        paper="already small after the first epoch",
-        measured=f"{np.median(mean):.3f}; by layer {_row(after)}, before training {_row(before)}",
-        n=len(rank),
-        holds=bool(np.median(mean) <= SMALL_RANK and np.median(mean) < np.median(rank[..., at[0]].mean(axis=1))),
-        part=f"{setting.words}, rank",
-        values=tuple(mean.tolist()),
-        low=None,
-        high=SMALL_RANK,
-    )
+def speed(rho: xr.DataArray) -> np.ndarray:
+    """[seed]: mean best correlation averaged over layers and all epochs: the faster it rises, the higher."""
+    return rho.isel(epoch=slice(1, None)).mean(("layer", "epoch"), skipna=False).to_numpy()
 
 
-def _better(study: Gaus, run: Run, plain: Setting, normed: Setting) -> Claim:
-    without, with_norm = (by_layer(study, run, s)[..., -1].mean(axis=1) for s in (plain, normed))
-    epoch = int(np.searchsorted(run.epochs, first_epoch(study)))
-    ranks = [np.nanmedian(by_layer(study, run, s, "mean_rank")[..., epoch].mean(axis=1)) for s in (normed, plain)]
-    gain = _finite(with_norm - without)
-    return Claim(
-        id="D5",
-        statement="CNN: mean best correlation at the end, averaged over layers, is higher with BatchNorm than without (median "
-        "over seeds of the difference)",
-        paper="BatchNorm better for the CNN",
-        measured=f"{np.nanmedian(with_norm):.3f} against {np.nanmedian(without):.3f}, higher in {(gain > 0).sum()} of "
-        f"{len(gain)}; mean rank early {ranks[0]:.3f} against {ranks[1]:.3f}",
-        n=len(gain),
-        holds=bool(len(gain) and np.median(gain) > 0),
-        part="CNN, BatchNorm",
-        values=tuple(gain.tolist()),
-        low=0.0,
-    )
+def late_gain(rho: xr.DataArray) -> np.ndarray:
+    """[seed]: gain of the mean best correlation in the second half of training, averaged over layers."""
+    mean = rho.mean("layer", skipna=False)
+    return (mean.isel(epoch=-1) - mean.isel(epoch=mean.sizes["epoch"] // 2)).to_numpy()
 
 
-def speed(study: Gaus, run: Run, setting: Setting) -> np.ndarray:
-    """[seed]: mean best correlation averaged over layers and over all epochs: the faster it rises, the higher."""
-    return by_layer(study, run, setting)[..., 1:].mean(axis=(1, 2))
+claims = Claims(
+    free="seeds dtype device networks norm data epochs steps train",
+    when=lambda study: study.epochs * study.steps >= _LEAST_STEPS,
+)
+_SETTINGS = tuple(Setting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS)
 
 
-def late_gain(study: Gaus, run: Run, setting: Setting) -> np.ndarray:
-    """[seed]: what the second half of training adds to the mean best correlation, averaged over layers."""
-    rho = by_layer(study, run, setting).mean(axis=1)
-    return rho[:, -1] - rho[:, rho.shape[1] // 2]
+@claims.claim(
+    "D5",
+    "{setting.words}, correlation",
+    statement="mean best correlation is higher at the end than before training at every layer of every network, and at "
+    "the end highest in the lowest layer (medians over seeds)",
+    paper="grows; lowest layer best",
+    values_are="least rise of a layer, per network",
+    cases={"setting": _SETTINGS},
+)
+def correlation_grows(study: Gaus, run: Run, setting: Setting) -> Verdict | None:
+    rho = curves(run, setting).dropna("seed", how="all").to_numpy()
+    if not rho.size:
+        return None
+    start, end = (np.median(rho[..., i], axis=0) for i in (0, -1))
+    rise = (rho[..., -1] - rho[..., 0]).min(axis=1)
+    words = f"from {_row(start)} to {_row(end)}, layers 1 to {len(end)}"
+    return every(rise, above=0.0, say=words) & every(end[0] - end[1:], above=0.0, say="")
 
 
-def _d7(study: Gaus, run: Run) -> Iterator[Claim]:
-    words = "mean best correlation, averaged over layers and epochs"
-    small, large = (Setting(kind, "none") for kind in ("fc-small", "fc"))
-    if _there(run, small, large):
-        yield _compared(study, run, f"{words}: higher for the small teacher than for the large one", small, large)
-    normed = Setting("fc-small", "after")
-    if _there(run, small, normed):
-        beside: tuple[Variant, ...] = ()
-        if _there(run, large, Setting("fc", "after")):
-            gain = _finite(speed(study, run, large) - speed(study, run, Setting("fc", "after")))
-            beside = (Variant("large teacher", f"higher without in {(gain > 0).sum()} of {len(gain)}", _rises(gain)),)
-        yield _compared(study, run, f"{words}: higher without BatchNorm, small teacher", small, normed, beside)
-    for norm in NORMS:
-        fresh, fixed = (Setting("cnn", norm, data) for data in ("infinite", "finite"))
-        if _there(run, fresh, fixed):
-            yield _stalls(study, run, fresh, fixed)
+@claims.claim(
+    "D5",
+    "{setting.words}, rank",
+    statement="mean rank of the final winners after {early_steps:,} steps, averaged over layers: at most "
+    f"{SMALL_RANK}, where chance gives 0.5, and lower than before training (medians over seeds)",
+    paper="already small after the first epoch",
+    cases=lambda study, run: [{"setting": s, "early_steps": first_epoch(study) * study.steps} for s in _SETTINGS],
+)
+def winners_lead_early(study: Gaus, run: Run, setting: Setting, early_steps: int) -> Verdict | None:
+    rank = curves(run, setting, "mean_rank").dropna("seed", how="all")
+    if not rank.size:
+        return None
+    before, after = (rank.sel(epoch=epoch).to_numpy() for epoch in (0, first_epoch(study)))
+    small = median(after.mean(axis=1), at_most=SMALL_RANK, say="{median:.3f}")
+    falls = ordered([before.mean(axis=1), after.mean(axis=1)], ("before", "after"), rising=False)
+    by_layer = f"by layer {_row(np.median(after, axis=0))}, before training {_row(np.median(before, axis=0))}"
+    return (small & falls).say(f"{small.measured}; {by_layer}")
 
 
-def _compared(
-    study: Gaus, run: Run, statement: str, first: Setting, second: Setting, beside: tuple[Variant, ...] = ()
-) -> Claim:
-    ahead, behind = speed(study, run, first), speed(study, run, second)
+@claims.claim(
+    "D5",
+    "CNN, BatchNorm",
+    statement="CNN: mean best correlation at the end, averaged over layers, is higher with BatchNorm than without "
+    "(median over seeds of the difference)",
+    paper="BatchNorm better for the CNN",
+)
+def batchnorm_helps_the_cnn(study: Gaus, run: Run) -> Verdict | None:
+    normed, plain = Setting("cnn", "after"), Setting("cnn", "none")
+    if (verdict := _higher(run, normed, plain, final)) is None:
+        return None
+    ranks = " against ".join(f"{early_rank(study, run, setting):.3f}" for setting in (normed, plain))
+    return verdict.also(f"mean rank early {ranks}")
+
+
+def _higher(run: Run, first: Setting, second: Setting, measure: Callable[[xr.DataArray], np.ndarray]) -> Verdict | None:
+    """Decide whether the median over seeds of the difference between two settings is above 0."""
+    if (found := _compared(run, first, second)) is None:
+        return None
+    ahead, behind = map(measure, found)
     lead = _finite(ahead - behind)
-    small = first.kind != second.kind
-    return Claim(
-        id="D7",
-        statement=f"{statement} (median over seeds of the difference)",
-        paper="small converges faster" if small else "hurt by BatchNorm",
-        measured=f"{np.nanmedian(ahead):.3f} against {np.nanmedian(behind):.3f}, higher in {(lead > 0).sum()} of {len(lead)}",
-        n=len(lead),
-        holds=_rises(lead),
-        part="small against large" if small else "small, BatchNorm",
-        values=tuple(lead.tolist()),
-        low=0.0,
-        variants=beside,
-    )
+    words = f"{np.nanmedian(ahead):.3f} against {np.nanmedian(behind):.3f}, higher in {_count(lead)}"
+    return median(lead, above=0.0, say=words)
 
 
-def _stalls(study: Gaus, run: Run, fresh: Setting, fixed: Setting) -> Claim:
-    gains = [late_gain(study, run, setting) for setting in (fresh, fixed)]
-    ends = [by_layer(study, run, setting)[..., -1].mean(axis=1) for setting in (fresh, fixed)]
+_SPEED = "mean best correlation, averaged over layers and epochs"
+
+
+@claims.claim(
+    "D7",
+    "small against large",
+    statement=f"{_SPEED}, is higher for the small teacher than for the large one (median over seeds of the difference)",
+    paper="small converges faster",
+)
+def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
+    return _higher(run, Setting("fc-small", "none"), Setting("fc", "none"), speed)
+
+
+@claims.claim(
+    "D7",
+    "small, BatchNorm",
+    statement=f"small teacher: {_SPEED}, is higher without BatchNorm (median over seeds of the difference)",
+    paper="hurt by BatchNorm",
+)
+def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
+    small, large = (_higher(run, Setting(kind, "none"), Setting(kind, "after"), speed) for kind in ("fc-small", "fc"))
+    beside = {"large teacher": large.say(f"higher without in {_count(np.array(large.values))}")} if large else {}
+    return small and small.beside(beside)
+
+
+@claims.claim(
+    "D7",
+    "finite data, {norm_words}",
+    statement="CNN {norm_words}: the gain of the mean best correlation in the second half of training, averaged over "
+    "layers, with finite data is at most half of that with fresh data, and the end is lower (medians over seeds)",
+    paper="finite data stalls",
+    values_are="gain with finite data as a share of that with fresh data, per seed",
+    cases=lambda study, run: [{"norm": norm, "norm_words": words} for norm, words in NORMS.items()],
+)
+def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Verdict | None:
+    if (found := _compared(run, Setting("cnn", norm, "finite"), Setting("cnn", norm))) is None:
+        return None
+    gains, ends = ([measure(rho) for rho in found] for measure in (late_gain, final))
     with np.errstate(divide="ignore", invalid="ignore"):
-        share = _finite(gains[1] / gains[0])
-    higher = np.nanmedian(ends[0]) > np.nanmedian(ends[1])
-    return Claim(
-        id="D7",
-        statement=f"CNN {NORMS[fresh.norm]}: what the second half of training adds to the mean best correlation, averaged over "
-        "layers, with finite data is at most half of that with fresh data, and the end is lower (medians over seeds; "
-        "below: the share)",
-        paper="finite data stalls",
-        measured=f"adds {np.nanmedian(gains[1]):.4f} against {np.nanmedian(gains[0]):.4f}, ends at {np.nanmedian(ends[1]):.3f} "
-        f"against {np.nanmedian(ends[0]):.3f}",
-        n=int(np.isfinite(gains).all(axis=0).sum()),
-        holds=bool(len(share) and np.nanmedian(gains[0]) > 0 and np.median(share) <= 0.5 and higher),
-        part=f"finite data, {NORMS[fresh.norm]}",
-        values=tuple(share.tolist()),
-        low=None,
-        high=0.5,
+        share = _finite(gains[0] / gains[1])
+    half = median(share, at_most=0.5, n=int(np.isfinite(gains).all(axis=0).sum()))
+    lower = ordered(ends, ("finite", "fresh"))
+    added, end = ([float(np.nanmedian(each)) for each in both] for both in (gains, ends))
+    words = (
+        f"adds {number(added[0], '.4f')} against {number(added[1], '.4f')}, ends at {number(end[0], '.3f')} against "
+        f"{number(end[1], '.3f')}"
     )
+    return (half & median(gains[1], above=0.0) & lower).say(words)
 
 
 @lru_cache(maxsize=4)
 def modulated(study: Gaus, run: Run, setting: Setting) -> Modulated | None:
-    """Of all networks of a setting; of convolutional ones, whose samples have many positions, of the first alone."""
-    which = networks(run, setting)
-    which = which[which >= 0][: 1 if setting.kind == "cnn" else None]
-    return matrices.modulated(run, which, lambda: study.source(setting.kind, setting.data))
+    """H* and β* of all networks of a setting that did not diverge; for convolutional ones, of the first only.
+
+    Samples of convolutional networks have many positions.
+    """
+    some = run.select(**setting._asdict())
+    which = some.index[some.alive][: 1 if setting.kind == "cnn" else None]
+    return matrices.modulated(run, which, lambda: study.source(setting.kind, setting.data)) if len(which) else None
 
 
-def _d8(study: Gaus, run: Run) -> Iterator[Claim]:
-    setting = Setting("fc", "none")
-    if not _there(run, setting):
-        return
-    others = [Setting("fc", "after"), Setting("fc-small", "none"), Setting("fc-small", "after")]
-    every = {s.words: modulated(study, run, s) for s in (setting, *others) if _there(run, s)}
-    beside = {words: found.diagonal for words, found in every.items() if found is not None}
-    if setting.words not in beside:
-        return
-    diagonal = beside.pop(setting.words)
-    growth = diagonal[..., 1] - diagonal[..., 0]
-    before, after = (np.median(diagonal[..., i], axis=0) for i in (0, 1))
+def _diagonals(study: Gaus, run: Run) -> dict[str, np.ndarray]:
+    """Diagonal shares [network, layer, matrix, time] of the fully connected settings, FC without BatchNorm first.
+
+    Empty if the run does not have this setting, on which claims are decided.
+    """
+    settings = [Setting(kind, norm) for kind in ("fc", "fc-small") for norm in NORMS]
+    found = {setting.words: modulated(study, run, setting) for setting in settings if _compared(run, setting)}
+    known = {words: each.diagonal for words, each in found.items() if each is not None}
+    return known if settings[0].words in known else {}
+
+
+@claims.claim(
+    "D8",
+    "grows",
+    statement="students reordered by match: the share of the squared entries of H* and of β* on the diagonal grows "
+    "from before training to the end at every layer (medians over seeds)",
+    paper="diagonal mass grows",
+    values_are="least growth of a layer and matrix, per network",
+)
+def diagonals_grow(study: Gaus, run: Run) -> Verdict | None:
+    def test(diagonal: np.ndarray) -> Verdict:
+        growth = diagonal[..., 1] - diagonal[..., 0]
+        words = f"least growth of a layer {number(np.median(growth, axis=0).min(), '.3f')}"
+        return median(growth, above=0.0, say=words).show(growth.min(axis=(1, 2)), low=0.0)
+
+    if not (diagonals := _diagonals(study, run)):
+        return None
+    decided, *others = diagonals
+    before, after = np.moveaxis(np.median(diagonals[decided], axis=0), -1, 0)
     ranges = "; ".join(f"{name} from {_row(before[:, i])} to {_row(after[:, i])}" for i, name in enumerate(MATRICES))
-    yield Claim(
-        id="D8",
-        statement="students reordered by match: the share of the squared entries of H* and of β* on the diagonal grows from "
-        "before training to the end at every layer (medians over seeds; below: the least growth in a network)",
-        paper="diagonal mass grows",
-        measured=f"{ranges}, layers 1 to {len(before)}",
-        n=len(diagonal),
-        holds=bool((np.median(growth, axis=0) > 0).all()),
-        part="grows",
-        values=tuple(growth.min(axis=(1, 2)).tolist()),
-        low=0.0,
-        variants=tuple(Variant(words, *_least_growth(d)) for words, d in beside.items()),
-    )
-    more = _more(diagonal)
-    yield Claim(
-        id="D8",
-        statement="the diagonal's share grows more in H* than in β*, averaged over layers (median over seeds of the difference)",
-        paper="more in H* than in β*",
-        measured=f"by {_row(np.median(growth.mean(axis=1), axis=0))} in H*, β*; more in {(more > 0).sum()} of {len(more)}",
-        n=len(more),
-        holds=_rises(more),
-        part="H* against β*",
-        values=tuple(more.tolist()),
-        low=0.0,
-        variants=tuple(
-            Variant(words, f"more in {(_more(d) > 0).sum()} of {len(d)}", _rises(_more(d)))
-            for words, d in beside.items()
-        ),
-    )
+    verdict = test(diagonals[decided]).say(f"{ranges}, layers 1 to {len(before)}")
+    return verdict.beside({words: test(diagonals[words]) for words in others})
 
 
-def _least_growth(diagonal: np.ndarray) -> tuple[str, bool]:
-    """In words, and whether every layer's grows, medians over seeds."""
-    least = float(np.median(diagonal[..., 1] - diagonal[..., 0], axis=0).min())
-    return f"least growth of a layer {least:.3f}", least > 0
-
-
-def _more(diagonal: np.ndarray) -> np.ndarray:
-    """[network]: by how much more the diagonal of H* grows than that of β*, averaged over layers."""
-    growth = (diagonal[..., 1] - diagonal[..., 0]).mean(axis=1)
-    return growth[:, 0] - growth[:, 1]
-
-
-def _alive(values: np.ndarray) -> np.ndarray:
-    """Without the networks that diverged."""
-    return values[~np.isnan(values).all(axis=tuple(range(1, values.ndim)))]
+@claims.claim(
+    "D8",
+    "H* against β*",
+    statement="the diagonal's share grows more in H* than in β*, averaged over layers (median over seeds of the "
+    "difference)",
+    paper="more in H* than in β*",
+)
+def more_in_h(study: Gaus, run: Run) -> Verdict | None:
+    growths = {words: (d[..., 1] - d[..., 0]).mean(axis=1) for words, d in _diagonals(study, run).items()}
+    if not growths:
+        return None
+    found = {words: each[:, 0] - each[:, 1] for words, each in growths.items()}
+    verdicts = {words: median(more, above=0.0, say=f"more in {_count(more)}") for words, more in found.items()}
+    decided = next(iter(verdicts))
+    verdict = verdicts.pop(decided)
+    by = _row(np.median(growths[decided], axis=0))
+    return verdict.say(f"by {by} in H*, β*; {verdict.measured}").beside(verdicts)
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
     return values[np.isfinite(values)]
 
 
-def _rises(differences: np.ndarray) -> bool:
-    return bool(len(differences) and np.median(differences) > 0)
+def _count(differences: np.ndarray) -> str:
+    """How many differences are above 0: `4 of 5`."""
+    return f"{(differences > 0).sum()} of {len(differences)}"
 
 
 def _row(values: np.ndarray) -> str:
-    return ", ".join(f"{v:.3f}" for v in values)
+    return ", ".join(number(v, ".3f") for v in values)

@@ -1,0 +1,100 @@
+"""Options and training of studies with fully connected and convolutional networks on Gaussian inputs.
+
+Tian et al. 2019, sec. 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import understudy as us
+from understudy.errors import UserError
+from understudy.lab.options import Count, Positive
+from understudy.lab.study import Dtype, Experiment, Study, ranked
+
+if TYPE_CHECKING:
+    from understudy.data import Gaussian
+    from understudy.training import Group
+
+
+@dataclass(frozen=True)
+class OnGaussianInputs(Study):
+    """Networks on Gaussian inputs, trained by plain SGD; networks of the kind `cnn` are convolutional."""
+
+    dtype: Dtype = "tf32"
+    """Training precision. tf32: float32 with TF32 matrix products on the GPU (faster, 11-bit mantissa)."""
+    dim: Count = 20
+    """Number of inputs d of fully connected networks."""
+    image: Count = 16
+    """Height and width of the images, with one channel, that are the inputs of convolutional networks."""
+    outputs: Count = 100
+    """Number of outputs C."""
+    input_std: Positive = 10.0
+    """Standard deviation of each input."""
+    epochs: Count = 20
+    """Number of epochs; networks are probed after each."""
+    steps: Count = 400
+    """Steps per epoch."""
+    batch: Count = 64
+    """Samples per step, drawn with replacement."""
+    evaluation: Count = 2_000
+    """Evaluation samples of each network, on which losses and correlations are measured."""
+
+    def layers(self, kind: str) -> tuple[int, ...]:
+        """Hidden nodes, or channels, of the teachers of a kind, layer by layer from the lowest."""
+        raise NotImplementedError
+
+    def validate_convolutions(self) -> None:
+        """Refuse images that the convolutions of the teacher leave no pixel of."""
+        count = len(self.layers("cnn"))
+        if self.image <= 2 * count:
+            raise UserError(
+                f"--image must be at least {2 * count + 1} with {count} convolutions, each of which takes off 2 "
+                f"pixels, got {self.image}"
+            )
+
+    def validate_norm(self, options: str) -> None:
+        """Refuse batches of one sample, which BatchNorm (chosen by these options) cannot normalise."""
+        if self.batch < 2:
+            raise UserError(f"--batch must be at least 2 with BatchNorm ({options}), got {self.batch}")
+
+    def gaussian(self, kind: str, train: int, fresh: bool) -> Gaussian:
+        """The source of inputs of a kind of network, with this many training samples."""
+        dim = self.image**2 if kind == "cnn" else self.dim
+        return us.data.Gaussian(dim, self.input_std, train, self.evaluation, fresh)
+
+    def image_size(self, kind: str) -> tuple[int, int] | None:
+        """Height and width of the inputs of convolutional networks."""
+        return (self.image, self.image) if kind == "cnn" else None
+
+    def sizes(self, kind: str) -> tuple[int, ...]:
+        """Inputs (or channels of the image), hidden nodes and outputs of the teachers of a kind."""
+        return (1 if kind == "cnn" else self.dim, *self.layers(kind), self.outputs)
+
+    def require_memory(self, kind: str, multiples: Iterable[float], networks: int) -> None:
+        """Check that as many students of each width fit in memory, before they and their teachers are built."""
+        from understudy.training.plan import require_memory
+
+        first, *_, outputs = sizes = self.sizes(kind)
+        students = [(first, *us.students.hidden_sizes(sizes, k), outputs) for k in multiples]
+        shapes = [us.nets.Shape(each, image=self.image_size(kind)) for each in students]
+        require_memory([(shape, networks) for shape in shapes], self.torch_dtype)
+
+    def training(self, groups: Sequence[tuple[dict[str, Any], Group, float]]) -> Experiment:
+        """The experiment of groups with one student per seed, each with its parameters and its learning rate.
+
+        Learning rates are those of the squared error averaged over outputs, whose gradient is 2/C times that of
+        ½‖f*−f‖².
+        """
+        return Experiment(
+            groups=tuple(group for _, group, _ in groups),
+            parameters=tuple({**one, "seed": seed} for one, _, _ in groups for seed in self.seed_names),
+            optimiser=us.SGD(
+                lr=tuple(lr * 2 / self.outputs for _, _, lr in groups for _ in self.seed_names), batch=self.batch
+            ),
+            epochs=self.epochs,
+            steps=self.steps,
+            ranks=frozenset(ranked(self.epochs)),
+        )
