@@ -1,188 +1,166 @@
-"""What a dynamics run decides: Y6, Y7."""
+"""Claims Y6 and Y7: the pull of a teacher node, norm ratios, and slow starts (Tian 2019, theorems 6, 7, sec. 5.3)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
 
+from understudy.claims import Claims, Verdict, every
 from understudy.report.style import number
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.store import Run
+from understudy.store.older import read_units
 
 if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
     from understudy.papers.specialization.dynamics.study import NodeDynamics
 
 ERRORS = 4.0
-"""Standard errors within which every comparison has to be."""
+"""Standard errors within which every comparison must be."""
 AGREE = 1e-6
 SLOPE = 0.05
-"""How far the slope may be from 1, and a rate from ε, relatively: bounds of ours."""
+"""Largest relative distance of a slope from 1, and of a rate from ε (our bound)."""
 STILL = 1e-6
-"""Of ln of a norm ratio, over the second half of the time: it no longer changes."""
+"""Largest change of ln of a norm ratio over the second half of the time for it to count as constant (our bound)."""
 ALIGNED = 0.9999
-"""Cosine with w* from which a node counts as pointing there."""
+"""Cosine with w* above which a node counts as pointing along it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pulls:
-    """Every comparison of a sample mean with the closed form."""
-
-    network: np.ndarray
-    theta: np.ndarray
-    dim: np.ndarray
-    component: np.ndarray
-    closed: np.ndarray
-    mean: np.ndarray
-    error: np.ndarray
-
-    @property
-    def off(self) -> np.ndarray:
-        """In standard errors, signed; 0 where there is neither a difference nor an error."""
-        difference = self.mean - self.closed
-        return np.divide(difference, self.error, out=np.zeros_like(difference), where=difference != 0)
-
-    @property
-    def beyond(self) -> int:
-        return int((np.abs(self.off) > ERRORS).sum())
-
-    @property
-    def by_chance(self) -> float:
-        """How many would be beyond, were all differences chance."""
-        return float(len(self.off) * 2 * stats.norm.sf(ERRORS))
+def read_pulls(run: Run) -> pd.DataFrame:
+    """One row per pair and component: closed form, sample mean, standard error, and the difference `off` in errors."""
+    found = read_units(run, "pulls", part="pull").to_pandas()
+    if "pulls" not in run.tables:  # an older run: pairs are its first networks, and their components are in nodes
+        nodes = run.nodes.to_pandas()
+        found = found.loc[nodes["network"]].reset_index(drop=True).join(nodes)
+    difference, error = (found["mean"] - found["closed"]).to_numpy(), found["error"].to_numpy()
+    off = np.divide(difference, error, out=np.zeros_like(difference), where=difference != 0)
+    return found.assign(off=off)
 
 
-def pulls(run: Run) -> Pulls:
-    network = run.nodes["network"].to_numpy()
-    columns = {name: run.nodes[name].to_numpy() for name in ("closed", "mean", "error")}
-    component = np.array(run.nodes["component"].to_pylist())
-    return Pulls(network, run.series("theta")[network, 0], run.column("dim")[network], component, **columns)
+def count_pairs(pulls: pd.DataFrame) -> int:
+    """Number of pairs of nodes: each has one component along w*."""
+    return int((pulls["component"] == "along").sum())
 
 
-def part(run: Run, name: str, **wanted: object) -> np.ndarray:
-    """Networks of one part of the study, such as those with one ε."""
-    which = np.array(run.networks["part"].to_pylist()) == name
-    for column, value in wanted.items():
-        which &= np.array([v == value for v in run.networks[column].to_pylist()])
-    return np.flatnonzero(which)
+def expected_beyond(comparisons: int) -> float:
+    """Expected number of comparisons beyond the bound if all differences were chance."""
+    return float(comparisons * 2 * stats.norm.sf(ERRORS))
+
+
+def read_escapes(run: Run) -> pd.DataFrame:
+    """One row per law of motion and initial distance ε from π, with the time to turn to π/2."""
+    return read_units(run, "escapes", part="leaving").to_pandas()
+
+
+def contest_array(study: NodeDynamics, run: Run, metric: str) -> xr.DataArray:
+    """A metric of nodes that share a target, by `extra`, `seed` and `time`."""
+    found = run.array(metric, "extra seed epoch", part="contest")
+    return found.assign_coords(epoch=study.times()[found["epoch"]]).rename(epoch="time")
 
 
 def growth(study: NodeDynamics, run: Run, extra: float) -> np.ndarray:
-    """The slope of ln of the norm ratio over time while the loser points along w*, a start each; NaN if it never does.
+    """[seed]: slope of ln of the norm ratio over time while the other node points along w*; NaN if it never does.
 
-    From when it has come to point there until it turns away: one that keeps losing is in the end pushed round.
+    The time ends when that node turns away: a node that keeps losing is finally pushed to the other side.
     """
-    networks, times = part(run, "contest", extra=extra), study.times()
-    ratio, cosine = (run.series(name)[networks][:, : len(times)] for name in ("log_ratio", "cosine"))
-    slopes = np.full(len(networks), np.nan)
-    for i, there in enumerate(cosine > ALIGNED):
+    ratio, cosine = (contest_array(study, run, name).sel(extra=extra) for name in ("log_ratio", "cosine"))
+    slopes = np.full(ratio.sizes["seed"], np.nan)
+    for i, there in enumerate((cosine > ALIGNED).to_numpy()):
         if there.sum() > 2:
-            slopes[i] = np.polyfit(times[there], ratio[i, there], 1)[0]
+            slopes[i] = np.polyfit(ratio["time"].to_numpy()[there], ratio.to_numpy()[i, there], 1)[0]
     return slopes
 
 
-def leaving_slope(run: Run, law: str) -> float:
-    """Of the time to leave π − ε against 1/ε, both as logarithms."""
-    networks = part(run, "leaving", law=law)
-    return float(np.polyfit(-np.log(run.column("eps")[networks]), np.log(run.series("time")[networks, 0]), 1)[0])
+def escape_slope(escapes: pd.DataFrame, law: str) -> float:
+    """Slope of the time to leave π − ε against 1/ε, both as logarithms."""
+    own = escapes[escapes["law"] == law]
+    return float(np.polyfit(-np.log(own["eps"].to_numpy()), np.log(own["time"].to_numpy()), 1)[0])
 
 
-def claims(study: NodeDynamics, run: Run) -> list[Claim]:
-    found: list[Claim] = []
-    if study.seeds * len(study.dim) * len(study.inputs) >= 1_000 and study.samples >= 20_000 and study.leaky == 0:
-        found.append(_pull(run))
-    if study.flows >= 20:
-        found.append(_steps(run))
-        if study.start <= 1e-4 and study.until >= 50 and max(study.extra) > 0:
-            found.append(_breaking(study, run))
-    if max(study.eps) / min(study.eps) >= 999:
-        found.append(_slow(study, run))
-    return found
+def _near_one(values: Any, **more: Any) -> Verdict:
+    return every(values, at_least=1 - SLOPE, at_most=1 + SLOPE, **more)
 
 
-def _pull(run: Run) -> Claim:
-    every = pulls(run)
-    off, pairs = np.abs(every.off), len(np.unique(every.network))
-    return Claim(
-        id="Y6",
-        statement=f"{pairs:,} pairs of a teacher and a student node on normal inputs and on a sphere, each with a Monte Carlo of "
-        f"its own, {len(off):,} components: every one within 4 standard errors of the closed form",
-        paper="equal",
-        measured=f"{every.beyond} beyond 4 standard errors, where chance gives {every.by_chance:.2f}; largest {off.max():.2f}",
-        n=pairs,
-        holds=every.beyond == 0,
-        values=tuple(off.tolist()),
-        high=ERRORS,
+claims = Claims()
+
+
+@claims.claim(
+    "Y6",
+    statement="in {pairs:,} pairs of a teacher and a student node, on normal inputs and on a sphere, each with its own "
+    "Monte Carlo estimate, every component of the pull is within 4 standard errors of the closed form",
+    paper="equal",
+    values_are="difference in standard errors, per component",
+    when=lambda study: study.pairs >= 1_000 and study.samples >= 20_000 and study.leaky == 0,
+)
+def pull(study: NodeDynamics, run: Run) -> Verdict:
+    found = read_pulls(run)
+    off = found["off"].abs().to_numpy()
+    words = (
+        f"{(off > ERRORS).sum()} of {len(off):,} components beyond 4 standard errors, where chance gives "
+        f"{expected_beyond(len(off)):.2f}; largest {off.max():.2f}"
+    )
+    return every(off, at_most=ERRORS, n=count_pairs(found), say=words)
+
+
+@claims.claim(
+    "Y7",
+    "norm ratios",
+    statement="in two-layer students of 1 and 5 times the teacher's nodes, ReLU and leaky ReLU, d/dt ln of every norm "
+    "ratio by theorem 7 equals that of a small gradient step",
+    paper="equal",
+    values_are="largest difference relative to the fastest motion of the network, per network",
+    when=lambda study: study.flows >= 20,
+)
+def norm_ratios(study: NodeDynamics, run: Run) -> Verdict:
+    off = run.select(part="steps").end("off")
+    return every(off, at_most=AGREE, say=f"largest difference {number(off.max())}")
+
+
+@claims.claim(
+    "Y7",
+    "symmetry breaking",
+    statement="{nodes} nodes share a target w* of length 1: norm ratios are constant once nodes are aligned; if one "
+    "node sees 1 + ε of the target they grow as e^(εt), at a rate within 5% of ε, while the others point along w*",
+    paper="constant; exponential growth",
+    values_are="rate of growth divided by ε, per initial weights",
+    when=lambda study: study.flows >= 20 and study.start <= 1e-4 and study.until >= 50 and max(study.extra) > 0,
+)
+def symmetry_breaking(study: NodeDynamics, run: Run) -> Verdict:
+    rates = {extra: growth(study, run, extra) / extra for extra in study.extra if extra > 0}
+    spans = ", ".join(f"{rate.min():.4f} to {rate.max():.4f} at ε = {extra:g}" for extra, rate in rates.items())
+    half = contest_array(study, run, "log_ratio").sel(extra=0.0).isel(time=[len(study.times()) // 2, -1])
+    moved = float(np.abs(half.diff("time")).max())
+    still = f"without ε, ln of the ratio moves by {number(moved)} over the second half"
+    return _near_one(np.concatenate([*rates.values()]), say=f"rate over ε {spans}") & every(
+        moved, at_most=STILL, say=still
     )
 
 
-def _steps(run: Run) -> Claim:
-    off = run.series("off")[part(run, "steps"), 0]
-    return Claim(
-        id="Y7",
-        statement="two-layer students, 1 and 5 times the nodes, ReLU and leaky: d/dt ln of every norm ratio as theorem 7 has it "
-        "and by a small gradient step, relative to the fastest motion of the network",
-        paper="equal",
-        measured=f"largest difference {number(off.max())}",
-        n=len(off),
-        holds=bool((off <= AGREE).all()),
-        part="norm ratios",
-        values=tuple(off.tolist()),
-        low=None,
-        high=AGREE,
+@claims.claim(
+    "Y7",
+    "slow start",
+    statement="the time to turn from π − ε to π/2 grows as 1/ε, log-log slope within 5% of 1, by θ̇ = −(π − θ) sin θ "
+    "and by gradient flow of both layers of one node that starts with v = ‖w‖",
+    paper="grows as 1/ε",
+    values_are="log-log slopes of the time against 1/ε",
+    when=lambda study: max(study.eps) / min(study.eps) >= 999,
+)
+def slow_start(study: NodeDynamics, run: Run) -> Verdict:
+    escapes, least = read_escapes(run), min(study.eps)
+    angle, both, lower = (escape_slope(escapes, law) for law in ("angle", "both layers", "lower layer"))
+    time = escapes.loc[(escapes["law"] == "lower layer") & (escapes["eps"] == least), "time"].iloc[0]
+    held = (
+        f"slope {lower:.2f}: ẇ then has no factor ‖w‖, and w first shrinks, then turns after about 2 ln(π/ε), "
+        f"{time:.1f} at ε = {least:g}"
     )
+    words = f"slopes {angle:.4f} and {both:.4f}, ε from {max(study.eps):g} to {least:g}"
+    found = _near_one((angle, both), n=2 * len(study.eps), say=words)
+    return found.beside({"output weight fixed at 1": _near_one(lower, say=held)})
 
 
-def _breaking(study: NodeDynamics, run: Run) -> Claim:
-    more = [extra for extra in study.extra if extra > 0]
-    rates = [growth(study, run, extra) / extra for extra in more]
-    half = run.series("log_ratio")[part(run, "contest", extra=0.0)][
-        :, [len(study.times()) // 2, len(study.times()) - 1]
-    ]
-    moved = float(np.abs(half[:, 1] - half[:, 0]).max())
-    every = np.concatenate(rates)
-    spans = ", ".join(
-        f"{np.min(rate):.4f} to {np.max(rate):.4f} at ε = {e:g}" for e, rate in zip(more, rates, strict=True)
-    )
-    return Claim(
-        id="Y7",
-        statement=f"{study.nodes} nodes that share a target w* of length 1: norm ratios stay once nodes are aligned, and grow as "
-        "e^{εt}, rate within 5% of ε, if one node sees 1 + ε of it, for as long as the others point along w*",
-        paper="constant; exponential growth",
-        measured=f"rate over ε {spans}; without ε, ln of the ratio moves by {number(moved)} over the second half",
-        n=len(every),
-        holds=bool((np.abs(every - 1) <= SLOPE).all()) and moved <= STILL,
-        part="symmetry breaking",
-        values=tuple(every.tolist()),
-        low=1 - SLOPE,
-        high=1 + SLOPE,
-    )
-
-
-def _slow(study: NodeDynamics, run: Run) -> Claim:
-    angle, both, lower = (leaving_slope(run, law) for law in ("angle", "both layers", "lower layer"))
-    least = part(run, "leaving", law="lower layer", eps=min(study.eps))
-    time = float(run.series("time")[least[0], 0])
-    return Claim(
-        id="Y7",
-        statement=f"time to turn from π − ε to π/2, ε from {max(study.eps):g} down to {min(study.eps):g}: slope against 1/ε, "
-        "log-log, of θ̇ = −(π − θ) sin θ and of gradient flow of both layers of one node, begun with v = ‖w‖",
-        paper="grows as 1/ε",
-        measured=f"slopes {angle:.4f} and {both:.4f}",
-        n=2 * len(study.eps),
-        holds=abs(angle - 1) <= SLOPE and abs(both - 1) <= SLOPE,
-        part="slow start",
-        values=(angle, both),
-        low=1 - SLOPE,
-        high=1 + SLOPE,
-        variants=(
-            Variant(
-                "output weight held at 1",
-                f"slope {lower:.2f}: ẇ has no factor ‖w‖ then, w shrinks first and turns after about 2 ln(π/ε), "
-                f"{time:.1f} at ε = {min(study.eps):g}",
-                abs(lower - 1) <= SLOPE,
-            ),
-        ),
-    )
+def part(run: Run, name: str, **wanted: object) -> np.ndarray:
+    """To be removed: numbers of the networks of one part."""
+    return run.select(part=name, **wanted).index

@@ -1,4 +1,4 @@
-"""The dynamics of nodes in words and figures."""
+"""Figures and headline of `dynamics` (Tian 2019, theorems 6, 7, sec. 5.3)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import stats
 
-from understudy.papers.specialization.dynamics.claims import ERRORS, Pulls, growth, leaving_slope, part, pulls
+from understudy.papers.specialization.dynamics.claims import (
+    ERRORS,
+    contest_array,
+    count_pairs,
+    escape_slope,
+    growth,
+    read_escapes,
+    read_pulls,
+)
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from understudy.papers.specialization.dynamics.study import NodeDynamics
 
-_NAMES = {"along": "along w*", "across": "across it, towards w", "outside": "out of their plane"}
+_COMPONENTS = {"along": "along w*", "across": "across it, towards w", "outside": "out of their plane"}
 _LAWS = {
     "angle": "θ̇ = −(π − θ) sin θ",
     "both layers": "both layers, v = ‖w‖",
@@ -27,125 +37,129 @@ _FLOOR = 1e-15
 
 
 def story(study: NodeDynamics, run: Run) -> Story:
-    every = pulls(run)
-    pairs = len(np.unique(every.network))
+    """The pull of teacher nodes, the growth of norm ratios, and the time to leave θ = π."""
+    pulls, escapes = read_pulls(run), read_escapes(run)
+    pairs, off = count_pairs(pulls), pulls["off"].abs().to_numpy()
+    slope = escape_slope(escapes, "both layers")
     figures = (
         Figure(
             "pull",
-            "What a teacher node does to a student node depends on their angle alone",
-            f"E[x z f*] in units of s²‖w*‖: grey the closed form, a point a pair with a Monte Carlo of "
-            f"{study.samples:,} inputs, bars of a standard error. Opposite nodes are not moved at all.",
+            "The pull of a teacher node on a student node depends on their angle alone",
+            "E[x z f*] in units of s²‖w*‖. Grey: the closed form; points: one pair of nodes each, estimated from "
+            f"{study.samples:,} inputs, with bars of one standard error. Opposite nodes do not move at all.",
             "S1 theorem 6",
-            _pull(study, every),
+            _pull(study, pulls),
         ),
         Figure(
             "pull-errors",
             "The differences are chance",
-            "All differences from the closed form in standard errors, in order, against those of a normal number: on "
-            "the dashed line they are what sampling gives.",
+            "Differences from the closed form in standard errors, in order, against normal quantiles: on the dashed "
+            "line they are what sampling gives.",
             "S1 theorem 6, in numbers",
-            _errors(study, every),
+            _errors(study, pulls),
         ),
         Figure(
             "symmetry",
-            "A little more of the target, and one node takes all",
-            f"{study.nodes} nodes share a target; one sees 1 + ε of it. Left: its length over that of another, right: "
-            "the difference that drives it, which goes to 0 or to ε. A node that keeps losing is in the end pushed "
-            "round to the other side, where it grows again.",
+            "A node that sees slightly more of the target takes all of it",
+            f"{study.nodes} nodes share a target; one sees 1 + ε of it. Left: the ratio of its length to that of "
+            "another node; right: the difference that drives it, which tends to 0 or to ε. A node that keeps losing is "
+            "finally pushed to the other side, where it grows again.",
             "S1 sec 5.3, theorem 7",
             _symmetry(study, run),
         ),
         Figure(
             "slow-start",
-            "The nearer to opposite, the later it turns",
-            "Time from the angle π − ε to π/2. It grows as 1/ε for the angle's own equation and where both layers move "
-            "in balance; with the output weight held, w shrinks first and turns after about 2 ln(π/ε).",
+            "The closer to the opposite direction a node starts, the later it turns",
+            "Time from the angle π − ε to π/2. It grows as 1/ε for the equation of the angle alone and where both "
+            "layers move in balance; with the output weight fixed, w first shrinks and turns after about 2 ln(π/ε).",
             "S1 sec 5.3",
-            _leaving(study, run),
+            _leaving(study, escapes),
         ),
     )
-    largest = float(np.abs(every.off).max())
-    slope = leaving_slope(run, "both layers")
     return Story(
-        f"Over {counted(pairs, 'pair')} of nodes the pull of a teacher node is that of S1 theorem 6, the largest of "
-        f"{len(every.off):,} differences {largest:.1f} standard errors; {_won(study, run)} to turn from π − ε takes a "
-        f"time that grows as 1/ε to the power {slope:.3f}.",
+        f"Over {counted(pairs, 'pair')} of nodes the pull of a teacher node agrees with theorem 6 of Tian 2019 "
+        f"(largest of {len(off):,} differences: {off.max():.1f} standard errors); {_outgrown(study, run)} the time to "
+        f"turn from π − ε grows as 1/ε to the power {slope:.3f}.",
         (
             Number(f"{pairs:,}", "pairs of nodes"),
-            Number(f"{every.beyond:,}", f"of {len(every.off):,} differences beyond {ERRORS:g} standard errors"),
-            Number(style.number(float(run.series("off")[part(run, "steps"), 0].max())), "largest error of norm ratios"),
+            Number(f"{(off > ERRORS).sum():,}", f"of {len(off):,} differences beyond {ERRORS:g} standard errors"),
+            Number(style.number(run.select(part="steps").end("off").max()), "largest error of norm ratios"),
             Number(f"{slope:.3f}", "slope of the time to leave π"),
         ),
         figures,
     )
 
 
-def _won(study: NodeDynamics, run: Run) -> str:
+def _outgrown(study: NodeDynamics, run: Run) -> str:
     more = [extra for extra in study.extra if extra > 0]
     if not more:
-        return "norm ratios of nodes that share a target stay;"
+        return "norm ratios of nodes that share a target are constant;"
     middle = more[len(more) // 2]
     rate = float(np.nanmedian(growth(study, run, middle)))
     return f"a node that sees {1 + middle:g} times the target outgrows another at a rate of {rate:.3f};"
 
 
-def _pull(study: NodeDynamics, every: Pulls) -> Curves:
-    panels = []
-    colours = dict(zip(_NAMES, style.CATEGORIES, strict=False))
-    for dim in study.dim:
-        series = []
-        for component, name in _NAMES.items():
-            here = np.flatnonzero((every.dim == dim) & (every.component == component))
-            here = here[np.argsort(every.theta[here])]
-            theta, bar = every.theta[here], every.error[here]
-            if len(here):
-                series.append(Series("closed form", theta, every.closed[here], colour=style.HAIRLINE))
-                mean = every.mean[here]
-                ends, colour = (mean - bar, mean + bar), colours[component]
-                whose = every.network[here]
-                series.append(Series(name, theta, mean, *ends, points=True, colour=colour, network=whose))
-        panels.append(Panel(f"d = {dim}", "angle θ", "E[x z f*] / s²‖w*‖", tuple(series)))
-    return Curves(tuple(panels), note=f"n = {study.seeds * len(study.inputs)} pairs a panel")
+def _pull(study: NodeDynamics, pulls: pd.DataFrame) -> Curves:
+    def series(dim: int, component: str, colour: str) -> tuple[Series, ...]:
+        own = pulls[(pulls["dim"] == dim) & (pulls["component"] == component)].sort_values("theta")
+        theta, closed, mean, error = (own[name].to_numpy() for name in ("theta", "closed", "mean", "error"))
+        points = Series(_COMPONENTS[component], theta, mean, mean - error, mean + error, points=True, colour=colour)
+        return (Series("closed form", theta, closed, colour=style.HAIRLINE), points) if len(own) else ()
+
+    colours = dict(zip(_COMPONENTS, style.CATEGORIES, strict=False))
+    panels = (
+        Panel(
+            f"d = {dim}",
+            "angle θ",
+            "E[x z f*] / s²‖w*‖",
+            tuple(each for component, colour in colours.items() for each in series(dim, component, colour)),
+        )
+        for dim in study.dim
+    )
+    return Curves(tuple(panels), note=f"n = {study.seeds * len(study.inputs)} pairs per panel")
 
 
-def _errors(study: NodeDynamics, every: Pulls) -> Curves:
+def _errors(study: NodeDynamics, pulls: pd.DataFrame) -> Curves:
     lines = []
     for dim in study.dim:
-        off = np.sort(every.off[every.dim == dim])
+        off = np.sort(pulls.loc[pulls["dim"] == dim, "off"].to_numpy())
         normal = stats.norm.ppf((np.arange(len(off)) + 0.5) / len(off))
         lines.append(Series(f"d = {dim}", normal, off))
     ends = np.array([-ERRORS, ERRORS])
     chance = Series("chance", ends, ends, dashed=True, colour=style.HAIRLINE)
-    panel = Panel("", "of a normal number", "difference in standard errors", (*lines, chance))
-    return Curves((panel,), note=f"n = {len(every.off):,} differences")
+    panel = Panel("", "normal quantile", "difference in standard errors", (*lines, chance))
+    return Curves((panel,), note=f"n = {len(pulls):,} differences")
 
 
 def _symmetry(study: NodeDynamics, run: Run) -> Curves:
-    times = study.times()
-    ratios, gaps = [], []
-    for extra in study.extra:
-        networks = part(run, "contest", extra=extra)
-        ratio, gap = (run.series(name)[networks][:, : len(times)] for name in ("log_ratio", "gap"))
-        name = f"ε = {extra:g}"
-        low, middle, high = np.quantile(np.exp(ratio), [0.25, 0.5, 0.75], axis=0)
-        ratios.append(Series(name, times, middle, low, high))
-        size = np.abs(gap)
-        low, middle, high = np.quantile(np.where(size > _FLOOR, size, np.nan), [0.25, 0.5, 0.75], axis=0)
-        gaps.append(Series(name, times, middle, low, high))
-    return Curves(
-        (
-            Panel("length over another's", "time", "‖w₀‖ / ‖w₁‖", tuple(ratios), log_y=True),
-            Panel("what drives it", "time", "|h₀ − h₁|", tuple(gaps), log_y=True),
-        ),
-        note=f"median and quartiles, n = {study.flows} starts",
-    )
+    ratio, gap = (contest_array(study, run, name) for name in ("log_ratio", "gap"))
+    size = np.abs(gap)
+    shown = {
+        ("ratio of lengths", "‖w₀‖ / ‖w₁‖"): np.exp(ratio),
+        ("difference that drives it", "|h₀ − h₁|"): size.where((size > _FLOOR).all("seed")),
+    }
+    labels = {extra: f"ε = {extra:g}" for extra in study.extra}
+    panels = [
+        Curves.from_array(
+            values,
+            name=name,
+            x="time",
+            line="extra",
+            labels=labels,
+            titles={(): title},
+            colours="categories",
+            log_y=True,
+        ).panels
+        for (title, name), values in shown.items()
+    ]
+    return Curves((*panels[0], *panels[1]), note=f"n = {counted(study.flows, 'start')}", band="quartiles")
 
 
-def _leaving(study: NodeDynamics, run: Run) -> Curves:
-    lines = []
-    for law, name in _LAWS.items():
-        networks = part(run, "leaving", law=law)
-        order = networks[np.argsort(-run.column("eps")[networks])]
-        lines.append(Series(name, 1 / run.column("eps")[order], run.series("time")[order, 0]))
-    panel = Panel("", "1/ε", "time from π − ε to π/2", tuple(lines), log_x=True, log_y=True, slope=1.0)
+def _leaving(study: NodeDynamics, escapes: pd.DataFrame) -> Curves:
+    def series(law: str, name: str) -> Series:
+        own = escapes[escapes["law"] == law].sort_values("eps", ascending=False)
+        return Series(name, 1 / own["eps"].to_numpy(), own["time"].to_numpy())
+
+    lines = tuple(series(law, name) for law, name in _LAWS.items())
+    panel = Panel("", "1/ε", "time from π − ε to π/2", lines, log_x=True, log_y=True, slope=1.0)
     return Curves((panel,), note=f"n = {len(study.eps)} starts each")
