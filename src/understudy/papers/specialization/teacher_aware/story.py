@@ -1,23 +1,28 @@
-"""The teacher-aware study in words and figures."""
+"""Figures and headline of `teacher-aware` (Tian 2020, fig. 9)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
-from understudy.papers.specialization.teacher_aware.claims import FEW, Losses
+from understudy.lab.layers import LOSSES, diverged_story
+from understudy.papers.specialization.teacher_aware.claims import FEW, at
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.specialization.teacher_aware.study import TeacherAwareData
 
 
 def story(study: TeacherAwareData, run: Run) -> Story:
-    losses = Losses.of(study, run)
+    """Losses against the number of samples, and how much teacher-aware data gains with few."""
+    evaluation, training = (run.array(metric, "polarity data samples seed") for metric in LOSSES.values())
+    if evaluation.isnull().all():
+        return diverged_story(study, run)
     figure = Figure(
         "sample-curves",
         "Knowing the teacher saves samples",
@@ -25,36 +30,27 @@ def story(study: TeacherAwareData, run: Run) -> Story:
         "training loss (dashed) is low everywhere; with few samples, evaluation loss (solid, on Gaussian inputs) "
         "depends on where they lie.",
         "S0 fig 9",
-        _curves(study, losses),
+        _curves(study, evaluation, training),
     )
-    return Story(_headline(losses), _numbers(run, losses), (figure,))
+    return Story(_headline(evaluation), _numbers(run, evaluation), (figure,))
 
 
-def _curves(study: TeacherAwareData, losses: Losses) -> Curves:
+def _curves(study: TeacherAwareData, evaluation: xr.DataArray, training: xr.DataArray) -> Curves:
+    import xarray as xr
+
     low, high = study.moved_near
-    names = {"aware": "teacher-aware", "agnostic": "teacher-agnostic", "aware-near": f"moved {low:g}–{high:g} only"}
-    axes = ("polarity", "data", "samples", "seed")
-    array = xr.DataArray(
-        np.stack([losses.evaluation, losses.training]),
-        dims=("loss", *axes),
-        coords={
-            "loss": ["evaluation", "training"],
-            "polarity": losses.polarities,
-            "data": list(losses.kinds),
-            "samples": losses.samples,
-            # Single networks are shown by their evaluation loss alone.
-            "network": (("loss", *axes), np.stack([losses.network, np.full_like(losses.network, -1)])),
-        },
-    )
+    # Single networks are shown by their evaluation loss alone.
+    unnamed = training.assign_coords(network=xr.full_like(training["network"], -1))
+    both = xr.concat([evaluation, unnamed], "loss", coords=["network"], join="exact").assign_coords(loss=list(LOSSES))
     return Curves.from_array(
-        array,
+        both,
         name="MSE loss",
         x="samples",
         panel="polarity",
         line="data",
         style="loss",
-        titles={p: f"p = {p:g}" for p in losses.polarities.tolist()},
-        labels=names,
+        titles={p: f"p = {p:g}" for p in both["polarity"].to_numpy().tolist()},
+        labels={"aware": "teacher-aware", "agnostic": "teacher-agnostic", "aware-near": f"moved {low:g}–{high:g} only"},
         x_name="number of samples",
         colours="categories",
         log_x=True,
@@ -63,36 +59,36 @@ def _curves(study: TeacherAwareData, losses: Losses) -> Curves:
     )
 
 
-def _few(losses: Losses) -> int:
-    """The size to speak of: 150 samples, or the nearest there is."""
-    return int(losses.samples[np.abs(np.log(losses.samples / FEW)).argmin()])
+def _nearest_to_few(losses: xr.DataArray) -> int:
+    """The size that the headline reports: 150 samples, or the nearest that was trained."""
+    sizes = losses["samples"].to_numpy()
+    return int(sizes[np.abs(np.log(sizes / FEW)).argmin()])
 
 
-def _headline(losses: Losses) -> str:
-    few = _few(losses)
+def _headline(losses: xr.DataArray) -> str:
+    few = _nearest_to_few(losses)
     parts = []
-    for p in losses.polarities:
+    for p in losses["polarity"].to_numpy():
         middle = [
             f"{np.nanmedian(values):.2g} {words}"
-            for kind, words in (("aware", "with teacher-aware"), ("agnostic", "with teacher-agnostic data"))
-            if np.isfinite(values := losses.pick(losses.evaluation, p, kind, few)).any()
+            for data, words in (("aware", "with teacher-aware"), ("agnostic", "with teacher-agnostic data"))
+            if np.isfinite(values := at(losses.sel(polarity=p), data, few)).any()
         ]
         if middle:
             parts.append(f"{' against '.join(middle)} (p = {p:g})")
     if not parts:
-        return f"No network that learned from teacher-aware or teacher-agnostic data at {few} samples came through."
-    seeds = counted(len(losses.seeds), "seed")
+        return f"No network was trained on {few} teacher-aware or teacher-agnostic samples without diverging."
+    seeds = counted(losses.sizes["seed"], "seed")
     return f"With {few} samples the evaluation loss is {', '.join(parts)}; median of {seeds}."
 
 
-def _numbers(run: Run, losses: Losses) -> tuple[Number, ...]:
-    few = _few(losses)
+def _numbers(run: Run, losses: xr.DataArray) -> tuple[Number, ...]:
+    few = _nearest_to_few(losses)
     numbers = [Number(f"{run.networks.num_rows:,}", "networks")]
-    for p in losses.polarities[:3]:
-        aware, plain = (losses.pick(losses.evaluation, p, kind, few) for kind in ("aware", "agnostic"))
-        ratio = plain / aware
+    for p in losses["polarity"].to_numpy()[:3]:
+        aware, agnostic = (at(losses.sel(polarity=p), data, few) for data in ("aware", "agnostic"))
+        ratio = agnostic / aware
         if np.isfinite(ratio).any():
-            numbers.append(
-                Number(f"{np.nanmedian(ratio):.1f}×", f"lower loss with teacher-aware data, {few} samples, p = {p:g}")
-            )
+            words = f"lower loss with teacher-aware data, {few} samples, p = {p:g}"
+            numbers.append(Number(f"{np.nanmedian(ratio):.1f}×", words))
     return tuple(numbers)

@@ -1,12 +1,15 @@
-"""Training sets made with and without knowledge of the teacher, from few samples to many: S0 fig 9."""
+"""The study `teacher-aware`: training sets drawn near the teacher's boundaries, or blindly (Tian 2020, fig. 9)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
+
+from annotated_types import Ge
 
 import understudy as us
-from understudy.lab.options import check, validate_widths
+from understudy.errors import UserError
+from understudy.lab.options import Among, Count, Counts, Distinct, NonNegatives, Positive, option, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import SeparatedTeachers
 
@@ -20,54 +23,44 @@ Data = Literal["aware", "agnostic", "aware-near"]
 
 @dataclass(frozen=True)
 class TeacherAwareData(SeparatedTeachers, TrainingStudy):
-    """How many samples a student needs, when they are drawn blindly and when they lie beside the teacher's planes."""
+    """How many samples a student needs if they are Gaussian, and if they lie near the teacher's boundaries."""
 
     name: ClassVar[str] = "teacher-aware"
-    summary: ClassVar[str] = "samples beside the teacher's planes teach more than samples drawn blindly"
+    summary: ClassVar[str] = "samples near the teacher's boundaries teach more than samples drawn blindly"
     figures: ClassVar[str] = "S0 fig 9"
     decides: ClassVar[str] = "T9"
 
-    seeds: int = 10
-    """How many seeds, counted from 1: each is a teacher, its data and its students' first weights."""
-    data: tuple[Data, ...] = ("aware", "agnostic", "aware-near")
-    """Training sets: beside the teacher's planes, Gaussian, or beside them but near."""
-    samples: tuple[int, ...] = (50, 100, 150, 300, 1_000, 3_000, 10_000)
+    seeds: Count = 10
+    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
+    data: Annotated[tuple[Data, ...], Among(get_args(Data)), Distinct()] = ("aware", "agnostic", "aware-near")
+    """Training sets: samples on the teacher's boundaries and beside them, Gaussian ones, or beside them but nearer."""
+    samples: Counts = (50, 100, 150, 300, 1_000, 3_000, 10_000)
     """Training samples of each network."""
-    polarity: tuple[float, ...] = (0.0, 1.0)
-    """Teacher polarities p: node j's fan-out is divided by j^p (S0 eqn 10)."""
-    moved: tuple[float, float] = (10.0, 11.0)
-    """How far from its plane a sample of `aware` is moved: from, to."""
-    moved_near: tuple[float, float] = (1.0, 2.0)
-    """The same for `aware-near`; 1 to 2 is what the paper's released code does by default."""
-    teacher_nodes: int = 10
+    polarity: NonNegatives = (0.0, 1.0)
+    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
+    moved: Annotated[tuple[float, float], Ge(0)] = (10.0, 11.0)
+    """Least and largest distance by which samples of `aware` are moved from a boundary."""
+    moved_near: Annotated[tuple[float, float], Ge(0)] = (1.0, 2.0)
+    """Least and largest distance for `aware-near`; 1 to 2 is the default of the paper's released code."""
+    teacher_nodes: Count = 10
     """Hidden nodes of the teacher."""
-    over_realization: float = 5.0
-    """How many times as many hidden nodes the student has."""
+    over_realization: Positive = 5.0
+    """Student nodes per teacher node."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(seeds=2, samples=(50, 150, 1_000), epochs=10, evaluation=1_000)
 
     def validate(self) -> None:
-        from understudy.errors import UserError
-
-        super().validate()
-        check(self, "samples", least=1, distinct=True)
-        check(self, "over_realization", above=0)
-        for field in ("moved", "moved_near"):
-            check(self, field, least=0)
-            low, high = getattr(self, field)
+        for name, (low, high) in {"moved": self.moved, "moved_near": self.moved_near}.items():
             if low > high:
-                option = f"--{field.replace('_', '-')}"
-                raise UserError(f"{option}: {low:g} {high:g} was given; allowed are two distances, the smaller first")
-        _check_data(self.data)
+                raise UserError(f"{option(name)} must be two distances, the smaller first, got {low:g} {high:g}")
         validate_widths(self.teacher_nodes, (self.over_realization,), "--over-realization")
         if (least := min(self.samples)) < self.batch:
-            raise UserError(
-                f"--samples: {least} was given; allowed is a whole number from the samples of a batch, {self.batch}"
-            )
+            raise UserError(f"--samples must be at least the batch size ({self.batch}), got {least}")
 
     def source(self, kind: Data, samples: int, teacher: Population) -> Source:
+        """The source of a training set of this kind and size."""
         if kind == "agnostic":
             return us.data.Gaussian(self.dim, self.input_std, samples, self.evaluation)
         moved = self.moved if kind == "aware" else self.moved_near
@@ -76,28 +69,13 @@ class TeacherAwareData(SeparatedTeachers, TrainingStudy):
     def experiment(self, *runs: Run) -> Experiment:
         teacher = self.teacher(self.teacher_nodes)
         students = us.students.gaussian(teacher, multiple=self.over_realization)
-        sets: list[tuple[Data, int]] = [(kind, samples) for kind in self.data for samples in self.samples]
         return self.training(
             [
                 (
                     {"data": kind, "samples": samples},
                     us.training.Group(students, teacher, self.source(kind, samples, teacher)),
                 )
-                for kind, samples in sets
+                for kind in self.data
+                for samples in self.samples
             ]
         )
-
-
-def _check_data(given: tuple[str, ...]) -> None:
-    from typing import get_args
-
-    from understudy.errors import UserError
-
-    allowed = get_args(Data)
-    if not given:
-        raise UserError(f"--data: no value was given; give one or more of {', '.join(allowed)}")
-    for kind in given:
-        if kind not in allowed:
-            raise UserError(f"--data: {kind} was given; allowed are {', '.join(allowed)}")
-    if len(set(given)) < len(given):
-        raise UserError(f"--data: {' '.join(given)} was given; name each value once")
