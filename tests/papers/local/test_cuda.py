@@ -17,7 +17,7 @@ from understudy.papers.local.warm_up.study import WarmUp
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
 
 SMALL = {
-    "regimes": Regimes(seeds=1, students=4, steps=12, looks=4),
+    "regimes": Regimes(seeds=1, students=4, steps=12, probes=4),
     "warm-up": WarmUp(angles=5, least=1e-3),
     "local-rate": LocalRate(
         seeds=2, r=(1, 2), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=12, batch=(4,),

@@ -1,14 +1,14 @@
-"""The study of regimes in words and figures."""
+"""Figures and headline of `regimes` (Zhou, Ge & Jin 2021, fig. 1)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.lab.old_layers import some_diverged
+from understudy.lab.layers import some_diverged
 from understudy.papers.local.regimes.claims import NEAR, SHARE, TURN, Regime, light_words, regimes
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD
 from understudy.report import style
@@ -20,41 +20,60 @@ if TYPE_CHECKING:
     from understudy.papers.local.regimes.study import Regimes
 
 _COLOURS = {LAZY: style.ORANGE, MEAN_FIELD: style.BLUE, LOCAL: style.GREEN, LARGE: style.PURPLE}
-_FAR = 1e30
-_SHOWN = (LAZY, MEAN_FIELD, LOCAL)
+_LARGEST = 1e30
+"""Largest value that is drawn: networks that diverge exceed the range of float32."""
 
 
 def story(study: Regimes, run: Run) -> Story:
+    """Trajectories in the plane, losses and angles over training, and the mass of every student at the end."""
     found = regimes(run)
-    note = f"n = {counted(study.seeds, 'seed')}: median and range"
+    note = f"{study.students} students, seed 1"
     figures = (
         Figure(
             "trajectories",
-            "Lazy students stay, the others turn to the teacher's nodes",
+            "Lazy students stay, others turn to teacher nodes",
             f"Weights of {study.students} students and {counted(study.teacher_nodes, 'teacher node')} in the plane, "
-            "seed 1: lines are the teacher's directions, points where students are. Press ▶, or move the slider.",
+            "seed 1: lines are the directions of teacher nodes, points are students. Press ▶, or move the slider.",
             "S4 fig 1",
-            _planes(run, [found[name] for name in _SHOWN], f"{study.students} students, seed 1"),
+            _planes(run, [found[name] for name in (LAZY, MEAN_FIELD, LOCAL)], note),
         ),
         Figure(
             "courses",
-            "Loss, turning, and what is left to turn",
-            "Exact losses (of f(W) − f(W₀) for lazy students); the largest angle that a student of a network has "
-            "turned by since the start; the angle to the nearest teacher node, averaged over students by ‖w‖².",
+            "Loss, turn, and remaining angle",
+            "Exact loss (of f(W) − f(W₀) for lazy students); largest turn of a student since the start; angle to the "
+            "nearest teacher node, averaged over students with weights ‖w‖².",
             "S4 fig 1, over seeds",
-            _courses(run.epochs, found, note),
+            _over_steps(run, found),
         ),
-        *_ends(study, [found[name] for name in (MEAN_FIELD, LOCAL)]),
+        *_masses([found[name] for name in (MEAN_FIELD, LOCAL)]),
         Figure(
             "large-start",
-            "A large start alone is not lazy",
-            "The lazy students' start with nothing taken off: the output is far above the teacher's, and to lose it "
+            "Large initial weights alone are not lazy",
+            "The initial weights of lazy students without centring: the output is far above the teacher's, so that "
             "students shrink towards the origin, and turn.",
             "beside S4 fig 1a",
-            _planes(run, [found[LARGE]], f"{study.students} students, seed 1"),
+            _planes(run, [found[LARGE]], note),
         ),
     )
-    return Story(_headline(study, run, found), _numbers(run, found), figures)
+    turned, large = (style.number(float(found[name].farthest.max())) for name in (LAZY, LARGE))
+    field, local = (style.number(float(found[name].ends.max())) for name in (MEAN_FIELD, LOCAL))
+    headline = (
+        f"Lazy students turn by at most {turned} rad; from small initial weights all that carry mass end within "
+        f"{field} rad of a teacher node, up to sign, and from near the teacher within {local}. From large initial "
+        f"weights without centring they turn by up to {large}.{some_diverged(run)}"
+        + "".join(f" Warning: {warning}." for warning in study.warnings())
+    )
+    numbers = (
+        Number(f"{run.networks.num_rows:,}", "networks"),
+        Number(turned, "rad: largest turn of a lazy student"),
+        Number(field, f"rad: largest angle to a teacher node of students with mass, {MEAN_FIELD}"),
+        Number(local, f"rad: largest angle to a teacher node of students with mass, {LOCAL}"),
+    )
+    return Story(headline, numbers, figures)
+
+
+def _drawable(values: np.ndarray) -> np.ndarray:
+    return np.where(np.abs(values) < _LARGEST, values, np.nan)
 
 
 def _planes(run: Run, found: list[Regime], note: str) -> Trajectories:
@@ -67,56 +86,42 @@ def _planes(run: Run, found: list[Regime], note: str) -> Trajectories:
     return Trajectories(planes, run.epochs, note=note)
 
 
-def _drawable(places: np.ndarray) -> np.ndarray:
-    """On its way to divergence a student leaves what float32, and a page, can hold."""
-    return np.where(np.abs(places) < _FAR, places, np.nan)
+def _over_steps(run: Run, found: dict[str, Regime]) -> Curves:
+    import xarray as xr
 
-
-def _spread(regime: Regime, x: np.ndarray, values: np.ndarray) -> Series:
-    """Median and range over seeds: values are [seed, look]."""
-    values = _drawable(values)
-    there = np.isfinite(values).any(0)
-    low, middle, high = np.nanquantile(values[:, there], (0, 0.5, 1), axis=0)
-    return Series(regime.name, x[there], middle, low, high, colour=_COLOURS[regime.name])
-
-
-def _courses(steps: np.ndarray, found: dict[str, Regime], note: str) -> Curves:
-    steps, after = steps[1:], slice(1, None)  # a logarithmic axis has no step 0
-    panel = partial(Panel, x_label="step", log_x=True, log_y=True)
-
-    def lines(of: Callable[[Regime], np.ndarray]) -> tuple[Series, ...]:
-        return tuple(_spread(regime, steps, of(regime)[:, after]) for regime in found.values())
-
-    def turned(regime: Regime) -> np.ndarray:
-        return np.maximum.accumulate(regime.turns.max(-1), axis=1)
-
-    def left(regime: Regime) -> np.ndarray:
-        return (regime.shares * regime.angles).sum(-1)
-
-    return Curves(
-        (
-            panel("loss", y_label="loss", series=lines(lambda regime: regime.loss)),
-            panel("turned by", y_label="rad", series=lines(turned), bound=TURN, bound_words=f"{TURN:g} rad"),
-            panel("off the nearest teacher node", y_label="rad", series=lines(left)),
-        ),
-        note,
+    quantities: dict[str, Callable[[Regime], np.ndarray]] = {
+        "loss": lambda regime: regime.loss,
+        "largest turn": lambda regime: np.maximum.accumulate(regime.turns.max(-1), axis=1),
+        "angle to the nearest teacher node": lambda regime: (regime.shares * regime.angles).sum(-1),
+    }
+    values = np.stack([[quantity(regime) for regime in found.values()] for quantity in quantities.values()])
+    networks = np.stack([regime.networks for regime in found.values()])
+    array = xr.DataArray(
+        _drawable(values),
+        {"quantity": list(quantities), "regime": list(found), "step": run.epochs},
+        ("quantity", "regime", "seed", "step"),
+    ).assign_coords(network=(("regime", "seed"), networks))
+    drawn = Curves.from_array(
+        array.isel(step=slice(1, None)),  # a logarithmic axis has no step 0
+        name="rad",
+        x="step",
+        panel="quantity",
+        line="regime",
+        band="range",
+        colours=[_COLOURS[name] for name in found],
+        log_x=True,
+        log_y=True,
     )
+    changes = {"loss": {"y_label": "loss"}, "largest turn": {"bound": TURN, "bound_words": f"{TURN:g} rad"}}
+    panels = tuple(replace(panel, **changes.get(panel.title, {})) for panel in drawn.panels)
+    return replace(drawn, panels=panels, share="none")
 
 
-def _ends(study: Regimes, found: list[Regime]) -> tuple[Figure, ...]:
-    """Nothing where every network diverged."""
+def _masses(found: list[Regime]) -> list[Figure]:
+    """The mass and the angle of every student at the end; no figure if every network diverged."""
     if not any(np.isfinite(regime.angles[:, -1]).any() for regime in found):
-        return ()
-    caption = (
-        "Every student of every seed at the last step: its share of Σ ‖w‖² in its network, and its angle to the "
-        f"nearest teacher node, up to sign. Those left of {SHARE:g} count as carrying no mass: in the mean field "
-        f"{light_words(found[0])}."
-    )
-    title = "Who is off a teacher node at the end carries little"
-    return (Figure("masses", title, caption, "S4 fig 1, over seeds", _masses(found, study.seeds)),)
+        return []
 
-
-def _masses(found: list[Regime], seeds: int) -> Curves:
     def points(regime: Regime) -> Series:
         network = np.repeat(regime.networks, regime.angles.shape[-1])
         share, angle = regime.shares[:, -1].ravel(), regime.angles[:, -1].ravel()
@@ -132,26 +137,14 @@ def _masses(found: list[Regime], seeds: int) -> Curves:
         bound=NEAR,
         bound_words=f"{NEAR:g} rad",
     )
-    return Curves((panel,), f"n = {counted(seeds, 'seed')}, every student")
-
-
-def _headline(study: Regimes, run: Run, found: dict[str, Regime]) -> str:
-    lazy, large = (style.number(float(found[name].farthest.max())) for name in (LAZY, LARGE))
-    field, local = (style.number(float(found[name].ends.max())) for name in (MEAN_FIELD, LOCAL))
-    said = "".join(f" Warning: {caution}." for caution in study.warnings())
-    return (
-        f"Lazy students turn by at most {lazy} rad; from a small start all that carry mass end within {field} rad of a "
-        f"teacher node, up to sign, and from near the teacher within {local}. From a large start that is not centred "
-        f"they turn by up to {large}.{some_diverged(run)}{said}"
-    )
-
-
-def _numbers(run: Run, found: dict[str, Regime]) -> tuple[Number, ...]:
-    return (
-        Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(style.number(float(found[LAZY].farthest.max())), "rad that a lazy student turned by at most"),
-        *(
-            Number(style.number(float(found[name].ends.max())), f"rad off at most, of students with mass, {name}")
-            for name in (MEAN_FIELD, LOCAL)
-        ),
-    )
+    return [
+        Figure(
+            "masses",
+            "Students away from teacher nodes at the end carry little mass",
+            "Every student of every seed at the last step: its share of Σ ‖w‖² in its network, and its angle to the "
+            f"nearest teacher node, up to sign. Those left of {SHARE:g} count as carrying no mass: in the mean field "
+            f"{light_words(found[0])}.",
+            "S4 fig 1, over seeds",
+            Curves((panel,), f"n = {counted(len(found[0].networks), 'seed')}, every student"),
+        )
+    ]
