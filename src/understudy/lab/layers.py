@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from understudy.lab.options import option
 from understudy.report import style
 from understudy.report.figures import Curves, LayerSpecialization, StudentNodes
-from understudy.report.story import Figure, Number, Story
+from understudy.report.story import Figure, Number, Story, listed
 from understudy.store import Run
 
 if TYPE_CHECKING:
@@ -42,8 +43,10 @@ def diverged_story(study: Study, run: Run, options: str = "lr") -> Story:
         options: The options that set learning rates, separated by spaces.
     """
     first, total = run.networks["diverged_at"].drop_null().to_numpy().min(), run.networks.num_rows
-    rates = [f"--{name.replace('_', '-')} {getattr(study, name):g}" for name in options.split()]
-    smaller = f"a smaller {rates[0]}" if len(rates) == 1 else f"smaller rates than {', '.join(rates)}"
+    rates = [(option(name), f"{getattr(study, name):g}") for name in options.split()]
+    smaller = "a smaller {} than {}".format(*rates[0])
+    if len(rates) > 1:
+        smaller = f"smaller rates than {listed([' '.join(rate) for rate in rates])}"
     words = f"All {total:,} networks diverged, the first at step {first:,}: choose {smaller}."
     return Story(words, (Number(f"{total:,}", "networks, all diverged"),), ())
 
@@ -52,6 +55,12 @@ def some_diverged(run: Run) -> str:
     """A sentence on how many networks diverged, with a leading space; empty where none did."""
     lost, total = len(run.networks["diverged_at"].drop_null()), run.networks.num_rows
     return f" {lost:,} of {total:,} networks diverged." if lost else ""
+
+
+def first_network(values: xr.DataArray) -> np.ndarray:
+    """The number of the first network of a labelled array that did not diverge, as an array of one; empty if none."""
+    networks = values["network"].to_numpy().ravel()
+    return networks[networks >= 0][:1]
 
 
 def layer_curves(values: xr.DataArray, panel: str | tuple[str, ...], titles: Mapping[Any, str], **more: Any) -> Curves:

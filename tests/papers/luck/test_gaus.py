@@ -550,7 +550,7 @@ def test_a_run_in_which_all_networks_diverged_names_the_rates_to_lower(train):
     study = replace(TINY, networks=("fc",), norm=("none",), data=("infinite",), epochs=1, lr=1e6)
     story = study.story(train(study))
     assert story.headline.startswith("All 2 networks diverged, the first at step")
-    assert story.headline.endswith("--cnn-norm-lr 0.03.")
+    assert story.headline.endswith("smaller rates than --lr 1e+06, --cnn-lr 0.02 and --cnn-norm-lr 0.03.")
 
 
 def test_if_all_networks_with_the_first_kind_of_data_diverged_the_other_is_shown(tiny_run, tmp_path):

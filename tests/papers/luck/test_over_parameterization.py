@@ -1,18 +1,18 @@
-"""Ever wider students: how their teachers are made, what is trained, what the runs decide and show."""
+"""The study `over-parameterization`: its teachers, what it trains, claim D9, and its figures."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 
 import understudy as us
 from support.curve_figures import titles
+from support.runs import made_run
 from understudy.errors import UserError
 from understudy.lab.execute import execute
-from understudy.papers.luck.over_parameterization.claims import claims, widths
+from understudy.papers.luck.over_parameterization.claims import claims, correlations, gained
 from understudy.papers.luck.over_parameterization.story import story
 from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
 from understudy.report.figures import Curves
@@ -36,15 +36,15 @@ def test_every_row_of_a_teacher_has_length_one_and_few_values(kind):
         assert (bias.abs() <= 0.5).all()
         assert bias.unique().numel() == bias.numel()
         for row in rows.flatten(0, 1):
-            # Multiples of a quarter up to a half, all scaled alike.
+            # Multiples of a quarter up to a half, all scaled by the same factor.
             sizes = row.abs().unique()
             sizes = sizes[sizes > 1e-9]
             assert len(sizes) <= 2, i
             assert len(sizes) < 2 or sizes[1] / sizes[0] == pytest.approx(2)
 
 
-def test_batchnorm_that_has_seen_no_data_is_none():
-    """Why convolutional teachers go without: a teacher's running statistics start at mean 0 and variance 1."""
+def test_batchnorm_with_initial_statistics_is_the_identity():
+    """This is why convolutional teachers have none: running statistics start at mean 0 and variance 1."""
     study = OverParameterization(**SMALL)
     teacher = study.teacher("cnn").to(dtype=torch.float64)
     like = teacher.layers[0].weight
@@ -57,7 +57,7 @@ def test_batchnorm_that_has_seen_no_data_is_none():
         assert torch.allclose(rho[rho != 0], torch.ones(()).double())
 
 
-def test_each_kind_is_trained_at_every_width_at_its_own_rate():
+def test_each_kind_of_network_is_trained_at_every_width_with_its_own_rate():
     study = OverParameterization(**SMALL, lr=0.1, cnn_lr=0.02)
     made = study.experiment()
     assert [group.students.sizes[1:-1] for group in made.groups] == [(3, 4), (6, 8)] * 2
@@ -71,9 +71,10 @@ def test_each_kind_is_trained_at_every_width_at_its_own_rate():
 
 
 def test_the_rate_is_that_of_the_error_averaged_over_outputs():
-    """One step of ½‖f*−f‖² at the study's rate is one of the mean squared error at the rate that was given."""
+    """A step on ½‖f*−f‖² with the optimiser's rate equals one on the mean squared error with the given rate."""
     study = OverParameterization(**SMALL | {"networks": ("fc",), "multiple": (1.0,), "dtype": "float64"})
-    (group,) = study.experiment().groups
+    experiment = study.experiment()
+    (group,) = experiment.groups
     x = group.data.evaluating(1, dtype=torch.float64)
     weight = group.students.layers[-1].weight.clone().requires_grad_()
     mine = replace(
@@ -82,7 +83,7 @@ def test_the_rate_is_that_of_the_error_averaged_over_outputs():
     error = (mine.activations(x).output - group.teacher.activations(x).output).square()
     (averaged,) = torch.autograd.grad(error.mean(dim=(1, 2)).sum(), weight, retain_graph=True)
     (halved,) = torch.autograd.grad(error.sum(dim=2).mean(dim=1).sum() / 2, weight)
-    assert torch.allclose(study.lr * averaged, study.rate("fc") * halved)
+    assert torch.allclose(study.lr * averaged, experiment.optimiser.lr[0] * halved)
 
 
 @pytest.fixture(scope="module")
@@ -90,16 +91,16 @@ def run(tmp_path_factory):
     return execute(OverParameterization(**SMALL), tmp_path_factory.mktemp("runs"), Watch("wide"))
 
 
-def test_a_run_of_both_kinds_is_told(run):
-    told = story(OverParameterization(**SMALL), run)
+def test_the_story_of_a_run_of_both_kinds(run):
+    found = story(OverParameterization(**SMALL), run)
     names = ["width-curves-fc", "width-curves-cnn", "width-ends", "losses"]
     of_layers = [f"{name}-{kind}" for kind in ("fc", "cnn") for name in ("layer-specialization", "modulation")]
-    assert [figure.name for figure in told.figures] == [*names, *of_layers, "mean-rank"]
-    assert told.headline.startswith(
+    assert [figure.name for figure in found.figures] == [*names, *of_layers, "mean-rank"]
+    assert found.headline.startswith(
         "Fully connected: from 1× to 2× the mean best correlation after 2 epochs goes from "
     )
-    assert "Convolutional, BatchNorm: from 1× to 2×" in told.headline
-    for figure in told.figures[: len(names)]:
+    assert "Convolutional, BatchNorm: from 1× to 2×" in found.headline
+    for figure in found.figures[: len(names)]:
         assert isinstance(figure.kind, Curves)
         words = json.dumps(figure.kind.page(), ensure_ascii=False)
         assert "mean ± 1 standard deviation" in words
@@ -109,21 +110,21 @@ def test_a_run_of_both_kinds_is_told(run):
         assert {"mean", "± 1 standard deviation"} <= set(entries) and "median" not in entries
 
 
-def test_layers_are_shown_of_every_width_and_matrices_of_the_widest(run):
+def test_students_of_every_width_and_matrices_of_the_widest_are_shown(run):
     study = OverParameterization(**SMALL)
-    told = {figure.name: figure for figure in story(study, run).figures}
+    found = {figure.name: figure for figure in story(study, run).figures}
     for kind, first, words in (("fc", 2, NAMES["fc"]), ("cnn", 6, NAMES["cnn"])):
-        students = told[f"layer-specialization-{kind}"].kind
+        students = found[f"layer-specialization-{kind}"].kind
         assert students.groups == ("1×", "2×")
         assert set(students.cells[1][0].network) == {first, first + 1}
-        matrices = told[f"modulation-{kind}"]
+        matrices = found[f"modulation-{kind}"]
         assert matrices.kind.network == first and f"network {first} ({words}, 2×)" in matrices.caption
-    ranks = told["mean-rank"].kind
+    ranks = found["mean-rank"].kind
     assert titles(ranks) == tuple(f"{NAMES[kind]}, {k}×" for kind in ("fc", "cnn") for k in (1, 2))
     assert ranks.panels[3].series[1].network_y[1] == pytest.approx(run.series("mean_rank", 1)[7])
 
 
-def test_curves_are_means_and_deviations_of_the_tables(run):
+def test_curves_are_means_and_deviations_over_seeds(run):
     study = OverParameterization(**SMALL)
     curves = story(study, run).figures[1].kind  # convolutional
     series = run.series("rho_mean", 1)[4:]  # the upper layer
@@ -134,36 +135,21 @@ def test_curves_are_means_and_deviations_of_the_tables(run):
     assert claims(study, run) == []
 
 
-# What is decided
+# D9
 
 
-class Fake:
-    """A run's tables made by hand: mean best correlations [multiple, seed, layer, epoch] of one kind."""
-
-    def __init__(self, rho, kind="fc", diverged=()):
-        wide, seeds, self.layers, epochs = rho.shape
-        self.rho = rho.reshape(wide * seeds, self.layers, epochs)
-        self.epochs = np.arange(epochs)
-        gone = [5 if network in diverged else None for network in range(wide * seeds)]
-        self.networks = pa.table(
-            {
-                "networks": [kind] * wide * seeds,
-                "multiple": np.repeat(WIDTHS[:wide], seeds),
-                "seed": list(range(1, seeds + 1)) * wide,
-                "diverged_at": pa.array(gone, pa.int64()),
-            }
-        )
-
-    def column(self, name):
-        return self.networks[name].to_numpy()
-
-    def series(self, metric, layer=-1):
-        assert metric == "rho_mean"
-        return self.rho[:, layer]
+def fake_run(rho, kind="fc", diverged=()):
+    """A run with given mean best correlations [multiple, seed, layer, epoch] of one kind of network."""
+    wide, seeds, layers, epochs = rho.shape
+    networks = [{"networks": kind, "multiple": k, "seed": seed} for k in WIDTHS[:wide] for seed in range(1, seeds + 1)]
+    for network in diverged:
+        networks[network]["diverged_at"] = 5
+    flat = rho.reshape(wide * seeds, layers, epochs)
+    return made_run(networks, range(epochs), {("rho_mean", layer): flat[:, layer] for layer in range(layers)})
 
 
 def as_in_the_paper(end=(0.6, 0.7, 0.8, 0.9, 0.9, 0.9), spread=(0.1, 0.05, 0.02, 0.01, 0.01, 0.01), late=(0.8, 0.75)):
-    """Two seeds to either side of each width's mean; at epoch 3 of 4, near their end, the widest are behind."""
+    """Two seeds, above and below the mean of each width; at epoch 3 of 4 the widest are behind."""
     middle = np.array([0.5, 0.6, 0.65, 0.85, *late])
     curve = np.stack([np.full(6, 0.3), np.full(6, 0.45), np.full(6, 0.65), middle, np.array(end)], axis=1)
     apart = np.array([-1, 1])[None, :, None] * np.array(spread)[:, None, None]
@@ -174,7 +160,7 @@ STUDY = OverParameterization(seeds=2)
 
 
 def test_d9_holds_as_in_the_paper():
-    higher, steadier, slower = claims(STUDY, Fake(as_in_the_paper()))
+    higher, steadier, slower = claims(STUDY, fake_run(as_in_the_paper()))
     assert [claim.part for claim in (higher, steadier, slower)] == [
         f"fully connected, {part}" for part in ("higher", "steadier", "slower")
     ]
@@ -198,21 +184,21 @@ def test_d9_holds_as_in_the_paper():
     ],
 )
 def test_d9_fails_where_one_width_is_out_of_order(changed, which):
-    found = [claim.holds for claim in claims(STUDY, Fake(as_in_the_paper(**changed)))]
+    found = [claim.holds for claim in claims(STUDY, fake_run(as_in_the_paper(**changed)))]
     assert found == [i != which for i in range(3)]
 
 
-def test_wider_ones_may_end_anywhere():
+def test_widths_above_ten_may_end_anywhere():
     end, spread = (0.6, 0.7, 0.8, 0.9, 0.5, 0.95), (0.1, 0.05, 0.02, 0.01, 0.5, 0.01)
-    assert all(claim.holds for claim in claims(STUDY, Fake(as_in_the_paper(end, spread))))
+    assert all(claim.holds for claim in claims(STUDY, fake_run(as_in_the_paper(end, spread))))
 
 
-def test_layers_stand_beside_their_mean():
+def test_each_layer_is_shown_beside_their_mean():
     rho = as_in_the_paper()
-    rho[2, :, 3, -1] = 0.5  # 5× falls behind in the top layer alone, to 0.725 over all
-    higher, *_ = claims(STUDY, Fake(rho))
+    rho[2, :, 3, -1] = 0.5  # 5× is behind in the top layer only; its mean over layers is 0.725
+    higher, *_ = claims(STUDY, fake_run(rho))
     assert higher.holds
-    assert [(b.where, b.holds) for b in higher.beside] == [
+    assert [(b.where, b.holds) for b in higher.variants] == [
         ("layer 1", True),
         ("layer 2", True),
         ("layer 3", True),
@@ -220,67 +206,65 @@ def test_layers_stand_beside_their_mean():
     ]
 
 
-def test_gains_are_counted_from_where_they_began():
-    (found,) = widths(STUDY, Fake(as_in_the_paper()))
-    curve = found.mean[3].mean(axis=0)
-    assert curve.tolist() == pytest.approx([0.3, 0.45, 0.65, 0.85, 0.9])
-    assert [found.gained(share) for share in (0.0, 0.2, 0.5, 0.9, 0.95)] == [0, 1, 2, 3, 4]  # 0.84 is 90%
+def test_gains_are_measured_from_the_start_of_training():
+    rho = correlations(fake_run(as_in_the_paper()), "fc")
+    assert [gained(rho, share) for share in (0.0, 0.2, 0.5, 0.9, 0.95)] == [0, 1, 2, 3, 4]  # 0.84 is 90%
 
 
 def test_networks_that_diverged_are_left_out():
     rho = as_in_the_paper()
     rho[5, 0] = 0.9
-    (found,) = widths(STUDY, Fake(rho, diverged={10}))
-    assert np.isnan(found.rho[5, 0]).all()
-    assert found.mean[5, 0] == pytest.approx(rho[5, 1, 0])
-    assert claims(STUDY, Fake(rho, diverged={10, 11})) == []
+    found = correlations(fake_run(rho, diverged={10}), "fc")
+    assert np.isnan(found[5, 0]).all()
+    assert found.mean("seed")[5, 0].to_numpy() == pytest.approx(rho[5, 1, 0])
+    assert claims(STUDY, fake_run(rho, diverged={10, 11})) == []
 
 
 @pytest.mark.parametrize(
     "other",
     [{"lr": 0.02}, {"epochs": 20}, {"multiple": WIDTHS[:5]}, {"dim": 30}, {"train": 1_000}, {"teacher_layers": (10,)}],
 )
-def test_d9_is_decided_at_its_settings_alone(other):
+def test_d9_is_decided_in_its_settings_only(other):
     study = OverParameterization(**{"seeds": 2, "multiple": WIDTHS} | other)
     rho = as_in_the_paper()[: len(study.multiple), :, : len(study.teacher_layers)]
-    assert claims(study, Fake(rho)) == []
+    assert claims(study, fake_run(rho)) == []
 
 
-def test_convolutional_networks_are_decided_on_with_settings_of_their_own():
+def test_convolutional_networks_decide_d9_in_settings_of_their_own():
     options = {"networks": ("cnn",), "seeds": 2, "epochs": 20, "steps": 150, "train": 9_600, "evaluation": 200}
-    found = claims(OverParameterization(**options), Fake(as_in_the_paper(), "cnn"))
+    found = claims(OverParameterization(**options), fake_run(as_in_the_paper(), "cnn"))
     assert [claim.part.split(", ")[0] for claim in found] == ["convolutional"] * 3
-    assert claims(OverParameterization(**options | {"cnn_lr": 0.1}), Fake(as_in_the_paper(), "cnn")) == []
+    assert claims(OverParameterization(**options | {"cnn_lr": 0.1}), fake_run(as_in_the_paper(), "cnn")) == []
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"networks": ()}, r"--networks: no value was given; give one or more of fc, cnn"),
-        ({"networks": ("fc", "rnn")}, r"--networks: rnn was given; allowed are fc, cnn"),
-        ({"networks": ("fc", "fc")}, r"--networks: fc fc was given; name each value once"),
-        ({"networks": ("cnn",), "image": 8}, r"--image: 8 was given; allowed is a whole number from 9"),
+        ({"networks": ()}, "--networks needs at least one value"),
+        ({"networks": ("fc", "rnn")}, "--networks must be one of fc, cnn, got rnn"),
+        ({"networks": ("fc", "fc")}, "--networks takes each value once, got fc fc"),
+        ({"networks": ("cnn",), "image": 8}, "--image must be at least 9 with 4 convolutions"),
         (
             {"networks": ("fc", "cnn"), "batch": 1},
-            r"--batch: 1 was given; allowed with BatchNorm \(--networks cnn\) is a whole number from 2",
+            r"--batch must be at least 2 with BatchNorm \(--networks cnn\), got 1",
         ),
-        ({"multiple": (0.05,)}, r"--multiple: 0.05 was given; times 10 teacher nodes makes 0.5 student nodes"),
-        ({"cnn_lr": 0.0}, r"--cnn-lr: 0.0 was given; allowed is a number above 0"),
-        ({"train": 10}, r"--batch: 64 was given; allowed is up to the number of training samples, 10"),
+        ({"multiple": (0.05,)}, "--multiple 0.05 × 10 teacher nodes = 0.5 student nodes"),
+        ({"cnn_lr": 0.0}, "--cnn-lr must be above 0, got 0"),
+        ({"train": 10}, r"--batch must be at most the number of training samples \(10\), got 64"),
     ],
 )
-def test_options_that_cannot_be_are_refused(options, words):
+def test_options_that_cannot_work_are_refused(options, words):
     with pytest.raises(UserError, match=words):
         OverParameterization(**options)
 
 
-def test_batches_of_one_are_enough_without_batchnorm():
+def test_batches_of_one_sample_are_allowed_without_batchnorm():
     made = OverParameterization(**SMALL | {"networks": ("fc",), "batch": 1}).experiment()
     assert made.optimiser.batch == 1 and {group.students.shape.norm for group in made.groups} == {None}
 
 
-def test_all_diverged_is_said():
+def test_a_run_in_which_all_networks_diverged_names_the_rate_to_lower():
     study = OverParameterization(seeds=2, lr=9.0)
-    told = story(study, Fake(as_in_the_paper(), diverged=range(12)))
-    assert told.headline == "All 12 networks diverged: choose a smaller --lr than 9."
-    assert told.figures == ()
+    found = story(study, fake_run(as_in_the_paper(), diverged=range(12)))
+    assert found.headline == "All 12 networks diverged, the first at step 5: choose a smaller --lr than 9."
+    assert found.figures == ()

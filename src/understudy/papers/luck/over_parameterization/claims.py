@@ -1,168 +1,121 @@
-"""What a run of ever wider students decides: D9. Layers are counted from the lowest, which is layer 1."""
+"""Claim D9: up to 10× wider students match better and more steadily, then more slowly (Tian et al. 2019, fig. 12)."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, every
+from understudy.lab.layers import layer_names
 from understudy.papers.luck.over_parameterization.study import NAMES
-from understudy.papers.specialization.deep.claims import at, laid_out
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.store import Run
 
 if TYPE_CHECKING:
-    from understudy.papers.luck.over_parameterization.study import Kind, OverParameterization
+    import xarray as xr
+
+    from understudy.papers.luck.over_parameterization.study import OverParameterization
 
 BEST = 10.0
-"""The over-realization up to which more nodes are better, and the wider ones slower."""
+"""The over-realization up to which more nodes are better; wider students are slower."""
 MOST, HALF = 0.9, 0.5
-"""Of what 10× gains: when it has made most of it the wider ones are compared, and shown when it has made half."""
-_TRAINING = {"fc": (40, 1_562, 0.01), "cnn": (20, 150, 0.02)}
-"""Epochs, steps of an epoch and learning rate with which each kind of network is decided on."""
+"""Wider students are compared at the epoch where 10× has made MOST of its total gain, and shown also at HALF of it."""
+_TRAINING = {"fc": (40, 1_562), "cnn": (20, 150)}
+"""Epochs, and steps per epoch, with which each kind of network decides the claim."""
+_FIXED = {"fc": ("dim", "lr"), "cnn": ("image", "cnn_lr")}
+"""Options that must have their default values, by kind of network."""
+
+claims = Claims(
+    fixed="teacher_layers outputs input_std batch",
+    when=lambda study: {*study.multiple} >= {*type(study)().multiple} and study.train >= study.steps * study.batch,
+)
 
 
-class Widths(NamedTuple):
-    """Mean best correlations of one kind of network; NaN where a network diverged."""
-
-    kind: Kind
-    multiples: np.ndarray
-    network: np.ndarray
-    """[multiple, seed]; −1 where it diverged."""
-    rho: np.ndarray
-    """[multiple, seed, layer, epoch]."""
-
-    @property
-    def mean(self) -> np.ndarray:
-        """[multiple, layer, epoch] over seeds."""
-        return over_seeds(np.nanmean, self.rho)
-
-    @property
-    def std(self) -> np.ndarray:
-        """[multiple, layer, epoch] over seeds, of this sample of them."""
-        return over_seeds(np.nanstd, self.rho)
-
-    def gained(self, share: float) -> int:
-        """Which look first finds the students of 10×, all layers together, at this share of what they gain."""
-        curve = self.mean[self.place(BEST)].mean(axis=0)
-        return int(np.argmax(curve >= curve[0] + share * (curve[-1] - curve[0])))
-
-    def place(self, multiple: float) -> int:
-        return int(np.flatnonzero(self.multiples == multiple)[0])
+def correlations(run: Run, kind: str) -> xr.DataArray:
+    """Mean best correlations of one kind of network by multiple, seed, layer and epoch."""
+    return run.array("rho_mean", "multiple seed layer epoch", networks=kind)
 
 
-def over_seeds(how: Callable[..., np.ndarray], values: np.ndarray) -> np.ndarray:
-    """[multiple, …] of values [multiple, seed, …], without the networks that diverged."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a width at which every network diverged
-        return how(values, axis=1)
+def gained(rho: xr.DataArray, share: float) -> int:
+    """The first epoch at which students of 10×, all layers together, have made this share of their gain."""
+    curve = rho.sel(multiple=BEST).mean("seed").mean("layer").to_numpy()
+    return int(rho["epoch"][np.argmax(curve >= curve[0] + share * (curve[-1] - curve[0]))])
 
 
-def widths(study: OverParameterization, run: Run) -> list[Widths]:
-    """Each kind of network, over-realizations from small to large."""
-    multiples = np.array(sorted(map(float, study.multiple)))
-    axes = {"networks": np.array(study.networks), "multiple": multiples, "seed": np.array(study.seed_names)}
-    network = laid_out(run, axes)
-    rho = np.stack([run.series("rho_mean", layer) for layer in range(len(study.teacher_layers))], axis=1)
-    return [Widths(kind, multiples, each, at(each, rho)) for kind, each in zip(study.networks, network, strict=True)]
+def _kinds(study: OverParameterization, run: Run) -> Iterator[dict[str, Any]]:
+    """Kinds of networks with the paper's settings, and a network of every width that did not diverge."""
+    plain = type(study)()
+    for kind in study.networks:
+        same = all(getattr(study, name) == getattr(plain, name) for name in _FIXED[kind])
+        if same and (study.epochs, study.steps) == _TRAINING[kind]:
+            rho = correlations(run, kind)
+            if rho.notnull().any(("seed", "layer", "epoch")).all():
+                yield {"rho": rho, "kind_words": NAMES[kind], "epoch": gained(rho, MOST)}
 
 
-class Finding(NamedTuple):
-    """What is measured of some layers, in words, and whether it is as claimed."""
-
-    words: str
-    holds: bool
-    values: tuple[float, ...]
-
-
-Measure = Callable[[Widths, np.ndarray], Finding]
+def _with_layers(values: xr.DataArray, test: Callable[[xr.DataArray], Verdict]) -> Verdict:
+    """Decide on the mean over layers, with each layer beside it."""
+    names = layer_names(values.sizes["layer"])
+    beside = {name: test(values.isel(layer=i)) for i, name in names.items()}
+    return test(values.mean("layer")).beside(beside)
 
 
-def claims(study: OverParameterization, run: Run) -> list[Claim]:
-    """Decided on the mean of all layers; each layer stands beside it."""
-    decided = []
-    for found in widths(study, run):
-        if _papers_settings(study, found.kind) and (found.network >= 0).any(axis=1).all():
-            decided += [_claim(found, *part) for part in _parts(study, found)]
-    return decided
+def _words(values: xr.DataArray) -> str:
+    return ", ".join(f"{k:g}×: {v:.4f}" for k, v in zip(values["multiple"].to_numpy(), values.to_numpy(), strict=True))
 
 
-def _papers_settings(study: OverParameterization, kind: Kind) -> bool:
-    inputs, rate = (study.dim, study.lr) if kind == "fc" else (study.image, study.cnn_lr)
-    return (
-        set(study.multiple) >= {1.0, 2.0, 5.0, BEST, 20.0, 50.0}
-        and (study.teacher_layers, study.outputs, study.input_std) == ((10, 15, 20, 25), 100, 10.0)
-        and inputs == (20 if kind == "fc" else 16)
-        and (study.epochs, study.steps, rate) == _TRAINING[kind]
-        and study.batch == 64
-        and study.train >= study.steps * study.batch
-    )
+def _in_order(values: xr.DataArray, seeds: int, **bound: float) -> Verdict:
+    """Decide on the steps from each width to the next, up to 10×."""
+
+    def test(each: xr.DataArray) -> Verdict:
+        compared = each.sel(multiple=each["multiple"] <= BEST).to_numpy()
+        return every(np.diff(compared), n=seeds, say=_words(each), **bound).show(compared)
+
+    return _with_layers(values, test)
 
 
-def _parts(study: OverParameterization, found: Widths) -> list[tuple[str, str, str, Measure]]:
-    """What each part is called, states, is in the paper, and how it is measured."""
-    epoch = found.gained(MOST)
-    return [
-        (
-            "higher",
-            f"mean best correlation after {study.epochs} epochs, mean over seeds and layers: does not fall from 1× "
-            "to 10×",
-            "higher with more nodes",
-            _higher,
-        ),
-        (
-            "steadier",
-            f"standard deviation over seeds of the mean best correlation after {study.epochs} epochs, mean over "
-            "layers: does not rise from 1× to 10×",
-            "steadier with more nodes",
-            _steadier,
-        ),
-        (
-            "slower",
-            f"mean best correlation at epoch {epoch}, by which 10× has made {MOST:.0%} of its gain, mean over seeds "
-            "and layers: 20× and 50× are below 10× (below: by how much)",
-            "20× and 50× slower",
-            _slower,
-        ),
-    ]
+@claims.claim(
+    "D9",
+    "{kind_words}, higher",
+    statement="mean best correlation after {epochs} epochs, mean over seeds and layers: does not fall from 1× to 10×",
+    paper="higher with more nodes",
+    values_are="mean best correlation, per width up to 10×",
+    cases=_kinds,
+)
+def higher(study: OverParameterization, run: Run, rho: xr.DataArray, **_: Any) -> Verdict:
+    return _in_order(rho.mean("seed").isel(epoch=-1), rho.sizes["seed"], at_least=0.0)
 
 
-def _claim(found: Widths, part: str, statement: str, paper: str, measure: Measure) -> Claim:
-    layers = np.arange(found.rho.shape[2])
-    words, holds, values = measure(found, layers)
-    high = 0.0 if part == "slower" else None
-    claim = Claim(
-        id="D9", statement=statement, paper=paper, measured=words, n=found.rho.shape[1], holds=holds, part=f"{NAMES[found.kind]}, {part}", values=values, low=None, high=high
-    )
-    beside = [(layer, measure(found, np.array([layer]))) for layer in layers.tolist()]
-    return replace(claim, variants=tuple(Variant(f"layer {i + 1}", each.words, each.holds) for i, each in beside))
+@claims.claim(
+    "D9",
+    "{kind_words}, steadier",
+    statement="standard deviation over seeds of the mean best correlation after {epochs} epochs, mean over layers: "
+    "does not rise from 1× to 10×",
+    paper="steadier with more nodes",
+    values_are="standard deviation, per width up to 10×",
+    cases=_kinds,
+)
+def steadier(study: OverParameterization, run: Run, rho: xr.DataArray, **_: Any) -> Verdict:
+    return _in_order(rho.std("seed").isel(epoch=-1), rho.sizes["seed"], at_most=0.0)
 
 
-def _higher(found: Widths, layers: np.ndarray) -> Finding:
-    return _in_order(found, found.mean[:, layers, -1].mean(axis=1), 1)
+@claims.claim(
+    "D9",
+    "{kind_words}, slower",
+    statement=f"mean best correlation at epoch {{epoch}}, by which 10× has made {MOST:.0%} of its gain, mean over "
+    "seeds and layers: 20× and 50× are below 10×",
+    paper="20× and 50× slower",
+    values_are="difference to 10×, per wider width",
+    cases=_kinds,
+)
+def slower(study: OverParameterization, run: Run, rho: xr.DataArray, epoch: int, **_: Any) -> Verdict:
+    half = gained(rho, HALF)
 
+    def test(mean: xr.DataArray) -> Verdict:
+        wide = mean.sel(multiple=mean["multiple"] >= BEST)
+        late, early = wide.sel(epoch=epoch), wide.sel(epoch=half)
+        words = f"{_words(late)} (at half of the gain, epoch {half}, {_words(early)})"
+        return every(late[1:] - late[0], below=0.0, n=rho.sizes["seed"], say=words)
 
-def _steadier(found: Widths, layers: np.ndarray) -> Finding:
-    return _in_order(found, found.std[:, layers, -1].mean(axis=1), -1)
-
-
-def _in_order(found: Widths, value: np.ndarray, sign: int) -> Finding:
-    """Whether what was measured goes one way up to 10×."""
-    up_to = found.multiples <= BEST
-    words = ", ".join(f"{k:g}×: {v:.4f}" for k, v in zip(found.multiples, value, strict=True))
-    return Finding(words, bool((sign * np.diff(value[up_to]) >= 0).all()), tuple(value[up_to].tolist()))
-
-
-def _slower(found: Widths, layers: np.ndarray) -> Finding:
-    at_most, at_half = (found.mean[:, layers, found.gained(share)].mean(axis=1) for share in (MOST, HALF))
-    wider = found.multiples >= BEST
-    words, before = (
-        ", ".join(f"{k:g}×: {v:.4f}" for k, v in zip(found.multiples[wider], value[wider], strict=True))
-        for value in (at_most, at_half)
-    )
-    behind = at_most[found.multiples > BEST] - at_most[found.place(BEST)]
-    words = f"{words} (at half of the gain, epoch {found.gained(HALF)}, {before})"
-    return Finding(words, bool((behind < 0).all()), tuple(behind.tolist()))
+    return _with_layers(rho.mean("seed"), test)

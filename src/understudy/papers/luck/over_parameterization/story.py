@@ -1,209 +1,169 @@
-"""The study of ever wider students in words and figures."""
+"""Figures and headline of `over-parameterization` (Tian et al. 2019, fig. 12)."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
+from understudy.lab.layers import (
+    diverged_story,
+    first_network,
+    layer_names,
+    multiple_titles,
+    rank_figures,
+    some_diverged,
+    student_figures,
+)
 from understudy.lab.matrices import matrix_images, modulated
-from understudy.papers.luck.over_parameterization.claims import BEST, MOST, Widths, widths
+from understudy.papers.luck.over_parameterization.claims import BEST, MOST, correlations, gained
 from understudy.papers.luck.over_parameterization.study import NAMES
-from understudy.papers.specialization.deep.claims import at
-from understudy.papers.specialization.deep.story import every_student, layer_names, ranks_of_winners, some_diverged
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.luck.over_parameterization.study import OverParameterization
+
+_RHO: dict[str, Any] = {"name": "mean best correlation", "limits": (0.0, 1.02), "band": "deviation"}
 
 
 def story(study: OverParameterization, run: Run) -> Story:
-    found = [each for each in widths(study, run) if (each.network >= 0).any()]
+    """Correlations and losses by width, as in the paper, then every student, matrices and ranks."""
+    found = {kind: correlations(run, kind).dropna("multiple", how="all") for kind in study.networks}
+    found = {kind: rho for kind, rho in found.items() if rho.size}
     if not found:
-        words = f"All {run.networks.num_rows:,} networks diverged: choose a smaller --lr than {study.lr:g}."
-        return Story(words, (Number(f"{run.networks.num_rows:,}", "networks, all diverged"),), ())
+        return diverged_story(study, run, " ".join({"fc": "lr", "cnn": "cnn_lr"}[kind] for kind in study.networks))
+    titles = multiple_titles(study.multiple)
     figures = (
-        *(_curves(study, run, each) for each in found),
-        _ends(study, found),
-        _losses(run, found),
-        *_of_layers(study, run, found),
+        *(_width_curves(study, kind, rho) for kind, rho in found.items()),
+        Figure(
+            "width-ends",
+            "How well students match in the end, and how reliably",
+            f"Mean best correlation after {counted(study.epochs, 'epoch')} by the width of the student; the band is "
+            "one standard deviation over seeds to either side.",
+            "S2 fig 12, at the end",
+            Curves.from_array(
+                run.array("rho_mean", "networks multiple seed layer epoch").isel(epoch=-1),
+                x="multiple",
+                panel="networks",
+                line="layer",
+                titles=NAMES,
+                labels=layer_names(len(study.teacher_layers)),
+                x_name="student nodes per teacher node",
+                log_x=True,
+                **_RHO,
+            ),
+        ),
+        Figure(
+            "losses",
+            "What that does to the loss",
+            "Squared error averaged over outputs, on the evaluation inputs, over training: mean and standard deviation "
+            "of its logarithm over seeds.",
+            "",
+            Curves.from_array(
+                run.array("eval_loss", "networks multiple seed epoch"),
+                name="MSE loss",
+                panel="networks",
+                line="multiple",
+                band="deviation",
+                titles=NAMES,
+                labels=titles,
+                log_y=True,
+                colours="multiples",
+            ),
+        ),
+        *(figure for kind, rho in found.items() for figure in _students(study, run, kind, rho)),
+        *rank_figures(run, "networks multiple seed", ("networks", "multiple"), NAMES | titles),
     )
-    return Story(_headline(study, run, found), _numbers(run, found), figures)
+    return Story(_headline(study, run, found), _numbers(run, *next(iter(found.items()))), figures)
 
 
-def _multiples(found: Widths) -> dict[float, str]:
-    return {k: f"{k:g}×" for k in found.multiples.tolist()}
-
-
-def _curves(study: OverParameterization, run: Run, found: Widths) -> Figure:
-    """A panel a layer, a line an over-realization."""
-    layers = layer_names(len(study.teacher_layers))
-    array = xr.DataArray(
-        found.rho,
-        dims=("multiple", "seed", "layer", "epoch"),
-        coords={
-            "multiple": found.multiples,
-            "layer": list(layers),
-            "epoch": run.epochs,
-            "network": (("multiple", "seed"), found.network),
-        },
-    )
+def _width_curves(study: OverParameterization, kind: str, rho: xr.DataArray) -> Figure:
+    titles = multiple_titles(rho["multiple"].to_numpy())
     return Figure(
-        f"width-curves-{found.kind}",
-        f"How wide students come to match their teacher, {NAMES[found.kind]}",
-        f"How well each layer's teacher nodes are matched, each by its best student, over training, for students of "
-        f"{' '.join(_multiples(found).values())} the teacher's nodes: mean and standard deviation over "
+        f"width-curves-{kind}",
+        f"How students of several widths come to match their teacher, {NAMES[kind]}",
+        f"Mean correlation of a layer's teacher nodes with their best students over training, for students with "
+        f"{' '.join(titles.values())} the teacher's nodes: mean and standard deviation over "
         f"{counted(study.seeds, 'teacher')}.",
         "S2 fig 12",
         Curves.from_array(
-            array,
-            name="mean best correlation",
+            rho,
             panel="layer",
             line="multiple",
-            band="deviation",
-            labels=_multiples(found),
-            limits=(0.0, 1.02),
+            titles=layer_names(rho.sizes["layer"]),
+            labels=titles,
             colours="multiples",
             columns=2,
+            **_RHO,
         ),
     )
 
 
-def _ends(study: OverParameterization, found: list[Widths]) -> Figure:
-    """Against the over-realization, a panel a kind of network, a line a layer."""
-    array = xr.DataArray(
-        np.stack([each.rho[..., -1] for each in found]),
-        dims=("kind", "multiple", "seed", "layer"),
-        coords={
-            "kind": [NAMES[each.kind] for each in found],
-            "multiple": found[0].multiples,
-            "layer": list(layer_names(len(study.teacher_layers))),
-            "network": (("kind", "multiple", "seed"), np.stack([each.network for each in found])),
-        },
-    )
-    return Figure(
-        "width-ends",
-        "How well they match in the end, and how surely",
-        f"Mean best correlation after {counted(study.epochs, 'epoch')} against the width of the student; the band is a "
-        "standard deviation over seeds to either side.",
-        "S2 fig 12, at the end",
-        Curves.from_array(
-            array,
-            name="mean best correlation",
-            x="multiple",
-            panel="kind",
-            line="layer",
-            band="deviation",
-            x_name="times the teacher's nodes",
-            log_x=True,
-            limits=(0.0, 1.02),
-        ),
-    )
-
-
-def _losses(run: Run, found: list[Widths]) -> Figure:
-    array = xr.DataArray(
-        np.stack([at(each.network, run.series("eval_loss")) for each in found]),
-        dims=("kind", "multiple", "seed", "epoch"),
-        coords={
-            "kind": [NAMES[each.kind] for each in found],
-            "multiple": found[0].multiples,
-            "epoch": run.epochs,
-        },
-    )
-    return Figure(
-        "losses",
-        "What that does to the loss",
-        "Squared error averaged over outputs, on the evaluation inputs, over training: mean and standard deviation of "
-        "its logarithm over seeds.",
-        "",
-        Curves.from_array(
-            array,
-            name="MSE loss",
-            panel="kind",
-            line="multiple",
-            band="deviation",
-            labels=_multiples(found[0]),
-            log_y=True,
-            colours="multiples",
-        ),
-    )
-
-
-def _level(found: Widths, epoch: int) -> np.ndarray:
-    """[multiple]: mean best correlation at a look, mean over seeds and layers."""
-    return found.mean[..., epoch].mean(axis=1)
-
-
-def _of_layers(study: OverParameterization, run: Run, found: list[Widths]) -> tuple[Figure, ...]:
-    """The L of each kind of network, a row a width; how early winners led; and matrices at 10×, else at the widest."""
-    titles: list[str] = []
-    of_kinds: list[Figure] = []
-    networks: list[np.ndarray] = []
-    for each in found:
-        there = (each.network >= 0).any(axis=1)
-        multiples, network = each.multiples[there], each.network[there]
-        names = tuple(f"{k:g}×" for k in multiples)
-        shown = int(np.flatnonzero(multiples == BEST)[0]) if BEST in multiples else -1
-        kind, words = each.kind, f"{NAMES[each.kind]}, {names[shown]}"
-        matrices = modulated(run, network[shown][network[shown] >= 0][:1], partial(study.source, kind))
-        of_kinds += every_student(
+def _students(study: OverParameterization, run: Run, kind: str, rho: xr.DataArray) -> list[Figure]:
+    """Every student of one kind of network, one row of panels per width; H* and β* at 10×, or at the widest."""
+    multiples = rho["multiple"].to_numpy()
+    titles = multiple_titles(multiples)
+    shown = BEST if BEST in multiples else float(multiples[-1])
+    matrices = modulated(run, first_network(rho.sel(multiple=shown)), partial(study.source, kind))
+    return [
+        *student_figures(
             run,
-            names,
-            network,
-            study.teacher_layers,
-            multiples,
-            each.rho[there],
-            f", {NAMES[kind]}",
-            f"layer-specialization-{kind}",
-            kind == "cnn",
-        )
-        of_kinds += matrix_images(matrices, words, f"modulation-{kind}")
-        titles += [f"{NAMES[kind]}, {name}" for name in names]
-        networks.append(network)
-    ranks = ranks_of_winners(study, run, tuple(titles), np.concatenate(networks), len(study.teacher_layers))
-    return (*of_kinds, *ranks)
+            rho,
+            "multiple",
+            titles=titles,
+            widths={float(k): [round(k * nodes) for nodes in study.teacher_layers] for k in multiples},
+            subject=f", {NAMES[kind]}",
+            name=f"layer-specialization-{kind}",
+            channels=kind == "cnn",
+        ),
+        *matrix_images(matrices, f"{NAMES[kind]}, {titles[shown]}", f"modulation-{kind}"),
+    ]
 
 
-def _headline(study: OverParameterization, run: Run, found: list[Widths]) -> str:
-    parts = []
-    for each in found:
-        end, spread = _level(each, -1), each.std[..., -1].mean(axis=1)
-        there = np.flatnonzero(np.isfinite(end) & (each.multiples <= BEST))
-        words = f"{NAMES[each.kind]}: "
-        if len(there) > 1:
-            first, last = there[[0, -1]]
-            words += (
-                f"from {each.multiples[first]:g}× to {each.multiples[last]:g}× the mean best correlation after "
-                f"{counted(study.epochs, 'epoch')} goes from {end[first]:.2f} to {end[last]:.2f}, its standard "
-                f"deviation over seeds from {spread[first]:.3f} to {spread[last]:.3f}"
-            )
-        else:
-            words += f"the mean best correlation after {counted(study.epochs, 'epoch')} is " + ", ".join(
-                f"{v:.2f} at {k:g}×" for k, v in zip(each.multiples, end, strict=True) if np.isfinite(v)
-            )
-        wider = np.flatnonzero(each.multiples > BEST)
-        if BEST in each.multiples and len(wider):
-            look = each.gained(MOST)
-            soon = _level(each, look)
-            others = ", ".join(f"{each.multiples[i]:g}× stands at {soon[i]:.3f}" for i in wider)
-            words += f"; at epoch {run.epochs[look]}, with 10× at {soon[each.place(BEST)]:.3f}, {others}"
-        parts.append(words)
-    text = ". ".join(f"{words[0].upper()}{words[1:]}" for words in parts)
+def _headline(study: OverParameterization, run: Run, found: dict[str, xr.DataArray]) -> str:
+    sentences = (f"{NAMES[kind]}: {_summary(study, rho)}" for kind, rho in found.items())
+    text = ". ".join(f"{words[0].upper()}{words[1:]}" for words in sentences)
     return f"{text} (mean over layers and {counted(study.seeds, 'seed')}).{some_diverged(run)}"
 
 
-def _numbers(run: Run, found: list[Widths]) -> tuple[Number, ...]:
-    each = found[0]
-    end = _level(each, -1)
-    best = int(np.nanargmax(end))
-    steady = int(np.nanargmin(each.std[..., -1].mean(axis=1)))
+def _summary(study: OverParameterization, rho: xr.DataArray) -> str:
+    """How correlation and spread change up to 10×, and where wider students are when 10× has made most of its gain."""
+    multiples = rho["multiple"].to_numpy()
+    end, spread = _ends(rho)
+    compared = np.flatnonzero(multiples <= BEST)
+    measured = f"the mean best correlation after {counted(study.epochs, 'epoch')}"
+    if len(compared) > 1:
+        first, last = compared[[0, -1]]
+        words = (
+            f"from {multiples[first]:g}× to {multiples[last]:g}× {measured} goes from {end[first]:.2f} to "
+            f"{end[last]:.2f}, its standard deviation over seeds from {spread[first]:.3f} to {spread[last]:.3f}"
+        )
+    else:
+        words = f"{measured} is " + ", ".join(f"{v:.2f} at {k:g}×" for k, v in zip(multiples, end, strict=True))
+    if BEST in multiples and (multiples > BEST).any():
+        epoch = gained(rho, MOST)
+        soon = rho.sel(epoch=epoch).mean("seed").mean("layer").to_numpy()
+        others = ", ".join(f"{multiples[i]:g}× at {soon[i]:.3f}" for i in np.flatnonzero(multiples > BEST))
+        words += f"; at epoch {epoch} 10× is at {soon[multiples == BEST][0]:.3f}, {others}"
+    return words
+
+
+def _ends(rho: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
+    """[multiple]: mean and standard deviation over seeds of the final mean best correlation, averaged over layers."""
+    last = rho.isel(epoch=-1)
+    return last.mean("seed").mean("layer").to_numpy(), last.std("seed").mean("layer").to_numpy()
+
+
+def _numbers(run: Run, kind: str, rho: xr.DataArray) -> tuple[Number, ...]:
+    end, spread = _ends(rho)
+    best, steadiest = (rho["multiple"].to_numpy()[i] for i in (end.argmax(), spread.argmin()))
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(f"{each.multiples[best]:g}×", f"matches best at the end, {end[best]:.3f} ({NAMES[each.kind]})"),
-        Number(f"{each.multiples[steady]:g}×", f"is steadiest over seeds ({NAMES[each.kind]})"),
+        Number(f"{best:g}×", f"matches best at the end, {end.max():.3f} ({NAMES[kind]})"),
+        Number(f"{steadiest:g}×", f"varies least over seeds ({NAMES[kind]})"),
     )
