@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from support.runs import made_run
 from understudy._atomic import write_json, write_text
 from understudy.errors import UserError
 from understudy.store import Run
@@ -97,6 +98,11 @@ def test_one_layer_or_epoch_is_read_alone(run):
     whole = run.array("rho", "kind seed layer epoch")
     np.testing.assert_array_equal(run.array("rho", "kind seed epoch", layer=1), whole.sel(layer=1))
     np.testing.assert_array_equal(run.array("rho", "kind seed layer epoch", epoch=5), whole.sel(epoch=[5]))
+
+
+def test_without_a_layer_the_lowest_recorded_one_is_read():
+    upper = made_run([{"seed": 1}], (0, 5), {("late", 2): [[0.3, 0.4]], ("late", 1): [[0.1, 0.2]]})
+    assert upper.array("late", "seed epoch").to_numpy().tolist() == [[0.1, 0.2]]
 
 
 def test_values_of_nodes_are_read_by_their_role(run):

@@ -64,7 +64,8 @@ class Networks:
                 must tell the networks apart), or `network` for all of them; `epoch`; `layer`; and `teacher` or
                 `student` for values of nodes. Without `epoch` the last recorded value of each network is taken.
             diverged: Whether networks that diverged keep the values that they recorded before.
-            **where: Columns of `networks` to select by, and `layer` or `epoch` to read one of them only.
+            **where: Columns of `networks` to select by, and `layer` or `epoch` to read one of them only. Without
+                `layer` the lowest recorded layer is read (−1 for metrics of whole networks).
 
         Returns:
             An array with the values of each dimension as coordinates, and where networks are spread over several
@@ -135,8 +136,8 @@ def _read_metric(some: Networks, metric: str, role: str, layer: Any, epoch: int 
         each = [run.series(metric, int(one))[np.ix_(some.index, at)] for one in layers]
         stacked = np.stack(each, 1) if each else np.zeros((len(some), 0, len(at)))
         return stacked, {"layer": layers, "epoch": epochs}
-    of = int(np.min(layers_of, initial=0) if layer is None else layer)
-    return run.series(metric, of)[np.ix_(some.index, at)], {"epoch": epochs}
+    lowest = layers_of.min() if len(layers_of) else 0
+    return run.series(metric, int(lowest if layer is None else layer))[np.ix_(some.index, at)], {"epoch": epochs}
 
 
 def _read_nodes(some: Networks, column: str, role: str, layer: Any, epoch: int | None) -> tuple[np.ndarray, Any]:
