@@ -1,19 +1,20 @@
-"""Students that start near teacher nodes, and the fan-outs of all others: S2 fig 7, theorems 4 and 5."""
+"""The study `lucky-init`: students initialised near teacher nodes, and all others (Tian et al. 2019, fig. 7)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge, Gt
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check
-from understudy.lab.pieces import blocks
+from understudy.lab.options import Count, Distinct, Positive
+from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import ComputedStudy, Piece
 
 if TYPE_CHECKING:
@@ -25,29 +26,33 @@ if TYPE_CHECKING:
 
 FIGURE = "S2 fig 7"
 QUANTITIES = {4: ("sin_angle",), 5: ("sin_angle", "fan_out_gap", "other_fan_out")}
-"""What each theorem bounds: the largest of a network's nodes."""
-_ROOM = 400
-"""Student nodes of a setting in a piece of work, over seeds."""
+"""What each theorem bounds: the largest value among a network's nodes."""
+_NODES_PER_PIECE = 400
+"""Student nodes of one start in a piece, over all its seeds."""
 
 
 class Setting(NamedTuple):
-    """Networks on which a theorem can be in force: nodes that are seldom active together, students that start near."""
+    """Networks to which a theorem may apply: nodes are rarely active together, and students start near them."""
 
     theorem: int
     nodes: int
     others: int
     dim: int
     threshold: float
-    """Of the hidden nodes' activation, in standard deviations of what comes in."""
+    """Threshold of the hidden nodes' activation, in standard deviations of the pre-activation."""
     cosine: float
-    """Between the weights of any two nodes."""
+    """Cosine between the weights of any two nodes."""
     angle: float
     missed: float = 0.0
     fan_out: float = 0.0
 
+    @property
+    def students(self) -> str:
+        """Students near teacher nodes and, if there are any, others: `2 + 1`."""
+        return f"{self.nodes} + {self.others}" if self.others else str(self.nodes)
+
     def __str__(self) -> str:
-        students = f"{self.nodes} + {self.others}" if self.others else str(self.nodes)
-        return f"theorem {self.theorem}: {students} students, threshold {self.threshold:g}, cosine {self.cosine:g}"
+        return f"theorem {self.theorem}: {self.students} students, threshold {self.threshold:g}, cosine {self.cosine:g}"
 
 
 SETTINGS = (
@@ -61,15 +66,15 @@ SETTINGS = (
     Setting(5, 2, 1, 10, 3.0, 0.0, 0.002, 0.1, 0.1),
     Setting(5, 3, 2, 10, 3.5, 0.0, 0.001, 0.05, 0.05),
 )
-"""The papers have none: these are ours, some of them out of the theorems' reach."""
+"""Settings of our own, as the paper has none; to some of them the theorems do not apply."""
 
 
 @dataclass(frozen=True)
 class LuckyInit(ComputedStudy):
-    """What becomes of students that start near teacher nodes, and of the fan-outs of those that do not.
+    """How students that start near teacher nodes move, and what happens to the fan-out of all others.
 
-    The dynamics of S2 eq. 6 on fresh batches, as in fig 7, beside SGD; and the expected dynamics of theorems 4 and 5
-    with their bounds at every step.
+    The dynamics of Tian et al. 2019, eq. 6, on fresh batches, as in fig. 7, next to SGD; and the expected dynamics of
+    theorems 4 and 5 with their bounds at every step.
     """
 
     name: ClassVar[str] = "lucky-init"
@@ -77,82 +82,75 @@ class LuckyInit(ComputedStudy):
     figures: ClassVar[str] = "S2 fig 7, theorems 4, 5"
     decides: ClassVar[str] = "Y10 Y11"
 
-    dim: int = 10
-    """Inputs, N(0, 1) each, beside a constant 1."""
-    teacher_nodes: int = 20
+    dim: Count = 10
+    """Number of inputs, N(0, 1) each, besides a constant 1."""
+    teacher_nodes: Count = 20
     """Hidden nodes of the teacher."""
-    outputs: int = 30
-    """Outputs."""
-    multiple: tuple[float, ...] = (2.0, 5.0, 10.0)
-    """Over-parameterizations: how many times as many hidden nodes the students have."""
-    p_w: tuple[float, ...] = (10.0, 5.0, 1.0, 0.0)
-    """How near the first students start to the teacher's nodes, one a start: weights are p_W w* + unit noise."""
-    p_v: tuple[float, ...] = (10.0, 0.0, 1.0, 5.0)
-    """How near their fan-outs start, one for each of --p-w."""
-    rules: tuple[Literal["rescaled", "free", "sgd"], ...] = ("rescaled", "sgd")
+    outputs: Count = 30
+    """Number of outputs."""
+    multiple: Annotated[tuple[float, ...], Gt(1), Distinct()] = (2.0, 5.0, 10.0)
+    """Over-parameterizations: student nodes per teacher node."""
+    p_w: Annotated[tuple[float, ...], Ge(0)] = (10.0, 5.0, 1.0, 0.0)
+    """Closeness of the first students' weights to the teacher's, one value per start: weights are p_W w* + unit
+    noise."""
+    p_v: Annotated[tuple[float, ...], Ge(0)] = (10.0, 0.0, 1.0, 5.0)
+    """Closeness of their fan-outs to the teacher's, one value for each of --p-w."""
+    rules: Annotated[tuple[Literal["rescaled", "free", "sgd"], ...], Distinct()] = ("rescaled", "sgd")
     """How students move: by eq. 6 with the columns of W and V rescaled to length 1 after every step, by eq. 6 without
-    that, or by SGD's gradient."""
-    lr: float = 0.05
+    rescaling, or by SGD."""
+    lr: Positive = 0.05
     """Learning rate."""
-    batch: int = 64
-    """Samples in a batch; every step has a fresh one."""
-    steps: int = 20_000
-    """Steps."""
-    every: int = 250
-    """Steps from one look to the next."""
-    bounded: int = 100
-    """Steps of the expected dynamics, on which the theorems' bounds are checked."""
+    batch: Count = 64
+    """Samples per step; every step draws new ones."""
+    steps: Count = 20_000
+    """Number of steps."""
+    every: Count = 250
+    """Steps from one probe to the next."""
+    bounded: Count = 100
+    """Steps of the expected dynamics, at which the theorems' bounds are checked."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(seeds=4, multiple=(2.0, 5.0), steps=5_000, bounded=40)
 
     def validate(self) -> None:
-        for field in ("dim", "teacher_nodes", "outputs", "batch", "steps", "every", "bounded"):
-            check(self, field, least=1)
-        check(self, "lr", above=0)
-        check(self, "multiple", above=1, distinct=True)
-        check(self, "p_w", least=0)
-        check(self, "p_v", least=0)
-        if len(self.p_w) != len(self.p_v) or len(set(self.starts)) < len(self.p_w):
+        if len(self.p_w) != len(self.p_v):
             raise UserError(
-                f"--p-v: {len(self.p_v)} values were given for {len(self.p_w)} of --p-w; give one each, and no pair "
-                "twice"
+                f"--p-v must have as many values as --p-w ({len(self.p_w)}), got {len(self.p_v)}: each pair is a start"
             )
-        if len(set(self.rules)) < len(self.rules) or not self.rules:
-            raise UserError("--rules: name one or more of rescaled, free, sgd, each once")
+        if len(set(self.starts)) < len(self.starts):
+            raise UserError("--p-w and --p-v must give each pair once")
         if self.steps % self.every:
-            raise UserError(
-                f"--every: {self.every} was given; allowed is a number that divides the {self.steps:,} steps"
-            )
+            raise UserError(f"--every must divide the number of steps ({self.steps:,}), got {self.every}")
         for multiple in self.multiple:
             us.students.hidden_sizes((self.dim, self.teacher_nodes, self.outputs), multiple)
 
     @property
     def starts(self) -> list[tuple[float, float]]:
         """(p_W, p_V) of each start."""
-        return list(zip(self.p_w, self.p_v, strict=False))
+        return list(zip(self.p_w, self.p_v, strict=True))
 
     @property
-    def looks(self) -> range:
+    def probes(self) -> range:
+        """The steps after which networks are probed."""
         return range(0, self.steps + 1, self.every)
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         each = len(self.starts) * len(self.rules)
         for multiple in self.multiple:
-            for seeds in blocks(self.seed_names, max(1, int(_ROOM // (multiple * self.teacher_nodes)))):
+            for seeds in blocks(self.seed_names, max(1, int(_NODES_PER_PIECE // (multiple * self.teacher_nodes)))):
                 name = f"{multiple:g}×, seeds {seeds[0]} to {seeds[-1]}"
-                yield Piece(name, each * len(seeds), partial(self._simulated, multiple, list(seeds)))
+                yield Piece(name, each * len(seeds), partial(self._simulate, multiple, list(seeds)))
         for setting in SETTINGS:
-            yield Piece(str(setting), self.seeds, partial(self._bounded, setting))
+            yield Piece(str(setting), self.seeds, partial(self._follow_bounds, setting))
 
-    def _simulated(self, multiple: float, seeds: list[int], count: int) -> Tables:
+    def _simulate(self, multiple: float, seeds: list[int], count: int) -> Tables:
         from understudy.papers.luck.theory.simulation import probe_students, simulate, unit_columns
 
         sizes = (self.dim, self.teacher_nodes, self.outputs)
         teacher = unit_columns(sizes, seeds=seeds, dtype=self.torch_dtype).to(self.device)
-        begun = [us.students.near(teacher, multiple=multiple, weights=w, fan_out=v) for w, v in self.starts]
-        students, teachers = us.nets.stack(begun), us.nets.stack([teacher] * len(begun))
+        initial = [us.students.near(teacher, multiple=multiple, weights=w, fan_out=v) for w, v in self.starts]
+        students, teachers = us.nets.stack(initial), us.nets.stack([teacher] * len(initial))
         swept = [
             {"seed": seed, "setting": FIGURE, "multiple": multiple, "p_w": w, "p_v": v}
             for w, v in self.starts
@@ -161,20 +159,20 @@ class LuckyInit(ComputedStudy):
         tables = []
         for r, rule in enumerate(self.rules):
             numbers = np.arange(len(swept), dtype=np.int32) + count + r * len(swept)
-            ways = simulate(teachers, students, rule=rule, lr=self.lr, batch=self.batch, probes=self.looks)
+            trajectory = simulate(teachers, students, rule=rule, lr=self.lr, batch=self.batch, probes=self.probes)
             rows, alive = [], []
-            for step, now in zip(self.looks, ways, strict=True):
+            for step, now in zip(self.probes, trajectory, strict=True):
                 found = probe_students(teachers, now)
-                rows += list(_looked(found, step, numbers))
-                alive.append(np.isfinite(rows[-1]["value"]))
+                rows += list(_measured(found, step, numbers))
+                alive.append(np.isfinite(found.others.cpu().numpy()))
                 if rule == "rescaled" and step in (0, self.steps):
-                    rows += list(_reach(teachers, now, step, numbers, self.lr))
-            diverged = [None if c.all() else self.looks[int(np.argmin(c))] for c in np.stack(alive).T]
+                    rows += list(_conditions(teachers, now, step, numbers, self.lr))
+            diverged = [None if c.all() else self.probes[int(np.argmin(c))] for c in np.stack(alive).T]
             nodes = _nodes(found, self.steps, numbers)
             tables.append(_tables(numbers, [row | {"rule": rule} for row in swept], diverged, rows, nodes))
         return {name: pa.concat_tables([t[name] for t in tables]) for name in tables[0]}
 
-    def _bounded(self, setting: Setting, count: int) -> Tables:
+    def _follow_bounds(self, setting: Setting, count: int) -> Tables:
         from scipy.special import ndtr
 
         from understudy.papers.luck.theory.near_students import theorem_4_bounds
@@ -182,9 +180,10 @@ class LuckyInit(ComputedStudy):
         from understudy.papers.luck.theory.simulation import expected_dynamics, lucky_pair, probe_students
         from understudy.papers.luck.theory.top_down import theorem_5_bounds
 
-        seeds = list(range(1, self.seeds + 1))
+        seeds = list(self.seed_names)
         pair = lucky_pair(*setting[1:4], **{k: v for k, v in setting._asdict().items() if k in _STARTS}, seeds=seeds)
-        # Half of the way that a node could go at once, alone: it is active on ndtr(−threshold) of the inputs.
+        # Half of the rate at which a single node reaches its target in one step: it is active on ndtr(−threshold) of
+        # the inputs.
         lr = 0.5 / float(ndtr(-setting.threshold))
         path = expected_dynamics(*pair, lr=lr, steps=self.bounded, top_down=setting.theorem == 5)
         numbers = np.arange(count, count + len(seeds), dtype=np.int32)
@@ -202,27 +201,20 @@ class LuckyInit(ComputedStudy):
 
 
 _STARTS = ("threshold", "cosine", "angle", "missed", "fan_out")
-_KINDS = {"multiple": pa.float64(), "p_w": pa.float64(), "p_v": pa.float64()}
 
 
-def _rows(numbers: np.ndarray, step: int, layer: int, metric: str, value: Any) -> dict[str, Any]:
-    return {
-        "network": numbers,
-        "epoch": np.full(len(numbers), step, np.int32),
-        "layer": np.full(len(numbers), layer, np.int16),
-        "metric": [metric] * len(numbers),
-        "value": np.asarray(value, np.float64),
-    }
+def _rows(numbers: np.ndarray, step: int, layer: int, metric: str, value: Any) -> pa.Table:
+    return table_rows(numbers, step, layer, metric=metric, value=np.asarray(value, np.float64))
 
 
-def _looked(found: StudentReading, step: int, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
+def _measured(found: StudentReading, step: int, numbers: np.ndarray) -> Iterator[pa.Table]:
     yield _rows(numbers, step, 0, "cosine", found.cosine.cpu())
     yield _rows(numbers, step, 1, "v_u", found.near.cpu())
     yield _rows(numbers, step, 1, "v_r", found.others.cpu())
 
 
-def _reach(teacher: Population, now: Population, step: int, numbers: np.ndarray, lr: float) -> Iterator[dict[str, Any]]:
-    """γ of theorem 4, for the near students alone, and of theorem 5 as printed; what is in force."""
+def _conditions(teacher: Population, now: Population, step: int, numbers: np.ndarray, lr: float) -> Iterator[pa.Table]:
+    """γ of theorem 4, for the near students alone, and of theorem 5 as printed; and which theorems apply."""
     import torch
 
     from understudy.papers.luck.theory.near_students import theorem_4_bounds
@@ -241,8 +233,8 @@ def _reach(teacher: Population, now: Population, step: int, numbers: np.ndarray,
     yield _rows(numbers, step, 1, "printed_gamma_5", five.constants["gamma"])
 
 
-def _bounds(theorem: int, along: PathBounds, prefix: str, numbers: np.ndarray) -> Iterator[dict[str, Any]]:
-    """What is measured and its bound at every step, where the theorem is in force; its constants at step 0."""
+def _bounds(theorem: int, along: PathBounds, prefix: str, numbers: np.ndarray) -> Iterator[pa.Table]:
+    """Measured values and, where the theorem applies, their bounds at every step; its constants at step 0."""
     names, there = QUANTITIES[theorem], along.in_force.numpy()
     for name, value in along.constants.items():
         yield _rows(numbers, 0, -1, prefix + name, value)
@@ -256,32 +248,30 @@ def _bounds(theorem: int, along: PathBounds, prefix: str, numbers: np.ndarray) -
             )
 
 
-def _nodes(found: StudentReading, step: int, numbers: np.ndarray) -> dict[str, Any]:
+def _nodes(found: StudentReading, step: int, numbers: np.ndarray) -> pa.Table:
     nets, count = found.closest.shape
-    return {
-        "network": np.repeat(numbers, count),
-        "epoch": np.full(nets * count, step, np.int32),
-        "layer": np.zeros(nets * count, np.int16),
-        "student": np.tile(np.arange(count, dtype=np.int32), nets),
-        "teacher": found.closest.cpu().numpy().ravel().astype(np.int32),
-        "cosine": found.closeness.cpu().numpy().ravel(),
-        "fanout": found.fan_out.cpu().numpy().ravel(),
-    }
+    return table_rows(
+        np.repeat(numbers, count),
+        step,
+        0,
+        student=np.tile(np.arange(count, dtype=np.int32), nets),
+        teacher=found.closest.cpu().numpy().ravel().astype(np.int32),
+        cosine=found.closeness.cpu().numpy().ravel(),
+        fanout=found.fan_out.cpu().numpy().ravel(),
+    )
 
 
 def _tables(
     numbers: np.ndarray,
     swept: list[dict[str, Any]],
     diverged: list[int | None],
-    metrics: list[dict[str, Any]],
-    nodes: dict[str, Any],
+    metrics: list[pa.Table],
+    nodes: pa.Table,
 ) -> Tables:
-    columns = {name: pa.array([row.get(name) for row in swept], kind) for name, kind in _KINDS.items()}
     names = {name: [row[name] for row in swept] for name in ("seed", "setting", "rule")}
-    joined = {name: np.concatenate([row[name] for row in metrics]) for name in ("network", "epoch", "layer", "value")}
-    words = [word for row in metrics for word in row["metric"]]
+    columns = {name: pa.array([row.get(name) for row in swept], pa.float64()) for name in ("multiple", "p_w", "p_v")}
     return {
         "networks": pa.table({"network": numbers} | names | columns | {"diverged_at": pa.array(diverged, pa.int64())}),
-        "metrics": pa.table({**joined, "metric": words}).select(["network", "epoch", "layer", "metric", "value"]),
-        "nodes": pa.table(nodes),
+        "metrics": pa.concat_tables(metrics).combine_chunks(),
+        "nodes": nodes,
     }
