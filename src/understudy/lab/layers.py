@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 LOSSES = {"evaluation": "eval_loss", "training": "train_loss"}
 """Lines of a figure of losses, with the metric of each."""
+STUDENTS_CAPTION = (
+    "Every student: correlation with its best teacher node, and how much it moves the output (√E β_kk). Where students "
+    "specialise, those with low correlation (left) have little effect (bottom): the L."
+)
 _SLIDER = (0, 1, 2, 5, 10, 15, 20, 30, 50, 75, 100, 200, 500, 1000)
 """Epochs, besides the last, at which the page shows every student."""
 
@@ -152,6 +156,21 @@ def student_figures(
     """
     if channels and run.config.get("format", 3) < 3:
         return []
+    return [
+        Figure(
+            name,
+            f"Every student of every layer{subject}",
+            STUDENTS_CAPTION,
+            "S1 figs 4, 12",
+            layer_specialization(run, rho, row, titles, widths),
+        )
+    ]
+
+
+def layer_specialization(
+    run: Run, rho: xr.DataArray, row: str, titles: Mapping[Any, str], widths: Mapping[Any, Sequence[int]]
+) -> LayerSpecialization:
+    """Every student of every layer, without title and caption: see `student_figures`."""
     last = int(run.epochs[-1])
     epochs = np.array(sorted({epoch for epoch in _SLIDER if epoch < last} | {last}))
     seeds = run.column("seed")
@@ -176,13 +195,4 @@ def student_figures(
         for value, networks in groups.items()
     )
     middle = rho.sel(epoch=epochs).median("seed").transpose(row, "layer", "epoch").to_numpy()
-    return [
-        Figure(
-            name,
-            f"Every student of every layer{subject}",
-            "Every student: correlation with its best teacher node, and how much it moves the output (√E β_kk). Where "
-            "students specialise, those with low correlation (left) have little effect (bottom): the L.",
-            "S1 figs 4, 12",
-            LayerSpecialization(tuple(titles[value] for value in groups), epochs, cells, middle),
-        )
-    ]
+    return LayerSpecialization(tuple(titles[value] for value in groups), epochs, cells, middle)

@@ -1,143 +1,120 @@
-"""What a run of lottery tickets decides: D11."""
+"""Claim D11: reset winners end at a lower loss than redrawn nodes (Tian et al. 2019, fig. 3)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, number, share
 from understudy.papers.luck.lottery.study import TICKETS
-from understudy.papers.specialization.deep.claims import at, laid_out
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.luck.lottery.study import LotteryTickets
 
 EXACT = -11.0
 """log10 loss under which a student is its teacher up to rounding: float32 leaves about −13."""
 SHARE = 0.8
-"""Of the seeds in which reset winners must end below redrawn ones."""
+"""Share of the seeds in which reset winners must end below redrawn nodes."""
 _PAPERS_POLARITY, _WIDE = 1.0, 10.0
 
-
-class Cell(NamedTuple):
-    """Networks of one polarity and over-realization, seed by seed: −1 and NaN where one diverged."""
-
-    polarity: float
-    multiple: float
-    network: np.ndarray
-    """[ticket, seed], tickets in their order."""
-    loss: np.ndarray
-    """[ticket, seed]: log10 evaluation loss at the end."""
-
-    def of(self, ticket: str) -> np.ndarray:
-        return self.loss[TICKETS.index(ticket)]
-
-    def median(self, ticket: str) -> float:
-        """NaN where every network diverged."""
-        loss = self.of(ticket)[np.isfinite(self.of(ticket))]
-        return float(np.median(loss)) if len(loss) else np.nan
-
-    @property
-    def gain(self) -> np.ndarray:
-        """By how much reset winners end below redrawn ones, in powers of ten, where both came through."""
-        both = self.of("reset") - self.of("redrawn")
-        return both[np.isfinite(both)]
-
-    @property
-    def exact(self) -> dict[str, int]:
-        return {ticket: int((self.of(ticket) < EXACT).sum()) for ticket in TICKETS}
+claims = Claims(fixed="teacher_nodes epochs steps batch lr dim outputs train evaluation input_std")
 
 
-def cells(study: LotteryTickets, run: Run) -> list[Cell]:
-    """By polarity, then by over-realization, from small to large."""
-    polarities, multiples = (sorted(map(float, values)) for values in (study.polarity, study.multiple))
-    axes = {
-        "polarity": np.array(polarities),
-        "multiple": np.array(multiples),
-        "ticket": np.array(TICKETS),
-        "seed": np.arange(1, study.seeds + 1),
+def final_losses(run: Run) -> xr.DataArray:
+    """log10 evaluation loss at the end, by polarity, multiple, ticket and seed."""
+    loss = run.array("eval_loss", "polarity multiple ticket seed epoch").isel(epoch=-1)
+    return loss.copy(data=np.log10(loss))
+
+
+def compared(losses: xr.DataArray) -> dict[tuple[float, float], xr.DataArray]:
+    """Losses by ticket and seed of each polarity and multiple in which a seed's reset and redrawn nodes converged."""
+    cells = {
+        (p, k): losses.sel(polarity=p, multiple=k)
+        for p in losses["polarity"].to_numpy().tolist()
+        for k in losses["multiple"].to_numpy().tolist()
     }
-    network = laid_out(run, axes)
-    loss = np.log10(at(network, run.series("eval_loss")[:, -1]))
-    return [Cell(p, k, network[i, j], loss[i, j]) for i, p in enumerate(polarities) for j, k in enumerate(multiples)]
+    return {place: cell for place, cell in cells.items() if len(gain(cell))}
 
 
-class Finding(NamedTuple):
-    """A claim as the networks of one cell decide it, and in few words what was measured."""
-
-    claim: Claim
-    brief: str
+def converged(cell: xr.DataArray, ticket: str) -> np.ndarray:
+    """Losses of a ticket in the seeds in which it did not diverge."""
+    return cell.sel(ticket=ticket).dropna("seed").to_numpy()
 
 
-def claims(study: LotteryTickets, run: Run) -> list[Claim]:
-    """Decided on p = 1; what other polarities gave, and how exact other widths became, stands beside it."""
-    if not _papers_settings(study):
-        return []
-    alive = [cell for cell in cells(study, run) if len(cell.gain)]
-    decided = []
-    for cell in (each for each in alive if each.polarity == _PAPERS_POLARITY):
-        same = [other for other in alive if other.multiple == cell.multiple]
-        decided.append(_beside(_lower(cell), [(other, _lower(other)) for other in same if other is not cell]))
-        if cell.multiple == _WIDE:
-            decided.append(_beside(_exact(cell), [(other, _exact(other)) for other in alive if other is not cell]))
-    return decided
+def gain(cell: xr.DataArray) -> np.ndarray:
+    """log10 of the ratio of losses of reset and redrawn nodes, in the seeds in which neither diverged."""
+    return (cell.sel(ticket="reset") - cell.sel(ticket="redrawn")).dropna("seed").to_numpy()
 
 
-def _papers_settings(study: LotteryTickets) -> bool:
-    training = (study.epochs, study.steps, study.batch, study.lr)
-    data = (study.dim, study.outputs, study.train, study.evaluation, study.input_std)
-    return study.teacher_nodes == 20 and training == (100, 1_000, 16, 0.01) and data == (100, 50, 10_000, 10_000, 1.5)
+def middle(cell: xr.DataArray, ticket: str) -> float:
+    """Median loss of a ticket; NaN if every network diverged."""
+    found = converged(cell, ticket)
+    return float(np.median(found)) if len(found) else np.nan
 
 
-def _beside(finding: Finding, others: list[tuple[Cell, Finding]]) -> Claim:
-    beside = tuple(
-        Variant(f"p = {cell.polarity:g}, {cell.multiple:g}×", found.brief, found.claim.holds) for cell, found in others
-    )
-    return replace(finding.claim, variants=beside)
+def exact(cell: xr.DataArray, ticket: str) -> int:
+    """Number of networks of a ticket that are equal to their teacher up to rounding."""
+    return int((cell.sel(ticket=ticket) < EXACT).sum())
 
 
-def _lower(cell: Cell) -> Finding:
-    gain = cell.gain
-    share = float((gain < 0).mean())
-    reset, redrawn, full = (cell.median(ticket) for ticket in TICKETS)
-    brief = f"in {(gain < 0).sum()} of {len(gain)}"
-    claim = Claim(
-        id="D11",
-        statement=f"winners reset to their first weights end below as many nodes drawn anew in at least {SHARE:.0%} of the seeds "
-        "(below: log10 of the ratio of their evaluation losses)",
-        paper=f"≥ {SHARE:.0%} of the seeds",
-        measured=f"{brief} ({share:.0%}); median log10 losses {reset:.2f} against {redrawn:.2f}, full student {full:.2f}",
-        n=len(gain),
-        holds=share >= SHARE,
-        part=f"lower, {cell.multiple:g}×",
-        values=tuple(gain.tolist()),
-        low=None,
-        high=0.0,
-    )
-    return Finding(claim, brief)
+def _decide(
+    run: Run, place: tuple[float, float], test: Callable[[xr.DataArray], Verdict], others: Callable[[float], bool]
+) -> tuple[xr.DataArray, Verdict] | None:
+    """Decide on one polarity and multiple, with other polarities, and multiples that `others` allows, beside it."""
+    cells = compared(final_losses(run))
+    if place not in cells:
+        return None
+    beside = {f"p = {p:g}, {k:g}×": test(cell) for (p, k), cell in cells.items() if (p, k) != place and others(k)}
+    return cells[place], test(cells[place]).beside(beside)
 
 
-def _exact(cell: Cell) -> Finding:
-    found, reset = cell.exact, cell.of("reset")
-    reset = reset[np.isfinite(reset)]
-    full = cell.of("full")
-    lowest = full[np.isfinite(full)].min(initial=np.inf)
-    brief = f"{found['reset']} of {len(reset)}, full student {found['full']}"
-    claim = Claim(
-        id="D11",
-        statement=f"some reset winners reach the teacher exactly, log10 evaluation loss below {EXACT:g}, which no full student "
-        "does in as many steps (below: log10 loss of each network of reset winners)",
-        paper="some, and no full student",
-        measured=f"{found['reset']} of {len(reset)} reset, {found['redrawn']} redrawn, {found['full']} full; lowest reset "
-        f"{reset.min():.2f}, lowest full {lowest:.2f}",
-        n=len(reset),
-        holds=found["reset"] > 0 and found["full"] == 0,
-        part=f"exact, {cell.multiple:g}×",
-        values=tuple(reset.tolist()),
-        low=None,
-        high=EXACT,
-    )
-    return Finding(claim, brief)
+@claims.claim(
+    "D11",
+    "lower, {multiple:g}×",
+    statement=f"winners reset to their initial weights end at a lower loss than as many redrawn nodes in at least "
+    f"{SHARE:.0%} of the seeds",
+    paper=f"≥ {SHARE:.0%} of the seeds",
+    values_are="log10 of the ratio of their evaluation losses, per seed",
+    cases=lambda study, run: [{"multiple": k} for k in run.select().values("multiple")],
+)
+def reset_end_lower(study: LotteryTickets, run: Run, multiple: float) -> Verdict | None:
+    def test(cell: xr.DataArray) -> Verdict:
+        return share(gain(cell) < 0, at_least=SHARE, say="in {count}").show(gain(cell), high=0.0)
+
+    found = _decide(run, (_PAPERS_POLARITY, multiple), test, lambda k: k == multiple)
+    if found is None:
+        return None
+    cell, verdict = found
+    reset, redrawn, full = (number(middle(cell, ticket), ".2f") for ticket in TICKETS)
+    words = f"({(gain(cell) < 0).mean():.0%}); median log10 losses {reset} against {redrawn}, full student {full}"
+    return verdict.say(f"{verdict.measured} {words}")
+
+
+@claims.claim(
+    "D11",
+    f"exact, {_WIDE:g}×",
+    statement=f"some reset winners reach the teacher exactly, with a log10 evaluation loss below {number(EXACT)}, "
+    "which no full student does in as many steps",
+    paper="some, and no full student",
+    values_are="log10 loss of reset winners, per network",
+)
+def some_are_exact(study: LotteryTickets, run: Run) -> Verdict | None:
+    def test(cell: xr.DataArray) -> Verdict:
+        reset, count = converged(cell, "reset"), {ticket: exact(cell, ticket) for ticket in ("reset", "full")}
+        holds = count["reset"] > 0 and count["full"] == 0
+        words = f"{count['reset']} of {len(reset)}, full student {count['full']}"
+        return Verdict(holds, words, len(reset)).show(reset, high=EXACT)
+
+    found = _decide(run, (_PAPERS_POLARITY, _WIDE), test, lambda k: True)
+    if found is None:
+        return None
+    cell, verdict = found
+    reset, redrawn, full = (exact(cell, ticket) for ticket in TICKETS)
+    least, least_full = (number(converged(cell, name).min(initial=np.inf), ".2f") for name in ("reset", "full"))
+    words = f"{reset} of {verdict.n} reset, {redrawn} redrawn, {full} full"
+    return verdict.say(f"{words}; lowest reset {least}, lowest full {least_full}")

@@ -1,4 +1,4 @@
-"""The study of lottery tickets in words and figures."""
+"""Figures and headline of `lottery` (Tian et al. 2019, fig. 3)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,24 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xarray as xr
 
+from understudy.claims import number
+from understudy.lab.layers import STUDENTS_CAPTION, first_network, layer_specialization, some_diverged
 from understudy.lab.matrices import matrix_images, modulated
-from understudy.papers.luck.lottery.claims import EXACT, Cell, cells
+from understudy.papers.luck.lottery.claims import EXACT, compared, exact, final_losses, gain, middle
 from understudy.papers.luck.lottery.study import TICKETS
-from understudy.papers.specialization.deep.claims import at
-from understudy.papers.specialization.deep.story import every_student, some_diverged
 from understudy.report import style
 from understudy.report.figures import Curves, Dots, LayerSpecialization
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.luck.lottery.study import LotteryTickets
+
+    Titles = dict[tuple[float, float], str]
+    """Titles of the panels by polarity and multiple, those with networks that converged only."""
 
 NAMES = {"reset": "reset", "redrawn": "re-initialised", "full": "full student"}
 _COLOURS = {"reset": style.BLUE, "redrawn": style.VERMILLION, "full": style.HAIRLINE}
@@ -28,177 +32,175 @@ _ORDER = ("redrawn", "reset", "full")
 
 
 def story(study: LotteryTickets, run: Run) -> Story:
-    found = [cell for cell in cells(study, run) if len(cell.gain)]
-    if not found:
-        words = "In no seed did winners come through both reset and re-initialised: choose a smaller --lr than "
+    """Final losses of every network, then how they are reached, and which nodes are matched."""
+    losses = final_losses(run)
+    cells = compared(losses)
+    if not cells:
+        words = "In every seed reset or re-initialised winners diverged: choose a smaller --lr than "
         count = Number(f"{run.networks.num_rows:,}", "networks")
         return Story(f"{words}{study.lr:g}.{some_diverged(run)}", (count,), ())
-    titles = tuple(_title(cell, found) for cell in found)
+    several = len({p for p, _ in cells}) > 1
+    titles = {(p, k): f"{k:g}×" + (f", p = {p:g}" if several else "") for p, k in cells}
     figures = (
         Figure(
             "tickets",
-            "Winners are won by their first weights",
-            f"Evaluation loss at the end, a point a network: the {study.teacher_nodes} winners with their first "
-            "weights again, as many nodes drawn anew, and the student they were taken from. A line joins the two of "
-            "a seed, orange where the new draw ended lower.",
+            "Winners win because of their initial weights",
+            f"Evaluation loss at the end, one point per network: the {study.teacher_nodes} winners with their initial "
+            "weights, as many redrawn nodes, and the student that the winners were taken from. A line joins the "
+            "networks of a seed, orange where the redrawn nodes ended lower.",
             "S2 fig 3, measured",
-            pairs(titles, found),
+            pairs(losses, titles),
         ),
         Figure(
             "loss-curves",
             "How they get there",
             "Evaluation loss over training, median and quartiles over seeds.",
             "",
-            _curves(run, found, titles, run.series("eval_loss"), "MSE loss", log_y=True),
+            _curves(run, titles, "eval_loss", "MSE loss", log_y=True),
         ),
         Figure(
             "recovered",
-            "What they find",
+            "Which teacher nodes they find",
             "Share of the teacher's nodes that have a student above 0.95, over training: where one is missing, the "
             "loss stays high.",
             "",
-            _curves(run, found, titles, run.series("recovered", 0), "teacher nodes recovered", limits=(0.0, 1.02)),
+            _curves(run, titles, "recovered", "teacher nodes recovered", layer=0, limits=(0.0, 1.02)),
         ),
         Figure(
             "layer-curves",
             "How well they match",
-            "How well the teacher's nodes are matched, each by its best student, over training.",
+            "Mean correlation of teacher nodes with their best students over training.",
             "",
-            _curves(run, found, titles, run.series("rho_mean", 0), "mean best correlation", limits=(0.0, 1.02)),
+            _curves(run, titles, "rho_mean", "mean best correlation", layer=0, limits=(0.0, 1.02)),
         ),
-        _every_student(study, run, found),
-        *_ranks(run, found, titles),
-        *_matrices(study, run, found[-1], titles[-1]),
+        _students(study, run, titles),
+        *_ranks(run, titles),
+        *_matrices(study, run, losses, titles),
     )
-    return Story(_headline(study, run, found), _numbers(run, found), figures)
+    return Story(_headline(study, run, cells, titles), _numbers(run, cells, titles), figures)
 
 
-def _title(cell: Cell, of: list[Cell]) -> str:
-    several = len({other.polarity for other in of}) > 1
-    return f"{cell.multiple:g}×" + (f", p = {cell.polarity:g}" if several else "")
+def _select(values: xr.DataArray, titles: Titles) -> xr.DataArray:
+    """The values of the titled polarities and multiples along one dimension `cell`, with the titles as coordinate."""
+    cells = values.stack(cell=("polarity", "multiple")).sel(cell=list(titles))
+    return cells.drop_vars(("cell", "polarity", "multiple")).assign_coords(cell=list(titles.values()))
 
 
-def won_again(run: Run, cell: Cell) -> np.ndarray:
-    """[seed]: share of teacher nodes whose best student at the end is the winner that was kept for it.
-
-    Winners stand in the order of the teacher nodes that they won.
-    """
-    networks = cell.network[TICKETS.index("reset")]
-    best = run.matched("teacher", "student", epoch=int(run.epochs[-1]))[networks[networks >= 0]]
-    return (best == np.arange(best.shape[1])).mean(axis=1)
+def _curves(run: Run, titles: Titles, metric: str, name: str, layer: int = -1, **more: Any) -> Curves:
+    """One panel per polarity and multiple, one line per ticket."""
+    values = _select(run.array(metric, "polarity multiple ticket seed epoch", layer=layer), titles)
+    colours = [_COLOURS[ticket] for ticket in values["ticket"].to_numpy()]
+    return Curves.from_array(values, panel="cell", line="ticket", name=name, labels=NAMES, colours=colours, **more)
 
 
-def _curves(run: Run, found: list[Cell], titles: tuple[str, ...], series: np.ndarray, name: str, **more: Any) -> Curves:
-    """One panel per cell, one line per ticket."""
-    network = np.stack([cell.network for cell in found])
-    array = xr.DataArray(
-        at(network, series),
-        dims=("cell", "ticket", "seed", "epoch"),
-        coords={
-            "cell": list(titles),
-            "ticket": [NAMES[ticket] for ticket in TICKETS],
-            "epoch": run.epochs,
-            "network": (("cell", "ticket", "seed"), network),
-        },
+def pairs(losses: xr.DataArray, titles: Titles) -> Dots:
+    """Final loss of every network: one column per ticket, one panel per title; the tickets of a seed are joined."""
+    values = _select(losses.sel(ticket=list(_ORDER)), titles).transpose("cell", "ticket", "seed")
+    return Dots(
+        tuple(NAMES[ticket] for ticket in _ORDER),
+        values.to_numpy(),
+        values["network"].transpose("cell", "ticket", "seed").to_numpy(),
+        "log₁₀ evaluation loss",
+        bound=EXACT,
+        bound_words="exact",
+        colours=tuple(_COLOURS[ticket] for ticket in _ORDER),
+        titles=tuple(titles.values()),
+        joined=(0, 1),
     )
-    colours = [_COLOURS[ticket] for ticket in TICKETS]
-    return Curves.from_array(array, panel="cell", line="ticket", name=name, colours=colours, **more)
 
 
-def _every_student(study: LotteryTickets, run: Run, found: list[Cell]) -> Figure:
-    """A column a cell, where deeper networks have a layer; at the polarity that the headline ends with, as more cannot
-    be read."""
-    shown = [cell for cell in found if cell.polarity == found[-1].polarity]
-    names = tuple(NAMES[ticket] for ticket in TICKETS)
-    rho = run.series("rho_mean", 0)
-    figures: list[Figure] = []
-    for cell in shown:
-        multiples = [cell.multiple if ticket == "full" else 1.0 for ticket in TICKETS]
-        each = at(cell.network, rho)[:, :, None]
-        figures += every_student(run, names, cell.network, (study.teacher_nodes,), multiples, each)
-    kinds = [figure.kind for figure in figures if isinstance(figure.kind, LayerSpecialization)]
-    return replace(
-        figures[-1],
-        title="Who matches, and who counts",
-        caption=f"{figures[-1].caption} Reset and re-initialised networks have no node to spare.",
-        source="S0 fig 5, S1 fig 3",
-        kind=LayerSpecialization(
-            names,
-            kinds[0].epochs,
-            tuple(zip(*([row[0] for row in kind.cells] for kind in kinds), strict=True)),
-            np.concatenate([kind.rho_mean for kind in kinds], axis=1),
-            layers=tuple(_title(cell, found) for cell in shown),
+def _students(study: LotteryTickets, run: Run, titles: Titles) -> Figure:
+    """Every student at the largest polarity: one row per ticket, one column per multiple."""
+    polarity, _ = list(titles)[-1]
+    rho = run.array("rho_mean", "multiple ticket seed layer epoch", polarity=polarity)
+    shown = {k: title for (p, k), title in titles.items() if p == polarity}
+    each = [
+        layer_specialization(
+            run,
+            rho.sel(multiple=k),
+            "ticket",
+            NAMES,
+            {ticket: [round((k if ticket == "full" else 1) * study.teacher_nodes)] for ticket in TICKETS},
+        )
+        for k in shown
+    ]
+    return Figure(
+        "layer-specialization",
+        "Which students match, and which contribute",
+        f"{STUDENTS_CAPTION} Reset and re-initialised networks have no node to spare.",
+        "S0 fig 5, S1 fig 3",
+        LayerSpecialization(
+            each[0].groups,
+            each[0].epochs,
+            tuple(zip(*([row[0] for row in kind.cells] for kind in each), strict=True)),
+            np.concatenate([kind.rho_mean for kind in each], axis=1),
+            layers=tuple(shown.values()),
         ),
     )
 
 
-def _ranks(run: Run, found: list[Cell], titles: tuple[str, ...]) -> tuple[Figure, ...]:
-    """Where the run looked its students' ranks up."""
-    rank = run.series("mean_rank", 0)
-    if not np.isfinite(rank).any():
+def _ranks(run: Run, titles: Titles) -> tuple[Figure, ...]:
+    """Ranks of the final winners; no figure if they were not recorded."""
+    if "mean_rank" not in run.metric_names:
         return ()
     return (
         Figure(
             "mean-rank",
             "How early they were ahead",
-            "Where the students that match best in the end stood among all students of their network before: 0 is "
-            "first, 0.5 (dashed) is chance.",
-            "S2 fig 8, of two layers",
-            _curves(run, found, titles, rank, "mean rank of final winners", bound=(0.5, "chance")),
+            "Mean rank, among all students of a network, of the students that match best in the end: 0 is first, 0.5 "
+            "(dashed) is chance.",
+            "S2 fig 8, for two layers",
+            _curves(run, titles, "mean_rank", "mean rank of final winners", layer=0, bound=(0.5, "chance")),
         ),
     )
 
 
-def _matrices(study: LotteryTickets, run: Run, cell: Cell, title: str) -> list[Figure]:
-    """Of the first network of reset winners and of the first full student."""
-    (need,) = study.depends_on()
+def _matrices(study: LotteryTickets, run: Run, losses: xr.DataArray, titles: Titles) -> list[Figure]:
+    """H* and β* of the first network of reset winners and of the first full student, of the last title."""
+    (polarity, multiple), title = list(titles.items())[-1]
+    (two_layer,) = study.depends_on()
     figures = []
     for ticket, words in (("reset", "reset winners"), ("full", "full student")):
-        networks = cell.network[TICKETS.index(ticket)]
-        if (networks >= 0).any():
-            found = modulated(run, networks[networks >= 0][:1], need.source)
-            drawn = matrix_images(found, f"{words}, {title}", f"modulation-{ticket}")
-            figures += [replace(figure, title=f"{figure.title}: {words}") for figure in drawn]
+        network = first_network(losses.sel(polarity=polarity, multiple=multiple, ticket=ticket))
+        if len(network):
+            found = modulated(run, network, two_layer.source)
+            images = matrix_images(found, f"{words}, {title}", f"modulation-{ticket}")
+            figures += [replace(figure, title=f"{figure.title}: {words}") for figure in images]
     return figures
 
 
-def _headline(study: LotteryTickets, run: Run, found: list[Cell]) -> str:
-    def lower(cell: Cell) -> str:
-        exact = cell.exact["reset"]
-        words = f"in {(cell.gain < 0).sum()} of {counted(len(cell.gain), 'seed')} at {_title(cell, found)}"
-        return words + (f", where {exact} reached the teacher exactly" if exact else "")
+def won_again(run: Run, cell: xr.DataArray) -> np.ndarray:
+    """[network]: share of teacher nodes whose best student at the end is the winner that was kept for it.
 
-    widest = found[-1]
-    reset, redrawn, full = (style.signed(round(widest.median(t), 2)) for t in TICKETS)
+    Winners are in the order of the teacher nodes that they won.
+    """
+    networks = cell.sel(ticket="reset")["network"].to_numpy()
+    best = run.matched("teacher", "student", epoch=int(run.epochs[-1]))[networks[networks >= 0]]
+    again: np.ndarray = (best == np.arange(best.shape[1])).mean(axis=1)
+    return again
+
+
+def _headline(study: LotteryTickets, run: Run, cells: dict[tuple[float, float], xr.DataArray], titles: Titles) -> str:
+    def lower(place: tuple[float, float]) -> str:
+        ratio, equal = gain(cells[place]), exact(cells[place], "reset")
+        words = f"in {(ratio < 0).sum()} of {counted(len(ratio), 'seed')} at {titles[place]}"
+        return words + (f", where {equal} reached the teacher exactly" if equal else "")
+
+    last = list(cells)[-1]
+    reset, redrawn, full = (number(middle(cells[last], ticket), ".2f") for ticket in TICKETS)
     return (
-        f"Reset to their first weights, the {study.teacher_nodes} winners ended below as many re-initialised nodes "
-        f"{', '.join(map(lower, found))}; median log10 losses at {_title(widest, found)} are {reset} reset, {redrawn} "
-        f"re-initialised, {full} for the full student.{some_diverged(run)}"
+        f"Reset to their initial weights, the {study.teacher_nodes} winners ended at a lower loss than as many "
+        f"re-initialised nodes {', '.join(map(lower, cells))}; median log10 losses at {titles[last]} are {reset} "
+        f"reset, {redrawn} re-initialised, {full} for the full student.{some_diverged(run)}"
     )
 
 
-def _numbers(run: Run, found: list[Cell]) -> tuple[Number, ...]:
-    last = found[-1]
-    again, words = won_again(run, last), _title(last, found)
+def _numbers(run: Run, cells: dict[tuple[float, float], xr.DataArray], titles: Titles) -> tuple[Number, ...]:
+    place, cell = list(cells.items())[-1]
+    again, words, ratio = won_again(run, cell), titles[place], gain(cell)
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(f"{(last.gain < 0).sum()} of {len(last.gain)}", f"seeds in which reset winners end lower, {words}"),
-        Number(f"{last.exact['reset']} of {len(again)}", f"reset networks reach the teacher exactly, {words}"),
+        Number(f"{(ratio < 0).sum()} of {len(ratio)}", f"seeds in which reset winners end lower, {words}"),
+        Number(f"{exact(cell, 'reset')} of {len(again)}", f"reset networks reach the teacher exactly, {words}"),
         Number(f"{again.mean():.0%}", f"of teacher nodes won again by the same winner, {words}"),
-    )
-
-
-def pairs(titles: tuple[str, ...], found: list[Cell]) -> Dots:
-    """Final loss of every network, one column per ticket and one panel per cell; tickets of a seed are joined."""
-    columns = [TICKETS.index(ticket) for ticket in _ORDER]
-    return Dots(
-        tuple(NAMES[ticket] for ticket in _ORDER),
-        np.stack([cell.loss[columns] for cell in found]),
-        np.stack([cell.network[columns] for cell in found]),
-        "log₁₀ evaluation loss",
-        bound=EXACT,
-        bound_words="exact",
-        colours=tuple(_COLOURS[ticket] for ticket in _ORDER),
-        titles=titles,
-        joined=(0, 1),
     )
