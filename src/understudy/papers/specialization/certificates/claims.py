@@ -1,186 +1,140 @@
-"""What a run of certificates decides: Y1, Y2, Y3."""
+"""Claims Y1, Y2 and Y3: the gradient identities, and that certificates are never wrong (Tian 2020)."""
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, every
 from understudy.papers.specialization.certificates.study import AUGMENTED
 from understudy.report.style import number
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.store import Run
+from understudy.store.older import read_units
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from understudy.papers.specialization.certificates.study import Certificates
 
 EQUAL = 1e-10
-"""Within which the recursive rule and backpropagation agree, relative to a layer's largest gradient."""
+"""Largest difference between the recursive rule and backpropagation, relative to a layer's largest gradient."""
 ENOUGH = 1_000
-"""Triples that the claim asks for."""
-ELSEWHERE = ("setting", "training")
-"""Parts of a run that certify nodes too."""
+"""Triples that the claim requires."""
 _DEPTHS, _SLOPES = {2, 3, 4, 5, 6}, 2
 
 
-class Verdicts(NamedTuple):
-    """What theorems said of teacher nodes in one part of a run, a row each."""
+def read_verdicts(run: Run) -> pd.DataFrame:
+    """One row per theorem and teacher node: whether it is certified, the guaranteed `eps`, and the measured `nearest`.
 
-    network: np.ndarray
-    epoch: np.ndarray
-    samples: np.ndarray
-    result: np.ndarray
-    certified: np.ndarray
-    contradicted: np.ndarray
-    eps: np.ndarray
-    """Guaranteed; NaN where not certified."""
-    nearest: np.ndarray
-
-    def some(self, which: np.ndarray) -> Verdicts:
-        return Verdicts(*(column[which] for column in self))
+    The column `part` is `triples`, `setting` or `training`.
+    """
+    if "verdicts" in run.tables:
+        return run.table("verdicts").to_pandas()
+    units = run.networks.select(["part", "seed", "kind", "near"]).to_pandas()  # an older run: triples are networks
+    nodes = run.nodes.to_pandas()
+    return units.loc[nodes["network"]].reset_index(drop=True).join(nodes)
 
 
-def part(run: Run, name: str) -> np.ndarray:
-    """The networks of a part of the run."""
-    return np.flatnonzero(run.column("part") == name)
+def every_node(found: pd.DataFrame, result: str) -> pd.Series:
+    """Share of seeds in which one theorem certifies all teacher nodes, by the number of samples."""
+    own = found[found["result"] == result]
+    return own.groupby(["samples", "seed"])["certified"].all().groupby("samples").mean()
 
 
-def said(run: Run, name: str) -> Verdicts:
-    columns = (np.asarray(run.nodes[field].to_numpy(zero_copy_only=False)) for field in Verdicts._fields)
-    every = Verdicts(*columns)
-    return every.some(np.isin(every.network, part(run, name)))
+def least_samples(found: pd.DataFrame, result: str) -> int | None:
+    """The least number of samples from which on every teacher node of every seed is certified."""
+    whole = (every_node(found, result) == 1)[::-1].cummin()
+    return int(whole.index[whole].min()) if whole.any() else None
 
 
-def by(key: np.ndarray, found: Verdicts, result: str, values: np.ndarray) -> dict[int, np.ndarray]:
-    """What one theorem gave, by samples or by epochs."""
-    here = found.result == result
-    return {int(k): values[here & (key == k)] for k in np.unique(key[here])}
+def layer_values(run: Run, metric: str) -> np.ndarray:
+    """[network, layer]: a metric of the part `identities`; NaN above the last layer."""
+    return run.array(metric, "network layer", part="identities").to_numpy()
 
 
-def every_node(found: Verdicts, result: str) -> dict[int, float]:
-    """By samples, the share of networks all of whose teacher nodes are certified."""
-    here = found.some(found.result == result)
-    shares = {}
-    for count in np.unique(here.samples):
-        now = here.some(here.samples == count)
-        whole = [now.certified[now.network == net].all() for net in np.unique(now.network)]
-        shares[int(count)] = float(np.mean(whole))
-    return shares
+def _has_every_depth(study: Certificates) -> bool:
+    return set(study.depths) >= _DEPTHS and 0.0 in study.leaky and len(study.leaky) >= _SLOPES
 
 
-def least_samples(found: Verdicts, result: str) -> int | None:
-    """The fewest samples from which on every teacher node of every network is certified."""
-    least = None
-    for count, share in sorted(every_node(found, result).items(), reverse=True):
-        if share < 1:
-            break
-        least = count
-    return least
+claims = Claims()
 
 
-def rule_errors(run: Run) -> np.ndarray:
-    """[network, layer] of the part `identities`, NaN above the last layer."""
-    return _layers(run, "rule")
-
-
-def _layers(run: Run, metric: str) -> np.ndarray:
-    networks = part(run, "identities")
-    depth = int(run.column("layers")[networks].max()) - 1
-    return np.stack([run.series(metric, layer)[networks, 0] for layer in range(depth)], axis=1)
-
-
-def claims(study: Certificates, run: Run) -> list[Claim]:
-    """Each decided where the run has what it asks for."""
-    found = []
-    if set(study.depths) >= _DEPTHS and 0.0 in study.leaky and len(study.leaky) >= _SLOPES:
-        found += [_rule(run), _constant(run)]
-    if study.triples >= ENOUGH:
-        found.append(_never_contradicted(study, run))
-        found.append(_every_node(study, run))
-    return found
-
-
-def _rule(run: Run) -> Claim:
-    errors = rule_errors(run)
+@claims.claim(
+    "Y1",
+    statement="the recursive gradient rule g = D (A f* − B f) agrees with backpropagation at every layer of networks "
+    "of 2 to 6 layers, ReLU and leaky ReLU",
+    paper=f"at most {EQUAL:g}",
+    values_are="largest difference relative to the layer's largest gradient, per network",
+    when=_has_every_depth,
+)
+def recursive_rule(study: Certificates, run: Run) -> Verdict:
+    errors = layer_values(run, "rule")
     largest = np.nanmax(errors, axis=1)
-    return Claim(
-        id="Y1",
-        statement="recursive gradient rule: g = D (A f* − B f) at every layer of networks of 2 to 6 layers, ReLU and leaky; "
-        "largest difference from backpropagation, relative to the layer's largest gradient (below: each network)",
-        paper=f"at most {EQUAL:g}",
-        measured=f"{number(float(largest.max()))}; {np.isfinite(errors).sum():,} layers of {len(errors):,} networks",
-        n=len(errors),
-        holds=bool(largest.max() <= EQUAL),
-        values=tuple(largest.tolist()),
-        high=EQUAL,
+    words = f"{number(float(largest.max()))}; {np.isfinite(errors).sum():,} layers of {len(errors):,} networks"
+    return every(largest, at_most=EQUAL, say=words)
+
+
+@claims.claim(
+    "Y2",
+    statement="A and B are the same at both ends of segments that stay inside one linear region of teacher and student "
+    "(segments from up to 256 samples per network)",
+    paper="exactly the same",
+    when=_has_every_depth,
+)
+def constant_in_regions(study: Certificates, run: Run) -> Verdict:
+    varies = layer_values(run, "varies")
+    compared, differing = np.isfinite(varies), int((varies == 1).sum())
+    words = f"different in {differing:,} of {compared.sum():,} layers of {len(varies):,} networks"
+    return Verdict(differing == 0 and bool(compared.any(axis=1).all()), words, len(varies))
+
+
+def _contradicted(found: pd.DataFrame) -> Verdict:
+    wrong, given = int(found["contradicted"].sum()), int(found["certified"].sum())
+    return Verdict(wrong == 0, f"{wrong} of {given:,} certificates, of {len(found):,} tests", len(found))
+
+
+@claims.claim(
+    "Y3",
+    "no certificate contradicted",
+    statement="the measured alignment contradicts no certificate of theorems 1, 3, 4, 5 of Tian 2020 and theorem 4 of "
+    "Tian 2019, over random and adversarial triples of teacher, student and data, and in every other part of the run",
+    paper=f"none, over {ENOUGH:,} triples",
+    when=lambda study: study.triples >= ENOUGH,
+)
+def never_contradicted(study: Certificates, run: Run) -> Verdict:
+    verdicts = read_verdicts(run)
+    found = verdicts[verdicts["part"] == "triples"]
+    others = verdicts[verdicts["part"] != "triples"]
+    given = found.loc[found["certified"], "result"].value_counts().sort_index()
+    wrong, wrong_elsewhere = int(found["contradicted"].sum()), int(others["contradicted"].sum())
+    words = ", ".join(f"{name} {count:,}" for name, count in given.items())
+    kinds = dict.fromkeys(read_units(run, "triples", part="triples")["kind"].to_pylist())
+    return Verdict(
+        wrong + wrong_elsewhere == 0 and bool(given.sum() > 0),
+        f"{wrong} of {given.sum():,} certificates ({words}), over {study.triples:,} triples; elsewhere "
+        f"{wrong_elsewhere} of {others['certified'].sum():,}",
+        study.triples,
+    ).beside(
+        {kind: _contradicted(found[found["kind"] == kind]) for kind in kinds}
+        | {f"the part {part}": _contradicted(others[others["part"] == part]) for part in ("setting", "training")}
     )
 
 
-def _constant(run: Run) -> Claim:
-    varies = _layers(run, "varies")
-    looked = np.isfinite(varies)
-    differing = int((varies == 1).sum())
-    return Claim(
-        id="Y2",
-        statement="A and B at both ends of segments that stay inside one linear region of teacher and student, from up to 256 "
-        "samples a network: layers at which any entry differs",
-        paper="none, exactly",
-        measured=f"{differing:,} of {looked.sum():,} layers of {len(varies):,} networks",
-        n=len(varies),
-        holds=differing == 0 and bool(looked.any(axis=1).all()),
-    )
-
-
-def _never_contradicted(study: Certificates, run: Run) -> Claim:
-    found = said(run, "triples")
-    given = Counter(found.result[found.certified].tolist())
-    elsewhere = {name: said(run, name) for name in ELSEWHERE}
-    wrong = int(found.contradicted.sum())
-    wrong_elsewhere = sum(int(each.contradicted.sum()) for each in elsewhere.values())
-    words = ", ".join(f"{name} {count:,}" for name, count in sorted(given.items()))
-    kind = run.column("kind")
-    return Claim(
-        id="Y3",
-        statement="certificates of S0 theorems 1, 3, 4, 5 and S1 theorem 4 that the measured alignment contradicts, over random "
-        "and adversarial triples of teacher, student and data, and in every other part of the run",
-        paper=f"none, over {ENOUGH:,} triples",
-        measured=f"{wrong} of {sum(given.values()):,} certificates ({words}), over {study.triples:,} triples; "
-        f"elsewhere {wrong_elsewhere} of {sum(int(each.certified.sum()) for each in elsewhere.values()):,}",
-        n=study.triples,
-        holds=wrong + wrong_elsewhere == 0 and sum(given.values()) > 0,
-        part="no certificate contradicted",
-        variants=(
-            *(_beside(name, found.some(kind[found.network] == name)) for name in _kinds(run)),
-            *(_beside(f"the part {name}", each) for name, each in elsewhere.items()),
-        ),
-    )
-
-
-def _kinds(run: Run) -> list[str]:
-    return list(dict.fromkeys(run.column("kind")[part(run, "triples")].tolist()))
-
-
-def _beside(name: str, here: Verdicts) -> Variant:
-    wrong, given = int(here.contradicted.sum()), int(here.certified.sum())
-    return Variant(name, f"{wrong} of {given:,} certificates, {len(here.network):,} asked for", wrong == 0)
-
-
-def _every_node(study: Certificates, run: Run) -> Claim:
-    found = said(run, "setting")
+@claims.claim(
+    "Y3",
+    "every node certified",
+    statement="enough samples certify every teacher node in every seed: 2 inputs N(0, 1), 2 teacher nodes at "
+    "{angle:g}°, student {multiple:g}× with weights at a relative distance of {distance:g}",
+    paper="at least one setting",
+    when=lambda study: study.triples >= ENOUGH,
+)
+def every_node_certified(study: Certificates, run: Run) -> Verdict:
+    verdicts = read_verdicts(run)
+    found = verdicts[verdicts["part"] == "setting"]
     least = {name: least_samples(found, name) for name in AUGMENTED}
     words = "; ".join(
         f"{name}: {f'from {count:,} samples' if count else f'not with {max(study.samples):,} samples'}"
         for name, count in least.items()
     )
-    wrong = int(found.contradicted.sum())
-    return Claim(
-        id="Y3",
-        statement=f"a setting in which every teacher node is certified, in every seed: 2 inputs N(0, 1), 2 teacher nodes at "
-        f"{study.angle:g}°, student {study.multiple:g}×, weights off by {study.distance:g}",
-        paper="at least one",
-        measured=words,
-        n=study.seeds,
-        holds=any(least.values()) and wrong == 0,
-        part="every node certified",
-    )
+    return Verdict(any(least.values()) and not found["contradicted"].any(), words, study.seeds)

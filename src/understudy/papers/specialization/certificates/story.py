@@ -1,27 +1,27 @@
-"""Certificates in words and figures."""
+"""Figures and headline of `certificates` (Tian 2020, theorems 1, 3, 4, 5)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from understudy.lab.layers import some_diverged
 from understudy.papers.specialization.certificates.claims import (
-    Verdicts,
-    by,
     every_node,
+    layer_values,
     least_samples,
-    rule_errors,
-    said,
+    read_verdicts,
 )
 from understudy.papers.specialization.certificates.study import AUGMENTED
-from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from understudy.papers.specialization.certificates.study import Certificates
 
 _COLOURS = dict(
@@ -31,48 +31,53 @@ _COLOURS = dict(
         strict=True,
     )
 )
-_TRUE = "true ε"
+_FLOOR = 1e-17
+"""Where distances of exactly 0 are drawn."""
 
 
 def story(study: Certificates, run: Run) -> Story:
-    triples, setting = said(run, "triples"), said(run, "setting")
+    """Certificates with more samples, during training, and on triples."""
+    verdicts = read_verdicts(run)
+    triples, setting, training = (verdicts[verdicts["part"] == part] for part in ("triples", "setting", "training"))
+    students = f"n = {counted(study.students, 'seed')}, two nodes each"
     figures = (
         Figure(
             "samples",
             "Enough samples certify every node",
-            f"Two teacher nodes in the plane at {study.angle:g}°, a student of {study.multiple:g} times the nodes with "
-            f"weights off by {study.distance:g}. Left: share of teacher nodes that are certified; middle: of seeds in "
-            "which all are; right: the ε that is guaranteed, which falls as one over the number of samples.",
+            f"Two teacher nodes in the plane at {study.angle:g}°, a student with {study.multiple:g} times the nodes "
+            f"and weights at a relative distance of {study.distance:g}. Left: share of certified teacher nodes; "
+            "middle: share of seeds in which all are certified; right: guaranteed ε, which falls as one over the "
+            "number of samples.",
             "S0 theorems 3, 4",
             Curves(_setting(setting), note=f"n = {counted(study.seeds, 'seed')}: median, quartiles"),
         ),
         Figure(
             "training",
-            "Certificates come with training, and promise less than is so",
-            f"Students of {study.multiple:g} times the nodes under full-batch gradient descent, certified with "
-            f"{study.certify:,} samples. Above: share of teacher nodes that are certified; below: the ε that is "
-            "guaranteed to those, and that of the nearest student to any, medians and quartiles.",
+            "Certificates appear as training proceeds, and are conservative",
+            f"Students with {study.multiple:g} times the nodes under full-batch gradient descent, certified with "
+            f"{study.certify:,} samples. Top: share of teacher nodes that are certified; bottom: guaranteed ε of the "
+            "certified nodes, and measured ε of the nearest student to any node, medians and quartiles.",
             "S0 theorems 3, 4",
-            Curves(_training(study, run), note=_students(study), columns=len(study.near)),
+            Curves(_training(study, training), note=students, columns=len(study.near)),
         ),
         Figure(
             "eps",
             "More samples guarantee more",
-            f"After {study.epochs:,} epochs: guaranteed ε of the nodes that are certified, and the true one of all, "
-            "medians and quartiles, against the samples that certify.",
+            f"After {study.epochs:,} epochs: guaranteed ε of the certified nodes and measured ε of all, medians and "
+            "quartiles, against the number of samples.",
             "S0 theorems 3, 4",
-            Curves(_against_samples(study, run), note=_students(study), columns=len(study.near)),
+            Curves(_against_samples(study, training), note=students, columns=len(study.near)),
         ),
         Figure(
             "triples",
-            "What is guaranteed and what is so",
-            "Every certificate that was given to a triple: the true ε of the nearest student against the guaranteed "
-            "one. None may lie above the line; those at 0 lie at the bottom.",
+            "Guaranteed and measured distances",
+            "Every certificate of a triple: the measured ε of the nearest student against the guaranteed one. None may "
+            "lie above the line; distances of 0 are drawn at the bottom.",
             "S0 theorems 1, 3, 4, 5",
             Curves((_bounded(triples),), note=f"{counted(study.triples, 'triple')}, guarantees up to 10"),
         ),
     )
-    given, wrong = int(triples.certified.sum()), int(triples.contradicted.sum())
+    given, wrong = int(triples["certified"].sum()), int(triples["contradicted"].sum())
     least = {name: least_samples(setting, name) for name in AUGMENTED}
     return Story(
         f"Of {given:,} certificates over {counted(study.triples, 'triple')} of teacher, student and data, "
@@ -81,7 +86,7 @@ def story(study: Certificates, run: Run) -> Story:
         (
             Number(f"{given:,}", "certificates of triples"),
             Number(f"{wrong:,}", "contradicted"),
-            Number(style.number(float(np.nanmax(rule_errors(run)))), "largest error of the recursive rule"),
+            Number(style.number(float(np.nanmax(layer_values(run, "rule")))), "largest error of the recursive rule"),
             *(Number(f"{count:,}", f"samples certify all, {name}") for name, count in least.items() if count),
         ),
         figures,
@@ -91,96 +96,80 @@ def story(study: Certificates, run: Run) -> Story:
 def _least(study: Certificates, least: dict[str, int | None]) -> str:
     known = [count for count in least.values() if count]
     if not known:
-        return f"not every node of two is certified with {max(study.samples):,} samples"
+        return f"{max(study.samples):,} samples do not certify both nodes of every teacher"
     return f"{min(known):,} samples certify both nodes of a teacher in {counted(study.seeds, 'seed')}"
 
 
-def _students(study: Certificates) -> str:
-    return f"n = {counted(study.students, 'seed')}, two nodes each"
+def _quartiles(found: pd.DataFrame, result: str, key: str, column: str, label: str = "", **more: Any) -> Series:
+    """Median and quartiles of one theorem's values, by samples or epochs."""
+    found = found[found["result"] == result].groupby(key)[column].quantile([0.25, 0.5, 0.75]).unstack()
+    low, middle, high = found.to_numpy().T.reshape(3, -1)
+    return Series(label or result, found.index.to_numpy(), middle, low, high, **({"colour": _COLOURS[result]} | more))
 
 
-def _quartiles(label: str, values: dict[int, np.ndarray], **how: str | bool) -> Series:
-    """Medians of what is finite, by a whole number."""
-    low, middle, high = (
-        np.array([np.nanquantile(v, q) if np.isfinite(v).any() else np.nan for v in values.values()])
-        for q in (0.25, 0.5, 0.75)
+def _shares(found: pd.DataFrame, key: str) -> tuple[Series, ...]:
+    """Share of teacher nodes that each theorem certifies, by samples or epochs."""
+    shares = {name: found[found["result"] == name].groupby(key)["certified"].mean() for name in AUGMENTED}
+    return _lines(shares)
+
+
+def _lines(shares: dict[str, pd.Series]) -> tuple[Series, ...]:
+    return tuple(
+        Series(name, share.index.to_numpy(), share.to_numpy(), colour=_COLOURS[name]) for name, share in shares.items()
     )
-    return Series(label, np.array(list(values)), middle, low, high, **how)  # type: ignore[arg-type]
 
 
-def _share(label: str, values: dict[int, np.ndarray], colour: str) -> Series:
-    return Series(label, np.array(list(values)), np.array([v.mean() for v in values.values()]), colour=colour)
-
-
-def _setting(found: Verdicts) -> tuple[Panel, ...]:
-    each = [_share(name, by(found.samples, found, name, found.certified), _COLOURS[name]) for name in AUGMENTED]
-    whole = [
-        Series(name, np.array(list(shares)), np.array(list(shares.values())), colour=_COLOURS[name])
-        for name in AUGMENTED
-        if (shares := every_node(found, name))
-    ]
-    eps = [_quartiles(name, by(found.samples, found, name, found.eps), colour=_COLOURS[name]) for name in AUGMENTED]
+def _setting(found: pd.DataFrame) -> tuple[Panel, ...]:
+    whole = _lines({name: every_node(found, name) for name in AUGMENTED})
+    eps = tuple(_quartiles(found, name, "samples", "eps") for name in AUGMENTED)
     return (
-        Panel("Teacher nodes", "samples", "share certified", tuple(each), log_x=True),
-        Panel("Seeds", "samples", "share with all certified", tuple(whole), log_x=True),
-        Panel("Guarantee", "samples", "guaranteed ε", tuple(eps), log_x=True, log_y=True, slope=-1.0),
+        Panel("Teacher nodes", "samples", "share certified", _shares(found, "samples"), log_x=True),
+        Panel("Seeds", "samples", "share with all certified", whole, log_x=True),
+        Panel("Guarantee", "samples", "guaranteed ε", eps, log_x=True, log_y=True, slope=-1.0),
     )
 
 
 def _start(near: float) -> str:
-    return f"start near by {near:g}" if near else "start anywhere"
+    return f"nearness {near:g} at the start" if near else "random start"
 
 
-def _of_start(run: Run, near: float) -> Verdicts:
-    found = said(run, "training")
-    return found.some(run.column("near")[found.network] == near)
+def _distances(found: pd.DataFrame, key: str) -> tuple[Series, ...]:
+    """Guaranteed ε of each theorem, and the measured one."""
+    first = next(iter(AUGMENTED))  # the measured distance is the same for all theorems
+    return (
+        *(_quartiles(found, name, key, "eps") for name in AUGMENTED),
+        _quartiles(found, first, key, "nearest", "measured ε", dashed=True, colour=style.SOFT),
+    )
 
 
-def _training(study: Certificates, run: Run) -> tuple[Panel, ...]:
-    above, below = [], []
-    for near in study.near:
-        found = _of_start(run, near)
-        found = found.some(found.samples == study.certify)
-        shares = [_share(name, by(found.epoch, found, name, found.certified), _COLOURS[name]) for name in AUGMENTED]
-        above.append(Panel(_start(near), "epoch", "share certified", tuple(shares)))
-        below.append(Panel("", "epoch", "ε", (*_guaranteed(found, found.epoch), _true(found, found.epoch)), log_y=True))
-    return *above, *below
+def _training(study: Certificates, found: pd.DataFrame) -> tuple[Panel, ...]:
+    found = found[found["samples"] == study.certify]
+    starts = {near: found[found["near"] == near] for near in study.near}
+    top = (Panel(_start(near), "epoch", "share certified", _shares(own, "epoch")) for near, own in starts.items())
+    bottom = (Panel("", "epoch", "ε", _distances(own, "epoch"), log_y=True) for own in starts.values())
+    return *top, *bottom
 
 
-def _against_samples(study: Certificates, run: Run) -> tuple[Panel, ...]:
-    panels = []
-    for near in study.near:
-        found = _of_start(run, near)
-        found = found.some(found.epoch == study.epochs)
-        series = (*_guaranteed(found, found.samples), _true(found, found.samples))
-        panels.append(Panel(_start(near), "samples", "ε", series, log_x=True, log_y=True))
-    return tuple(panels)
+def _against_samples(study: Certificates, found: pd.DataFrame) -> tuple[Panel, ...]:
+    found = found[found["epoch"] == study.epochs]
+    return tuple(
+        Panel(_start(near), "samples", "ε", _distances(found[found["near"] == near], "samples"), log_x=True, log_y=True)
+        for near in study.near
+    )
 
 
-def _guaranteed(found: Verdicts, key: np.ndarray) -> list[Series]:
-    return [_quartiles(name, by(key, found, name, found.eps), colour=_COLOURS[name]) for name in AUGMENTED]
-
-
-def _true(found: Verdicts, key: np.ndarray) -> Series:
-    first = next(iter(AUGMENTED))
-    return _quartiles(_TRUE, by(key, found, first, found.nearest), dashed=True, colour=style.SOFT)
-
-
-def _bounded(found: Verdicts) -> Panel:
-    given = found.some(found.certified & (found.eps <= 10))
-    floor = 1e-17  # what is exact has a place too
-    series = [
+def _bounded(found: pd.DataFrame) -> Panel:
+    given = found[found["certified"] & (found["eps"] <= 10)]
+    series = (
         Series(
-            str(name),
-            given.eps[here],
-            np.maximum(given.nearest[here], floor),
+            name,
+            own["eps"].to_numpy(),
+            np.maximum(own["nearest"].to_numpy(), _FLOOR),
             points=True,
-            colour=_COLOURS[str(name)],
-            network=given.network[here],
+            colour=_COLOURS[name],
         )
-        for name in np.unique(given.result)
-        if (here := given.result == name).any()
-    ]
+        for name, own in given.groupby("result")
+    )
     ends = np.array([1e-8, 10.0])
-    line = Series("as far as guaranteed", ends, ends, dashed=True, colour=style.SOFT)
-    return Panel("", "guaranteed ε", "true ε", (line, *series), log_x=True, log_y=True)
+    line = Series("measured = guaranteed", ends, ends, dashed=True, colour=style.SOFT)
+    return Panel("", "guaranteed ε", "measured ε", (line, *series), log_x=True, log_y=True)

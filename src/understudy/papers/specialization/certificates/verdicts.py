@@ -23,7 +23,8 @@ class NodeVerdict(NamedTuple):
     """The verdict of one theorem on one teacher node, and the measured distance."""
 
     result: str
-    node: int
+    teacher: int
+    """Number of the teacher node."""
     certified: bool
     contradicted: bool
     eps: float
@@ -58,7 +59,9 @@ def verdicts(
 def rule_errors(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[float]:
     """Difference between D (A f* − B f) and backpropagation per layer, relative to the layer's largest gradient."""
     errors = []
-    for found, expected in zip(sample_modulation(teacher, student, x), autograd_gradients(teacher, student, x), strict=True):
+    for found, expected in zip(
+        sample_modulation(teacher, student, x), autograd_gradients(teacher, student, x), strict=True
+    ):
         difference, scale = float((found.gradient[0] - expected).abs().max()), float(expected.abs().max())
         errors.append(difference / scale if scale else difference)
     return errors

@@ -133,7 +133,7 @@ def _errors(study: NodeDynamics, pulls: pd.DataFrame) -> Curves:
 
 def _symmetry(study: NodeDynamics, run: Run) -> Curves:
     ratio, gap = (contest_array(study, run, name) for name in ("log_ratio", "gap"))
-    size = np.abs(gap)
+    size = abs(gap)
     shown = {
         ("ratio of lengths", "‖w₀‖ / ‖w₁‖"): np.exp(ratio),
         ("difference that drives it", "|h₀ − h₁|"): size.where((size > _FLOOR).all("seed")),
