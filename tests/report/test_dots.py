@@ -30,3 +30,12 @@ def test_every_network_is_a_point_on_paper_and_on_the_page(changed):
 def test_an_array_of_another_shape_is_refused_by_name():
     with pytest.raises(ValueError, match=r"Dots\.network has shape"):
         dots(network=np.zeros((2, 3), int))
+
+
+def test_columns_may_have_different_lengths():
+    columns = {"2×": (np.array([4.0, 5.0]), np.array([3, 8])), "5×": (np.array([1.0]), np.array([6]))}
+    kind = Dots.from_columns(columns, "students", "over-realization", bound=1.0)
+    assert (kind.labels, kind.name, kind.x_name, kind.bound) == (("2×", "5×"), "students", "over-realization", 1.0)
+    np.testing.assert_array_equal(kind.values, [[4.0, 5.0], [1.0, np.nan]])
+    assert kind.network.tolist() == [[3, 8], [6, -1]]
+    assert Dots.from_columns({"2×": (np.zeros(0), np.zeros(0, int))}, "students").network.tolist() == [[-1]]

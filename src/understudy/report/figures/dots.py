@@ -1,6 +1,10 @@
 """One value per network, side by side for a few settings, compared with a bound."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int, Num
@@ -46,6 +50,27 @@ class Dots:
         agree(self, {"values": shape, "network": shape})
         if self.colours is not None:
             agree(self, {"colours": (len(self.labels),)})
+
+    @classmethod
+    def from_columns(
+        cls, columns: Mapping[str, tuple[np.ndarray, np.ndarray]], name: str, x_name: str = "", **more: Any
+    ) -> Dots:
+        """Columns of different lengths.
+
+        Args:
+            columns: Values and networks of each column, by its name.
+            name: What is counted or measured: the name of the y axis.
+            x_name: Name of the x axis.
+            **more: Other fields.
+
+        Returns:
+            The figure, with shorter columns filled up with NaN.
+        """
+        most = max((len(values) for values, _ in columns.values()), default=0)
+        values, network = np.full((len(columns), max(1, most)), np.nan), np.full((len(columns), max(1, most)), -1)
+        for row, (own, numbers) in enumerate(columns.values()):
+            values[row, : len(own)], network[row, : len(own)] = own, numbers
+        return cls(tuple(columns), values, network, name, x_name, **more)
 
     def _panels(self) -> list[tuple[str, np.ndarray, np.ndarray]]:
         """Title, values and networks [column, net] of each panel."""

@@ -84,15 +84,8 @@ def _curves(study: FocusShifting, run: Run, shown: _Setting) -> FocusShift:
 
 
 def _counts(settings: list[_Setting]) -> Dots:
-    most = max(len(s.networks) for s in settings)
-    values, network = np.full((len(settings), most), np.nan), np.full((len(settings), most), -1)
-    for row, setting in enumerate(settings):
-        values[row, : len(setting.networks)] = setting.counts
-        network[row, : len(setting.networks)] = setting.networks
-    return Dots(
-        tuple(s.label for s in settings),
-        values,
-        network,
+    return Dots.from_columns(
+        {s.label: (s.counts, s.networks) for s in settings},
         "students that shifted",
         "over-realization",
         bound=1.0,

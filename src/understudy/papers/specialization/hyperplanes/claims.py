@@ -89,8 +89,8 @@ def boundaries_covered(study: MovingHyperplanes, run: Run, smallest: float) -> V
 @claims.claim(
     "T8",
     "others, {angle:g}° apart, started at {smallest:g}",
-    statement="largest fan-out of a student without a teacher boundary, relative to the largest in its network: under 2% "
-    "in every seed",
+    statement="largest fan-out of a student without a teacher boundary, relative to the largest in its network: under "
+    "2% in every seed",
     paper="0.01 of 2.27 (S1 fig 2)",
     cases=_smallest,
 )

@@ -28,7 +28,8 @@ def story(study: MovingHyperplanes, run: Run) -> Story:
             "others-fan-out",
             "Students without a boundary fall silent, mostly, from small initial weights",
             "Largest fan-out of a student without a teacher boundary, relative to the largest in its network: from "
-            "large initial weights, and in a few seeds from any, some stay active on all data as a linear part of the fit.",
+            "large initial weights, and in a few seeds from any, some stay active on all data as a linear part of the "
+            "fit.",
             "S1 fig 2, over seeds",
             _others(scales, ends),
         ),
@@ -81,15 +82,8 @@ def _bias(bias: object, place: int) -> np.ndarray:
 
 
 def _others(scales: list[float], ends: list[Settled]) -> Dots:
-    most = max(1, *(len(end.networks) for end in ends))
-
-    def padded(values: np.ndarray, filling: float) -> np.ndarray:
-        return np.concatenate((values, np.full(most - len(values), filling)))
-
-    return Dots(
-        tuple(f"{scale:g}" for scale in scales),
-        np.stack([padded(end.others, np.nan) for end in ends]),
-        np.stack([padded(end.networks, -1).astype(int) for end in ends]),
+    return Dots.from_columns(
+        {f"{scale:g}": (end.others, end.networks) for scale, end in zip(scales, ends, strict=True)},
         "fan-out of the others / largest",
         "scale of the initial weights",
         bound=SHARE,
