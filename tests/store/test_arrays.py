@@ -148,3 +148,9 @@ def test_units_of_an_older_run_are_read_from_its_networks_and_metrics(run):
     assert found["seed"].to_pylist() == [1, 3, 2]
     assert found["late"].to_pylist() == [1.0, 3.0, 5.0]
     assert "network" not in found.column_names
+
+
+def test_curves_of_older_units_are_read_whole():
+    losses = [[1.0, 2.0, np.nan], [np.nan] * 3, [3.0, 4.0, 5.0]]
+    run = made_run([{"seed": 1}, {"seed": 2}, {"seed": 3}], range(3), {"loss": losses})
+    assert read_units(run, "pairs", curves=("loss",))["loss"].to_pylist() == [[1.0, 2.0], [], [3.0, 4.0, 5.0]]

@@ -86,6 +86,7 @@ def test_t9_decides_only_the_parts_for_which_the_run_has_networks():
     assert decided(polarity=(2.0,)) == []
     assert decided(data=("agnostic",)) == []
     assert decided(data=("aware", "agnostic"), samples=(150,)) == ["training loss", "evaluation loss"]
+    assert decided(samples=(3_000,)) == []
     assert decided(moved=(3.0, 4.0)) == ["moved 1 to 2"]
     assert decided(moved_near=(3.0, 4.0)) == ["training loss", "evaluation loss", "gap closes"]
 

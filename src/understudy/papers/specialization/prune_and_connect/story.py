@@ -1,4 +1,4 @@
-"""Pruned and joined students in words and figures; and the second students."""
+"""Figures and headline of `prune-and-connect` (Tian 2020, theorem 2, app. E, fig. 13)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.papers.specialization.deep.story import over_seeds, some_diverged
+from understudy.claims import number
+from understudy.lab.layers import some_diverged
 from understudy.papers.specialization.prune_and_connect.claims import APART, Cell, cells
 from understudy.report import style
 from understudy.report.figures import Curves, Dots, Panel, Series
@@ -21,29 +22,29 @@ _LOSS = "loss / output variance"
 
 
 def story(study: PruneAndConnect, run: Run) -> Story:
-    every = cells(study, run)
-    found = [cell for cell in every if cell.path]
-    out = Counter(why for cell in every for why in cell.left_out)
+    """Losses along paths, their ratio to those on straight lines, and the cost of removing nodes."""
+    every = cells(run)
+    found = {_title(cell, every): cell for cell in every if cell.path}
     if not found:
-        words = f"No two students learned enough to be joined: try more --epochs, or a --below under {study.below:g}"
+        words = f"No two students learned enough to be connected: try more --epochs, or a --below under {study.below:g}"
         return Story(f"{words}.{some_diverged(run)}", (Number(f"{run.networks.num_rows:,}", "networks"),), ())
+    first = next(iter(found.values()))
     figures = (
         Figure(
             "path",
             "A path of low loss",
-            "Loss on the way from one student to another of the same teacher: on the path every segment moves fan-outs "
-            "alone, or weights of nodes without fan-out; median and quartiles over pairs.",
+            "Loss between two students of one teacher: each segment of the path moves only fan-outs, or weights of "
+            "nodes without fan-out; median and quartiles over pairs.",
             "S0 fig 13, measured",
-            Curves(tuple(_along(cell, found) for cell in found), note=f"n = {counted(len(found[0].path), 'pair')}"),
+            _paths(found),
         ),
         Figure(
             "ratios",
             "How much lower it is",
-            "Largest loss on the straight line over the largest on the path, a point a pair of students.",
+            "Largest loss on the straight line, divided by the largest on the path, one point per pair of students.",
             "S0 app E, in numbers",
-            Dots(
-                tuple(_title(cell, found) for cell in found),
-                *_columns([np.log10(cell.apart) for cell in found], [cell.network[0] for cell in found]),
+            Dots.from_columns(
+                {title: (np.log10(cell.apart), cell.network) for title, cell in found.items()},
                 "log₁₀ of line over path",
                 "over-realization",
                 bound=np.log10(APART),
@@ -52,73 +53,83 @@ def story(study: PruneAndConnect, run: Run) -> Story:
         ),
         Figure(
             "pruned",
-            f"What students below {study.below:g} cost",
-            "Loss on inputs that nothing was fitted on, a point a student: without its unspecialised nodes, and with "
-            "output weights fitted again to the nodes that are left, against that of the whole student.",
+            f"What nodes below {study.below:g} are worth",
+            "Loss on held-out inputs, one point per student: without its unspecialised nodes, and with output weights "
+            "fitted again to the kept nodes, against that of the whole student.",
             "S0 theorem 2, in numbers",
-            Curves(tuple(_costs(cell, found) for cell in found), note=f"n = {counted(found[0].cost.size, 'student')}"),
+            Curves(
+                tuple(_costs(title, cell) for title, cell in found.items()),
+                note=f"n = {counted(first.cost.size, 'student')}",
+            ),
         ),
     )
-    return Story(_headline(study, run, found, out), _numbers(study, run, found), figures)
+    title, widest = list(found.items())[-1]
+    return Story(_headline(study, every, title, widest), _numbers(study, run, title, widest), figures)
 
 
-def _title(cell: Cell, of: list[Cell]) -> str:
-    several = len({other.polarity for other in of}) > 1
+def _title(cell: Cell, every: list[Cell]) -> str:
+    several = len({other.polarity for other in every}) > 1
     return f"{cell.multiple:g}×" + (f", p = {cell.polarity:g}" if several else "")
 
 
-def _along(cell: Cell, of: list[Cell]) -> Panel:
-    # Paths may differ in their segments: all on the way of the longest.
-    way = np.linspace(0, 1, max(len(each) for each in cell.path))
+def _paths(found: dict[str, Cell]) -> Curves:
+    """Losses along paths and lines, interpolated to the points of the longest, as paths differ in their segments."""
+    import xarray as xr
 
-    def series(label: str, curves: tuple[np.ndarray, ...], dashed: bool, colour: str) -> Series:
-        laid = np.stack([np.interp(way, np.linspace(0, 1, len(each)), each) for each in curves])
-        return Series(label, way, *over_seeds(laid, axis=0), dashed=dashed, colour=colour)
+    curves = [(cell.path, cell.line) for cell in found.values()]
+    pairs = max(len(path) for path, _ in curves)
+    x = np.linspace(0, 1, max(len(losses) for path, _ in curves for losses in path))
+    values = np.full((len(found), 2, pairs, len(x)), np.nan)
+    for place in np.ndindex(values.shape[:3]):
+        cell, curve, pair = place
+        if pair < len(losses := curves[cell][curve]):
+            values[place] = np.interp(x, np.linspace(0, 1, len(losses[pair])), losses[pair])
+    axes = {"students": list(found), "curve": ["path", "straight line"], "fraction": x}
+    return Curves.from_array(
+        xr.DataArray(values, axes, ("students", "curve", "pair", "fraction")),
+        name=_LOSS,
+        x="fraction",
+        panel="students",
+        line="curve",
+        over="pair",
+        x_name="fraction of the path",
+        colours=(style.BLUE, style.VERMILLION),
+        log_y=True,
+    )
 
-    both = series("path", cell.path, False, style.BLUE), series("straight line", cell.line, True, style.VERMILLION)
-    return Panel(_title(cell, of), "way from one student to the other", _LOSS, both, log_y=True)
 
-
-def _costs(cell: Cell, of: list[Cell]) -> Panel:
+def _costs(title: str, cell: Cell) -> Panel:
     before, after, refitted = (losses.ravel() for losses in cell.losses)
     ends = np.array([before.min() / 1.5, before.max() * 1.5])
     series = (
         Series("pruned", before, after, points=True, colour=style.VERMILLION),
         Series("refitted", before, refitted, points=True, colour=style.GREEN),
-        Series("as before", ends, ends, dashed=True, colour=style.SOFT),
+        Series("unchanged", ends, ends, dashed=True, colour=style.SOFT),
     )
-    return Panel(_title(cell, of), "loss of the whole student", _LOSS, series, log_x=True, log_y=True)
+    return Panel(title, "loss of the whole student", _LOSS, series, log_x=True, log_y=True)
 
 
-def _columns(values: list[np.ndarray], network: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Columns of one length: NaN where there is no network."""
-    laid = np.full((len(values), max(map(len, values))), np.nan)
-    whose = np.full(laid.shape, -1)
-    for column, (numbers, those) in enumerate(zip(values, network, strict=True)):
-        laid[column, : len(numbers)], whose[column, : len(those)] = numbers, those
-    return laid, whose
-
-
-def _headline(study: PruneAndConnect, run: Run, found: list[Cell], out: Counter[str]) -> str:
-    """Of the widest students."""
-    cell, pairs = found[-1], run.networks.num_rows // 2
+def _headline(study: PruneAndConnect, every: list[Cell], title: str, cell: Cell) -> str:
+    """Medians of the widest students, and how many pairs were left out."""
     path, line = np.median(cell.largest, axis=1)
-    before, after, refitted = np.median(cell.losses, axis=(1, 2))
-    why = "".join(f": {words}" for words, _ in out.most_common(1))
-    lost = f" {out.total():,} of {counted(pairs, 'pair')} are left out{why}." if out else ""
+    before, after, refitted = (number(loss, ".1e") for loss in np.median(cell.losses, axis=(1, 2)))
+    reasons = Counter(why for other in every for why in other.left_out)
+    pairs = reasons.total() + sum(len(other.path) for other in every)
+    lost = "".join(
+        f" {reasons.total():,} of {counted(pairs, 'pair')} are left out: {why}." for why, _ in reasons.most_common(1)
+    )
     return (
-        f"At {_title(cell, found)} the median loss is {before:.1e} of the output variance, {after:.1e} without nodes "
-        f"below {study.below:g} and {refitted:.1e} refitted, and at most {path:.1e} on the path to another solution "
-        f"where the straight line reaches {line:.2f}.{lost}"
+        f"At {title} the median loss is {before} of the output variance, {after} without nodes below {study.below:g} "
+        f"and {refitted} refitted, and at most {number(path, '.1e')} on the path to another solution where the "
+        f"straight line reaches {line:.2f}.{lost}"
     )
 
 
-def _numbers(study: PruneAndConnect, run: Run, found: list[Cell]) -> tuple[Number, ...]:
-    last = found[-1]
-    title, nodes = _title(last, found), round(last.multiple * study.teacher_nodes)
+def _numbers(study: PruneAndConnect, run: Run, title: str, cell: Cell) -> tuple[Number, ...]:
+    nodes = round(cell.multiple * study.teacher_nodes)
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(f"{last.apart.min():,.0f} times", f"lower on the path than on the line, at least, {title}"),
-        Number(f"{np.median(last.cost):.0e}", f"of the output variance is what dropping costs, median, {title}"),
-        Number(f"{np.mean(nodes - last.kept):.1f} of {nodes}", f"nodes go on average, {title}"),
+        Number(f"{cell.apart.min():,.0f} times", f"lower on the path than on the line, at least, {title}"),
+        Number(number(np.median(cell.cost), ".0e"), f"growth of the loss without these nodes, median, {title}"),
+        Number(f"{np.mean(nodes - cell.kept):.1f} of {nodes}", f"nodes are removed on average, {title}"),
     )

@@ -1,18 +1,23 @@
-"""What the nodes that learned nothing cost, and whether two solutions are joined: S0 theorem 2, appendix E, fig 13."""
+"""The study `prune-and-connect`: cost of removing unspecialised nodes, and low-loss paths between solutions.
+
+Tian 2020, theorem 2, app. E, fig. 13.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge, Gt, Le
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check
+from understudy.lab.options import Count, Distinct, NonNegatives
+from understudy.lab.pieces import table_rows
 from understudy.lab.study import ComputedStudy, Piece, Study
 from understudy.papers.specialization.second_draw.study import SecondDraw
 from understudy.papers.specialization.shared import OverRealized
@@ -21,7 +26,7 @@ from understudy.papers.specialization.two_layer.study import TwoLayer
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.nets import Population
-    from understudy.papers.specialization.theory.student_pairs import StudentPair
+    from understudy.papers.specialization.theory.student_pairs import PrunedStudent, StudentPair
     from understudy.store import Run
 
 DRAWS = (1, 2)
@@ -29,37 +34,31 @@ DRAWS = (1, 2)
 
 @dataclass(frozen=True)
 class PruneAndConnect(OverRealized, ComputedStudy):
-    """Two trained students of each teacher: what is lost when their unspecialised nodes go, and a path between them.
+    """Two trained students of each teacher: the cost of removing their unspecialised nodes, and a path between them.
 
-    Starts from `two-layer` and `second-draw` with the same options, made first where they are not there yet.
+    Starts from `two-layer` and `second-draw` with the same options, which are run first if they are not finished. Each
+    student is a row of `networks`, each pair of students a row of `pairs`.
     """
 
     name: ClassVar[str] = "prune-and-connect"
-    summary: ClassVar[str] = "unspecialised students can go at little cost, and a path of low loss joins two solutions"
+    summary: ClassVar[str] = "removing unspecialised nodes costs little, and a path of low loss connects two solutions"
     figures: ClassVar[str] = "S0 theorem 2, fig 13"
     decides: ClassVar[str] = "Y4 Y5"
 
-    teacher_nodes: int = 20
+    teacher_nodes: Count = 20
     """Hidden nodes of the teacher."""
-    polarity: tuple[float, ...] = (1.0,)
-    """Teacher polarities p: node j's fan-out is divided by j^p (S0 eqn 10)."""
-    multiple: tuple[float, ...] = (5.0, 10.0)
-    """Over-realizations: how many times as many hidden nodes the students have."""
-    below: float = 0.8
-    """Best correlation with a teacher node under which a student is unspecialised: it goes, or loses its fan-out."""
-    points: int = 5
-    """Points of each segment at which the loss is taken, both ends among them."""
+    polarity: NonNegatives = (1.0,)
+    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
+    multiple: Annotated[tuple[float, ...], Gt(1), Distinct()] = (5.0, 10.0)
+    """Over-realizations: student nodes per teacher node."""
+    below: Annotated[float, Ge(0), Le(1)] = 0.8
+    """Nodes whose best correlation with a teacher node is below this are unspecialised: removed, or without fan-out."""
+    points: Annotated[int, Ge(2)] = 5
+    """Points of each segment at which the loss is evaluated, both ends among them."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(**SecondDraw.quick().options())
-
-    def validate(self) -> None:
-        super().validate()
-        check(self, "points", least=2)
-        check(self, "multiple", above=1)
-        if not 0 <= self.below <= 1:
-            raise UserError(f"--below: {self.below} was given; allowed is a number from 0 to 1")
 
     def depends_on(self) -> tuple[Study, ...]:
         """The students of both draws."""
@@ -69,38 +68,38 @@ class PruneAndConnect(OverRealized, ComputedStudy):
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         teachers = runs[0].weights("teacher")
         draws = [run.weights(f"epoch.{self.epochs}") for run in runs]
-        lost = [run.networks["diverged_at"].to_pylist() for run in runs]
+        diverged = [run.networks["diverged_at"].to_pylist() for run in runs]
         for k, multiple in enumerate(self.multiple):
             for i, cell in enumerate(self.cells):
-                alive = all(each[k * len(self.cells) + i] is None for each in lost)
+                alive = all(each[k * len(self.cells) + i] is None for each in diverged)
                 students = [draw[k][i] for draw in draws] if alive else []
                 name = f"{multiple:g}×, p = {cell['polarity']:g}, seed {cell['seed']}"
                 parameters = {"multiple": float(multiple)} | cell
                 yield Piece(name, len(DRAWS), partial(self._pair, parameters, teachers[k][i], students))
 
     def _pair(self, parameters: dict[str, Any], teacher: Population, students: list[Population], first: int) -> Tables:
-        """Networks `first` and the next: each pruned, and the path between them under the first."""
-        found = self._look(teacher, students)
-        ids = range(first, first + len(DRAWS))
-        networks = pa.table(
-            {"network": pa.array(ids, pa.int32())}
-            | {name: [value] * len(DRAWS) for name, value in parameters.items()}
-            | {"draw": list(DRAWS), "diverged_at": pa.array([None if students else self.epochs] * 2, pa.int64())}
-            | {"left_out": pa.array([found if isinstance(found, str) else None] * 2, pa.string())}
+        """Tables of one pair: networks `first` and the next, each pruned, and the path between them."""
+        found = self._measure(teacher, students)
+        networks = np.arange(first, first + len(DRAWS), dtype=np.int32)
+        diverged = pa.array([None if students else self.epochs] * len(DRAWS), pa.int64())
+        same = {name: [value] * len(DRAWS) for name, value in parameters.items()}
+        left_out, path, line, segments = (
+            (found, None, None, None) if isinstance(found, str) else (None, found.path, found.line, found.segments)
         )
-        rows, nodes = [], [_nodes(first, self.epochs, np.zeros(0), np.zeros(0), np.zeros(0, bool))]
-        if not isinstance(found, str):
-            for network, pruned in zip(ids, found.pruned, strict=True):
-                rows += [(network, self.epochs, name, value) for name, value in pruned.metrics.items()]
-                nodes.append(_nodes(network, self.epochs, pruned.correlation, pruned.contribution, pruned.kept))
-            for name, losses in (("path_loss", found.path), ("line_loss", found.line)):
-                rows += [(first, step, name, value) for step, value in enumerate(losses.tolist())]
-            rows.append((first, self.epochs, "segments", float(found.segments)))
-        columns = list(zip(*rows, strict=True)) or [(), (), (), ()]
-        return {"networks": networks, "metrics": _metrics(*columns), "nodes": pa.concat_tables(nodes)}
+        pair = {
+            "path_loss": pa.array([path], pa.list_(pa.float64())),
+            "line_loss": pa.array([line], pa.list_(pa.float64())),
+            "segments": pa.array([segments], pa.int32()),
+            "left_out": pa.array([left_out], pa.string()),
+        }
+        return {
+            "networks": pa.table({"network": networks} | same | {"draw": list(DRAWS), "diverged_at": diverged}),
+            "pairs": pa.table({name: [value] for name, value in parameters.items()} | pair),
+            **self._pruned(networks, () if isinstance(found, str) else found.pruned),
+        }
 
-    def _look(self, teacher: Population, students: list[Population]) -> StudentPair | str:
-        """Why a pair is left out: one diverged, or learned too little to be pruned and joined."""
+    def _measure(self, teacher: Population, students: list[Population]) -> StudentPair | str:
+        """Prune and connect a pair; or why it is left out: one diverged, or learned too little."""
         from understudy.papers.specialization.theory.student_pairs import measure_pair
 
         if not students:
@@ -111,30 +110,29 @@ class PruneAndConnect(OverRealized, ComputedStudy):
         except UserError as error:
             return str(error)
 
+    def _pruned(self, networks: np.ndarray, pruned: tuple[PrunedStudent, ...]) -> Tables:
+        """Losses of pruned students, and the correlation and contribution of every node; no rows if there are none."""
+        metrics = [(n, *item) for n, student in zip(networks, pruned, strict=False) for item in student.metrics.items()]
+        counts = [len(student.kept) for student in pruned]
 
-def _metrics(network: Any, epoch: Any, metric: Any, value: Any) -> pa.Table:
-    return pa.table(
-        {
-            "network": pa.array(network, pa.int32()),
-            "epoch": pa.array(epoch, pa.int32()),
-            "layer": pa.array([-1] * len(network), pa.int16()),
-            "metric": pa.array(metric, pa.string()),
-            "value": pa.array(value, pa.float64()),
+        def nodes(values: list[np.ndarray], kind: type) -> np.ndarray:
+            return np.concatenate([np.zeros(0), *values]).astype(kind)
+
+        return {
+            "metrics": table_rows(
+                [n for n, _, _ in metrics],
+                self.epochs,
+                -1,
+                metric=np.array([name for _, name, _ in metrics], str),
+                value=np.array([value for _, _, value in metrics], float),
+            ),
+            "nodes": table_rows(
+                np.repeat(networks[: len(counts)], counts),
+                self.epochs,
+                0,
+                student=nodes([np.arange(count) for count in counts], np.int32),
+                correlation=nodes([student.correlation for student in pruned], np.float32),
+                contribution=nodes([student.contribution for student in pruned], np.float32),
+                kept=nodes([student.kept for student in pruned], bool),
+            ),
         }
-    )
-
-
-def _nodes(network: int, epoch: int, correlation: np.ndarray, contribution: np.ndarray, kept: np.ndarray) -> pa.Table:
-    """Every student node: what decided, and what it gives on."""
-    count = len(kept)
-    return pa.table(
-        {
-            "network": np.full(count, network, np.int32),
-            "epoch": np.full(count, epoch, np.int32),
-            "layer": np.zeros(count, np.int16),
-            "student": np.arange(count, dtype=np.int32),
-            "correlation": correlation.astype(np.float32),
-            "contribution": contribution.astype(np.float32),
-            "kept": kept.astype(bool),
-        }
-    )
