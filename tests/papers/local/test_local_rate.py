@@ -20,12 +20,9 @@ from understudy.nets import Layer, Population
 from understudy.papers.local.local_rate.claims import (
     LEMMAS,
     RIGHT,
-    at,
-    batched,
     below,
     claims,
-    end_shares,
-    exact,
+    end_ratios,
     exponent,
     exponents,
     lemma,
@@ -44,6 +41,16 @@ SMALL = LocalRate(
     batch=(1, 64), batch_multiple=2, batch_steps=90,
 )  # fmt: skip
 SHORT = {"steps": 60, "batch_steps": 30}
+
+
+def exact(run, **where):
+    """Numbers of networks on the exact loss."""
+    return run.select(part="exact", **where).index
+
+
+def batched(run, batch):
+    """Numbers of networks with mini-batches of this size; 0 is the exact loss beside them."""
+    return run.select(part="batch", batch=batch).index
 
 
 @pytest.fixture(scope="module")
@@ -95,13 +102,13 @@ def test_descent_agrees_with_a_plain_loop(run):
     step = next(step for step in SMALL.probes if step > 100)
     for _ in range(step):
         students = students - 0.05 * loss_and_gradient(students, teachers)[1]
-    networks = exact(run, r=3, w_max=1.0, multiple=2)
-    assert at(run, "loss", networks, step) == pytest.approx(loss_and_gradient(students, teachers)[0].numpy(), rel=1e-9)
+    found = run.array("loss", "seed", part="exact", r=3, w_max=1.0, multiple=2, epoch=step)
+    assert found.values == pytest.approx(loss_and_gradient(students, teachers)[0].numpy(), rel=1e-9)
 
 
 def test_convergence_is_linear_without_and_a_power_law_with_over_parameterisation(run):
-    assert (slopes(run, exact(run, r=3, multiple=1), 1_000, 3_000) < -5).all()
-    power = slopes(run, exact(run, r=3, multiple=2), 1_000, 3_000)
+    assert (slopes(run.select(part="exact", r=3, multiple=1), 1_000, 3_000) < -5).all()
+    power = slopes(run.select(part="exact", r=3, multiple=2), 1_000, 3_000)
     assert ((power < -1) & (power > -3.2)).all()
 
 
@@ -142,7 +149,7 @@ def test_constants_of_lemmas_are_finite_along_the_runs(run):
 
 
 def test_larger_batches_are_nearer_to_the_exact_loss(run):
-    small, large = (np.abs(np.log(end_shares(SMALL, run, batch))).max() for batch in (1, 64))
+    small, large = np.abs(np.log(end_ratios(SMALL, run))).max("seed").values
     assert large < min(small, 0.5)
 
 
@@ -224,7 +231,7 @@ def test_z10_does_not_hold_without_a_floor(run, decided):
     assert max(claim.values) < claim.low
     (distance,) = claim.variants
     assert distance.holds
-    assert distance.where.startswith("how far the end loss is from that of descent on the exact loss")
+    assert distance.where == "distance from the end loss of descent on the exact loss"
 
 
 @pytest.mark.parametrize(("floors", "holds"), [((1e-2, 1e-4), True), ((1e-4, 1e-2), False)])
@@ -234,14 +241,14 @@ def test_z10_holds_if_floors_decrease_with_the_batch(run, decided, tmp_path, flo
         made = _with(made, tmp_path, "loss", batched(run, batch), lambda v, floor=floor: 0 * v + floor)
     claim = decided(made)["Z10", "floor"]
     assert claim.holds is holds
-    assert claim.measured.startswith("a floor at 2 of 2 batches; ")
+    assert claim.measured.startswith("a floor at 2 of 2 batch sizes; ")
 
 
 def test_a_rising_loss_is_not_a_floor(run, decided, tmp_path):
     flat = _with(run, tmp_path, "loss", batched(run, 64), lambda v: 0 * v + 1e-9)
     claim = decided(_with(flat, tmp_path, "loss", batched(run, 1), lambda v: 1 / v))["Z10", "floor"]
     assert not claim.holds
-    assert claim.measured.startswith("a floor at 1 of 2 batches; ")
+    assert claim.measured.startswith("a floor at 1 of 2 batch sizes; ")
 
 
 def test_claims_are_decided_only_at_their_settings(run, decided, monkeypatch):
@@ -255,9 +262,9 @@ def test_claims_are_decided_only_at_their_settings(run, decided, monkeypatch):
 
 def test_end_losses_that_are_rounding_are_reported(run, decided, tmp_path):
     some = exact(run, r=3, multiple=1, w_max=1.0)
-    assert "the end loss rounding in 2 of 2 runs" in decided()["Z2", ""].measured.split(";")[0]
+    assert "the end loss a rounding error in 2 of 2 runs" in decided()["Z2", ""].measured.split(";")[0]
     one = decided(_with(run, tmp_path, "loss", some[:1], lambda v: 0 * v + 1e-3))["Z2", ""].measured
-    assert "the end loss rounding in 1 of 2 runs" in one.split(";")[0]
+    assert "the end loss a rounding error in 1 of 2 runs" in one.split(";")[0]
     left = decided(_with(run, tmp_path, "loss", some, lambda v: 0 * v + 1e-3))["Z2", ""].measured
     assert "rounding" not in left.split(";")[0]
 
@@ -266,8 +273,8 @@ def test_end_losses_that_are_rounding_are_reported(run, decided, tmp_path):
 def test_the_statement_of_a_lemma_contains_its_right_side(run, decided, name):
     """The printed formula, evaluated, agrees with the recorded values."""
     statement = decided()["Z8", name].statement
-    assert f"at most C {RIGHT[name]}, along" in statement
-    assert "less 0.05, a slack of ours" in statement
+    assert f"left side ≤ C {RIGHT[name]}, along" in statement
+    assert "≥ proved − 0.05" in statement
     columns = {"r": "r", "w_max": "longest", "w_min": "shortest", "Δ": "delta"}
     networks, value = exact(run), 1.0
     for factor in RIGHT[name].split():
@@ -285,7 +292,7 @@ def test_titles_describe_the_losses(run, tmp_path):
         return story.headline, story.figures[0].title
 
     shown = exact(run, r=3, w_max=1.0)
-    assert SMALL.story(run).figures[0].title == "The loss falls faster than 1/t, however many students there are"
+    assert SMALL.story(run).figures[0].title == "The loss falls faster than 1/t, for any number of students"
     headline, title = texts(lambda v: 1 / v, shown)
     assert headline.startswith("Between steps 1,000 and 3,000 the loss rises with a log-log slope of ")
     assert title == "The loss does not fall in 4 of 4 runs"
@@ -304,7 +311,7 @@ def test_figures_without_a_probe_below_the_threshold_are_omitted(run, tmp_path):
 
     nowhere = story(range(run.networks.num_rows))
     assert [figure.name for figure in nowhere.figures] == ["loss", "batches"]
-    assert "no look was below the threshold" in nowhere.headline
+    assert "no probe was below the threshold" in nowhere.headline
     one = {figure.name: figure.kind for figure in story(exact(run, r=3)).figures}
     assert [panel.title for panel in one["ratio"].panels] == [panel.title for panel in one["pl"].panels] == ["r = 1"]
 
@@ -314,21 +321,21 @@ def test_titles_claim_only_what_was_measured(run, tmp_path):
         found = SMALL.story(_with(run, tmp_path, metric, where, by))
         return {figure.name: figure.title for figure in found.figures}
 
-    assert titles("ratio", lambda v: v, [])["ratio"] == "The gradient is no smaller than the loss allows"
-    assert titles("ratio", lambda v: v / 1e4, exact(run, r=3))["ratio"] == "The gradient beside the loss"
+    assert titles("ratio", lambda v: v, [])["ratio"] == "The gradient is bounded below by the loss"
+    assert titles("ratio", lambda v: v / 1e4, exact(run, r=3))["ratio"] == "Gradient and loss"
     assert "fails" in titles("ratio", lambda v: v, [])["pl"]
     assert "fails" not in titles("squared_ratio", lambda v: 0 * v + 1, exact(run, r=3, multiple=2))["pl"]
     alike = titles("loss", lambda v: 0 * v + 1, [*batched(run, 0), *batched(run, 1)])["batches"]
     assert alike.startswith("Small mini-batches do as well")
     different = titles("loss", lambda v: 9 * v, batched(run, 1))["batches"]
-    assert different == "Mini-batches beside the exact loss"
+    assert different == "Mini-batches and the exact loss"
 
 
 def test_a_rate_above_the_bound_causes_a_warning(tmp_path, capsys):
     study = LocalRate(**(SMALL.options() | {"rate": 2.0, "r": (3,), "w_min": (1.0,), "w_max": (1.0,)} | SHORT))
     run = execute(study, tmp_path, Said())
-    assert "warning: --rate: 2 is above 0." in capsys.readouterr().err
-    assert "networks diverged. Warning: --rate: 2 is above" in study.story(run).headline
+    assert "warning: --rate 2 is above 0." in capsys.readouterr().err
+    assert "networks diverged. Warning: --rate 2 is above" in study.story(run).headline
     assert run.networks["diverged_at"].null_count < run.networks.num_rows
     assert (run.folder / "report.html").is_file()
     assert LocalRate().warnings() == LocalRate.quick().warnings() == ()
@@ -362,12 +369,12 @@ def test_the_angle_of_a_teacher_from_a_file_is_exact(run):
         ({"r": (0,)}, "--r must be at least 1, got 0"),
         ({"d": (1,)}, "--d must be at least 2, got 1"),
         ({"multiple": (2, 2)}, "--multiple takes each value once, got 2 2"),
-        ({"separation": (0.0,)}, "--separation must be above 0, got 0"),
-        ({"separation": (2.0,)}, "--separation: 2 was given; allowed is a number above 0 and up to π/2"),
+        ({"separation": (0.0,)}, "--separation must be above 0 and at most π/2, got 0"),
+        ({"separation": (2.0,)}, "--separation must be above 0 and at most π/2, got 2"),
         ({"w_min": (0.0,), "w_max": (1.0,)}, "--w-min must be above 0, got 0"),
-        ({"w_min": (2.0,), "w_max": (1.0,)}, "--w-max: 1 was given for --w-min 2; allowed is a finite number from 2"),
-        ({"w_min": (1.0,)}, "--w-max: 2 values were given for 1 of --w-min"),
-        ({"angle": 2.0}, "--angle: 2 was given"),
+        ({"w_min": (2.0,), "w_max": (1.0,)}, "--w-max must be at least its --w-min (2), got 1"),
+        ({"w_min": (1.0,)}, "--w-max must have one value for each of --w-min, and no pair twice, got 2 for 1"),
+        ({"angle": 2.0}, "--angle must be above 0 and at most π/2, got 2"),
         ({"rate": 0.0}, "--rate must be above 0, got 0"),
         ({"batch": (0,)}, "--batch must be at least 1, got 0"),
     ],

@@ -1,30 +1,35 @@
-"""What a run of descent near teachers decides: Z2, Z3, Z4, Z8, Z10."""
+"""Claims Z2, Z3, Z4, Z8, Z10: convergence near a teacher (Zhou, Ge & Jin 2021, theorems 3, 4, 6 and their lemmas)."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, every, number
 from understudy.papers.local.local_rate.study import CLAIMED, FROM, TO
-from understudy.report.style import number, signed
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.report.style import number as power_of_ten
+from understudy.report.style import signed
+from understudy.store import Run
+from understudy.store.arrays import Networks
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.local.local_rate.study import LocalRate
 
 SLOPE = -1.0
-"""Of the loss over steps, both as logarithms, at most."""
+"""Largest slope of log loss in log steps."""
 CONSTANT = 0.4
-"""Of theorem 3, κ = CONSTANT / √(r w_max): the proof has ‖g‖² ≤ 2 Σ ‖w_j‖² + 4 Σ ‖w*_i‖, about 6 r w_max near zero."""
+"""C of theorem 3, κ = C / √(r w_max): the proof has ‖g‖² ≤ 2 Σ ‖w_j‖² + 4 Σ ‖w*_i‖, about 6 r w_max near zero."""
 STEEP = 1.0
-"""‖∇L‖²/L over w_min of one student of one teacher neuron, at least; at a solution it is 2."""
+"""Least ‖∇L‖²/L, relative to w_min, of one student of one teacher neuron; at a solution it is 2."""
 FALLS = 0.1
 """Power of the loss above which ‖∇L‖²/L counts as falling with it."""
 LEMMAS = {"lemma 8": 1 / 3, "lemma 9": 3 / 8, "lemma 11": 3 / 4, "lemma C.3": 0.0, "lemma C.4": 1 / 2}
-"""The power of the loss that each proves."""
+"""The power of the loss that each lemma proves."""
 RIGHT = {
     "lemma 8": "r w_max w_min^(−5/3) L^(1/3)",
     "lemma 9": "r^(11/4) w_max^(1/4) Δ^(−3/2) L^(3/8)",
@@ -32,78 +37,52 @@ RIGHT = {
     "lemma C.3": "r w_max",
     "lemma C.4": "L^(1/2)",
 }
-"""What C multiplies, as `local_geometry.sides` has it."""
+"""Right side of each lemma without its constant C, as `geometry.sides` computes it."""
 NEAR = 4.0
-"""Of lemma 8, with which the threshold is looked at besides: some students near one teacher neuron need 3.57."""
+"""A second, larger constant for the threshold of lemma 8, reported for comparison (some runs need 3.57)."""
 BELOW, LARGEST = 0.05, 4.0
-"""How far below that a fitted exponent may be, and one constant for all lemmas."""
+"""Tolerance of a fitted exponent below the proved one, and the largest constant of a lemma."""
 FACTOR = 1.2
-"""Within which the end loss of the largest mini-batches is that of the exact loss."""
+"""Largest factor between the end losses of the largest mini-batches and of the exact loss."""
 ROUNDING = 1e-20
-"""Losses below this are not looked at: what is measured of them is rounding."""
+"""Losses up to this are rounding errors."""
 FLAT = 0.1
-"""Log-log slope of the loss over the last two thirds of the steps, either way, up to which a median is a floor."""
+"""Largest log-log slope, up or down, of a loss at a floor: median over seeds, last two thirds of the steps."""
 MULTIPLES, SEEDS, BATCH_STEPS = (1, 2, 5, 20), 10, 2_000
-"""m / r that claims whatever m are decided on; at least, how many teachers of every kind, and steps by mini-batches."""
+"""m / r that claims for all m are decided on, the least number of seeds, and of steps with mini-batches."""
 _FEW, _SPAN = 5, 10.0
-"""Looks, and how far their losses have to be apart, for an exponent to be fitted."""
+"""Least number of probes for fitting an exponent, and the least factor between their losses."""
 
 
 def label(multiple: int) -> str:
+    """A number of students in words: `m = 2r`."""
     return "m = r" if multiple == 1 else f"m = {multiple}r"
 
 
-def exact(run: Run, **wanted: object) -> np.ndarray:
-    """Networks that descended on the exact loss, such as those with one m / r."""
-    return _chosen(run, part="exact", **wanted)
-
-
-def batched(run: Run, batch: int) -> np.ndarray:
-    """Networks that learned by mini-batches of that many samples; 0 is the exact loss beside them."""
-    return _chosen(run, part="batch", batch=batch)
-
-
-def _chosen(run: Run, **wanted: object) -> np.ndarray:
-    which = np.ones(run.networks.num_rows, bool)
-    for column, value in wanted.items():
-        which &= np.array([v == value for v in run.networks[column].to_pylist()])
-    return np.flatnonzero(which)
-
-
 def below(run: Run, constant: float = 1.0) -> np.ndarray:
-    """[network, look] where the angle of lemma 8, its constant 1, is no more than the teacher's separation.
+    """[network, probe]: the right side of lemma 8, with this constant, is at most the teacher's separation.
 
-    That is our threshold: the proof of lemma 8 asks for this, and that of lemma 7 for a loss that no descent reaches.
+    This is our threshold: the proof of lemma 8 needs it, and that of lemma 7 a loss that no descent reaches.
     """
     with np.errstate(invalid="ignore"):
-        return (constant * run.series("lemma 8 right") <= run.column("delta")[:, None]) & (
-            run.series("loss") > ROUNDING
-        )
+        near = constant * run.series("lemma 8 right") <= run.column("delta")[:, None]
+        return near & (run.series("loss") > ROUNDING)
 
 
-def at(run: Run, metric: str, networks: np.ndarray, step: int) -> np.ndarray:
-    return run.series(metric)[networks, int(np.searchsorted(run.epochs, step))]
-
-
-def slopes(run: Run, networks: np.ndarray, start: int, end: int) -> np.ndarray:
-    """Of the loss between two steps, both as logarithms; of a loss that is rounding, as if it were 1e-30."""
-    one, other = (np.maximum(at(run, "loss", networks, step), 1e-30) for step in (start, end))
+def slopes(networks: Networks, start: int, end: int) -> xr.DataArray:
+    """[network]: slope of log loss in log steps; a loss that is a rounding error counts as 1e-30."""
+    one, other = (np.maximum(networks.array("loss", "network", epoch=step), 1e-30) for step in (start, end))
     return np.log(other / one) / math.log(end / start)
 
 
-def claimed(study: LocalRate, run: Run, multiple: int) -> np.ndarray:
-    """The networks that the claim on the rate is of: r = 3, d = 5, teacher neurons of length 1."""
-    return exact(run, r=CLAIMED[0], d=CLAIMED[1], multiple=multiple, w_min=1.0, w_max=1.0)
-
-
 def lojasiewicz(run: Run) -> np.ndarray:
-    """[network, look] of ‖∇L‖/L √(r w_max), w_max the longest neuron's length, below the threshold; NaN elsewhere."""
+    """[network, probe]: ‖∇L‖/L √(r w_max), w_max the length of the longest neuron, below the threshold; else NaN."""
     scale = np.sqrt(run.column("r") * run.column("longest"))
     return np.where(below(run), run.series("ratio") * scale[:, None], np.nan)
 
 
 def exponent(loss: np.ndarray, value: np.ndarray) -> float:
-    """The power of the loss as which a value falls, by least squares of logarithms; NaN where there is too little."""
+    """The power of the loss that values follow, by least squares of logarithms; NaN with too few of them."""
     there = np.isfinite(loss) & np.isfinite(value) & (loss > 0) & (value > 0)
     if there.sum() < _FEW or loss[there].max() < _SPAN * loss[there].min():
         return math.nan
@@ -111,256 +90,244 @@ def exponent(loss: np.ndarray, value: np.ndarray) -> float:
 
 
 def exponents(run: Run, metric: str, networks: np.ndarray, constant: float = 1.0) -> np.ndarray:
-    """A network each, below the threshold."""
+    """[network]: the power of the loss that a metric follows below the threshold."""
     loss = np.where(below(run, constant), run.series("loss"), np.nan)
     return np.array([exponent(loss[i], run.series(metric)[i]) for i in networks])
 
 
 class Lemma(NamedTuple):
-    """A lemma along all runs that come below the threshold: fitted exponents, NaN where there is too little to fit, and
-    the constant that each run needs."""
+    """A lemma along all runs that reach the threshold."""
 
-    proved: float
     exponents: np.ndarray
+    """Fitted exponent of each run that has enough probes."""
     constants: np.ndarray
-
-    @property
-    def fitted(self) -> np.ndarray:
-        return self.exponents[np.isfinite(self.exponents)]
-
-    @property
-    def short(self) -> int:
-        """Runs whose exponent is below the proved one."""
-        return int((self.fitted < self.proved - BELOW).sum())
-
-    @property
-    def beyond(self) -> int:
-        """Runs that need too large a constant."""
-        return int((self.constants > LARGEST).sum())
-
-    @property
-    def holds(self) -> bool:
-        return not self.short and not self.beyond
-
-    def __str__(self) -> str:
-        most = np.max(self.constants, initial=0.0, where=np.isfinite(self.constants))
-        never = int(np.isinf(self.constants).sum())
-        fitted = f"exponents {_span(self.fitted)}, median {np.median(self.fitted):.2f}"
-        without = f", but in {never} runs no C does: the left side is infinite at some look" if never else ""
-        return f"{fitted}, {self.short} of {len(self.fitted)} too low; C = {most:.2g}{without}"
+    """Least constant C of each run."""
 
 
 def lemma(run: Run, name: str, constant: float = 1.0) -> Lemma:
-    networks, where = exact(run), below(run, constant)
+    """Exponents and constants of a lemma along runs on the exact loss."""
+    networks, where = run.select(part="exact").index, below(run, constant)
     networks = networks[where[networks].any(1)]
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(where, run.series(f"{name} left") / run.series(f"{name} right"), -np.inf)
-    return Lemma(LEMMAS[name], exponents(run, f"{name} left", networks, constant), share[networks].max(1))
+    fitted = exponents(run, f"{name} left", networks, constant)
+    return Lemma(fitted[np.isfinite(fitted)], share[networks].max(1))
 
 
-def claims(study: LocalRate, run: Run) -> list[Claim]:
-    """Decided where the run has the claims' settings, on drawn teachers."""
-    plain = type(study)()
-    if any(getattr(study, name) != getattr(plain, name) for name in ("teacher", "by", "rate", "angle")):
-        return []
-    if study.seeds < SEEDS or study.steps < TO:
-        return []
-    found: list[Claim] = []
-    wide = set(study.multiple) >= set(MULTIPLES)
-    if wide and CLAIMED[0] in study.r and CLAIMED[1] in study.d and (1.0, 1.0) in study.lengths:
-        found.append(_rate(study, run))
-    if wide and len(study.r) > 1 and len(study.lengths) > 1:
-        found.append(_ratio(run))
-        found += [_lemma(run, name) for name in LEMMAS]
-    if 1 in study.r and {1, 2} <= set(study.multiple) and max(study.d) > 2:
-        found += _pl(run)
-    long = study.batch_steps >= BATCH_STEPS
-    if long and study.batch_multiple > 1 and max(study.batch) >= 64 * min(study.batch):
-        found += _batches(study, run)
-    return found
+def end_ratios(study: LocalRate, run: Run) -> xr.DataArray:
+    """[batch, seed]: end loss with mini-batches relative to that of descent on the exact loss."""
+    ends = run.array("loss", "batch seed", part="batch", epoch=study.batch_steps)
+    return (ends / ends.sel(batch=0)).drop_sel(batch=0).drop_vars("network", errors="ignore")
 
 
-def _rate(study: LocalRate, run: Run) -> Claim:
+def _large(study: LocalRate) -> bool:
+    return study.seeds >= SEEDS and study.steps >= TO
+
+
+def _all_multiples(study: LocalRate) -> bool:
+    return set(study.multiple) >= set(MULTIPLES)
+
+
+def _all_teachers(study: LocalRate) -> bool:
+    return _all_multiples(study) and len(study.r) > 1 and len(study.lengths) > 1
+
+
+def _one_neuron(study: LocalRate) -> bool:
+    return 1 in study.r and {1, 2} <= set(study.multiple) and max(study.d) > 2
+
+
+def _many_batches(study: LocalRate) -> bool:
+    spread = max(study.batch) >= 64 * min(study.batch)
+    return study.batch_steps >= BATCH_STEPS and study.batch_multiple > 1 and spread
+
+
+claims = Claims(fixed="teacher by rate angle", when=_large)
+
+
+@claims.claim(
+    "Z2",
+    statement=f"r = 3, d = 5, η = 0.05, initial students near the teacher: log-log slope of the loss over steps "
+    f"{FROM:,} to {TO:,}, and to the end at {{steps:,}}, at most −1 in every run, for all m",
+    paper="L = O(r w_max / ηt)",
+    needs={"r": CLAIMED[0], "d": CLAIMED[1]},
+    when=lambda study: _all_multiples(study) and (1.0, 1.0) in study.lengths,
+)
+def rate_of_convergence(study: LocalRate, run: Run) -> Verdict:
     values, words = [], []
     for multiple in study.multiple:
-        networks = claimed(study, run, multiple)
-        early, late = slopes(run, networks, FROM, TO), slopes(run, networks, FROM, study.steps)
-        values += [*early, *late]
-        scaled = run.series("loss")[networks] * (study.rate * run.epochs / CLAIMED[0])
-        gone = int((at(run, "loss", networks, study.steps) <= ROUNDING).sum())
-        rounding = f", the end loss rounding in {gone} of {len(networks)} runs" if gone else ""
+        some = run.select(part="exact", r=CLAIMED[0], d=CLAIMED[1], multiple=multiple, w_min=1.0, w_max=1.0)
+        early, late = slopes(some, FROM, TO), slopes(some, FROM, study.steps)
+        values += [*early.values, *late.values]
+        scaled = run.series("loss")[some.index] * (study.rate * run.epochs / CLAIMED[0])
+        gone = int((some.end("loss") <= ROUNDING).sum())
+        rounding = f", the end loss a rounding error in {gone} of {len(some)} runs" if gone else ""
         words.append(
             f"{label(multiple)} {_span(early)} and to the end {_span(late)}{rounding}, L η t / (r w_max) at most "
             f"{np.nanmax(scaled):.2g}"
         )
-    return Claim(
-        id="Z2",
-        statement=f"r = 3, d = 5, η = 0.05, begun near the teacher: log-log slope of the loss over steps {FROM:,} to {TO:,}, and "
-        f"to the end at {study.steps:,}, at most −1 in every run, whatever m",
-        paper="L = O(r w_max / ηt)",
-        measured="; ".join(words),
-        n=len(values) // 2,
-        holds=bool((np.array(values) <= SLOPE).all()),
-        values=tuple(map(float, values)),
-        high=SLOPE,
-    )
+    return every(values, at_most=SLOPE, n=len(values) // 2, say="; ".join(words))
 
 
-def _ratio(run: Run) -> Claim:
-    networks = exact(run)
+@claims.claim(
+    "Z3",
+    statement="‖∇L‖ ≥ κL, κ = C / √(r w_max), with one C at all probes of all runs below the threshold (right side of "
+    "lemma 8 with constant 1 at most Δ)",
+    paper="κ = Θ((r w_max)^−½)",
+    values_are="least ‖∇L‖/L √(r w_max), per run",
+    when=_all_teachers,
+)
+def gradient_lower_bound(study: LocalRate, run: Run) -> Verdict:
+    networks = run.select(part="exact").index
     values = lojasiewicz(run)[networks]
     there = np.isfinite(values).any(1)
-    least = np.nanmin(values[there], axis=1)
     scale = (run.column("r") * run.column("longest"))[networks]
-    return Claim(
-        id="Z3",
-        statement="‖∇L‖ ≥ κL, κ = C / √(r w_max), with one C at all looks of all runs below the threshold (the angle of lemma 8 "
-        "with constant 1 no more than Δ)",
-        paper="κ = Θ((r w_max)^−½)",
-        measured=f"C = {least.min():.2f}, over {np.isfinite(values).sum():,} looks of {there.sum()} of {len(networks)} runs, "
+    return every(
+        np.nanmin(values[there], axis=1),
+        at_least=CONSTANT,
+        say=f"C = {{least:.2f}}, over {np.isfinite(values).sum():,} probes of {there.sum()} of {len(networks)} runs, "
         f"r w_max from {scale.min():.2g} to {scale.max():.2g}",
-        n=int(there.sum()),
-        holds=bool((least >= CONSTANT).all()),
-        values=tuple(least.tolist()),
-        low=CONSTANT,
     )
 
 
-def _pl(run: Run) -> list[Claim]:
-    one, two = (exact(run, r=1, multiple=m) for m in (1, 2))
-    steep = np.where(below(run), run.series("squared_ratio") / run.column("shortest")[:, None], np.inf)
-    plane = run.column("d")[two] == 2
-    free, flat = _falling(run, steep, two[~plane]), _falling(run, steep, two[plane])
-    aside = f"{flat.words}; two students at one angle have two places there, and where both begin at one they stay one"
-    return [
-        Claim(
-            id="Z4",
-            statement="m = r = 1: ‖∇L‖²/L over the length of the teacher neuron stays above a constant along all runs",
-            paper="PL holds",
-            measured=f"smallest {steep[one].min():.3f}, down to losses of {number(ROUNDING)}",
-            n=len(one),
-            holds=bool((steep[one] >= STEEP).all()),
-            part="as many students",
-            values=tuple(steep[one].min(1).tolist()),
-            low=STEEP,
-        ),
-        Claim(
-            id="Z4",
-            statement="m = 2, r = 1, d > 2: ‖∇L‖²/L goes to 0 with the loss, along all runs",
-            paper="PL fails",
-            measured=free.words,
-            n=len(free.powers),
-            holds=free.holds,
-            part="over-parameterised",
-            values=tuple(free.powers.tolist()),
-            low=FALLS,
-            variants=(Variant("d = 2", aside, flat.holds),) if plane.any() else (),
-        ),
-    ]
+def _lemmas(study: LocalRate, run: Run) -> Iterator[dict[str, Any]]:
+    yield from ({"lemma": name, "right": RIGHT[name], "proved": power} for name, power in LEMMAS.items())
 
 
-class _Falling(NamedTuple):
-    """‖∇L‖²/L of some networks: the power of the loss as which it falls, and whether by a factor of ten in all."""
+@claims.claim(
+    "Z8",
+    "{lemma}",
+    statement=f"{{lemma}}, left side ≤ C {{right}}, along every run below the threshold: fitted exponent of L ≥ proved "
+    f"− {BELOW:g} and constant C ≤ {LARGEST:g} (tolerances ours)",
+    paper="exponent {proved:.3g}",
+    values_are="fitted exponent, per run",
+    when=_all_teachers,
+    cases=_lemmas,
+)
+def lemmas_hold(study: LocalRate, run: Run, lemma: str, **words: Any) -> Verdict:
+    decided, other = (_decide_lemma(run, lemma, constant) for constant in (1.0, NEAR))
+    return decided.beside({f"threshold with C = {NEAR:g}": other} if other.n else {})
 
-    powers: np.ndarray
-    words: str
-    holds: bool
+
+def _decide_lemma(run: Run, name: str, constant: float) -> Verdict:
+    found, least = lemma(run, name, constant), LEMMAS[name] - BELOW
+    low, beyond = int((found.exponents < least).sum()), int((found.constants > LARGEST).sum())
+    infinite = int(np.isinf(found.constants).sum())
+    if not len(found.exponents):
+        return Verdict(not beyond, "no run has enough probes below the threshold", 0, low=least)
+    middle = round(float(np.median(found.exponents)), 2) + 0.0  # no sign before zero
+    largest = np.max(found.constants, initial=0.0, where=np.isfinite(found.constants))
+    words = (
+        f"exponents {_span(found.exponents)}, median {number(middle, '.2f')}, {low} of "
+        f"{len(found.exponents)} too low; C = {largest:.2g}"
+    )
+    words += f", but in {infinite} runs no C suffices: the left side is infinite at a probe" if infinite else ""
+    return Verdict(not low and not beyond, words, len(found.exponents)).show(found.exponents, low=least)
 
 
-def _falling(run: Run, steep: np.ndarray, networks: np.ndarray) -> _Falling:
-    powers = exponents(run, "squared_ratio", networks)
-    first, last = (np.array([steep[i, np.isfinite(steep[i])][k] for i in networks]) for k in (0, -1))
+def squared_ratios(run: Run) -> np.ndarray:
+    """[network, probe]: ‖∇L‖²/L over the length of the shortest teacher neuron, below the threshold; else NaN."""
+    return np.where(below(run), run.series("squared_ratio") / run.column("shortest")[:, None], np.nan)
+
+
+@claims.claim(
+    "Z4",
+    "as many students",
+    statement="m = r = 1: ‖∇L‖²/L relative to the length of the teacher neuron stays above a constant along all runs",
+    paper="PL holds",
+    values_are="least value, per run",
+    when=_one_neuron,
+)
+def pl_holds(study: LocalRate, run: Run) -> Verdict:
+    steep = squared_ratios(run)[run.select(part="exact", r=1, multiple=1).index]
+    least = np.where(np.isnan(steep), np.inf, steep).min(1)
+    words = f"smallest {least.min():.3f}, down to losses of {power_of_ten(ROUNDING)}"
+    return Verdict(bool((least >= STEEP).all()), words, len(least)).show(least, low=STEEP)
+
+
+@claims.claim(
+    "Z4",
+    "over-parameterised",
+    statement="m = 2, r = 1, d > 2: ‖∇L‖²/L converges to 0 with the loss, along all runs",
+    paper="PL fails",
+    values_are="power of the loss, per run",
+    when=_one_neuron,
+)
+def pl_fails(study: LocalRate, run: Run) -> Verdict:
+    """In the plane, two students at one angle from a neuron have two places only; in one place they stay equal."""
+    two = run.select(part="exact", r=1, multiple=2)
+    plane = two.column("d") == 2
+    decided, flat = (_decide_falling(run, two.index[where]) for where in (~plane, plane))
+    aside = "two students at one angle have two places there, and stay equal if both start in one"
+    return decided.beside({"d = 2": flat.also(aside)} if plane.any() else {})
+
+
+def _decide_falling(run: Run, networks: np.ndarray) -> Verdict:
+    """‖∇L‖²/L falls with the loss, in all by a factor of ten."""
     if not len(networks):
-        return _Falling(powers, "no run", False)
+        return Verdict(False, "no run", 0, low=FALLS)
+    powers = exponents(run, "squared_ratio", networks)
+    recorded = [row[np.isfinite(row)] for row in squared_ratios(run)[networks]]
+    first, last = (np.array([row[k] for row in recorded]) for k in (0, -1))
     still = int((powers <= FALLS).sum())
-    words = f"falls as the loss to the power {_span(powers)}, from {_span(first)} to {_span(last)} at the end"
+    words = f"falls as the loss to the power {_span(powers)}: {_span(first)} initially, {_span(last)} at the end"
     words += f"; in {still} of {len(powers)} runs it does not" if still else ""
-    return _Falling(powers, words, bool((powers > FALLS).all() and (last < first / 10).all()))
+    return every(powers, above=FALLS, say=words) & every(last - first / 10, below=0, say="")
 
 
-def _lemma(run: Run, name: str) -> Claim:
-    found, proved, lower = lemma(run, name), LEMMAS[name], lemma(run, name, NEAR)
-    return Claim(
-        id="Z8",
-        statement=f"{name}, its left side at most C {RIGHT[name]}, along every run below the threshold: fitted exponent of L at "
-        f"least the proved one less {BELOW:g}, a slack of ours, and C at most {LARGEST:g}, ours too",
-        paper=f"exponent {proved:.3g}",
-        measured=str(found),
-        n=len(found.fitted),
-        holds=found.holds,
-        part=name,
-        values=tuple(found.fitted.tolist()),
-        low=proved - BELOW,
-        variants=(Variant(f"threshold with C = {NEAR:g}", str(lower), lower.holds),) if len(lower.fitted) else (),
-    )
+@claims.claim(
+    "Z10",
+    "end loss",
+    statement="m = {batch_multiple}r, {batch_steps:,} steps with fresh mini-batches: with the largest, the end loss is "
+    f"that of descent on the exact loss up to a factor of {FACTOR:g}, in every seed",
+    paper="the same end loss once the batch is large enough",
+    values_are="end loss relative to that of the exact loss, per seed",
+    when=_many_batches,
+)
+def same_end_loss(study: LocalRate, run: Run) -> Verdict:
+    ratios = end_ratios(study, run)
+    factors = np.exp(np.abs(np.log(ratios)).max("seed", skipna=False))
+    close = factors.to_numpy() <= FACTOR
+    enough = [int(batch) for i, batch in enumerate(factors["batch"]) if close[i:].all()]
+    largest, factor = int(factors["batch"][-1]), float(factors[-1])
+    words = f"within a factor of {factor:.3f} at {largest:,} samples"
+    words += f", of {FACTOR:g} from {enough[0]:,} samples on" if enough else ""
+    return Verdict(factor <= FACTOR, words, ratios.sizes["seed"]).show(ratios[-1], low=1 / FACTOR, high=FACTOR)
 
 
-def end_shares(study: LocalRate, run: Run, batch: int) -> np.ndarray:
-    """The end loss by mini-batches over that on the exact loss, a seed each."""
-    ends = [at(run, "loss", batched(run, b), study.batch_steps) for b in (batch, 0)]
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        return ends[0] / ends[1]
+@claims.claim(
+    "Z10",
+    "floor",
+    statement="m = {batch_multiple}r, {batch_steps:,} steps with fresh mini-batches: the loss reaches a floor with "
+    f"every batch size (median log-log slope within ±{FLAT:g} over the last two thirds of the steps), and the end "
+    "loss falls with the batch size",
+    paper="the floor falls with the batch",
+    values_are="median slope, per batch size",
+    when=_many_batches,
+)
+def floor_falls(study: LocalRate, run: Run) -> Verdict:
+    batches = [run.select(part="batch", batch=batch) for batch in sorted(study.batch)]
+    going = np.array([slopes(some, study.batch_steps // 3, study.batch_steps) for some in batches])
+    middle = np.median(going, axis=1)
+    flat = np.abs(middle) <= FLAT
+    ends = np.array([np.median(some.end("loss")) for some in batches])
+    words = f"a floor at {flat.sum()} of {len(flat)} batch sizes"
+    if not flat.any():
+        words = "no floor: labels have no noise, so that the noise of the gradient decreases with the loss"
+    words += f"; slopes of the loss over the last two thirds of the steps are {_span(going)}"
+    decided = Verdict(bool(flat.all() and (np.diff(ends) < 0).all()), words, going.size)
+    distance = {"distance from the end loss of descent on the exact loss": _decide_distance(end_ratios(study, run))}
+    return decided.show(middle, low=-FLAT, high=FLAT).beside(distance)
 
 
-def _batches(study: LocalRate, run: Run) -> list[Claim]:
-    shares = {batch: end_shares(study, run, batch) for batch in sorted(study.batch)}
-    most = {batch: float(np.exp(np.abs(np.log(share)).max())) for batch, share in shares.items()}
-    away = np.array([np.median(np.abs(share - 1)) for share in shares.values()])
-    falls = float(np.polyfit(np.log(sorted(study.batch)), np.log(away), 1)[0])
-    going = [slopes(run, batched(run, batch), study.batch_steps // 3, study.batch_steps) for batch in shares]
-    flat = [bool(abs(np.median(each)) <= FLAT) for each in going]
-    large = max(study.batch)
-    enough = next((batch for batch in most if all(most[b] <= FACTOR for b in most if b >= batch)), None)
-    setting = f"m = {study.batch_multiple}r, {study.batch_steps:,} steps"
-    ends = [np.median(at(run, "loss", batched(run, batch), study.batch_steps)) for batch in shares]
-    medians = ", ".join(f"{np.median(share):.2f} at {batch}" for batch, share in shares.items())
-    return [
-        Claim(
-            id="Z10",
-            statement=f"{setting} by fresh mini-batches: with the largest, the end loss is that of descent on the exact loss, up "
-            f"to a factor of {FACTOR:g}, in every seed",
-            paper="the same end loss once the batch is large enough",
-            measured=f"within a factor of {most[large]:.3f} at {large:,} samples"
-            + (f"; of {FACTOR:g} from {enough:,} on" if enough else ""),
-            n=len(shares[large]),
-            holds=most[large] <= FACTOR,
-            part="end loss",
-            values=tuple(shares[large].tolist()),
-            low=1 / FACTOR,
-            high=FACTOR,
-        ),
-        Claim(
-            id="Z10",
-            statement=f"{setting} by fresh mini-batches: the loss comes to a floor at every batch, a median log-log slope "
-            f"within ±{FLAT:g} over the last two thirds of the steps, and the end loss falls with the batch",
-            paper="the floor falls with the batch",
-            measured=_floors(flat, np.concatenate(going)),
-            n=study.seeds * len(shares),
-            holds=all(flat) and bool((np.diff(ends) < 0).all()),
-            part="floor",
-            values=tuple(float(np.median(each)) for each in going),
-            low=-FLAT,
-            high=FLAT,
-            variants=(
-                Variant(
-                    "how far the end loss is from that of descent on the exact loss",
-                    f"end loss over the exact one {medians} (medians); the distance goes as the batch to the power "
-                    f"{signed(round(falls, 2))}",
-                    bool(falls < 0 and away[-1] < away[0]),
-                ),
-            ),
-        ),
-    ]
+def _decide_distance(ratios: xr.DataArray) -> Verdict:
+    away, batch = np.abs(ratios - 1).median("seed").to_numpy(), ratios["batch"].to_numpy()
+    falls = float(np.polyfit(np.log(batch), np.log(away), 1)[0])
+    medians = ", ".join(f"{m:.2f} at {b:,}" for b, m in zip(batch, ratios.median("seed").to_numpy(), strict=True))
+    words = f"end loss relative to the exact one {medians} (medians); distance ∝ batch^{number(falls, '.2f')}"
+    return Verdict(bool(falls < 0 and away[-1] < away[0]), words, ratios.size)
 
 
-def _floors(flat: list[bool], going: np.ndarray) -> str:
-    """Whether the loss stops at a level, and how it goes on where it does not."""
-    slope = f"slopes of the loss over the last two thirds of the steps are {_span(going)}"
-    if any(flat):
-        return f"a floor at {sum(flat)} of {len(flat)} batches; {slope}"
-    return f"no floor: labels have no noise, so that of the gradient goes with the loss; {slope}"
-
-
-def _span(values: np.ndarray) -> str:
+def _span(values: Any) -> str:
+    """Smallest and largest value in words."""
     low, high = (signed(float(f"{v:.2g}")) for v in (np.min(values), np.max(values)))
     return low if low == high else f"{low} to {high}"

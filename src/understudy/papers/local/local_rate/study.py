@@ -1,4 +1,7 @@
-"""Gradient descent near a teacher on the exact loss, and its geometry on the way: S4 theorems 3, 4, 6 and lemmas."""
+"""The study `local-rate`: gradient descent near a teacher on the exact loss, and its geometry along the trajectory.
+
+Zhou, Ge & Jin 2021, theorems 3, 4, 6 and their lemmas.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+from annotated_types import Ge, Gt, Le
 
 from understudy.errors import UserError
-from understudy.lab.options import check
-from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.options import Angle, Count, Counts, Distinct, Positive
+from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import Piece
 from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warning
 
@@ -22,14 +27,18 @@ if TYPE_CHECKING:
     from understudy.store import Run
 
 FROM, TO = 1_000, 3_000
-"""Steps between which slopes of the loss are taken."""
+"""Steps between which slopes of the loss are measured."""
+CLAIMED = (3, 5)
+"""r and d of the claim on the rate of convergence."""
 _PROBES = 40
 _WORK, _SAMPLES = 15_000, 2_000
-"""Steps of networks by mini-batches in a piece, and the samples that take as long as all else in a step."""
+"""Steps times networks of a piece with mini-batches; and the batch size at which drawing samples takes as long as the
+rest of a step."""
+_Lengths = Annotated[tuple[float, ...], Gt(0)]
 
 
 class Setting(NamedTuple):
-    """Teachers of one kind."""
+    """A kind of teacher."""
 
     r: int
     d: int
@@ -43,50 +52,47 @@ class Setting(NamedTuple):
         return f"r = {self.r}, d = {self.d}{apart}, lengths {lengths}"
 
 
-CLAIMED = (3, 5)
-"""r and d of the claims on rates."""
-
-
 @dataclass(frozen=True)
 class LocalRate(FileTeacherStudy):
-    """How fast students that start near their teacher come to it, however many they are, and what S4 proves on the way.
+    """How fast students that start near their teacher converge to it, for any number of them.
 
-    Gradient descent on the exact loss over all kinds of teachers, and on fresh mini-batches for one kind.
+    Gradient descent on the exact loss for all kinds of teachers, and with fresh mini-batches for one kind. The
+    quantities that the paper bounds are measured along the trajectories.
     """
 
     name: ClassVar[str] = "local-rate"
-    summary: ClassVar[str] = "how fast descent near a teacher converges, and the geometry that S4 proves, on the way"
+    summary: ClassVar[str] = "rate of convergence near a teacher, and the lemmas of its proof along the trajectory"
     figures: ClassVar[str] = "S4 theorems 3, 4, 6, lemmas 8, 9, 11, C.3, C.4"
     decides: ClassVar[str] = "Z2 Z3 Z4 Z8 Z10"
 
-    r: tuple[int, ...] = (1, 3, 5)
-    """Numbers of teacher neurons, where teachers are drawn; so are --d, --separation and their lengths."""
-    d: tuple[int, ...] = (2, 5)
+    r: Counts = (1, 3, 5)
+    """Numbers of teacher neurons. This, --d, --separation and the lengths describe random teachers."""
+    d: Annotated[tuple[int, ...], Ge(2), Distinct()] = (2, 5)
     """Numbers of inputs."""
-    multiple: tuple[int, ...] = (1, 2, 5, 20)
-    """How many times as many student neurons there are: m / r."""
-    separation: tuple[float, ...] = (0.2, 0.5)
-    """Δ: the least angle of two teacher neurons up to sign, in radians; above 0, and no more than r lines in d
-    dimensions can have."""
-    w_min: tuple[float, ...] = (1.0, 0.4)
+    multiple: Counts = (1, 2, 5, 20)
+    """Numbers of student neurons as multiples of the teacher's: m / r."""
+    separation: Annotated[tuple[float, ...], Gt(0), Le(math.pi / 2), Distinct()] = (0.2, 0.5)
+    """Δ: least angles between two teacher neurons, up to sign, in rad; at most those that r lines in d dimensions can
+    have."""
+    w_min: _Lengths = (1.0, 0.4)
     """Least lengths of teacher neurons."""
-    w_max: tuple[float, ...] = (1.0, 0.8)
-    """Greatest lengths, one for each of --w-min."""
-    angle: float = 0.3
-    """Angle of every student neuron with its teacher neuron at the start, in radians."""
+    w_max: _Lengths = (1.0, 0.8)
+    """Greatest lengths of teacher neurons, one for each of --w-min."""
+    angle: Angle = 0.3
+    """Initial angle between every student neuron and its teacher neuron, in rad."""
     by: Literal["descent", "flow"] = "descent"
-    """Gradient descent, or gradient flow by an adaptive integrator: after the time that as many steps of --rate have.
-    Mini-batches descend in either case."""
-    rate: float = 0.05
+    """Gradient descent, or gradient flow by an adaptive integrator, for the time of as many steps of --rate. With
+    mini-batches it is descent in either case."""
+    rate: Positive = 0.05
     """Learning rate η; above the bound of theorem 4 there is a warning."""
-    steps: int = 10_000
+    steps: Count = 10_000
     """Steps of descent on the exact loss."""
-    batch: tuple[int, ...] = (1, 4, 16, 64, 256, 1024)
-    """Samples in a mini-batch, every step with fresh ones."""
-    batch_multiple: int = 5
-    """How many times as many student neurons there are that learn by mini-batches."""
-    batch_steps: int = 2_000
-    """Steps by mini-batches, and on the exact loss beside them."""
+    batch: Counts = (1, 4, 16, 64, 256, 1024)
+    """Samples per mini-batch, fresh at every step."""
+    batch_multiple: Count = 5
+    """m / r of students that learn with mini-batches."""
+    batch_steps: Count = 2_000
+    """Steps with mini-batches, and of descent on the exact loss beside them."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -97,80 +103,61 @@ class LocalRate(FileTeacherStudy):
 
     def validate(self) -> None:
         super().validate()
-        for field in ("r", "multiple", "batch"):
-            check(self, field, least=1, distinct=True)
-        check(self, "d", least=2, distinct=True)
-        for field in ("steps", "batch_steps", "batch_multiple"):
-            check(self, field, least=1)
-        for field in ("rate", "angle", "w_min"):
-            check(self, field, above=0)
-        check(self, "separation", above=0, distinct=True)
-        if max(self.separation) > math.pi / 2:
-            raise UserError(
-                f"--separation: {max(self.separation):g} was given; allowed is a number above 0 and up to π/2, where "
-                "lines are at right angles"
-            )
-        if self.angle > math.pi / 2:
-            raise UserError(f"--angle: {self.angle:g} was given; allowed is a number above 0 and up to π/2")
         if len(self.w_min) != len(self.w_max) or len(set(self.lengths)) < len(self.w_min):
             raise UserError(
-                f"--w-max: {len(self.w_max)} values were given for {len(self.w_min)} of --w-min; give one each, and no "
-                "pair twice"
+                f"--w-max must have one value for each of --w-min, and no pair twice, got {len(self.w_max)} for "
+                f"{len(self.w_min)}"
             )
         for least, most in self.lengths:
-            if not least <= most < math.inf:
-                raise UserError(
-                    f"--w-max: {most:g} was given for --w-min {least:g}; allowed is a finite number from {least:g}"
-                )
+            if most < least:
+                raise UserError(f"--w-max must be at least its --w-min ({least:g}), got {most:g}")
 
     @property
     def lengths(self) -> list[tuple[float, float]]:
-        """(w_min, w_max) of each kind."""
+        """(w_min, w_max) of each kind of teacher."""
         return list(zip(self.w_min, self.w_max, strict=False))
 
     @property
     def probes(self) -> tuple[int, ...]:
-        """Steps at which the exact descent is probed."""
-        return _with(log_probes(self.steps, _PROBES), FROM, TO)
+        """Steps at which descent on the exact loss is probed."""
+        return _merge(log_probes(self.steps, _PROBES), FROM, TO)
 
     @property
     def batch_probes(self) -> tuple[int, ...]:
-        return _with(log_probes(self.batch_steps, _PROBES), self.batch_steps // 3)
+        """Steps at which descent with mini-batches is probed."""
+        return _merge(log_probes(self.batch_steps, _PROBES), self.batch_steps // 3)
 
     def settings(self) -> list[Setting]:
-        """Every kind of teacher; one neuron is as far from the others as can be, so it comes once."""
+        """Every kind of teacher; a single neuron has no separation, so that it occurs once."""
         if self.teacher:
             own = self.file_teacher()
-            found = _described(own)
+            found = _describe(own)
             lengths = (round(found["shortest"][0], 12), round(found["longest"][0], 12))
             return [Setting(own.shape[1], own.shape[2], found["delta"][0], *lengths)]
         grid = product(self.r, self.d, self.separation, self.lengths)
         every = (Setting(r, d, apart, *pair) for r, d, apart, pair in grid)
         return list(dict.fromkeys(s._replace(separation=math.pi / 2) if s.r == 1 else s for s in every))
 
-    def named(self, setting: Setting) -> str:
-        """A kind of teacher in words: of a teacher of one's own Δ is what it has, and not what was asked for."""
+    def setting_words(self, setting: Setting) -> str:
+        """A kind of teacher in words; Δ of a teacher from a file is its own, not a lower bound."""
         return str(setting).replace("Δ ≥", "Δ =") if self.teacher else str(setting)
 
-    def batched(self) -> Setting:
-        """The kind of teacher for mini-batches: that of the claims, where it is among them."""
+    def batch_setting(self) -> Setting:
+        """The kind of teacher for mini-batches: that of the claims, if it is among them."""
         every = self.settings()
         return next((setting for setting in every if (setting.r, setting.d) == CLAIMED), every[-1])
 
     def teachers(self, setting: Setting) -> Tensor:
+        """One teacher per seed."""
         from understudy.papers.local.theory.teachers import random_teachers
 
         if self.teacher:
             return self.file_teacher().expand(self.seeds, -1, -1)
         apart = setting.separation if setting.r > 1 else 0.0
         try:
-            return random_teachers(setting.r, setting.d, self._seeds, apart, setting.w_min, setting.w_max)
+            return random_teachers(setting.r, setting.d, self.seed_names, apart, setting.w_min, setting.w_max)
         except UserError as error:
             raise UserError(f"--separation: {error}") from error
-
-    @property
-    def _seeds(self) -> range:
-        return range(1, self.seeds + 1)
 
     def warnings(self) -> tuple[str, ...]:
         from understudy.papers.local.theory.descent import rate_bound
@@ -179,60 +166,47 @@ class LocalRate(FileTeacherStudy):
         return (rate_warning(self.rate, bound),) if self.rate > bound else ()
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
-        together = 1 if self.by == "flow" else self.seeds
         for setting in self.settings():
             for multiple in self.multiple:
-                for first in range(0, self.seeds, together):
-                    seeds = self._seeds[first : first + together]
+                for seeds in blocks(self.seed_names, 1 if self.by == "flow" else self.seeds):
                     which = f", seed {seeds[0]}" if self.by == "flow" else ""
-                    name = f"{self.named(setting)}: m = {multiple * setting.r}{which}"
-                    yield Piece(name, len(seeds), partial(self._exact, setting, multiple, seeds))
+                    name = f"{self.setting_words(setting)}: m = {multiple * setting.r}{which}"
+                    yield Piece(name, len(seeds), partial(self._descend, "exact", setting, multiple, 0, seeds))
+        setting = self.batch_setting()
         for batch in (0, *self.batch):
-            block = max(1, int(_WORK / self.batch_steps / (1 + batch / _SAMPLES)))
-            for first in range(0, self.seeds, block):
-                seeds = self._seeds[first : first + block]
+            for seeds in blocks(self.seed_names, max(1, int(_WORK / self.batch_steps / (1 + batch / _SAMPLES)))):
                 name = f"mini-batches of {batch}" if batch else "without mini-batches"
-                yield Piece(f"{name}, seeds {seeds[0]} to {seeds[-1]}", len(seeds), partial(self._batch, batch, seeds))
+                compute = partial(self._descend, "batch", setting, self.batch_multiple, batch, seeds)
+                yield Piece(f"{name}, seeds {seeds[0]} to {seeds[-1]}", len(seeds), compute)
 
-    def _exact(self, setting: Setting, multiple: int, seeds: range, first: int) -> Tables:
+    def _descend(
+        self, part: Literal["exact", "batch"], setting: Setting, multiple: int, batch: int, seeds: range, first: int
+    ) -> Tables:
+        """Descend on the exact loss, or with mini-batches if `batch` is not 0, and measure at every probe."""
         from understudy.papers.local.theory.descent import descend, gradient_flow
         from understudy.papers.local.theory.starts import place_near
 
         teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
         students = self.to_device(place_near(teachers, multiple * setting.r, self.angle, seeds).students)
-        swept = {"part": "exact", "multiple": multiple, "batch": 0} | setting._asdict() | _described(teachers)
+        swept = {"part": part, "multiple": multiple, "batch": batch} | setting._asdict() | _describe(teachers)
         teachers = self.to_device(teachers)
-        if self.by == "flow":
-            path = gradient_flow(students, teachers, [self.rate * step for step in self.probes])
+        steps, probes = (self.steps, self.probes) if part == "exact" else (self.batch_steps, self.batch_probes)
+        if part == "exact" and self.by == "flow":
+            path = gradient_flow(students, teachers, [self.rate * step for step in probes])
         else:
-            path = descend(students, teachers, self.rate, self.steps, self.probes)
+            drawn: dict[str, Any] = {"batch": batch, "seeds": seeds} if batch else {}
+            path = descend(students, teachers, self.rate, steps, probes, **drawn)
         found = measure(path, teachers, self.rate)
-        nodes, weights = node_rows(first, self.probes, found), endpoints(path, teachers, seeds)
-        return network_tables(first, seeds, swept, self.probes, found.values, nodes, weights)
-
-    def _batch(self, batch: int, seeds: range, first: int) -> Tables:
-        from understudy.papers.local.theory.descent import descend
-        from understudy.papers.local.theory.starts import place_near
-
-        setting = self.batched()
-        teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
-        students = self.to_device(place_near(teachers, self.batch_multiple * setting.r, self.angle, seeds).students)
-        swept = {"part": "batch", "multiple": self.batch_multiple, "batch": batch}
-        swept |= setting._asdict() | _described(teachers)
-        teachers = self.to_device(teachers)
-        drawn: dict[str, Any] = {"batch": batch, "seeds": seeds} if batch else {}
-        path = descend(students, teachers, self.rate, self.batch_steps, self.batch_probes, **drawn)
-        found = measure(path, teachers, self.rate)
-        nodes, weights = node_rows(first, self.batch_probes, found), endpoints(path, teachers, seeds)
-        return network_tables(first, seeds, swept, self.batch_probes, found.values, nodes, weights)
+        nodes, weights = node_rows(first, probes, found), endpoints(path, teachers, seeds)
+        return network_tables(first, seeds, swept, probes, found.values, nodes, weights)
 
 
-def _with(probes: tuple[int, ...], *more: int) -> tuple[int, ...]:
+def _merge(probes: tuple[int, ...], *more: int) -> tuple[int, ...]:
     return tuple(sorted({*probes, *(step for step in more if step <= probes[-1])}))
 
 
-def _described(teachers: Tensor) -> dict[str, Any]:
-    """What each teacher has of what its kind allows: its least angle, its shortest and its longest neuron."""
+def _describe(teachers: Tensor) -> dict[str, Any]:
+    """Least angle, and lengths of the shortest and the longest neuron, of each teacher."""
     from understudy.papers.local.theory.geometry import least_angle
 
     lengths = teachers.norm(dim=-1)

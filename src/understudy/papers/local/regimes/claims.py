@@ -95,8 +95,8 @@ def stays(regime: Regime) -> Verdict:
     return every(
         turned,
         below=TURN,
-        say=f"largest turn of a seed {least} to {most} rad, median {middle}; median loss from {number(start, '.2g')} to "
-        f"{number(end, '.1e')}",
+        say=f"largest turn of a seed {least} to {most} rad, median {middle}; median loss from {number(start, '.2g')} "
+        f"to {number(end, '.1e')}",
     )
 
 
