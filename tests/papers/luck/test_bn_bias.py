@@ -1,4 +1,4 @@
-"""Signs of BatchNorm shifts: of networks trained here, and of any network file; a study that trains nothing."""
+"""Signs of BatchNorm shifts, of trained networks and of any network file, in a study that trains nothing itself."""
 
 import dataclasses
 import json
@@ -11,6 +11,7 @@ from torch import nn
 import understudy as us
 from support.commands import Said, flat, understudy
 from support.kinds import KINDS, made
+from support.runs import made_run
 from understudy.errors import UserError
 from understudy.lab.execute import execute, plan
 from understudy.lab.summary import summary
@@ -32,7 +33,7 @@ SMALL = BatchNormBias(
 
 
 def network_file(path, *shifts):
-    """A state dict of no architecture that we train: strided convolutions, a BatchNorm each, with these shifts."""
+    """A state dict of an architecture that is not ours: strided convolutions with BatchNorm, with these shifts."""
     layers = []
     for shift in shifts:
         layers += [nn.LazyConv2d(len(shift), 5, stride=2, padding=2), nn.BatchNorm2d(len(shift)), nn.ReLU()]
@@ -44,7 +45,7 @@ def network_file(path, *shifts):
     return path
 
 
-def of_file(path, out, **options):
+def run_on_file(path, out, **options):
     return execute(BatchNormBias(network=str(path), device="cpu", **options), out, Said())
 
 
@@ -54,11 +55,11 @@ def trained(cifar, tmp_path_factory):
     return execute(dataclasses.replace(SMALL, data=str(cifar)), out, Said())
 
 
-# Any network file
+# Network files
 
 
 def test_shares_of_a_file_by_hand(tmp_path):
-    run = of_file(network_file(tmp_path / "net.pt", [-1.0, 0.5, 2.0, 3.0], [-0.1, -0.2, 0.3]), tmp_path / "runs")
+    run = run_on_file(network_file(tmp_path / "net.pt", [-1.0, 0.5, 2.0, 3.0], [-0.1, -0.2, 0.3]), tmp_path / "runs")
     assert run.series("negative_shifts", 0).tolist() == [[0.25]]
     assert run.series("negative_shifts", 1)[0, 0] == pytest.approx(2 / 3)
     assert run.nodes["shift"].to_numpy() == pytest.approx([-1.0, 0.5, 2.0, 3.0, -0.1, -0.2, 0.3])
@@ -72,21 +73,21 @@ def test_shares_of_a_file_by_hand(tmp_path):
 
 
 def test_a_shift_of_zero_is_not_negative(tmp_path):
-    run = of_file(network_file(tmp_path / "net.pt", [0.0, -0.0, 0.0]), tmp_path / "runs")
+    run = run_on_file(network_file(tmp_path / "net.pt", [0.0, -0.0, 0.0]), tmp_path / "runs")
     assert run.series("negative_shifts", 0).tolist() == [[0.0]]
 
 
-def test_a_file_of_several_networks_has_a_share_each(tmp_path):
+def test_a_file_of_several_networks_gives_one_share_per_network(tmp_path):
     networks = made(KINDS["conv-before"], 3, dtype=torch.float32)
     us.save(networks, tmp_path / "nets.safetensors")
-    run = of_file(tmp_path / "nets.safetensors", tmp_path / "runs")
+    run = run_on_file(tmp_path / "nets.safetensors", tmp_path / "runs")
     for layer, norm in enumerate(networks.norms):
         expected = (norm.shift < 0).double().mean(1)
         assert run.series("negative_shifts", layer)[:, 0] == pytest.approx(expected.numpy())
     assert run.column("file").tolist() == ["nets.safetensors"] * 3
 
 
-def test_shares_of_many_random_shifts_are_those_of_their_distribution(tmp_path):
+def test_shares_of_many_random_shifts_agree_with_their_distribution(tmp_path):
     """P(N(μ, 1) < 0) at μ = 0 and μ = 0.5, within 4 standard errors."""
     n = 4_000
     shifts = [(torch.randn(n, generator=torch.Generator().manual_seed(1)) + mean).tolist() for mean in (0.0, 0.5)]
@@ -95,29 +96,29 @@ def test_shares_of_many_random_shifts_are_those_of_their_distribution(tmp_path):
         parts = {"running_mean": torch.zeros(n), "running_var": torch.ones(n), "weight": torch.ones(n)}
         tensors |= {f"norms.{i}.{name}": part for name, part in (parts | {"bias": torch.tensor(shift)}).items()}
     torch.save(tensors, tmp_path / "net.pt")
-    run = of_file(tmp_path / "net.pt", tmp_path / "runs")
+    run = run_on_file(tmp_path / "net.pt", tmp_path / "runs")
     for layer, expected in enumerate((0.5, 0.30854)):
         found = run.series("negative_shifts", layer)[0, 0]
         assert abs(found - expected) < 4 * (expected * (1 - expected) / n) ** 0.5
 
 
-def test_another_network_under_the_same_name_is_another_run(tmp_path):
-    first = of_file(network_file(tmp_path / "net.pt", [-1.0, 1.0]), tmp_path / "runs")
-    again = of_file(tmp_path / "net.pt", tmp_path / "runs")
-    other = of_file(network_file(tmp_path / "net.pt", [-1.0, -1.0]), tmp_path / "runs")
+def test_a_changed_file_gets_a_new_run(tmp_path):
+    first = run_on_file(network_file(tmp_path / "net.pt", [-1.0, 1.0]), tmp_path / "runs")
+    again = run_on_file(tmp_path / "net.pt", tmp_path / "runs")
+    other = run_on_file(network_file(tmp_path / "net.pt", [-1.0, -1.0]), tmp_path / "runs")
     assert first.folder == again.folder != other.folder
     assert other.series("negative_shifts", 0).tolist() == [[1.0]]
 
 
-def test_its_report_is_drawn_again_without_the_file(tmp_path):
+def test_the_report_is_written_again_without_the_file(tmp_path):
     path = network_file(tmp_path / "net.pt", [-1.0, 1.0])
-    told = json.loads(understudy("run", "bn-bias", "--network", path.name, "--json", cwd=tmp_path).stdout)
-    assert told["claims"] == []
+    printed = json.loads(understudy("run", "bn-bias", "--network", path.name, "--json", cwd=tmp_path).stdout)
+    assert printed["claims"] == []
     path.unlink()
-    (tmp_path / told["report"]).unlink()
-    shown = understudy("report", told["run"], cwd=tmp_path).stdout
-    assert told["headline"] in flat(shown) and "diverged" not in shown
-    assert (tmp_path / told["report"]).is_file()
+    (tmp_path / printed["report"]).unlink()
+    shown = understudy("report", printed["run"], cwd=tmp_path).stdout
+    assert printed["headline"] in flat(shown) and "diverged" not in shown
+    assert (tmp_path / printed["report"]).is_file()
 
 
 @pytest.mark.parametrize(
@@ -127,35 +128,35 @@ def test_its_report_is_drawn_again_without_the_file(tmp_path):
         (lambda path: path.mkdir(), "--network: net.pt: this is a directory"),
         (lambda path: path.write_bytes(b""), "--network: net.pt: the file is empty"),
         (lambda path: path.write_bytes(b"no network"), "--network: net.pt: "),
-        (lambda path: torch.save(nn.Linear(2, 3).state_dict(), path), "--network: net.pt: no BatchNorm was found"),
+        (lambda path: torch.save(nn.Linear(2, 3).state_dict(), path), "--network: net.pt: no BatchNorm among"),
         (
             lambda path: torch.save(nn.BatchNorm1d(2, affine=False).state_dict(), path),
-            "--network: net.pt: none of its 1 BatchNorms has a shift",
+            "--network: net.pt: none of its 1 BatchNorms has an affine part",
         ),
     ],
 )
-def test_files_that_cannot_be_are_refused_and_nothing_is_written(tmp_path, monkeypatch, write, words):
+def test_invalid_files_are_refused_and_nothing_is_written(tmp_path, monkeypatch, write, words):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "net.pt")
     with pytest.raises(UserError) as caught:
-        of_file("net.pt", tmp_path / "runs")
+        run_on_file("net.pt", tmp_path / "runs")
     assert words in str(caught.value)
     assert not (tmp_path / "runs").exists()
 
 
-# Networks trained here
+# Trained networks
 
 
-def test_it_needs_networks_with_batchnorm_before_the_relu():
-    (need,) = BatchNormBias().needs()
+def test_it_depends_on_networks_with_batchnorm_before_the_relu():
+    (need,) = BatchNormBias().depends_on()
     assert need == CifarTeacher(seeds=3, norm="before", optimiser="sgd", lr=0.002, decay=0.0)
-    assert BatchNormBias(network="some.pt").needs() == ()
-    (small,) = BatchNormBias(epochs=7, layers=(8, 9), optimiser="adam").needs()
+    assert BatchNormBias(network="some.pt").depends_on() == ()
+    (small,) = BatchNormBias(epochs=7, layers=(8, 9), optimiser="adam").depends_on()
     assert small == CifarTeacher(seeds=3, norm="before", epochs=7, layers=(8, 9), lr=0.002, decay=0.0)
 
 
-def test_shares_are_those_of_the_networks_it_needs(trained, cifar):
-    (need,) = dataclasses.replace(SMALL, data=str(cifar)).needs()
+def test_shares_agree_with_the_trained_networks(trained, cifar):
+    (need,) = dataclasses.replace(SMALL, data=str(cifar)).depends_on()
     networks = ended(execute(need, trained.folder.parents[1], Said()))
     assert networks.norm_first
     for layer, norm in enumerate(networks.norms):
@@ -164,7 +165,7 @@ def test_shares_are_those_of_the_networks_it_needs(trained, cifar):
     assert trained.column("seed").tolist() == [1, 2]
 
 
-def test_it_is_told_though_nothing_was_trained(trained):
+def test_a_report_is_written_though_nothing_was_trained(trained):
     page = (trained.folder / "report.html").read_text()
     assert 'id="table" aria-labelledby="table-title" hidden' in page
     assert "to train" not in page
@@ -174,28 +175,29 @@ def test_it_is_told_though_nothing_was_trained(trained):
     assert not (trained.folder / "progress").exists()
 
 
-def test_a_finished_one_is_only_read(trained, cifar, monkeypatch):
+def test_a_finished_run_is_only_read(trained, cifar, monkeypatch):
     monkeypatch.setattr(BatchNormBias, "pieces", None)
     again = execute(dataclasses.replace(SMALL, data=str(cifar)), trained.folder.parents[1], Said())
     assert again.folder == trained.folder
 
 
-def test_there_is_nothing_to_plan(tmp_path):
-    with pytest.raises(UserError, match=r"--plan: bn-bias trains nothing itself; see understudy run cifar-teacher .*"):
+def test_a_plan_is_refused(tmp_path):
+    words = "--plan needs a study that trains; bn-bias does not"
+    with pytest.raises(UserError, match=f"{words}: see understudy run cifar-teacher .*"):
         plan(SMALL, tmp_path)
-    with pytest.raises(UserError, match=r"trains nothing itself$"):
+    with pytest.raises(UserError, match=f"{words}$"):
         plan(BatchNormBias(network="some.pt"), tmp_path)
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch": 1}, "--batch: 1 was given; BatchNorm needs batches of 2 images or more"),
-        ({"layers": (0,)}, "--layers: 0 was given"),
-        ({"epochs": 0}, "--epochs: 0 was given"),
+        ({"batch": 1}, "--batch.*BatchNorm"),
+        ({"layers": (0,)}, "--layers must be at least 1, got 0"),
+        ({"epochs": 0}, "--epochs must be at least 1, got 0"),
     ],
 )
-def test_options_that_cannot_be(options, words):
+def test_invalid_options_are_refused(options, words):
     with pytest.raises(UserError, match=words):
         BatchNormBias(**options)
 
@@ -203,35 +205,33 @@ def test_options_that_cannot_be(options, words):
 # D10
 
 
-class ByHand:
-    def __init__(self, share):
-        self.share = np.array(share, dtype=float)
-
-    def series(self, metric, layer):
-        assert metric == "negative_shifts"
-        return self.share[:, layer, None]
+def run_with(share):
+    """A run with these shares of negative shifts [network, layer]."""
+    columns = np.array(share).T[..., None]
+    metrics = {("negative_shifts", layer): column for layer, column in enumerate(columns)}
+    return made_run([{"seed": i + 1} for i in range(len(share))], metrics=metrics)
 
 
 @pytest.mark.parametrize(
     ("share", "holds"),
     [
         (((0.4, 0.5, 0.6, 0.9), (0.4, 0.5, 0.7, 0.9)), True),
-        (((0.4, 0.5, 0.3, 0.9), (0.4, 0.5, 0.8, 0.9)), True),  # on the mean over networks
+        (((0.4, 0.5, 0.3, 0.9), (0.4, 0.5, 0.8, 0.9)), True),  # decided on the mean over networks
         (((0.9, 0.9, 0.5, 0.9), (0.9, 0.9, 0.5, 0.9)), False),  # half is not most
         (((0.9, 0.9, 0.9, 0.2),), False),
     ],
 )
-def test_d10_asks_for_most_shifts_of_the_upper_two_layers(share, holds):
-    (claim,) = BatchNormBias().claims(ByHand(share))
+def test_d10_requires_most_shifts_of_the_upper_two_layers_to_be_negative(share, holds):
+    (claim,) = BatchNormBias().claims(run_with(share))
     assert claim.holds is holds
     assert (claim.n, claim.low) == (len(share), 0.5)
     assert claim.values == tuple(value for row in share for value in row[2:])
 
 
-def test_d10_is_decided_on_networks_trained_here_alone():
-    share = ByHand(((0.4, 0.5, 0.6, 0.9),))
+def test_d10_is_decided_on_trained_networks_in_the_default_settings_only():
+    run = run_with(((0.4, 0.5, 0.6, 0.9),))
     for other in ({"network": "vgg.pt"}, {"epochs": 29}, {"train": 10_000}, {"layers": (64, 64, 64)}):
-        assert BatchNormBias(**other).claims(share) == []
+        assert BatchNormBias(**other).claims(run) == []
 
 
 # The figure
@@ -246,7 +246,7 @@ def test_bars_have_an_edge_at_zero_and_count_everything():
 
 
 @pytest.mark.parametrize("values", [[], [0.0], [-1.0], [2.0, 2.0], [np.nan, 1.0]])
-def test_few_numbers_are_drawn_too(values):
+def test_few_values_are_drawn_too(values):
     kind = SignedHistograms(("a",), (np.array(values, dtype=float),), "shift")
     edges, counts = kind._bars(0)
     assert counts.sum() == np.isfinite(values).sum()
@@ -255,7 +255,7 @@ def test_few_numbers_are_drawn_too(values):
     json.dumps(kind.page(), allow_nan=False)
 
 
-def test_over_each_panel_stands_the_share_below_zero():
+def test_each_panel_title_has_the_share_below_zero():
     kind = SignedHistograms(("low", "top"), (np.array([1.0, -1.0]), np.array([-1.0, -2.0, -3.0])), "shift")
     titles = [ax.get_title() for ax in kind.paper().axes]
     assert titles == ["low: 50% negative", "top: 100% negative"]

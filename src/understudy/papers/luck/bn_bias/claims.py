@@ -1,41 +1,30 @@
-"""Claim D10: the signs of BatchNorm shifts."""
+"""Claim D10: most BatchNorm shifts are negative in the upper layers (Tian et al. 2019, figs 6, 18)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from understudy.lab.images import layers_of
-from understudy.store import Claim, Run
+from understudy.claims import Claims, Verdict
+from understudy.store import Run
 
 if TYPE_CHECKING:
     from understudy.papers.luck.bn_bias.study import BatchNormBias
 
 HALF = 0.5
 
-
-def claims(study: BatchNormBias, run: Run) -> list[Claim]:
-    """Decided on networks trained here, on all images, with four layers."""
-    settings = (study.layers, study.train, study.epochs, study.batch)
-    if study.network or settings != ((64, 64, 64, 64), 50_000, 30, 128):
-        return []
-    share = layers_of(run, len(study.layers), "negative_shifts")[..., 0]
-    upper = share[:, _upper(share.shape[1])]
-    return [
-        Claim(
-            id="D10",
-            statement=f"share of negative BatchNorm shifts, layers 1 to {share.shape[1]} of ConvNets trained on CIFAR-10 with "
-            "BatchNorm before each ReLU: above one half in each of the upper two, mean over networks (below: the upper "
-            "two of each network)",
-            paper="most are negative, in particular in the top layers (VGG on ImageNet)",
-            measured=", ".join(f"{s:.0%}" for s in share.mean(axis=0)),
-            n=len(share),
-            holds=bool((upper.mean(axis=0) > HALF).all()),
-            values=tuple(upper.ravel().tolist()),
-            low=HALF,
-        )
-    ]
+claims = Claims(fixed="network layers train epochs batch")
 
 
-def _upper(count: int) -> slice:
-    """The upper half of the layers, the middle one among them."""
-    return slice(count // 2, None)
+@claims.claim(
+    "D10",
+    statement="share of negative BatchNorm shifts in ConvNets with four layers, trained on CIFAR-10 with BatchNorm "
+    "before each ReLU: above one half in each of the upper two layers, mean over networks",
+    paper="most are negative, in particular in the top layers (VGG on ImageNet)",
+    values_are="share of negative shifts in the upper two layers, per network",
+)
+def mostly_negative(study: BatchNormBias, run: Run) -> Verdict:
+    share = run.array("negative_shifts", "network layer")
+    upper = share.isel(layer=slice(share.sizes["layer"] // 2, None))
+    words = "layers 1 to 4: " + ", ".join(f"{mean:.0%}" for mean in share.mean("network").to_numpy())
+    holds = bool((upper.mean("network") > HALF).all())
+    return Verdict(holds, words, share.sizes["network"]).show(upper, low=HALF)

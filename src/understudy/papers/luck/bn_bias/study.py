@@ -1,12 +1,11 @@
-"""Signs of the shifts that BatchNorm learns, in a network trained here or in any network file: S2 figs 6, 18."""
+"""The study `bn-bias`: signs of the shifts that BatchNorm learns (Tian et al. 2019, figs 6, 18)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,8 @@ import pyarrow as pa
 import understudy as us
 from understudy.errors import UserError
 from understudy.lab.cifar import OnCifar, check_layers
+from understudy.lab.options import Count, InputFile, Positive, Sizes
+from understudy.lab.pieces import table_rows
 from understudy.lab.study import ComputedStudy, Piece, Study
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
 
@@ -26,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BatchNormBias(OnCifar, ComputedStudy):
-    """Whether most BatchNorm shifts are negative, so that few samples pass the ReLU that follows, as S2 assumes.
+    """Whether most BatchNorm shifts are negative, so that few samples pass the following ReLU.
 
-    Of a network file with `--network`; else of networks that learn CIFAR-10 with BatchNorm before each ReLU
-    (`cifar-teacher --norm before`, made first where it is not there yet), and options are those of their training.
+    This is an assumption of Tian et al. 2019. The shifts are those of a network file with `--network`, else of networks
+    trained on CIFAR-10 with BatchNorm before each ReLU: a run of `cifar-teacher --norm before` with the same options,
+    which is made first if it does not exist.
     """
 
     name: ClassVar[str] = "bn-bias"
@@ -37,20 +39,20 @@ class BatchNormBias(OnCifar, ComputedStudy):
     figures: ClassVar[str] = "S2 figs 6, 18"
     decides: ClassVar[str] = "D10"
 
-    seeds: int = 3
-    """How many seeds, counted from 1: each is a network's first weights and the order of the images."""
-    network: str = ""
-    """Network file of any architecture with BatchNorm, a state dict or safetensors; without one, networks trained
-    here."""
-    layers: tuple[int, ...] = (64, 64, 64, 64)
-    """Channels of each convolution of the networks trained here, the lowest first."""
+    seeds: Count = 3
+    """Number of seeds, counted from 1: each is a network's initial weights and the order of the images."""
+    network: InputFile = ""
+    """Network file of any architecture with BatchNorm, a state dict or safetensors; by default, networks are
+    trained."""
+    layers: Sizes = (64, 64, 64, 64)
+    """Channels of each convolution of the trained networks, from the lowest."""
     optimiser: Literal["sgd", "adam"] = "sgd"
-    """How they descend: by SGD with momentum 0.9, as VGG did, or by Adam."""
-    epochs: int = 30
-    """Epochs in which they learn the labels."""
-    lr: float = 0.002
-    """Learning rate at its highest, on cross-entropy averaged over the batch: it rises for three tenths of the epochs,
-    then falls to nothing."""
+    """Optimiser: SGD with momentum 0.9, with which VGG was trained, or Adam."""
+    epochs: Count = 30
+    """Number of epochs of training on the labels."""
+    lr: Positive = 0.002
+    """Largest learning rate, on the cross-entropy averaged over the batch: it rises during the first 30% of the epochs,
+    then falls to almost 0."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -61,10 +63,9 @@ class BatchNormBias(OnCifar, ComputedStudy):
         check_layers(self, "layers", image=True)
         self.check_norm("before")
 
-    def config(self) -> dict[str, Any]:
-        """Of a file also what is in it: another under the same name is another run."""
-        plain = super().config()
-        return plain | {"contents": {"network": _digest(self.network)}} if self.network else plain
+    def validate_files(self) -> None:
+        if self.network:
+            _read_shifts(self.network)
 
     def depends_on(self) -> tuple[Study, ...]:
         if self.network:
@@ -77,61 +78,33 @@ class BatchNormBias(OnCifar, ComputedStudy):
             norms = ended(runs[0]).norms
             found = [(f"layer {i + 1}", norm.shift) for i, norm in enumerate(norms) if norm.shift is not None]
         else:
-            found = _file(self.network)
-        yield Piece("networks", len(np.atleast_2d(found[0][1])), lambda _: self._tables(found))
+            found = _read_shifts(self.network)
+        yield Piece("networks", len(np.atleast_2d(found[0][1])), lambda first: self._tables(found))
 
     def _tables(self, found: list[tuple[str, Tensor]]) -> Tables:
-        """The shift of every node of every layer among the nodes, and the share below zero among the metrics."""
-        # Files of one network have no axis of networks.
-        shifts = [(name, np.atleast_2d(shift.double().numpy())) for name, shift in found]
-        networks = len(shifts[0][1])
+        """The shift of every node of every layer, and the share of negative shifts."""
+        # Files of a single network have no axis of networks.
+        shifts = [np.atleast_2d(shift.double().numpy()) for _, shift in found]
+        networks = len(shifts[0])
+        numbers = np.arange(networks, dtype=np.int32)
         metrics, nodes = [], []
-        for layer, (name, shift) in enumerate(shifts):
-            net, node = (axis.ravel() for axis in np.indices(shift.shape))
-            nodes.append(
-                {
-                    "network": net.astype(np.int32),
-                    "epoch": np.zeros(len(net), np.int32),
-                    "layer": np.full(len(net), layer, np.int16),
-                    "name": [name] * len(net),
-                    "node": node.astype(np.int32),
-                    "shift": shift.ravel(),
-                }
-            )
-            metrics.append(
-                {
-                    "network": np.arange(networks, dtype=np.int32),
-                    "epoch": np.zeros(networks, np.int32),
-                    "layer": np.full(networks, layer, np.int16),
-                    "metric": ["negative_shifts"] * networks,
-                    "value": (shift < 0).mean(axis=1),
-                }
-            )
-        which = (
-            {"file": [Path(self.network).name] * networks} if self.network else {"seed": list(range(1, networks + 1))}
+        for layer, ((name, _), shift) in enumerate(zip(found, shifts, strict=True)):
+            network, node = (axis.ravel().astype(np.int32) for axis in np.indices(shift.shape))
+            nodes.append(table_rows(network, 0, layer, name=name, node=node, shift=shift.ravel()))
+            share = (shift < 0).mean(axis=1)
+            metrics.append(table_rows(numbers, 0, layer, metric="negative_shifts", value=share))
+        column: dict[str, Any] = (
+            {"file": [Path(self.network).name] * networks} if self.network else {"seed": numbers + 1}
         )
         return {
-            "networks": pa.table(
-                {"network": np.arange(networks, dtype=np.int32)}
-                | which
-                | {"diverged_at": pa.nulls(networks, pa.int64())}
-            ),
-            "metrics": pa.concat_tables(map(pa.table, metrics)),
-            "nodes": pa.concat_tables(map(pa.table, nodes)),
+            "networks": pa.table({"network": numbers} | column | {"diverged_at": pa.nulls(networks, pa.int64())}),
+            "metrics": pa.concat_tables(metrics),
+            "nodes": pa.concat_tables(nodes),
         }
 
 
-def _file(path: str) -> Any:
+def _read_shifts(path: str) -> list[tuple[str, Tensor]]:
     try:
         return us.nets.bn_biases(path)
     except UserError as error:
         raise UserError(f"--network: {error}") from None
-
-
-def _digest(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        _file(path)  # says what is wrong with it
-        raise
