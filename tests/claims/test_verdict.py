@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.claims import Claim, Claims, Variant, Verdict, every, median, number, ordered, share, within
+from understudy.claims import (
+    Claim,
+    Claims,
+    Variant,
+    Verdict,
+    every,
+    median,
+    number,
+    ordered,
+    range_words,
+    share,
+    within,
+)
 
 finite = st.floats(-1e6, 1e6)
 
@@ -158,3 +170,9 @@ def test_claims_are_decided_in_the_papers_settings_alone(conditions, study, deci
 
 def test_a_verdict_needs_no_values():
     assert Verdict(True, "so", 3).values == ()
+
+
+def test_a_range_in_words():
+    assert range_words([0.034, 0.0391], ".2g") == "0.034 to 0.039"
+    assert range_words([-1.0, math.nan]) == "−1"
+    assert range_words([math.nan]) == "no finite value"

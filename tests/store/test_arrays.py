@@ -154,3 +154,8 @@ def test_curves_of_older_units_are_read_whole():
     losses = [[1.0, 2.0, np.nan], [np.nan] * 3, [3.0, 4.0, 5.0]]
     run = made_run([{"seed": 1}, {"seed": 2}, {"seed": 3}], range(3), {"loss": losses})
     assert read_units(run, "pairs", curves=("loss",))["loss"].to_pylist() == [[1.0, 2.0], [], [3.0, 4.0, 5.0]]
+
+
+def test_a_metric_that_only_other_networks_record_is_nan():
+    run = made_run([{"kind": "fc"}, {"kind": "cnn"}], metrics={"rank": [[1.0], [np.nan]]})
+    assert np.isnan(run.select(kind="cnn").end("rank")).all()

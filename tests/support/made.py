@@ -1,25 +1,26 @@
-"""What the pieces of a study make, read as a run is, without a folder, figures or a page."""
+"""The tables that the pieces of a study compute, read as a run without a folder, figures or a page."""
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+
+from support.runs import MadeRun
+from understudy.lab.study import named_pieces
 
 
-class Made:
-    def __init__(self, study):
-        pieces = [make() for make in study.pieces().values()]
-        self.networks, self.metrics = (
-            pa.concat_tables([piece[name] for piece in pieces], promote_options="default")
-            for name in ("networks", "metrics")
-        )
-        self.epochs = np.unique(self.metrics["epoch"].to_numpy())
+def run_of_pieces(pieces, config=None):
+    """A run of tables by name, as pieces return them."""
+    pieces = [dict(piece) for piece in pieces]
+    kept = [weights for piece in pieces if (weights := piece.pop("weights", None))]
+    names = dict.fromkeys(name for piece in pieces for name in piece)
+    tables = {
+        name: pa.concat_tables([piece[name] for piece in pieces if name in piece], promote_options="default")
+        for name in names
+    }
+    epochs = np.unique(tables["metrics"]["epoch"].to_numpy()) if "metrics" in tables else ()
+    weights = {who: [each[who] for each in kept] for who in (kept[0] if kept else ())}
+    return MadeRun(tables, epochs, weights, config)
 
-    def column(self, name):
-        return self.networks[name].to_numpy()
 
-    def series(self, metric):
-        rows = self.metrics.filter(pc.field("metric") == metric)
-        dense = np.full((self.networks.num_rows, len(self.epochs)), np.nan)
-        at = np.searchsorted(self.epochs, rows["epoch"].to_numpy())
-        dense[rows["network"].to_numpy(), at] = rows["value"].to_numpy()
-        return dense
+def computed_run(study):
+    """The run of a computed study."""
+    return run_of_pieces([compute() for compute in named_pieces(study).values()], study.config())

@@ -9,6 +9,7 @@ from understudy.claims.verdict import every as every
 from understudy.claims.verdict import median as median
 from understudy.claims.verdict import number as number
 from understudy.claims.verdict import ordered as ordered
+from understudy.claims.verdict import range_words as range_words
 from understudy.claims.verdict import share as share
 from understudy.claims.verdict import within as within
 from understudy.store.claims import Claim as Claim

@@ -1,4 +1,4 @@
-"""How a run ended, a line a setting: what the terminal shows before the claims."""
+"""Final losses and recovered nodes of a run, one row per setting, for the terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from understudy.store import Run
 
 
 class Setting(NamedTuple):
-    """All networks that differ in their seed alone."""
+    """Networks that differ only in their seed, and how they ended."""
 
     parameters: dict[str, Any]
     networks: int
@@ -22,9 +22,9 @@ class Setting(NamedTuple):
     """Share of teacher nodes recovered at the end, mean over networks and layers."""
 
 
-def summary(run: Run) -> list[Setting]:
-    """The settings in the order they were trained; none where nothing was."""
-    if "eval_loss" not in run.metrics["metric"].unique().to_pylist():
+def summarise(run: Run) -> list[Setting]:
+    """Summarise a run by settings, in the order of training; empty if the run trained nothing."""
+    if "metrics" not in run.tables or "eval_loss" not in run.metric_names:
         return []
     names = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
     swept = [name for name in run.swept if name in names] or names[:1]
@@ -32,7 +32,7 @@ def summary(run: Run) -> list[Setting]:
     layers = sorted(set(run.metrics["layer"].unique().to_pylist()) - {-1})
     loss = run.series("eval_loss")[:, -1]
     each = np.stack([run.series("recovered", layer)[:, -1] for layer in layers])
-    # Networks of one run may have more layers than others.
+    # Some networks of a run may have fewer layers than others.
     recovered = np.nansum(each, axis=0) / np.maximum(np.isfinite(each).sum(axis=0), 1)
     settings: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row in rows:

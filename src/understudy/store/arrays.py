@@ -154,6 +154,8 @@ def _read_nodes(some: Networks, column: str, role: str, layer: Any, epoch: int |
 def _last(values: np.ndarray, coordinates: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
     """The values at the last epoch that each network recorded, without the dimension of epochs."""
     axis = 1 + list(coordinates).index("epoch")
+    if not values.shape[axis]:
+        values = np.full((*values.shape[:axis], 1, *values.shape[axis + 1 :]), np.nan)
     there = ~np.isnan(values)
     last = values.shape[axis] - 1 - np.argmax(np.flip(there, axis), axis)
     taken = np.take_along_axis(values, np.expand_dims(last, axis), axis).squeeze(axis)

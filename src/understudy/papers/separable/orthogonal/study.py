@@ -1,20 +1,19 @@
-"""Networks that learn orthogonally separable points become two max-margin neurons: S3 chapter 3, figs 3.1 and 3.2."""
+"""The study `orthogonal`: on orthogonally separable data networks become two neurons (Phuong 2021, ch. 3)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
 from understudy.errors import UserError
-from understudy.lab.options import check
-from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.options import Count, Distinct, InputFile, Positive, Positives, validate_batch
+from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
@@ -27,20 +26,20 @@ if TYPE_CHECKING:
     from understudy.papers.separable.theory.two_neurons import PathReading
     from understudy.store import Run
 
-SETS, SGD, FLOW = "sets", "sgd", "flow"
-"""Parts of a run: the points themselves, networks trained by SGD, and by gradient flow."""
+SGD, FLOW = "sgd", "flow"
+"""How networks are trained, in the column `part`."""
 DRAWN, SPANNING, GIVEN = "drawn", "spanning", "given"
-"""Points: as S3 sec 3.4.1 draws them, with lengths that make support examples span the space, or the user's."""
+"""Points drawn as in Phuong 2021, sec. 3.4.1; with lengths that make support examples span the space; the user's."""
 VALUES = 10
-"""Singular values that are kept, as in fig 3.1a."""
+"""Number of singular values that are recorded (Phuong 2021, fig. 3.1a)."""
 _TOGETHER = 5
-"""Seeds in a piece of work."""
+"""Seeds per piece."""
 _EVERY = 4
-"""Neurons are kept at every so manieth look, and at the last."""
+"""Neurons are recorded at every `_EVERY`-th probe, and at the last."""
 
 
 class Sets(NamedTuple):
-    """Points of every seed, their classes and the max-margin vectors w+ and w− of these."""
+    """The points of every seed, their classes, and the max-margin vectors w+ and w− of the classes."""
 
     x: Float[Tensor, "net sample in"]
     y: Float[Tensor, "net sample"]
@@ -51,51 +50,53 @@ class Sets(NamedTuple):
 class Orthogonal(ExactStudy):
     """SGD and gradient flow on points of two classes in opposite orthants: rank, max-margin neurons and sectors.
 
-    Two-layer networks without biases and the residual networks of S3 eq. 3.30, under the logistic loss.
+    Networks have two layers without biases, or are the residual networks of Phuong 2021, eq. 3.30; the loss is
+    logistic.
     """
 
     name: ClassVar[str] = "orthogonal"
-    summary: ClassVar[str] = "on orthogonally separable points neurons become two, the max-margin directions"
+    summary: ClassVar[str] = "on orthogonally separable points neurons align with two max-margin directions"
     figures: ClassVar[str] = "S3 figs 3.1, 3.2, theorem 3.1, lemmas 3.1 to 3.3"
     decides: ClassVar[str] = "B1 B2 B3"
+    renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
 
-    seeds: int = 10
-    """How many seeds, counted from 1: each is a set of points and its networks' first weights."""
-    dim: int = 20
-    """Inputs; with --data the file's."""
-    points: int = 500
-    """Points of a set, of both classes together; with --data the file's."""
+    seeds: Count = 10
+    """Number of seeds, counted from 1: each is a set of points and the initial weights of its networks."""
+    dim: Annotated[int, Ge(2)] = 20
+    """Number of inputs; with --data that of the file."""
+    points: Annotated[int, Ge(2)] = 500
+    """Points per set, both classes together; with --data those of the file."""
     tilt: Literal["yes", "no"] = "yes"
-    """Whether points have z·x ≥ 0 besides, z = (1, −1, 1, …), which keeps the classes from mirroring each other."""
-    neurons: int = 100
-    """Width of networks."""
-    layers: tuple[int, ...] = (2, 4)
-    """Depths of networks trained by SGD: 2 layers, or residual ones of more."""
-    start: tuple[float, ...] = (0.05, 0.01, 0.002)
-    """Factors by which torch's default first weights are multiplied, for SGD."""
-    rate: float = 0.1
+    """Whether points also satisfy z·x ≥ 0 with z = (1, −1, 1, …), so that the classes are not mirror images."""
+    neurons: Count = 100
+    """Width of the networks."""
+    layers: Annotated[tuple[int, ...], Ge(2), Distinct()] = (2, 4)
+    """Depths of networks trained by SGD; networks of more than 2 layers are residual."""
+    start: Positives = (0.05, 0.01, 0.002)
+    """Factors by which torch's default initial weights are multiplied, for SGD."""
+    rate: Positive = 0.1
     """Learning rate of SGD, on the mean loss."""
-    batch: int = 50
-    """Points in a batch."""
-    epochs: int = 500
+    batch: Count = 50
+    """Points per batch."""
+    epochs: Count = 500
     """Epochs of SGD."""
-    flow_start: tuple[float, ...] = (0.1, 0.01, 0.001)
+    flow_start: Positives = (0.1, 0.01, 0.001)
     """λ, the length of neurons at the balanced start of gradient flow, ‖w‖ = |a| = λ."""
-    flow_time: float = 10_000.0
-    """How long gradient flow goes on, on the sum of losses: SGD ends at the time rate × steps / points, which is 1."""
-    span_dim: int = 5
-    """Inputs of sets whose support examples span the space, for gradient flow; 0: none."""
-    span_points: int = 100
-    """Points of these."""
-    span_neurons: int = 30
-    """Neurons on these."""
-    searches: int = 1_000
-    """Searches for extremal directions on a set, up and down."""
-    looks: int = 80
-    """How often networks are looked at, about evenly on a logarithmic axis."""
-    data: str = ""
-    """File of labelled points of one's own, .npz: `x`, a row each, and `y`, numbers of two classes. They have to be
-    orthogonally separable; left out, sets are drawn."""
+    flow_time: Positive = 10_000.0
+    """Duration of gradient flow on the sum of losses; SGD ends at the time rate × steps / points, by default 1."""
+    span_dim: Annotated[int, Ge(0)] = 5
+    """Number of inputs of sets whose support examples span the space, for gradient flow; 0: no such sets."""
+    span_points: Count = 100
+    """Points of these sets."""
+    span_neurons: Count = 30
+    """Width of the networks on these sets."""
+    searches: Count = 1_000
+    """Searches for extremal directions per set, up G and as many down."""
+    probes: Annotated[int, Ge(2)] = 80
+    """Number of probes of each network, about evenly spaced on a logarithmic axis."""
+    data: InputFile = ""
+    """File of your own labelled points, .npz: `x`, one point per row, and `y`, numbers of two classes. They must be
+    orthogonally separable. Without a file, sets are drawn."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -111,111 +112,86 @@ class Orthogonal(ExactStudy):
             span_points=50,
             span_neurons=15,
             searches=200,
-            looks=50,
+            probes=50,
         )
 
     def validate(self) -> None:
-        super().validate()
-        for field in ("dim", "points", "layers"):
-            check(self, field, least=2, distinct=field == "layers")
-        for field in ("neurons", "batch", "epochs", "span_points", "span_neurons", "searches"):
-            check(self, field, least=1)
-        check(self, "span_dim", least=0)
-        check(self, "looks", least=2)
-        for field in ("start", "flow_start"):
-            check(self, field, above=0, distinct=True)
-        for field in ("rate", "flow_time"):
-            check(self, field, above=0)
         if self.span_dim == 1:
-            raise UserError("--span-dim: 1 was given; allowed is a whole number from 2, or 0 for no such sets")
+            raise UserError("--span-dim must be at least 2, or 0 for no such sets, got 1")
         if not self.data:
-            self._batches(self.points)
+            validate_batch(self.points, self.batch)
 
-    def _batches(self, points: int) -> None:
-        if self.batch > points:
-            raise UserError(f"--batch: {self.batch} was given; allowed is a whole number up to {points}, the points")
-
-    def config(self) -> dict[str, Any]:
-        """Of a file also what is in it: another under the same name is another run."""
-        plain = super().config()
-        if not self.data:
-            self._drawn()
-            return plain
-        x, _ = read_points(self.data)  # refuses what cannot be, before anything is written
-        self._batches(len(x))
-        return plain | {"contents": {"data": hashlib.sha256(Path(self.data).read_bytes()).hexdigest()}}
-
-    def _drawn(self) -> None:
-        """Refuse sets that cannot be, before anything is written."""
-        from understudy.data.separable import orthogonally_separable
-
-        tilt, seeds = self.tilt == "yes", range(1, self.seeds + 1)
-        sizes = {"points": (self.dim, self.points)} | (
-            {"span-points": (self.span_dim, self.span_points)} if self.span_dim else {}
-        )
-        for option, (dim, points) in sizes.items():
+    def validate_files(self) -> None:
+        """Refuse a file, or sets, that cannot be used, before anything is written."""
+        if self.data:
+            x, _ = read_points(self.data)
+            validate_batch(len(x), self.batch)
+            return
+        for kind in self.kinds:
             try:
-                orthogonally_separable(dim, points, seeds, tilt=tilt, spanning=option != "points")
+                self._draw(kind, self.seed_names)
             except UserError as error:
-                raise UserError(f"--{option}: {points} was given; {error}") from None
+                name, points = ("span-points", self.span_points) if kind == SPANNING else ("points", self.points)
+                raise UserError(f"--{name} must be larger, got {points}: {error}") from None
 
     @property
     def main(self) -> str:
-        """Which points SGD learns."""
+        """The kind of points on which SGD is run."""
         return GIVEN if self.data else DRAWN
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Which points gradient flow learns."""
+        """The kinds of points on which gradient flow is run."""
         return (self.main, SPANNING) if self.span_dim and not self.data else (self.main,)
 
-    def sets(self, kind: str, seeds: Sequence[int]) -> Sets:
+    def _draw(
+        self, kind: str, seeds: Sequence[int]
+    ) -> tuple[Float[Tensor, "net sample in"], Float[Tensor, "net sample"]]:
         from understudy.data.separable import orthogonally_separable
+
+        spanning = kind == SPANNING
+        dim, points = (self.span_dim, self.span_points) if spanning else (self.dim, self.points)
+        return orthogonally_separable(dim, points, seeds, tilt=self.tilt == "yes", spanning=spanning)
+
+    def sets(self, kind: str, seeds: Sequence[int]) -> Sets:
+        """The set of points of every seed; those of a file are the same for all seeds."""
         from understudy.papers.separable.theory.max_margin import max_margins
 
         if kind == GIVEN:
             x, y = (part[None] for part in read_points(self.data))
             one = (x, y, max_margins(x, y))
             return Sets(*(part.expand(len(seeds), *part.shape[1:]) for part in one))
-        if kind == DRAWN:
-            x, y = orthogonally_separable(self.dim, self.points, seeds, tilt=self.tilt == "yes")
-        else:
-            x, y = orthogonally_separable(
-                self.span_dim, self.span_points, seeds, tilt=self.tilt == "yes", spanning=True
-            )
+        x, y = self._draw(kind, seeds)
         return Sets(x, y, max_margins(x, y))
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
+        each = list(blocks(self.seed_names, _TOGETHER))
         for kind in self.kinds:
-            # What is given is one set, whatever the seeds.
-            for some in [range(1, 2)] if kind == GIVEN else self._blocks():
-                yield Piece(f"{kind} points, {_words(some)}", len(some), partial(self._points, kind, some))
+            for some in [range(1, 2)] if kind == GIVEN else each:
+                yield Piece(f"{kind} points, {_words(some)}", 0, partial(self._measure_sets, kind, some))
         for layers in self.layers:
             for start in self.start:
-                for some in self._blocks():
+                for some in each:
                     name = f"SGD, {layers} layers, ×{start:g}, {_words(some)}"
-                    yield Piece(name, len(some), partial(self._descent, layers, start, some))
+                    yield Piece(name, len(some), partial(self._descend, layers, start, some))
         for kind in self.kinds:
             for start in self.flow_start:
-                for some in self._blocks():
+                for some in each:
                     name = f"gradient flow, {kind} points, λ = {start:g}, {_words(some)}"
                     yield Piece(name, len(some), partial(self._flow, kind, start, some))
 
-    def _blocks(self) -> list[range]:
-        return [range(k, min(k + _TOGETHER, self.seeds + 1)) for k in range(1, self.seeds + 1, _TOGETHER)]
-
-    def _points(self, kind: str, seeds: Sequence[int], first: int) -> Tables:
-        """Whether sets are what theorem 3.1 asks for, and lemma 3.2 against searches."""
+    def _measure_sets(self, kind: str, seeds: Sequence[int], first: int) -> Tables:
+        """Measure whether sets meet the assumptions of theorem 3.1, and compare lemma 3.2 with searches."""
         from understudy.data.separable import separability
         from understudy.papers.separable.theory.max_margin import margins
         from understudy.papers.separable.theory.sectors import compare_extrema
         from understudy.papers.separable.theory.two_neurons import correlations
 
         made = self.sets(kind, seeds)
-        rows: dict[str, list[float]] = {}
+        rows: list[dict[str, Any]] = []
         for x, y, seed in zip(made.x, made.y, seeds, strict=True):
             pairs, found = separability(x, y), margins(x, y)
-            row: dict[str, float] = {
+            row = {
                 "wrong pairs": pairs.wrong,
                 "least same": pairs.same.product,
                 "largest different": pairs.different.product,
@@ -226,29 +202,27 @@ class Orthogonal(ExactStudy):
                 "residual": max(found.positive.residual, found.negative.residual),
             }
             for side, ends in zip(("positive", "negative"), compare_extrema(x, y, self.searches, seed), strict=True):
-                row |= {f"{side} {name}": float(value) for name, value in ends._asdict().items()}
+                row |= {f"{side} {name}": value for name, value in ends._asdict().items()}
                 row[f"{side} holds"] = ends.holds
-            for name, value in row.items():
-                rows.setdefault(name, []).append(float(value))
-        values = {name: np.array(column)[None] for name, column in rows.items()}
-        return network_tables(first, seeds, {"part": SETS, "points": kind}, (0,), values)
+            rows.append({"seed": seed, "points": kind} | {name: float(value) for name, value in row.items()})
+        return {"sets": pa.Table.from_pylist(rows)}
 
-    def _descent(self, layers: int, start: float, seeds: Sequence[int], first: int) -> Tables:
+    def _descend(self, layers: int, start: float, seeds: Sequence[int], first: int) -> Tables:
         from understudy.papers.separable.theory.training import descend, small_linear
 
         made = self.sets(self.main, seeds)
         each = -(-made.x.shape[1] // self.batch)
-        looks = log_probes(self.epochs * each, self.looks - 1)
-        begun = small_linear(made.x.shape[2], self.neurons, layers, start, seeds)
-        weights, x, y = tuple(map(self.to_device, begun)), self.to_device(made.x), self.to_device(made.y)
-        path = descend(weights, x, y, self.rate, looks, batch=self.batch, seeds=seeds)
+        probes = log_probes(self.epochs * each, self.probes - 1)
+        initial = small_linear(made.x.shape[2], self.neurons, layers, start, seeds)
+        weights, x, y = tuple(map(self.to_device, initial)), self.to_device(made.x), self.to_device(made.y)
+        path = descend(weights, x, y, self.rate, probes, batch=self.batch, seeds=seeds)
         parameters = {"part": SGD, "points": self.main, "layers": layers, "start": start}
-        times = self.rate * np.array(looks) / made.x.shape[1]
-        return self._seen(tuple(part.cpu() for part in path), made, seeds, parameters, looks, times, first)
+        times = self.rate * np.array(probes) / made.x.shape[1]
+        return self._tables(tuple(part.cpu() for part in path), made, seeds, parameters, probes, times, first)
 
     def times(self) -> np.ndarray:
-        """When gradient flow is looked at: at the start, and from when nothing has moved yet on."""
-        return np.array([0.0, *np.geomspace(min(1e-4, self.flow_time / 10), self.flow_time, self.looks - 1)])
+        """The times at which gradient flow is probed: 0, then from before weights have moved to the end."""
+        return np.array([0.0, *np.geomspace(min(1e-4, self.flow_time / 10), self.flow_time, self.probes - 1)])
 
     def _flow(self, kind: str, start: float, seeds: Sequence[int], first: int) -> Tables:
         from understudy.papers.separable.theory.training import balanced, logistic_flow
@@ -257,21 +231,22 @@ class Orthogonal(ExactStudy):
         neurons = self.span_neurons if kind == SPANNING else self.neurons
         path = logistic_flow(balanced(made.x.shape[2], neurons, start, seeds), made.x, made.y, self.times().tolist())
         parameters = {"part": FLOW, "points": kind, "layers": 2, "start": start}
-        return self._seen(path, made, seeds, parameters, range(self.looks), self.times(), first)
+        return self._tables(path, made, seeds, parameters, range(self.probes), self.times(), first)
 
-    def _seen(
+    def _tables(
         self,
         path: Weights,
         made: Sets,
         seeds: Sequence[int],
         parameters: Mapping[str, Any],
-        looks: Sequence[int],
+        probes: Sequence[int],
         times: np.ndarray,
         first: int,
     ) -> Tables:
-        """Rows of a path: metrics at every look, singular values at the first and the last, neurons at some.
+        """Rows of a path: metrics at every probe, singular values at the first and the last, neurons at some.
 
-        A look has the number of the step, or, of gradient flow, its own; `time` is that of the sum of losses.
+        The epoch of a row is the step of SGD, or the number of the probe of gradient flow; `time` is that of gradient
+        flow on the sum of losses.
         """
         import torch
 
@@ -287,13 +262,17 @@ class Orthogonal(ExactStudy):
                     whole = values.setdefault(f"W{number} value {k}", np.full_like(values["loss"], np.nan))
                     whole[at] = np.where(sound[at], column, np.nan)
         values["time"] = np.repeat(times[:, None], len(seeds), 1)
-        nodes = pa.concat_tables(_neurons(path, made, found, looks, times, first), promote_options="default")
+        nodes = pa.concat_tables(_neuron_rows(path, made, found, probes, times, first), promote_options="default")
         rows = {name: nodes[name] for name in nodes.column_names}
-        return network_tables(first, seeds, parameters, looks, values, rows, _kept(path, seeds))
+        return network_tables(first, seeds, parameters, probes, values, rows, _populations(path, seeds))
 
 
 def read_points(file: str) -> tuple[Float[Tensor, "sample in"], Float[Tensor, "sample"]]:
-    """A user's points and their classes, −1 and 1: refused where they are not orthogonally separable."""
+    """Read a user's points and their classes, −1 and 1.
+
+    Raises:
+        UserError: If the file cannot be read, or the points are not orthogonally separable.
+    """
     from understudy.data.input_files import read_inputs, read_labels
     from understudy.data.separable import require_separable, two_classes
 
@@ -301,7 +280,7 @@ def read_points(file: str) -> tuple[Float[Tensor, "sample in"], Float[Tensor, "s
         labels = read_labels(file)
         x = read_inputs(file, name="x").double()
         if len(x) != len(labels):
-            raise UserError(f"{file}: x has {len(x)} points and y {len(labels)} labels; allowed is a label for each")
+            raise UserError(f"{file}: y must have one label per point ({len(x)}), got {len(labels)}")
         try:
             require_separable(x, labels)
         except UserError as error:
@@ -315,17 +294,17 @@ def _words(seeds: range) -> str:
     return f"seeds {seeds[0]} to {seeds[-1]}"
 
 
-def _neurons(
-    path: Weights, made: Sets, found: PathReading, looks: Sequence[int], times: np.ndarray, first: int
+def _neuron_rows(
+    path: Weights, made: Sets, found: PathReading, probes: Sequence[int], times: np.ndarray, first: int
 ) -> Iterator[pa.Table]:
-    """Rows of matrices but the last: the first at some looks with their sectors, the others at the start and end."""
+    """Rows of all matrices but the last: of two-layer networks at some probes, of deeper ones at the first and last."""
     from understudy.papers.separable.theory.two_neurons import margin_coordinates, singular_coordinates
 
-    ends = [0, len(looks) - 1]
+    ends = [0, len(probes) - 1]
     for layer, weights in enumerate(path[:-1]):
-        some = np.unique([*range(0, len(looks), _EVERY), ends[-1]]) if len(path) == 2 else np.array(ends)
+        some = np.unique([*range(0, len(probes), _EVERY), ends[-1]]) if len(path) == 2 else np.array(ends)
         kept = weights[some]
-        look, net, node = (axis.ravel() for axis in np.indices(kept.shape[:3]))
+        probe, net, node = (axis.ravel() for axis in np.indices(kept.shape[:3]))
         top = singular_coordinates(kept.nan_to_num()).numpy()
         columns: dict[str, np.ndarray] = {"norm": kept.norm(dim=-1).numpy(), "top_1": top[..., 0], "top_2": top[..., 1]}
         if layer == 0:
@@ -345,7 +324,7 @@ def _neurons(
         yield pa.table(
             {
                 "network": (first + net)[sound].astype(np.int32),
-                "epoch": np.asarray(looks, np.int32)[some][look][sound],
+                "epoch": np.asarray(probes, np.int32)[some][probe][sound],
                 "layer": np.full(int(sound.sum()), layer, np.int16),
                 "role": pa.array(["student"] * int(sound.sum())),
                 "student": node[sound].astype(np.int32),
@@ -354,8 +333,8 @@ def _neurons(
         )
 
 
-def _kept(path: Weights, seeds: Sequence[int]) -> dict[str, Population]:
-    """Two-layer networks as they started and ended; residual ones are not networks that files hold."""
+def _populations(path: Weights, seeds: Sequence[int]) -> dict[str, Population]:
+    """Two-layer networks at the start and the end; files cannot hold residual networks."""
     import torch
 
     from understudy.nets import Layer, Population
