@@ -83,13 +83,33 @@ def loss_curves(run: Run, dims: str, panel: str | tuple[str, ...], titles: Mappi
         titles: Titles of the panels by value.
         name: Name of the y axis.
     """
+    colours = (style.BLUE, style.CONTEXT)
+    return metric_curves(run, LOSSES, dims, panel, titles, name=name, log_y=True, colours=colours)
+
+
+def metric_curves(
+    run: Run,
+    metrics: Mapping[str, str],
+    dims: str,
+    panel: str | tuple[str, ...],
+    titles: Mapping[Any, str],
+    **more: Any,
+) -> Curves:
+    """Several metrics of networks over epochs, one line each, in one panel per value of `panel`.
+
+    Args:
+        run: The run.
+        metrics: Labels of the lines, with the metric of each.
+        dims: The swept columns and `seed`, as `Run.array` takes them, without `epoch`.
+        panel: The dimension, or dimensions, with one panel per value.
+        titles: Titles of the panels by value.
+        **more: Options of `Curves.from_array`.
+    """
     import xarray as xr
 
-    both = xr.concat(
-        [run.array(metric, f"{dims} epoch") for metric in LOSSES.values()], "loss", coords="minimal", join="outer"
-    ).assign_coords(loss=list(LOSSES))
-    colours = (style.BLUE, style.CONTEXT)
-    return Curves.from_array(both, panel=panel, line="loss", titles=titles, name=name, log_y=True, colours=colours)
+    values = [run.array(metric, f"{dims} epoch") for metric in metrics.values()]
+    lines = xr.concat(values, "metric", coords="minimal", join="outer").assign_coords(metric=list(metrics))
+    return Curves.from_array(lines, panel=panel, line="metric", titles=titles, **more)
 
 
 def rank_figures(
@@ -143,6 +163,8 @@ def student_figures(
 ) -> list[Figure]:
     """Every student of every layer: how well it matches, and how much it moves the output (the L).
 
+    Rows and layers without any network that did not diverge are left out.
+
     Args:
         run: The run.
         rho: Mean best correlations with the dimensions `row`, `seed`, `layer` and `epoch`, as `Run.array` returns them.
@@ -156,6 +178,7 @@ def student_figures(
     """
     if channels and run.config.get("format", 3) < 3:
         return []
+    rho = rho.dropna(row, how="all").dropna("layer", how="all")
     return [
         Figure(
             name,

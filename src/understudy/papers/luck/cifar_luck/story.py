@@ -1,98 +1,67 @@
-"""Wide students of trained teachers on CIFAR-10 in words and figures."""
+"""Figures and headline of `cifar-luck` (Tian et al. 2019, fig. 9)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from understudy.lab.images import all_diverged, percent
-from understudy.lab.matrices import matrix_images, modulated
-from understudy.papers.luck.cifar_luck.claims import KINDS, NORMS, Cells
-from understudy.papers.specialization.deep.story import (
-    every_student,
-    followed,
-    layer_names,
-    losses,
-    ranks_of_winners,
+from understudy.claims import number
+from understudy.lab.images import percent
+from understudy.lab.layers import (
+    diverged_story,
+    first_network,
+    layer_curves,
+    loss_curves,
+    metric_curves,
+    rank_figures,
     some_diverged,
+    student_figures,
 )
+from understudy.lab.matrices import matrix_images, measure_modulation
+from understudy.papers.luck.cifar_luck.claims import KINDS, NORMS
 from understudy.report import style
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.luck.cifar_luck.study import CifarLuck
 
-
-def _alive(cells: Cells, kind: str) -> list[int]:
-    """Settings of a kind with a network that did not diverge."""
-    return [i for i, (k, _) in enumerate(cells.settings) if k == kind and (cells.network[i] >= 0).any()]
-
-
-def _students(study: CifarLuck, run: Run, cells: Cells, kind: str) -> tuple[Figure, ...]:
-    which, layers = _alive(cells, kind), study.layers(kind)
-    return every_student(
-        run,
-        tuple(NORMS[cells.settings[i][1]] for i in which),
-        cells.network[which],
-        layers,
-        [study.over_realization] * len(which),
-        cells.rho[which][:, :, : len(layers)],
-        f", {KINDS[kind]}",
-        f"layer-specialization-{kind}",
-        kind == "cnn",
-    )
-
-
-def _matrices(study: CifarLuck, run: Run, cells: Cells, kind: str) -> tuple[Figure, ...]:
-    """Of the first network of a kind."""
-    first = _alive(cells, kind)[0]
-    networks = cells.network[first]
-    found = modulated(run, networks[networks >= 0][:1], study.source)
-    return matrix_images(found, cells.titles[first], f"modulation-{kind}")
+_DIMS = "network_kind norm seed"
+_PANEL = ("network_kind", "norm")
+_TITLES = KINDS | NORMS
 
 
 def story(study: CifarLuck, run: Run) -> Story:
-    cells = Cells.of(study, run)
-    if (cells.network < 0).all():
-        return all_diverged(run, "--lr", study.lr)
-    kinds = [kind for kind in study.networks if _alive(cells, kind)]
+    """How well every layer is matched, and how early; then matrices, accuracies and losses."""
+    rho = run.array("rho_mean", f"{_DIMS} layer epoch").dropna("network_kind", how="all")
+    if not rho.size:
+        return diverged_story(study, run, "lr cnn_lr cnn_norm_lr")
+    kinds = {kind: rho.sel(network_kind=kind) for kind in rho["network_kind"].to_numpy().tolist()}
     columns = len(study.norm)
     figures = (
         Figure(
             "layer-curves",
             "How well every layer is matched",
-            "How well a layer's teacher nodes are matched, each by its best student, over training.",
+            "Mean correlation of a layer's teacher nodes with their best students over training.",
             "S2 fig 9",
-            followed(
-                study,
-                run,
-                cells.titles,
-                layer_names(study.depth),
-                cells.network,
-                cells.rho,
-                name="mean best correlation",
-                limits=(0.0, 1.02),
-                columns=columns,
-            ),
+            layer_curves(rho, _PANEL, _TITLES, name="mean best correlation", limits=(0.0, 1.02), columns=columns),
         ),
-        *(figure for kind in kinds for figure in _students(study, run, cells, kind)),
-        *ranks_of_winners(study, run, cells.titles, cells.network, study.depth, columns=columns),
-        *(figure for kind in kinds for figure in _matrices(study, run, cells, kind)),
+        *(figure for kind, each in kinds.items() for figure in _students(study, run, kind, each)),
+        *rank_figures(run, _DIMS, _PANEL, _TITLES, columns=columns),
+        *(figure for kind, each in kinds.items() for figure in _matrices(study, run, kind, each)),
         Figure(
             "accuracy",
-            "And how well the labels are known",
+            "How accurate students are",
             "Share of evaluation images whose label is the largest output. Students never see a label: they learn the "
             "outputs of their teacher (grey).",
             "S2 sec 5.2",
-            followed(
-                study,
+            metric_curves(
                 run,
-                cells.titles,
-                ("student", "teacher"),
-                cells.network,
-                np.stack([cells.accuracy, cells.teacher], axis=2),
+                {"student": "accuracy", "teacher": "teacher_accuracy"},
+                _DIMS,
+                _PANEL,
+                _TITLES,
                 name="evaluation accuracy",
                 colours=(style.BLUE, style.CONTEXT),
                 columns=columns,
@@ -104,49 +73,65 @@ def story(study: CifarLuck, run: Run) -> Story:
             "Squared error against the teacher, averaged over outputs: on the evaluation images after each epoch, and "
             "over its steps on training images.",
             "S2 fig 19",
-            losses(study, run, cells.titles, cells.network, "MSE loss"),
+            loss_curves(run, _DIMS, _PANEL, _TITLES, "MSE loss"),
         ),
     )
-    return Story(_headline(study, run, cells), _numbers(run, cells), figures)
+    ahead = _ahead(run)
+    return Story(_headline(study, run, rho, ahead), _numbers(study, run, ahead), figures)
 
 
-def _ahead(cells: Cells) -> np.ndarray:
-    """[setting]: accuracy of students beyond their teacher's as training ended, mean over seeds that are left."""
-    last = (cells.accuracy - cells.teacher)[..., -1]
-    return np.array([np.nanmean(row) if np.isfinite(row).any() else np.nan for row in last])
+def _students(study: CifarLuck, run: Run, kind: str, rho: xr.DataArray) -> list[Figure]:
+    """Every student of one kind of network, one row of panels per BatchNorm."""
+    widths = [round(study.over_realization * nodes) for nodes in study.layers(kind)]
+    return student_figures(
+        run,
+        rho,
+        "norm",
+        titles=NORMS,
+        widths=dict.fromkeys(NORMS, widths),
+        subject=f", {KINDS[kind]}",
+        name=f"layer-specialization-{kind}",
+        channels=kind == "cnn",
+    )
 
 
-def _headline(study: CifarLuck, run: Run, cells: Cells) -> str:
-    ahead, there = _ahead(cells), (cells.network >= 0).any(axis=1)
-    parts = {
-        points: f"{100 * points:+.1f} ({title})".replace("-", "−")
-        for title, points in zip(cells.titles, ahead, strict=True)
-        if np.isfinite(points)
-    }
-    between = " to ".join(dict.fromkeys((parts[min(parts)], parts[max(parts)])))
-    grown = int((np.diff(_middle(cells.rho)[there][:, [0, -1]], axis=1) > 0).sum())
-    rank = _middle(cells.rank)[there].mean(axis=0)
+def _matrices(study: CifarLuck, run: Run, kind: str, rho: xr.DataArray) -> tuple[Figure, ...]:
+    """H* and β* of the first network of a kind that did not diverge."""
+    network = first_network(rho)
+    title = f"{KINDS[kind]}, {NORMS[run.column('norm')[network[0]]]}"
+    return matrix_images(measure_modulation(run, network, study.source), title, f"modulation-{kind}")
+
+
+def _ahead(run: Run) -> dict[str, float]:
+    """Points of accuracy by which students end above their teacher, mean over seeds, by title of the setting."""
+    accuracy, teacher = (run.array(metric, f"{_DIMS} epoch") for metric in ("accuracy", "teacher_accuracy"))
+    points = 100 * (accuracy - teacher).isel(epoch=-1).mean("seed")
+    found = points.stack(setting=_PANEL).dropna("setting")
+    return {f"{KINDS[kind]}, {NORMS[norm]}": float(value) for (kind, norm), value in found.to_series().items()}
+
+
+def _headline(study: CifarLuck, run: Run, rho: xr.DataArray, ahead: dict[str, float]) -> str:
+    ends = dict.fromkeys((min(ahead, key=ahead.__getitem__), max(ahead, key=ahead.__getitem__)))
+    between = " to ".join(f"{number(ahead[title], '+.1f')} ({title})" for title in ends)
+    mean = rho.mean(("seed", "layer"))
+    grown = int((mean.isel(epoch=-1) > mean.isel(epoch=0)).sum())
+    rank = run.array("mean_rank", f"{_DIMS} layer epoch").mean(("seed", "layer")).mean(_PANEL).to_numpy()
     return (
         f"Students of {study.over_realization:g} times the teacher's nodes end {between} points of accuracy from "
-        f"their teacher; mean best correlations grow in {grown} of {counted(there.sum(), 'setting')}, and the final "
-        f"winners' mean rank goes from {rank[0]:.2f} to {rank[1]:.2f} in the first epoch (mean of "
+        f"their teacher; mean best correlations grow in {grown} of {counted(len(ahead), 'setting')}, and the mean rank "
+        f"of the final winners goes from {rank[0]:.2f} to {rank[1]:.2f} in the first epoch (mean of "
         f"{counted(study.seeds, 'seed')}).{some_diverged(run)}"
     )
 
 
-def _middle(values: np.ndarray) -> np.ndarray:
-    """[setting, epoch]: mean over the networks and layers that there are."""
-    found = np.isfinite(values)
-    return np.where(found, values, 0).sum(axis=(1, 2)) / np.maximum(found.sum(axis=(1, 2)), 1)
-
-
-def _numbers(run: Run, cells: Cells) -> tuple[Number, ...]:
-    numbers = [Number(f"{run.networks.num_rows:,}", "networks")]
-    for i, (kind, norm) in enumerate(cells.settings):
-        if (cells.network[i] >= 0).any() and norm == cells.settings[0][1]:
-            numbers.append(
-                Number(percent(float(np.nanmean(cells.teacher[i]))), f"accuracy of the {KINDS[kind]} teacher")
-            )
-    best = int(np.nanargmax(_ahead(cells)))
-    numbers.append(Number(f"{100 * _ahead(cells)[best]:+.1f}", f"points of accuracy beyond it, {cells.titles[best]}"))
-    return tuple(numbers)
+def _numbers(study: CifarLuck, run: Run, ahead: dict[str, float]) -> tuple[Number, ...]:
+    taught = run.array("teacher_accuracy", f"{_DIMS} epoch", norm=study.norm[0]).mean(("norm", "seed", "epoch"))
+    best = max(ahead, key=ahead.__getitem__)
+    return (
+        Number(f"{run.networks.num_rows:,}", "networks"),
+        *(
+            Number(percent(float(value)), f"accuracy of the {KINDS[kind]} teacher")
+            for kind, value in taught.dropna("network_kind").to_series().items()
+        ),
+        Number(number(ahead[best], "+.1f"), f"points of accuracy above the teacher, {best}"),
+    )

@@ -1,13 +1,13 @@
-"""Wide students of trained teachers on CIFAR-10, with BatchNorm and without: S2 fig 9."""
+"""The study `cifar-luck`: wide students of trained teachers on CIFAR-10 (Tian et al. 2019, fig. 9)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
-from understudy.lab.cifar import TaughtOnCifar, check_layers, check_words
-from understudy.lab.options import check, validate_widths
+from understudy.lab.cifar import TaughtOnCifar, check_layers
+from understudy.lab.options import Among, Count, Distinct, Positive, Sizes, validate_widths
 from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
 
@@ -20,40 +20,43 @@ StudentNorm = Literal["none", "after"]
 
 @dataclass(frozen=True)
 class CifarLuck(TaughtOnCifar, TrainingStudy):
-    """Whether the students that match a teacher's nodes in the end led from the first, on images.
+    """Whether the final winners lead early, on images, and how accurate students are.
 
-    Teachers have learned the labels and have BatchNorm after each ReLU (`cifar-teacher`, made first where they are not
-    there yet); students see their outputs alone.
+    Teachers have learned the labels and have BatchNorm after each ReLU (runs of `cifar-teacher`, which are made first
+    if they do not exist). Students learn the teacher outputs and see no labels.
     """
 
     name: ClassVar[str] = "cifar-luck"
-    summary: ClassVar[str] = "how early final winners lead on CIFAR-10, and how students do against their teacher"
+    summary: ClassVar[str] = (
+        "on CIFAR-10, how early the final winners lead, and how accurate students are compared with their teacher"
+    )
     figures: ClassVar[str] = "S2 fig 9"
     decides: ClassVar[str] = "D6"
 
-    networks: tuple[Kind, ...] = ("fc", "cnn")
+    networks: Annotated[tuple[Kind, ...], Among(get_args(Kind)), Distinct()] = ("fc", "cnn")
     """Kinds of networks: fully connected, convolutional."""
-    norm: tuple[StudentNorm, ...] = ("none", "after")
-    """Students' BatchNorm: nowhere, or after each ReLU."""
-    fc_layers: tuple[int, ...] = (50, 75, 100, 125)
-    """Nodes of each hidden layer of the fully connected teacher, the lowest first."""
-    cnn_layers: tuple[int, ...] = (64, 64, 64)
-    """Channels of each of the convolutional teacher's convolutions, the lowest first."""
-    over_realization: float = 10.0
-    """How many times as many nodes or channels each hidden layer of a student has."""
-    epochs: int = 18
-    """Epochs; networks are looked at after each."""
-    lr: float = 0.0003
-    """Learning rate of fully connected students at its highest (SGD's is of the squared error averaged over batch and
-    outputs): it rises for three tenths of the epochs, then falls to nothing."""
-    cnn_lr: float = 0.0003
-    """The same of convolutional students without BatchNorm."""
-    cnn_norm_lr: float = 0.0003
-    """And of those with it, whose top layer adds up several hundred thousand features of variance 1."""
-    teacher_lr: float = 0.001
-    """Learning rate of the fully connected teacher at its highest, on cross-entropy averaged over the batch."""
-    cnn_teacher_lr: float = 0.002
-    """The same of the convolutional teacher."""
+    norm: Annotated[tuple[StudentNorm, ...], Among(get_args(StudentNorm)), Distinct()] = ("none", "after")
+    """BatchNorm of the students: none, or after each ReLU."""
+    fc_layers: Sizes = (50, 75, 100, 125)
+    """Hidden nodes of the fully connected teacher, layer by layer from the lowest."""
+    cnn_layers: Sizes = (64, 64, 64)
+    """Channels of the convolutional teacher, layer by layer from the lowest."""
+    over_realization: Positive = 10.0
+    """Student nodes, or channels, per node of the teacher in every hidden layer."""
+    epochs: Count = 18
+    """Number of epochs; networks are probed after each."""
+    lr: Positive = 0.0003
+    """Peak learning rate of fully connected students (for SGD, on the squared error averaged over batch and outputs).
+    It rises for 30% of the epochs, then falls to nearly 0."""
+    cnn_lr: Positive = 0.0003
+    """Peak learning rate of convolutional students without BatchNorm."""
+    cnn_norm_lr: Positive = 0.0003
+    """Peak learning rate of convolutional students with BatchNorm, whose top layer sums several hundred thousand
+    features of variance 1."""
+    teacher_lr: Positive = 0.001
+    """Peak learning rate of the fully connected teacher, on cross-entropy averaged over the batch."""
+    cnn_teacher_lr: Positive = 0.002
+    """Peak learning rate of the convolutional teacher."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -72,24 +75,15 @@ class CifarLuck(TaughtOnCifar, TrainingStudy):
 
     def validate(self) -> None:
         super().validate()
-        check_words("networks", self.networks, get_args(Kind))
-        check_words("norm", self.norm, get_args(StudentNorm))
-        for field in ("over_realization", "cnn_lr", "cnn_norm_lr", "cnn_teacher_lr"):
-            check(self, field, above=0)
         for kind in get_args(Kind):
             check_layers(self, f"{kind}_layers", kind == "cnn")
             for nodes in self.layers(kind):
                 validate_widths(nodes, (self.over_realization,), "--over-realization")
-        self.check_norm("after")  # which teachers have
+        self.check_norm("after")  # of the teachers
 
     def layers(self, kind: str) -> tuple[int, ...]:
-        """Of a kind of teacher."""
+        """Hidden nodes, or channels, of the teacher of a kind."""
         return self.fc_layers if kind == "fc" else self.cnn_layers
-
-    @property
-    def depth(self) -> int:
-        """Hidden layers of the deepest networks of this run."""
-        return max(len(self.layers(kind)) for kind in self.networks)
 
     def depends_on(self) -> tuple[Study, ...]:
         of = self.of_the_teacher()
@@ -101,8 +95,12 @@ class CifarLuck(TaughtOnCifar, TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         data = self.source()
-        rates = dict.fromkeys((("fc", "none"), ("fc", "after")), self.lr)
-        rates |= {("cnn", "none"): self.cnn_lr, ("cnn", "after"): self.cnn_norm_lr}
+        rates = {
+            ("fc", "none"): self.lr,
+            ("fc", "after"): self.lr,
+            ("cnn", "none"): self.cnn_lr,
+            ("cnn", "after"): self.cnn_norm_lr,
+        }
         return self.training(
             [
                 (

@@ -151,7 +151,7 @@ def _students(study: Gaus, run: Run, rho: xr.DataArray, sized: dict[str, str]) -
     widths = [round(study.multiple * nodes) for nodes in study.layers(kind)]
     return student_figures(
         run,
-        rho.dropna("norm", how="all").dropna("layer", how="all"),
+        rho,
         "norm",
         titles=NORMS,
         widths=dict.fromkeys(NORMS, widths),
