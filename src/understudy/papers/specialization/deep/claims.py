@@ -14,7 +14,7 @@ from understudy.store import Run
 if TYPE_CHECKING:
     import xarray as xr
 
-    from understudy.papers.specialization.deep.study import Deep
+    from understudy.papers.specialization.deep.study import Deep, DeepTeachers
 
 PAPERS_MULTIPLE = 10.0
 ORDERED = 3
@@ -34,13 +34,14 @@ def epoch_words(epoch: float) -> str:
     return f"{epoch:g}" if np.isfinite(epoch) else "never"
 
 
-def _papers_inputs(study: Deep) -> bool:
+def has_papers_inputs(study: DeepTeachers) -> bool:
+    """Whether inputs have the width of the paper."""
     return study.half_width == 15 if study.inputs == "uniform" else study.input_std == 10
 
 
 claims = Claims(
     fixed="teacher_layers dim outputs epochs steps batch lr halve_after train evaluation",
-    when=lambda study: _papers_inputs(study) and PAPERS_MULTIPLE in study.multiple,
+    when=lambda study: has_papers_inputs(study) and PAPERS_MULTIPLE in study.multiple,
 )
 
 

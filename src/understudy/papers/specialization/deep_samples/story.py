@@ -1,4 +1,4 @@
-"""The study of deep students on few and many samples in words and figures."""
+"""Figures and headline of `deep-samples` (Tian 2020, fig. 6)."""
 
 from __future__ import annotations
 
@@ -6,158 +6,149 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
-import xarray as xr
 
-from understudy.lab.matrices import matrix_images, modulated
-from understudy.papers.specialization.deep.story import (
-    LOSS_COLOURS,
+from understudy.lab.layers import (
     LOSSES,
-    all_diverged,
-    every_student,
-    followed,
-    layer_names,
-    over_seeds,
-    ranks_of_winners,
+    diverged_story,
+    layer_curves,
+    rank_figures,
     some_diverged,
+    student_figures,
 )
-from understudy.papers.specialization.deep_samples.claims import NAMES, Cells
+from understudy.lab.matrices import matrix_images, measure_modulation
+from understudy.papers.specialization.deep_samples.claims import NAMES
+from understudy.report import style
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.specialization.deep_samples.study import DeepSamples
+
+_DIMS = "loss samples seed"
+_RATES = {"mse": "lr", "cross-entropy": "ce_lr"}
+"""The option that sets the learning rate of each loss."""
 
 
 def story(study: DeepSamples, run: Run) -> Story:
-    cells = Cells.of(study, run)
-    if (cells.network < 0).all():
-        return Story(all_diverged(study, run), (Number(f"{run.networks.num_rows:,}", "networks, all diverged"),), ())
+    """The figure of the paper, the layers over training, and their students."""
+    rho = run.array("rho_mean", f"{_DIMS} layer epoch")
+    if rho.isnull().all():
+        return diverged_story(study, run, " ".join(_RATES[loss] for loss in study.loss))
+    titles = {(loss, n): f"{NAMES[loss]}, {n:,}" for loss in study.loss for n in study.samples}
     figures = (
         Figure(
             "layer-samples",
-            "More samples, better matched layers",
-            "How well each layer's teacher nodes are matched by their best students as training ended, against the "
+            "With more samples, all layers match better",
+            "Mean correlation of each layer's teacher nodes with their best students after training, against the "
             "number of samples.",
             "S0 fig 6",
-            _against_samples(
-                study, cells, cells.rho[..., -1], layer_names(len(study.teacher_layers)), "mean best correlation"
+            layer_curves(
+                rho.isel(epoch=-1),
+                "loss",
+                NAMES,
+                name="mean best correlation",
+                x="samples",
+                x_name="number of samples",
+                log_x=True,
+                limits=(0.0, 1.02),
             ),
         ),
         Figure(
             "loss-samples",
             "What that does to the loss",
-            "Loss as training ended against the number of samples, each kind in its own measure: what lies between "
-            "training and evaluation is learned by heart.",
+            "Loss after training against the number of samples, each kind in its own units. The difference between "
+            "training and evaluation is memorised.",
             "S0 fig 6",
-            _against_samples(
-                study,
-                cells,
-                np.stack([cells.evaluation[..., -1], cells.training[..., -1]], axis=-1),
-                tuple(LOSSES),
-                "loss",
-            ),
+            _losses(run),
         ),
         Figure(
             "layer-curves",
             "Layer by layer over training",
-            "The mean best correlation of each layer over training, a panel a kind of loss and number of samples.",
+            "Mean best correlation of each layer over training, one panel per loss and number of samples.",
             "",
-            _over_training(study, run, cells),
+            layer_curves(
+                rho,
+                ("loss", "samples"),
+                titles,
+                name="mean best correlation",
+                limits=(0.0, 1.02),
+                columns=len(study.samples),
+            ),
         ),
-        *_of_layers(study, run, cells),
+        *_layer_figures(study, run, rho, titles),
     )
-    return Story(_headline(study, run, cells), _numbers(run, cells), figures)
+    return Story(_headline(study, run, rho), _numbers(study, run), figures)
 
 
-def _against_samples(
-    study: DeepSamples, cells: Cells, values: np.ndarray, labels: tuple[str, ...], name: str
-) -> Curves:
-    """A panel a kind of loss, from values [loss, samples, seed, line]."""
-    of_losses = labels == tuple(LOSSES)
-    array = xr.DataArray(
-        values,
-        dims=("loss", "samples", "seed", "line"),
-        coords={
-            "loss": [NAMES[loss] for loss in cells.losses],
-            "samples": cells.samples,
-            "line": list(labels),
-            "network": (("loss", "samples", "seed"), cells.network),
-        },
-    )
+def _losses(run: Run) -> Curves:
+    """Evaluation and training loss after training, one panel per kind of loss."""
+    import xarray as xr
+
+    both = xr.concat(
+        [run.array(metric, _DIMS) for metric in LOSSES.values()], "set", coords="minimal", join="outer"
+    ).assign_coords(set=list(LOSSES))
     return Curves.from_array(
-        array,
-        name=name,
+        both,
+        name="loss",
         x="samples",
         panel="loss",
-        line="line",
+        line="set",
+        titles=NAMES,
         x_name="number of samples",
         log_x=True,
-        log_y=of_losses,
-        limits=None if of_losses else (0.0, 1.02),
-        own_scales=of_losses,
-        colours=LOSS_COLOURS if of_losses else "layers",
+        log_y=True,
+        own_scales=True,
+        colours=(style.BLUE, style.CONTEXT),
     )
 
 
-def _over_training(study: DeepSamples, run: Run, cells: Cells) -> Curves:
-    titles = tuple(f"{NAMES[loss]}, {n:,}" for loss in cells.losses for n in cells.samples)
-    network, rho = (each.reshape(-1, *each.shape[2:]) for each in (cells.network, cells.rho))
-    return followed(
-        study,
-        run,
-        titles,
-        layer_names(len(study.teacher_layers)),
-        network,
-        rho,
-        name="mean best correlation",
-        limits=(0.0, 1.02),
-        columns=len(cells.samples),
-    )
-
-
-def _of_layers(study: DeepSamples, run: Run, cells: Cells) -> tuple[Figure, ...]:
-    """The L and how early winners led, a row a kind of loss and number of samples, and matrices with the most."""
-    there: np.ndarray = np.any(cells.network >= 0, axis=2)
-    titles = tuple(f"{NAMES[cells.losses[i]]}, {cells.samples[j]:,}" for i, j in np.argwhere(there))
-    network, rho = cells.network[there], cells.rho[there]
-    most = int(np.sum(there[np.argmax(there.any(axis=1))])) - 1  # of the first kind of loss that is left
-    # Evaluation samples do not depend on how many there are to learn from.
-    source = partial(study.source, int(cells.samples[-1]), fresh=False)
-    found = modulated(run, network[most][network[most] >= 0][:1], source)
-    multiples = [study.over_realization] * len(network)
+def _layer_figures(
+    study: DeepSamples, run: Run, rho: xr.DataArray, titles: dict[tuple[str, int], str]
+) -> tuple[Figure, ...]:
+    """Every student and the ranks of winners by loss and samples, and matrices of one network with the most samples."""
+    cells = rho.stack(cell=("loss", "samples")).dropna("cell", how="all")
+    names = cells["cell"].to_numpy().tolist()
+    shown = [name for name in names if name[0] == names[0][0]][-1]
+    networks = cells.sel(cell=shown)["network"].to_numpy()
+    # Evaluation samples do not depend on the number of training samples.
+    source = partial(study.source, max(study.samples), fresh=False)
+    widths = [round(study.over_realization * nodes) for nodes in study.teacher_layers]
+    columns = len(study.samples) if len(names) == len(titles) else None
     return (
-        *every_student(run, titles, network, study.teacher_layers, multiples, rho),
-        *ranks_of_winners(
-            study, run, titles, network, len(study.teacher_layers), columns=len(cells.samples) if there.all() else None
-        ),
-        *matrix_images(found, titles[most]),
+        *student_figures(run, cells, "cell", titles=titles, widths=dict.fromkeys(names, widths)),
+        *rank_figures(run, _DIMS, ("loss", "samples"), titles, columns=columns),
+        *matrix_images(measure_modulation(run, networks[networks >= 0][:1], source), titles[shown]),
     )
 
 
-def _headline(study: DeepSamples, run: Run, cells: Cells) -> str:
-    """From the fewest to the most samples."""
-    few, many = cells.samples[[0, -1]]
-    parts = []
-    for loss, middle in zip(cells.losses, over_seeds(cells.rho[..., -1], axis=2)[0], strict=True):
-        first, last = middle[[0, -1]]
+def _headline(study: DeepSamples, run: Run, rho: xr.DataArray) -> str:
+    """The change from the fewest to the most samples."""
+    few, many = min(study.samples), max(study.samples)
+    medians, parts = rho.isel(epoch=-1).median("seed"), []
+    for loss in study.loss:
+        first, last = (medians.sel(loss=loss, samples=n).to_numpy() for n in (few, many))
         if np.isfinite(first + last).all():
             low, top = (f"{first[i]:.2f} to {last[i]:.2f}" if few < many else f"{last[i]:.2f}" for i in (0, -1))
             upper = f" and {top} in the top one" if len(last) > 1 else ""
             parts.append(f"{low} in the lowest layer{upper} ({NAMES[loss]})")
     samples = f"From {few:,} to {many:,} samples" if few < many else f"With {many:,} samples"
     if not parts:
-        return f"{samples} no kind of loss has networks that came through at both ends.{some_diverged(run)}"
+        return f"{samples}, no kind of loss has networks left at both ends.{some_diverged(run)}"
     verb, seeds = "goes from" if few < many else "is", counted(study.seeds, "seed")
     return f"{samples} the mean best correlation {verb} {'; '.join(parts)}; median of {seeds}.{some_diverged(run)}"
 
 
-def _numbers(run: Run, cells: Cells) -> tuple[Number, ...]:
-    numbers = [Number(f"{run.networks.num_rows:,}", "networks")]
-    loss = over_seeds(cells.evaluation[..., -1], axis=2)[0]
-    numbers += [
-        Number(f"{row[-1]:.2g}", f"median evaluation loss with {cells.samples[-1]:,} samples, {NAMES[kind]}")
-        for kind, row in zip(cells.losses, loss, strict=True)
-        if np.isfinite(row[-1])
-    ]
-    return tuple(numbers)
+def _numbers(study: DeepSamples, run: Run) -> tuple[Number, ...]:
+    most = max(study.samples)
+    medians = run.array("eval_loss", _DIMS).sel(samples=most).median("seed")
+    return (
+        Number(f"{run.networks.num_rows:,}", "networks"),
+        *(
+            Number(f"{value:.2g}", f"median evaluation loss with {most:,} samples, {NAMES[loss]}")
+            for loss, value in zip(study.loss, medians.to_numpy(), strict=True)
+            if np.isfinite(value)
+        ),
+    )

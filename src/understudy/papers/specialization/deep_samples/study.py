@@ -1,13 +1,13 @@
-"""Deep students of few samples and of many, by squared error and by cross-entropy: S0 fig 6."""
+"""The study `deep-samples`: deep students with few and many samples, by two losses (Tian 2020, fig. 6)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check, validate_widths
+from understudy.lab.options import Among, Counts, Distinct, Positive, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy, ranked
 from understudy.papers.specialization.deep.study import DeepTeachers
 
@@ -20,7 +20,7 @@ Loss = Literal["mse", "cross-entropy"]
 
 @dataclass(frozen=True)
 class DeepSamples(DeepTeachers, TrainingStudy):
-    """How many samples each layer of a deep student needs, when it learns outputs and when it learns answers."""
+    """How many samples each layer of a deep student needs, if it learns the teacher's outputs or its classes."""
 
     name: ClassVar[str] = "deep-samples"
     summary: ClassVar[str] = "how well every layer matches its teacher with few and many samples"
@@ -29,14 +29,14 @@ class DeepSamples(DeepTeachers, TrainingStudy):
 
     inputs: Literal["uniform", "gaussian"] = "gaussian"
     """Distribution of each input."""
-    loss: tuple[Loss, ...] = ("mse", "cross-entropy")
-    """What students descend: the squared error, or the cross-entropy with the teacher's largest output as answer."""
-    samples: tuple[int, ...] = (10_000, 20_000, 50_000, 100_000, 200_000)
-    """Training samples of each network. Networks take as many steps whatever their number."""
-    over_realization: float = 2.0
-    """How many times as many nodes each hidden layer of the student has."""
-    ce_lr: float = 0.05
-    """Learning rate for cross-entropy averaged over the batch, of which the papers give none; halved like the other."""
+    loss: Annotated[tuple[Loss, ...], Among(get_args(Loss)), Distinct()] = ("mse", "cross-entropy")
+    """Training losses: squared error, or cross-entropy with the teacher's largest output as the class."""
+    samples: Counts = (10_000, 20_000, 50_000, 100_000, 200_000)
+    """Training samples of each network. The number of steps does not depend on it."""
+    over_realization: Positive = 2.0
+    """Student nodes per teacher node in every hidden layer."""
+    ce_lr: Positive = 0.05
+    """Learning rate for cross-entropy averaged over the batch (the papers give none); halved like the other."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -55,26 +55,17 @@ class DeepSamples(DeepTeachers, TrainingStudy):
         )
 
     def validate(self) -> None:
-        super().validate()
-        check(self, "samples", least=1, distinct=True)
-        for field in ("over_realization", "ce_lr"):
-            check(self, field, above=0)
         for nodes in self.teacher_layers:
             validate_widths(nodes, (self.over_realization,), "--over-realization")
         if (least := min(self.samples)) < self.batch:
-            raise UserError(
-                f"--samples: {least} was given; allowed is a whole number from the samples of a batch, {self.batch}"
-            )
-        allowed = get_args(Loss)
-        if not self.loss:
-            raise UserError(f"--loss: no value was given; give one or more of {', '.join(allowed)}")
-        for kind in self.loss:
-            if kind not in allowed:
-                raise UserError(f"--loss: {kind} was given; allowed are {', '.join(allowed)}")
-        if len(set(self.loss)) < len(self.loss):
-            raise UserError(f"--loss: {' '.join(self.loss)} was given; name each value once")
+            raise UserError(f"--samples must be at least the batch size ({self.batch}), got {least}")
         if "cross-entropy" in self.loss and self.outputs == 1:
-            raise UserError("--outputs: 1 was given; allowed with --loss cross-entropy is a whole number from 2")
+            raise UserError("--outputs must be at least 2 with --loss cross-entropy, got 1")
+
+    @property
+    def samples_words(self) -> str:
+        """The range of the numbers of samples in words."""
+        return f"{min(self.samples):,} to {max(self.samples):,} samples"
 
     def experiment(self, *runs: Run) -> Experiment:
         cells = [(loss, n) for loss in self.loss for n in self.samples]

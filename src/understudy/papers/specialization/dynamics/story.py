@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy import stats
@@ -134,7 +134,7 @@ def _errors(study: NodeDynamics, pulls: pd.DataFrame) -> Curves:
 def _symmetry(study: NodeDynamics, run: Run) -> Curves:
     ratio, gap = (contest_array(study, run, name) for name in ("log_ratio", "gap"))
     size = abs(gap)
-    shown = {
+    shown: dict[tuple[str, str], Any] = {
         ("ratio of lengths", "‖w₀‖ / ‖w₁‖"): np.exp(ratio),
         ("difference that drives it", "|h₀ − h₁|"): size.where((size > _FLOOR).all("seed")),
     }
