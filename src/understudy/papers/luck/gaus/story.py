@@ -53,7 +53,7 @@ def story(study: Gaus, run: Run) -> Story:
     alive = main.notnull().any(("seed", "layer", "epoch"))
     shown = [Setting(kind, norm, data) for kind in study.networks for norm in study.norm if kind in main["kind"]]
     shown = [setting for setting in shown if alive.sel(kind=setting.kind, norm=setting.norm)]
-    sized = {kind: f"{NAMES[kind]} {'-'.join(map(str, study.layers(kind)))}" for kind in study.networks}
+    sized: dict[str, str] = {kind: f"{NAMES[kind]} {'-'.join(map(str, study.layers(kind)))}" for kind in study.networks}
     titles = sized | {"none": "", "after": "BatchNorm"}
     columns = 2 if len({setting.norm for setting in shown}) == 2 else None
     inputs = "inputs drawn anew in every epoch" if data == "infinite" else f"{study.finite:,} training samples"

@@ -16,7 +16,7 @@ from understudy.lab.layers import (
     some_diverged,
     student_figures,
 )
-from understudy.lab.matrices import matrix_images, modulated
+from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.luck.over_parameterization.claims import BEST, MOST, correlations, gained
 from understudy.papers.luck.over_parameterization.study import NAMES
 from understudy.report.figures import Curves
@@ -33,8 +33,8 @@ _RHO: dict[str, Any] = {"name": "mean best correlation", "limits": (0.0, 1.02), 
 
 def story(study: OverParameterization, run: Run) -> Story:
     """Correlations and losses by width, as in the paper, then every student, matrices and ranks."""
-    found = {kind: correlations(run, kind).dropna("multiple", how="all") for kind in study.networks}
-    found = {kind: rho for kind, rho in found.items() if rho.size}
+    each = {kind: correlations(run, kind).dropna("multiple", how="all") for kind in study.networks}
+    found: dict[str, xr.DataArray] = {kind: rho for kind, rho in each.items() if rho.size}
     if not found:
         return diverged_story(study, run, " ".join({"fc": "lr", "cnn": "cnn_lr"}[kind] for kind in study.networks))
     titles = multiple_titles(study.multiple)
@@ -109,7 +109,7 @@ def _students(study: OverParameterization, run: Run, kind: str, rho: xr.DataArra
     multiples = rho["multiple"].to_numpy()
     titles = multiple_titles(multiples)
     shown = BEST if BEST in multiples else float(multiples[-1])
-    matrices = modulated(run, first_network(rho.sel(multiple=shown)), partial(study.source, kind))
+    matrices = measure_modulation(run, first_network(rho.sel(multiple=shown)), partial(study.source, kind))
     return [
         *student_figures(
             run,
