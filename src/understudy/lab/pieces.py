@@ -78,3 +78,9 @@ def table_rows(network: Any, epoch: Any, layer: Any, **columns: Any) -> pa.Table
 def blocks(numbers: range, size: int) -> Iterator[range]:
     """Consecutive ranges of at most `size` numbers."""
     yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
+
+
+def unit_table(**columns: Any) -> pa.Table:
+    """Rows of a unit that is not a network, from columns with one value per row, or one for all rows."""
+    each = np.broadcast_arrays(*(np.asarray(values) for values in columns.values()))
+    return pa.table(dict(zip(columns, each, strict=True)))

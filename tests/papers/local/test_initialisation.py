@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -10,14 +11,14 @@ from support.commands import Said
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
+from understudy.lab.pieces import log_probes
 from understudy.nets import Layer, Population
-from understudy.papers.local.initialisation.claims import by_samples, by_students, claims, reached, slopes
+from understudy.papers.local.initialisation.claims import claims, descents, initial_losses, slopes, span_angles
 from understudy.papers.local.initialisation.study import ALGORITHMS, Initialisation
-from understudy.papers.local.shared import measured
+from understudy.papers.local.shared import measure
 from understudy.papers.local.theory import starts
 from understudy.papers.local.theory.gaussian import loss
 from understudy.papers.local.theory.teachers import random_teachers
-from understudy.papers.specialization.dynamics.claims import part
 from understudy.report.story import Kind
 from understudy.store import Run
 
@@ -33,12 +34,18 @@ SMALL = Initialisation(
     descent_dim=(4,),
     descent_students=4,
 )
+PROBES = log_probes(SMALL.steps, 120)
 FULL = {"seeds": 20, "samples": (10_000, 1_000_000), "span_samples": 100_000, "descents": 10, "descent_students": 30}
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     return execute(SMALL, tmp_path_factory.mktemp("initialisation"), Said())
+
+
+def part(run, name, **where):
+    """Numbers of the networks of one part of the run."""
+    return run.select(part=name, **where).index
 
 
 def _as_if(**options):
@@ -62,24 +69,24 @@ def test_the_study_is_registered():
 def test_every_initialisation_has_one_row(run):
     assert run.networks["network"].to_pylist() == list(range(run.networks.num_rows))
     assert len(part(run, "start")) == 2 * 2 * 3 * 3
-    assert len(part(run, "span")) == 2 * 3  # where the span is the whole space, none is estimated
+    assert run.table("spans").num_rows == 2 * 3  # where the span is the whole space, none is estimated
     assert len(part(run, "descent")) == 4 * 2
     assert SMALL.settings(SMALL.dim) == [(2, 2), (2, 4)]
 
 
 def test_losses_agree_with_direct_computation(run):
     teachers = random_teachers(2, 4, [1, 2, 3], 0.5)
-    students, losses = by_students(run, "scattered", 2, 4)
-    assert students.tolist() == [4, 8, 40]
-    for m, found in zip((4, 8, 40), losses, strict=True):
+    losses = initial_losses(run, 2, 4).sel(by="scattered")
+    assert losses["students"].values.tolist() == [4, 8, 40]
+    for m, found in zip((4, 8, 40), losses.values, strict=True):
         assert found == pytest.approx(loss(starts.scatter(teachers, m, [1, 2, 3])[0], teachers).numpy(), rel=1e-12)
     again, counts = starts.scatter(teachers, 40, [1, 2, 3]), part(run, "start", by="scattered", students=40, dim=4)
     assert run.series("idle")[counts, 0].tolist() == (again.students == 0).all(-1).sum(-1).tolist()
     assert run.series("singular")[counts, 0].tolist() == list(again.singular)
-    samples, angles = by_samples(run, 2, 4)
+    angles = span_angles(SMALL, run)[2, 4]
     wanted = starts.subspace_angle(starts.estimate_span(teachers, 100_000, [1, 2, 3]), teachers)
-    assert samples.tolist() == [10_000, 100_000]
-    assert angles[1] == pytest.approx(wanted.numpy(), rel=1e-12)
+    assert angles.index.tolist() == [10_000, 100_000]
+    assert angles.loc[100_000].to_numpy() == pytest.approx(wanted.numpy(), rel=1e-12)
     assert set(slopes(SMALL, run)) == {(2, 4)}
 
 
@@ -87,7 +94,7 @@ def test_quantities_of_the_proofs_are_recorded_along_descents(run):
     which = part(run, "descent", by="large")
     path_rates = starts.stable_rate(SMALL.rate, *_large())
     assert (path_rates < SMALL.rate).all()
-    wanted = measured(_large()[0][None], _large()[1], path_rates).values
+    wanted = measure(_large()[0][None], _large()[1], path_rates).values
     assert {"gradient_norm", "descent", "least_mass", "lemma 9 left", "lemma C.4 right"} <= set(wanted)
     for name, value in wanted.items():
         assert run.series(name)[which, 0] == pytest.approx(value[0], rel=1e-9, nan_ok=True), name
@@ -95,8 +102,8 @@ def test_quantities_of_the_proofs_are_recorded_along_descents(run):
     mine = [
         role for role, net in zip(nodes["role"].to_pylist(), nodes["network"].to_pylist(), strict=True) if net in which
     ]
-    assert mine.count("student") == 2 * 4 * len(SMALL.probes())
-    assert mine.count("teacher") == 2 * 2 * len(SMALL.probes())
+    assert mine.count("student") == 2 * 4 * len(PROBES)
+    assert mine.count("teacher") == 2 * 2 * len(PROBES)
 
 
 def _large():
@@ -115,13 +122,13 @@ def test_directions_depend_on_the_number_of_students_and_teachers_do_not(run):
 
 
 def test_descent_is_timed_by_its_first_probe_below_the_bound(run):
-    found = reached(SMALL, run, "scattered")
+    found = descents(run, "scattered")
     losses = run.series("loss")[part(run, "descent", by="scattered")]
     for steps, row in zip(found.steps, losses, strict=True):
         below = run.epochs[np.flatnonzero(row <= 1e-6)]
         assert steps == (below[0] if len(below) else np.inf)
     assert found.arrived == np.isfinite(found.steps).sum() > 0
-    assert str(found).startswith(f"{found.arrived} of 2, after ")
+    assert found.verdict().measured.startswith(f"{found.arrived} of 2, after ")
 
 
 def test_the_story_has_all_figures_and_a_headline(run):
@@ -144,7 +151,7 @@ def test_singular_matrices_are_counted_in_the_story(run, tmp_path):
     assert "singular" not in SMALL.story(run).figures[0].caption
     wrong = _with(run, tmp_path, "singular", part(run, "start")[:3], lambda v, n: np.full_like(v, 2.0))
     caption = SMALL.story(wrong).figures[0].caption
-    assert "is singular in 3 of 36 starts, by up to 2 dimensions, left out of the least squares." in caption
+    assert "is singular in 3 of 36 networks, by up to 2 dimensions, which least squares leaves out." in caption
 
 
 def test_a_small_run_decides_nothing(run):
@@ -164,10 +171,20 @@ def _with(run, tmp_path, metric, where, by):
     return made
 
 
+def _with_angles(run, tmp_path, by):
+    """Copy of a run in which the angles of spans are replaced."""
+    made = _with(run, tmp_path, "", [], lambda v, n: v)
+    spans = run.table("spans")
+    angle = by(spans["angle"].to_numpy(), spans["samples"].to_numpy().astype(float))
+    spans = spans.set_column(spans.column_names.index("angle"), "angle", pa.array(angle))
+    pq.write_table(spans, tmp_path / "spans.parquet")
+    made.__dict__["metrics"] = run.metrics
+    return made
+
+
 def _as_theory_says(run, tmp_path):
     """Copy of a run with angles N^(−½) and descents that converge, which three seeds do not guarantee."""
-    samples = run.column("samples")
-    made = _with(run, tmp_path, "angle", part(run, "span"), lambda v, n: 1 / np.sqrt(samples[n].astype(float)))
+    made = _with_angles(run, tmp_path, lambda angle, samples: 1 / np.sqrt(samples))
     rows = made.metrics
     value, name, epoch, network = (
         rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "epoch", "network")
@@ -184,21 +201,24 @@ def test_the_claims_are_the_listed_ones(run, tmp_path):
     assert [(claim.id, claim.part) for claim in found] == [("Z7", "loss by m"), ("Z7", "span"), ("Z7", "descent")]
     assert all(claim.holds for claim in found)
     assert found[1].values == pytest.approx((-0.5,))
-    assert [beside.where for beside in found[2].variants] == ["small starts", "large starts, whose rate is smaller"]
+    assert [variant.where for variant in found[2].variants] == [
+        "small initial weights",
+        "large initial weights, with a smaller learning rate",
+    ]
 
 
 @pytest.mark.parametrize(
-    ("metric", "name", "by", "failing"),
+    ("name", "by", "failing"),
     [
-        ("loss", "start", lambda v, n: np.ones_like(v), "loss by m"),
-        ("angle", "span", lambda v, n: np.abs(v) ** 1.3, "span"),
-        ("loss", "descent", lambda v, n: v + 2e-6, "descent"),
+        ("start", lambda v, n: np.ones_like(v), "loss by m"),
+        ("span", lambda v, n: np.abs(v) ** 1.3, "span"),
+        ("descent", lambda v, n: v + 2e-6, "descent"),
     ],
 )
-def test_values_outside_the_bounds_refute_z7(run, tmp_path, metric, name, by, failing):
+def test_values_outside_the_bounds_refute_z7(run, tmp_path, name, by, failing):
     (tmp_path / "right").mkdir()
     right = _as_theory_says(run, tmp_path / "right")
-    wrong = _with(right, tmp_path, metric, part(run, name), by)
+    wrong = _with_angles(right, tmp_path, by) if name == "span" else _with(right, tmp_path, "loss", part(run, name), by)
     found = {claim.part: claim.holds for claim in claims(_as_if(), wrong)}
     assert found == {"loss by m": True, "span": True, "descent": True} | {failing: False}
 
@@ -245,7 +265,7 @@ def test_a_teacher_from_a_file_replaces_random_ones(tmp_path):
 
 def test_a_teacher_with_more_nodes_than_students_is_rejected_before_anything_is_written(tmp_path):
     file = _write(tmp_path / "mine.safetensors", torch.eye(12).tolist(), [1.0] * 12)
-    with pytest.raises(UserError, match="--students: 10 was given; allowed is a whole number from 12, the nodes"):
+    with pytest.raises(UserError, match=r"--students must be at least the number of teacher nodes \(12\), got 10"):
         execute(Initialisation(teacher=file), tmp_path / "runs", Said())
     assert not (tmp_path / "runs").exists()
 
@@ -253,20 +273,20 @@ def test_a_teacher_with_more_nodes_than_students_is_rejected_before_anything_is_
 def test_a_rate_above_the_bound_causes_a_warning(run):
     assert SMALL.warnings() == ()
     fast = Initialisation(**(SMALL.options() | {"rate": 0.5}))
-    (caution,) = fast.warnings()
-    assert fast.story(run).figures[-1].caption.endswith(f" Mind {caution}.")
-    assert caution.startswith("--rate: 0.5 is above 0.1")
+    (warning,) = fast.warnings()
+    assert fast.story(run).figures[-1].caption.endswith(f" Warning: {warning}.")
+    assert warning.startswith("--rate 0.5 is above 0.1")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"students": (4,)}, "--students: 4 was given; allowed is a whole number from 5, the nodes of the teacher"),
-        ({"descent_students": 4}, "--descent-students: 4 was given; allowed is a whole number from 5"),
-        ({"dim": (2,)}, "--dim: 2 was given; allowed is a whole number from 3, the least number of teacher nodes"),
-        ({"descent_dim": (2,)}, "--descent-dim: 2 was given"),
-        ({"separation": 2.0}, "--separation: 2 was given; allowed is a number above 0 and up to π/2"),
-        ({"separation": 1.5709}, "--separation: 1.5709 was given; allowed is a number above 0 and up to π/2"),
+        ({"students": (4,)}, "--students must be at least the number of teacher nodes (5), got 4"),
+        ({"descent_students": 4}, "--descent-students must be at least the number of teacher nodes (5), got 4"),
+        ({"dim": (2,)}, "--dim must be at least the smallest number of teacher nodes (3), got 2"),
+        ({"descent_dim": (2,)}, "--descent-dim must be at least the smallest number of teacher nodes (3), got 2"),
+        ({"separation": 2.0}, "--separation must be above 0 and at most π/2, got 2"),
+        ({"separation": 1.5709}, "--separation must be above 0 and at most π/2, got 1.5709"),
         ({"samples": (0,)}, "--samples must be at least 1, got 0"),
         ({"small": 0.0}, "--small must be above 0, got 0"),
         ({"dtype": "float32"}, "--dtype must be float64, got float32"),

@@ -1,16 +1,16 @@
-"""Starts in words and figures."""
+"""Figures and headline of `initialisation` (Zhou, Ge & Jin 2021, algorithms 1, 2, theorem 5)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from understudy.papers.local.initialisation.claims import by_samples, by_students, reached, slopes
-from understudy.papers.local.initialisation.study import ALGORITHMS, BESIDE, REACHED
-from understudy.papers.specialization.dynamics.claims import part
+from understudy.papers.local.initialisation.claims import descents, initial_losses, slopes, span_angles
+from understudy.papers.local.initialisation.study import ALGORITHMS, REACHED
 from understudy.report import style
-from understudy.report.figures import Curves, Panel, Series
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -18,125 +18,144 @@ if TYPE_CHECKING:
     from understudy.papers.local.initialisation.study import Initialisation
 
 _NAMES = {"scattered": "scattered", "subspace": "in the span", "small": "small", "large": "large"}
-_COLOURS = dict(zip(_NAMES, (style.ORANGE, style.BLUE, style.GREEN, style.PURPLE), strict=True))
+_COLOURS = (style.ORANGE, style.BLUE, style.GREEN, style.PURPLE)
 _FLOOR = 1e-16
+"""Smaller losses are drawn here."""
 
 
 def story(study: Initialisation, run: Run) -> Story:
-    figures = [
+    """Initial losses, estimated spans, and descent."""
+    warnings = "".join(f" Warning: {warning}." for warning in study.warnings())
+    figures = (
         Figure(
             "start-loss",
-            "Lengths fitted, the loss of random directions falls with their number",
-            "The loss that students start at: directions from the whole space (algorithm 1), or from the span of the "
-            "teacher as samples show it (algorithm 2), where the number of inputs no longer counts. Median and "
-            f"quartiles.{_said(study, run, 'start')}",
+            "With fitted lengths, the loss of random directions falls with their number",
+            "Initial loss of students with directions from the whole space (algorithm 1), or from the teacher's span "
+            "estimated from samples (algorithm 2), where the number of inputs does not matter."
+            + _notes(study, run, "start"),
             "S4 algorithms 1, 2",
             _losses(study, run),
         ),
+        *_spans(study, run),
         Figure(
             "descent",
-            "Descent from these starts",
-            "The loss of gradient descent, from the two and, beside them, from normal weights of small and of large "
-            "scale; dashed 1e−6. Median and quartiles; large starts have a smaller rate."
-            + _said(study, run, "descent")
-            + "".join(f" Mind {caution}." for caution in study.warnings()),
+            "Descent from these initial weights",
+            "Loss of gradient descent from both and, for comparison, from normal weights of small and of large scale "
+            "(with a smaller rate); dashed is 1e−6." + _notes(study, run, "descent") + warnings,
             "S4 theorem 5",
             _descents(study, run),
         ),
-    ]
-    steep = slopes(study, run)
-    if steep:
-        span = Figure(
-            "span",
-            "Four times the samples, half the angle",
-            "The largest angle between the teacher's span and the one that N samples show; dotted N^(−1/2). Median and "
-            "quartiles.",
-            "S4 lemma E.3",
-            _spans(study, run),
-        )
-        figures.insert(1, span)
-    found = {by: reached(study, run, by) for by in ALGORITHMS}
-    count, total = (sum(values) for values in zip(*((f.arrived, len(f.steps)) for f in found.values()), strict=True))
-    size = study.settings(study.dim)[-1]
-    least = {by: float(np.median(by_students(run, by, *size)[1], 1)[-1]) for by in ALGORITHMS}
+    )
+    found = {by: descents(run, by) for by in ALGORITHMS}
+    reached = f"{sum(f.arrived for f in found.values())} of {sum(len(f.steps) for f in found.values())}"
     numbers = [
-        Number(f"{count} of {total}", "descents reach 1e−6"),
+        Number(reached, "descents reach 1e−6"),
         *(
             Number(f"{np.median(f.steps):,.0f}" if f.arrived > len(f.steps) / 2 else "–", f"steps, {_NAMES[by]}")
             for by, f in found.items()
         ),
     ]
-    if steep:
+    if steep := slopes(study, run):
         numbers.append(Number(style.signed(round(float(np.median([*steep.values()])), 3)), "power of N of the angle"))
+    nodes, dim = study.settings(study.dim)[-1]
+    least = initial_losses(run, nodes, dim).isel(students=-1).median("seed")
+    scattered, subspace = (style.number(float(least.sel(by=by))) for by in ALGORITHMS)
     return Story(
-        f"With {max(study.students)} students of {counted(size[0], 'teacher node')} in {size[1]} dimensions and fitted "
-        f"lengths, scattered ones start at a loss of {style.number(least['scattered'])}, those in the span that "
-        f"{study.span_samples:,} samples show at {style.number(least['subspace'])}; descent from them reaches "
-        f"1e−6 in {count} of {total} networks.",
+        f"With {max(study.students)} students of {counted(nodes, 'teacher node')} in {dim} dimensions and fitted "
+        f"lengths, scattered ones have an initial loss of {scattered}, those in the span estimated from "
+        f"{study.span_samples:,} samples {subspace}; descent from them reaches 1e−6 in {reached} networks.",
         tuple(numbers),
-        tuple(figures),
+        figures,
     )
 
 
-def _said(study: Initialisation, run: Run, of: str) -> str:
-    """What had to be done for these starts, in sentences."""
+def _notes(study: Initialisation, run: Run, part: str) -> str:
+    """Sentences on singular least squares, students of length 0 and spans, for the networks of one part of the run."""
     from understudy.papers.local.theory.starts import span_notes
 
+    some = run.select(part=part)
+    singular, idle = some.start("singular"), some.start("idle")
+    share = idle / some.column("students").astype(float)
     words = []
-    singular, idle = (run.series(name)[part(run, of), 0] for name in ("singular", "idle"))
-    fitted = np.isfinite(singular)
-    students = run.column("students")[part(run, of)].astype(float)
     if count := int((singular > 0).sum()):
         words.append(
-            f"The Gram matrix of the directions is singular in {count:,} of {fitted.sum():,} starts, by up to "
-            f"{counted(int(np.nanmax(singular)), 'dimension')}, left out of the least squares."
+            f"The Gram matrix of the directions is singular in {count:,} of {np.isfinite(singular).sum():,} networks, "
+            f"by up to {counted(int(np.nanmax(singular)), 'dimension')}, which least squares leaves out."
         )
     if np.nansum(idle):
-        share = idle / students
         words.append(
             f"Least squares gives {np.nanmedian(share):.0%} of the students length 0 (median; at most "
-            f"{np.nanmax(share):.0%}), and their gradient is 0 too."
+            f"{np.nanmax(share):.0%}), and their gradient is 0, too."
         )
-    sizes = study.settings(study.dim if of == "start" else study.descent_dim)
+    sizes = study.settings(study.dim if part == "start" else study.descent_dim)
     notes = [note for size in sizes for note in span_notes(*size, study.span_samples)]
     words += [f"{note[0].upper()}{note[1:]}." for note in dict.fromkeys(notes)]
     return "".join(f" {word}" for word in words)
 
 
-def _quartiles(label: str, x: np.ndarray, values: np.ndarray, colour: str | None = None) -> Series:
-    """Of [x, seed]."""
-    low, middle, high = np.nanquantile(values, [0.25, 0.5, 0.75], axis=1)
-    return Series(label, x, middle, low, high, colour=colour)
+def _size_words(nodes: int, dim: int) -> str:
+    return f"r = {nodes}, d = {dim}"
+
+
+def _by_size(study: Initialisation, dims: tuple[int, ...]) -> dict[str, Any]:
+    """Panels by size of the teacher, with lines by kind of initial weights."""
+    titles = {size: _size_words(*size) for size in study.settings(dims)}
+    return {"panel": ("teacher_nodes", "dim"), "line": "by", "titles": titles, "labels": _NAMES, "own_scales": True}
 
 
 def _losses(study: Initialisation, run: Run) -> Curves:
-    panels = []
-    for nodes, dim in study.settings(study.dim):
-        lines = tuple(_quartiles(_NAMES[by], *by_students(run, by, nodes, dim), _COLOURS[by]) for by in ALGORITHMS)
-        panels.append(Panel(f"r = {nodes}, d = {dim}", "students m", "loss at the start", lines, True, True))
-    return Curves(tuple(panels), note=f"n = {counted(study.seeds, 'seed')}")
+    return Curves.from_array(
+        run.array("loss", "teacher_nodes dim by students seed", part="start"),
+        name="initial loss",
+        x="students",
+        x_name="students m",
+        colours=_COLOURS[: len(ALGORITHMS)],
+        log_x=True,
+        log_y=True,
+        **_by_size(study, study.dim),
+    )
 
 
-def _spans(study: Initialisation, run: Run) -> Curves:
-    lines = []
-    for nodes, dim in study.settings(study.dim):
-        samples, angles = by_samples(run, nodes, dim)
-        if len(samples):
-            lines.append(_quartiles(f"r = {nodes}, d = {dim}", samples, angles))
-    panel = Panel("", "samples N", "angle to the teacher's span (rad)", tuple(lines), True, True, slope=-0.5)
-    return Curves((panel,), note=f"n = {counted(study.seeds, 'seed')}")
+def _spans(study: Initialisation, run: Run) -> list[Figure]:
+    """The angle of the estimated span by the number of samples; no figure with fewer than two numbers."""
+    import xarray as xr
+
+    found = {size: angles for size, angles in span_angles(study, run).items() if len(angles) > 1}
+    if not found:
+        return []
+    array = xr.concat([xr.DataArray(angles) for angles in found.values()], "size")
+    drawn = Curves.from_array(
+        array.assign_coords(size=[_size_words(*size) for size in found]),
+        name="angle to the teacher's span (rad)",
+        x="samples",
+        panel=(),
+        line="size",
+        x_name="samples N",
+        colours="categories",
+        log_x=True,
+        log_y=True,
+    )
+    return [
+        Figure(
+            "span",
+            "Four times the samples, half the angle",
+            "Largest angle between the teacher's span and the span estimated from N samples; dotted is N^(−1/2).",
+            "S4 lemma E.3",
+            replace(drawn, panels=tuple(replace(panel, slope=-0.5) for panel in drawn.panels)),
+        )
+    ]
 
 
 def _descents(study: Initialisation, run: Run) -> Curves:
-    probes, panels = study.probes(), []
-    at = np.isin(run.epochs, probes)
-    for nodes, dim in study.settings(study.descent_dim):
-        lines = []
-        for by in (*ALGORITHMS, *BESIDE):
-            which = part(run, "descent", by=by, teacher_nodes=nodes, dim=dim)
-            losses = np.maximum(run.series("loss")[which][:, at], _FLOOR)
-            there = np.isfinite(losses).any(0)
-            there[0] = False  # step 0 has no place on a logarithmic axis
-            lines.append(_quartiles(_NAMES[by], np.array(probes, float)[there], losses[:, there].T, _COLOURS[by]))
-        panels.append(Panel(f"r = {nodes}, d = {dim}", "step", "loss", tuple(lines), True, True, REACHED, "1e−6"))
-    return Curves(tuple(panels), note=f"n = {counted(study.descents, 'seed')}, m = {study.descent_students}")
+    loss = np.maximum(run.array("loss", "teacher_nodes dim by seed epoch", part="descent"), _FLOOR)
+    return Curves.from_array(
+        loss.isel(epoch=slice(1, None)),  # a logarithmic axis has no step 0
+        name="loss",
+        x_name="step",
+        colours=_COLOURS,
+        bound=(REACHED, "1e−6"),
+        log_x=True,
+        log_y=True,
+        note=f"n = {counted(study.descents, 'seed')}, m = {study.descent_students}",
+        **_by_size(study, study.descent_dim),
+    )

@@ -1,18 +1,20 @@
-"""Where students have to start for descent to find the teacher, and what a few samples say of that: S4 theorem 5."""
+"""The study `initialisation`: from which initial weights descent finds the teacher, and what samples reveal of them.
+
+Zhou, Ge & Jin 2021, algorithms 1, 2, theorem 5.
+"""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from understudy.errors import UserError
-from understudy.lab.options import check
-from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.options import Angle, Count, Counts, Positive, option
+from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import Piece
 from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warning
 
@@ -24,49 +26,52 @@ if TYPE_CHECKING:
     from understudy.store import Run
 
 ALGORITHMS: tuple[StartMethod, ...] = ("scattered", "subspace")
-BESIDE: tuple[StartMethod, ...] = ("small", "large")
+"""Algorithms 1 and 2."""
+OTHERS: tuple[StartMethod, ...] = ("small", "large")
+"""Normal initial weights, for comparison."""
 REACHED = 1e-6
-"""The loss that descent has to reach."""
-_BLOCK = 5
-"""Seeds of a piece of descent."""
+"""Loss that descent has to reach."""
+_SEEDS_PER_PIECE, _PROBES = 5, 120
 
 
 @dataclass(frozen=True)
 class Initialisation(FileTeacherStudy):
-    """Losses of algorithms 1 and 2 by the number of students, the span that samples show, and descent from both."""
+    """Initial losses of algorithms 1 and 2 by the number of students, the span estimated from samples, and descent."""
 
     name: ClassVar[str] = "initialisation"
-    summary: ClassVar[str] = "students scattered or in the teacher's span, with fitted lengths, and descent from them"
+    summary: ClassVar[str] = (
+        "initial students scattered or in the teacher's span, lengths fitted, and descent from them"
+    )
     figures: ClassVar[str] = "S4 algorithms 1, 2, theorem 5"
     decides: ClassVar[str] = "Z7"
 
-    seeds: int = 20
-    """How many seeds, counted from 1: each is a teacher, its samples and its students' first weights."""
-    teacher_nodes: tuple[int, ...] = (3, 5)
-    """Numbers of teacher nodes; with --teacher the file's."""
-    dim: tuple[int, ...] = (5, 10, 20)
-    """Numbers of inputs, each with every number of nodes that is no larger; with --teacher the file's."""
-    separation: float = 0.5
-    """Least angle between teacher nodes, up to sign, in radians."""
-    students: tuple[int, ...] = (10, 20, 50, 100, 200)
+    seeds: Count = 20
+    """Number of seeds, counted from 1: each is a teacher, its samples and its students' initial weights."""
+    teacher_nodes: Counts = (3, 5)
+    """Numbers of teacher nodes; with --teacher those of the file."""
+    dim: Counts = (5, 10, 20)
+    """Numbers of inputs, each with every number of nodes that is no larger; with --teacher those of the file."""
+    separation: Angle = 0.5
+    """Least angle between teacher nodes, up to sign, in rad."""
+    students: Counts = (10, 20, 50, 100, 200)
     """Numbers of students."""
-    samples: tuple[int, ...] = (10_000, 30_000, 100_000, 300_000, 1_000_000)
-    """Samples from which the teacher's span is estimated."""
-    span_samples: int = 100_000
-    """Those of the students that start in the span."""
-    descents: int = 10
-    """Seeds from which gradient descent goes on."""
-    descent_dim: tuple[int, ...] = (5, 10)
-    """Numbers of inputs for it."""
-    descent_students: int = 30
-    """Students of it."""
-    small: float = 0.001
-    """Σ ‖w‖² of small starts, over the teacher's Σ ‖w*‖."""
-    large: float = 10.0
-    """Σ ‖w‖² of large starts, over the teacher's Σ ‖w*‖; the learning rate is smaller by as much."""
-    rate: float = 0.05
+    samples: Counts = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+    """Numbers of samples from which the teacher's span is estimated."""
+    span_samples: Count = 100_000
+    """Number of samples for students that start in the span."""
+    descents: Count = 10
+    """Number of seeds with gradient descent."""
+    descent_dim: Counts = (5, 10)
+    """Numbers of inputs for descent."""
+    descent_students: Count = 30
+    """Number of students for descent."""
+    small: Positive = 0.001
+    """Σ ‖w‖² of small initial weights, relative to the teacher's Σ ‖w*‖."""
+    large: Positive = 10.0
+    """Σ ‖w‖² of large initial weights, relative to the teacher's Σ ‖w*‖; their learning rate is divided by it."""
+    rate: Positive = 0.05
     """Learning rate of gradient descent on the exact loss."""
-    steps: int = 40_000
+    steps: Count = 40_000
     """Steps of gradient descent."""
 
     @classmethod
@@ -85,46 +90,34 @@ class Initialisation(FileTeacherStudy):
 
     def validate(self) -> None:
         super().validate()
-        for field in ("teacher_nodes", "dim", "students", "descent_dim"):
-            check(self, field, least=1, distinct=True)
-        check(self, "samples", least=1, distinct=True)
-        for field in ("span_samples", "descents", "descent_students", "steps"):
-            check(self, field, least=1)
-        for field in ("separation", "small", "large", "rate"):
-            check(self, field, above=0)
-        if self.separation > math.pi / 2:
-            raise UserError(f"--separation: {self.separation:g} was given; allowed is a number above 0 and up to π/2")
-        if not self.teacher:
-            self._enough(max(self.teacher_nodes))
-            for field in ("dim", "descent_dim"):
-                if min(getattr(self, field)) < min(self.teacher_nodes):
-                    raise UserError(
-                        f"--{field.replace('_', '-')}: {min(getattr(self, field))} was given; allowed is a whole "
-                        f"number from {min(self.teacher_nodes)}, the least number of teacher nodes"
-                    )
-
-    def _enough(self, nodes: int) -> None:
-        """There are as many students as teacher nodes."""
-        for option, given in (("students", min(self.students)), ("descent-students", self.descent_students)):
-            if given < nodes:
+        if self.teacher:
+            return
+        self._validate_students(max(self.teacher_nodes))
+        for name in ("dim", "descent_dim"):
+            if min(getattr(self, name)) < min(self.teacher_nodes):
                 raise UserError(
-                    f"--{option}: {given} was given; allowed is a whole number from {nodes}, the nodes of the teacher"
+                    f"{option(name)} must be at least the smallest number of teacher nodes "
+                    f"({min(self.teacher_nodes)}), got {min(getattr(self, name))}"
                 )
 
-    def config(self) -> dict[str, Any]:
-        plain = super().config()
+    def validate_files(self) -> None:
         if self.teacher:
-            self._enough(self.file_teacher().shape[1])
-        return plain
+            self._validate_students(self.file_teacher().shape[1])
+
+    def _validate_students(self, nodes: int) -> None:
+        for name, given in (("students", min(self.students)), ("descent_students", self.descent_students)):
+            if given < nodes:
+                raise UserError(f"{option(name)} must be at least the number of teacher nodes ({nodes}), got {given}")
 
     def settings(self, dims: tuple[int, ...]) -> list[tuple[int, int]]:
-        """Numbers of teacher nodes and inputs: all pairs, or those of the user's own teacher."""
+        """Numbers of teacher nodes and inputs: all pairs, or those of the teacher in the file."""
         if self.teacher:
             shape = self.file_teacher().shape
             return [(shape[1], shape[2])]
         return [(nodes, dim) for nodes in self.teacher_nodes for dim in dims if nodes <= dim]
 
     def teachers(self, nodes: int, dim: int, seeds: Sequence[int]) -> Tensor:
+        """One teacher per seed."""
         from understudy.papers.local.theory.teachers import random_teachers
 
         if self.teacher:
@@ -138,70 +131,67 @@ class Initialisation(FileTeacherStudy):
         each = [float(rate_bound(self.teachers(*size, seeds)).min()) for size in self.settings(self.descent_dim)]
         return (rate_warning(self.rate, min(each)),) if self.rate > min(each) else ()
 
-    def probes(self) -> tuple[int, ...]:
-        return log_probes(self.steps, 120)
-
     def pieces(self, *runs: Run) -> Iterator[Piece]:
-        seeds = range(1, self.seeds + 1)
         for nodes, dim in self.settings(self.dim):
-            sizes = f"r = {nodes}, d = {dim}"
+            size = f"r = {nodes}, d = {dim}"
             for by in ALGORITHMS:
                 for students in self.students:
-                    made = partial(self._start, by, nodes, dim, students, seeds)
-                    yield Piece(f"{by}, {sizes}, m = {students}", len(seeds), made)
+                    name = f"{by}, {size}, m = {students}"
+                    yield Piece(name, self.seeds, partial(self._start, by, nodes, dim, students))
             if nodes < dim:
                 for samples in self.samples:
-                    made = partial(self._span, nodes, dim, samples, seeds)
-                    yield Piece(f"the span from {samples:,} samples, {sizes}", len(seeds), made)
+                    yield Piece(f"span from {samples:,} samples, {size}", 0, partial(self._span, nodes, dim, samples))
         for nodes, dim in self.settings(self.descent_dim):
-            for by in (*ALGORITHMS, *BESIDE):
-                for first in range(1, self.descents + 1, _BLOCK):
-                    some = range(first, min(first + _BLOCK, self.descents + 1))
-                    name = f"descent, {by}, r = {nodes}, d = {dim}, seeds {some[0]} to {some[-1]}"
-                    yield Piece(name, len(some), partial(self._descent, by, nodes, dim, some))
+            for by in (*ALGORITHMS, *OTHERS):
+                for seeds in blocks(range(1, self.descents + 1), _SEEDS_PER_PIECE):
+                    name = f"descent, {by}, r = {nodes}, d = {dim}, seeds {seeds[0]} to {seeds[-1]}"
+                    yield Piece(name, len(seeds), partial(self._descent, by, nodes, dim, seeds))
 
-    def _start(self, by: StartMethod, nodes: int, dim: int, students: int, seeds: Sequence[int], first: int) -> Tables:
+    def _start(self, by: StartMethod, nodes: int, dim: int, students: int, first: int) -> Tables:
+        """Initial losses."""
         from understudy.papers.local.theory import gaussian
         from understudy.papers.local.theory.starts import initialise
 
+        seeds = self.seed_names
         teachers = self.teachers(nodes, dim, seeds)
-        begun = initialise(by, teachers, students, seeds, self.span_samples, 1.0)
-        loss = gaussian.loss(self.to_device(begun.students), self.to_device(teachers))
-        values = {"loss": loss.cpu().numpy()[None], **_said(begun, 1)}
-        parameters = {"part": "start", "by": by, "students": students}
-        return network_tables(first, seeds, parameters | {"teacher_nodes": nodes, "dim": dim}, (0,), values)
+        initial = initialise(by, teachers, students, seeds, self.span_samples, 1.0)
+        loss = gaussian.loss(self.to_device(initial.students), self.to_device(teachers))
+        values = {"loss": loss.cpu().numpy()[None], **_fit_counts(initial, 1)}
+        swept = {"part": "start", "by": by, "students": students, "teacher_nodes": nodes, "dim": dim}
+        return network_tables(first, seeds, swept, (0,), values)
 
-    def _span(self, nodes: int, dim: int, samples: int, seeds: Sequence[int], first: int) -> Tables:
+    def _span(self, nodes: int, dim: int, samples: int, first: int) -> Tables:
+        """Angles of estimated spans."""
         from understudy.papers.local.theory.starts import estimate_span, subspace_angle
 
-        teachers = self.to_device(self.teachers(nodes, dim, seeds))
-        angle = subspace_angle(estimate_span(teachers, samples, seeds), teachers)
-        parameters = {"part": "span", "samples": samples, "teacher_nodes": nodes, "dim": dim}
-        return network_tables(first, seeds, parameters, (0,), {"angle": angle.cpu().numpy()[None]})
+        teachers = self.to_device(self.teachers(nodes, dim, self.seed_names))
+        angle = subspace_angle(estimate_span(teachers, samples, self.seed_names), teachers).cpu().numpy()
+        rows = unit_table(seed=self.seed_names, samples=samples, teacher_nodes=nodes, dim=dim, angle=angle)
+        return {"spans": rows}
 
     def _descent(self, by: StartMethod, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
+        """Gradient descent, measured at every probe."""
         from understudy.papers.local.theory.descent import descend
         from understudy.papers.local.theory.starts import initialise, stable_rate
 
-        teachers, probes = self.teachers(nodes, dim, seeds), self.probes()
+        teachers, probes = self.teachers(nodes, dim, seeds), log_probes(self.steps, _PROBES)
         mass = self.large if by == "large" else self.small
-        begun = initialise(by, teachers, self.descent_students, seeds, self.span_samples, mass)
-        students, teachers = self.to_device(begun.students), self.to_device(teachers)
+        initial = initialise(by, teachers, self.descent_students, seeds, self.span_samples, mass)
+        students, teachers = self.to_device(initial.students), self.to_device(teachers)
         rates = stable_rate(self.rate, students, teachers)
         path = descend(students, teachers, rates, self.steps, probes)
         found = measure(path, teachers, rates)
-        parameters = {"part": "descent", "by": by, "students": self.descent_students}
-        parameters |= {"teacher_nodes": nodes, "dim": dim}
-        values = found.values | _said(begun, len(probes))
-        kept = endpoints(path, teachers, seeds)
-        return network_tables(first, seeds, parameters, probes, values, node_rows(first, probes, found), kept)
+        values = found.values | _fit_counts(initial, len(probes))
+        nodes_table, weights = node_rows(first, probes, found), endpoints(path, teachers, seeds)
+        swept = {"part": "descent", "by": by, "students": self.descent_students, "teacher_nodes": nodes, "dim": dim}
+        return network_tables(first, seeds, swept, probes, values, nodes_table, weights)
 
 
-def _said(begun: InitialStudents, probes: int) -> dict[str, np.ndarray]:
-    """What least squares did, a network, at the first of the probes: dimensions it left out, students of length 0."""
-    if not begun.singular:
+def _fit_counts(initial: InitialStudents, probes: int) -> dict[str, np.ndarray]:
+    """Per network, at the first probe: dimensions that least squares left out, and students of length 0."""
+    if not initial.singular:
         return {}
-    counts = {"singular": begun.singular, "idle": (begun.students == 0).all(-1).sum(-1).tolist()}
+    counts = {"singular": initial.singular, "idle": (initial.students == 0).all(-1).sum(-1).tolist()}
     found = {name: np.full((probes, len(count)), np.nan) for name, count in counts.items()}
     for name, count in counts.items():
         found[name][0] = count
