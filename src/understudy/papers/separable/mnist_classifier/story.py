@@ -1,4 +1,4 @@
-"""Networks on two digits of MNIST in words and figures."""
+"""Figures and headline of `mnist-classifier`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.lab.images import all_diverged, percent
-from understudy.papers.specialization.deep.claims import at, laid_out
-from understudy.papers.specialization.deep.story import followed, losses, some_diverged
+from understudy.lab.layers import diverged_story, loss_curves, some_diverged
+from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -17,38 +16,39 @@ if TYPE_CHECKING:
 
 
 def story(study: MnistClassifier, run: Run) -> Story:
-    network = laid_out(run, {"seed": np.array(study.seed_names)})[None]
-    alive = network[network >= 0]
-    if not len(alive):
-        return all_diverged(run, "--lr", study.lr)
-    accuracy = at(network, run.series("accuracy"))
+    """Loss and accuracy over training."""
+    if not run.select().alive.any():
+        return diverged_story(study, run)
+    accuracy = run.array("accuracy", "seed epoch")
     title = f"digits {study.digits[0]} and {study.digits[1]}"
     figures = (
         Figure(
             "losses",
-            "The loss that is descended",
-            "Logistic loss: on the test images after each epoch, and over its steps on those it learned from.",
+            "The loss during training",
+            "Logistic loss: on the test images after each epoch, and over its steps on the training images.",
             "",
-            losses(study, run, (title,), network, "logistic loss"),
+            loss_curves(run, "seed", (), {(): title}, "logistic loss"),
         ),
         Figure(
             "accuracy",
-            "How well the digits are told apart",
-            "Share of the test images on whose side of 0 the output lies, over training.",
+            "How well the digits are classified",
+            "Share of the test images on which the output has the correct sign, over training.",
             "",
-            followed(study, run, (title,), ("accuracy",), network, accuracy[:, :, None], name="test accuracy"),
+            Curves.from_array(
+                accuracy.expand_dims(line=["accuracy"]), line="line", titles={(): title}, name="test accuracy"
+            ),
         ),
     )
-    end = accuracy[0, :, -1][network[0] >= 0]
-    spread = f" ({percent(end.min())} to {percent(end.max())})" if len(end) > 1 else ""
+    end = accuracy.isel(epoch=-1).dropna("seed").to_numpy()
+    mean = f"{100 * end.mean():.1f}%"
+    spread = f" ({100 * end.min():.1f}% to {100 * end.max():.1f}%)" if len(end) > 1 else ""
     headline = (
-        f"After {counted(study.epochs, 'epoch')} on the {title} of MNIST networks are right on "
-        f"{percent(float(end.mean()))} of the test images, mean of {counted(len(end), 'network')}{spread}."
-        f"{some_diverged(run)}"
+        f"After {counted(study.epochs, 'epoch')} on the {title} of MNIST, networks classify {mean} of the test images "
+        f"correctly, mean of {counted(len(end), 'network')}{spread}.{some_diverged(run)}"
     )
     numbers = (
         Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(percent(float(end.mean())), "mean test accuracy as training ended"),
-        Number(f"{np.median(run.series('train_loss')[alive, -1]):.2g}", "median training loss of the last epoch"),
+        Number(mean, "mean test accuracy at the end of training"),
+        Number(f"{np.nanmedian(run.select().end('train_loss')):.2g}", "median training loss of the last epoch"),
     )
     return Story(headline, numbers, figures)

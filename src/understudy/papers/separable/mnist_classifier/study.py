@@ -1,4 +1,4 @@
-"""Networks that learn two digits of MNIST from their labels: the networks of S3 figs 3.3 and 3.4."""
+"""The study `mnist-classifier`: networks that learn two digits of MNIST (Phuong 2021, figs 3.3, 3.4)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
-from understudy.lab.mnist import LOOKS, OnMnist
+from understudy.lab.mnist import CONVOLUTIONS, OnMnist
 from understudy.lab.study import Experiment, TrainingStudy
 
 if TYPE_CHECKING:
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MnistClassifier(OnMnist, TrainingStudy):
-    """Six convolutions and two linear layers that learn two digits by Adam and the logistic loss.
+    """Networks of six convolutions and two linear layers that learn two digits by Adam on the logistic loss.
 
-    All weights start as torch's Linear and Conv2d do, those of the linear layers then nearer to 0.
+    Weights are initialised as by torch's Linear and Conv2d; those of the linear layers are then scaled down.
     """
 
     name: ClassVar[str] = "mnist-classifier"
-    summary: ClassVar[str] = "networks that learn two digits of MNIST from their labels: what orthogonal-mnist looks at"
+    summary: ClassVar[str] = "networks that learn two digits of MNIST from their labels, for orthogonal-mnist"
     figures: ClassVar[str] = "the networks of S3 figs 3.3, 3.4"
     decides: ClassVar[str] = ""
 
@@ -41,11 +41,12 @@ class MnistClassifier(OnMnist, TrainingStudy):
         )
 
     def untrained(self) -> Population:
+        """One network per seed with its initial weights."""
         import torch
 
         _, *image = us.data.Mnist.image
-        looks = tuple(us.nets.Convolution(*look) for look in LOOKS)
-        shape = us.nets.Shape(self.sizes, image=(image[0], image[1]), convolutions=looks)
+        convolutions = tuple(us.nets.Convolution(*each) for each in CONVOLUTIONS)
+        shape = us.nets.Shape(self.sizes, image=(image[0], image[1]), convolutions=convolutions)
         blank = us.nets.Population(
             tuple(
                 us.nets.Layer(
@@ -57,6 +58,6 @@ class MnistClassifier(OnMnist, TrainingStudy):
             image=shape.image,
             convolutions=shape.convolutions,
         )
-        begun = us.students.like_linear(blank)
-        linear = [layer._replace(weight=self.start * layer.weight) for layer in begun.layers[len(LOOKS) :]]
-        return replace(begun, layers=(*begun.layers[: len(LOOKS)], *linear))
+        networks, count = us.students.like_linear(blank), len(CONVOLUTIONS)
+        linear = [layer._replace(weight=self.start * layer.weight) for layer in networks.layers[count:]]
+        return replace(networks, layers=(*networks.layers[:count], *linear))

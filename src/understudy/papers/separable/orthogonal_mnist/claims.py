@@ -1,4 +1,4 @@
-"""What a run of orthogonal-mnist decides: B4."""
+"""Claim B4: representations of two digits are orthogonally separable (Phuong 2021, figs 3.3, 3.4)."""
 
 from __future__ import annotations
 
@@ -6,84 +6,70 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.claims import Claims, Verdict, every
+from understudy.papers.separable.orthogonal_mnist.study import SIGNIFICANT, TEST, TRAINING
+from understudy.store import Run
 
 if TYPE_CHECKING:
     from understudy.papers.separable.orthogonal_mnist.study import OrthogonalMnist
 
-FEW = 10
+FEW = 10.0
 """“perhaps five or ten” of 128 singular values."""
 
-
-def alive(run: Run) -> np.ndarray:
-    """Networks that did not diverge."""
-    return np.flatnonzero([at is None for at in run.networks["diverged_at"].to_pylist()])
+claims = Claims(free="seeds dtype device data")
 
 
-def end(run: Run, metric: str, layer: int = -1, look: int = -1) -> np.ndarray:
-    """Of every network alive after training, or before."""
-    return run.series(metric, layer)[alive(run), look]
+def end(run: Run, metric: str) -> np.ndarray:
+    """The last value of a metric, of every network that did not diverge."""
+    found: np.ndarray = run.array(metric, "network").dropna("network").to_numpy()
+    return found
 
 
-def claims(study: OrthogonalMnist, run: Run) -> list[Claim]:
-    if not study.as_in_the_thesis or not len(alive(run)):
-        return []
-    return [_separable(run, which) for which in (TRAINING, TEST)] + [_few(run)]
+def violations(run: Run, kind: str, images: str) -> tuple[np.ndarray, np.ndarray]:
+    """Shares of the pairs of one digit, and of two digits, that violate eq. 3.1 at layer 7 after training."""
+    return end(run, f"alike {kind} {images}"), end(run, f"apart {kind} {images}")
 
 
-def broken(run: Run, kind: str, which: str, look: int = -1) -> tuple[np.ndarray, np.ndarray]:
-    """At layer 7, of pairs of one digit and of two the shares that break eq. 3.1."""
-    alike, apart = (end(run, f"{pairs} {kind} {which}", LAYERS, look) for pairs in ("alike", "apart"))
-    return alike, apart
-
-
-def ranged(shares: np.ndarray) -> str:
-    """Of shares that may be next to nothing."""
+def share_range(shares: np.ndarray) -> str:
+    """The range of shares, which may be tiny, in percent: `none to 0.0001%`."""
     low, high = (f"{100 * share:.3g}%" if share else "none" for share in (shares.min(), shares.max()))
     return low if low == high else f"{low} to {high}"
 
 
-def _separable(run: Run, which: str) -> Claim:
-    alike, apart = broken(run, "all", which)
-    beside = {"nearly": "cosines up to 0.05 counted as 0", "before": "before the ReLU"}
-    return Claim(
-        id="B4",
-        statement=f"the {which} images are orthogonally separable as layer 7 gives them: every two of one digit have a positive "
-        "inner product, every two of two digits none above 0 (eq. 3.1), in every network",
-        paper="layer-7 features are orthogonally separable (fig 3.3)",
-        measured=_words(alike, apart),
-        n=len(alike),
-        holds=bool((alike == 0).all() and (apart == 0).all()),
-        part=f"{which} images",
-        values=tuple(np.maximum(alike, apart).tolist()),
-        high=0.0,
-        variants=tuple(_beside(words, *broken(run, kind, which)) for kind, words in beside.items()),
-    )
+@claims.claim(
+    "B4",
+    "{images} images",
+    statement="the {images} images are orthogonally separable at the output of layer 7: any two of one digit have a "
+    "positive inner product, and any two of different digits none above 0 (eq. 3.1), in every network",
+    paper="layer-7 features are orthogonally separable (fig 3.3)",
+    values_are="share of pairs of one digit, or of two digits if it is larger, that violate this, per network",
+    cases={"images": (TRAINING, TEST)},
+)
+def separable(study: OrthogonalMnist, run: Run, images: str) -> Verdict | None:
+    if not run.select().alive.any():
+        return None
+
+    def test(kind: str) -> Verdict:
+        alike, apart = violations(run, kind, images)
+        words = (
+            f"{share_range(apart)} of the pairs of two digits are above 0, {share_range(alike)} of the pairs of one "
+            "digit are not above 0"
+        )
+        return every(np.maximum(alike, apart), at_most=0.0, say=words)
+
+    variants = {"cosines up to 0.05 counted as 0": test("nearly"), "before the ReLU": test("before")}
+    return test("all").beside(variants)
 
 
-def _words(alike: np.ndarray, apart: np.ndarray) -> str:
-    return f"of pairs of two digits {ranged(apart)} are above 0, of pairs of one digit {ranged(alike)} are not"
-
-
-def _beside(where: str, alike: np.ndarray, apart: np.ndarray) -> Variant:
-    return Variant(where, _words(alike, apart), bool((alike == 0).all() and (apart == 0).all()))
-
-
-def _few(run: Run) -> Claim:
-    count = end(run, "significant")
-    low, high = int(count.min()), int(count.max())
-    words = f"{low}" if low == high else f"{low} to {high}"
-    before = end(run, "significant", look=0)
-    return Claim(
-        id="B4",
-        statement=f"no more than {FEW} singular values of W7 are above {SIGNIFICANT:.0%} of the largest, in every network",
-        paper="very few, perhaps five or ten, significantly non-zero singular values (fig 3.4a)",
-        measured=f"{words}; at the start {int(before.min())} to {int(before.max())}",
-        n=len(count),
-        holds=high <= FEW,
-        part="W7",
-        values=tuple(count.tolist()),
-        high=float(FEW),
-    )
+@claims.claim(
+    "B4",
+    "W7",
+    statement=f"at most {FEW:g} singular values of W7 are above {SIGNIFICANT:.0%} of the largest, in every network",
+    paper="very few, perhaps five or ten, significantly non-zero singular values (fig 3.4a)",
+    values_are="number of such singular values, per network",
+)
+def few_singular_values(study: OrthogonalMnist, run: Run) -> Verdict | None:
+    if not run.select().alive.any():
+        return None
+    before = every(run.select().start("significant"), say="at the start {range:.0f}")
+    return every(end(run, "significant"), at_most=FEW, say="{range:.0f}").also(before.measured)

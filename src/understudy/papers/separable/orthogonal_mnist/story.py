@@ -1,4 +1,4 @@
-"""Two digits of MNIST as layers of networks see them, in words and figures."""
+"""Figures and headline of `orthogonal-mnist` (Phuong 2021, figs 3.3, 3.4)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from understudy.lab.images import all_diverged
-from understudy.papers.separable.orthogonal_mnist.claims import alive, broken, end, ranged
+from understudy.lab.layers import diverged_story, some_diverged
+from understudy.papers.separable.orthogonal_mnist.claims import end, share_range, violations
 from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING
-from understudy.papers.specialization.deep.story import some_diverged
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
@@ -21,21 +20,22 @@ if TYPE_CHECKING:
     from understudy.papers.separable.orthogonal_mnist.study import OrthogonalMnist
 
 _TOP = 10
-"""Singular values that fig 3.4a shows."""
+"""Number of singular values in Phuong 2021, fig. 3.4a."""
 _BARS = 40
 
 
 def story(study: OrthogonalMnist, run: Run) -> Story:
-    networks = alive(run)
-    if not len(networks):
-        return all_diverged(run, "--lr", study.lr)
-    shown = int(networks[0])
+    """Inner products of pairs of images layer by layer, and the weights of the first linear layer."""
+    alive = np.flatnonzero(run.select().alive)
+    if not len(alive):
+        return diverged_story(study, run)
+    shown = int(alive[0])
     figures = (_similarity(study, run, shown), _layers(study, run), _weights(study, run, shown))
     return Story(_headline(study, run), _numbers(run), figures)
 
 
-def _of(run: Run, shown: int, role: str, *, layer: int = LAYERS, first: bool = False) -> pa.Table:
-    """Rows of one network, after training or before."""
+def _nodes(run: Run, shown: int, role: str, *, layer: int = LAYERS, first: bool = False) -> pa.Table:
+    """Rows of `nodes` of one network, after training or at the start."""
     epoch = int(run.epochs[0 if first else -1])
     wanted = {"network": shown, "epoch": epoch, "layer": layer, "role": role}
     rows = run.nodes
@@ -57,7 +57,7 @@ def _similarity(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
     }
     panels = []
     for layer in range(LAYERS + 1):
-        rows = _of(run, shown, "bin", layer=layer).filter(pc.field("set") == TRAINING)
+        rows = _nodes(run, shown, "bin", layer=layer).filter(pc.field("set") == TRAINING)
         edges = np.append(rows["low"].to_numpy(), rows["high"].to_numpy()[-1])
         series = tuple(
             _outline(label, edges, rows[column].to_numpy(), colour) for label, (column, colour) in kinds.items()
@@ -66,26 +66,26 @@ def _similarity(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
     return Figure(
         "similarity",
         "How similar images are, layer by layer",
-        f"Inner products of pairs of {study.compared:,} training images, of what each layer gives the next, after "
-        f"training, {_seed(run, shown)}. Orthogonally separable are those with all of {one}-{other} at 0 or below, and "
-        "all others above.",
+        f"Inner products of pairs of {study.compared:,} training images at the output of each layer after training, "
+        f"{_seed(run, shown)}. Images are orthogonally separable if all products of {one}-{other} are at most 0, and "
+        "all others above 0.",
         "S3 fig 3.3",
         Curves(tuple(panels), _seed(run, shown)),
     )
 
 
 def _outline(label: str, edges: np.ndarray, counts: np.ndarray, colour: str) -> Series:
-    """A histogram as the outline of its bars, of all pairs of its kind."""
+    """A histogram of shares, as the outline of its bars."""
     share = counts / max(1.0, counts.sum())
     x, y = np.repeat(edges, 2), np.concatenate([[0.0], np.repeat(share, 2), [0.0]])
     return Series(label, x, y, np.zeros_like(y), y, colour=colour)
 
 
 def _layers(study: OrthogonalMnist, run: Run) -> Figure:
-    def series(label: str, metric: str, look: int, colour: str) -> Series:
-        values = np.stack([end(run, metric, layer, look) for layer in range(LAYERS + 1)], 1)
-        middle, low, high = np.median(values, 0), values.min(0), values.max(0)
-        return Series(label, np.arange(LAYERS + 1), middle, low, high, dashed=look == 0, colour=colour)
+    def series(label: str, metric: str, epoch: int, colour: str) -> Series:
+        values = run.array(metric, "layer network epoch").isel(epoch=epoch)
+        middle, low, high = values.quantile((0.5, 0.0, 1.0), "network").to_numpy()
+        return Series(label, values["layer"].to_numpy(), middle, low, high, dashed=epoch == 0, colour=colour)
 
     above = (
         series("training images", f"apart some {TRAINING}", -1, style.VERMILLION),
@@ -93,26 +93,26 @@ def _layers(study: OrthogonalMnist, run: Run) -> Figure:
         series("before training", f"apart some {TEST}", 0, style.CONTEXT),
     )
     cosines = tuple(
-        series(f"{words}{', before' if look == 0 else ''}", f"cosine {name} {TEST}", look, colour)
+        series(f"{words}{', before' if epoch == 0 else ''}", f"cosine {name} {TEST}", epoch, colour)
         for name, words, colour in (
             ("alike", "one digit", style.GREEN),
             ("apart", "two digits", style.PURPLE),
         )
-        for look in (-1, 0)
+        for epoch in (-1, 0)
     )
     return Figure(
         "layers",
-        "Where the digits come apart",
-        "Left: the mean cosine of two test images of one digit and of two, as each layer gives them, after training "
-        f"and before; layer 0 is the images. Right: of pairs of two digits among {study.compared:,} images the share "
-        "whose inner product is above 0.",
+        "At which layer the digits separate",
+        "Left: mean cosine of pairs of test images of one digit and of two digits at the output of each layer, after "
+        "and before training; layer 0 is the images. Right: share of pairs of two digits, among "
+        f"{study.compared:,} images, whose inner product is above 0.",
         "",
         Curves(
             (
                 Panel("similarity", "layer", "mean cosine", cosines),
                 Panel("two digits above 0", "layer", "share of pairs", above),
             ),
-            f"n = {counted(len(alive(run)), 'network')}: median and range",
+            f"n = {counted(int(run.select().alive.sum()), 'network')}: median and range",
         ),
     )
 
@@ -120,11 +120,11 @@ def _layers(study: OrthogonalMnist, run: Run) -> Figure:
 def _weights(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
     spectra = []
     for label, first, colour in (("after training", False, style.VERMILLION), ("at the start", True, style.CONTEXT)):
-        rows = _of(run, shown, "value", first=first)
+        rows = _nodes(run, shown, "value", first=first)
         number, value = rows["number"].to_numpy()[:_TOP], rows["value"].to_numpy()[:_TOP]
         network = np.full(len(number), shown)
         spectra.append(Series(label, number, value, points=True, colour=colour, network=network))
-    neurons = _of(run, shown, "neuron")
+    neurons = _nodes(run, shown, "neuron")
     panels = [
         Panel("a) largest singular values of W7", "number", "singular value", tuple(spectra)),
         Panel("b) neurons on the top two", "first", "second", _by_sign(neurons, "top", shown)),
@@ -135,17 +135,17 @@ def _weights(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         counts, edges = np.histogram(correlation, np.linspace(-1, 1, _BARS + 1))
         bars = _outline("neurons", edges, counts, style.PURPLE)
         panels += [
-            Panel("c) on the plane of w₊ and w₋", "along w₊", "beside it", _in_plane(run, neurons, shown)),
+            Panel("c) on the plane of w₊ and w₋", "along w₊", "orthogonal to w₊", _in_plane(run, neurons, shown)),
             Panel("d) correlation with max-margin", "correlation", "share of neurons", (bars,)),
         ]
         words = (
-            " Then on the plane of the max-margin vectors of what W7 sees of the training images (dashed), whose "
-            f"cosine is {run.series('cosine')[shown, -1]:.2f}, and the correlation with the one of its sign: above 0.9 "
-            f"are {np.mean(correlation > 0.9):.0%}."
+            " Then its neurons on the plane of the max-margin vectors (dashed) of the inputs of W7, whose cosine is "
+            f"{_margin_cosine(run, shown):.2f}, and their correlation with the max-margin vector of their sign: "
+            f"{np.mean(correlation > 0.9):.0%} are above 0.9."
         )
     return Figure(
         "weights",
-        "What the first linear layer becomes",
+        "The first linear layer after training",
         f"W7, {study.nodes:,} neurons, {_seed(run, shown)}: its largest singular values, and its neurons on the first "
         f"two singular directions, by the sign of their weight in W8.{words}",
         "S3 fig 3.4",
@@ -164,8 +164,13 @@ def _by_sign(neurons: pa.Table, where: str, shown: int) -> tuple[Series, ...]:
     )
 
 
+def _margin_cosine(run: Run, shown: int) -> float:
+    """Cosine of the two max-margin vectors."""
+    return float(run.array("cosine", "network").sel(network=shown))
+
+
 def _in_plane(run: Run, neurons: pa.Table, shown: int) -> tuple[Series, ...]:
-    cosine = float(run.series("cosine")[shown, -1])
+    cosine = _margin_cosine(run, shown)
     reach = 1.1 * float(np.hypot(neurons["plane_1"].to_numpy(), neurons["plane_2"].to_numpy()).max())
     ends = {"w₊": (1.0, 0.0, style.ORANGE), "w₋": (cosine, np.sqrt(max(0.0, 1 - cosine**2)), style.BLUE)}
     rays = (
@@ -175,28 +180,33 @@ def _in_plane(run: Run, neurons: pa.Table, shown: int) -> tuple[Series, ...]:
     return (*_by_sign(neurons, "plane", shown), *rays)
 
 
+def _cosine_between(run: Run, epoch: int = -1) -> float:
+    """Mean cosine of test images of different digits at layer 7, median over networks."""
+    values = run.array(f"cosine apart {TEST}", "network epoch", layer=LAYERS)
+    return float(values.isel(epoch=epoch).median())
+
+
 def _headline(study: OrthogonalMnist, run: Run) -> str:
     one, other = study.digits
-    cosine, first = (end(run, f"cosine apart {TEST}", LAYERS, look) for look in (-1, 0))
-    _, apart = broken(run, "all", TEST)
+    _, apart = violations(run, "all", TEST)
     count = end(run, "significant")
     few = f"{int(count.min())}" if count.min() == count.max() else f"{int(count.min())} to {int(count.max())}"
     return (
-        f"As layer {LAYERS} gives them, a test image of {one} and one of {other} have a mean cosine of "
-        f"{np.median(cosine):.2f} after training, {np.median(first):.2f} before; were they orthogonally separable, no "
-        f"such pair would be above 0, and {ranged(apart)} are. {few} of {study.nodes:,} singular values of W7 are "
-        f"above {SIGNIFICANT:.0%} of the largest ({counted(len(count), 'network')}).{some_diverged(run)}"
+        f"At the output of layer {LAYERS}, a test image of {one} and one of {other} have a mean cosine of "
+        f"{_cosine_between(run):.2f} after training, {_cosine_between(run, 0):.2f} before. If they were orthogonally "
+        f"separable, no such pair would have an inner product above 0; {share_range(apart)} have one. {few} of "
+        f"{study.nodes:,} singular values of W7 are above {SIGNIFICANT:.0%} of the largest "
+        f"({counted(len(count), 'network')}).{some_diverged(run)}"
     )
 
 
 def _numbers(run: Run) -> tuple[Number, ...]:
-    _, apart = broken(run, "all", TEST)
+    _, apart = violations(run, "all", TEST)
+    few = f"{np.median(end(run, 'significant')):g}"
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
-        Number(f"{np.median(end(run, f'cosine apart {TEST}', LAYERS)):.2f}", "cosine of two digits at layer 7, median"),
-        Number(ranged(apart), "of pairs of two digits of test images are above 0 there"),
-        Number(
-            f"{np.median(end(run, 'significant')):g}", f"singular values of W7 above {SIGNIFICANT:.0%} of the first"
-        ),
+        Number(f"{_cosine_between(run):.2f}", "cosine of images of two digits at layer 7, median"),
+        Number(share_range(apart), "of pairs of test images of two digits have an inner product above 0 there"),
+        Number(few, f"singular values of W7 above {SIGNIFICANT:.0%} of the largest, median"),
         Number(f"{100 * end(run, 'accuracy').mean():.2f}%", "mean test accuracy"),
     )

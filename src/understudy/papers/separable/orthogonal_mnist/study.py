@@ -1,17 +1,21 @@
-"""Whether networks make two digits of MNIST orthogonally separable by themselves: S3 sec 3.4.3, figs 3.3 and 3.4."""
+"""The study `orthogonal-mnist`: whether networks make two digits of MNIST orthogonally separable.
+
+Phuong 2021, sec. 3.4.3, figs 3.3 and 3.4.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
+from annotated_types import Ge
 
-from understudy.lab.mnist import LOOKS, OnMnist
-from understudy.lab.options import check
+from understudy.lab.mnist import CONVOLUTIONS, OnMnist
+from understudy.lab.pieces import table_rows
 from understudy.lab.study import ComputedStudy, Piece, Study
 from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 
@@ -22,18 +26,18 @@ if TYPE_CHECKING:
     from understudy.store import Run
 
 TRAINING, TEST = "training", "test"
-LAYERS = len(LOOKS) + 1
-"""Hidden ones; the last of them is W7's."""
+LAYERS = len(CONVOLUTIONS) + 1
+"""Number of hidden layers; W7 are the weights of the last."""
 SIGNIFICANT = 0.05
-"""Share of the largest singular value above which one is significant: ours."""
+"""Share of the largest singular value above which a singular value counts as significant; the thesis has none."""
 
 
 @dataclass(frozen=True)
 class OrthogonalMnist(OnMnist, ComputedStudy):
-    """What layers of trained networks make of images of two digits, and what their first linear layer W7 becomes.
+    """How the layers of trained networks represent images of two digits, and what their first linear layer W7 learns.
 
-    Inner products of pairs of images as every layer has them, before and after training; singular values of W7, and its
-    neurons on the plane of the max-margin vectors of what it sees. The networks are those of mnist-classifier.
+    Inner products of pairs of images at every layer, before and after training; singular values of W7, and its neurons
+    on the plane of the max-margin vectors of its inputs. The networks are those of `mnist-classifier`.
     """
 
     name: ClassVar[str] = "orthogonal-mnist"
@@ -41,22 +45,18 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
     figures: ClassVar[str] = "S3 figs 3.3, 3.4, table 3.1"
     decides: ClassVar[str] = "B4"
 
-    compared: int = 500
-    """Of the training and of the test images how many are compared in pairs at every layer; in W7's all are."""
+    compared: Annotated[int, Ge(10)] = 500
+    """Number of training images, and of test images, that are compared in pairs at every layer; at layer 7 all are."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(**MnistClassifier.quick().options(), compared=200)
 
-    def validate(self) -> None:
-        super().validate()
-        check(self, "compared", least=10)
-
     def depends_on(self) -> tuple[Study, ...]:
-        return (MnistClassifier(**self.of_the_networks()),)
+        return (MnistClassifier(**self.network_options()),)
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
-        self.source()  # refuses what cannot be, before anything is written
+        self.source()  # refuses missing images before anything is written
         for seed in self.seed_names:
             yield Piece(f"seed {seed}", 1, partial(self._piece, runs[0]))
 
@@ -66,13 +66,14 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
         from understudy.papers.separable.theory.representations import linear_neurons, set_pairs
 
         device, seed, data = self.resolved().device, self.seed_names[network], self.source()
-        # In float64, whichever numbers they were trained with: a product just above 0 breaks eq. 3.1.
+        # In float64, whatever the training precision: a product just above 0 violates eq. 3.1.
         more: dict[str, Any] = {"dtype": torch.float64, "device": device}
         samples = {
             TRAINING: (data.training(seed, **more), data.training_labels(seed).to(device)),
             TEST: (data.evaluating(seed, **more), data.evaluation_labels(seed).to(device)),
         }
         diverged = run.networks["diverged_at"][network].as_py()
+        # The first tables are empty: a network that diverged has no rows.
         metrics, nodes = [_metric_rows(network, 0, -1, {})], [_node_rows(network, 0, -1, "value", {"number": []})]
         for epoch in (0, int(run.epochs[-1])) if diverged is None else ():
             (every,) = run.weights(f"epoch.{epoch}")
@@ -80,15 +81,15 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
             for which, (x, labels) in samples.items():
                 pairs = set_pairs(one, x, labels, self.compared)
                 for layer, found in enumerate(pairs.layers):
-                    metrics.append(_metric_rows(network, epoch, layer, _of_layer(which, found)))
-                    nodes.append(_node_rows(network, epoch, layer, "bin", _bins(which, found.similarities)))
-                metrics.append(_metric_rows(network, epoch, LAYERS, _of_all(which, pairs)))
+                    metrics.append(_metric_rows(network, epoch, layer, _layer_metrics(which, found)))
+                    nodes.append(_node_rows(network, epoch, layer, "bin", _bin_columns(which, found.similarities)))
+                metrics.append(_metric_rows(network, epoch, LAYERS, _set_metrics(which, pairs)))
             neurons = linear_neurons(one, *samples[TRAINING])
             accuracy = float(run.series("accuracy")[network, run.epochs == epoch].item())
-            metrics.append(_metric_rows(network, epoch, -1, {"accuracy": accuracy} | _of_weights(neurons)))
+            metrics.append(_metric_rows(network, epoch, -1, {"accuracy": accuracy} | _weight_metrics(neurons)))
             values = {"number": range(1, len(neurons.singular) + 1), "value": neurons.singular.tolist()}
             nodes.append(_node_rows(network, epoch, LAYERS, "value", values))
-            nodes.append(_node_rows(network, epoch, LAYERS, "neuron", _of_neurons(neurons)))
+            nodes.append(_node_rows(network, epoch, LAYERS, "neuron", _neuron_columns(neurons)))
         named = {"network": pa.array([network], pa.int32()), "seed": [seed]}
         return {
             "networks": pa.table({**named, "diverged_at": pa.array([diverged], pa.int64())}),
@@ -98,46 +99,33 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
 
 
 def _metric_rows(network: int, epoch: int, layer: int, values: Mapping[str, float]) -> pa.Table:
-    return pa.table(
-        {
-            **_places(network, epoch, layer, len(values)),
-            "metric": pa.array(list(values), pa.string()),
-            "value": pa.array([float(value) for value in values.values()], pa.float64()),
-        }
-    )
+    names, numbers = np.array(list(values), np.str_), np.array(list(values.values()), np.float64)
+    return table_rows(network, epoch, layer, metric=names, value=numbers)
 
 
 def _node_rows(network: int, epoch: int, layer: int, role: str, columns: Mapping[str, Any]) -> pa.Table:
-    """Role `value`: a singular value; `neuron`: a node of W7; `bin`: pairs of images whose products are in a range."""
-    arrays = {
-        name: pa.array(list(values), pa.int32() if name == "number" else pa.string() if name == "set" else pa.float64())
-        for name, values in columns.items()
-    }
-    count = len(arrays["number"])
-    return pa.table({**_places(network, epoch, layer, count), "role": pa.array([role] * count, pa.string()), **arrays})
+    """Rows with the role `value` (a singular value), `neuron` (a node of W7) or `bin` (pairs of images by product)."""
+    kinds = {"number": np.int32, "set": np.str_}
+    arrays = {name: np.array(list(values), kinds.get(name, np.float64)) for name, values in columns.items()}
+    return table_rows(network, epoch, layer, role=role, **arrays)
 
 
-def _places(network: int, epoch: int, layer: int, count: int) -> dict[str, np.ndarray]:
-    values = {"network": (network, np.int32), "epoch": (epoch, np.int32), "layer": (layer, np.int16)}
-    return {name: np.full(count, value, dtype) for name, (value, dtype) in values.items()}
-
-
-def _of_layer(which: str, found: LayerPairs) -> dict[str, float]:
+def _layer_metrics(which: str, found: LayerPairs) -> dict[str, float]:
     cosines = {f"cosine alike {which}": found.cosine_within, f"cosine apart {which}": found.cosine_between}
     return cosines | _shares(f"some {which}", found.separability)
 
 
-def _of_all(which: str, found: SetPairs) -> dict[str, float]:
+def _set_metrics(which: str, found: SetPairs) -> dict[str, float]:
     kinds = {"all": found.last, "nearly": found.nearly, "before": found.before}
     return {name: value for kind, each in kinds.items() for name, value in _shares(f"{kind} {which}", each).items()}
 
 
 def _shares(name: str, found: Separability) -> dict[str, float]:
-    """Of pairs of one class and of two, those that break eq. 3.1."""
+    """Shares of the pairs of one class, and of two classes, that violate eq. 3.1."""
     return {f"alike {name}": found.share_alike, f"apart {name}": found.share_apart}
 
 
-def _of_weights(found: Neurons) -> dict[str, float]:
+def _weight_metrics(found: Neurons) -> dict[str, float]:
     values = {"significant": float((found.singular > SIGNIFICANT * found.singular[0]).sum())}
     if found.margin is not None:
         values |= {"cosine": found.margin.cosine, "residual": found.margin.residual}
@@ -145,14 +133,14 @@ def _of_weights(found: Neurons) -> dict[str, float]:
     return values
 
 
-def _of_neurons(found: Neurons) -> dict[str, Any]:
+def _neuron_columns(found: Neurons) -> dict[str, Any]:
     columns = {"number": range(len(found.output)), "output": found.output.tolist(), "norm": found.length.tolist()}
     places = {"top": found.top} | ({} if found.plane is None else {"plane": found.plane})
     columns |= {f"{name}_{k + 1}": place[:, k].tolist() for name, place in places.items() for k in (0, 1)}
     return columns | ({} if found.correlation is None else {"correlation": found.correlation.tolist()})
 
 
-def _bins(which: str, found: Similarities) -> dict[str, Any]:
+def _bin_columns(which: str, found: Similarities) -> dict[str, Any]:
     edges, count = found.edges.tolist(), len(found.between)
     counts = {"apart": found.between, "first": found.within[0], "second": found.within[1]}
     named = {"number": range(count), "set": [which] * count, "low": edges[:-1], "high": edges[1:]}
