@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.cifar import OnCifar, check_layers
+from understudy.lab.cifar import CifarOptions, validate_convolutions
 from understudy.lab.options import Count, InputFile, Positive, Sizes
 from understudy.lab.pieces import table_rows
 from understudy.lab.study import ComputedStudy, Piece, Study
-from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
+from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class BatchNormBias(OnCifar, ComputedStudy):
+class BatchNormBias(CifarOptions, ComputedStudy):
     """Whether most BatchNorm shifts are negative, so that few samples pass the following ReLU.
 
     This is an assumption of Tian et al. 2019. The shifts are those of a network file with `--network`, else of networks
@@ -60,8 +60,8 @@ class BatchNormBias(OnCifar, ComputedStudy):
 
     def validate(self) -> None:
         super().validate()
-        check_layers(self, "layers", image=True)
-        self.check_norm("before")
+        validate_convolutions(self, "layers")
+        self.validate_norm("before")
 
     def validate_files(self) -> None:
         if self.network:
@@ -75,7 +75,7 @@ class BatchNormBias(OnCifar, ComputedStudy):
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         if runs:
-            norms = ended(runs[0]).norms
+            norms = trained_networks(runs[0]).norms
             found = [(f"layer {i + 1}", norm.shift) for i, norm in enumerate(norms) if norm.shift is not None]
         else:
             found = _read_shifts(self.network)
@@ -93,11 +93,11 @@ class BatchNormBias(OnCifar, ComputedStudy):
             nodes.append(table_rows(network, 0, layer, name=name, node=node, shift=shift.ravel()))
             share = (shift < 0).mean(axis=1)
             metrics.append(table_rows(numbers, 0, layer, metric="negative_shifts", value=share))
-        column: dict[str, Any] = (
-            {"file": [Path(self.network).name] * networks} if self.network else {"seed": numbers + 1}
+        column: dict[str, list[Any]] = (
+            {"file": [Path(self.network).name] * networks} if self.network else {"seed": (numbers + 1).tolist()}
         )
         return {
-            "networks": pa.table({"network": numbers} | column | {"diverged_at": pa.nulls(networks, pa.int64())}),
+            "networks": pa.table({"network": numbers, **column, "diverged_at": pa.nulls(networks, pa.int64())}),
             "metrics": pa.concat_tables(metrics),
             "nodes": pa.concat_tables(nodes),
         }

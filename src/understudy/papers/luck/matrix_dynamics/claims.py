@@ -43,6 +43,11 @@ def mean_correlation(run: Run) -> xr.DataArray:
     return by_layer(run, "rho_mean").mean("layer")
 
 
+def log10(values: xr.DataArray) -> xr.DataArray:
+    """Logarithm of labelled values."""
+    return values.copy(data=np.log10(values))
+
+
 def _teachers(study: MatrixDynamics, run: Run) -> list[dict[str, str]]:
     return [{"hidden": hidden} for hidden in run.select().values("hidden")]
 
@@ -78,7 +83,7 @@ def points_downhill(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
     medians = [
         f"along {path}, "
         + ", ".join(
-            f"{layer}: cosine {number(cosine.sel(path=path, layer=layer).median(), '.2f')}, "
+            f"{layer}: cosine {number(cosine.sel(path=path, layer=layer).median().item(), '.2f')}, "
             f"distance {distance.sel(path=path, layer=layer).median().item():.2f}"
             for layer in cosine["layer"].to_numpy()
         )
@@ -99,14 +104,14 @@ def points_downhill(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
 )
 def loss_falls(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
     """A network that diverged does not end lower."""
-    start = np.log10(run.array("eval_loss", "path seed epoch", hidden=hidden, diverged=True).isel(epoch=0))
-    end = np.log10(run.array("eval_loss", "path seed", hidden=hidden))
+    start = log10(run.array("eval_loss", "path seed epoch", hidden=hidden, diverged=True).isel(epoch=0))
+    end = log10(run.array("eval_loss", "path seed", hidden=hidden))
     gain = (end - start).sel(path=PATHS[0]).to_numpy()
     lost = int(np.isnan(gain).sum())
     ours, theirs = end.median("seed").to_numpy()
     correlation = mean_correlation(run).sel(hidden=hidden).isel(epoch=-1).median("seed").to_numpy()
     words = (
-        f"in {{count}}{f', {lost} diverged' if lost else ''}; median log10 losses {number(start.median(), '.2f')} at "
+        f"in {{count}}{f', {lost} diverged' if lost else ''}; median log10 losses {number(start.median().item(), '.2f')} at "
         f"the start, {number(ours, '.2f')} by eqn 6, {number(theirs, '.2f')} by SGD; mean best correlations "
         f"{correlation[0]:.3f} and {correlation[1]:.3f}"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from understudy.lab.layers import some_diverged
-from understudy.papers.luck.matrix_dynamics.claims import OUTPUTS, by_layer, mean_correlation
+from understudy.papers.luck.matrix_dynamics.claims import OUTPUTS, by_layer, log10, mean_correlation
 from understudy.papers.luck.matrix_dynamics.study import PATHS
 from understudy.report import style
 from understudy.report.figures import Curves
@@ -115,7 +115,7 @@ def _headline(run: Run, loss: xr.DataArray, below: xr.DataArray) -> str:
     loss = loss.dropna("hidden", how="all")
     cosine = below.sel(path="SGD", hidden=loss["hidden"])
     least, middle = cosine.min(("seed", "layer", "epoch")), cosine.median(("seed", "layer", "epoch"))
-    ours, theirs = np.log10(loss.isel(epoch=-1)).median("seed").transpose("path", "hidden")
+    ours, theirs = log10(loss.isel(epoch=-1)).median("seed").transpose("path", "hidden")
     return (
         "At the highest layer L*W*H* − LWH is the negative gradient; below it, along SGD, their cosine has a median of "
         f"{_numbers(middle)} with hidden layers of {', '.join(loss['hidden'].to_numpy())} (least {_numbers(least)}). "
