@@ -1,19 +1,20 @@
-"""Data geometry: what is in the tables, what counts, and what is refused."""
+"""The study `data-geometry`: its tables, the verdicts of its claims, its headline and the options it refuses."""
 
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from support.made import Made
+from support.made import computed_run
+from support.runs import made_run
 from understudy.errors import UserError
-from understudy.papers.distillation.data_geometry.claims import _counts, _falls, claims, tasks
-from understudy.papers.distillation.data_geometry.story import _headline
+from understudy.papers.distillation.data_geometry.claims import claims
 from understudy.papers.distillation.data_geometry.study import DataGeometry
-from understudy.papers.distillation.shared import Cell
-from understudy.papers.distillation.theory.risk import Estimate
+from understudy.papers.distillation.shared import estimates, read_sets, read_settings
 from understudy.papers.distillation.theory.soft_labels import angle, solution
 from understudy.papers.distillation.theory.tasks import AngleTask
+from understudy.store.units import unit_array
 
 SMALL = DataGeometry(seeds=40, dim=50, inputs=4, kappa=(2.0, 0.5, 1.0))
 BOUNDS = {"bound": 0.5, "printed bound": 0.6, "corollary": 0.7}
@@ -21,55 +22,69 @@ BOUNDS = {"bound": 0.5, "printed bound": 0.6, "corollary": 0.7}
 
 @pytest.fixture(scope="module")
 def run():
-    return Made(SMALL)
+    return computed_run(SMALL)
 
 
-def cell(kappa, mean, low=None, high=None, risks=None):
-    risk = Estimate(mean, mean if low is None else low, mean if high is None else high, 1000)
-    values = {"risk": np.full(3, mean) if risks is None else np.array(risks)}
-    return Cell({"kappa": kappa}, np.arange(3), values, {"risk": risk}, BOUNDS)
+def risks(run, kappa):
+    return unit_array(read_sets(run), "risk", "kappa seed").sel(kappa=kappa).values
 
 
-def test_tables_are_the_exact_risks_of_what_flow_ends_in(run):
-    found = tasks(run)
-    assert [c.parameters["kappa"] for c in found] == [0.5, 1.0, 2.0]
+def made(means):
+    """A run of three sets per κ with these mean risks, or (mean, low, high)."""
+    rows = {kappa: value if isinstance(value, tuple) else (value,) * 3 for kappa, value in means.items()}
+    settings = [
+        {"kappa": kappa, "mean risk": mean, "low risk": low, "high risk": high} | BOUNDS
+        for kappa, (mean, low, high) in rows.items()
+    ]
+    sets = [
+        {"kappa": kappa, "seed": seed, "risk": mean, "angle": mean}
+        for kappa, (mean, *_) in rows.items()
+        for seed in (1, 2, 3)
+    ]
+    return made_run([], sets=pa.Table.from_pylist(sets), settings=pa.Table.from_pylist(settings))
+
+
+def decided(means):
+    return {claim.part: claim for claim in claims(DataGeometry(), made({0.5: 0.02, 1.0: 0.01, 2.0: 0.0} | means))}
+
+
+def test_tables_hold_the_exact_risks_of_the_end_of_gradient_flow(run):
+    settings = read_settings(run)
+    found = estimates(settings, "risk", "kappa")
+    assert found["kappa"].values.tolist() == [0.5, 1.0, 2.0]
     task = AngleTask(50, 1.0)
     x = task.compact(range(1, 41), 4)
     wanted = task.risk(angle(solution(x, task.teacher[:5]), task.teacher[:5]))
-    assert found[1].values["risk"] == pytest.approx(wanted.numpy(), rel=1e-12)
-    assert found[1].means["risk"].mean == pytest.approx(float(wanted.mean()))
-    assert found[1].means["risk"].sets == 40
+    assert risks(run, 1.0) == pytest.approx(wanted.numpy(), rel=1e-12)
+    assert found["mean"].sel(kappa=1.0).item() == pytest.approx(float(wanted.mean()))
+    assert len(risks(run, 1.0)) == 40
+    rows = {row["kappa"]: row for row in settings.to_pylist()}
     # Uniform angles, n = 4: corollary 5.2 is (1 + log 4)/4.
-    assert found[1].once["corollary"] == pytest.approx((1 + np.log(4)) / 4)
-    for one in found:
-        assert one.means["risk"].mean < one.once["bound"] <= one.once["printed bound"] <= one.once["corollary"]
+    assert rows[1.0]["corollary"] == pytest.approx((1 + np.log(4)) / 4)
+    for row in rows.values():
+        assert row["mean risk"] < row["bound"] <= row["printed bound"] <= row["corollary"]
 
 
-def made(study, metric):
-    rows = next(study.pieces()).make(0)["metrics"].to_pylist()
-    return [row["value"] for row in rows if row["metric"] == metric]
-
-
-def test_a_set_follows_from_its_seed_alone(run):
-    fewer = dataclasses.replace(SMALL, seeds=10, kappa=(1.0,))
-    assert made(fewer, "risk") == tasks(run)[1].values["risk"][:10].tolist()
+def test_a_set_depends_only_on_its_seed(run):
+    fewer = computed_run(dataclasses.replace(SMALL, seeds=10, kappa=(1.0,)))
+    assert risks(fewer, 1.0).tolist() == risks(run, 1.0)[:10].tolist()
 
 
 def test_as_many_inputs_as_dimensions_leave_no_risk():
-    study = DataGeometry(seeds=3, dim=4, inputs=5, kappa=(1.0,))
-    assert made(study, "risk") == [0, 0, 0]
-    assert made(study, "bound") == [0]
+    found = computed_run(DataGeometry(seeds=3, dim=4, inputs=5, kappa=(1.0,)))
+    assert risks(found, 1.0).tolist() == [0, 0, 0]
+    assert read_settings(found)["bound"].to_pylist() == [0]
 
 
-def test_the_risk_falls_with_kappa_where_it_does():
-    fine = [cell(0.5, 0.02, 0.015, 0.025), cell(1.0, 0.01, 0.005, 0.016), cell(2.0, 0.0)]
-    claim = _falls(fine)
-    assert claim.holds
-    assert "apart at 1 of 2 steps" in claim.measured
-    assert claim.beside[0].holds
-    assert not _falls([fine[0], fine[0]]).holds
-    assert not _falls(fine[::-1]).holds
-    assert not _falls([cell(0.5, 0.55), cell(1.0, 0.1)]).beside[0].holds
+def test_the_claim_that_the_risk_falls_needs_every_step_to_fall():
+    found = decided({0.5: (0.02, 0.015, 0.025), 1.0: (0.01, 0.005, 0.016)})["falls"]
+    assert found.holds
+    assert "disjoint at 1 of 2 steps" in found.measured
+    assert found.n == 3 and found.values == (0.02, 0.01, 0.0)
+    assert found.variants[0].holds
+    assert not decided({1.0: 0.02})["falls"].holds
+    assert not decided({0.5: 0.0, 2.0: 0.02})["falls"].holds
+    assert not decided({0.5: 0.55})["falls"].variants[0].holds
 
 
 @pytest.mark.parametrize(
@@ -84,36 +99,36 @@ def test_the_risk_falls_with_kappa_where_it_does():
         (2.0, 6e-5, 7e-5, False),
     ],
 )
-def test_a_value_counts_where_the_interval_holds_a_number_rounded_to_it(kappa, low, high, holds):
-    assert _counts(cell(kappa, (low + high) / 2, low, high)).holds is holds
+def test_a_value_is_found_if_the_interval_contains_a_number_rounded_to_it(kappa, low, high, holds):
+    assert decided({kappa: ((low + high) / 2, low, high)})[f"κ = {kappa:g}"].holds is holds
 
 
-def test_it_is_decided_at_the_settings_of_the_figure_alone(run):
+def test_claims_are_decided_only_in_the_settings_of_the_figure(run):
     assert claims(SMALL, run) == []
     for other in ({"dim": 500}, {"inputs": 21}, {"kappa": (0.5, 1.0)}, {"seeds": 999}):
         assert claims(dataclasses.replace(DataGeometry(), **other), run) == []
     assert len(claims(DataGeometry(kappa=(0.5, 1.0, 2.0), seeds=1_000), run)) == 4
 
 
-def test_the_headline_is_true_of_one_kappa_and_of_risks_that_rise(run):
+def test_the_headline_is_true_for_one_kappa_and_for_risks_that_rise(run):
     assert "falls at every step from" in SMALL.story(run).headline
-    assert "goes from 0.01 at κ = 1 to 0.02 at κ = 2." in _headline(SMALL, [cell(1.0, 0.01), cell(2.0, 0.02)])
-    assert "a linear student is 0.01 at κ = 1." in _headline(SMALL, [cell(1.0, 0.01)])
+    assert "goes from 0.01 at κ = 1 to 0.02 at κ = 2." in SMALL.story(made({1.0: 0.01, 2.0: 0.02})).headline
+    assert "a linear student is 0.01 at κ = 1." in SMALL.story(made({1.0: 0.01})).headline
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kappa": (-1.0,)}, "--kappa: -1.0 was given; allowed is a number above 0"),
-        ({"kappa": (0.0, 1.0)}, "--kappa: 0.0 was given; allowed is a number above 0"),
-        ({"kappa": (1.0, 1.0)}, "name each value once"),
-        ({"inputs": 0}, "--inputs: 0 was given; allowed is a whole number from 1"),
-        ({"dim": 1}, "--dim: 1 was given; allowed is a whole number from 2"),
-        ({"confidence": 1.0}, "--confidence: 1 was given; allowed is a number above 0 and below 1"),
-        ({"dtype": "float32"}, "theory is computed in float64 alone"),
+        ({"kappa": (-1.0,)}, "--kappa must be above 0, got -1"),
+        ({"kappa": (0.0, 1.0)}, "--kappa must be above 0, got 0"),
+        ({"kappa": (1.0, 1.0)}, "--kappa takes each value once"),
+        ({"inputs": 0}, "--inputs must be at least 1, got 0"),
+        ({"dim": 1}, "--dim must be at least 2, got 1"),
+        ({"confidence": 1.0}, "--confidence must be above 0 and below 1, got 1"),
+        ({"dtype": "float32"}, "--dtype must be float64"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(options, words):
+def test_options_that_cannot_work_are_refused(options, words):
     with pytest.raises(UserError) as error:
         DataGeometry(**options)
     assert words in str(error.value)

@@ -1,4 +1,4 @@
-"""What studies of S3 chapter 5 share: transfer sets as networks, their risks with intervals, and one's own data."""
+"""Shared by the studies of Phuong 2021, ch. 5: transfer sets, their risks with intervals, and a user's own data."""
 
 from __future__ import annotations
 
@@ -6,50 +6,49 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from understudy.errors import UserError
-from understudy.lab.options import InputFile
-from understudy.lab.pieces import network_tables
+from understudy.lab.options import Count, InputFile, Share
 from understudy.lab.study import ExactStudy
+from understudy.store.older import read_units
+from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.lab.study import Tables
-    from understudy.nets import Population
     from understudy.papers.distillation.theory.risk import Estimate
     from understudy.papers.distillation.theory.tasks import FittedTask
     from understudy.report.figures import Series
     from understudy.store import Run
 
 _Z = 1.96
-"""Standard errors on either side of a mean that hold 95%."""
+"""Standard errors on either side of a mean that contain 95%."""
 
 
 @dataclass(frozen=True)
-class OnTransfer(ExactStudy):
-    """Options and pieces of studies of linear students that learn from soft labels of a linear teacher."""
+class TransferStudy(ExactStudy):
+    """Options of studies of linear students that learn from the soft labels of a linear teacher."""
 
-    seeds: int = 1_000
-    """How many transfer sets, counted from 1: each seed is one, and its students' first weights."""
-    confidence: float = 0.95
+    seeds: Count = 1_000
+    """Number of transfer sets, counted from 1: each seed is one, and the initial weights of its students."""
+    confidence: Share = 0.95
     """Confidence of intervals and bands, between 0 and 1."""
 
-    def validate(self) -> None:
-        super().validate()
-        if not 0 < self.confidence < 1:
-            raise UserError(f"--confidence: {self.confidence:g} was given; allowed is a number above 0 and below 1")
-
 
 @dataclass(frozen=True)
-class OnOwnData(OnTransfer):
-    """One that takes data of the user's."""
+class OwnDataStudy(TransferStudy):
+    """A study of transfer sets that takes data of the user's."""
 
     data: InputFile = ""
-    """File of one's own inputs, .npz: `x`, a row each, and `y`, labels of two classes, to which a logistic regression
-    is fitted as the teacher; or, in place of `y`, `w`, the weights of a linear teacher. Neither has a bias: for one,
-    give `x` a column of ones."""
+    """File of your own inputs, .npz: `x`, one input per row, and `y`, labels of two classes, to which a logistic
+    regression is fitted as the teacher; or, in place of `y`, `w`, the weights of a linear teacher. Neither has a bias:
+    add a column of ones to `x` for one."""
 
     def validate_files(self) -> None:
         if self.data:
@@ -57,17 +56,24 @@ class OnOwnData(OnTransfer):
 
 
 def read_data(file: str) -> FittedTask:
-    """A user's task: his inputs in parts, and his teacher or one fitted to a part of its own."""
+    """Read a user's task: inputs, split into parts, and a teacher, given or fitted to one of the parts.
+
+    Args:
+        file: A .npz of arrays `x` and `y`, or `x` and `w`.
+
+    Raises:
+        UserError: If the file cannot be read or used.
+    """
     import torch
 
     from understudy.data.input_files import read_inputs
     from understudy.papers.distillation.theory.tasks import given_task
 
     if Path(file).suffix.lower() != ".npz":
-        raise UserError(f"--data: {file} was given; allowed is a .npz of arrays x and y, or x and w: numpy.savez")
+        raise UserError(f"--data must be a .npz of arrays x and y, or x and w (numpy.savez), got {file}")
     try:
         x = read_inputs(file, name="x").double()
-        name, held = _beside(file)
+        name, held = _read_target(file)
         if name == "w":
             return given_task(x, teacher=torch.from_numpy(held.astype(np.float64)))
         classes, labels = np.unique(held, return_inverse=True)
@@ -76,20 +82,22 @@ def read_data(file: str) -> FittedTask:
         raise UserError(f"--data: {error}") from None
 
 
-def _beside(file: str) -> tuple[str, np.ndarray]:
-    """Labels or the teacher's weights, and which they are."""
+def _read_target(file: str) -> tuple[str, np.ndarray]:
+    """The name and the values of the array beside the inputs: labels `y`, or the teacher's weights `w`."""
     with np.load(file, allow_pickle=False) as arrays:
         names = [name for name in ("y", "w") if name in arrays.files]
         if len(names) != 1:
             found = "both y and w" if names else "neither y nor w"
-            raise UserError(f"{file}: the file holds {found}; allowed is x with y, labels, or with w, a teacher")
+            raise UserError(
+                f"{file}: x must be accompanied by either y (labels) or w (a teacher), but the file holds {found}"
+            )
         name = names[0]
         try:
             held = arrays[name]
         except ValueError:
-            raise UserError(f"{file}: {name} holds Python objects, which are never read; store numbers") from None
+            raise UserError(f"{file}: {name} holds Python objects, which are never loaded; store numbers") from None
     if held.squeeze().ndim > 1:
-        raise UserError(f"{file}: {name} has shape {held.shape}, but one axis is needed, of a number each")
+        raise UserError(f"{file}: {name} must have one axis, got shape {held.shape}")
     held = held.ravel()
     if held.dtype.kind not in ("biuf" if name == "w" else "biufSU") or (
         held.dtype.kind == "f" and not np.isfinite(held).all()
@@ -99,95 +107,75 @@ def _beside(file: str) -> tuple[str, np.ndarray]:
 
 
 def set_tables(
-    first: int,
     seeds: Sequence[int],
     parameters: Mapping[str, Any],
     values: Mapping[str, np.ndarray],
     means: Mapping[str, Estimate],
-    weights: dict[str, Population] | None = None,
     once: Mapping[str, float] | None = None,
 ) -> Tables:
-    """Rows of transfer sets that differ in their seeds alone: of values one a set.
+    """The rows of transfer sets that differ only in their seeds, and of their setting.
 
-    Means over sets, and what is one number for all of them, such as a bound (`once`), stand at the first of them.
+    Args:
+        seeds: The seeds of the sets.
+        parameters: The parameters of the setting.
+        values: One value per set.
+        means: Estimates of means over sets, by name.
+        once: Values that all sets of the setting share, such as a bound.
+
+    Returns:
+        A table `sets` with one row per set, and a table `settings` with one row.
     """
-    rows = {name: np.asarray(value, np.float64)[None] for name, value in values.items()}
-    single = dict(once or {})
-    for name, estimate in means.items():
-        single |= {f"mean {name}": estimate.mean, f"low {name}": estimate.low, f"high {name}": estimate.high}
-    for name, number in single.items():
-        rows[name] = np.full((1, len(seeds)), np.nan)
-        rows[name][0, 0] = number
-    return network_tables(first, seeds, parameters, (0,), rows, weights=weights)
+    each = {name: [value] * len(seeds) for name, value in parameters.items()}
+    own = {name: np.asarray(value, np.float64) for name, value in values.items()}
+    setting = dict(parameters) | estimate_columns(means) | {name: float(value) for name, value in (once or {}).items()}
+    return {"sets": pa.table({"seed": list(seeds)} | each | own), "settings": pa.Table.from_pylist([setting])}
 
 
-class Cell(NamedTuple):
-    """Transfer sets of a run that differ in their seeds alone."""
-
-    parameters: dict[str, Any]
-    networks: np.ndarray
-    values: dict[str, np.ndarray]
-    """One a set, by the metric's name."""
-    means: dict[str, Estimate]
-    """Over sets, with bounds of the asked confidence."""
-    once: dict[str, float]
-    """What is one number for all of them."""
+def estimate_columns(means: Mapping[str, Estimate]) -> dict[str, float]:
+    """Columns `mean risk`, `low risk` and `high risk` of an estimate named `risk`."""
+    return {
+        f"{end} {name}": float(getattr(estimate, end))
+        for name, estimate in means.items()
+        for end in ("mean", "low", "high")
+    }
 
 
-def cells(
-    run: Run,
-    values: Sequence[str] = ("risk",),
-    means: Sequence[str] = ("risk",),
-    once: Sequence[str] = (),
-    **wanted: Any,
-) -> list[Cell]:
-    """Every combination of parameters that there is, in the order of the run, of those that have the wanted ones."""
-    from understudy.papers.distillation.theory.risk import Estimate
-
-    plain = run.networks.drop_columns(["network", "seed", "diverged_at"])
-    places: dict[tuple[tuple[str, Any], ...], list[int]] = {}
-    for network, row in enumerate(plain.to_pylist()):
-        if all(row[name] == value for name, value in wanted.items()):
-            places.setdefault(tuple(row.items()), []).append(network)
-
-    def number(name: str, network: int) -> float:
-        return float(run.series(name)[network, 0])
-
-    def estimate(name: str, networks: list[int]) -> Estimate:
-        mean, low, high = (number(f"{word} {name}", networks[0]) for word in ("mean", "low", "high"))
-        return Estimate(mean, low, high, len(networks))
-
-    return [
-        Cell(
-            dict(key),
-            np.array(networks),
-            {name: run.series(name)[networks, 0] for name in values},
-            {name: estimate(name, networks) for name in means},
-            {name: number(name, networks[0]) for name in once},
-        )
-        for key, networks in places.items()
-    ]
+def read_sets(run: Run, **where: Any) -> pa.Table:
+    """One row per transfer set; `where` selects them in runs that stored them as networks."""
+    return read_units(run, "sets", **where)
 
 
-def mean_series(
-    label: str, x: Sequence[float] | np.ndarray, found: Sequence[Cell], name: str = "risk", **look: Any
-) -> Series:
-    """Means over sets with their intervals, a cell each."""
+def read_settings(run: Run, **where: Any) -> pa.Table:
+    """One row per setting, with means over its transfer sets and what these share, such as bounds."""
+    if "settings" in run.tables:
+        return run.table("settings")
+    sets = read_sets(run, **where)  # runs that stored sets as networks have these at the first set of a setting
+    return sets.filter(pc.is_finite(sets["mean risk"]))
+
+
+def estimates(settings: pa.Table, name: str, dims: str, **where: Any) -> xr.Dataset:
+    """Means over transfer sets with their intervals: `mean`, `low` and `high` by the parameters of settings."""
+    import xarray as xr
+
+    return xr.Dataset({end: unit_array(settings, f"{end} {name}", dims, **where) for end in ("mean", "low", "high")})
+
+
+def mean_series(label: str, found: xr.Dataset, x: str, **style: Any) -> Series:
+    """Means with their intervals along one parameter."""
     from understudy.report.figures import Series
 
-    mean, low, high = (
-        np.array([getattr(cell.means[name], field) for cell in found]) for field in ("mean", "low", "high")
-    )
-    return Series(label, np.asarray(x, float), mean, low, high, **look)
+    mean, low, high = (found[end].to_numpy() for end in ("mean", "low", "high"))
+    return Series(label, found[x].to_numpy().astype(float), mean, low, high, **style)
 
 
-def risk_words(risk: Estimate) -> str:
-    """A mean with its interval."""
-    return f"{risk.mean:.3g} ({risk.low:.3g} to {risk.high:.3g})"
+def estimate_words(found: xr.Dataset) -> str:
+    """One mean with its interval in words."""
+    mean, low, high = (found[end].item() for end in ("mean", "low", "high"))
+    return f"{mean:.3g} ({low:.3g} to {high:.3g})"
 
 
-def difference(values: np.ndarray) -> tuple[float, float, float]:
-    """The mean over sets of what two learners differ by on each, with its 95% interval by the central limit."""
+def mean_difference(values: np.ndarray) -> tuple[float, float, float]:
+    """The mean over sets of the difference of two learners, with its 95% interval by the central limit theorem."""
     mean, wide = (
         float(values.mean()),
         _Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf,

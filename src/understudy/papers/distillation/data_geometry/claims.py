@@ -1,83 +1,71 @@
-"""What a run of data-geometry decides: K3."""
+"""Claim K3: the risk of a student falls as inputs are better aligned with its teacher (Phuong 2021, fig. 5.3)."""
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.papers.distillation.data_geometry.study import BOUNDS
-from understudy.papers.distillation.shared import Cell, cells, risk_words
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.claims import Claims, Verdict
+from understudy.papers.distillation.shared import estimate_words, estimates, read_sets, read_settings
+from understudy.store import Run
+from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
     from understudy.papers.distillation.data_geometry.study import DataGeometry
 
-COUNT = {0.5: (0.0165, 0.0175), 1.0: (0.00035, 0.00045), 2.0: (0.0, 0.00005)}
-"""Risks that count, .017, .0004 and 0, as the numbers that are rounded to them."""
-DIM, SAMPLES = 1_000, 20
-SETS = 1_000
+EXPECTED = {0.5: (0.0165, 0.0175), 1.0: (0.00035, 0.00045), 2.0: (0.0, 0.00005)}
+"""Expected risks by κ, 0.017, 0.0004 and 0, each as the interval of numbers that are rounded to it."""
+
+claims = Claims(
+    fixed="dim inputs confidence",
+    least={"seeds": 1_000},
+    when=lambda study: set(EXPECTED) <= set(study.kappa),
+)
 
 
-def tasks(run: Run) -> list[Cell]:
-    """A cell for every κ, in their order."""
-    return cells(run, values=("risk", "angle"), once=tuple(BOUNDS))
+def _expected(study: DataGeometry, run: Run) -> list[dict[str, object]]:
+    values = {kappa: f"{(low + high) / 2:.2g}" if low else "0" for kappa, (low, high) in EXPECTED.items()}
+    return [{"kappa": kappa, "value": value} for kappa, value in values.items()]
 
 
-def claims(study: DataGeometry, run: Run) -> list[Claim]:
-    """Decided with fig 5.3's numbers of dimensions and inputs, the κ that count, 1,000 sets or more and intervals of
-    95%."""
-    settings = (study.dim, study.inputs, study.confidence)
-    if settings != (DIM, SAMPLES, 0.95) or not set(COUNT) <= set(study.kappa) or study.seeds < SETS:
-        return []
-    found = tasks(run)
-    return [_falls(found), *(_counts(cell) for cell in found if cell.parameters["kappa"] in COUNT)]
-
-
-def _falls(found: list[Cell]) -> Claim:
-    means = [cell.means["risk"] for cell in found]
-    every = np.stack([cell.values["risk"] for cell in found])
-    falling = int((np.diff(every, axis=0) < 0).all(0).sum())
-    apart = sum(after.high < before.low for before, after in pairwise(means))
-    under = all(cell.means["risk"].mean <= cell.once["bound"] for cell in found)
-    return Claim(
-        id="K3",
-        statement="the mean risk over transfer sets falls from each κ to the next (below: the means)",
-        paper="risk falls with κ: a clearly decreasing trend",
-        measured=f"{', '.join(f'{risk.mean:.2g}' for risk in means)} at κ = "
-        f"{', '.join(format(cell.parameters['kappa'], 'g') for cell in found)}; intervals are apart at {apart} of "
-        f"{len(means) - 1} steps; the risk falls at every step in {falling:,} of {every.shape[1]:,} sets",
-        n=means[0].sets,
-        holds=all(after.mean < before.mean for before, after in pairwise(means)),
-        part="falls",
-        values=tuple(risk.mean for risk in means),
-        variants=(
-            Variant(
-                "theorem 5.3",
-                "bounds " + ", ".join(f"{cell.once['bound']:.2g}" for cell in found) + ", above every mean risk"
-                if under
-                else "a mean risk is above its bound",
-                under,
-            ),
-        ),
+@claims.claim(
+    "K3",
+    "falls",
+    statement="the mean risk over transfer sets falls from each κ to the next",
+    paper="risk falls with κ: a clearly decreasing trend",
+    values_are="mean risk, per κ",
+)
+def risk_falls(study: DataGeometry, run: Run) -> Verdict:
+    settings = read_settings(run)
+    found = estimates(settings, "risk", "kappa")
+    mean, low, high = (found[end].to_numpy() for end in ("mean", "low", "high"))
+    risk = unit_array(read_sets(run), "risk", "kappa seed").to_numpy()
+    falling = int((np.diff(risk, axis=0) < 0).all(0).sum())
+    bound = unit_array(settings, "bound", "kappa").to_numpy()
+    under = bool((mean <= bound).all())
+    bounds = "bounds " + ", ".join(f"{each:.2g}" for each in bound) + ", above every mean risk"
+    kappas = ", ".join(f"{kappa:g}" for kappa in found["kappa"].to_numpy())
+    words = (
+        f"{', '.join(f'{each:.2g}' for each in mean)} at κ = {kappas}; intervals are disjoint at "
+        f"{(high[1:] < low[:-1]).sum()} of {len(mean) - 1} steps; the risk falls at every step in {falling:,} of "
+        f"{risk.shape[1]:,} sets"
     )
+    theorem = Verdict(under, bounds if under else "a mean risk is above its bound", len(bound))
+    verdict = Verdict(bool((np.diff(mean) < 0).all()), words, risk.shape[1], tuple(mean.tolist()))
+    return verdict.beside({"theorem 5.3": theorem})
 
 
-def _counts(cell: Cell) -> Claim:
-    kappa, risk = cell.parameters["kappa"], cell.means["risk"]
-    low, high = COUNT[kappa]
-    value = f"{(low + high) / 2:.2g}" if low else "0"
-    return Claim(
-        id="K3",
-        statement=f"κ = {kappa:g}: the interval of the mean risk holds a number that is rounded to {value}",
-        paper=f"{value} counts; fig 5.3 has no numbers",
-        measured=risk_words(risk),
-        n=risk.sets,
-        holds=risk.low < high and risk.high >= low,
-        part=f"κ = {kappa:g}",
-        values=(risk.mean,),
-        low=low or None,
-        high=high,
-    )
+@claims.claim(
+    "K3",
+    "κ = {kappa:g}",
+    statement="κ = {kappa:g}: the interval of the mean risk contains a number that is rounded to {value}",
+    paper="{value} is expected; fig 5.3 has no numbers",
+    cases=_expected,
+)
+def risk_is_expected(study: DataGeometry, run: Run, kappa: float, value: str) -> Verdict:
+    low, high = EXPECTED[kappa]
+    found = estimates(read_settings(run), "risk", "kappa").sel(kappa=kappa)
+    sets = unit_array(read_sets(run), "risk", "kappa seed").sizes["seed"]
+    holds = found["low"].item() < high and found["high"].item() >= low
+    return Verdict(holds, estimate_words(found), sets).show(found["mean"], low=low or None, high=high)

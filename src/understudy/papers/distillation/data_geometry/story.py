@@ -1,4 +1,4 @@
-"""The study of data geometry in words and figures."""
+"""Figures and headline of `data-geometry` (Phuong 2021, fig. 5.3, theorem 5.3)."""
 
 from __future__ import annotations
 
@@ -7,74 +7,78 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.papers.distillation.data_geometry.claims import tasks
-from understudy.papers.distillation.data_geometry.study import BOUNDS
-from understudy.papers.distillation.shared import Cell, mean_series
+from understudy.papers.distillation.shared import estimates, mean_series, read_sets, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
+from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    import xarray as xr
+
     from understudy.papers.distillation.data_geometry.study import DataGeometry
 
 _SHOWN = 100
-"""Sets whose own risks are drawn."""
-_LOOKS = {"bound": style.VERMILLION, "corollary": style.ORANGE}
+"""Number of sets whose own risks are drawn."""
+_BOUNDS = {"bound": ("theorem 5.3", style.VERMILLION), "corollary": ("corollary 5.2", style.ORANGE)}
 
 
 def story(study: DataGeometry, run: Run) -> Story:
-    found = tasks(run)
-    kappas = np.array([cell.parameters["kappa"] for cell in found])
-    risk = mean_series("mean risk", kappas, found, colour=style.BLUE)
+    """The risk by κ, its bounds, and the angles between inputs and teacher."""
+    sets, settings = read_sets(run), read_settings(run)
+    found = estimates(settings, "risk", "kappa")
+    risk = mean_series("mean risk", found, "kappa", colour=style.BLUE)
     setting = f"d = {study.dim:,}, n = {study.inputs:,}, {counted(study.seeds, 'transfer set')}"
     figures = (
         Figure(
             "risk",
             "The better inputs are aligned with the teacher, the lower the risk",
-            "The probability that a student decides otherwise than its teacher, exact for every set and averaged over "
-            f"them, with intervals of {study.confidence:.0%}: on a plain axis as in the thesis, and on a logarithmic "
-            f"one, with {min(_SHOWN, study.seeds)} sets one by one.",
+            "The probability that a student and its teacher decide differently, exact for every set and averaged over "
+            f"sets, with intervals of {study.confidence:.0%}: on a linear axis as in the thesis, and on a logarithmic "
+            f"one, with {min(_SHOWN, study.seeds)} single sets.",
             "S3 fig 5.3",
             Curves(
                 (
                     Panel("", "κ", "transfer risk", (risk,)),
-                    Panel("", "κ", "transfer risk", (risk, _each(kappas, found)), log_y=True),
+                    Panel("", "κ", "transfer risk", (risk, _single_sets(sets)), log_y=True),
                 ),
                 setting,
             ),
         ),
         Figure(
             "bounds",
-            "What the theorem promises, and what there is",
-            "Mean risk, the bound of theorem 5.3 at its best β, and corollary 5.2's, (1 + (log n)^κ)/n^κ, which is "
-            "above 1 where κ is small.",
+            "The bounds of the theorem, and the measured risk",
+            "Mean risk, the bound of theorem 5.3 at its best β, and that of corollary 5.2, (1 + (log n)^κ)/n^κ, which "
+            "is above 1 if κ is small.",
             "S3 theorem 5.3, corollary 5.2",
-            Curves((Panel("", "κ", "transfer risk", (risk, *_bounds(kappas, found)), log_y=True),), setting),
+            Curves((Panel("", "κ", "transfer risk", (risk, *_bounds(settings)), log_y=True),), setting),
         ),
         Figure(
             "angles",
-            "How inputs lie about the teacher",
+            "Angles between inputs and teacher",
             "p(θ), the probability of an angle of θ or more between an input and the teacher, up to sign, for each κ; "
-            "and the angle between student and teacher that comes of it, mean over sets and 5% to 95% of them.",
+            "and the resulting angle between student and teacher, mean over sets and 5% to 95% of them.",
             "S3 fig 5.1, eq. 5.17",
-            Curves((_alignment(study), _reached(kappas, found)), setting),
+            Curves((_alignment(study), _angles(sets)), setting),
         ),
     )
-    return Story(_headline(study, found), _numbers(found), figures)
+    return Story(_headline(study, found["mean"]), _numbers(sets, found["mean"]), figures)
 
 
-def _each(kappas: np.ndarray, found: list[Cell]) -> Series:
-    shown = [cell.values["risk"][:_SHOWN] for cell in found]
-    x = np.concatenate([np.full(len(risks), kappa) for kappa, risks in zip(kappas, shown, strict=True)])
-    network = np.concatenate([cell.networks[:_SHOWN] for cell in found])
-    return Series("one set", x, np.concatenate(shown), points=True, colour=style.CONTEXT, network=network)
+def _single_sets(sets: pa.Table) -> Series:
+    shown = unit_array(sets, "risk", "kappa seed").isel(seed=slice(_SHOWN)).stack(set=("kappa", "seed"))
+    unit = shown["unit"].to_numpy()
+    x = shown["kappa"].to_numpy()
+    return Series("one set", x, shown.to_numpy(), points=True, colour=style.CONTEXT, network=unit)
 
 
-def _bounds(kappas: np.ndarray, found: list[Cell]) -> tuple[Series, ...]:
+def _bounds(settings: pa.Table) -> tuple[Series, ...]:
+    each = {label: (unit_array(settings, name, "kappa"), colour) for name, (label, colour) in _BOUNDS.items()}
     return tuple(
-        Series(BOUNDS[name], kappas, np.array([cell.once[name] for cell in found]), dashed=True, colour=colour)
-        for name, colour in _LOOKS.items()
+        Series(label, bound["kappa"].to_numpy(), bound.to_numpy(), dashed=True, colour=colour)
+        for label, (bound, colour) in each.items()
     )
 
 
@@ -88,15 +92,15 @@ def _alignment(study: DataGeometry) -> Panel:
     return Panel("", "θ, rad", "p(θ)", series)
 
 
-def _reached(kappas: np.ndarray, found: list[Cell]) -> Panel:
-    angles = np.stack([cell.values["angle"] for cell in found], 1)
-    low, high = np.quantile(angles, (0.05, 0.95), axis=0)
-    return Panel("", "κ", "angle, rad", (Series("student", kappas, angles.mean(0), low, high, colour=style.BLUE),))
+def _angles(sets: pa.Table) -> Panel:
+    angles = unit_array(sets, "angle", "kappa seed")
+    low, high = np.quantile(angles.to_numpy(), (0.05, 0.95), axis=1)
+    mean, kappas = angles.mean("seed").to_numpy(), angles["kappa"].to_numpy()
+    return Panel("", "κ", "angle, rad", (Series("student", kappas, mean, low, high, colour=style.BLUE),))
 
 
-def _headline(study: DataGeometry, found: list[Cell]) -> str:
-    each = [f"{style.number(cell.means['risk'].mean)} at κ = {cell.parameters['kappa']:g}" for cell in found]
-    means = np.array([cell.means["risk"].mean for cell in found])
+def _headline(study: DataGeometry, means: xr.DataArray) -> str:
+    each = [f"{style.number(mean.item())} at κ = {mean['kappa'].item():g}" for mean in means]
     falls = len(means) > 1 and bool((np.diff(means) < 0).all())
     words = " to ".join((each[0], each[-1])) if len(each) > 1 else each[0]
     verb = "falls at every step from" if falls else "goes from" if len(each) > 1 else "is"
@@ -106,13 +110,11 @@ def _headline(study: DataGeometry, found: list[Cell]) -> str:
     )
 
 
-def _numbers(found: list[Cell]) -> tuple[Number, ...]:
-    even = [cell for cell in found[1:-1] if cell.parameters["kappa"] == 1]  # uniform angles
-    shown = [found[0], *even, found[-1]] if len(found) > 1 else found
+def _numbers(sets: pa.Table, means: xr.DataArray) -> tuple[Number, ...]:
+    kappas = means["kappa"].to_numpy().tolist()
+    uniform = [kappa for kappa in kappas[1:-1] if kappa == 1]  # uniform angles
+    shown = dict.fromkeys([kappas[0], *uniform, kappas[-1]])
     return (
-        Number(f"{sum(len(cell.networks) for cell in found):,}", "transfer sets"),
-        *(
-            Number(style.number(cell.means["risk"].mean), f"mean risk at κ = {cell.parameters['kappa']:g}")
-            for cell in shown
-        ),
+        Number(f"{sets.num_rows:,}", "transfer sets"),
+        *(Number(style.number(means.sel(kappa=k).item()), f"mean risk at κ = {k:g}") for k in shown),
     )

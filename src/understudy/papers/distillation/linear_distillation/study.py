@@ -14,7 +14,7 @@ from understudy.errors import UserError
 from understudy.lab.options import check
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import Piece
-from understudy.papers.distillation.shared import OnOwnData, read_data, set_tables
+from understudy.papers.distillation.shared import OwnDataStudy, read_data, set_tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +36,7 @@ _THETAS = 91
 
 
 @dataclass(frozen=True)
-class LinearDistillation(OnOwnData):
+class LinearDistillation(OwnDataStudy):
     """Students wᵀ = W_L ⋯ W_1 of a linear teacher: where gradient flow and descent take them, and their risk.
 
     From n ≥ d inputs they learn the teacher, from fewer its projection on the span of the inputs (theorems 5.1, 5.2);

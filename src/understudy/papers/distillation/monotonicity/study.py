@@ -1,18 +1,18 @@
-"""Whether one input more brings a learner nearer to its teacher, and what it risks: S3 sec 5.4.3, fig 5.5."""
+"""The study `monotonicity`: how often another input helps a learner, and its risk (Phuong 2021, sec. 5.4.3)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-import numpy as np
+from annotated_types import Ge
 
 from understudy.errors import UserError
-from understudy.lab.options import check, typed
-from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.options import Count, Positive, Positives, typed
+from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import Piece
-from understudy.papers.distillation.shared import OnTransfer, set_tables
+from understudy.papers.distillation.shared import TransferStudy, estimate_columns, set_tables
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -27,115 +27,107 @@ DISTILLATION = "distillation"
 DESCENT = "hard targets by descent"
 LIMIT = "hard targets, max-margin limit"
 PATH = "hard targets, step by step"
+"""Learners, in the column `learner`."""
 _TOGETHER = 5_000
-"""Transfer sets computed at once: a thousand are one batch, and a hundred thousand still fit into memory."""
+"""Transfer sets that are computed at once, so that a hundred thousand fit into memory."""
 
 
 @dataclass(frozen=True)
-class Monotonicity(OnTransfer):
+class Monotonicity(TransferStudy):
     """Expected risks and monotonicity indices of learners of a linear teacher, from thousands of transfer sets at once.
 
-    Distillation is the student ŵ of soft labels; w_δ fits them as well, δ‖ŵ‖ from ŵ in a random direction; hard targets
-    are labels 0 and 1, learned by some steps of descent, and as the max-margin separator that descent goes to. The
-    index is the share of transfer sets of which one input more lowers the angle with the teacher (eq. 5.34).
+    Distillation is the student ŵ of soft labels; w_δ fits them equally well, at a distance δ‖ŵ‖ from ŵ in a random
+    direction; hard targets are labels 0 and 1, learned by some steps of gradient descent, or by the max-margin
+    separator to which descent converges. The index is the share of transfer sets for which another input lowers the
+    angle with the teacher (eq. 5.34).
     """
 
     name: ClassVar[str] = "monotonicity"
-    summary: ClassVar[str] = (
-        "how often one input more helps a learner, and what it risks: distillation, hard targets, w_δ"
-    )
+    summary: ClassVar[str] = "how often another input helps a learner, and its risk: distillation, hard targets, w_δ"
     figures: ClassVar[str] = "S3 fig 5.5"
     decides: ClassVar[str] = "K5"
+    renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
 
-    kappa: float = 1.0
+    kappa: Positive = 1.0
     """κ of the task: angles between inputs and teacher have P[a ≥ θ] = (1 − 2θ/π)^κ."""
-    dim: int = 100
-    """Numbers in an input, d."""
-    inputs: int = 5
-    """Inputs in a transfer set, n; the index compares with n + 1."""
-    deltas: tuple[float, ...] = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
+    dim: Annotated[int, Ge(3)] = 100
+    """Dimension d of the inputs."""
+    inputs: Count = 5
+    """Inputs per transfer set, n; the index compares with n + 1."""
+    deltas: Positives = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
     """δ of the learners w_δ."""
-    rate: float = 1.0
+    rate: Positive = 1.0
     """Learning rate of the hard-target learner, which starts at 0."""
-    steps: int = 2_000
+    steps: Count = 2_000
     """Steps of gradient descent of the hard-target learner."""
-    longest: int = 20_000
-    """Steps up to which the same learner is followed beside."""
-    looks: int = 30
-    """How often it is looked at, about evenly on a logarithmic axis."""
+    longest: Count = 20_000
+    """Steps up to which the same learner is also followed."""
+    probes: Annotated[int, Ge(2)] = 30
+    """Number of probes on the way, about evenly spaced on a logarithmic axis."""
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(longest=2_000, looks=16)
+        return cls(longest=2_000, probes=16)
 
     def validate(self) -> None:
-        super().validate()
-        for field in ("kappa", "rate"):
-            check(self, field, above=0)
-        check(self, "deltas", above=0, distinct=True)
-        check(self, "dim", least=3)
-        for field in ("inputs", "steps", "longest"):
-            check(self, field, least=1)
-        check(self, "looks", least=2)
         if self.inputs > self.dim - 2:
             raise UserError(
-                f"--inputs: {self.inputs} was given; allowed is up to {self.dim - 2}, two fewer than an input has "
-                "numbers: who sees more knows the teacher, and learners do not differ"
+                f"--inputs must be at most dim − 2 = {self.dim - 2}, got {self.inputs}: with more inputs the teacher "
+                "is determined and all learners coincide"
             )
 
     @property
     def task(self) -> AngleTask:
+        """The distribution of inputs, and the teacher."""
         from understudy.papers.distillation.theory.tasks import AngleTask
 
         return AngleTask(self.dim, self.kappa)
 
     @property
     def learners(self) -> tuple[str, ...]:
+        """The names of the learners."""
         return (DISTILLATION, *map(biased_name, self.deltas), DESCENT, LIMIT)
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
-        yield Piece("every learner", self.seeds * len(self.learners), self._learners)
+        yield Piece("every learner", 0, self._learners)
         yield Piece(PATH, self.seeds, self._path)
 
     def _learners(self, first: int) -> Tables:
         import pyarrow as pa
         import torch
 
-        seeds = range(1, self.seeds + 1)
-        each = [self._values(*(self.learned(x, some) for x in both)) for some, both in self._sets(seeds)]
+        each = [self._values(*(self.learned(x, some) for x in both)) for some, both in self._sets()]
         deltas = dict(zip(self.learners, (0.0, *self.deltas), strict=False))
         found: list[Tables] = []
         for i, name in enumerate(self.learners):
             values = {metric: torch.cat([one[metric][i] for one in each]) for metric in each[0]}
             parameters = {"learner": name} | ({"delta": deltas[name]} if name in deltas else {})
             rows = {metric: value.double().numpy() for metric, value in values.items()}
-            found.append(set_tables(first + i * self.seeds, seeds, parameters, rows, self._means(values)))
-        names = ("networks", "metrics", "nodes")
-        return {name: pa.concat_tables([one[name] for one in found], promote_options="default") for name in names}
+            found.append(set_tables(self.seed_names, parameters, rows, self._means(values)))
+        return {name: pa.concat_tables([one[name] for one in found], promote_options="default") for name in found[0]}
 
     def _path(self, first: int) -> Tables:
+        """The hard-target learner along gradient descent: one network per transfer set, and means over them."""
+        import pyarrow as pa
         import torch
 
         from understudy.papers.distillation.theory.soft_labels import hard_path
 
-        seeds, looks = range(1, self.seeds + 1), log_probes(self.longest, self.looks)[1:]
+        probes = log_probes(self.longest, self.probes)[1:]
         each = [
-            self._values(*(hard_path(x, self.task.teacher, self.rate, looks) for x in both))
-            for _, both in self._sets(seeds)
+            self._values(*(hard_path(x, self.task.teacher, self.rate, probes) for x in both))
+            for _, both in self._sets()
         ]
         values = {metric: torch.cat([one[metric] for one in each], 1) for metric in ("risk", "nearer")}
         rows = {metric: value.double().numpy() for metric, value in values.items()}
-        for i in range(len(looks)):
-            for metric, estimate in self._means({metric: value[i] for metric, value in values.items()}).items():
-                for end in ("mean", "low", "high"):
-                    into = rows.setdefault(f"{end} {metric}", np.full((len(looks), self.seeds), np.nan))
-                    into[i, 0] = getattr(estimate, end)
-        return network_tables(first, seeds, {"learner": PATH}, looks, rows)
+        means = [self._means({metric: value[i] for metric, value in values.items()}) for i in range(len(probes))]
+        steps = [{"step": step} | estimate_columns(one) for step, one in zip(probes, means, strict=True)]
+        tables = network_tables(first, self.seed_names, {"learner": PATH}, probes, rows)
+        return tables | {"steps": pa.Table.from_pylist(steps)}
 
-    def _sets(self, seeds: Sequence[int]) -> Iterator[tuple[Sequence[int], tuple[Tensor, Tensor]]]:
-        """Transfer sets, and the same with one input more, as many at once as memory holds."""
-        for first in range(0, len(seeds), _TOGETHER):
-            some = seeds[first : first + _TOGETHER]
+    def _sets(self) -> Iterator[tuple[Sequence[int], tuple[Tensor, Tensor]]]:
+        """Transfer sets of n inputs, and the same sets with one more input, some at a time."""
+        for some in blocks(self.seed_names, _TOGETHER):
             x = self.to_device(self.task.inputs(some, self.inputs + 1))
             yield some, (x[:, :-1], x)
 
@@ -156,7 +148,7 @@ class Monotonicity(OnTransfer):
         )
 
     def _values(self, fewer: Tensor, more: Tensor) -> dict[str, Tensor]:
-        """What is recorded of students of n inputs, and of n + 1."""
+        """Values of students of n inputs, and of n + 1."""
         from understudy.papers.distillation.theory.risk import nearer
         from understudy.papers.distillation.theory.soft_labels import angle
 
@@ -179,5 +171,5 @@ class Monotonicity(OnTransfer):
 
 
 def biased_name(delta: float) -> str:
-    """What a learner w_δ is called: no two of different δ alike."""
+    """The name of a learner w_δ, different for every δ."""
     return f"δ = {typed(delta)}"

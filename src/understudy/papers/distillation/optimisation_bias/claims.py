@@ -1,24 +1,37 @@
-"""What a run of optimisation-bias decides: K4."""
+"""Claim K4: the further from the solution of gradient descent, the higher the risk (Phuong 2021, fig. 5.4)."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from understudy.papers.distillation.shared import Cell, cells, difference, risk_words
-from understudy.store import Claim, Run
+import numpy as np
+
+from understudy.claims import Claims, Verdict
+from understudy.papers.distillation.shared import (
+    estimate_words,
+    estimates,
+    mean_difference,
+    read_sets,
+    read_settings,
+)
+from understudy.store import Run
+from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
 
-DIGITS, INPUTS, DELTAS = (0, 1), 100, tuple(10.0 * k for k in range(10))
-"""Of fig 5.4."""
-SETS = 20
-"""Transfer sets from which on it is decided: the thesis does not say how many it had."""
+claims = Claims(
+    fixed="digits inputs train",
+    least={"seeds": 20},  # the thesis does not state how many it had
+    when=lambda study: not study.own and sorted(study.deltas) == sorted(type(study)().deltas),
+)
 
 
 class Step(NamedTuple):
-    """From one δ to the next: by how much the risk on the same sets is higher, with its 95% interval."""
+    """The increase of the risk on the same sets from one δ to the next, with its 95% interval."""
 
     first: float
     second: float
@@ -30,39 +43,30 @@ class Step(NamedTuple):
         return f"{self.mean:.2g} ({self.low:.2g} to {self.high:.2g}) from δ = {self.first:g} to {self.second:g}"
 
 
-def learners(run: Run) -> list[Cell]:
-    """One for every δ, from the least on."""
-    found = cells(run, ("risk", "angle"), once=("pool", "held out", "right"))
-    return sorted(found, key=lambda cell: cell.parameters["delta"])
-
-
-def steps(found: list[Cell]) -> list[Step]:
+def risk_steps(risk: xr.DataArray) -> list[Step]:
+    """The increases of risks [delta, seed] from each δ to the next."""
+    deltas = risk["delta"].to_numpy().tolist()
     return [
-        Step(a.parameters["delta"], b.parameters["delta"], *difference(b.values["risk"] - a.values["risk"]))
-        for a, b in pairwise(found)
+        Step(*both, *mean_difference(increase))
+        for both, increase in zip(pairwise(deltas), np.diff(risk.to_numpy(), axis=0), strict=True)
     ]
 
 
-def claims(study: OptimisationBias, run: Run) -> list[Claim]:
-    """Decided on the digits 0 and 1 of MNIST with n = 100 and δ = 0, 10, …, 90, from 20 transfer sets on."""
-    asked = (tuple(study.digits), study.inputs, tuple(sorted(study.deltas))) == (DIGITS, INPUTS, DELTAS)
-    if study.own or study.train or not asked or study.seeds < SETS:
-        return []
-    found = learners(run)
-    rises = steps(found)
-    least = min(rises, key=lambda step: step.mean)
-    return [
-        Claim(
-            id="K4",
-            statement="the expected risk grows with δ: from each of δ = 0, 10, …, 90 to the next it is higher on the same "
-            "transfer sets, by a difference whose 95% interval is above 0 (below: these differences)",
-            paper="learners more strongly guided by the gradient-descent bias generally achieve lower transfer risk",
-            measured=f"from {risk_words(found[0].means['risk'])} at δ = 0 to {risk_words(found[-1].means['risk'])} at 90; least "
-            f"rise {least}",
-            n=len(found[0].networks),
-            holds=all(step.low > 0 for step in rises),
-            part="",
-            values=tuple(step.mean for step in rises),
-            low=0.0,
-        )
-    ]
+@claims.claim(
+    "K4",
+    statement="the expected risk grows with δ: from each of δ = 0, 10, …, 90 to the next it is higher on the same "
+    "transfer sets, by a difference whose 95% interval is above 0",
+    paper="learners more strongly guided by the gradient-descent bias generally achieve lower transfer risk",
+    values_are="mean difference, per step of δ",
+)
+def risk_grows(study: OptimisationBias, run: Run) -> Verdict:
+    found = estimates(read_settings(run), "risk", "delta")
+    risk = unit_array(read_sets(run), "risk", "delta seed")
+    steps = risk_steps(risk)
+    least = min(steps, key=lambda step: step.mean)
+    words = (
+        f"from {estimate_words(found.isel(delta=0))} at δ = 0 to {estimate_words(found.isel(delta=-1))} at 90; least "
+        f"rise {least}"
+    )
+    verdict = Verdict(all(step.low > 0 for step in steps), words, risk.sizes["seed"])
+    return verdict.show([step.mean for step in steps], low=0.0)
