@@ -21,7 +21,7 @@ from understudy.measures.modulation import modulation
 from understudy.nets import Layer, Shape
 from understudy.papers.luck.gaus import claims as gaus_claims
 from understudy.papers.luck.gaus.claims import (
-    Modulated,
+    Modulation,
     Setting,
     claims,
     curves,
@@ -125,7 +125,7 @@ GROWN = np.broadcast_to([[0.01, 0.3], [0.01, 0.1]], (3, 4, 2, 2))
 def decided(run, study=None, diagonal=GROWN):
     """Claims by part, with given diagonals: those of a run are computed from weights, which runs made by hand lack."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gaus_claims, "modulated", lambda *_: Modulated(np.arange(3), diagonal, ()))
+        patch.setattr(gaus_claims, "modulated", lambda *_: Modulation(np.arange(3), diagonal, ()))
         return {claim.part: claim for claim in claims(study or Gaus(seeds=3), run)}
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from understudy.claims import Claims, Verdict, every, median, number, ordered
 from understudy.lab import matrices
-from understudy.lab.matrices import MATRICES, Modulated
+from understudy.lab.matrices import MATRICES, Modulation
 from understudy.lab.study import ranked
 from understudy.store import Run
 
@@ -146,8 +146,7 @@ def _higher(run: Run, first: Setting, second: Setting, measure: Callable[[xr.Dat
         return None
     ahead, behind = map(measure, found)
     lead = _finite(ahead - behind)
-    words = f"{np.nanmedian(ahead):.3f} against {np.nanmedian(behind):.3f}, higher in {_count(lead)}"
-    return median(lead, above=0.0, say=words)
+    return median(lead, above=0.0, say=f"{_against(ahead, behind)}, higher in {_count(lead)}")
 
 
 _SPEED = "mean best correlation, averaged over layers and epochs"
@@ -192,23 +191,21 @@ def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Ver
         share = _finite(gains[0] / gains[1])
     half = median(share, at_most=0.5, n=int(np.isfinite(gains).all(axis=0).sum()))
     lower = ordered(ends, ("finite", "fresh"))
-    added, end = ([float(np.nanmedian(each)) for each in both] for both in (gains, ends))
-    words = (
-        f"adds {number(added[0], '.4f')} against {number(added[1], '.4f')}, ends at {number(end[0], '.3f')} against "
-        f"{number(end[1], '.3f')}"
-    )
+    words = f"adds {_against(*gains, '.4f')}, ends at {_against(*ends)}"
     return (half & median(gains[1], above=0.0) & lower).say(words)
 
 
 @lru_cache(maxsize=4)
-def modulated(study: Gaus, run: Run, setting: Setting) -> Modulated | None:
+def modulated(study: Gaus, run: Run, setting: Setting) -> Modulation | None:
     """H* and β* of all networks of a setting that did not diverge; for convolutional ones, of the first only.
 
     Samples of convolutional networks have many positions.
     """
     some = run.select(**setting._asdict())
     which = some.index[some.alive][: 1 if setting.kind == "cnn" else None]
-    return matrices.modulated(run, which, lambda: study.source(setting.kind, setting.data)) if len(which) else None
+    if not len(which):
+        return None
+    return matrices.measure_modulation(run, which, lambda: study.source(setting.kind, setting.data))
 
 
 def _diagonals(study: Gaus, run: Run) -> dict[str, np.ndarray]:
@@ -266,6 +263,11 @@ def more_in_h(study: Gaus, run: Run) -> Verdict | None:
 
 def _finite(values: np.ndarray) -> np.ndarray:
     return values[np.isfinite(values)]
+
+
+def _against(first: np.ndarray, second: np.ndarray, digits: str = ".3f") -> str:
+    """The medians over seeds of two settings."""
+    return " against ".join(number(np.nanmedian(values), digits) for values in (first, second))
 
 
 def _count(differences: np.ndarray) -> str:

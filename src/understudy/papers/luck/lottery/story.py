@@ -9,7 +9,7 @@ import numpy as np
 
 from understudy.claims import number
 from understudy.lab.layers import STUDENTS_CAPTION, first_network, layer_specialization, some_diverged
-from understudy.lab.matrices import matrix_images, modulated
+from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.luck.lottery.claims import EXACT, compared, exact, final_losses, gain, middle
 from understudy.papers.luck.lottery.study import TICKETS
 from understudy.report import style
@@ -163,7 +163,7 @@ def _matrices(study: LotteryTickets, run: Run, losses: xr.DataArray, titles: Tit
     for ticket, words in (("reset", "reset winners"), ("full", "full student")):
         network = first_network(losses.sel(polarity=polarity, multiple=multiple, ticket=ticket))
         if len(network):
-            found = modulated(run, network, two_layer.source)
+            found = measure_modulation(run, network, two_layer.source)
             images = matrix_images(found, f"{words}, {title}", f"modulation-{ticket}")
             figures += [replace(figure, title=f"{figure.title}: {words}") for figure in images]
     return figures
