@@ -14,9 +14,9 @@ from support.kinds import KINDS, made
 from support.runs import made_run
 from understudy.errors import UserError
 from understudy.lab.execute import execute, plan
-from understudy.lab.summary import summary
+from understudy.lab.summary import summarise
 from understudy.papers.luck.bn_bias.study import BatchNormBias
-from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
+from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
 from understudy.report.figures import SignedHistograms
 from understudy.store import Run
 
@@ -157,7 +157,7 @@ def test_it_depends_on_networks_with_batchnorm_before_the_relu():
 
 def test_shares_agree_with_the_trained_networks(trained, cifar):
     (need,) = dataclasses.replace(SMALL, data=str(cifar)).depends_on()
-    networks = ended(execute(need, trained.folder.parents[1], Said()))
+    networks = trained_networks(execute(need, trained.folder.parents[1], Said()))
     assert networks.norm_first
     for layer, norm in enumerate(networks.norms):
         expected = (norm.shift < 0).double().mean(1).numpy()
@@ -169,7 +169,7 @@ def test_a_report_is_written_though_nothing_was_trained(trained):
     page = (trained.folder / "report.html").read_text()
     assert 'id="table" aria-labelledby="table-title" hidden' in page
     assert "to train" not in page
-    assert summary(trained) == []
+    assert summarise(trained) == []
     names = {path.stem for path in (trained.folder / "figures").iterdir()}
     assert names == {"shifts", "negative-shares"}
     assert not (trained.folder / "progress").exists()

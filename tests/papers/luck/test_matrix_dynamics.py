@@ -11,7 +11,7 @@ from support.commands import Said
 from support.runs import made_run
 from understudy.errors import UserError
 from understudy.lab.execute import execute
-from understudy.lab.summary import summary
+from understudy.lab.summary import summarise
 from understudy.papers.luck.matrix_dynamics.claims import by_layer, claims, mean_correlation
 from understudy.papers.luck.matrix_dynamics.story import story
 from understudy.papers.luck.matrix_dynamics.study import PATHS, MatrixDynamics
@@ -77,7 +77,7 @@ def test_metrics_are_labelled_by_teacher_path_seed_and_layer(run):
     np.testing.assert_array_equal(eqn_4.sel(place | {"layer": "layer 2"}), run.series("eqn_4", 1)[network])
     rho = (run.series("rho_mean", 0)[network] + run.series("rho_mean", 1)[network]) / 2
     np.testing.assert_allclose(mean_correlation(run).sel(place), rho)
-    assert next(setting.parameters for setting in summary(run))["path"] == "eqn 6"
+    assert next(setting.parameters for setting in summarise(run))["path"] == "eqn 6"
 
 
 def test_claims_are_decided_on_the_default_settings_only(run):

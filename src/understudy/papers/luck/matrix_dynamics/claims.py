@@ -108,11 +108,11 @@ def loss_falls(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
     end = log10(run.array("eval_loss", "path seed", hidden=hidden))
     gain = (end - start).sel(path=PATHS[0]).to_numpy()
     lost = int(np.isnan(gain).sum())
-    ours, theirs = end.median("seed").to_numpy()
+    diverged = f", {lost} diverged" if lost else ""
+    losses = [number(loss, ".2f") for loss in (start.median().item(), *end.median("seed").to_numpy())]
     correlation = mean_correlation(run).sel(hidden=hidden).isel(epoch=-1).median("seed").to_numpy()
     words = (
-        f"in {{count}}{f', {lost} diverged' if lost else ''}; median log10 losses {number(start.median().item(), '.2f')} at "
-        f"the start, {number(ours, '.2f')} by eqn 6, {number(theirs, '.2f')} by SGD; mean best correlations "
-        f"{correlation[0]:.3f} and {correlation[1]:.3f}"
+        f"in {{count}}{diverged}; median log10 losses {losses[0]} at the start, {losses[1]} by eqn 6, {losses[2]} by "
+        f"SGD; mean best correlations {correlation[0]:.3f} and {correlation[1]:.3f}"
     )
     return every(gain, below=0.0, say=words)

@@ -105,8 +105,10 @@ def _metric_rows(network: int, epoch: int, layer: int, values: Mapping[str, floa
 
 def _node_rows(network: int, epoch: int, layer: int, role: str, columns: Mapping[str, Any]) -> pa.Table:
     """Rows with the role `value` (a singular value), `neuron` (a node of W7) or `bin` (pairs of images by product)."""
-    kinds: dict[str, type] = {"number": np.int32, "set": np.str_}
-    arrays = {name: np.array(list(values), kinds.get(name, np.float64)) for name, values in columns.items()}
+    kinds: dict[str, Any] = {"number": np.int32, "set": np.str_}
+    arrays: dict[str, np.ndarray] = {
+        name: np.array(list(values), kinds.get(name, np.float64)) for name, values in columns.items()
+    }
     return table_rows(network, epoch, layer, role=role, **arrays)
 
 
