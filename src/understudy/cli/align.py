@@ -36,6 +36,7 @@ class Align(inputs.InputOptions):
 
 
 def run_align(options: Align) -> None:
+    """Print which student node matches which teacher node of two network files."""
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     from understudy import measures
 

@@ -43,6 +43,7 @@ class Bench:
 
 
 def run_bench(options: Bench) -> None:
+    """Measure how fast this machine trains, and print the results next to the goals."""
     _validate_out(options.out)
     if options.draw:
         return _draw(options)

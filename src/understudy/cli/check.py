@@ -42,6 +42,7 @@ class Check(inputs.InputOptions):
 
 
 def run_check(options: Check) -> None:
+    """Print what the theorems say about two network files or the networks of a run."""
     inputs.validate_ending("--html", options.html, (".html", ".htm"))
     if len(options.paths) not in (1, 2):
         raise UserError(

@@ -25,6 +25,7 @@ class Claims:
 
 
 def run_claims(options: Claims) -> None:
+    """Print what the papers claim and what was measured, or record a run's claims."""
     from rich.text import Text
 
     from understudy.claims import record

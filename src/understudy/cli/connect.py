@@ -46,6 +46,7 @@ class Connect(inputs.TeacherOptions):
 
 
 def run_connect(options: Connect) -> None:
+    """Print and save a path of low loss between two students."""
     inputs.validate_ending("--save", options.save, (".safetensors",))
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     if options.points < 2:

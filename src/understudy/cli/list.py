@@ -28,6 +28,7 @@ class List:
 
 
 def run_list(options: List) -> None:
+    """Print the studies and the runs made here."""
     runs = finished_runs(options.out)
     if options.json:
         shown = [

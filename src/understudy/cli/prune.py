@@ -46,6 +46,7 @@ class Prune(inputs.TeacherOptions):
 
 
 def run_prune(options: Prune) -> None:
+    """Remove student nodes by a rule, and print the cost."""
     inputs.validate_ending("--save", options.save, (".safetensors",))
     if options.below is not None and not 0 <= options.below <= 1:
         raise UserError(f"--below must be between 0 and 1, got {options.below}")

@@ -27,6 +27,7 @@ class Report:
 
 
 def run_report(options: Report) -> None:
+    """Decide a run's claims and draw its figures and page again."""
     from understudy.lab.write_report import write_report
     from understudy.store import Run
     from understudy.store.files import disk_errors
@@ -59,7 +60,7 @@ def study_of(run: Run, file: Path | None = None) -> Study:
 
 def show_run(run: Run, as_json: bool) -> None:
     """Print the results of a finished run."""
-    from understudy.lab.summary import summary
+    from understudy.lab.summary import summarise
     from understudy.report.terminal.tables import claims_table, output, summary_table
 
     headline = (run.folder / "headline.txt").read_text(encoding="utf-8").strip()
@@ -69,7 +70,7 @@ def show_run(run: Run, as_json: bool) -> None:
         emit({"run": str(run.folder), "headline": headline, "claims": claims, "report": str(page)})
         return
     console = output()
-    if settings := summary(run):
+    if settings := summarise(run):
         console.print(summary_table(settings))
     console.print(f"{headline}\n", soft_wrap=True)
     if run.claims:

@@ -62,6 +62,7 @@ _OF_FILES = ("teacher", "teacher_network", "leaky", "out", "json")
 
 
 def run_start(options: Start) -> None:
+    """Initialise a student for a two-layer |·| teacher and, optionally, run gradient descent."""
     validate_ending("--out", options.out, (".safetensors",))
     if options.out is not None and options.out.resolve() == options.teacher.resolve():
         raise UserError(f"--out must not be the teacher's own file, got {options.out}")
