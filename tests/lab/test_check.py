@@ -71,7 +71,7 @@ def run_check(tmp_path, monkeypatch, capsys):
     return run_check
 
 
-# One pair of networks.
+# One pair of networks
 
 
 def test_every_node_of_the_documented_example_is_certified(certified):
@@ -203,7 +203,7 @@ def test_factors_have_three_digits(factor, shown):
     assert format_factor(factor) == shown
 
 
-# Several networks.
+# Several networks
 
 
 def test_students_are_paired_with_teachers_by_index_or_share_one():
@@ -268,7 +268,7 @@ def test_a_network_that_cannot_be_checked_is_reported_and_the_others_are_checked
         us.check(teachers, students, gaussian(1, 200, 3), networks=1)
 
 
-# Trained populations and runs.
+# Trained populations and runs
 
 
 def test_a_trained_population_is_checked_on_its_own_data():
@@ -330,7 +330,7 @@ def test_a_run_of_an_unknown_study_is_checked(tiny, tmp_path):
     assert found.as_dict() | {"inputs": known.inputs} == known.as_dict()
 
 
-# The command on files.
+# The command on files
 
 
 class _Tags(HTMLParser):
@@ -439,7 +439,7 @@ def test_the_slope_can_be_given(files, run_check):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(files, run_check, words, expected):
+def test_invalid_arguments_are_refused(files, run_check, words, expected):
     np.save(files / "wrong.npy", np.ones((9, 3)))
     before = sorted(files.iterdir())
     assert run_check(*words.split(), status=2).startswith(f"understudy: {expected}")
@@ -460,7 +460,7 @@ def test_numbers_that_are_not_finite_are_empty_in_json(files, run_check):
     assert found_json["data"]["eta"]["own"]["value"] is None
 
 
-# The page.
+# The page
 
 
 def test_the_page_escapes_the_command(certified):
@@ -483,7 +483,7 @@ def test_the_page_opens_in_a_browser(certified, tmp_path):
     assert done.stdout.count("<details") > 10
 
 
-def test_a_contradiction_cannot_be_overlooked(certified):
+def test_contradictions_are_reported_in_text_and_page(certified):
     broken = Finding("S0 lemma 1", "hidden layer 1", (), "equal", "off by 3", False)
     found = (NetworkCheck(0, replace(certified[0], identities=(broken,))),)
     assert "1 findings contradict a result" in str(Checks(found, 1))

@@ -1,4 +1,4 @@
-"""Ctrl-C lets an epoch of a moment come to its end, and no other."""
+"""Ctrl-C during a short epoch takes effect at its end; otherwise it interrupts at once."""
 
 import signal
 
@@ -12,13 +12,14 @@ from understudy.store.writer import BackgroundWriter
 
 
 @pytest.fixture(autouse=True)
-def heard():
+def sigint_enabled():
+    """Handle SIGINT during the tests, also where the parent process ignores it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-def test_one_that_waits_is_noted_and_the_next_interrupts():
+def test_a_deferred_interrupt_is_recorded_and_the_next_one_interrupts():
     with CtrlC() as ctrl_c:
         ctrl_c.waits = True
         signal.raise_signal(signal.SIGINT)
@@ -28,14 +29,14 @@ def test_one_that_waits_is_noted_and_the_next_interrupts():
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_one_that_does_not_wait_interrupts_at_once():
+def test_an_interrupt_that_is_not_deferred_takes_effect_at_once():
     with CtrlC() as ctrl_c:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
         assert not ctrl_c.came
 
 
-def test_where_it_is_not_heard_it_stays_unheard():
+def test_an_ignored_sigint_stays_ignored():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with CtrlC() as ctrl_c:
         ctrl_c.waits = True
@@ -44,10 +45,10 @@ def test_where_it_is_not_heard_it_stays_unheard():
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
-def test_one_that_comes_while_the_last_tables_are_written_is_heard(tmp_path, monkeypatch):
-    def finish(keeper):
+def test_an_interrupt_while_the_last_tables_are_written_takes_effect(tmp_path, monkeypatch):
+    def finish(writer):
         signal.raise_signal(signal.SIGINT)
-        pytest.fail("it was not heard")
+        pytest.fail("the interrupt had no effect")
 
     small = {"seeds": 1, "teacher_nodes": (2,), "polarity": (1.0,), "multiple": (1.0,), "dim": 3, "outputs": 2}
     study = TwoLayer(**small, epochs=1, steps=2, train=20, evaluation=20)

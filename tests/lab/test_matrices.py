@@ -1,4 +1,4 @@
-"""H* and β* from the weights that a run kept: of which networks, on which samples, in which order, and when not."""
+"""H* and β* are measured from the weights that a run saved, on the samples of each network, in the teacher's order."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from understudy import data, students, teachers
 from understudy.errors import UserError
-from understudy.lab.matrices import MATRICES, _picked, matrix_images, modulated
+from understudy.lab.matrices import MATRICES, _select, matrix_images, measure_modulation
 from understudy.measures import Correlation
 from understudy.measures.modulation import modulation
 
@@ -19,7 +19,7 @@ DENSE, IMAGE = data.Gaussian(5, evaluation=300), data.Gaussian(36, evaluation=20
 
 
 def groups(seeds, multiple=2.0, image=False, norm=None, sizes=(4, 3)):
-    """Teachers, students as they start, and as they end: some way from there to others."""
+    """Teachers, students before training, and students after it: sums of the first and other initial weights."""
     wide = (1 if image else 5, *sizes, 2)
     how = {"seeds": seeds, "unit": False, "dtype": torch.float64} | ({"image": (6, 6)} if image else {})
     teacher = teachers.separated(wide, **how)
@@ -36,7 +36,7 @@ def run_of(*each, epochs=3):
 
 
 def by_hand(matrix, rho):
-    """Pairs by correlation, the highest first, every student once; then the rows in the teacher's order."""
+    """Match pairs by correlation, the highest first and every student once; then order rows as the teacher's nodes."""
     left, partner = rho.clone(), {}
     for _ in range(len(rho)):
         j, k = divmod(int(left.argmax()), rho.shape[1])
@@ -48,11 +48,11 @@ def by_hand(matrix, rho):
 
 @pytest.mark.parametrize("image", [False, True], ids=["fc", "cnn"])
 @pytest.mark.parametrize("norm", [None, "after"])
-def test_an_image_is_the_reordered_matrix_of_the_network_it_names_on_its_own_samples(image, norm):
+def test_an_image_is_the_reordered_matrix_of_the_named_network_on_its_own_samples(image, norm):
     source, seeds = (IMAGE, [7, 9, 8]) if image else (DENSE, [7, 9, 8])
     wanted = groups(seeds, image=image, norm=norm)
     run = run_of(groups([1, 2], 3.0), wanted)
-    found = modulated(run, [3], lambda: source)
+    found = measure_modulation(run, [3], lambda: source)
     assert found.networks.tolist() == [3] and found.diagonal.shape == (1, 2, 2, 2)
     teacher, *both = (population[1] for population in wanted)
     count = 16 if image else 256
@@ -72,25 +72,26 @@ def test_an_image_is_the_reordered_matrix_of_the_network_it_names_on_its_own_sam
                 assert image_of.diagonal == pytest.approx(share) == found.diagonal[0, layer, i, time]
 
 
-def test_networks_together_have_the_diagonals_that_each_has_alone():
+def test_several_networks_have_the_diagonals_that_each_has_alone():
     run = run_of(groups([1, 2, 3]))
-    every = modulated(run, np.array([0, 2]), lambda: DENSE)
+    every = measure_modulation(run, np.array([0, 2]), lambda: DENSE)
     for i, network in enumerate((0, 2)):
-        alone = modulated(run, [network], lambda: DENSE)
+        alone = measure_modulation(run, [network], lambda: DENSE)
         np.testing.assert_array_equal(every.diagonal[i], alone.diagonal[0])
-    np.testing.assert_array_equal(every.shown[1][3].values, modulated(run, [0], lambda: DENSE).shown[1][3].values)
+    first = measure_modulation(run, [0], lambda: DENSE)
+    np.testing.assert_array_equal(every.shown[1][3].values, first.shown[1][3].values)
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
-def test_networks_are_counted_through_all_groups(sizes, draw):
+def test_network_numbers_count_through_all_groups(sizes, draw):
     every = [SimpleGroup(range(sum(sizes[:g]), sum(sizes[: g + 1]))) for g in range(len(sizes))]
     group = draw.draw(st.sampled_from(every))
     some = draw.draw(st.lists(st.sampled_from(group.networks), min_size=1, unique=True))
-    assert _picked(every, np.array(some)) == some
+    assert _select(every, np.array(some)) == some
 
 
 class SimpleGroup:
-    """Networks that are their own numbers."""
+    """A group whose networks are their numbers."""
 
     def __init__(self, networks):
         self.networks = list(networks)
@@ -103,29 +104,29 @@ class SimpleGroup:
         return [self.networks[place] for place in places]
 
 
-# What is not there
+# Runs without matrices
 
 
 @pytest.mark.parametrize("multiple", [0.5, 1.0])
-def test_fewer_students_than_teacher_nodes_have_no_order(multiple):
-    found = modulated(run_of(groups([1], multiple, sizes=(4, 6))), [0], lambda: DENSE)
+def test_fewer_students_than_teacher_nodes_give_no_matrices(multiple):
+    found = measure_modulation(run_of(groups([1], multiple, sizes=(4, 6))), [0], lambda: DENSE)
     assert (found is None) == (multiple < 1)
 
 
-def test_data_that_are_not_there_leave_nothing_to_draw():
+def test_missing_data_gives_no_matrices():
     def source():
-        raise UserError("--data: nowhere: there is no such folder")
+        raise UserError("--data nowhere: there is no such folder")
 
-    assert modulated(run_of(groups([1])), [0], source) is None
+    assert measure_modulation(run_of(groups([1])), [0], source) is None
 
 
 # The figure
 
 
-def test_the_caption_says_what_the_diagonals_shares_went_from_and_to_whichever_way():
+def test_the_caption_states_the_shares_on_the_diagonal_before_and_after():
     teacher, start, end = groups([1])
     for first, last in ((start, end), (end, start)):
-        found = modulated(run_of((teacher, first, last)), [0], lambda: DENSE)
+        found = measure_modulation(run_of((teacher, first, last)), [0], lambda: DENSE)
         (figure,) = matrix_images(found, "FC, 2×", "modulation-fc")
         assert figure.name == "modulation-fc" and figure.source == "S2 fig 11"
         assert figure.kind.columns == ("H* before", "H* after", "β* before", "β* after")

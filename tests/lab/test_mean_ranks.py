@@ -1,4 +1,4 @@
-"""How early the final winners led, and studies that start from the runs of others."""
+"""Mean ranks of the final winners are added to metrics, and studies start from the runs of other studies."""
 
 import dataclasses
 from typing import ClassVar
@@ -33,8 +33,8 @@ def small(**options):
     )
 
 
-def written(folder, epochs=(0, 1, 3)):
-    """A run's tables, and the correlations they were made of."""
+def write_tables(folder, epochs=(0, 1, 3)):
+    """Write the tables of a run; return the tables of each epoch, with the correlations of all pairs."""
     training = Training([Group(STUDENTS, TEACHER, DATA)], SGD(0.05, batch=8), steps=20, ranks=epochs, pairs=True)
     tables = [training.probe().tables()]
     for _ in range(3):
@@ -47,7 +47,7 @@ def written(folder, epochs=(0, 1, 3)):
 
 
 def test_mean_ranks_are_those_of_the_measure(tmp_path):
-    tables = written(tmp_path)
+    tables = write_tables(tmp_path)
     before = pq.read_table(tmp_path / "metrics.parquet")
     add_mean_ranks(tmp_path)
     after = pq.read_table(tmp_path / "metrics.parquet")
@@ -70,8 +70,8 @@ def test_mean_ranks_are_those_of_the_measure(tmp_path):
     assert all(row["value"] == 0 for row in rows if row["epoch"] == 3) and any(row["value"] > 0 for row in rows)
 
 
-def test_adding_them_again_changes_nothing(tmp_path):
-    written(tmp_path)
+def test_adding_mean_ranks_again_changes_nothing(tmp_path):
+    write_tables(tmp_path)
     ranks = (tmp_path / "ranks.parquet").read_bytes()
     add_mean_ranks(tmp_path)
     once = (tmp_path / "metrics.parquet").read_bytes()
@@ -81,7 +81,7 @@ def test_adding_them_again_changes_nothing(tmp_path):
     assert (tmp_path / "metrics.parquet").read_bytes() == once
 
 
-def test_a_run_of_which_no_network_was_left_has_none(tmp_path):
+def test_a_run_whose_networks_all_diverged_has_no_mean_ranks(tmp_path):
     pq.write_table(METRICS.empty_table(), tmp_path / "metrics.parquet")
     pq.write_table(RANKS.empty_table(), tmp_path / "ranks.parquet")
     add_mean_ranks(tmp_path)
@@ -90,7 +90,7 @@ def test_a_run_of_which_no_network_was_left_has_none(tmp_path):
 
 @dataclasses.dataclass(frozen=True)
 class Later(TwoLayer):
-    """Goes on with the students of a smaller study."""
+    """A study that continues with the students of a smaller one."""
 
     name: ClassVar[str] = "two-layer"
 
@@ -104,13 +104,13 @@ class Later(TwoLayer):
         return dataclasses.replace(plain, groups=(dataclasses.replace(group, students=students),))
 
 
-def test_a_study_starts_from_the_run_it_needs(tmp_path):
+def test_a_study_starts_from_the_run_that_it_depends_on(tmp_path):
     later = Later(**(small().options() | {"epochs": 1}))
     with pytest.raises(UserError, match=r"not in .*; first understudy run two-layer --seeds 2"):
         plan(later, tmp_path)
     run = execute(later, tmp_path, Watch("later"))
     assert len(list((tmp_path / "two-layer").iterdir())) == 2
-    needed = execute(small(), tmp_path, Watch("later"))  # is there already
+    needed = execute(small(), tmp_path, Watch("later"))  # finished already
     ended, begun = needed.weights("epoch.2")[0], run.weights("epoch.0")[0]
     for ours, theirs in zip(begun.layers, ended.layers, strict=True):
         assert torch.equal(ours.weight, theirs.weight)

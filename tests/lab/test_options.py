@@ -60,7 +60,7 @@ def test_defaults_are_allowed():
         ({"free": math.inf}, "--free must be a finite number, got inf"),
     ],
 )
-def test_a_value_that_is_not_allowed_is_named_with_what_is(given, message):
+def test_the_message_states_what_is_allowed_and_what_was_given(given, message):
     with pytest.raises(UserError) as error:
         validate_options(Options(**given))
     assert str(error.value) == message
@@ -78,14 +78,14 @@ def test_a_batch_is_no_larger_than_the_training_set():
         validate_batch(1_000, 1_001)
 
 
-def test_options_that_name_files_are_known():
+def test_options_that_name_files_are_listed():
     assert file_options(Options) == ["data"]
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-7 / 3, 12345678.9, 3, -0.5])
-def test_what_is_typed_is_read_back_as_the_same_number(value):
+def test_a_number_is_written_so_that_it_is_read_back_as_the_same_number(value):
     assert float(typed(value)) == value
 
 
-def test_words_are_quoted_where_a_shell_needs_it():
+def test_words_are_quoted_if_a_shell_requires_it():
     assert typed("my data.npz") == "'my data.npz'"

@@ -1,4 +1,4 @@
-"""A study in a user's file has all that built-in studies have: help, options, plan, resume, claims, report."""
+"""A study in a user's file has help, options, plan, resume, claims and report, as built-in studies have."""
 
 import json
 from pathlib import Path
@@ -16,53 +16,53 @@ SMALL = ["--seeds", 2, "--noise", 0, 0.5, "--teacher-nodes", 4, "--epochs", 3, "
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """The example, run small by the command."""
+    """The folder and the printed result of a small run of the example."""
     here = tmp_path_factory.mktemp("own")
-    said = json.loads(understudy("run", FILE, *SMALL, "--json", cwd=here).stdout)
-    return here, said
+    printed = json.loads(understudy("run", FILE, *SMALL, "--json", cwd=here).stdout)
+    return here, printed
 
 
-def test_help_has_its_options_with_their_meaning(tmp_path):
-    said = understudy("run", FILE, "--help", cwd=tmp_path).stdout
-    assert "Shares of the training labels that are replaced by random" in said
-    assert "--quick" in said
+def test_help_describes_its_options(tmp_path):
+    printed = understudy("run", FILE, "--help", cwd=tmp_path).stdout
+    assert "Shares of the training labels that are replaced by random" in printed
+    assert "--quick" in printed
 
 
-def test_a_plan_is_shown_before_it_runs(tmp_path):
-    said = json.loads(understudy("run", FILE, *SMALL, "--plan", "--json", cwd=tmp_path).stdout)
-    assert said
+def test_the_plan_is_shown_without_running(tmp_path):
+    printed = json.loads(understudy("run", FILE, *SMALL, "--plan", "--json", cwd=tmp_path).stdout)
+    assert printed
     assert not (tmp_path / "runs").exists()
 
 
 def test_it_runs_to_a_report(done):
-    here, said = done
-    run = Run(here / said["run"])
+    here, printed = done
+    run = Run(here / printed["run"])
     assert run.config["study"] == "label-noise"
     assert run.array("correlation", "noise seed epoch teacher").shape == (2, 2, 4, 4)
-    assert said["headline"].startswith("Weak teacher nodes end at a mean best correlation of")
+    assert printed["headline"].startswith("Weak teacher nodes end at a mean best correlation of")
     assert "figures/weak-nodes.svg" in (run.folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_same_command_reads_what_is_finished(done):
-    here, said = done
-    before = {path: path.stat().st_mtime_ns for path in (here / said["run"]).iterdir()}
+def test_the_same_command_reads_the_finished_run(done):
+    here, printed = done
+    before = {path: path.stat().st_mtime_ns for path in (here / printed["run"]).iterdir()}
     again = json.loads(understudy("run", FILE, *SMALL, "--json", cwd=here).stdout)
-    assert again == said
-    assert {path: path.stat().st_mtime_ns for path in (here / said["run"]).iterdir()} == before
+    assert again == printed
+    assert {path: path.stat().st_mtime_ns for path in (here / printed["run"]).iterdir()} == before
 
 
-def test_its_report_is_written_again_with_the_file_named(done):
-    here, said = done
-    again = understudy("report", here / said["run"], "--study", FILE, "--json", cwd=here)
-    assert json.loads(again.stdout)["headline"] == said["headline"]
-    refused = understudy("report", here / said["run"], cwd=here, status=2)
+def test_its_report_is_written_again_if_the_file_is_given(done):
+    here, printed = done
+    again = understudy("report", here / printed["run"], "--study", FILE, "--json", cwd=here)
+    assert json.loads(again.stdout)["headline"] == printed["headline"]
+    refused = understudy("report", here / printed["run"], cwd=here, status=2)
     assert "label-noise" in refused.stderr
     assert "give its file with --study" in refused.stderr
 
 
-def test_the_command_that_makes_it_again_names_the_file(done):
-    here, said = done
-    page = (here / said["run"] / "report.html").read_text(encoding="utf-8")
+def test_the_command_in_the_report_names_the_file(done):
+    here, printed = done
+    page = (here / printed["run"] / "report.html").read_text(encoding="utf-8")
     assert f"understudy run {FILE} --seeds 2" in page
 
 
@@ -80,7 +80,7 @@ def test_its_claims_are_decided_in_its_own_settings():
 
 
 class Fake:
-    """Correlations of all teacher nodes by noise and seed, as a run gives them."""
+    """A run with the given correlation of all teacher nodes for each noise and seed."""
 
     def __init__(self, rows, nodes):
         self.rows, self.nodes = rows, nodes
@@ -95,9 +95,9 @@ class Fake:
         return xr.DataArray(values, {"noise": noise, "seed": seeds}, ("noise", "seed", "teacher"))
 
 
-def test_a_bad_value_is_refused_as_everywhere(tmp_path):
-    said = understudy("run", FILE, "--noise", "2", cwd=tmp_path, status=2)
-    assert "--noise must be at least 0 and at most 1, got 2" in said.stderr
+def test_invalid_options_are_refused(tmp_path):
+    printed = understudy("run", FILE, "--noise", "2", cwd=tmp_path, status=2)
+    assert "--noise must be at least 0 and at most 1, got 2" in printed.stderr
     assert not (tmp_path / "runs").exists()
 
 
@@ -121,5 +121,5 @@ def test_a_file_without_one_study_is_refused(tmp_path, text, message):
 
 
 def test_a_file_that_does_not_exist_is_refused(tmp_path):
-    said = understudy("run", "mine.py", cwd=tmp_path, status=2)
-    assert "mine.py: no such file; give a Python file that defines a study" in said.stderr
+    printed = understudy("run", "mine.py", cwd=tmp_path, status=2)
+    assert "mine.py: no such file; give a Python file that defines a study" in printed.stderr

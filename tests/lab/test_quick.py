@@ -1,6 +1,6 @@
-"""What `understudy run STUDY --quick` is there to show, of the studies of layers: as it is typed, from start to report.
+"""`understudy run STUDY --quick` shows the main result of each study of layers, run by the command line.
 
-Bounds leave room for another machine's last digits; networks that do not learn are far outside all of them.
+Bounds allow for rounding differences between machines; networks that do not learn are far outside all of them.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ def deep(run: Run) -> None:
 
 
 def deep_samples(run: Run) -> None:
-    """More samples, a higher correlation: in every layer, by either loss; the top layer by squared error alone."""
+    """Correlations rise with samples in every layer, for both losses; only squared error matches the top layer."""
     loss, samples = run.column("loss"), run.column("samples")
     ends = {
         kind: np.stack([layers(run)[(loss == kind) & (samples == n), :, -1].mean(axis=0) for n in np.unique(samples)])
@@ -44,7 +44,7 @@ def deep_samples(run: Run) -> None:
 
 
 def gaus(run: Run) -> None:
-    """Correlations grow, more so on fresh data; winners are ahead after one epoch, but were less so at the start."""
+    """Correlations grow, on fresh data more; winners are ahead after one epoch, and less so before training."""
     rho = np.nanmean(layers(run)[..., [0, -1]], axis=1)
     fresh = run.column("data") == "infinite"
     assert (np.diff(rho[fresh]) > 0.1).all(), rho
@@ -54,7 +54,7 @@ def gaus(run: Run) -> None:
 
 
 def over_parameterization(run: Run) -> None:
-    """Up to 5× wider students match better, at 10× not worse; a seed's loss falls with every step in width."""
+    """Wider students match better up to 5× and not worse at 10×; for every seed the loss falls with width."""
     rho, loss = layers(run).mean(axis=1), run.series("eval_loss")
     assert (rho[:, -1] - rho[:, 0] > 0.25).all(), rho
     multiple = run.column("multiple")
@@ -66,7 +66,7 @@ def over_parameterization(run: Run) -> None:
 
 
 def lottery(run: Run) -> None:
-    """Winners with their first weights end lower than new draws in most seeds, and match the teacher better."""
+    """Winners with their initial weights end at a lower loss than redrawn ones in most seeds, and match better."""
     ticket, loss, rho = run.column("ticket"), run.series("eval_loss")[:, -1], run.series("rho_mean", 0)[:, -1]
     reset, redrawn, full = (np.log10(loss[ticket == kind]) for kind in ("reset", "redrawn", "full"))
     assert (reset < redrawn).mean() > 0.6, (reset, redrawn)
@@ -75,7 +75,7 @@ def lottery(run: Run) -> None:
 
 
 def cifar(run: Run) -> None:
-    """Wider students match better and come closer to their teacher's outputs, which they know the labels by."""
+    """Wider students match better and come closer to the teacher's outputs, and both classify the images."""
     rho, loss, multiple = layers(run).mean(axis=1), run.series("eval_loss"), run.column("multiple")
     by_width = np.stack([rho[multiple == k][:, [0, -1]].mean(axis=0) for k in np.unique(multiple)])
     assert (np.diff(by_width, axis=1) > 0.04).all() and (np.diff(by_width[:, 1]) > 0.03).all(), by_width
@@ -86,7 +86,7 @@ def cifar(run: Run) -> None:
 
 
 def cifar_luck(run: Run) -> None:
-    """Correlations grow in every setting, and students do about as well by the labels as their teachers, or better."""
+    """Correlations grow in every setting, and students are about as accurate as their teachers, or more accurate."""
     rho = np.nanmean(layers(run)[..., [0, -1]], axis=1)
     kind, norm = run.column("network_kind"), run.column("norm")
     grown = {
@@ -100,7 +100,7 @@ def cifar_luck(run: Run) -> None:
 
 
 def bn_bias(run: Run) -> None:
-    """Most shifts are negative, and in the top layer nearly all are, by far more than they begin with, which is 0."""
+    """Most shifts, which start at 0, end negative; in the top layer nearly all do, and far from 0."""
     layer, shift = run.nodes["layer"].to_numpy(), run.nodes["shift"].to_numpy()
     top = shift[layer == layer.max()]
     assert (shift < 0).mean() > 0.55, shift
@@ -121,12 +121,12 @@ ON_IMAGES = ("cifar", "cifar-luck", "bn-bias")
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
-    """The shortest one every day."""
+    """Run only the shortest study every day, and those on images only if the images are there."""
     return [pytest.mark.deep] * (name != "lottery") + [needs_data] * (name in ON_IMAGES)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CHECKS])
-def test_a_quick_run_shows_what_it_is_there_to_show(name, tmp_path):
+def test_a_quick_run_shows_the_main_result_of_its_study(name, tmp_path):
     understudy("run", name, "--quick", "--out", tmp_path, cwd=tmp_path)
     (folder,) = (tmp_path / name).iterdir()
     page = (folder / "report.html").read_text(encoding="utf-8")

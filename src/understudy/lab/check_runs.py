@@ -54,6 +54,7 @@ class Checks:
 
     @cached_property
     def summary(self) -> CheckSummary:
+        """Counts over all networks that were checked."""
         from understudy.theory.summary import summarise
 
         return summarise(self.networks)

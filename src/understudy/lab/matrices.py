@@ -1,4 +1,4 @@
-"""H* and β* of networks as a run began and as it ended, from the weights that it kept: S2 fig 11."""
+"""H* and β* of networks before and after training, from the weights that a run saved (Tian et al. 2019, fig. 11)."""
 
 from __future__ import annotations
 
@@ -19,28 +19,37 @@ if TYPE_CHECKING:
 MATRICES = ("H*", "β*")
 _TIMES = ("before", "after")
 _SAMPLES, _IMAGES = 256, 16
-"""Evaluation samples over which they are averaged, of networks without positions and with: each takes a pass back from
-every output at every position."""
+"""Evaluation samples over which matrices are averaged: of dense networks, and of networks on images, where each sample
+takes one backward pass per output and position."""
 
 
-class Modulated(NamedTuple):
-    """H* and β* of some networks of one shape, before training and after, and how much lies on their diagonals."""
+class Modulation(NamedTuple):
+    """H* and β* of some networks of one shape, before and after training."""
 
     networks: np.ndarray
     diagonal: np.ndarray
-    """[network, layer, matrix, time]"""
+    """[network, layer, matrix, time]: share of the squared entries that lies on the diagonal."""
     shown: tuple[tuple[OrderedMatrix, ...], ...]
-    """Of the first network, by layer: H* before and after, β* before and after."""
+    """Matrices of the first network, by layer: H* before and after, β* before and after."""
     over: str = ""
-    """What they are averaged over."""
+    """Description of the samples over which matrices are averaged."""
 
 
-def modulated(run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[], Source]) -> Modulated | None:
-    """Of networks of one group, on their evaluation samples; students in the order of the teacher nodes that they match
-    at the time.
+def measure_modulation(
+    run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[], Source]
+) -> Modulation | None:
+    """Measure H* and β* of networks on their evaluation samples.
 
-    None where students are fewer than teacher nodes, and where the data is not there any more: a run can be told
-    without it.
+    Students are in the order of the teacher nodes that they match at the time.
+
+    Args:
+        run: The run, with the weights of the first and the last epoch.
+        networks: Networks of one group.
+        source: Makes the source of inputs, and raises a UserError if its data is no longer available.
+
+    Returns:
+        The matrices; None if there are fewer students than teacher nodes, or if the data is no longer available, as a
+        report can be written without it.
     """
     import torch
 
@@ -48,10 +57,10 @@ def modulated(run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[
 
     which = np.asarray(networks)
     times = ("teacher", "epoch.0", f"epoch.{run.epochs[-1]}")
-    teacher, *students = (_picked(run.weights(who), which) for who in times)
+    teacher, *students = (_select(run.weights(who), which) for who in times)
     try:
-        given, count = source(), _IMAGES if teacher.image else _SAMPLES
-        x = torch.stack([given.evaluating(seed, dtype=teacher.dtype)[:count] for seed in teacher.seeds.tolist()])
+        inputs, count = source(), _IMAGES if teacher.image else _SAMPLES
+        x = torch.stack([inputs.evaluating(seed, dtype=teacher.dtype)[:count] for seed in teacher.seeds.tolist()])
     except UserError:
         return None
     if any(ours < theirs for ours, theirs in zip(students[0].sizes, teacher.sizes, strict=True)):
@@ -71,22 +80,22 @@ def modulated(run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[
     diagonal = np.array([[[mass for mass, _ in times] for times in of] for of in layers])
     shown = tuple(tuple(image for times in of for _, image in times) for of in layers)
     over = f"{x.shape[1]:,} evaluation samples" + (" at all positions" if teacher.image else "")
-    return Modulated(which, np.moveaxis(diagonal, -1, 0), shown, over)
+    return Modulation(which, np.moveaxis(diagonal, -1, 0), shown, over)
 
 
-def _picked(groups: Sequence[Population], networks: np.ndarray) -> Population:
-    """Networks are numbered through all groups; these are of one."""
+def _select(groups: Sequence[Population], networks: np.ndarray) -> Population:
+    """Select networks of one group by their numbers, which count through all groups."""
     ends = np.cumsum([len(group) for group in groups])
     group = int(np.searchsorted(ends, networks[0], side="right"))
     return groups[group][(networks - ends[group] + len(groups[group])).tolist()]
 
 
-def matrix_images(found: Modulated | None, words: str, name: str = "modulation") -> tuple[Figure, ...]:
-    """The first network, which `words` describe, drawn; nothing where there is nothing to draw."""
+def matrix_images(found: Modulation | None, words: str, name: str = "modulation") -> tuple[Figure, ...]:
+    """The figure of the first network, which `words` describe; none if there are no matrices."""
     if found is None:
         return ()
     shares = found.diagonal[0].mean(axis=0)
-    went = " and ".join(
+    changes = " and ".join(
         f"from {before:.1%} to {after:.1%} in {matrix}"
         for matrix, (before, after) in zip(MATRICES, shares, strict=True)
     )
@@ -100,7 +109,7 @@ def matrix_images(found: Modulated | None, words: str, name: str = "modulation")
             "How teacher nodes move their students, before and after",
             f"How much each teacher node moves each student from above (β*), and where both are active (H*), in "
             f"network {found.networks[0]} ({words}), over {found.over}. The diagonal's share of all squared entries "
-            f"went {went}{means}.",
+            f"changed {changes}{means}.",
             "S2 fig 11",
             kind,
         ),

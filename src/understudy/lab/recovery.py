@@ -8,7 +8,7 @@ from understudy.store import Run
 
 
 def first_epochs(run: Run, layer: int = 0) -> np.ndarray:
-    """[network, teacher]: first epoch at which a node of the layer is recovered; infinite if it never is."""
+    """First epoch at which each teacher node of a layer is recovered, [network, teacher]; infinite if it never is."""
     import torch
 
     from understudy.measures import first_recovery
@@ -18,9 +18,9 @@ def first_epochs(run: Run, layer: int = 0) -> np.ndarray:
 
 
 def strengths(run: Run) -> np.ndarray:
-    """[network, teacher]: norm of each teacher node's fan-out; NaN where a teacher has fewer nodes."""
-    from understudy.teachers import strengths as of
+    """Norm of the fan-out of each teacher node, [network, teacher]; NaN where a teacher has fewer nodes."""
+    from understudy.teachers import strengths as measure
 
-    each = [of(teacher).numpy() for teacher in run.weights("teacher")]
+    each = [measure(teacher).numpy() for teacher in run.weights("teacher")]
     most = max(strength.shape[1] for strength in each)
     return np.concatenate([np.pad(s, ((0, 0), (0, most - s.shape[1])), constant_values=np.nan) for s in each])

@@ -16,7 +16,7 @@ from understudy import SquaredError
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
-from understudy.lab.matrices import modulated
+from understudy.lab.matrices import measure_modulation
 from understudy.lab.study import ranked
 from understudy.papers.specialization.deep.claims import first_passed
 from understudy.papers.specialization.deep.story import _headline
@@ -321,7 +321,7 @@ def test_matrices_are_of_the_first_network_of_the_shown_multiple_that_did_not_di
     )
     figure = drawn(TINY, run)["modulation"]
     assert figure.kind.network == 3 and "network 3 (3×), over 256 evaluation samples" in figure.caption
-    wanted = modulated(run, [3], lambda: TINY.source(TINY.train, fresh=True))
+    wanted = measure_modulation(run, [3], lambda: TINY.source(TINY.train, fresh=True))
     for ours, theirs in zip(figure.kind.cells, wanted.shown, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(one.values, other.values)

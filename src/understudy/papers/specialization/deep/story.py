@@ -16,7 +16,7 @@ from understudy.lab.layers import (
     some_diverged,
     student_figures,
 )
-from understudy.lab.matrices import matrix_images, modulated
+from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.measures import THRESHOLD
 from understudy.papers.specialization.deep.claims import CLOSE, PAPERS_MULTIPLE, epoch_words, first_passed
 from understudy.report import style
@@ -40,7 +40,7 @@ def story(study: Deep, run: Run) -> Story:
     shown = rho.sel(multiple=multiple).dropna("seed", how="all").transpose("seed", "layer", "epoch")
     first, titles = first_passed(shown), multiple_titles(multiples)
     widths = {float(k): [round(k * nodes) for nodes in study.teacher_layers] for k in multiples}
-    found = modulated(run, shown["network"].to_numpy()[:1], lambda: study.source(study.train, fresh=True))
+    found = measure_modulation(run, shown["network"].to_numpy()[:1], lambda: study.source(study.train, fresh=True))
     figures = (
         Figure(
             "layer-curves",
