@@ -1,4 +1,4 @@
-"""The record of claims: every row of the list, what full runs measured, and how it is kept."""
+"""The record of claims contains every claim of the catalogue with what full runs measured, and is kept in a file."""
 
 import json
 import shutil
@@ -33,10 +33,10 @@ COMMAND = "understudy run two-layer"
 
 
 @pytest.fixture
-def said(tmp_path, monkeypatch, capsys):
-    """What `understudy claims …` prints in a folder of its own."""
+def run_claims(tmp_path, monkeypatch, capsys):
+    """Run `understudy claims …` in a temporary folder; return its output."""
 
-    def said(*words: object) -> str:
+    def run_claims(*words: object) -> str:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", ["understudy", "claims", *map(str, words)])
         assert cli.main() == 0
@@ -44,12 +44,12 @@ def said(tmp_path, monkeypatch, capsys):
         assert printed.err == ""
         return printed.out
 
-    return said
+    return run_claims
 
 
 @pytest.fixture
 def decided(tiny, tmp_path):
-    """The tiny run under `runs`, as if it had decided a claim."""
+    """A copy of the tiny run in `runs` with a decided claim."""
     folder = tmp_path / "runs" / "two-layer" / tiny[1].name
     shutil.copytree(tiny[1], folder)
     (folder / "claims.json").write_text(json.dumps([CLAIM.as_dict()]))
@@ -58,7 +58,7 @@ def decided(tiny, tmp_path):
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    """A record of our own, empty at first."""
+    """A temporary record, empty at first."""
     path = tmp_path / "record.json"
     monkeypatch.setattr(record, "RECORD", path)
     monkeypatch.setattr(record.recorded, "__defaults__", (path,))
@@ -66,38 +66,38 @@ def kept(tmp_path, monkeypatch):
     return path
 
 
-def test_the_list_has_every_claim_of_the_papers_once():
+def test_the_catalogue_has_every_claim_of_the_papers_once():
     assert sorted(row.id for row in record.rows()) == sorted(IDS)
     assert all(row.statement and row.value and row.study for row in record.rows())
 
 
-def test_what_a_study_decides_is_listed_under_it():
+def test_the_catalogue_names_the_study_that_decides_a_claim():
     listed = {row.id: row.study.split()[0] for row in record.rows()}
     for study in studies().values():
         assert [id for id, name in listed.items() if name == study.name] == study.decides.split()
 
 
-def test_claims_shows_every_row_and_says_which_are_not_measured(tmp_path):
+def test_the_command_shows_every_claim_and_which_are_not_measured(tmp_path):
     shown = understudy("claims", cwd=tmp_path).stdout
     rows = [line.split()[0] for line in shown.splitlines() if line.split() and line.split()[0] in IDS]
     assert list(dict.fromkeys(rows)) == [row.id for row in record.rows()]
     assert "not yet measured" in shown
 
 
-def test_claims_as_json_has_every_row(said):
-    told = json.loads(said("--json"))["claims"]
-    assert [row["id"] for row in told] == [row.id for row in record.rows()]
-    assert all(set(row) == {"id", "statement", "value", "study", "measured"} for row in told)
+def test_json_has_every_claim(run_claims):
+    printed = json.loads(run_claims("--json"))["claims"]
+    assert [row["id"] for row in printed] == [row.id for row in record.rows()]
+    assert all(set(row) == {"id", "statement", "value", "study", "measured"} for row in printed)
 
 
-def test_a_users_run_stands_beside_the_record(said, decided, kept):
+def test_a_users_run_is_shown_beside_the_record(run_claims, decided, kept):
     record.keep(Run(decided), COMMAND)
-    (row,) = [row for row in json.loads(said("--json"))["claims"] if row["id"] == "T6"]
+    (row,) = [row for row in json.loads(run_claims("--json"))["claims"] if row["id"] == "T6"]
     (kept_as, made_here) = [entry["from"] for entry in row["measured"]]
     assert kept_as == f"{record.measured(Run(decided), COMMAND)[0].machine}, unknown"
     assert made_here == str(decided.relative_to(decided.parents[2]))
     assert all(entry["measured"] == "2 > 1" and entry["holds"] is True for entry in row["measured"])
-    lines = said().splitlines()
+    lines = run_claims().splitlines()
     (heading,) = [line for line in lines if line.split()[:1] == ["T6"]]
     assert "2 of 2" in heading
     parts = [line for line in lines if "p = 1 " in line and "2 > 1" in line]
@@ -105,15 +105,15 @@ def test_a_users_run_stands_beside_the_record(said, decided, kept):
     assert all("yes" in line for line in parts)
 
 
-def test_a_claim_that_does_not_hold_says_so(said, decided, kept):
+def test_a_claim_that_does_not_hold_is_marked(run_claims, decided, kept):
     (decided / "claims.json").write_text(json.dumps([{**CLAIM.as_dict(), "holds": False}]))
     record.keep(Run(decided), COMMAND)
-    assert "NO" in said()
-    assert "| **no** |" in said("--markdown")
+    assert "NO" in run_claims()
+    assert "| **no** |" in run_claims("--markdown")
 
 
-def test_keeping_a_run_records_its_claims_with_where_they_come_from(said, decided, kept):
-    printed = said("--keep", decided)
+def test_keeping_a_run_records_its_claims_with_command_machine_and_commit(run_claims, decided, kept):
+    printed = run_claims("--keep", decided)
     assert printed == f"added 1 claims of {decided} to the record {kept}\n"
     (entry,) = json.loads(kept.read_text())
     assert {key: entry[key] for key in ("id", "measured", "n", "holds", "part")} == {
@@ -129,27 +129,27 @@ def test_keeping_a_run_records_its_claims_with_where_they_come_from(said, decide
     assert entry["seconds"] >= 0
 
 
-def test_keeping_a_run_again_takes_the_place_of_what_the_same_command_said(said, decided, kept):
-    said("--keep", decided)
+def test_keeping_a_run_again_replaces_the_claims_of_the_same_command(run_claims, decided, kept):
+    run_claims("--keep", decided)
     (decided / "claims.json").write_text(json.dumps([{**CLAIM.as_dict(), "measured": "3 > 1"}]))
-    said("--keep", decided)
+    run_claims("--keep", decided)
     (entry,) = json.loads(kept.read_text())
     assert entry["measured"] == "3 > 1"
 
 
-def test_what_was_kept_is_read_back_the_same(decided, kept):
+def test_recorded_claims_are_read_back_unchanged(decided, kept):
     record.keep(Run(decided), COMMAND)
     (back,) = record.recorded(kept)
     assert back.as_dict() == record.measured(Run(decided), COMMAND)[0].as_dict()
 
 
-def test_the_page_of_claims_is_what_the_command_prints(tmp_path):
+def test_the_page_of_claims_is_up_to_date(tmp_path):
     page = (ROOT / "docs" / "results" / "claims.md").read_text(encoding="utf-8")
     assert understudy("claims", "--markdown", cwd=tmp_path).stdout == page
     assert all(f"| {id} |" in page for id in IDS)
 
 
-def test_runs_of_unknown_studies_are_passed_over(said, decided, kept):
+def test_runs_of_unknown_studies_are_ignored(run_claims, decided, kept):
     config = decided / "config.toml"
     config.write_text(config.read_text().replace('"two-layer"', '"of-tomorrow"'))
-    assert len(json.loads(said("--json"))["claims"]) == len(IDS)
+    assert len(json.loads(run_claims("--json"))["claims"]) == len(IDS)

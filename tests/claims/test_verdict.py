@@ -1,4 +1,4 @@
-"""Verdicts decide claims by bounds and orders, and say what was measured."""
+"""Verdicts decide claims by bounds and orders, and state what was measured."""
 
 import math
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ def test_every_value_must_be_within_the_bounds():
     assert every([0.01, 0.05], at_most=0.05).holds
 
 
-def test_a_value_that_is_not_finite_is_within_no_bounds_and_not_shown():
+def test_values_that_are_not_finite_fail_and_are_not_shown():
     found = every([0.01, math.nan, math.inf], at_least=0.0, say="{count}")
     assert (found.holds, found.measured, found.n, found.values) == (False, "1 of 3", 3, (0.01,))
     assert not every([], at_least=0.0).holds
@@ -41,7 +41,7 @@ def test_a_value_that_is_not_finite_is_within_no_bounds_and_not_shown():
 
 
 @given(st.lists(finite, min_size=1), finite)
-def test_strict_bounds_and_others_differ_at_the_bound_alone(values, bound):
+def test_strict_and_other_bounds_differ_only_at_the_bound(values, bound):
     array = np.array(values)
     assert (within(array, at_least=bound) == (array >= bound)).all()
     assert (within(array, above=bound) == (array > bound)).all()
@@ -113,7 +113,7 @@ def decided(claims, study):
     return [(claim.id, claim.part, claim.holds) for claim in claims(study, None)]
 
 
-def made(**conditions):
+def make_claims(**conditions):
     claims = Claims(**conditions)
 
     @claims.claim(
@@ -138,8 +138,8 @@ def made(**conditions):
     return claims
 
 
-def test_claims_are_decided_case_by_case_with_their_words():
-    found = made()(Options(), None)
+def test_claims_are_decided_case_by_case_with_the_fields_filled_in():
+    found = make_claims()(Options(), None)
     assert [(c.id, c.part, c.holds) for c in found] == [("T1", "1×, 32 seeds", False), ("T1", "5×, 32 seeds", True)]
     assert isinstance(found[0], Claim)
     assert (found[0].statement, found[0].paper, found[0].values_are, found[0].n) == (
@@ -163,13 +163,13 @@ def test_claims_are_decided_case_by_case_with_their_words():
         ({"when": lambda study: study.seeds == 3}, Options(), False),
     ],
 )
-def test_claims_are_decided_in_the_papers_settings_alone(conditions, study, decides):
-    assert bool(decided(made(**conditions), study)) == decides
-    assert made(**conditions).applies(study) == decides
+def test_claims_are_decided_only_in_the_papers_settings(conditions, study, decides):
+    assert bool(decided(make_claims(**conditions), study)) == decides
+    assert make_claims(**conditions).applies(study) == decides
 
 
 def test_a_verdict_needs_no_values():
-    assert Verdict(True, "so", 3).values == ()
+    assert Verdict(True, "yes", 3).values == ()
 
 
 def test_a_range_in_words():

@@ -1,4 +1,4 @@
-"""The run folder: files whole or not at all, configurations that name their folder, runs read back, full disks."""
+"""Run folders: atomic files, folders named after configurations, growing tables, runs read back, full disks."""
 
 import dataclasses
 import errno
@@ -32,10 +32,10 @@ from understudy.store.writer import BackgroundWriter
 CONFIG = {"study": "two-layer", "format": 1, "options": {"seeds": 2, "lr": 0.01}}
 
 
-# Files.
+# Files
 
 
-def test_a_file_takes_the_place_of_the_old_one_at_one_stroke(tmp_path):
+def test_a_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
     with atomic_path(path) as temporary:
@@ -47,7 +47,7 @@ def test_a_file_takes_the_place_of_the_old_one_at_one_stroke(tmp_path):
     assert path.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
+def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.txt"
     write_text(path, "old")
     with pytest.raises(RuntimeError), atomic_path(path) as temporary:
@@ -57,7 +57,7 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_same_rows_are_the_same_bytes(tmp_path):
+def test_equal_rows_are_written_as_equal_bytes(tmp_path):
     rows = {"network": pa.array([0, 1], pa.int32()), "value": [0.1, float("nan")]}
     for file in ("a", "b"):
         write_table(tmp_path / file, pa.table(rows))
@@ -74,21 +74,21 @@ def test_the_same_rows_are_the_same_bytes(tmp_path):
     ],
     ids=["full", "quota", "safetensors"],
 )
-def test_a_full_disk_is_told_in_words(tmp_path, error):
-    said = "the disk is full; free some space, and the same command goes on where it stopped"
-    with pytest.raises(UserError, match=said), disk_errors(tmp_path):
+def test_a_full_disk_is_reported(tmp_path, error):
+    message = "the disk is full; free some space, and the same command goes on where it stopped"
+    with pytest.raises(UserError, match=message), disk_errors(tmp_path):
         raise error
 
 
-def test_what_else_the_disk_refuses_is_told_with_what_to_do(tmp_path):
-    said = r"cannot be written \(Permission denied\); choose another folder with --out$"
-    with pytest.raises(UserError, match=said), disk_errors(tmp_path):
+def test_other_disk_errors_are_reported_with_what_to_do(tmp_path):
+    message = r"cannot be written \(Permission denied\); choose another folder with --out$"
+    with pytest.raises(UserError, match=message), disk_errors(tmp_path):
         raise OSError(errno.EACCES, "Permission denied")
     with pytest.raises(UserError, match=r"; try another day$"), disk_errors(tmp_path, "try another day"):
         raise OSError(errno.EROFS, "Read-only file system")
 
 
-# Configurations.
+# Configurations
 
 plain = st.one_of(st.integers(-(2**62), 2**62), st.floats(), st.text(st.characters(codec="utf-8")))
 options = st.dictionaries(
@@ -97,7 +97,7 @@ options = st.dictionaries(
 
 
 @given(options)
-def test_a_configuration_goes_to_toml_and_back(tmp_path_factory, options):
+def test_a_configuration_is_written_to_toml_and_read_back(tmp_path_factory, options):
     path = tmp_path_factory.getbasetemp() / "config.toml"
     config = {"study": "two-layer", "format": 1, "options": options}
     path.write_text(to_toml(config), encoding="utf-8", newline="")
@@ -106,7 +106,7 @@ def test_a_configuration_goes_to_toml_and_back(tmp_path_factory, options):
     assert list(back["options"]) == list(options)
 
 
-def test_a_configuration_names_its_folder():
+def test_the_configuration_determines_the_folder():
     other = {**CONFIG, "options": {"seeds": 3, "lr": 0.01}}
     assert name(CONFIG) == name(dict(CONFIG))
     assert name(CONFIG) != name(other)
@@ -124,32 +124,32 @@ def test_the_order_of_options_changes_neither_folder_nor_run(tmp_path):
         assert second.path == first.path
 
 
-def test_what_has_no_place_in_a_configuration_is_refused():
+def test_values_that_toml_cannot_hold_are_refused():
     with pytest.raises(TypeError):
         to_toml({"study": object()})
 
 
-# Folders.
+# Folders
 
 
 def rows(epoch: int) -> dict[str, pa.Table]:
     return {"metrics": pa.table({"epoch": [epoch], "value": [float(epoch)]})}
 
 
-def test_a_folder_goes_on_from_its_last_whole_epoch(tmp_path):
+def test_a_folder_resumes_after_its_last_complete_epoch(tmp_path):
     with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         assert folder.path == tmp_path / "two-layer" / name(CONFIG)
         assert folder.state() is None
         for epoch in range(3):
             folder.save(epoch, rows(epoch), {"epoch": torch.tensor(epoch)}, 1.5 * epoch)
-        write_table(folder.progress / "metrics-000004.parquet", rows(9)["metrics"])  # of epochs that were cut off
+        write_table(folder.progress / "metrics-000004.parquet", rows(9)["metrics"])  # of an interrupted save
     with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         state, seconds = folder.state()
         assert (int(state["epoch"]), seconds) == (2, 3.0)
-        with BackgroundWriter(folder, ["metrics"], 2) as keeper:
-            keeper.add(lambda: rows(3))
-            keeper.save(3, {"epoch": torch.tensor(3)}, 4.0, lambda: None)
-            keeper.finish()
+        with BackgroundWriter(folder, ["metrics"], 2) as writer:
+            writer.add(lambda: rows(3))
+            writer.save(3, {"epoch": torch.tensor(3)}, 4.0, lambda: None)
+            writer.finish()
         assert pq.read_table(folder.path / "metrics.parquet")["epoch"].to_pylist() == [0, 1, 2, 3]
         assert not folder.finished
         write_text(folder.path / "report.html", "the page")
@@ -158,7 +158,7 @@ def test_a_folder_goes_on_from_its_last_whole_epoch(tmp_path):
     assert {path.name for path in folder.path.iterdir()} == {"config.toml", "metrics.parquet", "report.html"}
 
 
-def test_what_a_killed_process_left_is_cleared_away_and_nothing_else(tmp_path):
+def test_only_temporary_files_of_a_killed_process_are_removed(tmp_path):
     path = tmp_path / "two-layer" / name(CONFIG)
     path.mkdir(parents=True)
     (path / ".config.toml.x1").write_text("half")
@@ -182,18 +182,18 @@ def test_a_finished_folder_is_only_read(tmp_path):
     assert folder.path.stat().st_mtime_ns == before
 
 
-def test_two_do_not_work_on_one_folder(tmp_path):
+def test_a_second_process_cannot_open_the_same_folder(tmp_path):
     second = RunFolder.open(tmp_path, CONFIG, lambda: 0)
-    refused = pytest.raises(UserError, match="another process is at work on this run")
+    refused = pytest.raises(UserError, match="another process is working on this run")
     with RunFolder.open(tmp_path, CONFIG, lambda: 0), refused, second:
         pass
 
 
-# Tables that grow, and are read in part.
+# Tables that grow, and are read in part
 
 
-def looks(epochs: int, networks: int = 40, nodes: int = 30) -> list[pa.Table]:
-    """An epoch each: for every network two teacher nodes, then its students, with words coded anew each time."""
+def epoch_tables(epochs: int, networks: int = 40, nodes: int = 30) -> list[pa.Table]:
+    """One table per epoch: two teacher nodes of every network, then its students; dictionaries differ by epoch."""
     made = []
     for epoch in range(epochs):
         roles = np.tile(np.repeat([0, 1], [2, nodes]), networks).astype(np.int8)
@@ -209,11 +209,11 @@ def looks(epochs: int, networks: int = 40, nodes: int = 30) -> list[pa.Table]:
 
 
 @pytest.fixture
-def little_is_enough(monkeypatch):
+def small_row_groups(monkeypatch):
     monkeypatch.setattr(tables, "_ENOUGH", 1_000)
 
 
-def grown(path, parts) -> Path:
+def grow(path, parts) -> Path:
     table = tables.Growing(path)
     for part in parts:
         table.add(part)
@@ -222,9 +222,9 @@ def grown(path, parts) -> Path:
     return path
 
 
-@pytest.mark.usefixtures("little_is_enough")
+@pytest.mark.usefixtures("small_row_groups")
 def test_a_table_grows_by_row_groups_of_whole_epochs_and_one_role(tmp_path):
-    path = grown(tmp_path / "nodes.parquet", looks(3))
+    path = grow(tmp_path / "nodes.parquet", epoch_tables(3))
     metadata = pq.ParquetFile(path).metadata
     held = [metadata.row_group(i).to_dict()["columns"] for i in range(metadata.num_row_groups)]
     bounds = [{c["path_in_schema"]: (c["statistics"]["min"], c["statistics"]["max"]) for c in row} for row in held]
@@ -233,43 +233,43 @@ def test_a_table_grows_by_row_groups_of_whole_epochs_and_one_role(tmp_path):
     assert pq.read_table(path).num_rows == 3 * 40 * 32
 
 
-@pytest.mark.usefixtures("little_is_enough")
-def test_a_table_that_is_taken_up_grows_to_the_same_bytes(tmp_path):
-    parts = looks(5)
+@pytest.mark.usefixtures("small_row_groups")
+def test_a_resumed_table_grows_to_the_same_bytes(tmp_path):
+    parts = epoch_tables(5)
     write_table(tmp_path / "part.parquet", pa.concat_tables(parts[:3]))
     again = [*tables.by_epoch(pq.read_table(tmp_path / "part.parquet")), *parts[3:]]
     assert len(again) == 5
-    one, other = grown(tmp_path / "one.parquet", parts), grown(tmp_path / "other.parquet", again)
+    one, other = grow(tmp_path / "one.parquet", parts), grow(tmp_path / "other.parquet", again)
     assert one.read_bytes() == other.read_bytes()
 
 
-@pytest.mark.usefixtures("little_is_enough")
+@pytest.mark.usefixtures("small_row_groups")
 def test_a_table_that_is_dropped_leaves_nothing(tmp_path):
     table = tables.Growing(tmp_path / "nodes.parquet")
-    for part in looks(3):
+    for part in epoch_tables(3):
         table.add(part)
     assert [path.name[:15] for path in tmp_path.iterdir()] == [".nodes.parquet."]
     table.drop()
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("little_is_enough")
+@pytest.mark.usefixtures("small_row_groups")
 def test_rows_are_read_in_part_whatever_the_row_groups(tmp_path):
-    parts = looks(3)
-    sorted_apart = tables.Stored(grown(tmp_path / "apart.parquet", parts))
+    parts = epoch_tables(3)
+    grouped = tables.Stored(grow(tmp_path / "grouped.parquet", parts))
     write_table(tmp_path / "mixed.parquet", pa.concat_tables(parts))
     mixed = tables.Stored(tmp_path / "mixed.parquet")
     student = {"role": "student"}
     for wanted in ({"role": "teacher"}, {"epoch": 1}, student | {"epoch": 2}, student | {"network": 7}):
-        few, all_of_them = (stored.read(("network", "value"), **wanted) for stored in (sorted_apart, mixed))
+        few, every = (stored.read(("network", "value"), **wanted) for stored in (grouped, mixed))
         assert few.column_names == ["network", "value"]
-        assert few.num_rows == all_of_them.num_rows > 0
-        assert sorted(few["value"].to_pylist()) == sorted(all_of_them["value"].to_pylist())
-    assert sorted_apart.read(("value",), role="pair").num_rows == mixed.read(("value",), epoch=9).num_rows == 0
-    assert sorted_apart.read().num_rows == 3 * 40 * 32
+        assert few.num_rows == every.num_rows > 0
+        assert sorted(few["value"].to_pylist()) == sorted(every["value"].to_pylist())
+    assert grouped.read(("value",), role="pair").num_rows == mixed.read(("value",), epoch=9).num_rows == 0
+    assert grouped.read().num_rows == 3 * 40 * 32
 
 
-# Epochs that go to disk while others train.
+# Epochs that are written while others train
 
 
 @pytest.fixture
@@ -278,52 +278,52 @@ def folder(tmp_path):
         yield made
 
 
-def test_what_is_kept_is_down_before_it_is_said(folder):
-    said = []
-    with BackgroundWriter(folder, ["metrics"], None) as keeper:
-        assert keeper.due()
+def test_an_epoch_is_on_disk_before_it_is_reported(folder):
+    reported = []
+    with BackgroundWriter(folder, ["metrics"], None) as writer:
+        assert writer.due()
         state = {"epoch": torch.tensor(0)}
         for epoch in range(3):
-            keeper.add(partial(rows, epoch))
-        keeper.save(2, state, 1.0, lambda: said.append(int(folder.state()[0]["epoch"])))
+            writer.add(partial(rows, epoch))
+        writer.save(2, state, 1.0, lambda: reported.append(int(folder.state()[0]["epoch"])))
         state["epoch"] += 7  # training goes on
-        keeper.wait()
-        assert said == [0]
+        writer.wait()
+        assert reported == [0]
         assert [path.name for path in folder.progress.glob("metrics*")] == ["metrics-000002.parquet"]
         assert not (folder.path / "metrics.parquet").exists()
-        keeper.finish()
+        writer.finish()
     assert pq.read_table(folder.path / "metrics.parquet")["epoch"].to_pylist() == [0, 1, 2]
 
 
-def test_what_fails_on_disk_is_raised_at_the_next_word_and_no_state_follows(folder, monkeypatch):
-    asked = []
+def test_a_disk_error_is_raised_by_a_later_call_and_no_state_is_written(folder, monkeypatch):
+    calls = []
 
-    def full_at_first(path, rows):
-        asked.append(path)
-        if len(asked) == 1:
+    def fail_at_first(path, rows):
+        calls.append(path)
+        if len(calls) == 1:
             raise OSError(errno.ENOSPC, "No space left on device")
         write_table(path, rows)
 
-    monkeypatch.setattr("understudy.store.folder.write_table", full_at_first)
-    with pytest.raises(OSError, match="No space"), BackgroundWriter(folder, ["metrics"], None) as keeper:
+    monkeypatch.setattr("understudy.store.folder.write_table", fail_at_first)
+    with pytest.raises(OSError, match="No space"), BackgroundWriter(folder, ["metrics"], None) as writer:
         for epoch in range(1_000):
-            keeper.add(partial(rows, epoch))
-            keeper.save(epoch, {"epoch": torch.tensor(epoch)}, 1.0, lambda: None)
-    assert len(asked) == 1
+            writer.add(partial(rows, epoch))
+            writer.save(epoch, {"epoch": torch.tensor(epoch)}, 1.0, lambda: None)
+    assert len(calls) == 1
     assert folder.state() is None
     assert not (folder.path / "metrics.parquet").exists()
     assert not [path for path in folder.path.iterdir() if path.name.startswith(".metrics")]
 
 
-def test_what_was_given_before_an_interrupt_is_saved(folder):
-    with pytest.raises(KeyboardInterrupt), BackgroundWriter(folder, ["metrics"], None) as keeper:
-        keeper.add(lambda: rows(0))
-        keeper.save(0, {"epoch": torch.tensor(0)}, 1.0, lambda: None)
+def test_epochs_before_an_interrupt_are_saved(folder):
+    with pytest.raises(KeyboardInterrupt), BackgroundWriter(folder, ["metrics"], None) as writer:
+        writer.add(lambda: rows(0))
+        writer.save(0, {"epoch": torch.tensor(0)}, 1.0, lambda: None)
         raise KeyboardInterrupt
     assert int(folder.state()[0]["epoch"]) == 0
 
 
-# Weights.
+# Weights
 
 
 def population(nodes: int, slope: float = 0.0, bias: bool = False) -> Population:
@@ -336,7 +336,7 @@ def population(nodes: int, slope: float = 0.0, bias: bool = False) -> Population
     return Population(tuple(layers), torch.tensor([5, 6, 7]), slope)
 
 
-def test_weights_are_read_back_as_they_were(tmp_path):
+def test_weights_are_read_back_unchanged(tmp_path):
     path = tmp_path / "weights.safetensors"
     groups = [population(5, 0.2), population(8, -1.0, bias=True)]
     write_weights(path, {"teacher": groups, "epoch.0": groups[:1]})
@@ -349,14 +349,14 @@ def test_weights_are_read_back_as_they_were(tmp_path):
     assert len(read_weights(path, "epoch.0")) == 1
 
 
-def test_the_same_weights_are_the_same_bytes(tmp_path):
+def test_equal_weights_are_written_as_equal_bytes(tmp_path):
     groups = {f"epoch.{epoch}": [population(5, 0.1 * epoch)] for epoch in range(9)}
     for file in "abc":
         write_weights(tmp_path / file, groups)
     assert len({(tmp_path / file).read_bytes() for file in "abc"}) == 1
 
 
-def test_weights_that_were_not_kept_are_named_with_those_that_were(tmp_path):
+def test_the_error_for_missing_weights_names_the_saved_ones(tmp_path):
     path = tmp_path / "weights.safetensors"
     write_weights(path, {"teacher": [population(5)], "epoch.0": [population(5)]})
     with pytest.raises(UserError, match=r"has no weights of epoch\.7; it holds those of epoch\.0, teacher$"):
@@ -369,12 +369,12 @@ def test_weights_that_were_not_kept_are_named_with_those_that_were(tmp_path):
         }
 
 
-# Runs read back.
+# Runs read back
 
 
 @pytest.fixture
 def made(tmp_path):
-    """Two networks, of 2 and 3 students, of which the wider one diverges after epoch 0."""
+    """A run of two networks with 2 and 3 students, of which the wider one diverges after epoch 0."""
     write_text(tmp_path / "config.toml", to_toml(CONFIG))
     write_json(tmp_path / "environment.json", {"seconds": 1.0})
     write_weights(tmp_path / "weights.safetensors", {"teacher": [population(2)]})
@@ -409,14 +409,14 @@ def made(tmp_path):
     return Run(tmp_path)
 
 
-def test_a_series_has_nothing_where_nothing_was_recorded(made):
+def test_a_series_is_nan_where_nothing_was_recorded(made):
     np.testing.assert_array_equal(made.epochs, [0, 10])
     np.testing.assert_array_equal(made.series("eval_loss"), [[1, 0.5], [2, np.nan]])
     np.testing.assert_array_equal(made.series("recovered", 0), [[np.nan, 0.25], [np.nan, np.nan]])
     assert np.isnan(made.series("no such metric")).all()
 
 
-def test_matches_have_one_width_at_every_epoch(made):
+def test_values_of_nodes_have_the_same_width_at_every_epoch(made):
     every = made.matched("student", "correlation")
     np.testing.assert_allclose(every[0], [[0, 0.1, np.nan], [1.0, 1.1, np.nan]], rtol=1e-6)
     np.testing.assert_allclose(every[1], [[0, 0.1, 0.2], [np.nan] * 3], rtol=1e-6)
@@ -424,7 +424,7 @@ def test_matches_have_one_width_at_every_epoch(made):
     assert made.matched("teacher", "correlation").shape == (2, 2, 0)
 
 
-def test_what_was_read_is_kept_and_not_to_be_written_to(made):
+def test_arrays_that_were_read_are_cached_and_read_only(made):
     assert made.matched("student", "correlation") is made.matched("student", "correlation")
     assert made.series("eval_loss") is made.series("eval_loss")
     with pytest.raises(ValueError, match="read-only"):
@@ -435,7 +435,7 @@ def test_a_run_without_claims_has_none(made):
     assert made.claims == []
 
 
-def test_claims_are_read_back_as_they_were(made):
+def test_claims_are_read_back_unchanged(made):
     claim = Claim(
         id="T1",
         statement="it is",
@@ -456,7 +456,7 @@ def test_claims_are_read_back_as_they_were(made):
     assert {"id", "statement", "paper", "measured", "n", "holds"} <= set(kept)
 
 
-def test_a_commit_is_told_only_of_a_checkout(monkeypatch, tmp_path):
+def test_a_commit_is_recorded_only_in_a_checkout(monkeypatch, tmp_path):
     made = environment("cpu")
     assert made["device"] == "cpu"
     assert made["cores"] == os.cpu_count()
