@@ -1,34 +1,39 @@
-"""One input more: what every learner gains and risks beside what theory says, and what is decided on made-up runs."""
+"""The study `monotonicity`: its tables against theory, the verdicts of its claims, its story, refused options."""
 
 import math
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 
 from support.fake_gpu import FakeGpu
-from support.made import Made
+from support.made import computed_run
+from support.runs import made_run
 from understudy.errors import UserError
-from understudy.papers.distillation.monotonicity.claims import EARLIER, Correlation, claims, correlation, learners
-from understudy.papers.distillation.monotonicity.story import story
+from understudy.papers.distillation.monotonicity.claims import EARLIER, Correlation, claims, correlation, read_learners
+from understudy.papers.distillation.monotonicity.story import read_steps, story
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, PATH, Monotonicity
-from understudy.papers.distillation.shared import Cell
 from understudy.papers.distillation.theory import soft_labels as distillation
-from understudy.papers.distillation.theory.risk import Estimate, mean_risk, monotonicity
+from understudy.papers.distillation.theory.risk import mean_risk, monotonicity
 
-SMALL = {"seeds": 60, "dim": 12, "inputs": 3, "deltas": (0.5, 1.0), "steps": 30, "longest": 100, "looks": 5}
+SMALL = {"seeds": 60, "dim": 12, "inputs": 3, "deltas": (0.5, 1.0), "steps": 30, "longest": 100, "probes": 5}
 
 
 @pytest.fixture(scope="module")
 def small():
     study = Monotonicity(**SMALL)
-    return study, Made(study)
+    return study, computed_run(study)
 
 
-def test_every_learner_is_what_theory_has_of_the_same_sets(small):
+def values(study, run, name, column="risk"):
+    return read_learners(study, run).sets[column].sel(learner=name).values
+
+
+def test_every_learner_is_that_of_theory_on_the_same_sets(small):
     study, run = small
-    found = learners(run)
-    assert tuple(found) == study.learners == (DISTILLATION, "δ = 0.5", "δ = 1", DESCENT, LIMIT)
+    found = read_learners(study, run)
+    assert tuple(found.sets["learner"].values) == study.learners == (DISTILLATION, "δ = 0.5", "δ = 1", DESCENT, LIMIT)
     seeds, teacher = range(1, 61), study.task.teacher
     x = study.task.inputs(seeds, 4)
     by_hand = {
@@ -40,44 +45,73 @@ def test_every_learner_is_what_theory_has_of_the_same_sets(small):
     for name, learn in by_hand.items():
         fewer, more = learn(x[:, :3]), learn(x)
         risks = study.task.risk(distillation.angle(fewer, teacher))
-        assert found[name].values["risk"] == pytest.approx(risks.numpy(), rel=1e-9)
-        assert found[name].means["risk"] == pytest.approx(mean_risk(risks))
-        assert found[name].means["index"] == pytest.approx(monotonicity(fewer, more, teacher))
-    assert found[DISTILLATION].values["nearer"].all()
-    assert [cell.parameters["delta"] for cell in found.values()] == [0.0, 0.5, 1.0, None, None]
+        assert values(study, run, name) == pytest.approx(risks.numpy(), rel=1e-9)
+        for means, wanted in ((found.risk, mean_risk(risks)), (found.index, monotonicity(fewer, more, teacher))):
+            for end in ("mean", "low", "high"):
+                assert means[end].sel(learner=name).item() == pytest.approx(getattr(wanted, end))
+    assert values(study, run, DISTILLATION, "nearer").all()
+    assert run.table("settings")["delta"].to_pylist() == [0.0, 0.5, 1.0, None, None]
 
 
-def test_it_does_not_matter_how_many_sets_are_computed_together(small, monkeypatch):
+def test_the_number_of_sets_computed_together_does_not_matter(small, monkeypatch):
     study, run = small
     monkeypatch.setattr("understudy.papers.distillation.monotonicity.study._TOGETHER", 7)
-    other = learners(Made(study))
-    for name, cell in learners(run).items():
-        assert other[name].values["risk"] == pytest.approx(cell.values["risk"], rel=1e-9)
-        assert other[name].values["nearer"].tolist() == cell.values["nearer"].tolist()
+    other = computed_run(study)
+    for name in study.learners:
+        assert values(study, other, name) == pytest.approx(values(study, run, name), rel=1e-9)
+        assert values(study, other, name, "nearer").tolist() == values(study, run, name, "nearer").tolist()
 
 
-def test_the_path_passes_through_the_descent_and_ends_at_its_longest(small):
+def test_the_path_of_descent_ends_at_its_longest(small):
     study, run = small
-    first = int(np.flatnonzero(run.column("learner") == PATH)[0])
     assert run.epochs[-1] == 100
+    assert run.select().values("learner") == [PATH]
     x, teacher = study.task.inputs(range(1, 61), 3), study.task.teacher
     descended = distillation.hard_descent(x, teacher, 1.0, 100)
-    wanted = mean_risk(study.task.risk(distillation.angle(descended, teacher)))
-    assert run.series("mean risk")[first, -1] == pytest.approx(wanted.mean)
-    assert run.series("high risk")[first, -1] == pytest.approx(wanted.high)
+    risks = study.task.risk(distillation.angle(descended, teacher))
+    last, wanted = read_steps(run).to_pylist()[-1], mean_risk(risks)
+    assert run.select().end("risk") == pytest.approx(risks.numpy())
+    assert last["step"] == 100
+    assert last["mean risk"] == pytest.approx(wanted.mean)
+    assert last["high risk"] == pytest.approx(wanted.high)
 
 
-def cell(name, risk, index, sets=1_000, spread=0.001):
-    """A learner of this mean risk and index, its risks all alike but for every other set."""
-    risks = risk + spread * np.where(np.arange(sets) % 2, 1, -1)
-    nearer = (np.arange(sets) < round(index * sets)).astype(float)
-    wide = 1.96 * math.sqrt(index * (1 - index) / sets) + 0.002
-    means = {
-        "risk": Estimate(risk, risk - 1e-4, risk + 1e-4, sets),
-        "index": Estimate(index, index - wide, min(1.0, index + wide), sets),
-    }
-    values = {"risk": risks, "nearer": nearer, "angle": risks, "angle with one more": risks}
-    return Cell({"learner": name}, np.arange(sets), values, means, {})
+def test_steps_of_an_older_run_are_read_from_its_metrics(small):
+    _, run = small
+    steps = read_steps(run)
+    names = [name for name in steps.column_names if name != "step"]
+    nothing = np.full(steps.num_rows, np.nan)
+    older = made_run(
+        [{"learner": PATH}, {"learner": PATH}],
+        epochs=steps["step"].to_numpy(),
+        metrics={name: [steps[name].to_numpy(), nothing] for name in names},
+    )
+    assert read_steps(older).to_pylist() == steps.to_pylist()
+
+
+def made(learners, sets=1_000, spread=0.001):
+    """A run of learners with these mean risks and indices; risks alternate around their mean."""
+    rows, settings = [], []
+    for name, (risk, index) in learners.items():
+        wide = 1.96 * math.sqrt(index * (1 - index) / sets) + 0.002
+        risks = {"mean risk": risk, "low risk": risk - 1e-4, "high risk": risk + 1e-4}
+        indices = {"mean index": index, "low index": index - wide, "high index": min(1.0, index + wide)}
+        settings.append({"learner": name} | risks | indices)
+        each = risk + spread * np.where(np.arange(sets) % 2, 1, -1)
+        nearer = (np.arange(sets) < round(index * sets)).astype(float)
+        columns = {"risk": each, "nearer": nearer, "angle": each, "angle with one more": each}
+        rows.append(pa.table({"learner": [name] * sets, "seed": np.arange(1, sets + 1)} | columns))
+    steps = {f"{end} {name}": [0.1, 0.2] for name in ("risk", "index") for end in ("mean", "low", "high")}
+    return made_run(
+        [],
+        sets=pa.concat_tables(rows),
+        settings=pa.Table.from_pylist(settings),
+        steps=pa.table({"step": [1, 10]} | steps),
+    )
+
+
+def correlate(learners):
+    return correlation(read_learners(Monotonicity(), made(learners)).sets)
 
 
 FIGURE = {
@@ -92,14 +126,12 @@ FIGURE = {
 }
 
 
-def decided(monkeypatch, **changed):
-    found = {name: cell(name, *changed.get(name, values)) for name, values in FIGURE.items()}
-    monkeypatch.setattr("understudy.papers.distillation.monotonicity.claims.learners", lambda run: found)
-    return {claim.part: claim for claim in claims(Monotonicity(), None)}
+def decided(changed=None):
+    return {claim.part: claim for claim in claims(Monotonicity(), made(FIGURE | (changed or {})))}
 
 
-def test_what_is_like_the_figure_holds(monkeypatch):
-    found = decided(monkeypatch)
+def test_values_like_those_of_the_figure_hold():
+    found = decided()
     assert [claim.holds for claim in found.values()] == [True] * 4
     assert {claim.id for claim in found.values()} == {"K5"}
     assert all(claim.n == 1_000 for claim in found.values())
@@ -120,51 +152,46 @@ def test_what_is_like_the_figure_holds(monkeypatch):
         ({"δ = 1": (0.05, 0.999)}, {"correlation", "highest index", "values"}),
     ],
 )
-def test_what_is_not_does_not_hold(monkeypatch, changed, failing):
-    found = decided(monkeypatch, **changed)
-    assert {part for part, claim in found.items() if not claim.holds} == failing
+def test_other_values_do_not_hold(changed, failing):
+    assert {part for part, claim in decided(changed).items() if not claim.holds} == failing
 
 
 @pytest.mark.parametrize(
     "options",
     [{"seeds": 999}, {"kappa": 2.0}, {"dim": 50}, {"inputs": 6}, {"steps": 100}, {"confidence": 0.9}],
 )
-def test_other_settings_decide_nothing(monkeypatch, options):
-    assert decided(monkeypatch)
-    assert claims(Monotonicity(**options), None) == []
-    assert claims(Monotonicity(seeds=2_000, longest=10, looks=4), None)
+def test_other_settings_decide_nothing(options):
+    run = made(FIGURE)
+    assert claims(Monotonicity(**options), run) == []
+    assert claims(Monotonicity(seeds=2_000, longest=10, probes=4), run)
 
 
-def test_the_values_that_count_are_of_the_learners_there_are():
+def test_the_values_of_the_earlier_run_are_of_learners_of_the_study():
     assert set(EARLIER) <= set(Monotonicity().learners)
 
 
-def test_correlation_is_that_of_numpy_and_knows_when_there_is_none():
+def test_correlation_is_that_of_numpy_and_undefined_for_equal_values():
     rng = np.random.default_rng(3)
-    some = [cell(str(i), r, m) for i, (r, m) in enumerate(rng.uniform(0.1, 0.9, (6, 2)).round(3))]
-    risk, index = ([float(c.values[name].mean()) for c in some] for name in ("risk", "nearer"))
-    found = correlation(some)
-    assert found.value == pytest.approx(np.corrcoef(risk, index)[0, 1])
+    run = made({str(i): (r, m) for i, (r, m) in enumerate(rng.uniform(0.1, 0.9, (6, 2)).round(3))})
+    sets = read_learners(Monotonicity(), run).sets
+    found = correlation(sets)
+    assert found.value == pytest.approx(np.corrcoef(sets["risk"].mean("seed"), sets["nearer"].mean("seed"))[0, 1])
     assert found.low < found.value < found.high
-    assert "−" in str(correlation([cell("a", 0.1, 0.9), cell("b", 0.2, 0.5)]))
-    alike = correlation([cell("a", 0.1, 1.0), cell("b", 0.2, 1.0)])
+    assert "−" in str(correlate({"a": (0.1, 0.9), "b": (0.2, 0.5)}))
+    alike = correlate({"a": (0.1, 1.0), "b": (0.2, 1.0)})
     assert math.isnan(alike.value) and not alike.negative
-    assert str(alike) == "none, as all of either are equal"
+    assert str(alike) == "undefined, as all risks or all indices are equal"
 
 
 def test_the_interval_of_a_correlation_narrows_with_more_sets():
-    few, many = (
-        correlation([cell("a", 0.1, 0.9, n), cell("b", 0.2, 0.6, n), cell("c", 0.15, 0.7, n)]) for n in (50, 5_000)
-    )
+    three = {"a": (0.1, 0.9), "b": (0.2, 0.6), "c": (0.15, 0.7)}
+    few, many = (correlation(read_learners(Monotonicity(), made(three, n)).sets) for n in (50, 5_000))
     assert many.high - many.low < (few.high - few.low) / 3
 
 
 @pytest.mark.parametrize("changed", [{}, {"δ = 1": (0.001, 0.55)}, {DISTILLATION: (0.0052, 0.5)}])
-def test_the_headline_is_true_whatever_comes_out(monkeypatch, small, changed):
-    found = {name: cell(name, *changed.get(name, values)) for name, values in FIGURE.items()}
-    monkeypatch.setattr("understudy.papers.distillation.monotonicity.story.learners", lambda run: found)
-    monkeypatch.setattr("understudy.papers.distillation.monotonicity.story._path", lambda *given: None)
-    words = story(Monotonicity(), small[1]).headline
+def test_the_headline_is_true_for_other_values(changed):
+    words = story(Monotonicity(), made(FIGURE | changed)).headline
     assert ("the lowest of 8 learners" in words) == ("δ = 1" not in changed)
     assert ("where δ = 1 has 0.0010" in words) == ("δ = 1" in changed)
     assert ("more than for any other" in words) == (DISTILLATION not in changed)
@@ -174,63 +201,66 @@ def test_the_headline_is_true_whatever_comes_out(monkeypatch, small, changed):
 
 def test_one_set_is_enough_for_a_story():
     study = Monotonicity(**SMALL | {"seeds": 1})
-    told = story(study, Made(study))
-    assert "nan" not in " ".join([told.headline, *(n.value for n in told.numbers)]).lower()
-    assert len(told.figures) == 3
+    found = story(study, computed_run(study))
+    assert "nan" not in " ".join([found.headline, *(n.value for n in found.numbers)]).lower()
+    assert len(found.figures) == 3
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"kappa": -1.0}, "--kappa: -1.0 was given; allowed is a number above 0"),
-        ({"kappa": math.nan}, "--kappa: nan was given"),
-        ({"inputs": 0}, "--inputs: 0 was given; allowed is a whole number from 1"),
-        ({"inputs": 99}, "--inputs: 99 was given; allowed is up to 98, two fewer than an input has numbers"),
-        ({"dim": 2}, "--dim: 2 was given; allowed is a whole number from 3"),
-        ({"deltas": ()}, "--deltas: no value was given"),
-        ({"deltas": (1.0, 1.0)}, "--deltas: 1 1 was given; name each value once"),
-        ({"deltas": (0.0,)}, "--deltas: 0.0 was given; allowed is a number above 0"),
-        ({"rate": 0.0}, "--rate: 0.0 was given; allowed is a number above 0"),
-        ({"steps": 0}, "--steps: 0 was given; allowed is a whole number from 1"),
-        ({"confidence": 1.0}, "--confidence: 1 was given; allowed is a number above 0 and below 1"),
-        ({"dtype": "float32"}, "--dtype: float32 was given; theory is computed in float64 alone"),
+        ({"kappa": -1.0}, "--kappa must be above 0, got -1"),
+        ({"kappa": math.nan}, "--kappa must be above 0, got nan"),
+        ({"inputs": 0}, "--inputs must be at least 1, got 0"),
+        ({"inputs": 99}, "--inputs must be at most dim − 2 = 98, got 99"),
+        ({"dim": 2}, "--dim must be at least 3, got 2"),
+        ({"deltas": ()}, "--deltas needs at least one value"),
+        ({"deltas": (1.0, 1.0)}, "--deltas takes each value once, got 1 1"),
+        ({"deltas": (0.0,)}, "--deltas must be above 0, got 0"),
+        ({"rate": 0.0}, "--rate must be above 0, got 0"),
+        ({"steps": 0}, "--steps must be at least 1, got 0"),
+        ({"probes": 1}, "--probes must be at least 2, got 1"),
+        ({"confidence": 1.0}, "--confidence must be above 0 and below 1, got 1"),
+        ({"dtype": "float32"}, "--dtype must be float64, got float32"),
     ],
 )
-def test_what_cannot_be_is_refused_in_words(options, words):
+def test_options_that_cannot_work_are_refused(options, words):
     with pytest.raises(UserError) as refused:
         Monotonicity(**options)
     assert words in str(refused.value)
 
 
-def test_sets_of_a_seed_are_the_same_among_others():
+def test_a_set_depends_only_on_its_seed():
     alone, among = (Monotonicity(**SMALL | {"seeds": n}) for n in (1, 5))
-    risks = [learners(Made(study))[LIMIT].values["risk"][0] for study in (alone, among)]
+    risks = [values(study, computed_run(study), LIMIT)[0] for study in (alone, among)]
     assert risks[0] == pytest.approx(risks[1], rel=1e-9)
     assert torch.equal(alone.task.inputs([1], 3)[0], among.task.inputs([1, 2], 3)[0])
 
 
-def test_learners_are_computed_on_the_card_that_is_given(small, monkeypatch):
+def test_learners_are_computed_on_the_chosen_gpu(small, monkeypatch):
+    study, run = small
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with FakeGpu() as card:
-        there = learners(Made(Monotonicity(**SMALL, device="cuda")))
-    assert card.calls > 500
-    for name, cell in learners(small[1]).items():
-        assert there[name].values["risk"] == pytest.approx(cell.values["risk"], rel=1e-6, abs=1e-9)
+    with FakeGpu() as gpu:
+        there = computed_run(Monotonicity(**SMALL, device="cuda"))
+    assert gpu.calls > 500
+    for name in study.learners:
+        assert values(study, there, name) == pytest.approx(values(study, run, name), rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA card")
-def test_learners_on_a_card_are_those_of_the_cpu():
-    there, here = (learners(Made(Monotonicity(**SMALL, device=device))) for device in ("cuda", "cpu"))
-    for name, cell in here.items():
-        assert there[name].values["risk"] == pytest.approx(cell.values["risk"], rel=1e-6, abs=1e-9)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_learners_on_a_gpu_are_those_of_the_cpu(small):
+    study, run = small
+    there = computed_run(Monotonicity(**SMALL, device="cuda"))
+    for name in study.learners:
+        assert values(study, there, name) == pytest.approx(values(study, run, name), rel=1e-6, abs=1e-9)
 
 
-def test_a_correlation_is_negative_where_its_whole_interval_is():
+def test_a_correlation_is_negative_if_its_whole_interval_is():
     assert Correlation(-0.4, -0.6, -0.1).negative
     assert not Correlation(-0.4, -0.9, 0.1).negative
     assert not Correlation(0.1, -0.9, -0.1).negative
 
 
-def test_learners_of_deltas_that_are_almost_the_same_have_names_of_their_own():
+def test_learners_of_almost_equal_deltas_have_different_names():
     names = Monotonicity(deltas=(0.1234567, 0.1234568, 0.5)).learners
     assert len(set(names)) == len(names) and "δ = 0.5" in names

@@ -1,36 +1,43 @@
-"""What a run of monotonicity decides: K5."""
+"""Claim K5: monotonicity and risk of learners are negatively correlated (Phuong 2021, fig. 5.5)."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from understudy.claims import Claims, Verdict, number
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT
-from understudy.papers.distillation.shared import Cell, cells, difference, risk_words
-from understudy.store import Claim, Run
-from understudy.store.claims import Variant
+from understudy.papers.distillation.shared import (
+    estimate_words,
+    estimates,
+    mean_difference,
+    read_sets,
+    read_settings,
+)
+from understudy.store import Run
+from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.distillation.monotonicity.study import Monotonicity
 
-SETS = 1_000
-_FREE = ("seeds", "device", "longest", "looks")
-"""Options that K5 leaves open; of seeds it asks for 1,000 or more."""
 _RESAMPLED = 2_000
 _RANGE = (0.025, 0.975)
-ERRORS = 4.0
-"""Standard errors, of two runs of as many sets, within which an earlier run's values count as found again."""
+STANDARD_ERRORS = 4.0
+"""Standard errors, of the difference of two runs of as many sets, within which values of an earlier run are found."""
 EARLIER = {DISTILLATION: (0.005, 1.0), DESCENT: (0.020, 0.69), "δ = 1": (0.027, 0.54)}
-"""Risk and index."""
+"""Risk and index that an earlier run had, by learner."""
 _DIGITS = (0.001, 0.01)
-"""What their last digits stand for."""
+"""The last digits in which they are known."""
+
+claims = Claims(free="seeds device longest probes", least={"seeds": 1_000})
 
 
 class Correlation(NamedTuple):
-    """Pearson's over learners, and where 95% of it lies when transfer sets are drawn again from those there are."""
+    """Pearson's r over learners, and the interval that contains 95% of it over resampled transfer sets."""
 
     value: float
     low: float
@@ -42,130 +49,142 @@ class Correlation(NamedTuple):
 
     def __str__(self) -> str:
         if not math.isfinite(self.value):
-            return "none, as all of either are equal"
-        return f"r = {self.value:.2f} ({self.low:.2f} to {self.high:.2f})".replace("-", "−")
+            return "undefined, as all risks or all indices are equal"
+        value, low, high = (number(each, ".2f") for each in self)
+        return f"r = {value} ({low} to {high})"
+
+    def verdict(self, n: int) -> Verdict:
+        return Verdict(self.negative, str(self), n, (self.value,), None, 0.0)
 
 
-def learners(run: Run) -> dict[str, Cell]:
-    """By name, in the order of the study: of each set its `risk`, its angles and whether one input more was nearer."""
-    values = ("risk", "angle", "angle with one more", "nearer")
-    found = {cell.parameters["learner"]: cell for cell in cells(run, values, ("risk", "index"))}
-    return {name: cell for name, cell in found.items() if np.isfinite(cell.means["index"].mean)}
+class Learners(NamedTuple):
+    """Values of all learners, in the order of the study."""
+
+    sets: xr.Dataset
+    """By learner and seed: `risk`, `angle`, `angle with one more`, and `nearer`, whether another input was nearer."""
+    risk: xr.Dataset
+    """Expected risk by learner."""
+    index: xr.Dataset
+    """Monotonicity index by learner."""
 
 
-def correlation(some: list[Cell]) -> Correlation:
-    """Of risks and indices, a point a learner; NaN where all of either are equal."""
-    risk, nearer = (np.stack([cell.values[name] for cell in some]) for name in ("risk", "nearer"))
-    sets = risk.shape[1]
-    drawn = np.random.default_rng(0).multinomial(sets, np.full(sets, 1 / sets), _RESAMPLED) / sets
+def read_learners(study: Monotonicity, run: Run) -> Learners:
+    """The values of every learner on every transfer set, and their means."""
+    import xarray as xr
+
+    where = {"learner": list(study.learners)}
+    sets, settings = read_sets(run, **where), read_settings(run, **where)
+    names = ("risk", "angle", "angle with one more", "nearer")
+    return Learners(
+        xr.Dataset({name: unit_array(sets, name, "learner seed") for name in names}),
+        estimates(settings, "risk", "learner"),
+        estimates(settings, "index", "learner"),
+    )
+
+
+def correlation(sets: xr.Dataset, without: tuple[str, ...] = ()) -> Correlation:
+    """Pearson's r of risks and indices, one point per learner; NaN where all of either are equal."""
+    some = sets.sel(learner=[name for name in sets["learner"].to_numpy().tolist() if name not in without])
+    risk, nearer = (some[name].to_numpy() for name in ("risk", "nearer"))
+    count = risk.shape[1]
+    drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLED) / count
     again = _pearson(drawn @ risk.T, drawn @ nearer.T)
     low, high = np.quantile(again[np.isfinite(again)], _RANGE) if np.isfinite(again).any() else (np.nan, np.nan)
     return Correlation(float(_pearson(risk.mean(1), nearer.mean(1))), float(low), float(high))
 
 
 def _pearson(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Over the last axis."""
+    """Pearson's r over the last axis."""
     one, other = (v - v.mean(-1, keepdims=True) for v in (one, other))
     with np.errstate(invalid="ignore"):
         return (one * other).sum(-1) / np.sqrt((one**2).sum(-1) * (other**2).sum(-1))
 
 
-def claims(study: Monotonicity, run: Run) -> list[Claim]:
-    """Decided on the settings of fig 5.5, from 1,000 transfer sets on."""
-    plain = type(study)()
-    other = any(getattr(study, f.name) != getattr(plain, f.name) for f in fields(study) if f.name not in _FREE)
-    if other or study.seeds < SETS:
-        return []
-    found = learners(run)
-    return [_correlated(found), _least_risk(found), _greatest_index(found), _earlier(found)]
+def _hard_targets(found: xr.Dataset) -> str:
+    descent, limit = (estimate_words(found.sel(learner=name)) for name in (DESCENT, LIMIT))
+    return f"hard targets by descent {descent}, their max-margin limit {limit}"
 
 
-def _correlated(found: dict[str, Cell]) -> Claim:
-    by_descent = correlation([cell for name, cell in found.items() if name != LIMIT])
-    in_the_limit = correlation([cell for name, cell in found.items() if name != DESCENT])
-    biased = correlation([cell for name, cell in found.items() if name not in (DESCENT, LIMIT)])
-    return Claim(
-        id="K5",
-        statement="over distillation, hard targets by descent and five w_δ, expected risk and monotonicity index are negatively "
-        "correlated: Pearson's r below 0, and 95% of it over transfer sets drawn again",
-        paper="negative correlation between monotonicity and transfer risk",
-        measured=str(by_descent),
-        n=len(next(iter(found.values())).networks),
-        holds=by_descent.negative,
-        part="correlation",
-        values=(by_descent.value,),
-        low=None,
-        high=0.0,
-        variants=(
-            Variant("hard targets as the max-margin limit", str(in_the_limit), in_the_limit.negative),
-            Variant("no hard targets", str(biased), biased.negative),
-        ),
+@claims.claim(
+    "K5",
+    "correlation",
+    statement="over distillation, hard targets by descent and five w_δ, expected risk and monotonicity index are "
+    "negatively correlated: Pearson's r, and 95% of it over resampled transfer sets, are below 0",
+    paper="negative correlation between monotonicity and transfer risk",
+)
+def negatively_correlated(study: Monotonicity, run: Run) -> Verdict:
+    sets = read_learners(study, run).sets
+    n = sets.sizes["seed"]
+    beside = {"hard targets as the max-margin limit": (DESCENT,), "no hard targets": (DESCENT, LIMIT)}
+    others = {words: correlation(sets, without).verdict(n) for words, without in beside.items()}
+    return correlation(sets, (LIMIT,)).verdict(n).beside(others)
+
+
+@claims.claim(
+    "K5",
+    "lowest risk",
+    statement="distillation has the lowest expected risk of all learners: that of each other learner is higher on the "
+    "same sets, by a difference whose 95% interval is above 0",
+    paper="distillation is best",
+    values_are="mean difference, per other learner",
+)
+def lowest_risk(study: Monotonicity, run: Run) -> Verdict:
+    found = read_learners(study, run)
+    beyond = found.sets["risk"] - found.sets["risk"].sel(learner=DISTILLATION)
+    others = {name: mean_difference(beyond.sel(learner=name).to_numpy()) for name in _others(found.sets)}
+    nearest = min(others, key=lambda name: others[name][0])
+    mean, low, high = others[nearest]
+    words = (
+        f"{estimate_words(found.risk.sel(learner=DISTILLATION))}; next {nearest}, higher by {mean:.2g} ({low:.2g} to "
+        f"{high:.2g}); {_hard_targets(found.risk)}"
     )
+    holds = all(low > 0 for _, low, _ in others.values())
+    return Verdict(holds, words, beyond.sizes["seed"]).show([mean for mean, _, _ in others.values()], low=0.0)
 
 
-def _least_risk(found: dict[str, Cell]) -> Claim:
-    best = found[DISTILLATION]
-    others = {name: cell for name, cell in found.items() if name != DISTILLATION}
-    beyond = {name: difference(cell.values["risk"] - best.values["risk"]) for name, cell in others.items()}
-    nearest = min(beyond, key=lambda name: beyond[name][0])
-    mean, low, high = beyond[nearest]
-    return Claim(
-        id="K5",
-        statement="distillation has the lowest expected risk of all learners: each other's is higher on the same sets, by a "
-        "difference whose 95% interval is above 0",
-        paper="distillation is best",
-        measured=f"{risk_words(best.means['risk'])}; next {nearest}, higher by {mean:.2g} ({low:.2g} to {high:.2g}); hard "
-        f"targets by descent {risk_words(found[DESCENT].means['risk'])}, their max-margin limit "
-        f"{risk_words(found[LIMIT].means['risk'])}",
-        n=len(best.networks),
-        holds=all(low > 0 for _, low, _ in beyond.values()),
-        part="lowest risk",
-        values=tuple(mean for mean, _, _ in beyond.values()),
-        low=0.0,
+def _others(sets: xr.Dataset) -> list[str]:
+    return [name for name in sets["learner"].to_numpy().tolist() if name != DISTILLATION]
+
+
+@claims.claim(
+    "K5",
+    "highest index",
+    statement="distillation has the highest monotonicity index of all learners: 1, as in lemma 5.1, and above that of "
+    "every other learner",
+    paper="distillation is best; 1 by lemma 5.1",
+    values_are="index, per other learner",
+)
+def highest_index(study: Monotonicity, run: Run) -> Verdict:
+    found = read_learners(study, run)
+    best, others = found.index.sel(learner=DISTILLATION), found.index.sel(learner=_others(found.sets))
+    mean, low, high = (best[end].item() for end in ("mean", "low", "high"))
+    nearest = others.isel(learner=int(others["mean"].to_numpy().argmax()))
+    words = (
+        f"{mean:.3f} ({low:.3f} to {high:.3f}); next {nearest['learner'].item()}, {estimate_words(nearest)}; "
+        f"{_hard_targets(found.index)}"
     )
+    holds = mean == 1 and bool((others["high"] < low).all())
+    return Verdict(holds, words, found.sets.sizes["seed"]).show(others["mean"], high=1.0)
 
 
-def _greatest_index(found: dict[str, Cell]) -> Claim:
-    best = found[DISTILLATION].means["index"]
-    others = {name: cell.means["index"] for name, cell in found.items() if name != DISTILLATION}
-    nearest = max(others, key=lambda name: others[name].mean)
-    return Claim(
-        id="K5",
-        statement="distillation has the highest monotonicity index of all learners: 1, as in lemma 5.1, and above every other's",
-        paper="distillation is best; 1 by lemma 5.1",
-        measured=f"{best.mean:.3f} ({best.low:.3f} to {best.high:.3f}); next {nearest}, {risk_words(others[nearest])}; hard "
-        f"targets by descent {risk_words(others[DESCENT])}, their max-margin limit {risk_words(others[LIMIT])}",
-        n=best.sets,
-        holds=best.mean == 1 and all(other.high < best.low for other in others.values()),
-        part="highest index",
-        values=tuple(other.mean for other in others.values()),
-        low=None,
-        high=1.0,
-    )
-
-
-def _earlier(found: dict[str, Cell]) -> Claim:
-    """Values that an earlier run has given, in as many digits as were kept of them."""
+@claims.claim(
+    "K5",
+    "values",
+    statement=f"risk and index of distillation, hard targets by descent and δ = 1 are those of an earlier run within "
+    f"{STANDARD_ERRORS:g} standard errors of the difference and half of a last digit",
+    paper="no numbers; earlier run: " + "; ".join(f"{name} {r:.3f} and {m:.2g}" for name, (r, m) in EARLIER.items()),
+    values_are="distance beyond half of a last digit, in standard errors",
+)
+def earlier_values(study: Monotonicity, run: Run) -> Verdict:
+    found = read_learners(study, run)
+    n = found.sets.sizes["seed"]
     off, words = [], []
     for name, wanted in EARLIER.items():
-        cell = found[name]
-        means = tuple(cell.means[what].mean for what in ("risk", "index"))
-        for what, mean, value, digit in zip(("risk", "nearer"), means, wanted, _DIGITS, strict=True):
-            error = float(cell.values[what].std(ddof=1)) * math.sqrt(2 / len(cell.networks))
+        means = tuple(each["mean"].sel(learner=name).item() for each in (found.risk, found.index))
+        for column, mean, value, digit in zip(("risk", "nearer"), means, wanted, _DIGITS, strict=True):
+            error = float(found.sets[column].sel(learner=name).to_numpy().std(ddof=1)) * math.sqrt(2 / n)
             beyond = max(0.0, abs(mean - value) - digit / 2)
             off.append(0.0 if not beyond else beyond / error if error else math.inf)
         words.append(f"{name} {means[0]:.4f} and {means[1]:.3f}")
-    return Claim(
-        id="K5",
-        statement=f"risk and index of distillation, hard targets by descent and δ = 1 are those of an earlier run within "
-        f"{ERRORS:g} standard errors of the difference and half of a last digit (below: how far each is beyond that "
-        "half, in standard errors)",
-        paper="no numbers; earlier run: " + "; ".join(f"{name} {r:.3f} and {m:.2g}" for name, (r, m) in EARLIER.items()),
-        measured=f"{'; '.join(words)}; farthest {max(off):.1f} standard errors",
-        n=len(found[DISTILLATION].networks),
-        holds=max(off) <= ERRORS,
-        part="values",
-        values=tuple(one for one in off if math.isfinite(one)),
-        low=None,
-        high=ERRORS,
-    )
+    measured = f"{'; '.join(words)}; farthest {max(off):.1f} standard errors"
+    return Verdict(max(off) <= STANDARD_ERRORS, measured, n).show(off, high=STANDARD_ERRORS)

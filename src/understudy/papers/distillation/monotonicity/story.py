@@ -1,119 +1,136 @@
-"""Monotonicity in words and figures."""
+"""Figures and headline of `monotonicity` (Phuong 2021, fig. 5.5, lemma 5.1)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
-from understudy.papers.distillation.monotonicity.claims import correlation, learners
+from understudy.claims import number
+from understudy.papers.distillation.monotonicity.claims import Learners, correlation, read_learners
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, PATH, biased_name
-from understudy.papers.distillation.shared import Cell
+from understudy.papers.distillation.shared import estimates, mean_series
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.distillation.monotonicity.study import Monotonicity
 
 _BIASED = "w_δ"
 _COLOURS = {DISTILLATION: style.BLUE, DESCENT: style.ORANGE, LIMIT: style.VERMILLION, _BIASED: style.GREEN}
-
 _SHORT = {LIMIT: "max-margin limit"}
 _SAME = 1e-12
-"""Degrees, no more than rounding."""
+"""Differences of angles in degrees that are only rounding."""
 
 
 def story(study: Monotonicity, run: Run) -> Story:
-    found = learners(run)
+    """Monotonicity and risk of the learners, the effect of another input, and hard targets over training."""
+    found = read_learners(study, run)
     sets = f"n = {counted(study.seeds, 'transfer set')}"
     deltas = ", ".join(f"{delta:g}" for delta in sorted(study.deltas))
     figures = (
         Figure(
             "monotonicity",
             "Monotonicity and risk",
-            "Expected risk on new inputs, and how often one input more lowers the angle with the teacher; w_δ from "
-            f"left to right with δ = {deltas}. Bars and band: {study.confidence:.0%} of the index.",
+            "Expected risk on new inputs, and how often another input lowers the angle with the teacher; w_δ from left "
+            f"to right with δ = {deltas}. Bars and band: {study.confidence:.0%} interval of the index.",
             "S3 fig 5.5",
             _scatter(study, found, sets),
         ),
         Figure(
             "one-more",
-            "What one input more does",
-            f"A point a transfer set: the angle with the teacher of the student of {counted(study.inputs, 'input')}, "
-            f"and of one more. Below the dashed line the input helped: of distillation in {_helped(found)} sets. A "
-            "max-margin separator stays as it is unless the new input falls within its margin.",
+            "The effect of another input",
+            "One point per transfer set: the angle with the teacher of the student of "
+            f"{counted(study.inputs, 'input')}, and of one more. Below the dashed line the input helped: for "
+            f"distillation in {_helped(found)} sets. A max-margin separator does not change unless the new input falls "
+            "within its margin.",
             "S3 lemma 5.1, eq. 5.34",
             _one_more(study, found, sets),
         ),
         Figure(
             "hard-targets",
-            "Hard targets depend on when one stops",
+            "Hard targets depend on the number of steps",
             f"The hard-target learner along gradient descent at rate {study.rate:g}; dashed, the max-margin separator "
-            f"whose direction it goes to, as slowly as 1/log of the steps. Figure 1 has it after {study.steps:,}.",
+            "to whose direction it converges, as slowly as 1/log of the steps. Figure 1 shows it after "
+            f"{study.steps:,} steps.",
             "beside S3 fig 5.5",
-            _path(study, run, found, sets),
+            _path(run, found, sets),
         ),
     )
     return Story(_headline(study, found), _numbers(found), figures)
 
 
-def _scatter(study: Monotonicity, found: dict[str, Cell], note: str) -> Curves:
-    def series(label: str, some: list[Cell]) -> Series:
-        x = np.array([cell.means["risk"].mean for cell in some])
-        index = [cell.means["index"] for cell in some]
-        y, low, high = (np.array([getattr(one, field) for one in index]) for field in ("mean", "low", "high"))
+def _scatter(study: Monotonicity, found: Learners, note: str) -> Curves:
+    def series(label: str, names: list[str]) -> Series:
+        x = found.risk["mean"].sel(learner=names).to_numpy()
+        y, low, high = (found.index[end].sel(learner=names).to_numpy() for end in ("mean", "low", "high"))
         return Series(label, x, y, low, high, points=label != _BIASED, colour=_COLOURS[label])
 
-    biased = [found[biased_name(delta)] for delta in sorted(study.deltas)]
-    alone = [series(name, [found[name]]) for name in (DISTILLATION, DESCENT, LIMIT)]
+    biased = [biased_name(delta) for delta in sorted(study.deltas)]
+    alone = [series(name, [name]) for name in (DISTILLATION, DESCENT, LIMIT)]
     every = (*alone, series(_BIASED, biased))
     return Curves((Panel("", "expected risk", "monotonicity index", every),), note)
 
 
-def _one_more(study: Monotonicity, found: dict[str, Cell], note: str) -> Curves:
-    names = (DISTILLATION, biased_name(max(study.deltas)), DESCENT, LIMIT)
+def _one_more(study: Monotonicity, found: Learners, note: str) -> Curves:
     panels = []
-    for name in names:
-        cell = found[name]
-        before, after = (np.degrees(cell.values[angle]) for angle in ("angle", "angle with one more"))
+    for name in (DISTILLATION, biased_name(max(study.deltas)), DESCENT, LIMIT):
+        own = found.sets.sel(learner=name)
+        before, after = (np.degrees(own[angle].to_numpy()) for angle in ("angle", "angle with one more"))
         ends = np.array([0.0, max(before.max(), after.max())])
         same = Series("no change", ends, ends, dashed=True, colour=style.SOFT)
         kept = float((np.abs(after - before) < _SAME).mean())
-        who = _SHORT.get(name, name)
-        title = f"{who}: {cell.means['index'].mean:.0%} nearer" + (f", {kept:.0%} the same" if kept else "")
-        points = Series("a transfer set", before, after, points=True, colour=style.PURPLE, network=cell.networks)
+        index = found.index["mean"].sel(learner=name).item()
+        title = f"{_SHORT.get(name, name)}: {index:.0%} nearer" + (f", {kept:.0%} the same" if kept else "")
+        unit = own["unit"].to_numpy()
+        points = Series("a transfer set", before, after, points=True, colour=style.PURPLE, network=unit)
         panels.append(Panel(title, f"angle, {counted(study.inputs, 'input')}, °", "angle, one more, °", (same, points)))
     return Curves(tuple(panels), note)
 
 
-def _helped(found: dict[str, Cell]) -> str:
-    nearer = found[DISTILLATION].values["nearer"]
+def _helped(found: Learners) -> str:
+    nearer = found.sets["nearer"].sel(learner=DISTILLATION).to_numpy()
     return f"{int(nearer.sum()):,} of {len(nearer):,}"
 
 
-def _path(study: Monotonicity, run: Run, found: dict[str, Cell], note: str) -> Curves:
-    network = int(np.flatnonzero(run.column("learner") == PATH)[0])
+def read_steps(run: Run) -> pa.Table:
+    """One row per step at which the hard-target learner was probed, with means over transfer sets."""
+    if "steps" in run.tables:
+        return run.table("steps")
+    # Runs of earlier versions have the means among the metrics of the first network.
+    names = [f"{end} {what}" for what in ("risk", "index") for end in ("mean", "low", "high")]
+    first = {name: run.array(name, learner=PATH).isel(network=0).dropna("epoch") for name in names}
+    return pa.table({"step": first["mean risk"]["epoch"].to_numpy()} | {n: v.to_numpy() for n, v in first.items()})
+
+
+def _path(run: Run, found: Learners, note: str) -> Curves:
+    steps = read_steps(run)
+    ends = steps["step"].to_numpy()[[0, -1]]
+    each: dict[str, tuple[str, xr.Dataset]] = {
+        "risk": ("expected risk", found.risk),
+        "index": ("monotonicity index", found.index),
+    }
     panels = []
-    for what, words in (("risk", "expected risk"), ("index", "monotonicity index")):
-        mean, low, high = (run.series(f"{word} {what}")[network] for word in ("mean", "low", "high"))
-        there = np.isfinite(mean)
-        steps = run.epochs[there]
-        path = Series("descent", steps, mean[there], low[there], high[there], colour=_COLOURS[DESCENT])
-        ends, limit = steps[[0, -1]], found[LIMIT].means[what]
-        mean, low, high = (np.full(2, getattr(limit, field)) for field in ("mean", "low", "high"))
-        series = (path, Series("max-margin limit", ends, mean, low, high, dashed=True, colour=_COLOURS[LIMIT]))
-        panels.append(Panel("", "step", words, series, log_x=True))
+    for name, (words, means) in each.items():
+        path = mean_series("descent", estimates(steps, name, "step"), "step", colour=_COLOURS[DESCENT])
+        mean, low, high = (np.full(2, means[end].sel(learner=LIMIT).item()) for end in ("mean", "low", "high"))
+        limit = Series("max-margin limit", ends, mean, low, high, dashed=True, colour=_COLOURS[LIMIT])
+        panels.append(Panel("", "step", words, (path, limit), log_x=True))
     return Curves(tuple(panels), note)
 
 
-def _headline(study: Monotonicity, found: dict[str, Cell]) -> str:
-    r = correlation([cell for name, cell in found.items() if name != LIMIT])
-    risks = {name: cell.means["risk"].mean for name, cell in found.items()}
-    indices = {name: cell.means["index"].mean for name, cell in found.items()}
+def _headline(study: Monotonicity, found: Learners) -> str:
+    risks, indices = (
+        dict(zip(each["learner"].to_numpy().tolist(), each["mean"].to_numpy().tolist(), strict=True))
+        for each in (found.risk, found.index)
+    )
     least, most = min(risks, key=risks.__getitem__), max(indices, key=indices.__getitem__)
-    lowest, highest = f"the lowest of {len(found)} learners", "more than for any other"
+    lowest, highest = f"the lowest of {len(risks)} learners", "more than for any other"
     if least != DISTILLATION:
         lowest = f"where {least} has {risks[least]:.4f}"
     if most == DISTILLATION and list(indices.values()).count(indices[most]) > 1:
@@ -125,20 +142,16 @@ def _headline(study: Monotonicity, found: dict[str, Cell]) -> str:
         f"{lowest}, and {indices[DISTILLATION]:.1%} of further inputs bring it nearer to its teacher, {highest}; hard "
         f"targets have {risks[DESCENT]:.4f} and {indices[DESCENT]:.1%} after "
         f"{counted(study.steps, 'step')}, {risks[LIMIT]:.4f} and {indices[LIMIT]:.1%} in the limit of infinitely many. "
-        f"Correlation of the learners' risks and indices: {r}."
+        f"Correlation of the learners' risks and indices: {correlation(found.sets, (LIMIT,))}."
     )
 
 
-def _numbers(found: dict[str, Cell]) -> tuple[Number, ...]:
-    best = found[DISTILLATION].means
-    r = correlation([cell for name, cell in found.items() if name != LIMIT])
+def _numbers(found: Learners) -> tuple[Number, ...]:
+    risk, index = (each["mean"].sel(learner=DISTILLATION).item() for each in (found.risk, found.index))
+    r = correlation(found.sets, (LIMIT,)).value
     return (
-        Number(f"{len(found[DISTILLATION].networks):,}", "transfer sets"),
-        Number(f"{best['risk'].mean:.4f}", "expected risk, distillation"),
-        Number(f"{best['index'].mean:.3f}", "monotonicity index, distillation"),
-        *(
-            [Number(f"{r.value:.2f}".replace("-", "−"), "correlation of risk and index")]
-            if np.isfinite(r.value)
-            else []
-        ),
+        Number(f"{found.sets.sizes['seed']:,}", "transfer sets"),
+        Number(f"{risk:.4f}", "expected risk, distillation"),
+        Number(f"{index:.3f}", "monotonicity index, distillation"),
+        *([Number(number(r, ".2f"), "correlation of risk and index")] if np.isfinite(r) else []),
     )
