@@ -1,16 +1,18 @@
-"""What studies on CIFAR-10 share: where its images lie, how many are seen, and the rate that rises and falls once."""
+"""Options that studies on CIFAR-10 share: the images, the optimiser, and the one-cycle schedule of learning rates."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.options import check, validate_batch
-from understudy.lab.study import Experiment, Study
+from understudy.lab.options import Count, NonNegative, Positive, option, validate_batch
+from understudy.lab.study import Dtype, Experiment, Study
 
 if TYPE_CHECKING:
     from understudy.data import Cifar10
@@ -18,67 +20,62 @@ if TYPE_CHECKING:
 
 MOMENTUM = 0.9
 _RISE, _START, _END = 0.3, 1 / 25, 1e-4
-"""Of one cycle: the share of the epochs in which the rate rises, and the factors it starts from and ends at."""
-_THERE = {"train": 50_000, "evaluation": 10_000}
-"""Images that CIFAR-10 has."""
+"""One cycle: the share of the epochs in which the rate rises, and its first and last factor."""
 
 Norm = Literal["after", "before", "none"]
+Kept = Annotated[tuple[float, ...], Gt(0), Le(1)]
+"""Shares of nodes above 0 and at most 1: one for all hidden layers, or one per layer."""
 
 
 @dataclass(frozen=True)
-class OnCifar(Study):
-    """Networks that see the images of CIFAR-10."""
+class CifarOptions(Study):
+    """Options of studies whose networks are trained on the images of CIFAR-10."""
 
     classes: ClassVar[int] = 10
 
-    seeds: int = 2
-    """How many seeds, counted from 1: each is a teacher, its students' first weights and the order of the images."""
-    dtype: Literal["float32", "tf32", "float64"] = "tf32"
-    """Numbers to train with; tf32 is float32 whose products a card may round to 11 bits, which is faster."""
+    seeds: Count = 2
+    """Number of seeds, counted from 1: each is a teacher, its students' initial weights and the order of the images."""
+    dtype: Dtype = "tf32"
+    """Training precision. tf32: float32 with TF32 matrix products on the GPU (faster, 11-bit mantissa)."""
     data: str = ""
-    """Folder of CIFAR-10's files, or of the folder they came in; without one $UNDERSTUDY_DATA, else
+    """Folder with the files of CIFAR-10, or with the folder of its archive; by default $UNDERSTUDY_DATA or else
     ~/.cache/understudy."""
-    train: int = 50_000
+    train: Annotated[int, Ge(1), Le(50_000)] = 50_000
     """Training images of each network; fewer than all are drawn by its seed."""
-    evaluation: int = 10_000
-    """Evaluation images of each network: accuracies and correlations are measured on them."""
+    evaluation: Annotated[int, Ge(1), Le(10_000)] = 10_000
+    """Evaluation images of each network, on which accuracies and correlations are measured."""
     images: Literal["augmented", "plain"] = "augmented"
-    """Training images as they are, or cropped and mirrored anew every epoch."""
-    batch: int = 128
-    """Images a step, drawn with replacement; an epoch has as many steps as make one of every training image."""
+    """Training images unchanged, or randomly cropped and mirrored in every epoch."""
+    batch: Count = 128
+    """Images per step, drawn with replacement; the steps of an epoch draw as many images as there are."""
     optimiser: Literal["sgd", "adam"] = "adam"
-    """How teachers and students descend: by Adam, whose steps do not grow with the number of features that enter the
-    top layer, or by SGD with momentum 0.9, whose rates must be smaller the more there are. Rates that are not given
-    are Adam's: with sgd, give them too."""
-    epochs: int = 40
-    """Epochs; networks are looked at after each."""
-    lr: float = 0.01
-    """Learning rate at its highest: it rises for three tenths of the epochs, then falls to nothing."""
+    """Optimiser of teachers and students: Adam, whose steps do not grow with the number of features that enter the
+    top layer, or SGD with momentum 0.9, whose rates must be smaller the more features there are. Default rates are for
+    Adam: with sgd, choose rates too."""
+    epochs: Count = 40
+    """Number of epochs; networks are probed after each."""
+    lr: Positive = 0.01
+    """Peak learning rate: it rises for 30% of the epochs, then falls to nearly 0."""
 
     def validate(self) -> None:
-        for field in ("batch", "epochs", *_THERE):
-            check(self, field, least=1)
-        check(self, "lr", above=0)
-        for field, most in _THERE.items():
-            if (given := getattr(self, field)) > most:
-                raise UserError(f"--{field}: {given} was given; allowed is up to the images there are, {most}")
         validate_batch(self.train, self.batch)
 
-    def check_norm(self, *norms: str) -> None:
-        """BatchNorm has something to average over."""
+    def validate_norm(self, *norms: str) -> None:
+        """Refuse batches of one image for networks with BatchNorm."""
         if self.batch < 2 and any(norm != "none" for norm in norms):
-            raise UserError(f"--batch: {self.batch} was given; BatchNorm needs batches of 2 images or more")
-
-    @property
-    def seed_names(self) -> range:
-        return range(1, self.seeds + 1)
+            raise UserError(f"--batch must be at least 2 for networks with BatchNorm, got {self.batch}")
 
     @property
     def steps(self) -> int:
-        """In an epoch."""
+        """Steps per epoch."""
         return self.train // self.batch
 
     def source(self) -> Cifar10:
+        """The images.
+
+        Raises:
+            UserError: If the files are missing or incomplete.
+        """
         try:
             return us.data.Cifar10(self.data or None, self.images == "augmented", self.train, self.evaluation)
         except UserError as error:
@@ -92,12 +89,12 @@ class OnCifar(Study):
         ranks: Iterable[int] = (),
         decay: float = 0.0,
     ) -> Experiment:
-        """Groups of one network a seed, each with the parameters that set it apart; one rate, or one a group."""
-        apart, each = zip(*groups, strict=True)
+        """The experiment of groups with one network per seed, each with its parameters; one rate, or one per group."""
+        parameters, each = zip(*groups, strict=True)
         lr = rate if isinstance(rate, float) else tuple(one for one in rate for _ in self.seed_names)
         return Experiment(
             groups=each,
-            parameters=tuple({**one, "seed": seed} for one in apart for seed in self.seed_names),
+            parameters=tuple({**one, "seed": seed} for one in parameters for seed in self.seed_names),
             optimiser=us.Adam(lr=lr, batch=self.batch, schedule=one_cycle(epochs), decay=decay)
             if self.optimiser == "adam"
             else us.SGD(lr=lr, batch=self.batch, momentum=MOMENTUM, schedule=one_cycle(epochs), decay=decay),
@@ -108,36 +105,32 @@ class OnCifar(Study):
 
 
 @dataclass(frozen=True)
-class TaughtOnCifar(OnCifar):
-    """The same, of networks that a teacher has learned the labels for."""
+class TaughtCifarOptions(CifarOptions):
+    """Options of studies whose students learn from a teacher that was trained on the labels."""
 
-    teacher_epochs: int = 30
+    teacher_epochs: Count = 30
     """Epochs in which the teacher learns the labels."""
-    teacher_lr: float = 0.002
-    """Learning rate of the teacher at its highest, on cross-entropy averaged over the batch."""
-    teacher_decay: float = 0.0
-    """Weight decay of the teacher: Adam's stands beside its step, SGD's in its gradient."""
-
-    def validate(self) -> None:
-        super().validate()
-        check(self, "teacher_epochs", least=1)
-        check(self, "teacher_lr", above=0)
-        check(self, "teacher_decay", least=0)
+    teacher_lr: Positive = 0.002
+    """Peak learning rate of the teacher, on cross-entropy averaged over the batch."""
+    teacher_decay: NonNegative = 0.0
+    """Weight decay of the teacher: decoupled with Adam, in the gradient with SGD."""
 
     def rate(self, lr: float) -> float:
-        """Of ½‖f*−f‖², whose gradient is C/2 times that of the squared error averaged over outputs; to Adam's steps the
-        scale of a loss is nothing."""
+        """Learning rate on ½‖f*−f‖², whose gradient is C/2 times that of the squared error averaged over outputs.
+
+        Adam's steps do not depend on the scale of the loss.
+        """
         return lr if self.optimiser == "adam" else lr * 2 / self.classes
 
-    def of_the_teacher(self) -> dict[str, Any]:
-        """The options that a teacher's own study shares with this one."""
+    def teacher_options(self) -> dict[str, Any]:
+        """The options of the teacher's own study that follow from this one."""
         shared = ("seeds", "dtype", "device", "data", "train", "evaluation", "images", "batch", "optimiser")
         given = {name: getattr(self, name) for name in shared}
         return given | {"epochs": self.teacher_epochs, "lr": self.teacher_lr, "decay": self.teacher_decay}
 
 
 def one_cycle(epochs: int) -> tuple[tuple[int, float], ...]:
-    """Factors of the rate, an epoch each, in the middle of it: up by a cosine, then down by one (Smith 2018)."""
+    """Factors of the learning rate, at the middle of every epoch: a cosine up, then a cosine down (Smith 2018)."""
 
     def factor(at: float) -> float:
         start, gone = (_START, at / _RISE) if at < _RISE else (_END, (1 - at) / (1 - _RISE))
@@ -146,41 +139,27 @@ def one_cycle(epochs: int) -> tuple[tuple[int, float], ...]:
     return tuple((epoch, factor((epoch - 0.5) / epochs)) for epoch in range(1, epochs + 1))
 
 
-def check_layers(study: OnCifar, field: str, image: bool) -> None:
-    """Layers of a node or more, and of convolutions no more than an image has pixels for."""
-    check(study, field, least=1)
-    most = (us.data.Cifar10.image[1] - 1) // 2
-    if image and len(getattr(study, field)) > most:
+def validate_convolutions(study: CifarOptions, field: str) -> None:
+    """Refuse more convolutions than an image has pixels for."""
+    given, most = len(getattr(study, field)), (us.data.Cifar10.image[1] - 1) // 2
+    if given > most:
         raise UserError(
-            f"--{field.replace('_', '-')}: {len(getattr(study, field))} layers were given; allowed are up to {most}, "
-            "as each convolution takes two pixels off height and width"
+            f"{option(field)} must have at most {most} layers, got {given}: each convolution removes two pixels from "
+            "height and width"
         )
 
 
-def check_words(field: str, given: tuple[str, ...], allowed: tuple[str, ...]) -> None:
-    """Each of several words is one of those allowed, and is named once."""
-    if not given:
-        raise UserError(f"--{field}: no value was given; give one or more of {', '.join(allowed)}")
-    for word in given:
-        if word not in allowed:
-            raise UserError(f"--{field}: {word} was given; allowed are {', '.join(allowed)}")
-    if len(set(given)) < len(given):
-        raise UserError(f"--{field}: {' '.join(given)} was given; name each value once")
-
-
-def check_keep(keep: tuple[float, ...], layers: tuple[int, ...]) -> None:
-    """One share for all layers or one each, above 0 and at most 1, that leaves a node in each."""
-    words = " ".join(f"{share:g}" for share in keep)
+def validate_kept(keep: tuple[float, ...], layers: tuple[int, ...]) -> None:
+    """Refuse shares that are neither one for all layers nor one per layer, or that leave a layer without nodes."""
     if len(keep) not in (1, len(layers)):
-        raise UserError(f"--keep: {words} was given; allowed is one share, or one for each of {len(layers)} layers")
-    for i, nodes in enumerate(layers):
-        share = keep[i % len(keep)]
-        if not 0 < share <= 1:  # refuses NaN too
-            raise UserError(f"--keep: {share:g} was given; allowed is a share above 0 and at most 1")
-        if round(share * nodes) < 1:
-            raise UserError(f"--keep: {share:g} was given; it leaves none of the {nodes} nodes of layer {i + 1}")
+        words = " ".join(f"{share:g}" for share in keep)
+        raise UserError(f"--keep must be one share, or one for each of the {len(layers)} layers, got {words}")
+    for i, (nodes, kept) in enumerate(zip(layers, kept_sizes(keep, layers), strict=True)):
+        if kept < 1:
+            given = f"{keep[i % len(keep)]:g} of the {nodes} nodes of layer {i + 1}"
+            raise UserError(f"--keep must leave at least one node in every layer, got {given}")
 
 
 def kept_sizes(keep: tuple[float, ...], layers: tuple[int, ...]) -> tuple[int, ...]:
-    """Nodes of each layer that pruning leaves."""
+    """Number of nodes in each layer after pruning."""
     return tuple(round(keep[i % len(keep)] * nodes) for i, nodes in enumerate(layers))

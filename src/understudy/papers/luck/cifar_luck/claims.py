@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
-from understudy.lab.images import percent
 from understudy.store import Run
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ claims = Claims(
 def _settings(study: CifarLuck, run: Run) -> list[dict[str, str]]:
     """Kinds of networks and BatchNorms with a network that did not diverge."""
     return [
-        {"kind": kind, "norm": norm, "title": f"{KINDS[kind]}, {NORMS[norm]}", "teacher": percent(_TEACHERS[kind])}
+        {"kind": kind, "norm": norm, "title": f"{KINDS[kind]}, {NORMS[norm]}", "teacher": f"{_TEACHERS[kind]:.1%}"}
         for kind in study.networks
         for norm in study.norm
         if run.select(network_kind=kind, norm=norm).alive.any()
@@ -62,5 +61,5 @@ def close_to_the_teacher(study: CifarLuck, run: Run, kind: str, norm: str, title
     some = run.select(network_kind=kind, norm=norm)
     accuracy, taught = (some.end(metric)[some.alive] for metric in ("accuracy", "teacher_accuracy"))
     ahead = accuracy - taught
-    words = f"{number(100 * ahead.mean(), '+.2f')} points; teacher {percent(float(np.mean(taught)))}"
+    words = f"{number(100 * ahead.mean(), '+.2f')} points; teacher {np.mean(taught):.1%}"
     return Verdict(bool(ahead.mean() >= -BEHIND), words, len(ahead)).show(100 * ahead, low=-100 * BEHIND)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from understudy.claims import number
-from understudy.lab.images import percent
 from understudy.lab.layers import (
     diverged_story,
     first_network,
@@ -130,7 +129,7 @@ def _numbers(study: CifarLuck, run: Run, ahead: dict[str, float]) -> tuple[Numbe
     return (
         Number(f"{run.networks.num_rows:,}", "networks"),
         *(
-            Number(percent(float(value)), f"accuracy of the {KINDS[kind]} teacher")
+            Number(f"{float(value):.1%}", f"accuracy of the {KINDS[kind]} teacher")
             for kind, value in taught.dropna("network_kind").to_series().items()
         ),
         Number(number(ahead[best], "+.1f"), f"points of accuracy above the teacher, {best}"),

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
-from understudy.lab.cifar import TaughtOnCifar, check_layers
+from understudy.lab.cifar import TaughtCifarOptions, validate_convolutions
 from understudy.lab.options import Among, Count, Distinct, Positive, Sizes, validate_widths
 from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
-from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
+from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
 
 if TYPE_CHECKING:
     from understudy.store import Run
@@ -19,7 +19,7 @@ StudentNorm = Literal["none", "after"]
 
 
 @dataclass(frozen=True)
-class CifarLuck(TaughtOnCifar, TrainingStudy):
+class CifarLuck(TaughtCifarOptions, TrainingStudy):
     """Whether the final winners lead early, on images, and how accurate students are.
 
     Teachers have learned the labels and have BatchNorm after each ReLU (runs of `cifar-teacher`, which are made first
@@ -75,18 +75,18 @@ class CifarLuck(TaughtOnCifar, TrainingStudy):
 
     def validate(self) -> None:
         super().validate()
+        validate_convolutions(self, "cnn_layers")
         for kind in get_args(Kind):
-            check_layers(self, f"{kind}_layers", kind == "cnn")
             for nodes in self.layers(kind):
                 validate_widths(nodes, (self.over_realization,), "--over-realization")
-        self.check_norm("after")  # of the teachers
+        self.validate_norm("after")  # of the teachers
 
     def layers(self, kind: str) -> tuple[int, ...]:
         """Hidden nodes, or channels, of the teacher of a kind."""
         return self.fc_layers if kind == "fc" else self.cnn_layers
 
     def depends_on(self) -> tuple[Study, ...]:
-        of = self.of_the_teacher()
+        of = self.teacher_options()
         rates = {"fc": self.teacher_lr, "cnn": self.cnn_teacher_lr}
         return tuple(
             CifarTeacher(**(of | {"network": kind, "layers": self.layers(kind), "lr": rates[kind]}))
@@ -113,7 +113,7 @@ class CifarLuck(TaughtOnCifar, TrainingStudy):
                         data,
                     ),
                 )
-                for kind, teacher in zip(self.networks, map(ended, runs), strict=True)
+                for kind, teacher in zip(self.networks, map(trained_networks, runs), strict=True)
                 for norm in self.norm
             ],
             [self.rate(rates[kind, norm]) for kind in self.networks for norm in self.norm],

@@ -1,4 +1,4 @@
-"""Students of a pruned convolutional teacher on CIFAR-10: S0 fig 10."""
+"""The study `cifar`: students of a pruned convolutional teacher on CIFAR-10 (Tian 2020, fig. 10)."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import understudy as us
-from understudy.lab.cifar import Norm, TaughtOnCifar, check_keep, check_layers, kept_sizes
-from understudy.lab.options import check, validate_widths
+from understudy.lab.cifar import Kept, Norm, TaughtCifarOptions, kept_sizes, validate_convolutions, validate_kept
+from understudy.lab.options import Count, NonNegative, Positive, Positives, Sizes, validate_widths
 from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
-from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, ended
+from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
 
 if TYPE_CHECKING:
     from understudy.store import Run
 
 
 @dataclass(frozen=True)
-class Cifar(TaughtOnCifar, TrainingStudy):
-    """Whether wider students match a convolutional teacher better, and do better by the labels, on CIFAR-10.
+class Cifar(TaughtCifarOptions, TrainingStudy):
+    """Whether wider students match a convolutional teacher better, and classify better, on CIFAR-10.
 
-    The teacher learns the labels, loses its weaker channels and learns on (`cifar-teacher`, made first where it is not
-    there yet). Students see its outputs alone.
+    The teacher learns the labels, is pruned and is trained further (runs of `cifar-teacher`, which are made first if
+    they do not exist). Students learn the teacher outputs and see no labels.
     """
 
     name: ClassVar[str] = "cifar"
@@ -28,24 +28,23 @@ class Cifar(TaughtOnCifar, TrainingStudy):
     figures: ClassVar[str] = "S0 fig 10"
     decides: ClassVar[str] = "D4"
 
-    teacher_layers: tuple[int, ...] = (64, 64, 64, 64)
-    """Channels of each of the teacher's convolutions before it is pruned, the lowest first."""
+    teacher_layers: Sizes = (64, 64, 64, 64)
+    """Channels of each of the teacher's convolutions before pruning, from the lowest."""
     norm: Norm = "after"
-    """Where BatchNorm stands in teacher and students: after each ReLU, before it, or nowhere."""
-    keep: tuple[float, ...] = (0.5,)
-    """Share of the teacher's channels that stay, one for all layers or one each."""
-    tune_epochs: int = 25
-    """Epochs in which the pruned teacher learns on."""
-    tune_lr: float = 0.002
-    """Learning rate of the pruned teacher at its highest."""
-    teacher_decay: float = 0.2
-    """Weight decay of the teacher, before it is pruned and after: Adam's stands beside its step, SGD's in its
-    gradient."""
-    multiple: tuple[float, ...] = (1.0, 2.0, 5.0)
-    """Over-realizations: how many times as many channels as the pruned teacher's each layer of a student has."""
-    lr: float = 0.0003
-    """Learning rate of students at its highest (SGD's is of the squared error averaged over batch and outputs): it
-    rises for three tenths of the epochs, then falls to nothing."""
+    """BatchNorm of teacher and students: after each ReLU, before each ReLU, or none."""
+    keep: Kept = (0.5,)
+    """Share of the teacher's channels that are kept, one for all layers or one per layer."""
+    tune_epochs: Count = 25
+    """Epochs in which the pruned teacher is trained further."""
+    tune_lr: Positive = 0.002
+    """Peak learning rate of the pruned teacher."""
+    teacher_decay: NonNegative = 0.2
+    """Weight decay of the teacher, before and after pruning: decoupled with Adam, in the gradient with SGD."""
+    multiple: Positives = (1.0, 2.0, 5.0)
+    """Over-realizations: student channels per channel of the pruned teacher in every layer."""
+    lr: Positive = 0.0003
+    """Peak learning rate of students (for SGD, on the squared error averaged over batch and outputs). It rises for 30%
+    of the epochs, then falls to nearly 0."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -64,14 +63,11 @@ class Cifar(TaughtOnCifar, TrainingStudy):
 
     def validate(self) -> None:
         super().validate()
-        check_layers(self, "teacher_layers", image=True)
-        check_keep(self.keep, self.teacher_layers)
-        check(self, "tune_epochs", least=1)
-        check(self, "tune_lr", above=0)
-        check(self, "multiple", above=0, distinct=True)
+        validate_convolutions(self, "teacher_layers")
+        validate_kept(self.keep, self.teacher_layers)
         for nodes in self.kept:
             validate_widths(nodes, self.multiple)
-        self.check_norm(self.norm)
+        self.validate_norm(self.norm)
 
     @property
     def kept(self) -> tuple[int, ...]:
@@ -81,7 +77,7 @@ class Cifar(TaughtOnCifar, TrainingStudy):
     def depends_on(self) -> tuple[Study, ...]:
         return (
             CifarTeacher(
-                **self.of_the_teacher(),
+                **self.teacher_options(),
                 layers=self.teacher_layers,
                 norm=self.norm,
                 keep=self.keep,
@@ -91,7 +87,7 @@ class Cifar(TaughtOnCifar, TrainingStudy):
         )
 
     def experiment(self, *runs: Run) -> Experiment:
-        data, teacher = self.source(), ended(*runs)
+        data, teacher = self.source(), trained_networks(*runs)
         return self.training(
             [
                 (

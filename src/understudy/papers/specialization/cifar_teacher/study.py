@@ -1,4 +1,4 @@
-"""Teachers for CIFAR-10 that learn its labels, and what is left of them when the weaker channels go: S0 fig 10."""
+"""The study `cifar-teacher`: teachers trained on the labels of CIFAR-10, whole or pruned (Tian 2020, fig. 10)."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import understudy as us
 from understudy.errors import UserError
-from understudy.lab.cifar import Norm, OnCifar, check_keep, check_layers
-from understudy.lab.options import check
+from understudy.lab.cifar import CifarOptions, Kept, Norm, validate_convolutions, validate_kept
+from understudy.lab.options import Count, NonNegative, Positive, Sizes
 from understudy.lab.study import Experiment, Study, TrainingStudy
 
 if TYPE_CHECKING:
     from understudy.nets import Population
     from understudy.store import Run
 
-_APART = 1 << 20
-"""First weights are drawn under the seed and this: students of the same seed do not start where their teacher did."""
+_OFFSET = 1 << 20
+"""Added to the seeds of initial weights: students of the same seed start from other weights than their teacher."""
 
 
 @dataclass(frozen=True)
-class CifarTeacher(OnCifar, TrainingStudy):
-    """Networks that learn CIFAR-10 from its labels, by cross-entropy: the teachers of the other studies on it.
+class CifarTeacher(CifarOptions, TrainingStudy):
+    """Networks trained on the labels of CIFAR-10 by cross-entropy: the teachers of the other studies on it.
 
-    With `--keep` below 1 it starts from the run that keeps all: the channels with the smallest outgoing weights go, and
-    what remains learns on.
+    With `--keep` below 1 it starts from the run that keeps all nodes: those with the smallest outgoing weights are
+    removed, and training continues.
     """
 
     name: ClassVar[str] = "cifar-teacher"
-    summary: ClassVar[str] = "networks that learn CIFAR-10 from its labels, whole or pruned: teachers of other studies"
+    summary: ClassVar[str] = "networks trained on the labels of CIFAR-10, whole or pruned: teachers of other studies"
     figures: ClassVar[str] = "the teachers of S0 fig 10, S2 figs 6, 9"
     decides: ClassVar[str] = ""
 
     network: Literal["cnn", "fc"] = "cnn"
     """3×3 convolutions and a linear layer on top, or fully connected layers."""
-    layers: tuple[int, ...] = (64, 64, 64, 64)
-    """Channels of each convolution, or nodes of each hidden layer, the lowest first."""
+    layers: Sizes = (64, 64, 64, 64)
+    """Channels of each convolution, or nodes of each hidden layer, from the lowest."""
     norm: Norm = "after"
-    """Where BatchNorm stands: after each ReLU, before it, or nowhere."""
-    epochs: int = 30
-    """Epochs; networks are looked at after each."""
-    lr: float = 0.002
-    """Learning rate at its highest, on cross-entropy averaged over the batch: it rises for three tenths of the epochs,
-    then falls to nothing."""
-    decay: float = 0.2
-    """Weight decay: Adam's stands beside its step, SGD's in its gradient."""
-    keep: tuple[float, ...] = (1.0,)
-    """Share of the nodes or channels that stay, one for all hidden layers or one each."""
-    tune_epochs: int = 25
-    """Epochs in which a pruned network learns on."""
-    tune_lr: float = 0.002
-    """Learning rate of a pruned network at its highest."""
+    """BatchNorm: after each ReLU, before each ReLU, or none."""
+    epochs: Count = 30
+    """Number of epochs; networks are probed after each."""
+    lr: Positive = 0.002
+    """Peak learning rate, on cross-entropy averaged over the batch: it rises for 30% of the epochs, then falls to
+    nearly 0."""
+    decay: NonNegative = 0.2
+    """Weight decay: decoupled with Adam, in the gradient with SGD."""
+    keep: Kept = (1.0,)
+    """Share of the nodes or channels that are kept, one for all hidden layers or one per layer."""
+    tune_epochs: Count = 25
+    """Epochs in which a pruned network is trained further."""
+    tune_lr: Positive = 0.002
+    """Peak learning rate of a pruned network."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -66,21 +66,19 @@ class CifarTeacher(OnCifar, TrainingStudy):
 
     def validate(self) -> None:
         super().validate()
-        check_layers(self, "layers", self.network == "cnn")
-        check(self, "tune_epochs", least=1)
-        check(self, "tune_lr", above=0)
-        check(self, "decay", least=0)
-        check_keep(self.keep, self.layers)
-        self.check_norm(self.norm)
+        if self.network == "cnn":
+            validate_convolutions(self, "layers")
+        validate_kept(self.keep, self.layers)
+        self.validate_norm(self.norm)
 
     @property
     def whole(self) -> bool:
-        """Whether all channels stay."""
+        """Whether all nodes are kept."""
         return all(share == 1 for share in self.keep)
 
     @property
     def length(self) -> int:
-        """Epochs that this run has."""
+        """Number of epochs of this run."""
         return self.epochs if self.whole else self.tune_epochs
 
     def depends_on(self) -> tuple[Study, ...]:
@@ -90,7 +88,7 @@ class CifarTeacher(OnCifar, TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         data = self.source()
-        networks = us.teachers.pruned(ended(runs[0]), self._shares).network if runs else self._untrained()
+        networks = us.teachers.pruned(trained_networks(runs[0]), self._shares).network if runs else self._untrained()
         group = us.training.Group(networks, networks, data, us.CrossEntropy(), labelled=True)
         rate = self.lr if self.whole else self.tune_lr
         return self.training([({}, group)], rate, self.length, decay=self.decay)
@@ -116,18 +114,22 @@ class CifarTeacher(OnCifar, TrainingStudy):
             seeds,
             image=shape.image,
         )
-        begun = us.students.like_linear(
-            blank, seeds=(_APART + seed for seed in self.seed_names), norm=None if self.norm == "none" else self.norm
+        initial = us.students.like_linear(
+            blank, seeds=(_OFFSET + seed for seed in self.seed_names), norm=None if self.norm == "none" else self.norm
         )
-        return replace(begun, seeds=seeds)
+        return replace(initial, seeds=seeds)
 
 
-def ended(run: Run) -> Population:
-    """The networks of a teachers' run as its training left them."""
+def trained_networks(run: Run) -> Population:
+    """The networks of a run of teachers after training.
+
+    Raises:
+        UserError: If any of them diverged.
+    """
     if lost := len(run.networks["diverged_at"].drop_null()):
         raise UserError(
-            f"{run.folder}: {lost} of {run.networks.num_rows} teachers diverged, which no student can learn from; give "
-            "them a smaller learning rate"
+            f"{run.folder}: {lost} of {run.networks.num_rows} teachers diverged, and students cannot learn from them; "
+            "choose a smaller learning rate of the teacher"
         )
     (networks,) = run.weights(f"epoch.{run.epochs[-1]}")
     return networks

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -105,9 +106,7 @@ def _losses(run: Run) -> Curves:
     )
 
 
-def _layer_figures(
-    study: DeepSamples, run: Run, rho: xr.DataArray, titles: dict[tuple[str, int], str]
-) -> tuple[Figure, ...]:
+def _layer_figures(study: DeepSamples, run: Run, rho: xr.DataArray, titles: Mapping[Any, str]) -> tuple[Figure, ...]:
     """Every student and the ranks of winners by loss and samples, and matrices of one network with the most samples."""
     cells = rho.stack(cell=("loss", "samples")).dropna("cell", how="all")
     names = cells["cell"].to_numpy().tolist()
