@@ -13,6 +13,7 @@ import torch
 
 from understudy.errors import UserError
 from understudy.lab.execute import execute
+from understudy.lab.pieces import table_rows
 from understudy.lab.study import ComputedStudy, Piece
 from understudy.papers.local.shared import endpoints
 from understudy.report.figures import Curves, Panel, Series
@@ -150,3 +151,15 @@ def test_weights_of_each_piece_are_saved_as_a_group_also_after_an_interruption(t
     assert teachers[1].layers[1].weight.unique().tolist() == [1.0]
     with pytest.raises(UserError, match=r"no weights of epoch\.0; it holds those of end, start, teacher"):
         run.weights("epoch.0")
+
+
+def test_rows_of_a_table_share_what_is_given_once():
+    rows = table_rows(np.array([3, 4]), 10, -1, metric="loss", value=np.array([0.5, 0.25]))
+    assert rows.to_pylist() == [
+        {"network": 3, "epoch": 10, "layer": -1, "metric": "loss", "value": 0.5},
+        {"network": 4, "epoch": 10, "layer": -1, "metric": "loss", "value": 0.25},
+    ]
+    assert [str(kind) for kind in rows.schema.types] == ["int32", "int32", "int16", "string", "double"]
+    none = table_rows(np.array([], int), 10, -1, metric="loss", value=np.array([]))
+    assert none.schema == rows.schema
+    assert none.num_rows == 0

@@ -301,7 +301,7 @@ def test_claims_hold_on_a_small_run_if_its_settings_are_accepted(run, monkeypatc
     assert before.holds
     assert after.holds
     assert before.n == 3
-    assert [beside.holds for beside in after.variants] == [False, False]
+    assert [variant.holds for variant in after.variants] == [False, False]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def exact_at_the_top(study: MatrixDynamics, run: Run) -> Verdict:
     "direction, {hidden}",
     statement="below the highest layer the cosine of eqn 6 and the negative gradient is above 0 at every probe of "
     "every seed, along both trajectories",
-    paper="simulated beside SGD",
+    paper="simulated next to SGD",
     values_are="least cosine, per seed",
     cases=_teachers,
 )
@@ -98,7 +98,7 @@ def points_downhill(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
     "Y8",
     "loss, {hidden}",
     statement="the simulated dynamics end at a lower evaluation loss than they started with, in every seed",
-    paper="simulated beside SGD",
+    paper="simulated next to SGD",
     values_are="log10 of the ratio of the two losses, per seed",
     cases=_teachers,
 )

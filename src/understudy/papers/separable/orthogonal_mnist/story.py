@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from understudy.claims import every
 from understudy.lab.layers import diverged_story, some_diverged
 from understudy.papers.separable.orthogonal_mnist.claims import end, share_range, violations
 from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING
@@ -189,14 +190,13 @@ def _cosine_between(run: Run, epoch: int = -1) -> float:
 def _headline(study: OrthogonalMnist, run: Run) -> str:
     one, other = study.digits
     _, apart = violations(run, "all", TEST)
-    count = end(run, "significant")
-    few = f"{int(count.min())}" if count.min() == count.max() else f"{int(count.min())} to {int(count.max())}"
+    few = every(end(run, "significant"), say="{range:.0f}")
     return (
         f"At the output of layer {LAYERS}, a test image of {one} and one of {other} have a mean cosine of "
         f"{_cosine_between(run):.2f} after training, {_cosine_between(run, 0):.2f} before. If they were orthogonally "
-        f"separable, no such pair would have an inner product above 0; {share_range(apart)} have one. {few} of "
+        f"separable, no such pair would have an inner product above 0; {share_range(apart)} have one. {few.measured} of "
         f"{study.nodes:,} singular values of W7 are above {SIGNIFICANT:.0%} of the largest "
-        f"({counted(len(count), 'network')}).{some_diverged(run)}"
+        f"({counted(few.n, 'network')}).{some_diverged(run)}"
     )
 
 
