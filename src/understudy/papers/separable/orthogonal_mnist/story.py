@@ -194,8 +194,8 @@ def _headline(study: OrthogonalMnist, run: Run) -> str:
     return (
         f"At the output of layer {LAYERS}, a test image of {one} and one of {other} have a mean cosine of "
         f"{_cosine_between(run):.2f} after training, {_cosine_between(run, 0):.2f} before. If they were orthogonally "
-        f"separable, no such pair would have an inner product above 0; {share_range(apart)} have one. {few.measured} of "
-        f"{study.nodes:,} singular values of W7 are above {SIGNIFICANT:.0%} of the largest "
+        f"separable, no such pair would have an inner product above 0; {share_range(apart)} have one. {few.measured} "
+        f"of {study.nodes:,} singular values of W7 are above {SIGNIFICANT:.0%} of the largest "
         f"({counted(few.n, 'network')}).{some_diverged(run)}"
     )
 
