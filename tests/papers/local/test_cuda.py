@@ -46,16 +46,18 @@ def _agree(one, other):
     """Assert that tables agree and that nothing in them is on a GPU."""
     assert list(one) == list(other)
     for name, tables in one.items():
-        for table in ("networks", "metrics", "nodes"):
+        assert list(tables) == list(other[name])
+        for table in set(tables) - {"weights"}:
             ours, theirs = tables[table], other[name][table]
             assert ours.column_names == theirs.column_names, (name, table)
             assert ours.num_rows == theirs.num_rows, (name, table)
+        if "networks" not in tables:
+            _agree_units(name, tables, other[name])
+            continue
         metrics, theirs = tables["metrics"], other[name]["metrics"]
         assert metrics["metric"].to_pylist() == theirs["metric"].to_pylist()
         for metric, a, b in zip(*(t[c].to_pylist() for t, c in _columns(metrics, theirs)), strict=True):
-            # These metrics are rounding errors, which differ between devices.
-            if not metric.endswith(("off", "difference")):
-                assert a == pytest.approx(b, rel=1e-6, abs=1e-9, nan_ok=True), (name, metric)
+            assert a == pytest.approx(b, rel=1e-6, abs=1e-9, nan_ok=True), (name, metric)
         for column in ("direction", "average", "gap", "x"):
             if column in tables["nodes"].column_names:
                 flat = [_numbers(each[name]["nodes"][column].to_pylist()) for each in (one, other)]
@@ -65,6 +67,17 @@ def _agree(one, other):
             assert population.layers[0].weight.numpy() == pytest.approx(
                 tables["weights"][role].layers[0].weight.numpy(), rel=1e-6, abs=1e-9
             )
+
+
+def _agree_units(name, one, other):
+    """Assert that tables of units agree, except for columns of rounding errors, which differ between devices."""
+    (table,) = one
+    for column in one[table].column_names:
+        ours, theirs = (tables[table][column].to_pylist() for tables in (one, other))
+        if isinstance(ours[0], str):
+            assert ours == theirs
+        elif not column.endswith(("off", "difference")):
+            assert ours == pytest.approx(theirs, rel=1e-6, abs=1e-9, nan_ok=True), (name, column)
 
 
 def _columns(one, other):

@@ -5,24 +5,33 @@ import math
 import mpmath as mp
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.commands import Said
+from support.runs import made_run
 from understudy.errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.papers.local.identifiability import study as studied
 from understudy.papers.local.identifiability import trials
-from understudy.papers.local.identifiability.claims import claims, decay, eigenvalues, lowest_right, sampled, slope
+from understudy.papers.local.identifiability.claims import (
+    claims,
+    coefficients,
+    decay,
+    eigenvalue_slope,
+    eigenvalues,
+    sampled_errors,
+    smallest_accurate,
+)
 from understudy.papers.local.identifiability.study import Identifiability
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory import identifiability as theory
 from understudy.papers.local.theory.descent import descend
 from understudy.papers.local.theory.geometry import least_angle
-from understudy.papers.specialization.dynamics.claims import part
 from understudy.report.story import Kind
 from understudy.store import Run
 
@@ -248,6 +257,14 @@ def _with(run, folder, metric, which, by):
     return made
 
 
+def _with_units(run, folder, table, column, by):
+    """Copy of a run in which a column of a table of units is replaced."""
+    made, rows = _with(run, folder, "", [], lambda v: v), run.table(table)
+    wrong = pa.array(by(rows[column].to_numpy()))
+    pq.write_table(rows.set_column(rows.column_names.index(column), column, wrong), folder / f"{table}.parquet")
+    return made
+
+
 def _as_if(**options):
     """The small study with the settings that its claims require."""
     return Identifiability(**(SMALL.options() | FULL | {"teacher_nodes": (3, 5), "dim": (3, 10)} | options))
@@ -259,21 +276,31 @@ def test_the_study_is_registered():
 
 def test_every_problem_has_one_row(run):
     assert run.networks["network"].to_pylist() == list(range(run.networks.num_rows))
-    assert len(part(run, "sampled")) == 3 * len(studied.SIZES)
-    assert len(part(run, "digits")) == 3 * len(studied.SOLUTIONS)
-    assert len(part(run, "lemma 10", arranged="fan")) == 3 + 3 + 2
-    assert len(part(run, "lemma 10", arranged="random")) == 3 * 30
-    assert len(part(run, "hermite")) == 21 + len(studied.FAR)
-    assert len(part(run, "descent")) == 2 * 2 * 2
+    assert run.table("problems").num_rows == 3 * len(studied.SIZES)
+    assert run.table("solutions").num_rows == 3 * len(studied.SOLUTIONS)
+    assert len(eigenvalues(run, arranged="fan")) == 3 + 3 + 2
+    assert len(eigenvalues(run, arranged="random")) == 3 * 30
+    assert run.table("coefficients").num_rows == 21 + len(studied.FAR)
+    assert len(run.select(part="descent")) == 2 * 2 * 2
+    assert run.networks.num_rows == 2 + 2 * 2 * 2
     assert not set(run.networks["diverged_at"].to_pylist()) - {None}
 
 
 def test_results_agree_with_the_theory(run):
-    assert np.abs(sampled(run).off).max() < 5
-    assert run.series("difference")[part(run, "sampled"), 0].max() < 1e-8
-    assert lowest_right(run, "off") <= lowest_right(run, "textbook_off")
-    assert slope(*eigenvalues(run, arranged="fan", teacher_nodes=2)[:2]) == pytest.approx(3, abs=0.05)
+    assert np.abs(sampled_errors(run)[["loss", "slope"]].to_numpy()).max() < 5
+    assert run.table("problems")["difference"].to_numpy().max() < 1e-8
+    assert smallest_accurate(run, "off") <= smallest_accurate(run, "textbook_off")
+    assert eigenvalue_slope(run) == pytest.approx(3, abs=0.05)
     assert decay(run) == pytest.approx(-2.5, abs=0.01)
+
+
+def test_units_are_read_from_runs_that_stored_them_as_networks():
+    networks = [{"part": "hermite", "k": 0}, {"part": "descent", "k": None}, {"part": "hermite", "k": 30}]
+    values = {"coefficient": [[0.8], [np.nan], [0.1]], "quadrature": [[0.7], [np.nan], [np.nan]]}
+    found = coefficients(made_run(networks, metrics=values))
+    assert found["k"].tolist() == [0, 30]
+    assert found["coefficient"].tolist() == [0.8, 0.1]
+    assert found["quadrature"][0] == 0.7 and np.isnan(found["quadrature"][1])
 
 
 def test_sixty_digit_work_is_split_into_pieces():
@@ -314,26 +341,29 @@ def test_the_claims_are_the_listed_ones(run):
 @pytest.mark.parametrize(
     ("metric", "where", "by", "failing"),
     [
-        ("loss_mean", "sampled", lambda v: v + 100, ("Z1", "Monte Carlo")),
-        ("difference", "sampled", lambda v: v + 2e-8, ("Z1", "differences")),
-        ("off", "digits", lambda v: v + 0.02, ("Z1", "small losses")),
-        ("gradient_off", "digits", lambda v: v + 0.02, ("Z1", "small losses")),
-        ("least_eigenvalue", "lemma 10", lambda v: np.abs(v) ** 1.1, ("Z9", "")),
+        ("loss_mean", "problems", lambda v: v + 100, ("Z1", "Monte Carlo")),
+        ("difference", "problems", lambda v: v + 2e-8, ("Z1", "differences")),
+        ("off", "solutions", lambda v: v + 0.02, ("Z1", "small losses")),
+        ("gradient_off", "solutions", lambda v: v + 0.02, ("Z1", "small losses")),
+        ("least_eigenvalue", "eigenvalues", lambda v: np.abs(v) ** 1.1, ("Z9", "")),
         ("loss", "claim 1", lambda v: v + 1e-20, ("Z11", "ReLU")),
         ("nearest", "claim 1", lambda v: 0.1 * v, ("Z11", "ReLU")),
         ("farthest_line", "descent", lambda v: v + 0.02, ("Z11", "reduction")),
-        ("quadrature", "hermite", lambda v: v + 2e-12, ("Z12", "")),
+        ("quadrature", "coefficients", lambda v: v + 2e-12, ("Z12", "")),
     ],
 )
 def test_values_outside_the_bounds_refute_a_claim(run, tmp_path, metric, where, by, failing):
-    made = _with(run, tmp_path, metric, part(run, where), by)
+    if where in run.tables:
+        made = _with_units(run, tmp_path, where, metric, by)
+    else:
+        made = _with(run, tmp_path, metric, run.select(part=where).index, by)
     against = [(claim.id, claim.part) for claim in claims(_as_if(), made) if not claim.holds]
     assert against == [failing]
 
 
 @pytest.mark.parametrize(("angle", "holds"), [(0.011, True), (0.009, False)])
 def test_a_relu_student_that_ends_at_a_teacher_node_refutes_claim_1(run, tmp_path, angle, holds):
-    one = part(run, "descent", start="opposite", linear=False)[:1]
+    one = run.select(part="descent", start="opposite", linear=False).index[:1]
     found = claims(_as_if(), _with(run, tmp_path, "nearest", one, lambda v: np.full_like(v, angle)))
     assert {(claim.id, claim.part): claim.holds for claim in found}["Z11", "ReLU"] is holds
 
@@ -346,22 +376,20 @@ def test_a_rate_above_the_bound_causes_a_warning_and_diverged_descents_are_count
     assert Identifiability().warnings() == Identifiability.quick().warnings() == ()
     study = Identifiability(**(SMALL.options() | {"rate": 5.0, "steps": 50}))
     run = execute(study, tmp_path, Said())
-    assert "warning: --rate: 5 is above 0." in capsys.readouterr().err
+    assert "warning: --rate 5 is above 0." in capsys.readouterr().err
     story = study.story(run)
-    assert story.headline.startswith(
-        "All 2 networks of ReLU students begun near the opposite of teacher nodes diverged;"
-    )
+    assert story.headline.startswith("All 2 networks of ReLU students near the opposite of teacher nodes diverged;")
     assert "8 of 8 descents diverged." in story.headline
-    assert "Warning: --rate: 5 is above" in story.headline
+    assert "Warning: --rate 5 is above" in story.headline
     assert "nan" not in story.headline and "–" not in story.headline
-    assert "Without loss" not in story.figures[1].title
+    assert "Zero loss" not in story.figures[1].title
     for figure in story.figures:
         figure.kind.paper()
         figure.kind.page()
 
 
 def test_the_headline_reports_networks_that_did_not_diverge(run, tmp_path):
-    one = part(run, "descent", start="opposite", linear=False)[:1]
+    one = run.select(part="descent", start="opposite", linear=False).index[:1]
     headline = SMALL.story(_with(run, tmp_path, "loss", one, lambda v: v * np.nan)).headline
     assert headline.startswith("ReLU students reach a loss of ")
     assert " 1 of 8 descents diverged." in headline
@@ -378,9 +406,9 @@ def test_impossible_teachers_are_rejected_before_anything_is_written(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"fan": (3, 4)}, "--fan: 3 4 was given; 2 has to be among them"),
-        ({"separation": (0.1,)}, "--separation: 0.1 was given; allowed are two numbers or more, up to π/2"),
-        ({"separation": (0.1, 2.0)}, "--separation: 0.1 2 was given"),
+        ({"fan": (3, 4)}, "--fan must include 2, got 3 4"),
+        ({"separation": (0.1,)}, "--separation must have at least two values, got 0.1"),
+        ({"separation": (0.1, 2.0)}, "--separation must be above 0 and at most π/2, got 2"),
         ({"teacher_nodes": (2,)}, "--teacher-nodes must be at least 3, got 2"),
         ({"dim": (1,)}, "--dim must be at least 2, got 1"),
         ({"rate": 0.0}, "--rate must be above 0, got 0"),
