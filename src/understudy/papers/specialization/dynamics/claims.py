@@ -159,8 +159,3 @@ def slow_start(study: NodeDynamics, run: Run) -> Verdict:
     words = f"slopes {angle:.4f} and {both:.4f}, ε from {max(study.eps):g} to {least:g}"
     found = _near_one((angle, both), n=2 * len(study.eps), say=words)
     return found.beside({"output weight fixed at 1": _near_one(lower, say=held)})
-
-
-def part(run: Run, name: str, **wanted: object) -> np.ndarray:
-    """To be removed: numbers of the networks of one part."""
-    return run.select(part=name, **wanted).index
