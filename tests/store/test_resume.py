@@ -1,4 +1,4 @@
-"""A run that is killed, interrupted or starved of disk goes on where it stopped and ends as if nothing had happened."""
+"""A run that is killed, interrupted or out of disk space resumes where it stopped and ends with the same files."""
 
 import random
 import re
@@ -19,8 +19,8 @@ RUN = ("run", "two-layer", *TINY)
 LONG = ("run", "two-layer", *TINY, "--epochs", "400", "--json")
 
 
-class Mortal:
-    """Processes that die just before their n-th change of the disk: see killing.py."""
+class KilledRuns:
+    """Runs that are killed just before their n-th change of the disk: see killing.py."""
 
     def __init__(self) -> None:
         script = str(Path(__file__).parents[1] / "support" / "killing.py")
@@ -34,28 +34,29 @@ class Mortal:
         )
         assert self.server.stdout and self.server.stdout.readline() == "ready\n"
 
-    def run(self, here: Path, dies_before: int) -> dict:
+    def run(self, here: Path, killed_before: int) -> dict:
         assert self.server.stdin and self.server.stdout
-        print(dies_before, here, *RUN, file=self.server.stdin)
-        answer = loads(self.server.stdout.readline())
-        assert "Traceback" not in answer["said"], answer["said"]
-        assert answer["status"] == (-9 if dies_before and answer["changes"] + 1 == dies_before else 0), answer["said"]
-        return answer
+        print(killed_before, here, *RUN, file=self.server.stdin)
+        result = loads(self.server.stdout.readline())
+        assert "Traceback" not in result["stderr"], result["stderr"]
+        killed = killed_before and result["changes"] + 1 == killed_before
+        assert result["status"] == (-9 if killed else 0), result["stderr"]
+        return result
 
 
 @pytest.fixture(scope="module")
-def mortal():
-    made = Mortal()
-    yield made
-    made.server.communicate()
+def killed_runs():
+    runs = KilledRuns()
+    yield runs
+    runs.server.communicate()
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(mortal, tmp_path_factory):
-    """A run made at one go by the same means: its files, and how many changes of the disk it took."""
+def uninterrupted(killed_runs, tmp_path_factory):
+    """The files of an uninterrupted run made in the same way, and the number of its changes of the disk."""
     here = tmp_path_factory.mktemp("uninterrupted")
-    answer = mortal.run(here, 0)
-    return contents(_only_run(here)), answer["changes"]
+    result = killed_runs.run(here, 0)
+    return contents(_only_run(here)), result["changes"]
 
 
 def _only_run(here: Path) -> Path:
@@ -64,7 +65,7 @@ def _only_run(here: Path) -> Path:
 
 
 def _saved_epoch(here: Path) -> int:
-    """The epoch of the state on disk; 0 where there is none."""
+    """The epoch of the state on disk; 0 if there is none."""
     states = list(here.glob("runs/two-layer/*/progress/state.safetensors"))
     if not states:
         return 0
@@ -72,107 +73,107 @@ def _saved_epoch(here: Path) -> int:
         return int(file.get_tensor("epoch"))
 
 
-def _last_epoch_said(text: str) -> int:
+def _last_epoch_reported(text: str) -> int:
     return max(map(int, re.findall(r"^epoch +(\d+)/", text, re.MULTILINE)), default=0)
 
 
-def _taken_up_after(text: str) -> int:
+def _resumed_after(text: str) -> int:
     found = re.search(r"resumed after epoch (\d+) of 3\n", text)
     return int(found[1]) if found else 0
 
 
-def test_a_run_made_at_one_go_is_the_same_from_one_process_to_another(uninterrupted, tiny):
+def test_uninterrupted_runs_of_two_processes_are_equal(uninterrupted, tiny):
     assert uninterrupted[0] == contents(tiny[1])
 
 
-def test_killed_again_and_again_a_run_goes_on_from_its_last_epoch_and_ends_the_same(mortal, uninterrupted, tmp_path):
+def test_a_run_that_is_killed_repeatedly_resumes_and_ends_with_the_same_files(killed_runs, uninterrupted, tmp_path):
     moments = random.Random(1)
-    deaths, expected = 0, 0
+    kills, expected = 0, 0
     while True:
-        # Few changes at first, so that it dies in every epoch, then enough to get through tables and figures.
-        answer = mortal.run(tmp_path, moments.randint(1, 10) + 14 * deaths)
-        assert _taken_up_after(answer["said"]) == expected
-        if answer["status"] == 0:
+        # Few changes at first, so that it is killed in every epoch, then enough to get through tables and figures.
+        result = killed_runs.run(tmp_path, moments.randint(1, 10) + 14 * kills)
+        assert _resumed_after(result["stderr"]) == expected
+        if result["status"] == 0:
             break
-        deaths, expected = deaths + 1, _saved_epoch(tmp_path)
-        assert expected >= _last_epoch_said(answer["said"])
-    assert deaths >= 4
+        kills, expected = kills + 1, _saved_epoch(tmp_path)
+        assert expected >= _last_epoch_reported(result["stderr"])
+    assert kills >= 4
     assert contents(_only_run(tmp_path)) == uninterrupted[0]
 
 
-def _killed_at(mortal: Mortal, here: Path, moment: int) -> dict[str, bytes]:
-    assert mortal.run(here, moment)["status"] == -9
-    mortal.run(here, 0)
+def _resume_after_kill(killed_runs: KilledRuns, here: Path, moment: int) -> dict[str, bytes]:
+    assert killed_runs.run(here, moment)["status"] == -9
+    killed_runs.run(here, 0)
     return contents(_only_run(here))
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_killed_at_some_moment_a_run_ends_the_same(mortal, uninterrupted, tmp_path, part):
+def test_a_run_killed_at_a_random_moment_ends_with_the_same_files(killed_runs, uninterrupted, tmp_path, part):
     files, changes = uninterrupted
     moment = random.Random(part).randint(part * changes // 2 + 1, (part + 1) * changes // 2)
-    assert _killed_at(mortal, tmp_path, moment) == files
+    assert _resume_after_kill(killed_runs, tmp_path, moment) == files
 
 
 @pytest.mark.deep
-def test_killed_at_any_moment_a_run_ends_the_same(mortal, uninterrupted, tmp_path):
+def test_a_run_killed_at_any_moment_ends_with_the_same_files(killed_runs, uninterrupted, tmp_path):
     files, changes = uninterrupted
     for moment in range(1, changes + 1):
         here = tmp_path / str(moment)
         here.mkdir()
-        assert _killed_at(mortal, here, moment) == files, moment
+        assert _resume_after_kill(killed_runs, here, moment) == files, moment
         shutil.rmtree(here)
 
 
-def _started(here: Path, until: str) -> subprocess.Popen[str]:
-    """A run under way that has said the words."""
+def _start(here: Path, until: str) -> subprocess.Popen[str]:
+    """Start a run, and wait until it has printed these words."""
     process = subprocess.Popen([SCRIPT, *LONG], cwd=here, env=ENVIRONMENT, text=True, stderr=subprocess.PIPE)
     assert process.stderr
-    process.said = ""  # type: ignore[attr-defined]
-    while until not in process.said:  # type: ignore[attr-defined]
+    process.printed = ""  # type: ignore[attr-defined]
+    while until not in process.printed:  # type: ignore[attr-defined]
         line = process.stderr.readline()
-        assert line, "it ended too soon"
-        process.said += line  # type: ignore[attr-defined]
+        assert line, "the run ended too soon"
+        process.printed += line  # type: ignore[attr-defined]
     return process
 
 
-def _ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+def _wait(process: subprocess.Popen[str]) -> tuple[int, str]:
     _, rest = process.communicate(timeout=60)
-    return process.returncode, process.said + rest  # type: ignore[attr-defined]
+    return process.returncode, process.printed + rest  # type: ignore[attr-defined]
 
 
 @pytest.fixture
-def ctrl_c_heard():
-    """What was started in the background ignores Ctrl-C, and so would its children: listen while the test goes."""
+def sigint_enabled():
+    """Handle SIGINT during the test: processes started in the background ignore it, and so would their children."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("ctrl_c_heard")
-def test_a_second_process_is_refused_kill_9_and_ctrl_c_lose_at_most_an_epoch(tmp_path):
-    first = _started(tmp_path, "epoch    2/400")
+@pytest.mark.usefixtures("sigint_enabled")
+def test_a_second_process_is_refused_and_sigkill_and_sigint_lose_at_most_one_epoch(tmp_path):
+    first = _start(tmp_path, "epoch    2/400")
     first.send_signal(signal.SIGSTOP)
     refused = understudy(*LONG, cwd=tmp_path, status=2)
     folder = f"runs/two-layer/{_only_run(tmp_path).name}"
     assert refused.stderr == (
-        f"understudy: {folder}: another process is at work on this run; wait for it, or choose another --out\n"
+        f"understudy: {folder}: another process is working on this run; wait for it, or choose another --out\n"
     )
     assert refused.stdout == ""
     first.kill()
-    status, said = _ended(first)
+    status, printed = _wait(first)
     assert status == -9
     saved = _saved_epoch(tmp_path)
-    assert saved >= _last_epoch_said(said) >= 2
+    assert saved >= _last_epoch_reported(printed) >= 2
 
-    second = _started(tmp_path, f"resumed after epoch {saved} of 400")
+    second = _start(tmp_path, f"resumed after epoch {saved} of 400")
     time.sleep(random.Random(2).random() / 10)
     second.send_signal(signal.SIGINT)
-    status, said = _ended(second)
+    status, printed = _wait(second)
     assert status == 130
-    assert said.endswith("\nunderstudy: interrupted; the same command resumes where it stopped\n")
-    assert "Traceback" not in said
+    assert printed.endswith("\nunderstudy: interrupted; the same command resumes where it stopped\n")
+    assert "Traceback" not in printed
     saved = _saved_epoch(tmp_path)
-    assert saved >= _last_epoch_said(said)
+    assert saved >= _last_epoch_reported(printed)
 
     third = understudy(*LONG, cwd=tmp_path)
     assert f"resumed after epoch {saved} of 400" in third.stderr
@@ -197,7 +198,7 @@ echo "second $status"
 
 
 @pytest.mark.skipif(not may_mount(), reason="needs root and unshare, to mount a small disk")
-def test_a_disk_that_fills_up_ends_a_run_with_words_and_it_goes_on_once_there_is_room(tmp_path):
+def test_a_full_disk_ends_a_run_with_a_message_and_the_run_resumes_once_there_is_space(tmp_path):
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", _FULL, "sh", SCRIPT, *LONG],
         cwd=tmp_path,

@@ -1,8 +1,8 @@
-"""A server of processes that die: each line on standard input is `N OUT WORDS…`, run as `understudy WORDS…` in OUT.
+"""Server of runs that are killed: each line on standard input is `N OUT WORDS…`, run as `understudy WORDS…` in OUT.
 
-The process kills itself (SIGKILL) just before its N-th change of the disk, without a last word; 0 lets it live.
-Answers with a line of JSON: its status (−9: killed), how many changes it made, and what it wrote to standard error.
-Forked from one process that has everything imported, so that a hundred deaths cost little more than one.
+The process kills itself (SIGKILL) just before its N-th change of the disk; with N = 0 it runs to its end. The server
+prints one line of JSON: the status (−9 if killed), the number of changes, and the text of standard error. Processes are
+forked from one that has imported everything, so that a hundred cost little more than one.
 """
 
 import json
@@ -21,7 +21,7 @@ from understudy.store.writer import BackgroundWriter
 _CHANGES = ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
 
 
-def _dying_before(change: int, count: mmap.mmap) -> None:
+def _kill_before(change: int, count: mmap.mmap) -> None:
     def hook(event: str, details: tuple[object, ...]) -> None:
         flags = details[2] if event == "open" else 0
         if event in _CHANGES or (isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR)):
@@ -35,14 +35,14 @@ def _dying_before(change: int, count: mmap.mmap) -> None:
 
 def _run(change: int, out: str, words: list[str]) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as scratch, mmap.mmap(-1, 8) as count:
-        said = Path(scratch) / "stderr"
+        stderr = Path(scratch) / "stderr"
         child = os.fork()
         if not child:
             os.chdir(out)
-            for stream, path in ((1, os.devnull), (2, str(said))):
+            for stream, path in ((1, os.devnull), (2, str(stderr))):
                 os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
             sys.argv = ["understudy", *words]
-            _dying_before(change, count)
+            _kill_before(change, count)
             status = 1
             try:
                 status = cli.main()
@@ -53,12 +53,12 @@ def _run(change: int, out: str, words: list[str]) -> dict[str, object]:
                 os._exit(status)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         made = int.from_bytes(count[:])
-        return {"status": status, "changes": made, "said": said.read_text(encoding="utf-8")}
+        return {"status": status, "changes": made, "stderr": stderr.read_text(encoding="utf-8")}
 
 
-def _after_every_epoch(keeper: BackgroundWriter) -> bool:
-    """So that each epoch can be died in, and a run makes the same changes each time."""
-    keeper.wait()
+def _after_every_epoch(writer: BackgroundWriter) -> bool:
+    """Save after every epoch, so that a run can be killed in each and makes the same changes every time."""
+    writer.wait()
     return True
 
 
