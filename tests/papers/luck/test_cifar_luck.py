@@ -129,11 +129,11 @@ def test_the_headline_states_the_lowest_and_the_highest_accuracy_relative_to_the
 
 
 def test_networks_of_different_depth_appear_in_one_report(luck):
-    from understudy.lab.summary import summary
+    from understudy.lab.summary import summarise
 
     assert np.isfinite(luck.series("rho_mean", 2)[:4]).all()
     assert np.isnan(luck.series("rho_mean", 2)[4:]).all()
-    assert all(np.isfinite(setting.recovered) for setting in summary(luck))
+    assert all(np.isfinite(setting.recovered) for setting in summarise(luck))
     assert luck.claims == []
     names = {path.stem for path in (luck.folder / "figures").iterdir()}
     assert names == {
