@@ -137,7 +137,7 @@ def _relu(run: Run) -> Curves:
     def line(metric: str, linear: bool) -> Series:
         networks = run.select(part="descent", start="opposite", linear=linear).index
         values = xr.DataArray(run.series(metric)[networks, 1:], dims=("network", "step"))  # up to divergence
-        values = np.maximum(values, _FLOORS[metric]).where(values < _LARGEST)
+        values = values.clip(min=_FLOORS[metric]).where(values < _LARGEST)
         low, middle, high = values.min("network"), values.median("network"), values.max("network")
         return Series(_NAMES[linear], run.epochs[1:], middle.to_numpy(), low.to_numpy(), high.to_numpy())
 

@@ -147,7 +147,7 @@ def _spans(study: Initialisation, run: Run) -> list[Figure]:
 
 
 def _descents(study: Initialisation, run: Run) -> Curves:
-    loss = np.maximum(run.array("loss", "teacher_nodes dim by seed epoch", part="descent"), _FLOOR)
+    loss = run.array("loss", "teacher_nodes dim by seed epoch", part="descent").clip(min=_FLOOR)
     return Curves.from_array(
         loss.isel(epoch=slice(1, None)),  # a logarithmic axis has no step 0
         name="loss",

@@ -71,8 +71,8 @@ def below(run: Run, constant: float = 1.0) -> np.ndarray:
 
 def slopes(networks: Networks, start: int, end: int) -> xr.DataArray:
     """[network]: slope of log loss in log steps; a loss that is a rounding error counts as 1e-30."""
-    one, other = (np.maximum(networks.array("loss", "network", epoch=step), 1e-30) for step in (start, end))
-    return np.log(other / one) / math.log(end / start)
+    one, other = (networks.array("loss", "network", epoch=step).clip(min=1e-30) for step in (start, end))
+    return one.copy(data=np.log(other / one) / math.log(end / start))
 
 
 def lojasiewicz(run: Run) -> np.ndarray:
@@ -285,10 +285,9 @@ def _decide_falling(run: Run, networks: np.ndarray) -> Verdict:
 )
 def same_end_loss(study: LocalRate, run: Run) -> Verdict:
     ratios = end_ratios(study, run)
-    factors = np.exp(np.abs(np.log(ratios)).max("seed", skipna=False))
-    close = factors.to_numpy() <= FACTOR
-    enough = [int(batch) for i, batch in enumerate(factors["batch"]) if close[i:].all()]
-    largest, factor = int(factors["batch"][-1]), float(factors[-1])
+    factors, batches = np.exp(np.abs(np.log(ratios.to_numpy())).max(axis=1)), ratios["batch"].to_numpy().tolist()
+    enough = [batch for i, batch in enumerate(batches) if (factors[i:] <= FACTOR).all()]
+    largest, factor = batches[-1], float(factors[-1])
     words = f"within a factor of {factor:.3f} at {largest:,} samples"
     words += f", of {FACTOR:g} from {enough[0]:,} samples on" if enough else ""
     return Verdict(factor <= FACTOR, words, ratios.sizes["seed"]).show(ratios[-1], low=1 / FACTOR, high=FACTOR)
@@ -320,7 +319,7 @@ def floor_falls(study: LocalRate, run: Run) -> Verdict:
 
 
 def _decide_distance(ratios: xr.DataArray) -> Verdict:
-    away, batch = np.abs(ratios - 1).median("seed").to_numpy(), ratios["batch"].to_numpy()
+    away, batch = abs(ratios - 1).median("seed").to_numpy(), ratios["batch"].to_numpy()
     falls = float(np.polyfit(np.log(batch), np.log(away), 1)[0])
     medians = ", ".join(f"{m:.2f} at {b:,}" for b, m in zip(batch, ratios.median("seed").to_numpy(), strict=True))
     words = f"end loss relative to the exact one {medians} (medians); distance ∝ batch^{number(falls, '.2f')}"

@@ -265,14 +265,13 @@ def _batches(study: LocalRate, run: Run) -> Curves:
     loss = _drawable(run.array("loss", "batch seed epoch", part="batch").drop_vars("network"))
     ends = loss.sel(epoch=study.batch_steps, drop=True)
     exact = float(ends.sel(batch=0).median())
-    apart = _drawable(np.abs(end_ratios(study, run) - 1))
-    sizes = {"panel": (), "line": (), "x": "batch", "x_name": "samples per batch", "labels": {(): "median"}}
-    log: dict[str, Any] = {"log_x": True, "log_y": True}
+    apart = _drawable(abs(end_ratios(study, run) - 1))
+    log: dict[str, Any] = {"log_x": True, "log_y": True, "panel": ()}
+    sizes: dict[str, Any] = log | {"line": (), "x": "batch", "x_name": "samples per batch", "labels": {(): "median"}}
     figures = (
         Curves.from_array(
             loss.isel(epoch=slice(1, None)),
             name="loss",
-            panel=(),
             line="batch",
             band=None,
             titles={(): "over training"},
@@ -288,9 +287,8 @@ def _batches(study: LocalRate, run: Run) -> Curves:
             titles={(): "at the end"},
             bound=(exact, "exact loss") if np.isfinite(exact) else None,
             **sizes,
-            **log,
         ),
-        Curves.from_array(apart, name="|L / L exact − 1|", titles={(): "relative distance"}, **sizes, **log),
+        Curves.from_array(apart, name="|L / L exact − 1|", titles={(): "relative distance"}, **sizes),
     )
     way, end, distance = (figure.panels[0] for figure in figures)
     panels = tuple(panel for panel in (way, end, replace(distance, slope=-0.5)) if panel.series)

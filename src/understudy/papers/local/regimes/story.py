@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -112,7 +112,10 @@ def _over_steps(run: Run, found: dict[str, Regime]) -> Curves:
         log_x=True,
         log_y=True,
     )
-    changes = {"loss": {"y_label": "loss"}, "largest turn": {"bound": TURN, "bound_words": f"{TURN:g} rad"}}
+    changes: dict[str, dict[str, Any]] = {
+        "loss": {"y_label": "loss"},
+        "largest turn": {"bound": TURN, "bound_words": f"{TURN:g} rad"},
+    }
     panels = tuple(replace(panel, **changes.get(panel.title, {})) for panel in drawn.panels)
     return replace(drawn, panels=panels, share="none")
 
