@@ -1,156 +1,186 @@
-"""Linear distillation in words and figures."""
+"""Figures and headline of `linear-distillation` (Phuong 2021, theorems 5.1 to 5.3)."""
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
-from understudy.papers.distillation.linear_distillation.claims import NEAR, Followed, followed, risks
-from understudy.papers.distillation.linear_distillation.study import ANGLES, DESCENT, FLOW, OWN, STARTS
-from understudy.papers.distillation.shared import Cell, cells, mean_series
-from understudy.papers.specialization.deep.story import some_diverged
+from understudy.lab.layers import some_diverged
+from understudy.papers.distillation.linear_distillation.claims import (
+    NEAR,
+    ROUNDING,
+    at_start,
+    end_distance,
+    ends,
+    read_risk_settings,
+    select_students,
+)
+from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, OWN
+from understudy.papers.distillation.shared import estimates, mean_series
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
+from understudy.store.older import read_units
+from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.distillation.linear_distillation.study import LinearDistillation
+    from understudy.store.arrays import Networks
 
 _FLOOR = 1e-13
-"""Distances and risks below are rounding, and are drawn here."""
+"""Distances and risks below are rounding; distances are drawn here."""
 
 
 def story(study: LinearDistillation, run: Run) -> Story:
-    measured, students = risks(run), followed(run)
+    """Where students end, over training; their risk and its bounds; angles of inputs; starts."""
+    settings, students = read_risk_settings(run), select_students(run)
     sets = f"d = {study.dim}, {counted(study.seeds, 'transfer set')}"
     if study.data:
         sets = f"{counted(study.seeds, 'transfer set')} of {Path(study.data).name}"
-    found = (
+    figures = (
         *(_students(study, students) if students else ()),
         Figure(
             "risk",
-            "The risk, and what bounds it",
-            "The probability that a student decides otherwise than its teacher, mean over transfer sets with intervals "
+            "The risk and its bounds",
+            "The probability that a student and its teacher decide differently, mean over transfer sets with intervals "
             f"of {study.confidence:.0%}; dashed the bounds at their best β, of theorem 5.3 for one layer and of D.4, "
             "with the ε of theorem 5.2, for more." + _own_bound(study),
             "S3 theorem 5.3, D.4, corollaries 5.1, 5.2",
-            Curves(tuple(_risk(study, task, measured) for task in _tasks(measured)), sets),
+            Curves(tuple(_risk(study, task, settings) for task in settings["task"].unique().to_pylist()), sets),
         ),
         Figure(
             "angles",
-            "How inputs lie about the teacher",
-            f"p(θ), the share of inputs at an angle of θ or more to the teacher, up to sign, with a band that holds "
-            f"everywhere at once with a confidence of {study.confidence:.0%}"
-            + ("." if study.data else "; dashed the truth."),
+            "Angles between inputs and teacher",
+            "p(θ), the share of inputs at an angle of θ or more to the teacher, up to sign, with a band that is valid "
+            f"at all θ at once with a confidence of {study.confidence:.0%}"
+            + ("." if study.data else "; dashed the exact function."),
             "S3 fig 5.1, eq. 5.17",
-            Curves(_alignment(run), sets),
+            Curves(_alignment(read_angles(run)), sets),
         ),
         *(() if study.data else (_starts(study, run, sets),)),
     )
-    return Story(_headline(study, run, students, measured), _numbers(students, measured), found)
+    return Story(_headline(study, run, students, settings), _numbers(students, settings), figures)
 
 
 def _colour(depth: int) -> str:
     return style.CATEGORIES[(depth - 1) % len(style.CATEGORIES)]
 
 
-def _tasks(measured: dict[tuple[str, int], list[Cell]]) -> list[str]:
-    return list(dict.fromkeys(task for task, _ in measured))
-
-
 def _own_bound(study: LinearDistillation) -> str:
-    return (
-        " p(θ) is taken from the upper end of its band, so that bounds hold with its confidence." if study.data else ""
-    )
+    words = " p(θ) is taken from the upper end of its band, so that the bounds are valid with its confidence."
+    return words if study.data else ""
 
 
-def _students(study: LinearDistillation, found: list[Followed]) -> tuple[Figure, ...]:
-    note = f"d = {study.dim}, {counted(study.students, 'transfer set')} of each size: median and range"
-    tasks = list(dict.fromkeys(f.task for f in found))
+def _students(study: LinearDistillation, students: Networks) -> tuple[Figure, ...]:
+    note = f"d = {study.dim}, {counted(study.students, 'transfer set')} of each size"
+    task = students.values("task")[0]
     return (
         Figure(
             "learned",
             "Students learn the teacher's projection, and from n = d on the teacher",
-            "Distance ‖w − ŵ‖ at the end of gradient flow, where ŵ is the teacher's projection on the span of its n "
-            f"inputs; dashed the ε that theorem 5.2 allows a deep student of ‖w(0)‖ = {study.scale:g} where n < d. "
+            "Distance ‖w − ŵ‖ at the end of gradient flow, where ŵ is the teacher's projection on the span of the n "
+            f"inputs; dashed the ε that theorem 5.2 allows a deep student with ‖w(0)‖ = {study.scale:g} for n < d. "
             f"Distances below {_FLOOR:g} are drawn there.",
             "S3 theorems 5.1, 5.2",
-            Curves(tuple(_ends(study, task, found) for task in tasks), note),
+            Curves(_ends(study, students), note, band="range"),
         ),
         Figure(
             "training",
             "Over training",
-            f"Distance from ŵ over time on the {tasks[0]} task, for three numbers of inputs: lines are gradient flow, "
-            "dashed ones descent, whose time is rate × steps. Directions that inputs hardly show are learned last, and "
-            "near n = d there are such.",
+            f"Distance from ŵ over time on the {task} task, for three numbers of inputs: solid lines are gradient "
+            "flow, with the range over sets, dashed lines are gradient descent, whose time is rate × steps. Directions "
+            "in which inputs hardly vary are learned last, and near n = d there are such.",
             "S3 theorems 5.1, 5.2",
-            Curves(tuple(_courses(tasks[0], n, found) for n in _three(study)), note),
+            Curves(tuple(_courses(students.select(task=task, inputs=n), n) for n in _three(study)), note),
         ),
     )
 
 
 def _three(study: LinearDistillation) -> list[int]:
+    """The smallest and the largest number of inputs, and the first from d on."""
     sizes = sorted(study.learned_inputs)
-    around = [n for n in sizes if n >= study.dim] or sizes
-    return sorted({sizes[0], around[0], sizes[-1]})
+    enough = [n for n in sizes if n >= study.dim] or sizes
+    return sorted({sizes[0], enough[0], sizes[-1]})
 
 
-def _spread(label: str, x: np.ndarray, values: list[np.ndarray], **look: object) -> Series:
-    quantiles = np.array([np.quantile(np.maximum(v, _FLOOR), (0, 0.5, 1)) for v in values])
-    low, middle, high = quantiles.T
-    return Series(label, x, middle, low, high, **look)  # type: ignore[arg-type]
-
-
-def _ends(study: LinearDistillation, task: str, found: list[Followed]) -> Panel:
-    series = []
-    for depth in sorted(study.depths):
-        of = [f for f in found if (f.task, f.depth, f.by) == (task, depth, FLOW)]
-        x = np.array([f.inputs for f in of], float)
-        series.append(_spread(f"L = {depth}", x, [f.end for f in of], colour=_colour(depth)))
-        if depth > 1 and (x < study.dim).any():
-            allowed = np.array([np.median(f.epsilon) if f.inputs < study.dim else np.nan for f in of])
-            series.append(Series(f"ε, L = {depth}", x, allowed, dashed=True, colour=_colour(depth)))
-    return Panel(
-        f"{task} task", "n", "‖w − ŵ‖", tuple(series), log_y=True, bound=NEAR, bound_words=f"{style.number(NEAR)}"
+def _ends(study: LinearDistillation, students: Networks) -> tuple[Panel, ...]:
+    """Distances at the end of flow by the number of inputs, one panel per task and one line per depth."""
+    dims, flows = "task depth inputs seed", students.select(by=FLOW)
+    error = flows.array("error", dims)
+    depths = error["depth"].to_numpy().astype(int).tolist()
+    drawn = Curves.from_array(
+        error.copy(data=np.maximum(error, _FLOOR)),
+        name="‖w − ŵ‖",
+        x="inputs",
+        panel="task",
+        line="depth",
+        band="range",
+        titles={task: f"{task} task" for task in error["task"].to_numpy().tolist()},
+        labels={depth: f"L = {depth}" for depth in depths},
+        x_name="n",
+        colours=[_colour(depth) for depth in depths],
+        bound=(NEAR, style.number(NEAR)),
+        log_y=True,
     )
+    epsilon = flows.array("epsilon", f"{dims} epoch", diverged=True).isel(epoch=0).median("seed")
+    epsilon = epsilon.where(epsilon["inputs"] < study.dim)
+    panels = []
+    for panel, own in zip(drawn.panels, epsilon, strict=True):
+        allowed = tuple(
+            Series(f"ε, L = {depth}", own["inputs"].to_numpy(), line.to_numpy(), dashed=True, colour=_colour(depth))
+            for depth, line in zip(depths, own.transpose("depth", "inputs"), strict=True)
+            if depth > 1 and line.notnull().any()
+        )
+        panels.append(replace(panel, series=panel.series + allowed))
+    return tuple(panels)
 
 
-def _courses(task: str, n: int, found: list[Followed]) -> Panel:
+def _courses(students: Networks, n: int) -> Panel:
+    """Distance from ŵ over time, one line per depth and optimiser."""
     series = []
-    for f in found:
-        if (f.task, f.inputs) == (task, n):
-            time = np.median(f.time, 0)
-            label = f"L = {f.depth}" + (", descent" if f.by == DESCENT else "")
-            errors = np.maximum(f.error[:, 1:], _FLOOR)
+    for depth in students.values("depth"):
+        for by in (FLOW, DESCENT):
+            found = students.select(depth=depth, by=by)
+            time, error = (found.array(name, diverged=True).to_numpy() for name in ("time", "error"))
+            errors = np.maximum(error[:, 1:], _FLOOR)
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # of students that were all lost
+                warnings.simplefilter("ignore", RuntimeWarning)  # all students diverged
                 low, middle, high = np.nanquantile(errors, (0, 0.5, 1), axis=0)
-            band = (low, high) if f.by == FLOW else (None, None)
-            look = {"colour": _colour(f.depth), "dashed": f.by == DESCENT}
-            series.append(Series(label, time[1:], middle, *band, **look))  # type: ignore[arg-type]
+            label = f"L = {depth:g}" + (", descent" if by == DESCENT else "")
+            band = (low, high) if by == FLOW else (None, None)
+            times = np.median(time, 0)[1:]
+            series.append(Series(label, times, middle, *band, dashed=by == DESCENT, colour=_colour(int(depth))))
     return Panel(f"n = {n}", "time", "‖w − ŵ‖", tuple(series), log_x=True, log_y=True)
 
 
-def _risk(study: LinearDistillation, task: str, measured: dict[tuple[str, int], list[Cell]]) -> Panel:
-    series = []
-    for depth in sorted(study.depths):
-        found = measured[task, depth]
-        x = np.array([cell.parameters["inputs"] for cell in found], float)
-        series.append(_drawn(mean_series(f"L = {depth}", x, found, colour=_colour(depth))))
-    for depth in sorted(study.depths):
-        found = measured[task, depth]
-        x = np.array([cell.parameters["inputs"] for cell in found], float)
-        bound = _positive(np.array([cell.once["bound"] for cell in found]))
-        series.append(Series(f"bound, L = {depth}", x, bound, dashed=True, colour=_colour(depth)))
-    if "corollary" in measured[task, min(study.depths)][0].once:
-        found = [c for c in measured[task, min(study.depths)] if c.parameters["inputs"] < study.dim]
-        x = np.array([cell.parameters["inputs"] for cell in found], float)
-        corollary = _positive(np.array([cell.once["corollary"] for cell in found]))
-        series.append(Series("corollary", x, corollary, dashed=True, colour=style.CONTEXT))
+def _risk(study: LinearDistillation, task: str, settings: pa.Table) -> Panel:
+    """Mean risk by the number of inputs, one line per depth, with the bounds."""
+
+    def dashed(label: str, values: xr.DataArray, colour: str) -> Series:
+        x = values["inputs"].to_numpy().astype(float)
+        return Series(label, x, _positive(values.to_numpy()), dashed=True, colour=colour)
+
+    depths = sorted(study.depths)
+    risks = [estimates(settings, "risk", "inputs", task=task, depth=depth) for depth in depths]
+    bounds = [unit_array(settings, "bound", "inputs", task=task, depth=depth) for depth in depths]
+    series = [
+        _drawable(mean_series(f"L = {depth}", risk, "inputs", colour=_colour(depth)))
+        for depth, risk in zip(depths, risks, strict=True)
+    ]
+    series += [
+        dashed(f"bound, L = {depth}", bound, _colour(depth)) for depth, bound in zip(depths, bounds, strict=True)
+    ]
+    corollary = unit_array(settings, "corollary", "inputs", task=task, depth=depths[0])
+    if corollary.notnull().any():
+        series.append(dashed("corollary", corollary[corollary["inputs"] < study.dim], style.CONTEXT))
     title = Path(study.data).name if task == OWN else f"{task} task"
     return Panel(title, "n", "transfer risk", tuple(series), log_x=True, log_y=True)
 
@@ -159,103 +189,107 @@ def _positive(values: np.ndarray) -> np.ndarray:
     return np.where(values > _FLOOR, values, np.nan)
 
 
-def _drawn(series: Series) -> Series:
-    """As a logarithmic axis has it: a risk of 0 is left out, a low limit of 0 is drawn a decade below the mean."""
-    y = _positive(series.y)
+def _drawable(series: Series) -> Series:
+    """A series for a logarithmic axis: risks of 0 are left out, low limits of 0 are a decade below the mean."""
     assert series.low is not None
     assert series.high is not None
+    y = _positive(series.y)
     low = np.where(series.low > _FLOOR, series.low, y / 10)
-    return Series(series.label, series.x, y, low, np.where(np.isnan(y), np.nan, series.high), colour=series.colour)
+    return replace(series, y=y, low=low, high=np.where(np.isnan(y), np.nan, series.high))
 
 
-def _alignment(run: Run) -> tuple[Panel, ...]:
+def read_angles(run: Run) -> pa.Table:
+    """One row per task and angle θ: p(θ) with its band, and the accuracy of a fitted teacher as `right`."""
+    if "angles" in run.tables:
+        return run.table("angles")
+    # Runs of earlier versions have one network per task, with the angles as its epochs.
+    tasks = run.select(part="angles")
+    names = [n for n in ("theta", "p", "low p", "high p", "exact p", "right") if n in run.metric_names]
+    columns = {name: tasks.array(name).reindex(epoch=run.epochs).to_numpy() for name in names}
+    there = np.isfinite(columns["theta"])
+    rows = {"task": np.repeat(tasks.column("task"), there.sum(1))}
+    return pa.table(rows | {name: values[there] for name, values in columns.items()})
+
+
+def _alignment(angles: pa.Table) -> tuple[Panel, ...]:
     panels = []
-    for cell in cells(run, values=(), means=(), part=ANGLES):
-        network = cell.networks[0]
-        names = ("theta", "p", "low p", "high p", "exact p")
-        theta, p, low, high, exact = (run.series(name)[network] for name in names)
-        there = np.isfinite(theta)
-        theta, p, low, high, exact = (v[there] for v in (theta, p, low, high, exact))
-        series = [Series("from samples", theta, p, low, high, colour=style.BLUE)]
-        if np.isfinite(exact).all():
-            series.append(Series("exact", theta, exact, dashed=True, colour=style.VERMILLION))
-        panels.append(Panel(f"{cell.parameters['task']}", "θ, rad", "p(θ)", tuple(series)))
+    for task in angles["task"].unique().to_pylist():
+        p, low, high, exact = (
+            unit_array(angles, name, "theta", task=task) for name in ("p", "low p", "high p", "exact p")
+        )
+        theta = p["theta"].to_numpy()
+        series = [Series("from samples", theta, p.to_numpy(), low.to_numpy(), high.to_numpy(), colour=style.BLUE)]
+        if exact.notnull().all():
+            series.append(Series("exact", theta, exact.to_numpy(), dashed=True, colour=style.VERMILLION))
+        panels.append(Panel(task, "θ, rad", "p(θ)", tuple(series)))
     return tuple(panels)
 
 
-def neither(run: Run) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Of each task lengths ‖w(0)‖, and the share of starts of which neither sign meets condition 5.12."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for cell in cells(run, values=("neither",), means=(), part=STARTS):
-        share = float(cell.values["neither"].mean())
-        found.setdefault(cell.parameters["task"], []).append((cell.parameters["scale"], share))
-    return {task: (np.array([s for s, _ in rows]), np.array([v for _, v in rows])) for task, rows in found.items()}
+def neither_share(run: Run) -> xr.DataArray:
+    """[task, scale]: the share of starts where neither sign meets condition 5.12, by ‖w(0)‖."""
+    starts = read_units(run, "starts", part="starts")
+    return unit_array(starts, "neither", "task scale seed").mean("seed")
 
 
 def _starts(study: LinearDistillation, run: Run, sets: str) -> Figure:
-    series = tuple(Series(f"{task} task", *values) for task, values in neither(run).items())
-    panel = Panel("", "‖w(0)‖", "share of starts", series, log_x=True)
+    shares = neither_share(run)
+    scales = shares["scale"].to_numpy()
+    series = tuple(Series(f"{share['task'].item()} task", scales, share.to_numpy()) for share in shares)
     return Figure(
         "starts",
-        "Starts of which neither sign is downhill",
-        "The share of random starts w(0) where neither w(0) nor −w(0) has a lower loss than 0, as condition 5.12 asks, "
-        f"on sets of {counted(min(study.learned_inputs), 'input')}. The thesis says that one of them always has; the "
-        "shorter w(0), the fewer are the exceptions.",
+        "Starts where neither sign lowers the loss",
+        "The share of random starts w(0) where neither w(0) nor −w(0) has a lower loss than 0, as condition 5.12 "
+        f"requires, on sets of {counted(min(study.learned_inputs), 'input')}. The thesis states that one of them "
+        "always has; the shorter w(0), the fewer the exceptions.",
         "S3 sec 5.3.1",
-        Curves((panel,), sets),
+        Curves((Panel("", "‖w(0)‖", "share of starts", series, log_x=True),), sets),
     )
 
 
-def _headline(
-    study: LinearDistillation, run: Run, students: list[Followed], measured: dict[tuple[str, int], list[Cell]]
-) -> str:
-    every = [(cell.means["risk"].mean, cell.once["bound"]) for found in measured.values() for cell in found]
-    under = sum(mean <= bound + 1e-12 for mean, bound in every)
-    words = f"The mean risk is under its bound in {under} of {len(every)} settings."
+def _headline(study: LinearDistillation, run: Run, students: Networks | None, settings: pa.Table) -> str:
+    mean, bound = (settings[name].to_numpy() for name in ("mean risk", "bound"))
+    words = f"The mean risk is under its bound in {(mean <= bound + ROUNDING).sum()} of {len(mean)} settings."
     if study.data:
-        found = measured[OWN, min(study.depths)]
-        first, last = found[0], found[-1]
-        right = run.series("right")[0]
-        fitted = right[np.isfinite(right)]
-        teacher = (
-            f"a logistic regression that is right on {fitted[0]:.1%} of its inputs" if len(fitted) else "the teacher"
-        )
-        more = (
-            f" and {_number(last.means['risk'].mean)} after {last.parameters['inputs']:,}" if last is not first else ""
-        )
-        return (
-            f"Students of {teacher} decide otherwise with a probability of {_number(first.means['risk'].mean)} after "
-            f"{counted(first.parameters['inputs'], 'soft label')}{more}. {words}"
-        )
-    flows = [f for f in students if f.by == FLOW]
-    exact = [f for f in flows if f.depth == 1 or f.inputs >= study.dim]
-    deep = [f for f in flows if f.depth > 1 and f.inputs < study.dim]
-    said = f"Gradient flow ends within {style.number(max(f.end.max() for f in exact))} of ŵ" if exact else ""
-    if any(f.hold.any() for f in deep):
-        held = np.concatenate([f.hold > 0 for f in deep])
-        within = np.concatenate([f.end <= f.epsilon * (1 + 1e-12) for f in deep])
-        part = f"within theorem 5.2's ε in {(within & held).sum()} of {held.sum()} deep students of fewer than d inputs"
-        said = f"{said}, and {part}" if said else f"Gradient flow ends {part}"
-    return (f"{said}. {words}" if said else words) + some_diverged(run)
+        return f"{_own_data(study, read_angles(run), settings)} {words}"
+    parts = []
+    flows = students.select(by=FLOW) if students else None
+    if flows is not None:
+        deep = (flows.column("depth") > 1) & (flows.column("inputs") < study.dim)
+        if (~deep).any():
+            parts.append(f"within {style.number(end_distance(flows)[~deep].max())} of ŵ")
+        found = ends(flows, exact=False)
+        held, within = found.counted & deep, found.within & deep
+        if held.any():
+            count = f"{(within & held).sum()} of {held.sum()}"
+            parts.append(f"within theorem 5.2's ε in {count} deep students of fewer than d inputs")
+    ended = f"Gradient flow ends {', and '.join(parts)}. " if parts else ""
+    return f"{ended}{words}{some_diverged(run)}"
 
 
-def _numbers(students: list[Followed], measured: dict[tuple[str, int], list[Cell]]) -> tuple[Number, ...]:
-    first = next(iter(measured.values()))
-    numbers = [
-        Number(_number(cell.means["risk"].mean), "mean risk, " + ", ".join(_where(cell)))
-        for cell in (first[0], first[len(first) // 2])[: len(first)]
-    ]
+def _own_data(study: LinearDistillation, angles: pa.Table, settings: pa.Table) -> str:
+    risk = estimates(settings, "risk", "inputs", task=OWN, depth=min(study.depths))["mean"]
+    first, last = risk[0], risk[-1]
+    right = angles["right"][0].as_py() if "right" in angles.column_names else None
+    teacher = "the teacher" if right is None else f"a logistic regression with an accuracy of {right:.1%} on its inputs"
+    more = f" and {_number(last.item())} after {last['inputs'].item():,}" if len(risk) > 1 else ""
+    return (
+        f"Students of {teacher} decide differently with a probability of {_number(first.item())} after "
+        f"{counted(first['inputs'].item(), 'soft label')}{more}."
+    )
+
+
+def _numbers(students: Networks | None, settings: pa.Table) -> tuple[Number, ...]:
+    row = settings.to_pylist()[0]
+    risk = estimates(settings, "risk", "inputs", task=row["task"], depth=row["depth"])["mean"]
+    shown = risk.isel(inputs=list(dict.fromkeys([0, len(risk) // 2])))
+    where = f"mean risk, {row['task']}, n = {{}}, L = {row['depth']}"
+    numbers = [Number(_number(each.item()), where.format(each["inputs"].item())) for each in shown]
     if students:
-        flows = [f for f in students if f.by == FLOW]
-        numbers.insert(0, Number(f"{sum(len(f.networks) for f in students):,}", "students followed"))
-        numbers.append(Number(style.number(max(f.off.max() for f in flows)), "from the closed form at most, by flow"))
+        off = style.number(at_start(students.select(by=FLOW), "off").max())
+        numbers.insert(0, Number(f"{len(students):,}", "students followed"))
+        numbers.append(Number(off, "largest distance of flow from the closed form"))
     return tuple(numbers)
 
 
 def _number(value: float) -> str:
     return style.number(value) if value else "0"
-
-
-def _where(cell: Cell) -> tuple[str, ...]:
-    of = cell.parameters
-    return of["task"], f"n = {of['inputs']}", f"L = {of['depth']}"
