@@ -15,6 +15,8 @@ from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from understudy.papers.local.initialisation.study import Initialisation
 
 _NAMES = {"scattered": "scattered", "subspace": "in the span", "small": "small", "large": "large"}
@@ -97,23 +99,25 @@ def _size_words(nodes: int, dim: int) -> str:
     return f"r = {nodes}, d = {dim}"
 
 
-def _by_size(study: Initialisation, dims: tuple[int, ...]) -> dict[str, Any]:
-    """Panels by size of the teacher, with lines by kind of initial weights."""
-    titles = {size: _size_words(*size) for size in study.settings(dims)}
-    return {"panel": ("teacher_nodes", "dim"), "line": "by", "titles": titles, "labels": _NAMES, "own_scales": True}
+def _by_size(study: Initialisation, dims: tuple[int, ...], losses: xr.DataArray, **more: Any) -> Curves:
+    """Losses in one panel per size of the teacher, with one line per kind of initial weights."""
+    drawn = Curves.from_array(
+        losses,
+        panel=("teacher_nodes", "dim"),
+        line="by",
+        titles={size: _size_words(*size) for size in study.settings(dims)},
+        labels=_NAMES,
+        colours=_COLOURS[: losses.sizes["by"]],
+        log_x=True,
+        log_y=True,
+        **more,
+    )
+    return replace(drawn, share="none")
 
 
 def _losses(study: Initialisation, run: Run) -> Curves:
-    return Curves.from_array(
-        run.array("loss", "teacher_nodes dim by students seed", part="start"),
-        name="initial loss",
-        x="students",
-        x_name="students m",
-        colours=_COLOURS[: len(ALGORITHMS)],
-        log_x=True,
-        log_y=True,
-        **_by_size(study, study.dim),
-    )
+    losses = run.array("loss", "teacher_nodes dim by students seed", part="start")
+    return _by_size(study, study.dim, losses, name="initial loss", x="students", x_name="students m")
 
 
 def _spans(study: Initialisation, run: Run) -> list[Figure]:
@@ -148,14 +152,12 @@ def _spans(study: Initialisation, run: Run) -> list[Figure]:
 
 def _descents(study: Initialisation, run: Run) -> Curves:
     loss = run.array("loss", "teacher_nodes dim by seed epoch", part="descent").clip(min=_FLOOR)
-    return Curves.from_array(
+    return _by_size(
+        study,
+        study.descent_dim,
         loss.isel(epoch=slice(1, None)),  # a logarithmic axis has no step 0
         name="loss",
         x_name="step",
-        colours=_COLOURS,
         bound=(REACHED, "1e−6"),
-        log_x=True,
-        log_y=True,
         note=f"n = {counted(study.descents, 'seed')}, m = {study.descent_students}",
-        **_by_size(study, study.descent_dim),
     )

@@ -92,7 +92,7 @@ def _over_steps(run: Run, found: dict[str, Regime]) -> Curves:
     quantities: dict[str, Callable[[Regime], np.ndarray]] = {
         "loss": lambda regime: regime.loss,
         "largest turn": lambda regime: np.maximum.accumulate(regime.turns.max(-1), axis=1),
-        "angle to the nearest teacher node": lambda regime: (regime.shares * regime.angles).sum(-1),
+        "angle to a teacher node": lambda regime: (regime.shares * regime.angles).sum(-1),
     }
     values = np.stack([[quantity(regime) for regime in found.values()] for quantity in quantities.values()])
     networks = np.stack([regime.networks for regime in found.values()])
