@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from understudy.training import CrossEntropy as CrossEntropy
     from understudy.training import Logistic as Logistic
     from understudy.training import SquaredError as SquaredError
-    from understudy.training import train as train
+    from understudy.training.train import train as train
 
 __version__ = "0.2.0.dev0"
 

@@ -24,8 +24,7 @@ def by_size(run: Run) -> dict[int, Networks]:
 
 def best_correlations(networks: Networks, nodes: int, dims: str, epoch: int | None = None) -> xr.DataArray:
     """Correlations of teacher nodes with their best students, without the nodes that only larger teachers have."""
-    where = {} if epoch is None else {"epoch": epoch}
-    return networks.array("correlation", f"{dims} teacher", **where).isel(teacher=slice(nodes))
+    return networks.array("correlation", f"{dims} teacher", epoch=epoch).isel(teacher=slice(nodes))
 
 
 def recovery_rates(networks: Networks, nodes: int, epoch: int) -> xr.DataArray:

@@ -191,7 +191,7 @@ def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Ver
         share = _finite(gains[0] / gains[1])
     half = median(share, at_most=0.5, n=int(np.isfinite(gains).all(axis=0).sum()))
     lower = ordered(ends, ("finite", "fresh"))
-    words = f"adds {_against(*gains, '.4f')}, ends at {_against(*ends)}"
+    words = f"adds {_against(gains[0], gains[1], '.4f')}, ends at {_against(ends[0], ends[1])}"
     return (half & median(gains[1], above=0.0) & lower).say(words)
 
 
