@@ -13,7 +13,7 @@ import torch
 
 from understudy.errors import UserError
 from understudy.lab.execute import execute
-from understudy.lab.pieces import table_rows
+from understudy.lab.pieces import table_rows, unit_table
 from understudy.lab.study import ComputedStudy, Piece
 from understudy.papers.local.shared import endpoints
 from understudy.report.figures import Curves, Panel, Series
@@ -163,3 +163,11 @@ def test_rows_of_a_table_share_what_is_given_once():
     none = table_rows(np.array([], int), 10, -1, metric="loss", value=np.array([]))
     assert none.schema == rows.schema
     assert none.num_rows == 0
+
+
+def test_a_table_of_units_repeats_single_values():
+    rows = unit_table(seed=range(1, 3), kind="fan", dim=2, angle=np.array([0.1, 0.2])).to_pylist()
+    assert rows == [
+        {"seed": 1, "kind": "fan", "dim": 2, "angle": 0.1},
+        {"seed": 2, "kind": "fan", "dim": 2, "angle": 0.2},
+    ]

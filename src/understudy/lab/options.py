@@ -145,14 +145,3 @@ def validate_batch(samples: int, batch: int) -> None:
     """Refuse a batch that is larger than the training set."""
     if samples < batch:
         raise UserError(f"--batch must be at most the number of training samples ({samples:,}), got {batch}")
-
-
-def check(
-    study: object, field: str, *, least: float | None = None, above: float | None = None, distinct: bool = False
-) -> None:
-    """Validate one option by bounds that its annotation does not state."""
-    constraints = [*([Ge(least)] if least is not None else []), *([Gt(above)] if above is not None else [])]
-    given = getattr(study, field)
-    _validate(option(field), given, (*constraints, *([Distinct()] if distinct else [])))
-    if not constraints and not (given if isinstance(given, tuple) else (1,)):
-        raise UserError(f"{option(field)} needs at least one value")
