@@ -46,7 +46,7 @@ def test_every_learner_is_that_of_theory_on_the_same_sets(small):
         fewer, more = learn(x[:, :3]), learn(x)
         risks = study.task.risk(distillation.angle(fewer, teacher))
         assert values(study, run, name) == pytest.approx(risks.numpy(), rel=1e-9)
-        for means, wanted in ((found.risk, mean_risk(risks)), (found.index, monotonicity(fewer, more, teacher))):
+        for means, wanted in ((found.risk, mean_risk(risks)), (found.monotonicity, monotonicity(fewer, more, teacher))):
             for end in ("mean", "low", "high"):
                 assert means[end].sel(learner=name).item() == pytest.approx(getattr(wanted, end))
     assert values(study, run, DISTILLATION, "nearer").all()

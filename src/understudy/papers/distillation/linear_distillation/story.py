@@ -155,9 +155,9 @@ def _courses(students: Networks, n: int) -> Panel:
                 warnings.simplefilter("ignore", RuntimeWarning)  # all students diverged
                 low, middle, high = np.nanquantile(errors, (0, 0.5, 1), axis=0)
             label = f"L = {depth:g}" + (", descent" if by == DESCENT else "")
-            band = (low, high) if by == FLOW else (None, None)
             times = np.median(time, 0)[1:]
-            series.append(Series(label, times, middle, *band, dashed=by == DESCENT, colour=_colour(int(depth))))
+            line = Series(label, times, middle, low, high, dashed=by == DESCENT, colour=_colour(int(depth)))
+            series.append(replace(line, low=None, high=None) if by == DESCENT else line)
     return Panel(f"n = {n}", "time", "‖w − ŵ‖", tuple(series), log_x=True, log_y=True)
 
 

@@ -64,7 +64,7 @@ class Learners(NamedTuple):
     """By learner and seed: `risk`, `angle`, `angle with one more`, and `nearer`, whether another input was nearer."""
     risk: xr.Dataset
     """Expected risk by learner."""
-    index: xr.Dataset
+    monotonicity: xr.Dataset
     """Monotonicity index by learner."""
 
 
@@ -156,12 +156,12 @@ def _others(sets: xr.Dataset) -> list[str]:
 )
 def highest_index(study: Monotonicity, run: Run) -> Verdict:
     found = read_learners(study, run)
-    best, others = found.index.sel(learner=DISTILLATION), found.index.sel(learner=_others(found.sets))
+    best, others = found.monotonicity.sel(learner=DISTILLATION), found.monotonicity.sel(learner=_others(found.sets))
     mean, low, high = (best[end].item() for end in ("mean", "low", "high"))
     nearest = others.isel(learner=int(others["mean"].to_numpy().argmax()))
     words = (
         f"{mean:.3f} ({low:.3f} to {high:.3f}); next {nearest['learner'].item()}, {estimate_words(nearest)}; "
-        f"{_hard_targets(found.index)}"
+        f"{_hard_targets(found.monotonicity)}"
     )
     holds = mean == 1 and bool((others["high"] < low).all())
     return Verdict(holds, words, found.sets.sizes["seed"]).show(others["mean"], high=1.0)
@@ -180,7 +180,7 @@ def earlier_values(study: Monotonicity, run: Run) -> Verdict:
     n = found.sets.sizes["seed"]
     off, words = [], []
     for name, wanted in EARLIER.items():
-        means = tuple(each["mean"].sel(learner=name).item() for each in (found.risk, found.index))
+        means = tuple(each["mean"].sel(learner=name).item() for each in (found.risk, found.monotonicity))
         for column, mean, value, digit in zip(("risk", "nearer"), means, wanted, _DIGITS, strict=True):
             error = float(found.sets[column].sel(learner=name).to_numpy().std(ddof=1)) * math.sqrt(2 / n)
             beyond = max(0.0, abs(mean - value) - digit / 2)

@@ -68,7 +68,7 @@ def story(study: Monotonicity, run: Run) -> Story:
 def _scatter(study: Monotonicity, found: Learners, note: str) -> Curves:
     def series(label: str, names: list[str]) -> Series:
         x = found.risk["mean"].sel(learner=names).to_numpy()
-        y, low, high = (found.index[end].sel(learner=names).to_numpy() for end in ("mean", "low", "high"))
+        y, low, high = (found.monotonicity[end].sel(learner=names).to_numpy() for end in ("mean", "low", "high"))
         return Series(label, x, y, low, high, points=label != _BIASED, colour=_COLOURS[label])
 
     biased = [biased_name(delta) for delta in sorted(study.deltas)]
@@ -85,7 +85,7 @@ def _one_more(study: Monotonicity, found: Learners, note: str) -> Curves:
         ends = np.array([0.0, max(before.max(), after.max())])
         same = Series("no change", ends, ends, dashed=True, colour=style.SOFT)
         kept = float((np.abs(after - before) < _SAME).mean())
-        index = found.index["mean"].sel(learner=name).item()
+        index = found.monotonicity["mean"].sel(learner=name).item()
         title = f"{_SHORT.get(name, name)}: {index:.0%} nearer" + (f", {kept:.0%} the same" if kept else "")
         unit = own["unit"].to_numpy()
         points = Series("a transfer set", before, after, points=True, colour=style.PURPLE, network=unit)
@@ -113,7 +113,7 @@ def _path(run: Run, found: Learners, note: str) -> Curves:
     ends = steps["step"].to_numpy()[[0, -1]]
     each: dict[str, tuple[str, xr.Dataset]] = {
         "risk": ("expected risk", found.risk),
-        "index": ("monotonicity index", found.index),
+        "index": ("monotonicity index", found.monotonicity),
     }
     panels = []
     for name, (words, means) in each.items():
@@ -127,7 +127,7 @@ def _path(run: Run, found: Learners, note: str) -> Curves:
 def _headline(study: Monotonicity, found: Learners) -> str:
     risks, indices = (
         dict(zip(each["learner"].to_numpy().tolist(), each["mean"].to_numpy().tolist(), strict=True))
-        for each in (found.risk, found.index)
+        for each in (found.risk, found.monotonicity)
     )
     least, most = min(risks, key=risks.__getitem__), max(indices, key=indices.__getitem__)
     lowest, highest = f"the lowest of {len(risks)} learners", "more than for any other"
@@ -147,7 +147,7 @@ def _headline(study: Monotonicity, found: Learners) -> str:
 
 
 def _numbers(found: Learners) -> tuple[Number, ...]:
-    risk, index = (each["mean"].sel(learner=DISTILLATION).item() for each in (found.risk, found.index))
+    risk, index = (each["mean"].sel(learner=DISTILLATION).item() for each in (found.risk, found.monotonicity))
     r = correlation(found.sets, (LIMIT,)).value
     return (
         Number(f"{found.sets.sizes['seed']:,}", "transfer sets"),
