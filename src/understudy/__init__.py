@@ -1,7 +1,7 @@
 """understudy, a laboratory for teacher-student learning.
 
-Its packages are imported when they are first used, so that `import understudy` is cheap and torch is loaded only by what
-needs it.
+Its packages are imported when they are first used, so that `import understudy` is cheap and torch is loaded only
+by what needs it.
 """
 
 from importlib import import_module
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from understudy import nets as nets
     from understudy import students as students
     from understudy import teachers as teachers
-    from understudy.errors import UserError as UserError
+    from understudy._errors import UserError as UserError
     from understudy.lab.check_runs import check as check
     from understudy.measures import align as align
     from understudy.nets import Population as Population
@@ -50,7 +50,7 @@ _NAMES = {
     "load": "nets",
     "save": "nets",
     "Run": "store",
-    "UserError": "errors",
+    "UserError": "_errors",
     "align": "measures",
     "check": "lab.check_runs",
     "train": "training",

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.errors import UserError
 from understudy.nets import Layer, Population, Shape, fresh_norm
 
 BatchNorm = Literal["same", "before", "after"] | None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import understudy as us
 from support.pairs import gaussian, near_copy, random_network
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.theory import Finding, Result, check, results
 from understudy.theory.check import NodeCheck

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.images import needs
+from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data import Cifar10, Source
 from understudy.data.images import cifar10 as cifar
 from understudy.data.images.base import copy_pixels, draw_order
-from understudy.errors import UserError
 
 MEAN, STD = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2470, 0.2435, 0.2616])
 BATCHES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from understudy._errors import UserError
 from understudy.data.input_files import read_inputs
-from understudy.errors import UserError
 
 ENDINGS = ".npy, .npz, .parquet"
 

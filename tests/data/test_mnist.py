@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.images import MNIST_COUNTS, idx, mnist_part, needs
+from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data import Labelled, Mnist, Source
 from understudy.data.images import mnist
 from understudy.data.images.base import copy_pixels
-from understudy.errors import UserError
 
 ADDRESS = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 FILES = {

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy import data, teachers
+from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.data.augmentation import _move_to_distance
-from understudy.errors import UserError
 from understudy.nets import Layer, Population
 
 TEACHER = teachers.separated((6, 4, 3), seeds=[5, 2, 5], polarity=[0.0, 1.0, 2.0], dtype=torch.float64)

@@ -16,7 +16,7 @@ from torch import nn
 
 from support.commands import ENVIRONMENT, SCRIPT, TINY, flat, may_mount, understudy
 from understudy import cli
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.papers.specialization.two_layer.study import TwoLayer
 

@@ -18,7 +18,7 @@ import understudy as us
 from support.commands import understudy
 from support.pairs import gaussian, near_copy, network, random_network
 from understudy import cli
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.check_runs import MOST, Checks
 from understudy.nets import Population
 from understudy.nets.population import stack

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.commands import flat, understudy
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.cifar import kept_sizes, one_cycle, validate_kept
 
 

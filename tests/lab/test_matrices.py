@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy import data, students, teachers
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.matrices import MATRICES, _select, matrix_images, measure_modulation
 from understudy.measures import Correlation
 from understudy.measures.modulation import modulation

@@ -12,7 +12,7 @@ import torch
 
 import understudy as us
 from understudy import measures
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute, plan
 from understudy.lab.mean_ranks import add_mean_ranks
 from understudy.papers.specialization.two_layer.study import TwoLayer

@@ -7,7 +7,7 @@ from typing import Annotated
 import pytest
 from annotated_types import Ge, Le, Lt
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import (
     Among,
     Angle,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from support.commands import understudy
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab import load_file
 from understudy.store import Run
 

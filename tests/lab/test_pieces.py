@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.pieces import table_rows, unit_table
 from understudy.lab.study import ComputedStudy, Piece

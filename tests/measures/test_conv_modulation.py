@@ -17,7 +17,7 @@ from measures.test_modulation import Largest
 from support.kinds import KINDS, made, module, tensors
 from support.measured_pairs import MEASURES, Pair
 from support.problems import gaussians
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, Shape
 from understudy.training.objectives import SquaredError
 from understudy.training.probes.reading import probe

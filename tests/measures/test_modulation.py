@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import understudy.measures as measures
 from support.kinds import KINDS, made
 from support.problems import SLOPES, gaussians, population
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, Shape, activate, gate, incoming, outgoing
 
 MODULE = sys.modules["understudy.measures.modulation"]

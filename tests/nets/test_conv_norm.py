@@ -11,7 +11,7 @@ from torch import nn
 
 from support.kinds import KINDS, batch_norms, made, module, rows, same, tensors
 from support.problems import gaussians
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import EPS, MOMENTUM, Convolution, Layer, Norm, Population, Shape, fresh_norm, stack, training_pass
 from understudy.training.packing import ALIGN, Packing, State
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from support.kinds import KINDS, made, module, same, tensors
 from understudy import nets
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Shape
 
 pytestmark = pytest.mark.usefixtures("one_thread")

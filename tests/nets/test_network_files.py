@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from understudy import nets
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population
 
 STATE = "torch.save(model.state_dict(), path)"

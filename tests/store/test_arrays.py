@@ -6,7 +6,7 @@ import pytest
 
 from support.runs import made_run
 from understudy._atomic import write_json, write_text
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.store import Run
 from understudy.store.config import to_toml
 from understudy.store.older import read_units

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
 from understudy._atomic import atomic_path, write_json, write_text
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.store import Claim, Run, tables
 from understudy.store.claims import Variant

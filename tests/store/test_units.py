@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.store.units import unit_array
 
 SETS = pa.table(

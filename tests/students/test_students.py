@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.kinds import KINDS, made, same, tensors
 from understudy import students, teachers
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.errors import UserError
 from understudy.nets import Layer, Population, Shape
 
 pytestmark = pytest.mark.usefixtures("one_thread")

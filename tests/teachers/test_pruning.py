@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.kinds import KINDS, made, same
 from support.problems import gaussians
 from understudy import teachers
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, Shape, training_pass
 
 pytestmark = pytest.mark.usefixtures("one_thread")

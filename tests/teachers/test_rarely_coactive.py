@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.special import ndtr
 
 from understudy import data
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.teachers.rarely_coactive import rarely_coactive
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from support.kinds import KINDS, made
 from understudy import teachers
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.nets import Layer, Population, fresh_norm
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.theory.flows import follow_flows
 
 

@@ -12,8 +12,8 @@ from support.kinds import KINDS, made, same, tensors
 from support.problems import OBJECTIVES, gaussians, optimisers, problem, start
 from support.reference_loop import reference
 from understudy import measures
+from understudy._errors import UserError
 from understudy.data import Fixed, Gaussian
-from understudy.errors import UserError
 from understudy.nets import Shape
 from understudy.training import SGD, Adam, CrossEntropy, Group, Logistic, SquaredError, Training, train
 from understudy.training.engines import ENGINES, choose

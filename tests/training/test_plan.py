@@ -11,8 +11,8 @@ from support.commands import understudy
 from training.test_training import assert_same, same_weights
 from understudy import students as starts
 from understudy import teachers
+from understudy._errors import UserError
 from understudy.data import Gaussian
-from understudy.errors import UserError
 from understudy.nets import Layer, Population, Shape
 from understudy.training import GD, SGD, Adam, CrossEntropy, Group, SquaredError, Training
 from understudy.training.plan import available, require_memory

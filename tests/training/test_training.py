@@ -11,8 +11,8 @@ import torch
 from support.reference_loop import reference
 from understudy import measures, teachers
 from understudy import students as starts
+from understudy._errors import UserError
 from understudy.data import Gaussian
-from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.training import GD, SGD, Adam, CrossEntropy, Group, SquaredError, Training, train
 from understudy.training.optimisers import rates

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.report import style
 
 FLAT = 1.3

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Union
 
+from understudy._errors import UserError
 from understudy.cli.align import Align, run_align
 from understudy.cli.bench import Bench, run_bench
 from understudy.cli.check import Check, run_check
@@ -17,7 +18,6 @@ from understudy.cli.prune import Prune, run_prune
 from understudy.cli.report import Report, run_report
 from understudy.cli.run import run_options, run_study
 from understudy.cli.start import Start, run_start
-from understudy.errors import UserError
 
 
 class _Command(NamedTuple):

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from understudy._errors import UserError
 from understudy.cli import inputs
 from understudy.cli.parsing import emit
-from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from understudy.lab.check_runs import Checks

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from understudy._errors import UserError
 from understudy.cli import inputs
 from understudy.cli.parsing import emit
-from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

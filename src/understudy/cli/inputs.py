@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,9 +8,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from understudy._errors import UserError
 from understudy._papers import papers
 from understudy.cli.parsing import emit
-from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from understudy.lab import Study

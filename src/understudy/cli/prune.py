@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from understudy._errors import UserError
 from understudy.cli import inputs
 from understudy.cli.parsing import emit
-from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from understudy.papers.specialization.theory.pruning import Pruning, PruningLosses

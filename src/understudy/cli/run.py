@@ -7,10 +7,10 @@ from dataclasses import field, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from understudy._errors import UserError
 from understudy.cli.parsing import parse, suggest
 from understudy.cli.plan import show_plan
 from understudy.cli.report import show_run
-from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from understudy.lab import Study

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from understudy._errors import UserError
 from understudy.cli.inputs import read_network, validate_ending
 from understudy.cli.parsing import emit
-from understudy.errors import UserError
 
 if TYPE_CHECKING:
     from understudy.papers.local.theory.start_and_descend import Descent, NeuronCover, StartedStudent

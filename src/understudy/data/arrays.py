@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data.input_files import read_inputs
 from understudy.data.source import Device, require_counts
-from understudy.errors import UserError
 
 
 @dataclass(frozen=True)

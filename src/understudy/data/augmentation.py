@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
 from understudy.data.source import Device, require_counts, require_positive
 from understudy.data.synthetic import Gaussian
-from understudy.errors import UserError
 from understudy.nets import Population
 
 _SIDES = (0.0, 1.0, -1.0)

@@ -6,8 +6,8 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from understudy._errors import UserError
 from understudy.data.source import Source
-from understudy.errors import UserError
 from understudy.nets import Population
 
 _TEACHER = {"population": "teacher"}

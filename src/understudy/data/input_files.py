@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets.io import existing_file
 
 _ENDINGS = (".npy", ".npz", ".parquet")

@@ -12,9 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
 from understudy.data.source import require_counts
-from understudy.errors import UserError
 
 _TILE = 2048
 """Points per side of a block of inner products that is computed at once."""

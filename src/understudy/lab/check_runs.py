@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor

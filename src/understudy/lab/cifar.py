@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from annotated_types import Ge, Gt, Le
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, NonNegative, Positive, option, validate_batch
 from understudy.lab.study import Dtype, Experiment, Study
 

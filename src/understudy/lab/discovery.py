@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
+from understudy._errors import UserError
 from understudy._papers import papers, studies_of
-from understudy.errors import UserError
 from understudy.lab.study import Study
 
 

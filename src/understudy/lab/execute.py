@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.computing import compute
 from understudy.lab.study import ComputedStudy, Experiment, Study, TrainingStudy, named_pieces
 from understudy.lab.training import disk_space, group_labels, make_training, train

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.report.figures import MatrixImages, OrderedMatrix
 from understudy.report.story import Figure
 

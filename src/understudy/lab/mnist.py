@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge, Le
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, Positive, Sizes, validate_batch
 from understudy.lab.study import Dtype, Study
 

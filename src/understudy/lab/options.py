@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 
 @dataclass(frozen=True)

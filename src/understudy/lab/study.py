@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, file_options, option, typed, validate_options
 
 if TYPE_CHECKING:

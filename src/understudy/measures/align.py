@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.measures.alignment import matched_alignment
 from understudy.measures.correlation import Correlation
 from understudy.measures.matching import THRESHOLD, best_students

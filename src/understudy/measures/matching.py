@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 THRESHOLD = 0.95
 """Correlation above which a teacher node counts as recovered (Tian 2020, sec. 7.1)."""

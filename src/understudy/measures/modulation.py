@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, Shape, batch_norm, evaluation_scale, gate, incoming, outgoing
 
 _OF_V = {"v_star", "v", "energy", "beta_star", "beta"}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.measures.modulation import backpropagate, gated_activations, require_comparable
 from understudy.nets import Layer, Population
 

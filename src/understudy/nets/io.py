@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._atomic import write_bytes
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets.layer_order import natural_key, order_layers
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, Population, dtype_name

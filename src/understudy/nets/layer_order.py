@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets.shape import Convolution
 from understudy.nets.state_dict import Item, NamedLayer, NamedNorm
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets.activation import activate
 from understudy.nets.norm import Norm, Statistics, batch_norm
 from understudy.nets.shape import Shape, format_size

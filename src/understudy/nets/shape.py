@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 
 class Convolution(NamedTuple):

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, dtype_name
 from understudy.nets.shape import Convolution, Shape

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.compute as pc
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 if TYPE_CHECKING:
     import xarray as xr

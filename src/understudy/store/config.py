@@ -10,7 +10,7 @@ from typing import Any
 
 import tomli_w
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 Config = dict[str, Any]
 """{"study": name, "format": 1, "options": {…}}"""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from understudy._atomic import atomic_path, write_text
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.store.config import Config, from_toml, name, same, to_toml
 from understudy.store.files import disk_errors
 from understudy.store.tables import by_epoch, write_table

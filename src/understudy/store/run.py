@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.store.arrays import Networks
 from understudy.store.claims import Claim
 from understudy.store.config import Config, from_toml

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from understudy._atomic import atomic_path
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 _FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
 _ENOUGH = 1 << 16

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 if TYPE_CHECKING:
     import xarray as xr

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from understudy._atomic import atomic_path
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Convolution, Layer, Norm, Population
 
 _PARTS: dict[str, type[Layer] | type[Norm]] = {"layers": Layer, "norms": Norm}

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, incoming, outgoing, stack
 from understudy.teachers.assumptions import double, format_list, iterate_networks, true_indices
 

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, integers, normal, uniform, words
-from understudy.errors import UserError
 from understudy.nets import Layer, Population, Shape
 
 _TRIES = 100

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Population
 from understudy.teachers.assumptions import Assumptions, assumptions
 from understudy.theory.boundaries import ALIGNED

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from jaxtyping import Float
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 Solve = Callable[[int, np.ndarray, np.ndarray], np.ndarray]
 """Follow one flow: (index of the network, start, ascending times above 0) -> position at each of these times.

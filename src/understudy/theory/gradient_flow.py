@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy.data import Source
-from understudy.errors import UserError
 from understudy.nets import Layer, Norm, Population, training_pass
 
 _Part = TypeVar("_Part", Layer, Norm)

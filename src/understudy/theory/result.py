@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._papers import load_theory
-from understudy.errors import UserError
 from understudy.nets import Population
 
 Subject = Literal["identity", "data", "teacher node", "student node", "dynamics"]

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy.data import Labelled, Source
-from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.training.objectives import CrossEntropy, Logistic, Objective, SquaredError
 from understudy.training.packing import Packing, State

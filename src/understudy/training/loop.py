@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy.data import Labelled
-from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.training.engines import ENGINES, choose, resident
 from understudy.training.group import Group, GroupState, Shard

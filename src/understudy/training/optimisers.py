@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.training.packing import Block
 
 Schedule = tuple[tuple[int, float], ...]

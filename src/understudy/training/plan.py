@@ -14,7 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from understudy._cores import cores
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Shape
 from understudy.training.group import Group, GroupState, Shard
 from understudy.training.optimisers import Optimiser

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy.data import Source
-from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.training.group import Group
 from understudy.training.loop import Training

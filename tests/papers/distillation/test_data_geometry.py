@@ -8,7 +8,7 @@ import pytest
 
 from support.made import computed_run
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.data_geometry.claims import claims
 from understudy.papers.distillation.data_geometry.study import DataGeometry
 from understudy.papers.distillation.shared import estimates, read_sets, read_settings

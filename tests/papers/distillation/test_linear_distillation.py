@@ -10,7 +10,7 @@ import torch
 
 from support.made import computed_run
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.linear_distillation.claims import (
     Ends,
     at_start,

@@ -10,7 +10,7 @@ import torch
 from support.fake_gpu import FakeGpu
 from support.made import computed_run
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.monotonicity.claims import EARLIER, Correlation, claims, correlation, read_learners
 from understudy.papers.distillation.monotonicity.story import read_steps, story
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, PATH, Monotonicity

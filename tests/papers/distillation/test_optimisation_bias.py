@@ -12,7 +12,7 @@ from support.fake_gpu import FakeGpu
 from support.images import needs
 from support.made import computed_run
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.optimisation_bias.claims import claims, risk_steps
 from understudy.papers.distillation.optimisation_bias.story import story
 from understudy.papers.distillation.optimisation_bias.study import OptimisationBias

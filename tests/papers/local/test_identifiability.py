@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from support.commands import Said
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.papers.local.identifiability import study as studied

@@ -12,7 +12,7 @@ import torch
 
 import understudy as us
 from support.commands import Said
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.study import named_pieces

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.study import named_pieces
 from understudy.papers.local.regimes.claims import Regime, lazy_students_stay, light_words, matches, regimes, stays

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece, named_pieces
 from understudy.nets import Layer, Population

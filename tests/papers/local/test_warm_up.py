@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.local.theory.gaussian import loss_and_gradient
 from understudy.papers.local.warm_up.claims import Approach, approach, power

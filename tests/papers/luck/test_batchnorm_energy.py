@@ -12,7 +12,7 @@ import understudy as us
 from support.commands import Said
 from support.kinds import made
 from support.problems import gaussians, population
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.nets import EPS, Layer, Norm, Population, Shape
 from understudy.papers.luck.batchnorm_energy.claims import claims, slopes

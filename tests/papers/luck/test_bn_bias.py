@@ -12,7 +12,7 @@ import understudy as us
 from support.commands import Said, flat, understudy
 from support.kinds import KINDS, made
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute, plan
 from understudy.lab.summary import summarise
 from understudy.papers.luck.bn_bias.study import BatchNormBias

@@ -14,7 +14,7 @@ import torch
 from support.curve_figures import labels, stacked, titles
 from support.runs import made_run
 from understudy import students
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.study import ranked
 from understudy.measures.modulation import modulation

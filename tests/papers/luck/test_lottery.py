@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import understudy as us
 from support.curve_figures import labels, stacked, titles
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.nets import with_nodes
 from understudy.papers.luck.lottery.claims import claims, compared, final_losses

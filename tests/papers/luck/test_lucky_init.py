@@ -5,7 +5,7 @@ import pytest
 
 from support.commands import Said
 from understudy import students
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.luck.lucky_init import claims as lucky_init_claims
 from understudy.papers.luck.lucky_init.claims import (

@@ -9,7 +9,7 @@ import torch
 import understudy as us
 from support.commands import Said
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.summary import summarise
 from understudy.papers.luck.matrix_dynamics.claims import by_layer, claims, mean_correlation

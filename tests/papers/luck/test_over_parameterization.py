@@ -10,7 +10,7 @@ import torch
 import understudy as us
 from support.curve_figures import titles
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.luck.over_parameterization.claims import claims, correlations, gained
 from understudy.papers.luck.over_parameterization.story import story

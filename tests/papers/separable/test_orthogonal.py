@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from support.commands import Said
 from support.made import computed_run, run_of_pieces
+from understudy._errors import UserError
 from understudy.data.input_files import read_labels
 from understudy.data.separable import orthogonally_separable, separability
-from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.pieces import network_tables
 from understudy.lab.study import named_pieces

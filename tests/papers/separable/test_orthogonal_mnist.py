@@ -11,8 +11,8 @@ import torch
 from support.commands import Said
 from support.images import needs
 from support.runs import made_run
+from understudy._errors import UserError
 from understudy.data import Mnist
-from understudy.errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 from understudy.papers.separable.orthogonal_mnist.claims import claims

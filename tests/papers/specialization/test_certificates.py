@@ -11,7 +11,7 @@ import torch
 import understudy as us
 from support.commands import Said
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.specialization.certificates.claims import (
     claims,

@@ -12,7 +12,7 @@ import torch
 import understudy as us
 from support.commands import Said
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute, plan
 from understudy.lab.study import FORMAT
 from understudy.measures.modulation import modulation

@@ -9,9 +9,9 @@ import torch
 
 import understudy as us
 from support.commands import Said
+from understudy._errors import UserError
 from understudy.cli.parsing import parse
 from understudy.cli.run import run_options
-from understudy.errors import UserError
 from understudy.lab.cifar import kept_sizes
 from understudy.lab.execute import execute
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks

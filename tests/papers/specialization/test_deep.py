@@ -13,7 +13,7 @@ from support.commands import Said
 from support.curve_figures import labels, stacked, titles
 from support.runs import made_run
 from understudy import SquaredError
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.matrices import measure_modulation
@@ -140,9 +140,7 @@ def test_10_times_decides_and_other_over_realizations_are_shown_beside_it():
     claims = decided(study, deep_run(good, good, slow, slow, multiples=(10.0, 2.0)))
     assert claims["D1"].holds
     assert claims["D2"].holds
-    assert [str(b) for b in claims["D1"].variants] == [
-        "2×: medians 3, 30, 25; in this order in 0 of 2 (does not hold)"
-    ]
+    assert [str(b) for b in claims["D1"].variants] == ["2×: medians 3, 30, 25; in this order in 0 of 2 (does not hold)"]
     assert [str(b) for b in claims["D2"].variants] == [
         "2×: 0.9700, 0.9700, 0.9700, 0.9700; lowest of any network 0.9700 (does not hold)"
     ]

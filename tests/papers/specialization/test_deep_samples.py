@@ -11,7 +11,7 @@ from support.commands import Said
 from support.curve_figures import labels, stacked, titles
 from support.runs import made_run
 from understudy import CrossEntropy, SquaredError
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.study import ranked

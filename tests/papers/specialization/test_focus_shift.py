@@ -9,7 +9,7 @@ import torch
 
 from support.commands import Said
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.nets import Layer, Population

@@ -8,7 +8,7 @@ import pytest
 
 from support.commands import Said
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.papers.specialization.hyperplanes.claims import settled

@@ -9,7 +9,7 @@ import torch
 
 from support.commands import Said
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.specialization.prune_and_connect.claims import APART, COST, TIMES, cells
 from understudy.papers.specialization.prune_and_connect.study import PruneAndConnect

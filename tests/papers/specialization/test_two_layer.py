@@ -14,7 +14,7 @@ import torch
 
 from support.commands import TINY, understudy
 from support.runs import made_run
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.lab.write_report import write_report
 from understudy.nets import Layer, Population

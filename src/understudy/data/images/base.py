@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Float, Int, Int64, UInt8
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data.source import Device, require_counts
-from understudy.errors import UserError
 
 AGAIN = "so it is damaged; unpack or download it again."
 _PIECE = 500

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from understudy._errors import UserError
 from understudy._random import Stream, integers, words
 from understudy.data.images.base import (
     AGAIN,
@@ -34,7 +35,6 @@ from understudy.data.images.base import (
     require_folder,
 )
 from understudy.data.source import Device
-from understudy.errors import UserError
 from understudy.nets.io import existing_file
 
 _TRAIN, _TEST, _BATCH = 50_000, 10_000, 10_000

@@ -19,6 +19,7 @@ from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream
 from understudy.data.images.base import (
     AGAIN,
@@ -31,7 +32,6 @@ from understudy.data.images.base import (
     require_folder,
 )
 from understudy.data.source import Device
-from understudy.errors import UserError
 from understudy.nets.io import existing_file
 
 _IMAGE = (1, 28, 28)

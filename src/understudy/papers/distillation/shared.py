@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, InputFile, Share
 from understudy.lab.study import ExactStudy
 from understudy.store.older import read_units

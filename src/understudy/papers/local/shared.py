@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import InputFile, option
 from understudy.lab.study import ExactStudy
 

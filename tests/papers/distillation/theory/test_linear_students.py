@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.distillation.theory.linear_students import (
     _BalancedFlow,

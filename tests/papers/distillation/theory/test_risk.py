@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.theory.risk import (
     angle_slack,
     band,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.theory.soft_labels import (
     allowed_error,
     angle,

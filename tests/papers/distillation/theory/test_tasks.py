@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.theory.risk import errors
 from understudy.papers.distillation.theory.soft_labels import angle, gradient, solution, unsigned_angle
 from understudy.papers.distillation.theory.tasks import (

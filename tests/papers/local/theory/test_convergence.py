@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.commands import understudy
 from support.pairs import gaussian as normal
 from support.pairs import random_network
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, save
 from understudy.papers.local.theory.convergence import closed_form
 from understudy.papers.local.theory.descent import descend

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.fake_gpu import FakeGpu
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import descend, draw_samples, gradient_flow, rate_bound, sampled_gradient
 from understudy.papers.local.theory.starts import draw_normal, place_near

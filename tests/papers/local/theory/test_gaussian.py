@@ -26,7 +26,7 @@ from support.gaussian_digits import (
     slopes,
     tensor,
 )
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets.activation import activate, gate
 from understudy.papers.local.theory import gaussian
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.geometry import (
     LocalGeometry,

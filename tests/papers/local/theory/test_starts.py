@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import descend
 from understudy.papers.local.theory.gaussian.pairs import units

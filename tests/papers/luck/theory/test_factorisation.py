@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import understudy as us
 from support.kinds import KINDS, made
 from support.problems import gaussians, population
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, activate
 from understudy.papers.luck.theory import factorisation, matrix_dynamics
 from understudy.papers.luck.theory.factorisation import absorb_biases, factorisation_gaps

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from understudy import data, students, teachers
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.measures import modulation
 from understudy.nets import Layer, Population, stack
 from understudy.papers.luck.theory import simulation, simulation_cpu

@@ -9,9 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.data.separable import orthogonally_separable
-from understudy.errors import UserError
 from understudy.papers.distillation.theory.soft_labels import hard_target
 from understudy.papers.separable.theory.max_margin import margins, max_margin, max_margins
 

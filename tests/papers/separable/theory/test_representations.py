@@ -7,8 +7,8 @@ import torch
 
 from support.kinds import KINDS, made, module
 from support.problems import gaussians
+from understudy._errors import UserError
 from understudy.data.separable import separability, similarities
-from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.separable.theory.representations import (
     NEAR,

@@ -7,9 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.data.separable import orthogonally_separable
-from understudy.errors import UserError
 from understudy.papers.separable.theory import training
 from understudy.papers.separable.theory.sectors import (
     absorption,

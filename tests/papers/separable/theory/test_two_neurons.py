@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.data import separable as points
 from understudy.data.separable import orthogonally_separable, separability, similarities, two_classes
-from understudy.errors import UserError
 from understudy.papers.separable.theory import training, two_neurons
 from understudy.papers.separable.theory.max_margin import margins, max_margins
 from understudy.papers.separable.theory.sectors import extremal_directions

@@ -12,7 +12,7 @@ import understudy as us
 from support.problems import population
 from support.taught import inputs, network, solution, teacher, trained
 from understudy import cli
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.specialization.theory.connectivity import (
     WeightPath,
     connecting_path,

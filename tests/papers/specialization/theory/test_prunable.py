@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.taught import inputs, network, solution, teacher
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.specialization.theory.prunable import (
     _unexplained,

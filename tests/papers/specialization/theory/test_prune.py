@@ -16,7 +16,7 @@ from support.commands import understudy
 from support.problems import population
 from support.taught import inputs, network, solution, teacher, trained
 from understudy import cli
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.specialization.theory.prunable import residuals
 from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit

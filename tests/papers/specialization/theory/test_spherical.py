@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.specialization.theory.spherical import (
     CHANCE,
     COMPONENTS,

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Gt, Lt
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Counts, Positive, Positives
 from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import Piece

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from annotated_types import Ge
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Positive, Positives, typed
 from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import Piece

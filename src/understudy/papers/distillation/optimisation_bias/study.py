@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from annotated_types import Ge, Le
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, InputFile, NonNegatives
 from understudy.lab.pieces import blocks
 from understudy.lab.study import Piece

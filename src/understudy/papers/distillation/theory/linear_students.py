@@ -17,8 +17,8 @@ from jaxtyping import Float
 from scipy.special import expit
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.distillation.theory.soft_labels import (
     Conditions,

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.distillation.theory.soft_labels import angle, unsigned_angle
 from understudy.papers.distillation.theory.tasks import AngleTask, GivenTask
 

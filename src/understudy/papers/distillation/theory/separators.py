@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 _OPTIMAL = 1e-10
 """Shortfall, relative to a margin of 1, up to which an input is not added to the support."""

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform, words
-from understudy.errors import UserError
 
 _ANGLES, _DIRECTIONS, _COMPACT = (i << 24 for i in range(3))
 """First step of the random stream for each kind of number; a set has fewer inputs than the distance between two."""

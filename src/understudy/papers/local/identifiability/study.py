@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Counts, Distinct, Positive
 from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import ExactStudy, Piece

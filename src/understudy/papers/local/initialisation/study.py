@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Angle, Count, Counts, Positive, option
 from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import Piece

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 from annotated_types import Ge, Gt, Le
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Angle, Count, Counts, Distinct, Positive
 from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import Piece

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Population
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import rate_bound

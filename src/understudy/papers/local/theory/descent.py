@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, words
-from understudy.errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.gaussian.pairs import units, validate_nodes
 from understudy.theory.flows import follow_flows

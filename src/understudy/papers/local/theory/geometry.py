@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.gaussian.pairs import angles, broadcast_nodes, units
 

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.papers.local.theory import gaussian, starts
 from understudy.papers.local.theory.descent import descend
 from understudy.papers.local.theory.gaussian.pairs import angles, units

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.pieces import log_probes
 from understudy.nets import Population
 from understudy.papers.local.theory import descent, starts

@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.gaussian.pairs import angles, units, validate_nodes

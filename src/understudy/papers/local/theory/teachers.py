@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.local.theory.gaussian.pairs import angles, units, validate_nodes
 from understudy.papers.local.theory.setting import as_teachers

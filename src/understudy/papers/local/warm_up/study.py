@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 import numpy as np
 from annotated_types import Ge
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Positive
 from understudy.lab.pieces import network_tables
 from understudy.lab.study import ExactStudy, Piece

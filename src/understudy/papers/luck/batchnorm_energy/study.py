@@ -13,7 +13,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Positive, Positives, Sizes
 from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import ExactStudy, Piece

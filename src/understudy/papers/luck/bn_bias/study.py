@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.cifar import CifarOptions, validate_convolutions
 from understudy.lab.options import Count, InputFile, Positive, Sizes
 from understudy.lab.pieces import table_rows

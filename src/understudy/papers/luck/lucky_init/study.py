@@ -12,7 +12,7 @@ import pyarrow as pa
 from annotated_types import Ge, Gt
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, Positive
 from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import ComputedStudy, Piece

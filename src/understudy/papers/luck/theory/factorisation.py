@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Layer, Population, gate, incoming, outgoing
 
 _PIECE = 1 << 22

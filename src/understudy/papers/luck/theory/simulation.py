@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy import teachers
+from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.luck.theory.near_students import projected_velocity
 from understudy.papers.luck.theory.overlap import Overlaps, angles, extended_weights, gaussian

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, InputFile, Positive, Positives, validate_batch
 from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece

@@ -7,8 +7,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy.data.separable import two_classes
-from understudy.errors import UserError
 
 _EQUAL = 1e-8
 """Distance from a margin of 1 within which an example counts as a support example."""

@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy.data.separable import Separability, Similarities, separability, similarities
-from understudy.errors import UserError
 from understudy.nets import Population, incoming, outgoing
 from understudy.papers.separable.theory.max_margin import margins
 from understudy.papers.separable.theory.two_neurons import margin_coordinates, own_correlation, singular_coordinates

@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.data.separable import require_separable, two_classes
-from understudy.errors import UserError
 
 _SETTLED = 1e-10
 """Relative distance from g(w) = Cw at which a search has converged."""

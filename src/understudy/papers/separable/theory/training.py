@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform, words
-from understudy.errors import UserError
 from understudy.theory.flows import follow_flows
 
 Weights = tuple[Tensor, ...]

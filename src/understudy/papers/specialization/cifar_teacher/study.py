@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.cifar import CifarOptions, Kept, Norm, validate_convolutions, validate_kept
 from understudy.lab.options import Count, NonNegative, Positive, Sizes
 from understudy.lab.study import Experiment, Study, TrainingStudy

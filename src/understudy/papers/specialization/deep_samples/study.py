@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Among, Counts, Distinct, Positive, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy, ranked
 from understudy.papers.specialization.deep.study import DeepTeachers

@@ -12,7 +12,7 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le, Lt
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Among, Count, Distinct, NonNegatives, Positive
 from understudy.lab.pieces import blocks, network_tables
 from understudy.lab.study import ExactStudy, Piece

@@ -15,7 +15,7 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, NonNegatives
 from understudy.lab.pieces import table_rows
 from understudy.lab.study import ComputedStudy, Piece, Study

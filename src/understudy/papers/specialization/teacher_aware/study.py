@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 from annotated_types import Ge
 
 import understudy as us
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.lab.options import Among, Count, Counts, Distinct, NonNegatives, Positive, option, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import SeparatedTeachers

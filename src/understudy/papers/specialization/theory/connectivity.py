@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.measures import correlation
 from understudy.nets import Layer, Population, stack
 from understudy.theory.unexplained import unexplained, validate_pair

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.nets import Population
 from understudy.papers.specialization.theory.sampled import best_finding, describe_nearest, trials
 from understudy.theory.boundaries import Planes, concatenate, layer_planes

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.measures import correlation, modulated_fan_out
 from understudy.nets import Layer, Population, with_nodes
 from understudy.papers.specialization.theory.prunable import prunable_finding, residuals

@@ -15,8 +15,8 @@ from jaxtyping import Float
 from scipy import stats
 from torch import Tensor
 
+from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.errors import UserError
 from understudy.nets import Population
 from understudy.nets.activation import activate, gate
 from understudy.theory.result import Finding, Hypothesis, above, at_least, at_most, result

@@ -32,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 from understudy.papers.local.theory.gaussian import compiled
 from understudy.papers.local.theory.gaussian.pairs import (
     Angles,

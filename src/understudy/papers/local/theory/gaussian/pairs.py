@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.errors import UserError
+from understudy._errors import UserError
 
 _TERMS = 13
 _SIN_MINUS_X_COS = [(-1) ** (n + 1) * 2 * n / math.factorial(2 * n + 1) for n in range(1, _TERMS)]
