@@ -24,7 +24,7 @@ if DEEP:
 
 from understudy.training.parallel import one_thread_each  # noqa: E402
 
-settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
+settings.register_profile("quick", max_examples=10, deadline=None, derandomize=True)
 settings.register_profile("deep", max_examples=200, deadline=None, print_blob=True)
 settings.load_profile("deep" if DEEP else "quick")
 

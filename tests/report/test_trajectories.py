@@ -48,9 +48,9 @@ def test_a_button_plays_them(small):
 
 
 def test_trajectories_are_complete_and_separate(small):
-    (way,) = traces(small, "way of a student")
-    assert way["x"] == [1.0, 0.5, 0.25, None, 0.0, 0.0, -1.0, None]
-    assert way["y"] == [0.0, 0.5, 0.75, None, 2.0, 1.0, 0.0, None]
+    (path,) = traces(small, "trajectory of a student")
+    assert path["x"] == [1.0, 0.5, 0.25, None, 0.0, 0.0, -1.0, None]
+    assert path["y"] == [0.0, 0.5, 0.75, None, 2.0, 1.0, 0.0, None]
 
 
 def test_teacher_lines_cross_the_square_through_the_origin(small):

@@ -22,7 +22,7 @@ SMALL = {"seeds": 60, "dim": 12, "inputs": 3, "deltas": (0.5, 1.0), "steps": 30,
 
 @pytest.fixture(scope="module")
 def small():
-    study = Monotonicity(**SMALL)
+    study = Monotonicity(**SMALL, device="cpu")
     return study, computed_run(study)
 
 

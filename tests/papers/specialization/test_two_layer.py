@@ -364,7 +364,7 @@ def test_a_width_that_is_no_whole_node_is_refused_at_any_size():
 
 
 def test_several_sizes_go_from_training_to_report(tmp_path):
-    words = [*TINY, "--teacher-nodes", "2", "3", "--json"]
+    words = [*TINY, "--teacher-nodes", "2", "3", "--device", "cpu", "--json"]
     told = json.loads(understudy("run", "two-layer", *words, cwd=tmp_path).stdout)
     made = Run(tmp_path / told["run"])
     assert made.column("teacher_nodes").tolist() == [2] * 4 + [3] * 4

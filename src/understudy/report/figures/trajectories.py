@@ -152,7 +152,7 @@ class Trajectories:
     def _moving(self, plane: Plane, first: bool) -> list[pages.JSON]:
         """Traces that frames move, at the last time."""
         students = plane.student_weights.shape[1]
-        looks = [
+        styles = [
             {
                 "mode": "markers",
                 "name": "student",
@@ -165,9 +165,9 @@ class Trajectories:
         ]
         if self.strokes:
             line = {"color": _END, "width": 2}
-            looks.insert(0, {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False})
+            styles.insert(0, {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False})
         places = self._moved(plane, len(self.times) - 1)
-        return [{"type": "scatter", **look, **place} for look, place in zip(looks, places, strict=True)]
+        return [{"type": "scatter", **look, **place} for look, place in zip(styles, places, strict=True)]
 
     def _moved(self, plane: Plane, t: int) -> list[pages.JSON]:
         now = plane.student_weights[t]
