@@ -68,7 +68,7 @@ def cifar(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def mnist(tmp_path_factory):
-    """The same of MNIST."""
+    """A folder with MNIST's files, whose images are ours."""
     return write_mnist(tmp_path_factory.mktemp("mnist"))
 
 

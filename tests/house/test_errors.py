@@ -239,7 +239,7 @@ def test_a_run_that_has_not_finished_is_refused(refused, tiny, tmp_path, lacking
 @pytest.mark.parametrize(
     ("file", "text", "message"),
     [
-        ("metrics.parquet", "PAR1", "run/metrics.parquet: cannot be read ("),
+        ("metrics.parquet", "PAR1", "run/metrics.parquet cannot be read ("),
         ("environment.json", "{", "run/environment.json is not JSON ("),
         ("config.toml", "study", "run/config.toml is not valid TOML ("),
         ("config.toml", 'study = "three-layer"', "run is a run of unknown study 'three-layer'; known studies: "),

@@ -30,19 +30,19 @@ class Verdict:
         return replace(self, holds=self.holds and other.holds, measured=words, variants=variants)
 
     def say(self, words: str) -> Verdict:
-        """The same verdict with other words for what was measured."""
+        """This verdict with other words for what was measured."""
         return replace(self, measured=words)
 
     def also(self, words: str) -> Verdict:
-        """The same verdict with more words for what was measured."""
+        """This verdict with more words for what was measured."""
         return replace(self, measured=f"{self.measured}; {words}" if self.measured else words)
 
     def show(self, values: Any, *, low: float | None = None, high: float | None = None) -> Verdict:
-        """The same verdict, showing other values and bounds than those it was decided on."""
+        """This verdict, showing other values and bounds than those it was decided on."""
         return replace(self, values=_finite(values), low=low, high=high)
 
     def beside(self, variants: Mapping[str, Verdict]) -> Verdict:
-        """The same verdict with what was measured in other settings next to it."""
+        """This verdict with what was measured in other settings next to it."""
         found = tuple(Variant(where, other.measured, other.holds) for where, other in variants.items())
         return replace(self, variants=self.variants + found)
 

@@ -30,7 +30,7 @@ class Networks:
         return len(self.index)
 
     def select(self, **where: Any) -> Networks:
-        """Those whose columns have the given value, or one of the given values."""
+        """Select the networks whose columns have the given value, or one of the given values."""
         keep = np.ones(len(self.index), bool)
         for name, value in where.items():
             several = isinstance(value, list | tuple | set | np.ndarray)

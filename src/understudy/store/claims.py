@@ -42,7 +42,7 @@ class Claim:
     low: float | None = None
     high: float | None = None
     variants: tuple[Variant, ...] = field(default=())
-    """The same quantity in settings that the paper does not claim."""
+    """The decided quantity in settings that the paper does not claim."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for `claims.json`; empty `variants` and `values_are` are left out."""

@@ -1,4 +1,4 @@
-"""Tables of a run as parquet: written whole, or grown epoch by epoch, and read only as far as is asked."""
+"""Tables of a run as parquet: written at once or epoch by epoch, and read in part."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from understudy._errors import UserError
 
 _FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
 _ENOUGH = 1 << 16
-"""Rows from which epochs are put down as row groups of their own."""
+"""Rows from which waiting epochs are written as a row group."""
 
 
 def _form(names: Sequence[str]) -> dict[str, Any]:
-    """Fast to write and to read, and known to every reader: bytes of a float apart, what repeats as a dictionary."""
+    """Parquet options that are fast and widely supported: byte streams for floats, dictionaries for other columns."""
     floats = [name for name in names if name in _FLOATS]
     others = [name for name in names if name not in _FLOATS]
     return {"compression": "snappy", "use_dictionary": others, "use_byte_stream_split": floats}
 
 
 def write_table(path: Path, table: pa.Table) -> None:
-    """Parquet, the same bytes for the same rows."""
+    """Write a table as parquet; the same rows give the same bytes."""
     with atomic_path(path) as temporary:
         pq.write_table(table, temporary, **_form(table.column_names))
 
 
 def by_epoch(table: pa.Table) -> Iterator[pa.Table]:
-    """The epochs of a table whose rows are in their order."""
+    """Split a table, whose rows are in the order of epochs, into one table per epoch."""
     epoch = table["epoch"].to_numpy()
     cuts = [0, *(np.flatnonzero(np.diff(epoch)) + 1).tolist(), table.num_rows]
     yield from (table.slice(start, stop - start) for start, stop in pairwise(cuts) if stop > start)
 
 
 class Growing:
-    """A table that an epoch at a time is added to, and that takes its place when it is closed, or never.
+    """A table that is written epoch by epoch, and appears under its name when it is closed.
 
-    Row groups hold whole epochs and, where rows have roles, one role each, so that what asks for an epoch or a role
-    reads little else. Which epochs share a row group follows from their rows alone.
+    Row groups hold whole epochs and, where rows have roles, one role each, so that reading one epoch or one role
+    touches little other data. Which epochs share a row group depends only on their rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +69,7 @@ class Growing:
             self._file.write_table(part, row_group_size=max(1, part.num_rows))
 
     def close(self) -> None:
-        """Nothing more will come: the table is there."""
+        """Complete the table."""
         if self._waiting:
             self._put()
         if self._file is not None:
@@ -78,17 +78,17 @@ class Growing:
         self._stack.close()
 
     def drop(self) -> None:
-        """It comes to nothing: no trace is left."""
+        """Discard the table."""
         if self._file is not None:
             with suppress(OSError, pa.ArrowException):
                 self._file.close()
             self._file = None
         error = InterruptedError()
-        self._stack.__exit__(InterruptedError, error, None)  # as if writing it had failed
+        self._stack.__exit__(InterruptedError, error, None)  # removes the temporary file, as a failed write does
 
 
 def _coded(rows: pa.Table) -> pa.Table:
-    """Words as codes of the words that are there, whatever dictionary they came with."""
+    """Encode dictionary columns by the values they contain, so that all parts have the same dictionaries."""
     for place, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type):
             words = _plain(rows[field.name]).combine_chunks().dictionary_encode()
@@ -107,7 +107,7 @@ def _by_role(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 class Stored:
-    """A table on disk, read in part: the row groups that can hold what is asked for, and of them the columns."""
+    """A table on disk, read in part: only row groups that can contain the wanted rows, and only the wanted columns."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -117,7 +117,7 @@ class Stored:
         return pq.ParquetFile(self.path, memory_map=True)
 
     def read(self, columns: Sequence[str] | None = None, **wanted: Any) -> pa.Table:
-        """The rows whose columns have the wanted values."""
+        """Read the rows whose columns have the wanted values."""
         try:
             groups, certain = self._groups(wanted)
             unsure = [name for name in wanted if not certain[name]]
@@ -127,12 +127,12 @@ class Stored:
                 table = table.filter(pc.equal(_plain(table[name]), wanted[name]))
         except (pa.ArrowException, OSError) as error:
             raise UserError(
-                f"{self.path}: cannot be read ({error}); move the folder away and run the same command"
+                f"{self.path} cannot be read ({error}); move the folder away and run the same command"
             ) from error
         return table if columns is None else table.select(list(columns))
 
     def _groups(self, wanted: dict[str, Any]) -> tuple[list[int], dict[str, bool]]:
-        """Row groups that can hold the wanted values, and of each column whether they hold nothing else there."""
+        """Row groups that can contain the wanted values, and for each column whether they contain nothing else."""
         bounds = {name: self._bounds(name) for name in wanted}
         groups = [
             group
@@ -143,7 +143,7 @@ class Stored:
         return groups, only
 
     def _bounds(self, name: str) -> list[Any]:
-        """The least and the greatest value of a column in each row group; none where the file does not say."""
+        """Smallest and largest value of a column in each row group; None where the file does not record them."""
         if name not in self._known:
             metadata, place = self._file.metadata, self._file.schema_arrow.get_field_index(name)
             found = [metadata.row_group(i).column(place).statistics for i in range(metadata.num_row_groups)]

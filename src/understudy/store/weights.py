@@ -20,6 +20,7 @@ _PARTS: dict[str, type[Layer] | type[Norm]] = {"layers": Layer, "norms": Norm}
 
 
 def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> None:
+    """Write populations by name, one per group."""
     tensors: dict[str, Tensor] = {}
     slopes: dict[str, float] = {}
     kinds: dict[str, dict[str, Any]] = {}
@@ -29,9 +30,9 @@ def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> No
             slopes[stem] = population.slope
             if not population.shape.dense:
                 kinds[stem] = {"image": population.image, "norm_first": population.norm_first}
-                # Said only where it says something: the same networks are to be the same bytes as ever.
-                looks = population.shape.convolutions
-                kinds[stem] |= {"convolutions": looks} if looks else {}
+                # Written only if it is not the default: files of the same networks keep the same bytes.
+                convolutions = population.shape.convolutions
+                kinds[stem] |= {"convolutions": convolutions} if convolutions else {}
             tensors[f"{stem}.seeds"] = population.seeds.cpu().clone()
             for kind in _PARTS:
                 for i, part in enumerate(getattr(population, kind)):
@@ -41,13 +42,14 @@ def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> No
                         for name, tensor in named.items()
                         if tensor is not None
                     }
-    # One entry: safetensors puts several in any order, and the same weights are to be the same bytes.
+    # One entry: safetensors writes several in no fixed order, and the same weights must give the same bytes.
     said = {"slopes": slopes, "kinds": kinds} if kinds else slopes
     with atomic_path(path) as temporary:
         save_file(tensors, temporary, metadata={"slopes": json.dumps(said)})
 
 
 def read_weights(path: Path, who: str) -> list[Population]:
+    """Read the populations of one name, one per group."""
     populations: list[Population] = []
     with safe_open(path, "pt") as file:
         names, said = set(file.keys()), json.loads((file.metadata() or {}).get("slopes", "{}"))
@@ -55,7 +57,7 @@ def read_weights(path: Path, who: str) -> list[Population]:
         while (stem := f"{who}.{len(populations)}") + ".seeds" in names:
             layers, norms = (_read(file, names, f"{stem}.{kind}", make) for kind, make in _PARTS.items())
             kind = kinds.get(stem, {})
-            image, looks = kind.get("image"), kind.get("convolutions")
+            image, convolutions = kind.get("image"), kind.get("convolutions")
             populations.append(
                 Population(
                     tuple(layers),
@@ -64,18 +66,16 @@ def read_weights(path: Path, who: str) -> list[Population]:
                     tuple(norms),
                     kind.get("norm_first", False),
                     None if image is None else (image[0], image[1]),
-                    None if looks is None else tuple(Convolution(*look) for look in looks),
+                    None if convolutions is None else tuple(Convolution(*each) for each in convolutions),
                 )
             )
         if not populations:
-            raise UserError(
-                f"{path}: has no weights of {who}; it holds those of {', '.join(_whose(names)) or 'nobody'}"
-            )
+            raise UserError(f"{path}: has no weights of {who}; it holds those of {', '.join(_whose(names)) or 'none'}")
     return populations
 
 
 def kept_weights(path: Path) -> list[str]:
-    """Whose weights a file holds."""
+    """Names of the populations in a file."""
     with safe_open(path, "pt") as file:
         return _whose(file.keys())
 
@@ -85,7 +85,7 @@ def _whose(names: Iterable[str]) -> list[str]:
 
 
 def _read(file: Any, names: set[str], stem: str, make: type[Any]) -> list[Any]:
-    """The layers, or the norms, under a name."""
+    """Read the layers, or the norms, under a name."""
     parts: list[Any] = []
     while f"{stem}.{len(parts)}.{make._fields[0]}" in names:
         of = [f"{stem}.{len(parts)}.{field}" for field in make._fields]

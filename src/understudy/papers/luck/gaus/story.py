@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from understudy.papers.luck.gaus.study import Gaus
 
 _COLOURS = ((style.BLUE, style.SKY), (style.VERMILLION, style.ORANGE))
-"""Of two settings that are compared: each without BatchNorm (dark) and with it (light)."""
+"""Colours of two settings that are compared, each without BatchNorm (dark) and with it (light)."""
 _LABELS = NAMES | {"none": "", "after": "BN"}
 _RHO: dict[str, Any] = {"name": "mean best correlation", "limits": (0.0, 1.02), "band": "range"}
 

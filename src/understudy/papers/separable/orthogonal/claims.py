@@ -53,7 +53,7 @@ def singular_values(networks: Networks, layer: int, *, start: bool = False) -> n
 
 
 def _other_starts(run: Run, layers: int, test: Callable[[Networks], Verdict]) -> dict[str, Verdict]:
-    """The same test from the other factors of the initial weights, the largest first."""
+    """Apply a test to the other factors of the initial weights, the largest first."""
     starts = run.select(part=SGD).values("start")[::-1]
     return {f"× {start:g}": test(select_sgd(run, layers, start)) for start in starts if start != START}
 

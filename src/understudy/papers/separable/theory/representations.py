@@ -84,7 +84,7 @@ class SetPairs(NamedTuple):
     last: Separability
     """Separability of the activations of the last hidden layer."""
     nearly: Separability
-    """The same with cosines up to `NEAR` counted as 0."""
+    """Whether the pairs are separable if cosines up to `NEAR` count as 0."""
     before: Separability
     """Separability of the pre-activations of the last hidden layer."""
 
