@@ -23,7 +23,7 @@ from understudy.bench.populations import Cost
 from understudy.bench.setting import Sizes, step_flops
 from understudy.bench.sweep import Swept
 from understudy.training import SGD, Group, SquaredError, Training
-from understudy.training.batches import batch_indices
+from understudy.training.problem import batch_indices
 from understudy.training.engines import ENGINES
 
 SMALL = Sizes(

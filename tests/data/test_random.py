@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from understudy._random import Stream, integers, normal, philox, uniform, words
-from understudy.training.batches import batch_indices
+from understudy.training.problem import batch_indices
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 word = st.integers(0, 2**32 - 1)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.nets import EPS, MOMENTUM, Layer, Norm, Population, activate
-from understudy.training.batches import batch_indices
+from understudy.training.problem import batch_indices
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import SGD, Adam, Optimiser, rates
 

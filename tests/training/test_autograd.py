@@ -18,7 +18,7 @@ from understudy.nets import Shape
 from understudy.training import SGD, Adam, CrossEntropy, Group, Logistic, SquaredError, Training, train
 from understudy.training.engines import ENGINES, choose
 from understudy.training.engines import autograd as engine
-from understudy.training.engines.chunks import draw_batches, run_in_chunks
+from understudy.training.engines.chunks import run_in_chunks
 from understudy.training.optimisers import rates
 from understudy.training.packing import Packing
 from understudy.training.probes.reading import PASS, probe
@@ -298,7 +298,7 @@ def test_networks_trained_together_or_apart_make_the_same_steps(kind, monkeypatc
         slices = engine._slices(OTHERS[kind], NETS, 6)
         assert len(slices) == (NETS if enough == 1 and OTHERS[kind].image else 1)
         state = start(posed, students)
-        indices = draw_batches(posed, 0, 7)
+        indices = posed.draw_batches(0, 7)
         work = engine._Workspace(posed, state, 3, indices.shape[2])
         found.append((run_in_chunks(work, posed, state, 0, indices, 3), *state.tensors().values()))
     for apart, together in zip(*found, strict=True):

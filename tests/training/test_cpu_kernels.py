@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.problems import gaussians
-from understudy.training.batches import batch_indices
 from understudy.training.kernels.cpu import PAD, ROWS, draw, product, transpose
+from understudy.training.problem import batch_indices
 
 dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 counts = st.sampled_from((1, 2, ROWS - 1, ROWS, ROWS + 1, 2 * ROWS, 50, 101)) | st.integers(1, 40)

@@ -11,9 +11,9 @@ from support.engines import engines, supported_cases, to_device
 from support.problems import OBJECTIVES, SLOPES, gaussians, optimisers, population, problem, start
 from understudy.nets import Layer, Population
 from understudy.training import SGD, CrossEntropy, Logistic, SquaredError
-from understudy.training.batches import batch_indices
 from understudy.training.engines import ENGINES
 from understudy.training.objectives import label_targets, one_hot, predict_class
+from understudy.training.problem import batch_indices
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RATES = (1.0, 0.25, 0.5)

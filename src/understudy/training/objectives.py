@@ -10,6 +10,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+Outputs = Float[Tensor, "*batch out"]
+
 
 @runtime_checkable
 class Objective(Protocol):
@@ -22,22 +24,16 @@ class Objective(Protocol):
     def name(self) -> str:
         """Short name."""
 
-    def target(self, teacher: Float[Tensor, "*batch out"]) -> Float[Tensor, "*batch out"]:
+    def target(self, teacher: Outputs) -> Outputs:
         """Compute the student's targets from the teacher's outputs."""
 
-    def losses(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "*batch"]:
+    def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
         """Compute the loss that training minimises, per sample."""
 
-    def residual(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
+    def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
         """Compute the derivative of `losses` with respect to the outputs."""
 
-    def reported_loss(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
+    def reported_loss(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
         """Compute the loss that tables report, per sample."""
 
 
@@ -50,22 +46,16 @@ class SquaredError:
 
     name = "squared-error"
 
-    def target(self, teacher: Float[Tensor, "*batch out"]) -> Float[Tensor, "*batch out"]:
+    def target(self, teacher: Outputs) -> Outputs:
         return teacher
 
-    def losses(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "*batch"]:
+    def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
         return (output - target).square().sum(-1) / 2
 
-    def residual(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
+    def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
         return output - target
 
-    def reported_loss(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
+    def reported_loss(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
         return (output - target).square().mean(-1)
 
 
@@ -83,25 +73,18 @@ class CrossEntropy:
     def name(self) -> str:
         return f"cross-entropy-{'soft' if self.soft else 'hard'}"
 
-    def target(self, teacher: Float[Tensor, "*batch out"]) -> Float[Tensor, "*batch out"]:
+    def target(self, teacher: Outputs) -> Outputs:
         if self.soft:
             return teacher.softmax(-1)
         return one_hot(teacher.argmax(-1), teacher.shape[-1], teacher.dtype)
 
-    def losses(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "*batch"]:
+    def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
         return -(target * output.log_softmax(-1)).sum(-1)
 
-    def residual(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
+    def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
         return output.softmax(-1) - target
 
-    def reported_loss(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
-        return self.losses(output, target)
+    reported_loss = losses
 
 
 @dataclass(frozen=True)
@@ -113,38 +96,29 @@ class Logistic:
 
     name = "logistic"
 
-    def target(self, teacher: Float[Tensor, "*batch out"]) -> Float[Tensor, "*batch out"]:
+    def target(self, teacher: Outputs) -> Outputs:
         return torch.where(teacher > 0, 1.0, -1.0).to(teacher.dtype)
 
-    def losses(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "*batch"]:
+    def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
         return torch.nn.functional.softplus(-target * output).sum(-1)
 
-    def residual(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
+    def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
         return -target * (-target * output).sigmoid()
 
-    def reported_loss(
-        self, output: Float[Tensor, "*batch out"], target: Float[Tensor, "*batch out"]
-    ) -> Float[Tensor, "..."]:
-        return self.losses(output, target)
+    reported_loss = losses
 
 
-def label_targets(labels: Int[Tensor, "*batch"], outputs: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:
+def label_targets(labels: Int[Tensor, "*batch"], outputs: int, dtype: torch.dtype) -> Outputs:
     """Compute target outputs for labels: one-hot, or −1 and 1 for the labels 0 and 1 of a single output."""
-    if outputs == 1:
-        return (2 * labels - 1).unsqueeze(-1).to(dtype)
-    return one_hot(labels, outputs, dtype)
+    return one_hot(labels, outputs, dtype) if outputs > 1 else (2 * labels - 1).unsqueeze(-1).to(dtype)
 
 
-def predict_class(output: Float[Tensor, "*batch out"]) -> Int[Tensor, "*batch"]:
+def predict_class(output: Outputs) -> Int[Tensor, "*batch"]:
     """Predict a class: the largest output, or the sign of a single one."""
     return (output[..., 0] > 0).long() if output.shape[-1] == 1 else output.argmax(-1)
 
 
-def one_hot(labels: Int[Tensor, "*batch"], classes: int, dtype: torch.dtype) -> Float[Tensor, "*batch out"]:
+def one_hot(labels: Int[Tensor, "*batch"], classes: int, dtype: torch.dtype) -> Outputs:
     """Encode labels as vectors that are 1 at the label and 0 elsewhere."""
     zeros = torch.zeros(*labels.shape, classes, dtype=dtype, device=labels.device)
     return zeros.scatter_(-1, labels.unsqueeze(-1), 1.0)

@@ -22,6 +22,7 @@ Schedule = tuple[tuple[int, float], ...]
 """Pairs (epoch, factor): from that epoch on, counted from 1, learning rates are multiplied by the factor."""
 Rate = float | Sequence[float]
 """One learning rate for all networks, or one per network."""
+Rates, Slots = Float[Tensor, "net 1"], tuple[Block, ...]
 
 
 @runtime_checkable
@@ -52,14 +53,7 @@ class Optimiser(Protocol):
     def plain(self) -> bool:
         """Whether an update is rate × gradient alone, which engines may then apply while computing the gradient."""
 
-    def update(
-        self,
-        block: Block,
-        gradient: Block,
-        slots: tuple[Block, ...],
-        rate: Float[Tensor, "net 1"],
-        step: int | Tensor,
-    ) -> None:
+    def update(self, block: Block, gradient: Block, slots: Slots, rate: Rates, step: int | Tensor) -> None:
         """Update one block in place. `step` counts from 0; it is a tensor while a CUDA graph is captured."""
 
 
@@ -77,7 +71,7 @@ def rates(optimiser: Optimiser, networks: int, epoch: int) -> Float[Tensor, "net
     return lr.expand(networks) * factor
 
 
-def _validate(optimiser: Optimiser) -> None:
+def _validate(optimiser: Optimiser, decay: float) -> None:
     lr = torch.as_tensor(optimiser.lr, dtype=torch.float64)
     if not (lr.isfinite() & (lr > 0)).all():
         raise UserError(f"lr must be positive and finite, got {optimiser.lr}")
@@ -89,9 +83,6 @@ def _validate(optimiser: Optimiser) -> None:
                 "schedule must have entries (epoch, factor) with epoch at least 1 and a finite factor at least 0, "
                 f"got ({start}, {factor})"
             )
-
-
-def _validate_decay(decay: float) -> None:
     if not (math.isfinite(decay) and decay >= 0):
         raise UserError(f"decay must be finite and at least 0, got {decay}")
 
@@ -120,8 +111,7 @@ class SGD:
     decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _validate(self)
-        _validate_decay(self.decay)
+        _validate(self, self.decay)
         if not 0 <= self.momentum < 1:
             raise UserError(f"momentum must be at least 0 and below 1, got {self.momentum}")
         if self.nesterov and not self.momentum:
@@ -135,14 +125,7 @@ class SGD:
     def plain(self) -> bool:
         return self.momentum == 0 and self.decay == 0
 
-    def update(
-        self,
-        block: Block,
-        gradient: Block,
-        slots: tuple[Block, ...],
-        rate: Float[Tensor, "net 1"],
-        step: int | Tensor,
-    ) -> None:
+    def update(self, block: Block, gradient: Block, slots: Slots, rate: Rates, step: int | Tensor) -> None:
         if self.decay:
             gradient = gradient + block * self.decay
         if self.momentum:
@@ -157,9 +140,6 @@ def GD(lr: Rate = 0.01, schedule: Schedule = ()) -> SGD:
     Args:
         lr: Learning rate, for all networks or per network.
         schedule: Pairs (epoch, factor): from that epoch on, `lr` is multiplied by the factor.
-
-    Returns:
-        The optimiser.
     """
     return SGD(lr=lr, batch=None, schedule=schedule)
 
@@ -190,21 +170,13 @@ class Adam:
     plain = False
 
     def __post_init__(self) -> None:
-        _validate(self)
-        _validate_decay(self.decay)
+        _validate(self, self.decay)
         if not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"betas must both be at least 0 and below 1, got {self.betas}")
         if not (math.isfinite(self.eps) and self.eps > 0):
             raise UserError(f"eps must be positive and finite, got {self.eps}")
 
-    def update(
-        self,
-        block: Block,
-        gradient: Block,
-        slots: tuple[Block, ...],
-        rate: Float[Tensor, "net 1"],
-        step: int | Tensor,
-    ) -> None:
+    def update(self, block: Block, gradient: Block, slots: Slots, rate: Rates, step: int | Tensor) -> None:
         first, second = self.betas
         if self.decay:
             block.sub_(block * (rate * self.decay))

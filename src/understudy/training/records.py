@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,38 +15,12 @@ from torch import Tensor
 from understudy.measures import ranks
 from understudy.training.probes.reading import Matched, Reading
 
-METRICS = pa.schema(
-    [
-        ("network", pa.int32()),
-        ("epoch", pa.int32()),
-        ("layer", pa.int16()),
-        ("metric", pa.dictionary(pa.int8(), pa.string())),
-        ("value", pa.float64()),
-    ]
-)
-NODES = pa.schema(
-    [
-        ("network", pa.int32()),
-        ("epoch", pa.int32()),
-        ("layer", pa.int16()),
-        ("role", pa.dictionary(pa.int8(), pa.string())),
-        ("teacher", pa.int32()),
-        ("student", pa.int32()),
-        ("correlation", pa.float32()),
-        ("sin_angle", pa.float32()),
-        ("bias_gap", pa.float32()),
-        ("fanout", pa.float32()),
-    ]
-)
-RANKS = pa.schema(
-    [
-        ("network", pa.int32()),
-        ("epoch", pa.int32()),
-        ("layer", pa.int16()),
-        ("teacher", pa.int32()),
-        ("ranks", pa.list_(pa.uint16())),
-    ]
-)
+_ROW = {"network": pa.int32(), "epoch": pa.int32(), "layer": pa.int16()}
+_WORD = pa.dictionary(pa.int8(), pa.string())
+_VALUES = dict.fromkeys(("correlation", "sin_angle", "bias_gap", "fanout"), pa.float32())
+METRICS = pa.schema(_ROW | {"metric": _WORD, "value": pa.float64()})
+NODES = pa.schema(_ROW | {"role": _WORD, "teacher": pa.int32(), "student": pa.int32()} | _VALUES)
+RANKS = pa.schema(_ROW | {"teacher": pa.int32(), "ranks": pa.list_(pa.uint16())})
 """One row per teacher node: the rank of every student by correlation with it, from 0."""
 _NAMES = ("train_loss", "eval_loss", "rho_mean", "recovered", "accuracy", "teacher_accuracy")
 ROLES = ("teacher", "student", "pair")
@@ -56,6 +31,17 @@ def _numpy(tensor: Tensor) -> np.ndarray:
     return tensor.detach().cpu().numpy()
 
 
+def _table(schema: pa.Schema, networks: Tensor, each: int, epoch: int, layer: int, *columns: Any) -> pa.Table:
+    """Make `each` rows per network, all of one layer."""
+    network = np.repeat(_numpy(networks), each).astype(np.int32)
+    where = [network, np.full(len(network), epoch, np.int32), np.full(len(network), layer, np.int16)]
+    return pa.Table.from_arrays([*where, *columns], schema=schema)
+
+
+def _words(code: int, count: int, words: Sequence[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(np.full(count, code, np.int8), list(words))
+
+
 def metric_rows(networks: Int[Tensor, "net"], epoch: int, train_loss: Tensor, reading: Reading) -> pa.Table:
     """Make one row per network, layer and metric; layer −1 is the whole network."""
     values = [(0, -1, train_loss), (1, -1, reading.eval_loss)]
@@ -63,31 +49,34 @@ def metric_rows(networks: Int[Tensor, "net"], epoch: int, train_loss: Tensor, re
         values += [(2, i, layer.rho_mean), (3, i, layer.recovered)]
     if reading.accuracy is not None and reading.teacher_accuracy is not None:
         values += [(4, -1, reading.accuracy), (5, -1, reading.teacher_accuracy)]
-    ids, count = _numpy(networks), len(networks)
-    numbers = torch.stack([value.double().to(reading.eval_loss.device) for _, _, value in values])
-    return pa.Table.from_arrays(
-        [
-            np.tile(ids, len(values)).astype(np.int32),
-            np.full(count * len(values), epoch, np.int32),
-            np.repeat([layer for _, layer, _ in values], count).astype(np.int16),
-            pa.DictionaryArray.from_arrays(np.repeat([m for m, _, _ in values], count).astype(np.int8), list(_NAMES)),
-            _numpy(numbers).ravel(),
-        ],
-        schema=METRICS,
-    )
+    numbers = _numpy(torch.stack([value.double().to(reading.eval_loss.device) for _, _, value in values]))
+    return pa.concat_tables(
+        _table(METRICS, networks, 1, epoch, layer, _words(name, len(networks), _NAMES), row)
+        for (name, layer, _), row in zip(values, numbers, strict=True)
+    ).combine_chunks()
 
 
 def node_rows(networks: Int[Tensor, "net"], epoch: int, reading: Reading, pairs: bool) -> pa.Table:
     """Make one row per node with its best partner; with `pairs`, also one per teacher and student node."""
     tables = []
     for i, layer in enumerate(reading.layers):
-        m, n = layer.correlation.shape[1:]
+        nets, m, n = layer.correlation.shape
         teachers, students = torch.arange(m), torch.arange(n)
-        partners = [layer.teachers.partner.cpu(), layer.students.partner.cpu()]
-        tables.append(_rows(networks, epoch, i, 0, teachers.expand_as(partners[0]), partners[0], layer.teachers))
-        tables.append(_rows(networks, epoch, i, 1, partners[1], students.expand_as(partners[1]), layer.students))
+        rows = [
+            (teachers.expand(nets, m), layer.teachers.partner.cpu(), layer.teachers),
+            (layer.students.partner.cpu(), students.expand(nets, n), layer.students),
+        ]
         if pairs:
-            tables.append(_rows(networks, epoch, i, 2, *_grid(networks, m, n), _pairs(layer.correlation)))
+            grid = (teachers.repeat_interleave(n).expand(nets, m * n), students.repeat(m).expand(nets, m * n))
+            flat = layer.correlation.flatten(1)
+            nothing = torch.full_like(flat, torch.nan)
+            rows.append((*grid, Matched(flat, flat, nothing, nothing, nothing)))
+        for role, (teacher, student, matched) in enumerate(rows):
+            # Cast by torch, which rounds too large values to infinity without a warning, unlike numpy.
+            values = torch.stack([value.float() for value in matched[1:]])
+            places = (_numpy(place).ravel().astype(np.int32) for place in (teacher, student))
+            columns = (_words(role, teacher.numel(), ROLES), *places, *_numpy(values.flatten(1)))
+            tables.append(_table(NODES, networks, teacher.shape[1], epoch, i, *columns))
     return pa.concat_tables(tables)
 
 
@@ -97,52 +86,9 @@ def rank_rows(networks: Int[Tensor, "net"], epoch: int, reading: Reading) -> pa.
     for i, layer in enumerate(reading.layers):
         nets, m, n = layer.correlation.shape
         places = _numpy(ranks(layer.correlation)).astype(np.uint16)
-        tables.append(
-            pa.Table.from_arrays(
-                [
-                    np.repeat(_numpy(networks), m).astype(np.int32),
-                    np.full(nets * m, epoch, np.int32),
-                    np.full(nets * m, i, np.int16),
-                    np.tile(np.arange(m, dtype=np.int32), nets),
-                    pa.ListArray.from_arrays(np.arange(0, nets * m * n + 1, n, dtype=np.int32), places.ravel()),
-                ],
-                schema=RANKS,
-            )
-        )
+        lists = pa.ListArray.from_arrays(np.arange(0, nets * m * n + 1, n, dtype=np.int32), places.ravel())
+        tables.append(_table(RANKS, networks, m, epoch, i, np.tile(np.arange(m, dtype=np.int32), nets), lists))
     return pa.concat_tables(tables)
-
-
-def _grid(networks: Tensor, m: int, n: int) -> tuple[Tensor, Tensor]:
-    teacher = torch.arange(m).repeat_interleave(n).expand(len(networks), -1)
-    return teacher, torch.arange(n).repeat(m).expand(len(networks), -1)
-
-
-def _pairs(correlation: Tensor) -> Matched:
-    flat = correlation.flatten(1)
-    nothing = torch.full_like(flat, torch.nan)
-    return Matched(flat, flat, nothing, nothing, nothing)
-
-
-def _rows(
-    networks: Tensor, epoch: int, layer: int, role: int, teacher: Tensor, student: Tensor, matched: Matched
-) -> pa.Table:
-    count = teacher.numel()
-    # Cast by torch, which rounds too large values to infinity without a warning, unlike numpy.
-    values = torch.stack(
-        [v.float() for v in (matched.correlation, matched.sin_angle, matched.bias_gap, matched.fan_out)]
-    )
-    return pa.Table.from_arrays(
-        [
-            np.repeat(_numpy(networks), teacher.shape[1]).astype(np.int32),
-            np.full(count, epoch, np.int32),
-            np.full(count, layer, np.int16),
-            pa.DictionaryArray.from_arrays(np.full(count, role, np.int8), list(ROLES)),
-            _numpy(teacher).ravel().astype(np.int32),
-            _numpy(student).ravel().astype(np.int32),
-            *_numpy(values.flatten(1)),
-        ],
-        schema=NODES,
-    )
 
 
 def concatenate(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.nets import MOMENTUM, Shape, training_pass
-from understudy.training.engines.chunks import CHUNK, draw_batches, gather_rows, run_in_chunks
+from understudy.training.engines.chunks import CHUNK, gather_rows, run_in_chunks
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing, State
@@ -35,7 +35,7 @@ def run(problem: Problem, state: State, first: int, count: int) -> Float[Tensor,
             losses.append(run(problem.pick(each), alone, first, count))
             state.put(each, alone)
         return torch.cat(losses)
-    indices = draw_batches(problem, first, count)
+    indices = problem.draw_batches(first, count)
     chunk = CHUNK if problem.optimiser.batch else 1
     work = _Workspace(problem, state, min(chunk, count), indices.shape[2])
     return run_in_chunks(work, problem, state, first, indices, chunk)

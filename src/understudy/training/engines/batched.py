@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.nets import Layer, activate, gate
-from understudy.training.engines.chunks import CHUNK, draw_batches, gather_rows, run_in_chunks
+from understudy.training.engines.chunks import CHUNK, gather_rows, run_in_chunks
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import ALIGN, Packing, State, padded
@@ -28,7 +28,7 @@ def run(problem: Problem, state: State, first: int, count: int) -> Float[Tensor,
         losses = run(problem.pick(twice), pair, first, count)[:1]
         state.put(twice[:1], pair.pick(twice[:1]))
         return losses
-    indices = draw_batches(problem, first, count)
+    indices = problem.draw_batches(first, count)
     chunk = CHUNK if problem.optimiser.batch else 1
     work = Workspace(problem, min(chunk, count), indices.shape[2])
     return run_in_chunks(work, problem, state, first, indices, chunk)

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy.training.batches import batch_indices
 from understudy.training.packing import State
 from understudy.training.problem import Problem
 
@@ -26,14 +25,6 @@ class Work(Protocol):
 
     def reported_loss(self, problem: Problem, steps: int) -> Float[Tensor, "step net"]:
         """Return the losses of the steps just run."""
-
-
-def draw_batches(problem: Problem, first: int, count: int) -> Int[Tensor, "net step batch"]:
-    """Draw the samples of every step: a batch, or all samples."""
-    batch, samples = problem.optimiser.batch, problem.inputs.shape[1]
-    if batch is None:
-        return torch.arange(samples, device=problem.seeds.device).expand(len(problem), count, samples)
-    return batch_indices(problem.seeds, first, count, batch, samples)
 
 
 def run_in_chunks(
