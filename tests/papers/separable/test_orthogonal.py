@@ -78,7 +78,7 @@ def test_metrics_are_those_of_theory_for_the_saved_networks(run):
         within = sectors.in_extremal_sector(sectors.sectors(w, sets.x), a, sectors.extremal_sectors(sets.x, sets.y))
         assert np.array_equal(neurons(found, "inside") == 1, within.numpy())
         assert np.allclose(found.end("inside"), within.double().mean(-1))
-        losses = logistic_loss((w, a.unsqueeze(1)), sets.x, sets.y, mean=True)
+        losses = logistic_loss((w, a.unsqueeze(1)), sets.x, sets.y)
         assert np.allclose(found.end("loss"), losses)
         assert (found.end("loss") < found.start("loss")).all()
 
@@ -182,11 +182,6 @@ def test_the_plane_of_two_vectors_keeps_lengths_in_it():
     torch.testing.assert_close(
         two_neurons.margin_coordinates(w @ turn, both @ turn), two_neurons.margin_coordinates(w, both)
     )
-
-
-def test_mass_of_aligned_neurons_by_hand():
-    w = torch.tensor([[3.0, 0.0], [0.0, 1.0]], dtype=F)
-    assert float(two_neurons.aligned_mass(w, torch.tensor([0.95, 0.5], dtype=F))) == pytest.approx(0.9)
 
 
 LAYERS = {"W1": (1.0, 0.5, 0.03), "W2": (1.0, 0.9, 0.04), "W3": (1.0, 0.9, 0.04)}

@@ -12,7 +12,6 @@ from understudy.data.separable import separability, similarities
 from understudy.nets import Layer, Population
 from understudy.papers.separable.theory.representations import (
     NEAR,
-    input_margins,
     layer_pairs,
     linear_neurons,
     representations,
@@ -114,8 +113,7 @@ class TestNeurons:
         margin = found.margin
         torch.testing.assert_close(margin.vectors[0], X[0] / X[0].square().sum())
         torch.testing.assert_close(margin.vectors[1], X[2] / X[2].square().sum())
-        assert margin.residual < 1e-8 and margin.supports == 2
-        assert margin.cosine == pytest.approx(float(torch.nn.functional.cosine_similarity(X[0], X[2], 0)))
+        assert margin.residual < 1e-8 and margin.supports.sum() == 2
         w = torch.tensor([[2.0, -1.0], [-1.0, 2.0]], dtype=torch.float64)
         cosines = torch.nn.functional.cosine_similarity(w, margin.vectors, 1)
         torch.testing.assert_close(found.correlation, cosines)
@@ -127,7 +125,6 @@ class TestNeurons:
         found = linear_neurons(two_groups(), x, torch.tensor([1, 1, 0, 0, 0]))
         assert found.margin is None and found.plane is None and found.correlation is None
         assert len(found.singular) == 2
-        assert input_margins(torch.zeros(2, 3), torch.tensor([0, 1])) is None
 
     def test_other_networks_are_refused(self):
         for network in (made(KINDS["fc"], 1), made(KINDS["conv-one"], 1)):

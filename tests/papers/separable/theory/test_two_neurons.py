@@ -163,8 +163,7 @@ def test_gradients_equal_autograd(seed, depth, mean):
     out = (torch.relu(h) @ weights[-1].mT).squeeze(-1)
     losses = torch.log1p(torch.exp(-y * out))
     total = losses.mean(-1) if mean else losses.sum(-1)
-    torch.testing.assert_close(training.outputs(weights, x), out)
-    torch.testing.assert_close(training.logistic_loss(weights, x, y, mean=mean), total)
+    torch.testing.assert_close(training.logistic_loss(weights, x, y), losses.mean(-1))
     wanted = torch.autograd.grad(total.sum(), weights)
     for one, other in zip(training.logistic_gradient(weights, x, y, mean=mean), wanted, strict=True):
         torch.testing.assert_close(one.detach(), other, rtol=1e-11, atol=1e-13)
@@ -176,7 +175,7 @@ def test_a_step_by_hand():
     x, y = torch.tensor([[[1.0], [-1.0]]], dtype=F), torch.tensor([[-1.0, 1.0]], dtype=F)
     weights = (torch.tensor([[[3.0]]], dtype=F), torch.tensor([[[2.0]]], dtype=F))
     pull = 1 / (1 + math.exp(-6))
-    w, a = training.descend(weights, x, y, 0.1, [0, 1], mean=False)
+    w, a = training.descend(weights, x, y, 2 * 0.1, [0, 1], 2, [1])  # the loss is the mean of two
     assert w.flatten().tolist() == pytest.approx([3, 3 - 0.1 * pull * 2])
     assert a.flatten().tolist() == pytest.approx([2, 2 - 0.1 * pull * 3])
 
@@ -185,24 +184,20 @@ def test_an_epoch_sees_every_example_once():
     x, y = orthogonally_separable(3, 23, [1])
     weights = training.small_linear(3, 4, 2, 0.05, [1])
     # At this small rate all gradients are those at the start; the batches have 5, 5, 5, 5 and 3 examples.
-    end = training.descend(weights, x, y, 1e-9, [5], batch=5, seeds=[1], mean=False)
+    path = training.descend(weights, x, y, 1e-9, [0, 4, 5], 5, [1])
     whole = training.logistic_gradient(weights, x, y)
-    for before, after, gradient in zip(weights, end, whole, strict=True):
-        torch.testing.assert_close((before - after[0]) / 1e-9, gradient, rtol=1e-5, atol=1e-6)
+    for (start, before, end), gradient in zip(path, whole, strict=True):
+        torch.testing.assert_close((5 * (start - before) + 3 * (before - end)) / 1e-9, gradient, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("batch", "depth"), [(None, 2), (47, 2), (47, 4)])
-def test_resuming_and_other_networks_change_no_bit(batch, depth):
+@pytest.mark.parametrize(("batch", "depth"), [(150, 2), (47, 2), (47, 4)])
+def test_other_probes_and_networks_change_no_bit(batch, depth):
     x, y = orthogonally_separable(20, 150, [1, 2, 3])
     weights = training.small_linear(20, 100, depth, 0.5, [1, 2, 3])
-    rate = torch.tensor([0.1, 0.05, 0.1], dtype=F)
-    whole = training.descend(weights, x, y, rate, [0, 8, 20], batch=batch, seeds=[1, 2, 3])
-    half = training.descend(weights, x, y, rate, [8], batch=batch, seeds=[1, 2, 3])
-    rest = training.descend(tuple(w[0] for w in half), x, y, rate, [12], batch=batch, seeds=[1, 2, 3], first=8)
-    alone = training.descend(tuple(w[1:2] for w in weights), x[1:2], y[1:2], 0.05, [20], batch=batch, seeds=[2])
-    for a, b, c, start in zip(whole, rest, alone, weights, strict=True):
-        assert torch.equal(a[2], b[0])
-        assert torch.equal(a[2, 1], c[0, 0])
+    whole = training.descend(weights, x, y, 0.1, [0, 8, 20], batch, [1, 2, 3])
+    alone = training.descend(tuple(w[1:2] for w in weights), x[1:2], y[1:2], 0.1, [20], batch, [2])
+    for a, b, start in zip(whole, alone, weights, strict=True):
+        assert torch.equal(a[2, 1], b[0, 0])
         assert torch.equal(a[0], start)
 
 
@@ -210,7 +205,7 @@ def test_a_network_that_diverges_is_marked_and_the_others_continue():
     x, y = orthogonally_separable(3, 20, [1, 2])
     weights = tuple(w.clone() for w in training.small_linear(3, 4, 2, 0.5, [1, 2]))
     weights[1][0] = math.inf
-    path = training.descend(weights, x, y, 0.1, [3])
+    path = training.descend(weights, x, y, 0.1, [3], 20, [1, 2])
     assert all(part[0, 0].isnan().all() and part[0, 1].isfinite().all() for part in path)
 
 
@@ -221,17 +216,14 @@ def test_flow_is_the_limit_of_descent_and_conserves_the_balance_of_lemma_b4():
     exact = training.logistic_flow(weights, x, y, times)
     gaps = []
     for steps in (400, 800):
-        path = training.descend(weights, x, y, 0.4 / steps, [0, steps // 4, steps], mean=False)
+        path = training.descend(weights, x, y, 20 * 0.4 / steps, [0, steps // 4, steps], 20, [1, 2])
         gaps.append(max(float((one - other).abs().max()) for one, other in zip(path, exact, strict=True)))
     assert gaps[0] / gaps[1] == pytest.approx(2, rel=0.3)
-    assert training.balance(exact).gap.abs().max() < 1e-6
-    _, a = training.neurons(exact)
+    w, a = training.neurons(exact)
+    assert (w.square().sum(-1) - a.square()).abs().max() < 1e-6
     assert torch.equal(a[0].sign(), a[-1].sign())
     losses = torch.stack([training.logistic_loss(tuple(w[i] for w in exact), x, y) for i in range(3)])
     assert (losses.diff(dim=0) < 0).all()
-    slow = training.logistic_flow(weights, x, y, [t * 20 for t in times], mean=True)
-    for one, other in zip(slow, exact, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=5e-5)  # each kink adds about 1e-6
 
 
 def test_a_balanced_start_is_balanced_and_a_linear_one_within_its_bounds():
@@ -252,12 +244,12 @@ def test_invalid_arguments_are_refused():
     for change, words in (
         ({"rate": 0.0}, "rate must be finite and above 0.*got 0.0"),
         ({"probes": [2, 1]}, "probes must be in ascending order"),
-        ({"batch": 21, "seeds": [1]}, r"batch must be from 1 to the number of examples \(20\), got 21"),
-        ({"batch": 5}, r"one seed per network \(1\), got 0"),
+        ({"batch": 21}, r"batch must be from 1 to the number of examples \(20\), got 21"),
+        ({"seeds": []}, r"one seed per network is needed \(1\), got 0"),
         ({"y": y + 1}, "classes must be −1 and 1, got"),
         ({"x": x[..., :2]}, "take 3 inputs, but the examples have 2"),
     ):
-        arguments = {"x": x, "y": y, "rate": 0.1, "probes": [1]} | change
+        arguments = {"x": x, "y": y, "rate": 0.1, "probes": [1], "batch": 5, "seeds": [1]} | change
         with pytest.raises(UserError, match=words):
             training.descend(weights, **arguments)
     with pytest.raises(UserError, match="needs 2 or more layers"):
@@ -279,8 +271,19 @@ def test_correlations_by_hand():
     assert two_neurons.own_correlation(w, torch.tensor([1.0, -1.0, 1.0], dtype=F), margins).tolist() == pytest.approx(
         [0.6, 0.8, 0]
     )
-    assert two_neurons.nearest_correlation(w, margins).tolist() == pytest.approx([0.6, 0.8, 0])
-    assert float(two_neurons.aligned_share(torch.tensor([0.95, 0.9, -1.0, 0.91], dtype=F))) == 0.5
+    assert two_neurons.correlations(w, margins).flatten().tolist() == pytest.approx([0.6, -0.8, 0.6, 0.8, 0, 0])
+
+
+def test_the_share_and_the_mass_of_aligned_neurons_by_hand():
+    x, y = torch.tensor([[[1.0, 0.1], [-1.0, -0.1]]], dtype=F), torch.tensor([[1.0, -1.0]], dtype=F)
+    margins = torch.tensor([[[1.0, 0.0], [0.0, -1.0]]], dtype=F)
+    w, a = torch.tensor([[[[3.0, 0.0], [0.0, 1.0]]]], dtype=F), torch.ones(1, 1, 1, 2, dtype=F)
+    shallow = two_neurons.probe_path((w, a), x, y, margins)
+    assert shallow.correlation.tolist() == [[[1.0, 0.0]]] and shallow.values["aligned"] == 0.5
+    assert float(shallow.values["aligned mass"]) == pytest.approx(0.9)
+    # In deep networks the nearer of the two vectors counts.
+    deep = two_neurons.probe_path((-w, torch.zeros(1, 1, 2, 2, dtype=F), a), x, y, margins)
+    assert deep.correlation.tolist() == [[[0.0, 1.0]]] and float(deep.values["aligned mass"]) == pytest.approx(0.1)
 
 
 def test_rank_two_is_recognised_and_the_projection_keeps_inner_products():
@@ -298,9 +301,7 @@ def test_rank_two_is_recognised_and_the_projection_keeps_inner_products():
 def test_sgd_adds_rank_two_to_small_weights_and_turns_them_to_the_max_margin_directions():
     seeds = [1, 2]
     x, y = orthogonally_separable(10, 100, seeds)
-    w, a = training.neurons(
-        training.descend(training.balanced(10, 20, 0.01, seeds), x, y, 0.1, [0, 2_000], batch=20, seeds=seeds)
-    )
+    w, a = training.neurons(training.descend(training.balanced(10, 20, 0.01, seeds), x, y, 0.1, [0, 2_000], 20, seeds))
     added, values = w[1] - w[0], torch.linalg.svdvals(w)
     assert (two_neurons.third_over_first(added) < 0.005).all()
     assert (torch.linalg.svdvals(added)[:, 1] > 0.1).all()
@@ -319,13 +320,11 @@ def test_only_canonical_networks_have_distance_0_from_the_limit():
     lengths = torch.tensor([1.0, 2.0, 0.5, 3.0], dtype=F)
     a = lengths * torch.tensor([1, -1, -1, 1])
     w = lengths.unsqueeze(1) * torch.nn.functional.normalize(margins, dim=1)[[0, 1, 1, 0]]
-    at = two_neurons.limit_distance(w, a, margins)
-    assert at.hidden < 1e-15 and at.output < 1e-15
+    assert all(at < 1e-15 for at in two_neurons.limit_distance(w, a, margins))
     # For a neuron orthogonal to its target, u_j = 0 is nearest, and the distance is its share of the length.
     w[0] = lengths[0] * torch.tensor([0.0, 0.0, 1.0])
-    off = two_neurons.limit_distance(w, a, margins)
     share = float(lengths[0] / lengths.norm())
-    assert float(off.hidden) == pytest.approx(share) and float(off.output) == pytest.approx(share)
+    assert [float(at) for at in two_neurons.limit_distance(w, a, margins)] == pytest.approx([share] * 2)
 
 
 def test_flow_from_a_small_balanced_start_goes_to_the_limit_of_theorem_3_1():
@@ -333,9 +332,9 @@ def test_flow_from_a_small_balanced_start_goes_to_the_limit_of_theorem_3_1():
     targets = max_margins(x, y)
     weights = training.balanced(2, 12, 1e-3, [1, 2])
     w, a = training.neurons(training.logistic_flow(weights, x, y, [0, 10, 100]))
-    gaps = two_neurons.limit_distance(w, a, targets)
-    assert (gaps.hidden.diff(dim=0) < 0).all() and (gaps.hidden[-1] < 0.2).all()
-    assert (gaps.output[-1] < 0.05).all()
+    hidden, output = two_neurons.limit_distance(w, a, targets)
+    assert (hidden.diff(dim=0) < 0).all() and (hidden[-1] < 0.2).all()
+    assert (output[-1] < 0.05).all()
     # Neurons of one sign become parallel.
     growing = w[-1].norm(dim=-1) > 0.01
     assert growing.any(-1).all()

@@ -199,7 +199,7 @@ class Orthogonal(ExactStudy):
                 "spans": found.spans,
                 "inputs": x.shape[1],
                 "cosine": float(correlations(found.vectors, found.vectors)[0, 1]),
-                "residual": max(found.positive.residual, found.negative.residual),
+                "residual": found.residual,
             }
             for side, ends in zip(("positive", "negative"), compare_extrema(x, y, self.searches, seed), strict=True):
                 row |= {f"{side} {name}": value for name, value in ends._asdict().items()}
@@ -215,7 +215,7 @@ class Orthogonal(ExactStudy):
         probes = log_probes(self.epochs * each, self.probes - 1)
         initial = small_linear(made.x.shape[2], self.neurons, layers, start, seeds)
         weights, x, y = tuple(map(self.to_device, initial)), self.to_device(made.x), self.to_device(made.y)
-        path = descend(weights, x, y, self.rate, probes, batch=self.batch, seeds=seeds)
+        path = descend(weights, x, y, self.rate, probes, self.batch, seeds)
         parameters = {"part": SGD, "points": self.main, "layers": layers, "start": start}
         times = self.rate * np.array(probes) / made.x.shape[1]
         return self._tables(tuple(part.cpu() for part in path), made, seeds, parameters, probes, times, first)

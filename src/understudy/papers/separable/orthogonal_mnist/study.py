@@ -22,7 +22,7 @@ from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 if TYPE_CHECKING:
     from understudy.data.separable import Separability, Similarities
     from understudy.lab.study import Tables
-    from understudy.papers.separable.theory.representations import LayerPairs, Neurons, SetPairs
+    from understudy.papers.separable.theory.representations import Neurons
     from understudy.store import Run
 
 TRAINING, TEST = "training", "test"
@@ -81,12 +81,23 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
             for which, (x, labels) in samples.items():
                 pairs = set_pairs(one, x, labels, self.compared)
                 for layer, found in enumerate(pairs.layers):
-                    metrics.append(_metric_rows(network, epoch, layer, _layer_metrics(which, found)))
+                    cosines = {"alike": found.cosine_within, "apart": found.cosine_between}
+                    row = {f"cosine {name} {which}": value for name, value in cosines.items()}
+                    row |= _shares(f"some {which}", found.separability)
+                    metrics.append(_metric_rows(network, epoch, layer, row))
                     nodes.append(_node_rows(network, epoch, layer, "bin", _bin_columns(which, found.similarities)))
-                metrics.append(_metric_rows(network, epoch, LAYERS, _set_metrics(which, pairs)))
+                kinds = {"all": pairs.last, "nearly": pairs.nearly, "before": pairs.before}
+                for kind, each in kinds.items():
+                    metrics.append(_metric_rows(network, epoch, LAYERS, _shares(f"{kind} {which}", each)))
             neurons = linear_neurons(one, *samples[TRAINING])
             accuracy = float(run.series("accuracy")[network, run.epochs == epoch].item())
-            metrics.append(_metric_rows(network, epoch, -1, {"accuracy": accuracy} | _weight_metrics(neurons)))
+            significant = float((neurons.singular > SIGNIFICANT * neurons.singular[0]).sum())
+            row = {"accuracy": accuracy, "significant": significant}
+            if (margin := neurons.margin) is not None:
+                positive, negative = torch.nn.functional.normalize(margin.vectors, dim=1)
+                row |= {"cosine": float(positive @ negative), "residual": margin.residual}
+                row["supports"] = float(margin.supports.sum())
+            metrics.append(_metric_rows(network, epoch, -1, row))
             values = {"number": range(1, len(neurons.singular) + 1), "value": neurons.singular.tolist()}
             nodes.append(_node_rows(network, epoch, LAYERS, "value", values))
             nodes.append(_node_rows(network, epoch, LAYERS, "neuron", _neuron_columns(neurons)))
@@ -112,27 +123,9 @@ def _node_rows(network: int, epoch: int, layer: int, role: str, columns: Mapping
     return table_rows(network, epoch, layer, role=role, **arrays)
 
 
-def _layer_metrics(which: str, found: LayerPairs) -> dict[str, float]:
-    cosines = {f"cosine alike {which}": found.cosine_within, f"cosine apart {which}": found.cosine_between}
-    return cosines | _shares(f"some {which}", found.separability)
-
-
-def _set_metrics(which: str, found: SetPairs) -> dict[str, float]:
-    kinds = {"all": found.last, "nearly": found.nearly, "before": found.before}
-    return {name: value for kind, each in kinds.items() for name, value in _shares(f"{kind} {which}", each).items()}
-
-
 def _shares(name: str, found: Separability) -> dict[str, float]:
     """Shares of the pairs of one class, and of two classes, that violate eq. 3.1."""
     return {f"alike {name}": found.share_alike, f"apart {name}": found.share_apart}
-
-
-def _weight_metrics(found: Neurons) -> dict[str, float]:
-    values = {"significant": float((found.singular > SIGNIFICANT * found.singular[0]).sum())}
-    if found.margin is not None:
-        values |= {"cosine": found.margin.cosine, "residual": found.margin.residual}
-        values["supports"] = float(found.margin.supports)
-    return values
 
 
 def _neuron_columns(found: Neurons) -> dict[str, Any]:

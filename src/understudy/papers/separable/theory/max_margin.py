@@ -24,19 +24,8 @@ class MaxMargin(NamedTuple):
     """Which examples have w·x_i = 1."""
     spans: bool
     """Whether the support examples span the input space, as Phuong 2021, theorem 3.1 requires."""
-    feasibility: float
-    """By how much the smallest margin is below 1, at least 0."""
-    sign: float
-    """By how much the smallest multiplier is below 0, relative to ‖w‖²."""
-    slackness: float
-    """The largest α_i |w·x_i − 1|, relative to ‖w‖² = Σ α_i."""
-    stationarity: float
-    """‖w − Σ α_i x_i‖ / ‖w‖."""
-
-    @property
-    def residual(self) -> float:
-        """The largest violation of the four conditions."""
-        return max(self.feasibility, self.sign, self.slackness, self.stationarity)
+    residual: float
+    """Largest violation of the four conditions, all relative: margins of 1, α ≥ 0, slackness and stationarity."""
 
 
 def max_margin(x: Float[Tensor, "sample in"]) -> MaxMargin:
@@ -75,10 +64,13 @@ def max_margin(x: Float[Tensor, "sample in"]) -> MaxMargin:
         torch.from_numpy(multipliers / scale**2),
         torch.from_numpy(supports),
         bool(np.linalg.matrix_rank(points[supports]) == size),
-        max(0.0, 1 - float(margins.min())),
-        max(0.0, -float(multipliers.min()) / length**2),
-        float((np.abs(multipliers) * np.abs(margins - 1)).max()) / length**2,
-        float(np.linalg.norm(vector - points.T @ multipliers)) / length,
+        max(
+            0.0,
+            1 - float(margins.min()),
+            -float(multipliers.min()) / length**2,
+            float((np.abs(multipliers) * np.abs(margins - 1)).max()) / length**2,
+            float(np.linalg.norm(vector - points.T @ multipliers)) / length,
+        ),
     )
 
 
@@ -97,6 +89,10 @@ class Margins(NamedTuple):
     @property
     def spans(self) -> bool:
         return self.positive.spans and self.negative.spans
+
+    @property
+    def residual(self) -> float:
+        return max(self.positive.residual, self.negative.residual)
 
 
 def margins(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"]) -> Margins:

@@ -4,7 +4,8 @@ Phuong 2021, sec. 3.4.3, figs. 3.3 and 3.4. The representation h^{1:l} of the th
 (eq. 3.30, lemma 2.1); after the ReLU no inner product of two representations is negative.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from contextlib import suppress
 from typing import NamedTuple
 
 import torch
@@ -14,9 +15,11 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data.separable import Separability, Similarities, separability, similarities
 from understudy.nets import Population, incoming, outgoing
-from understudy.papers.separable.theory.max_margin import margins
+from understudy.papers.separable.theory.max_margin import Margins, margins
 from understudy.papers.separable.theory.two_neurons import margin_coordinates, own_correlation, singular_coordinates
 
+_Samples = Float[Tensor, "sample in"]
+_Labels = Int[Tensor, "sample"]
 NEAR = 0.05
 """Cosine up to which two vectors count as nearly orthogonal."""
 _TOGETHER = 250
@@ -24,7 +27,7 @@ _TOGETHER = 250
 
 
 def representations(
-    network: Population, x: Float[Tensor, "sample in"], layers: Collection[int], *, activated: bool = False
+    network: Population, x: _Samples, layers: Collection[int], *, activated: bool = False
 ) -> dict[int, Float[Tensor, "sample number"]]:
     """Compute the representations of samples at the given layers of one network; layer 0 is the input.
 
@@ -36,20 +39,16 @@ def representations(
             f"layers must be from 0 to {hidden}, of one network, got layers {sorted(layers)} of {len(network)} networks"
         )
     found: dict[int, list[Tensor]] = {layer: [] for layer in sorted(layers)}
-    for some in x.split(_TOGETHER):
-        for layer, numbers in _upwards(network, some, activated, max(layers)):
+    for h in x.split(_TOGETHER):
+        given = shown = h
+        for layer in range(max(layers) + 1):
+            if layer:
+                before = incoming(network, layer - 1, given)
+                given, _ = outgoing(network, layer - 1, before)
+                shown = given if activated else before
             if layer in found:
-                found[layer].append(numbers.reshape(len(some), -1))
+                found[layer].append(shown.reshape(len(h), -1))
     return {layer: torch.cat(parts) for layer, parts in found.items()}
-
-
-def _upwards(network: Population, x: Tensor, activated: bool, last: int) -> Iterator[tuple[int, Tensor]]:
-    h = x
-    yield 0, h
-    for i in range(last):
-        before = incoming(network, i, h)
-        h, _ = outgoing(network, i, before)
-        yield i + 1, h if activated else before
 
 
 class LayerPairs(NamedTuple):
@@ -63,7 +62,7 @@ class LayerPairs(NamedTuple):
     """Mean cosine of two samples of different classes."""
 
 
-def layer_pairs(x: Float[Tensor, "sample number"], labels: Int[Tensor, "sample"], bins: int = 60) -> LayerPairs:
+def layer_pairs(x: Float[Tensor, "sample number"], labels: _Labels, bins: int = 60) -> LayerPairs:
     """Compare samples within and between classes."""
     unit = torch.nn.functional.normalize(x.double(), dim=1)
     cosines, same = unit @ unit.T, labels[:, None] == labels
@@ -89,9 +88,7 @@ class SetPairs(NamedTuple):
     """Separability of the pre-activations of the last hidden layer."""
 
 
-def set_pairs(
-    network: Population, x: Float[Tensor, "sample in"], labels: Int[Tensor, "sample"], compared: int
-) -> SetPairs:
+def set_pairs(network: Population, x: _Samples, labels: _Labels, compared: int) -> SetPairs:
     """Compare labelled samples in one network: all at the last hidden layer, the first `compared` at every layer."""
     last = len(network.layers) - 1
     some = representations(network, x[:compared], range(last + 1), activated=True)
@@ -99,30 +96,6 @@ def set_pairs(
     checks = (separability(after, labels), separability(after, labels, tolerance=NEAR), separability(before, labels))
     layers = tuple(layer_pairs(numbers, labels[:compared]) for numbers in some.values())
     return SetPairs(layers, *checks)
-
-
-class InputMargins(NamedTuple):
-    """Max-margin vectors of the inputs of a layer."""
-
-    vectors: Float[Tensor, "2 in"]
-    """w+ and w− (Phuong 2021, eqs. 3.6, 3.7)."""
-    cosine: float
-    """Cosine of w+ and w−."""
-    residual: float
-    """Largest violation of the Karush-Kuhn-Tucker conditions."""
-    supports: int
-    """Number of support examples."""
-
-
-def input_margins(seen: Float[Tensor, "sample in"], labels: Int[Tensor, "sample"]) -> InputMargins | None:
-    """Compute the max-margin vectors of the inputs of a layer, on the CPU; None if a class has none."""
-    try:
-        found = margins(seen.double().cpu(), labels.double().cpu())
-    except UserError:  # for example a sample whose representation is zero
-        return None
-    positive, negative = torch.nn.functional.normalize(found.vectors, dim=1)
-    residual = max(found.positive.residual, found.negative.residual)
-    return InputMargins(found.vectors, float(positive @ negative), residual, int(found.supports.sum()))
 
 
 class Neurons(NamedTuple):
@@ -136,15 +109,15 @@ class Neurons(NamedTuple):
     """‖w_j‖."""
     top: Float[Tensor, "node 2"]
     """Coordinates along the first two right singular vectors of W (Phuong 2021, fig. 3.4b)."""
-    margin: InputMargins | None
-    """Max-margin vectors of the inputs of W."""
+    margin: Margins | None
+    """Max-margin vectors of the inputs of W; None if a class has none."""
     plane: Float[Tensor, "node 2"] | None
     """Coordinates in the plane of these vectors (see `margin_coordinates`)."""
     correlation: Float[Tensor, "node"] | None
     """Cosine of w_j with the max-margin vector of the sign of a_j."""
 
 
-def linear_neurons(network: Population, x: Float[Tensor, "sample in"], labels: Int[Tensor, "sample"]) -> Neurons:
+def linear_neurons(network: Population, x: _Samples, labels: _Labels) -> Neurons:
     """Describe the neurons of the last hidden layer, given labelled samples."""
     if len(network) != 1 or network.sizes[-1] != 1 or len(network.layers) < 3:
         raise UserError(
@@ -152,9 +125,11 @@ def linear_neurons(network: Population, x: Float[Tensor, "sample in"], labels: I
             f"{len(network)} networks of sizes {network.sizes}"
         )
     below = len(network.layers) - 2
-    margin = input_margins(representations(network, x, (below,), activated=True)[below], labels)
+    seen = representations(network, x, (below,), activated=True)[below]
     w, a = (layer.weight[0].double().cpu() for layer in network.layers[-2:])
-    plane = None if margin is None else margin_coordinates(w, margin.vectors)
-    correlation = None if margin is None else own_correlation(w, a[0], margin.vectors)
+    margin = plane = correlation = None
+    with suppress(UserError):  # for example a sample whose representation is zero
+        margin = margins(seen.double().cpu(), labels.double().cpu())
+        plane, correlation = margin_coordinates(w, margin.vectors), own_correlation(w, a[0], margin.vectors)
     lengths = torch.linalg.vector_norm(w, dim=1)
     return Neurons(torch.linalg.svdvals(w), a[0], lengths, singular_coordinates(w), margin, plane, correlation)

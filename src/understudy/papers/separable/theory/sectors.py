@@ -13,6 +13,9 @@ from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.data.separable import require_separable, two_classes
 
+_Neurons = Float[Tensor, "*#net node in"]
+_Points = Float[Tensor, "*#net sample in"]
+_Classes = Float[Tensor, "*#net sample"]
 _SETTLED = 1e-10
 """Relative distance from g(w) = Cw at which a search has converged."""
 _STEPS = 200
@@ -22,41 +25,22 @@ _TILE = 2048
 """Number of examples whose inner products with all others are computed at once."""
 
 
-def sectors(w: Float[Tensor, "*#net node in"], x: Float[Tensor, "*#net sample in"]) -> Int[Tensor, "*net node sample"]:
+def sectors(w: _Neurons, x: _Points) -> Int[Tensor, "*net node sample"]:
     """Signs of w_j·x_i, one row per neuron (Phuong 2021, definition 3.1)."""
     return (w @ x.mT).sign().to(torch.int8)
 
 
-def potential(
-    w: Float[Tensor, "*#net node in"], x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"]
-) -> Float[Tensor, "*net node"]:
-    """G(w) = ½ Σ y_i ρ(w·x_i) for vectors of any length (Phuong 2021, eq. 3.12)."""
-    return ((w @ x.mT).relu() @ y.unsqueeze(-1).to(w)).squeeze(-1) / 2
-
-
-def potential_gradient(
-    w: Float[Tensor, "*#net node in"], x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"]
-) -> Float[Tensor, "*net node in"]:
-    """Gradient g of G where no w·x_i is zero (Phuong 2021, eq. B.1)."""
+def potential_gradient(w: _Neurons, x: _Points, y: _Classes) -> Float[Tensor, "*net node in"]:
+    """Gradient g of G(w) = ½ Σ y_i ρ(w·x_i) where no w·x_i is zero (Phuong 2021, eqs. 3.12, B.1)."""
     return ((w @ x.mT > 0) * y.unsqueeze(-2)).to(w) @ x / 2
 
 
-def extremal_sectors(
-    x: Float[Tensor, "*net sample in"], y: Float[Tensor, "*net sample"], *, tolerance: float = 0.0
-) -> Int[Tensor, "*net 2 sample"]:
-    """Extremal sectors σ+ and σ− of orthogonally separable examples (Phuong 2021, lemma 3.2, eqs. 3.13, 3.14).
-
-    Cosines up to `tolerance` count as 0.
-    """
-    _require(x, y, tolerance)
-    return _sectors_of_classes(x, y, tolerance)
-
-
-def _sectors_of_classes(x: Tensor, y: Tensor, tolerance: float = 0.0) -> Tensor:
+def extremal_sectors(x: _Points, y: _Classes) -> Int[Tensor, "*net 2 sample"]:
+    """Extremal sectors σ+ and σ− of orthogonally separable examples (Phuong 2021, lemma 3.2, eqs. 3.13, 3.14)."""
     signs = two_classes(y)
     unit = torch.nn.functional.normalize(x, dim=-1)
     against = [
-        ((some @ unit.mT < -tolerance) & (own.unsqueeze(-1) != signs.unsqueeze(-2))).any(-1)
+        ((some @ unit.mT < 0) & (own.unsqueeze(-1) != signs.unsqueeze(-2))).any(-1)
         for some, own in zip(unit.split(_TILE, -2), signs.split(_TILE, -1), strict=True)
     ]
     other = -torch.cat(against, -1).to(torch.int8)
@@ -64,27 +48,15 @@ def _sectors_of_classes(x: Tensor, y: Tensor, tolerance: float = 0.0) -> Tensor:
     return torch.stack((torch.where(signs > 0, one, other), torch.where(signs < 0, one, other)), dim=-2)
 
 
-def extremal_directions(
-    x: Float[Tensor, "*net sample in"], y: Float[Tensor, "*net sample"]
-) -> Float[Tensor, "*net 2 in"]:
+def extremal_directions(x: _Points, y: _Classes) -> Float[Tensor, "*net 2 in"]:
     """The strict maximum and the strict minimum of G on the sphere, for orthogonally separable examples.
 
     By Phuong 2021, lemmas B.1 and 3.2, each is the mean of its class, normalised: among the sums over subsets of a
     class, the sum over all of its examples is the longest.
     """
-    _require(x, y)
-    return _means_of_classes(x, y)
-
-
-def _means_of_classes(x: Tensor, y: Tensor) -> Tensor:
     signs = two_classes(y).to(x)
     sums = torch.stack([(signs == sign).to(x).unsqueeze(-2) @ x for sign in (1, -1)], dim=-3).squeeze(-2)
     return torch.nn.functional.normalize(sums, dim=-1)
-
-
-def _require(x: Tensor, y: Tensor, tolerance: float = 0.0) -> None:
-    for points, labels in zip(x.reshape(-1, *x.shape[-2:]), y.reshape(-1, y.shape[-1]), strict=True):
-        require_separable(points, labels, tolerance)
 
 
 class SearchEnds(NamedTuple):
@@ -152,7 +124,7 @@ def compare_extrema(
     starts = normal(seed, Stream.DIRECTIONS, 0, count * x.shape[1]).view(count, -1).to(x)
     lengths = torch.linalg.vector_norm(x, dim=-1)
     found = []
-    for down, wanted, sector in zip((False, True), _means_of_classes(x, y), _sectors_of_classes(x, y), strict=True):
+    for down, wanted, sector in zip((False, True), extremal_directions(x, y), extremal_sectors(x, y), strict=True):
         ends = search_extrema(starts, x, y, down=down)
         settled = ends.directions[ends.settled]
         products = settled @ x.T
@@ -214,27 +186,10 @@ class Absorption(NamedTuple):
     """First probe at which a neuron is in its extremal sector; −1 if never."""
     left: Int[Tensor, "net node"]
     """First probe after that at which it is outside; −1 if it stayed, or never entered."""
-    turned: Bool[Tensor, "net node"]
-    """Whether its output weight changed its sign; in gradient flow from a balanced start none does (lemma B.4)."""
     inside: Bool[Tensor, "probe net node"]
     """Whether it is in its extremal sector."""
     silent: Bool[Tensor, "probe net node"]
     """Whether it is active for no example."""
-
-    @property
-    def off(self) -> Bool[Tensor, "net node"]:
-        """Whether a neuron is active for no example at the last probe, and so no longer moves."""
-        return self.silent[-1]
-
-    @property
-    def absorbed(self) -> Bool[Tensor, "net node"]:
-        """Whether a neuron entered its extremal sector and never left it."""
-        return (self.entered >= 0) & (self.left < 0)
-
-    @property
-    def undecided(self) -> Bool[Tensor, "net node"]:
-        """Whether a neuron is neither off nor absorbed."""
-        return ~self.absorbed & ~self.off
 
 
 def absorption(
@@ -250,6 +205,8 @@ def absorption(
     """
     if not len(w) or len(w) != len(a):
         raise UserError(f"w and a need as many probes, 1 or more, got {len(w)} and {len(a)}")
+    for points, classes in zip(x, y, strict=True):
+        require_separable(points, classes)
     extremal = extremal_sectors(x, y)
     states = []
     for now, out in zip(w, a, strict=True):  # the signs of all probes at once would fill the memory
@@ -257,7 +214,7 @@ def absorption(
         states.append((in_extremal_sector(signs, out, extremal), ~(signs > 0).any(-1)))
     inside, silent = (torch.stack(each) for each in zip(*states, strict=True))
     gone = inside.cummax(0).values & ~inside
-    return Absorption(_first(inside), _first(gone), (a.sign() != a[:1].sign()).any(0), inside, silent)
+    return Absorption(_first(inside), _first(gone), inside, silent)
 
 
 def _first(which: Bool[Tensor, "probe net node"]) -> Int[Tensor, "net node"]:

@@ -7,7 +7,6 @@ Every network has its own examples.
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +19,8 @@ from understudy.theory.flows import follow_flows
 
 Weights = tuple[Tensor, ...]
 """One matrix [net, out, in] per layer; a recorded path has a leading axis of probes."""
-
+Examples = Float[Tensor, "*#net sample in"]
+Classes = Float[Tensor, "*#net sample"]
 _RELATIVE = 1e-8
 """Tolerance of a step of gradient flow, relative to each weight and to the shortest neuron at the start."""
 
@@ -57,23 +57,14 @@ def balanced(dim: int, width: int, scale: float, seeds: Sequence[int]) -> Weight
     return scale * directions, scale * (2 * coins.double() - 1).unsqueeze(-2)
 
 
-def outputs(weights: Weights, x: Float[Tensor, "*#net sample in"]) -> Float[Tensor, "*net sample"]:
-    """Output h(x) of every network for each of its examples (Phuong 2021, eq. 3.30)."""
-    return _through(weights, x)[0]
+def logistic_loss(weights: Weights, x: Examples, y: Classes) -> Float[Tensor, "*net"]:
+    """Mean logistic loss log(1 + exp(−y h)) over the examples (Phuong 2021, eq. 3.3, divided by their number)."""
+    h, _ = _through(weights, x)
+    return torch.nn.functional.softplus(-y * h).mean(-1)
 
 
-def logistic_loss(
-    weights: Weights, x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"], *, mean: bool = False
-) -> Float[Tensor, "*net"]:
-    """Logistic loss Σ log(1 + exp(−y h)) over the examples (Phuong 2021, eq. 3.3), or its mean."""
-    losses = torch.nn.functional.softplus(-y * outputs(weights, x))
-    return losses.mean(-1) if mean else losses.sum(-1)
-
-
-def logistic_gradient(
-    weights: Weights, x: Float[Tensor, "*#net sample in"], y: Float[Tensor, "*#net sample"], *, mean: bool = False
-) -> Weights:
-    """Gradient of `logistic_loss` with respect to every matrix; ρ′(0) = 0."""
+def logistic_gradient(weights: Weights, x: Examples, y: Classes, *, mean: bool = False) -> Weights:
+    """Gradient of the sum of logistic losses, or of their mean, with respect to every matrix; ρ′(0) = 0."""
     h, before = _through(weights, x)
     pull = (-y * torch.sigmoid(-y * h)).unsqueeze(-1)
     pull = pull / x.shape[-2] if mean else pull
@@ -86,7 +77,7 @@ def logistic_gradient(
 
 
 def _through(weights: Weights, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Outputs, and the pre-activations of every hidden layer."""
+    """Outputs h(x) (Phuong 2021, eq. 3.30), and the pre-activations of every hidden layer."""
     before = [x @ weights[0].mT]
     for weight in weights[1:-1]:
         before.append(before[-1] + before[-1].relu() @ weight.mT)
@@ -94,88 +85,48 @@ def _through(weights: Weights, x: Tensor) -> tuple[Tensor, list[Tensor]]:
 
 
 def descend(
-    weights: Weights,
-    x: Float[Tensor, "net sample in"],
-    y: Float[Tensor, "net sample"],
-    rate: float | Float[Tensor, "net"],
-    probes: Sequence[int],
-    *,
-    batch: int | None = None,
-    seeds: Sequence[int] | None = None,
-    mean: bool = True,
-    first: int = 0,
+    weights: Weights, x: Examples, y: Classes, rate: float, probes: Sequence[int], batch: int, seeds: Sequence[int]
 ) -> Weights:
-    """Take gradient steps W ← W − η ∇ℓ, and return the weights after the numbers of steps in `probes`.
+    """Take gradient steps W ← W − η ∇ℓ on the mean loss; weights after the numbers of steps in `probes`.
 
-    With `batch`, every epoch visits all examples once, in an order that depends on the network's seed and the epoch;
-    its last batch has the remaining examples. Steps are counted from `first`: k steps, followed by k steps from
-    `first` = k, equal 2k steps bit for bit. A network whose weights are no longer finite is NaN from that probe on.
+    Every epoch visits all examples once, in an order that depends on the network's seed and the epoch; its last batch
+    has the remaining examples. A network whose weights are no longer finite is NaN from that probe on.
     """
     _validate(weights, x, y)
-    rates = torch.as_tensor(rate, dtype=x.dtype).reshape(-1)
-    if not bool(((rates > 0) & rates.isfinite()).all()) or len(rates) not in (1, len(x)):
-        raise UserError(f"rate must be finite and above 0, one number or one per network, got {rate}")
-    if list(probes) != sorted(probes) or min(probes, default=0) < 0 or first < 0:
-        raise UserError(f"probes must be in ascending order and at least 0, got {list(probes)} from step {first}")
-    if batch is not None and not 1 <= batch <= x.shape[1]:
-        raise UserError(f"batch must be from 1 to the number of examples ({x.shape[1]}), got {batch}")
-    if batch is not None and (seeds is None or len(seeds) != len(x)):
-        raise UserError(f"mini-batches need one seed per network ({len(x)}), got {0 if seeds is None else len(seeds)}")
-    every = rates.expand(len(x)).tolist()
-    orders = [None] * len(x) if batch is None else list(seeds or ())
+    if not 0 < rate < torch.inf:
+        raise UserError(f"rate must be finite and above 0, got {rate}")
+    if list(probes) != sorted(probes) or min(probes, default=0) < 0:
+        raise UserError(f"probes must be in ascending order and at least 0, got {list(probes)}")
+    samples = x.shape[1]
+    if not 1 <= batch <= samples:
+        raise UserError(f"batch must be from 1 to the number of examples ({samples}), got {batch}")
+    if len(seeds) != len(x):
+        raise UserError(f"one seed per network is needed ({len(x)}), got {len(seeds)}")
+    each = -(-samples // batch)
+    recorded = tuple(w.new_empty(len(probes), *w.shape) for w in weights)
     # One network at a time: its result then does not depend, even in the last bit, on which others are trained.
-    paths = [
-        _descend_one(tuple(w[i] for w in weights), x[i], y[i], every[i], probes, batch, orders[i], mean, first)
-        for i in range(len(x))
-    ]
-    recorded = tuple(torch.stack(part, dim=1) for part in zip(*paths, strict=True))
+    for net, seed in enumerate(seeds):
+        now, step = tuple(w[net] for w in weights), 0
+        for i, probe in enumerate(probes):
+            while step < probe:
+                epoch, part = divmod(step, each)
+                if part == 0:
+                    order = words(seed, Stream.BATCH, epoch, samples).argsort(stable=True)
+                    mixed_x, mixed_y = x[net, order], y[net, order]
+                some = slice(part * batch, (part + 1) * batch)
+                by = logistic_gradient(now, mixed_x[some], mixed_y[some], mean=True)
+                now, step = tuple(w - rate * g for w, g in zip(now, by, strict=True)), step + 1
+            for path, w in zip(recorded, now, strict=True):
+                path[i, net] = w
     finite = torch.stack([part.isfinite().flatten(2).all(-1) for part in recorded]).all(0)
     return tuple(torch.where(finite[..., None, None], part, torch.nan) for part in recorded)
 
 
-def _descend_one(
-    weights: Weights,
-    x: Float[Tensor, "sample in"],
-    y: Float[Tensor, "sample"],
-    rate: float,
-    probes: Sequence[int],
-    batch: int | None,
-    seed: int | None,
-    mean: bool,
-    first: int,
-) -> Weights:
-    """Train one network and return its weights at every probe."""
-    size = len(x) if batch is None else batch
-    each = -(-len(x) // size)
-    now, step, epoch = weights, first, -1
-    recorded = tuple(w.new_empty(len(probes), *w.shape) for w in weights)
-    mixed_x, mixed_y = x, y
-    for i, probe in enumerate(probes):
-        while step < first + probe:
-            if seed is not None and step // each != epoch:
-                epoch = step // each
-                order = words(seed, Stream.BATCH, epoch, len(x)).argsort(stable=True)
-                mixed_x, mixed_y = x[order], y[order]
-            part = slice(step % each * size, (step % each + 1) * size)
-            by = logistic_gradient(now, mixed_x[part], mixed_y[part], mean=mean)
-            now, step = tuple(w - rate * g for w, g in zip(now, by, strict=True)), step + 1
-        for path, w in zip(recorded, now, strict=True):
-            path[i] = w
-    return recorded
-
-
-def logistic_flow(
-    weights: Weights,
-    x: Float[Tensor, "net sample in"],
-    y: Float[Tensor, "net sample"],
-    times: Sequence[float],
-    *,
-    mean: bool = False,
-) -> Weights:
+def logistic_flow(weights: Weights, x: Examples, y: Classes, times: Sequence[float]) -> Weights:
     """Follow gradient flow Ẇ = −∇ℓ (Phuong 2021, eq. 3.4) by an adaptive Runge-Kutta method; weights at `times`.
 
-    ℓ is the sum of the losses (eq. 3.3), or with `mean` their mean, which is slower by the number of examples. The
-    velocity jumps where an example becomes active or inactive, which leaves errors of about 1e−5 of the weights.
+    ℓ is the sum of the losses (eq. 3.3). The velocity jumps where an example becomes active or inactive, which leaves
+    errors of about 1e−5 of the weights.
     """
     from scipy.integrate import solve_ivp
 
@@ -188,7 +139,7 @@ def logistic_flow(
 
     def solve(i: int, start: np.ndarray, ahead: np.ndarray) -> np.ndarray:
         def velocity(_: float, flat: np.ndarray) -> np.ndarray:
-            by = logistic_gradient(split(torch.from_numpy(flat)), x[i], y[i], mean=mean)
+            by = logistic_gradient(split(torch.from_numpy(flat)), x[i], y[i])
             return -torch.cat([part.ravel() for part in by]).numpy()
 
         # Order 5: a higher order gains nothing at the jumps. Weights near zero matter as long as they are not small
@@ -211,22 +162,6 @@ def _validate(weights: Weights, x: Tensor, y: Tensor) -> None:
         raise UserError(f"the networks take {weights[0].shape[-1]} inputs, but the examples have {x.shape[-1]}")
     if not bool((y.abs() == 1).all()):
         raise UserError(f"classes must be −1 and 1, got {sorted(set(y.flatten().tolist()))[:5]}")
-
-
-class Balance(NamedTuple):
-    """Distance of two layers from ‖w_j‖ = |a_j|, which gradient flow conserves (Phuong 2021, lemma B.4)."""
-
-    gap: Float[Tensor, "*net node"]
-    """‖w_j‖² − a_j², which gradient flow conserves for any start."""
-    ratio: Float[Tensor, "*net node"]
-    """|a_j| / ‖w_j‖."""
-
-
-def balance(weights: Weights) -> Balance:
-    """Compute the balance of two-layer networks, or of a recorded path of them."""
-    w, a = neurons(weights)
-    lengths = torch.linalg.vector_norm(w, dim=-1)
-    return Balance(lengths.square() - a.square(), a.abs() / lengths)
 
 
 def neurons(weights: Weights) -> tuple[Float[Tensor, "*net node in"], Float[Tensor, "*net node"]]:

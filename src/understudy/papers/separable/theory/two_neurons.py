@@ -7,45 +7,24 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.papers.separable.theory.sectors import Absorption, absorption
-from understudy.papers.separable.theory.training import Weights, balance, logistic_loss, neurons
+from understudy.papers.separable.theory.training import Classes, Examples, Weights, logistic_loss, neurons
 
+_Neurons = Float[Tensor, "*#net node in"]
+_Outputs = Float[Tensor, "*#net node"]
+_Margins = Float[Tensor, "*#net 2 in"]
 HIGH = 0.9
 """Correlation with a max-margin direction above which a neuron counts as aligned (Phuong 2021, sec. 3.4.1)."""
 
 
-def own_correlation(
-    w: Float[Tensor, "*#net node in"], a: Float[Tensor, "*#net node"], margins: Float[Tensor, "*#net 2 in"]
-) -> Float[Tensor, "*net node"]:
+def own_correlation(w: _Neurons, a: _Outputs, margins: _Margins) -> Float[Tensor, "*net node"]:
     """Cosine of neurons with the max-margin vector of their sign: w+ if a_j > 0, else w− (Phuong 2021, fig. 3.1c)."""
     both = correlations(w, margins)
     return torch.where(a > 0, both[..., 0], both[..., 1])
 
 
-def nearest_correlation(
-    w: Float[Tensor, "*#net node in"], margins: Float[Tensor, "*#net 2 in"]
-) -> Float[Tensor, "*net node"]:
-    """Cosine of every neuron with the nearer max-margin vector, for deep networks (Phuong 2021, fig. 3.2g)."""
-    return correlations(w, margins).amax(-1)
-
-
-def correlations(
-    w: Float[Tensor, "*#net node in"], margins: Float[Tensor, "*#net 2 in"]
-) -> Float[Tensor, "*net node 2"]:
+def correlations(w: _Neurons, margins: _Margins) -> Float[Tensor, "*net node 2"]:
     """Cosines of neurons with w+ and w−; 0 for a neuron of length 0."""
     return torch.nn.functional.normalize(w, dim=-1) @ torch.nn.functional.normalize(margins, dim=-1).mT
-
-
-def aligned_share(correlation: Float[Tensor, "*net node"], above: float = HIGH) -> Float[Tensor, "*net"]:
-    """Share of neurons with a correlation above the threshold."""
-    return (correlation > above).double().mean(-1)
-
-
-def aligned_mass(
-    w: Float[Tensor, "*net node in"], correlation: Float[Tensor, "*net node"], above: float = HIGH
-) -> Float[Tensor, "*net"]:
-    """Share of Σ ‖w_j‖² due to neurons with a correlation above the threshold."""
-    squares = w.square().sum(-1)
-    return torch.where(correlation > above, squares, 0.0).sum(-1) / squares.sum(-1)
 
 
 def third_over_first(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*net"]:
@@ -70,28 +49,19 @@ def singular_coordinates(w: Float[Tensor, "*net node in"]) -> Float[Tensor, "*ne
     return torch.nn.functional.pad(found, (0, 2 - found.shape[-1]))
 
 
-def margin_coordinates(
-    w: Float[Tensor, "*#net node in"], margins: Float[Tensor, "*#net 2 in"]
-) -> Float[Tensor, "*net node 2"]:
+def margin_coordinates(w: _Neurons, margins: _Margins) -> Float[Tensor, "*net node 2"]:
     """Project vectors on the plane of the max-margin vectors: along w+, and along the part of w− orthogonal to w+."""
     first, other = torch.nn.functional.normalize(margins, dim=-1).unbind(-2)
     second = other - (other * first).sum(-1, keepdim=True) * first
     return w @ torch.stack((first, torch.nn.functional.normalize(second, dim=-1)), dim=-1)
 
 
-class LimitDistance(NamedTuple):
-    """Distance of weights from the limit in Phuong 2021, theorem 3.1, at the u, z ≥ 0 nearest to the first layer."""
+def limit_distance(w: _Neurons, a: _Outputs, margins: _Margins) -> tuple[Float[Tensor, "*net"], Float[Tensor, "*net"]]:
+    """Distances of both layers from the limit in Phuong 2021, theorem 3.1, at the u, z ≥ 0 nearest to the first layer.
 
-    hidden: Float[Tensor, "*net"]
-    """‖W/‖W‖ − (u w+ᵀ + z w−ᵀ)‖ of eq. 3.8."""
-    output: Float[Tensor, "*net"]
-    """‖a/‖a‖ − (u‖w+‖ − z‖w−‖)‖ of eq. 3.9."""
-
-
-def limit_distance(
-    w: Float[Tensor, "*#net node in"], a: Float[Tensor, "*#net node"], margins: Float[Tensor, "*#net 2 in"]
-) -> LimitDistance:
-    """Measure the distance from the limit, where a neuron is along w+ if a_j > 0 and along w− otherwise."""
+    They are ‖W/‖W‖ − (u w+ᵀ + z w−ᵀ)‖ of eq. 3.8 and ‖a/‖a‖ − (u‖w+‖ − z‖w−‖)‖ of eq. 3.9; in the limit a neuron is
+    along w+ if a_j > 0 and along w− otherwise.
+    """
     lengths = torch.linalg.vector_norm(w, dim=-1)
     shares = lengths / torch.linalg.vector_norm(lengths, dim=-1, keepdim=True)
     own = own_correlation(w, a, margins).clamp(0, 1)
@@ -100,7 +70,7 @@ def limit_distance(
     target = torch.where((a > 0).unsqueeze(-1), both[..., :1, :], both[..., 1:, :])
     sine = torch.linalg.vector_norm(unit - own.unsqueeze(-1) * target, dim=-1)
     ends = a / torch.linalg.vector_norm(a, dim=-1, keepdim=True) - a.sign() * shares * own
-    return LimitDistance(torch.linalg.vector_norm(shares * sine, dim=-1), torch.linalg.vector_norm(ends, dim=-1))
+    return torch.linalg.vector_norm(shares * sine, dim=-1), torch.linalg.vector_norm(ends, dim=-1)
 
 
 class PathReading(NamedTuple):
@@ -120,39 +90,36 @@ class PathReading(NamedTuple):
     """Only for two layers."""
 
 
-def probe_path(
-    path: Weights,
-    x: Float[Tensor, "net sample in"],
-    y: Float[Tensor, "net sample"],
-    margins: Float[Tensor, "net 2 in"],
-) -> PathReading:
+def probe_path(path: Weights, x: Examples, y: Classes, margins: _Margins) -> PathReading:
     """Measure networks of any depth at every probe of a recorded path."""
     finite = torch.stack([layer.isfinite().flatten(2).all(-1) for layer in path]).all(0)
     path = tuple(torch.where(finite[..., None, None], layer, 0.0) for layer in path)
-    values = {"loss": torch.stack([logistic_loss(tuple(now), x, y, mean=True) for now in zip(*path, strict=True)])}
+    values = {"loss": torch.stack([logistic_loss(tuple(now), x, y) for now in zip(*path, strict=True)])}
     for number, layer in enumerate(path[:-1], 1):
         values[f"W{number} third"] = third_over_first(layer)
         values[f"W{number} added third"] = third_over_first(layer - layer[:1])
-    found = None
+    found, correlation = None, correlations(path[0], margins).amax(-1)
     if len(path) == 2:
         w, a = neurons(path)
         correlation = own_correlation(w, a, margins)
         found = absorption(w, a, x, y)
         gone = found.inside.cummax(0).values & ~found.inside
-        distances, ratio = limit_distance(w, a, margins), balance(path).ratio
+        hidden, output = limit_distance(w, a, margins)
+        lengths = torch.linalg.vector_norm(w, dim=-1)
+        ratio = a.abs() / lengths
         values |= {
             "inside": found.inside.double().mean(-1),
             "off": found.silent.double().mean(-1),
             "left": gone.cummax(0).values.double().sum(-1),
-            "hidden": distances.hidden,
-            "output": distances.output,
-            "longest": torch.linalg.vector_norm(w, dim=-1).amax(-1),
+            "hidden": hidden,
+            "output": output,
+            "longest": lengths.amax(-1),
             "least balance": ratio.amin(-1),
             "largest balance": ratio.amax(-1),
         }
-    else:
-        correlation = nearest_correlation(path[0], margins)
-    values |= {"aligned": aligned_share(correlation), "aligned mass": aligned_mass(path[0], correlation)}
+    aligned, squares = correlation > HIGH, path[0].square().sum(-1)
+    values["aligned"] = aligned.double().mean(-1)
+    values["aligned mass"] = torch.where(aligned, squares, 0.0).sum(-1) / squares.sum(-1)
     return PathReading(
         {name: torch.where(finite, value, torch.nan) for name, value in values.items()},
         torch.where(finite.unsqueeze(-1), correlation, torch.nan),
