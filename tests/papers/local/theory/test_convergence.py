@@ -13,9 +13,7 @@ from support.pairs import gaussian as normal
 from support.pairs import random_network
 from understudy._errors import UserError
 from understudy.nets import Layer, Population, save
-from understudy.papers.local.theory.convergence import closed_form
 from understudy.papers.local.theory.descent import descend
-from understudy.papers.local.theory.geometry import LocalGeometry
 from understudy.papers.local.theory.setting import LocalSetting, as_students, as_teachers, moments
 from understudy.papers.local.theory.starts import place_near, student_network
 from understudy.papers.local.theory.teachers import random_teachers
@@ -89,8 +87,6 @@ def test_other_inputs_are_rejected(x, part):
         assert not finding.applies
         assert finding.failing[0].name == "normal inputs"
         assert finding.failing[0].value.startswith("not Gaussian: ")
-    with pytest.raises(UserError, match="no closed form for these inputs: they must be isotropic normal"):
-        closed_form(teacher, student, x)
 
 
 def test_moments_by_hand():
@@ -133,8 +129,7 @@ def test_the_closed_form_agrees_with_samples():
     teacher, student = _taught(3, 6, 5)
     x = normal(3, 400_000, 5)
     squares = (teacher(x) - student(x))[0, :, 0].square() / 2
-    found = closed_form(teacher, student, x[:5_000])
-    assert isinstance(found, LocalGeometry)
+    found = LocalSetting(teacher, student, x[:5_000])
     assert abs(float(squares.mean() - found.loss)) < 5 * float(squares.std()) / len(x) ** 0.5
 
 
@@ -156,8 +151,6 @@ def test_results_do_not_apply_to_other_networks(teacher, message):
     for result in OWN:
         with pytest.raises(UserError, match=f"{result.name} does not apply: it is stated for .*{message}"):
             result(teacher, student, normal(1, 50, 3))
-    with pytest.raises(UserError, match=f"no closed form for these networks: it is stated for .*{message}"):
-        closed_form(teacher, student)
     if len(teacher.layers) == 2:
         found = check(teacher, student, normal(1, 500, 3))
         named = [f.result for f in (*found.identities, *found.students, *found.dynamics)]

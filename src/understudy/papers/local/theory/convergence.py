@@ -8,76 +8,71 @@ all constants instead (`geometry`), which needs no threshold.
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from understudy._errors import UserError
 from understudy.nets import Population
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.descent import rate_bound
-from understudy.papers.local.theory.geometry import (
-    LocalGeometry,
-    gap_bound,
-    half_mass_angle,
-    least_angle,
-    local_geometry,
-    spread_bound,
-)
-from understudy.papers.local.theory.setting import ERRORS, LocalSetting, as_students, as_teachers, moments
-from understudy.theory.result import Finding, Hypothesis, at_most, find_result, result
+from understudy.papers.local.theory.geometry import gap_bound, half_mass_angle, least_angle, spread_bound
+from understudy.papers.local.theory.setting import LocalSetting
+from understudy.theory.result import CheckFunction, Finding, Hypothesis, at_most, result
 
-_s4 = partial(result, networks="one output", slopes="|·|")
+_Decide = Callable[[LocalSetting], list[Finding]]
 
 
-def closed_form(teacher: Population, student: Population, x: Float[Tensor, "sample in"] | None = None) -> LocalGeometry:
-    """Exact loss, gradient and geometry of given networks on standard normal inputs.
+def _s4(
+    name: str, about: str, expected: str, *, at_zero: bool = True, **words: Any
+) -> Callable[[_Decide], CheckFunction]:
+    """Register a function of the setting that returns one finding, or one per teacher node if `about` is that.
 
-    Args:
-        teacher: a teacher Σ a |uᵀx| with one output, no biases and a ≥ 0.
-        student: a student of the same form.
-        x: samples of the inputs, used only to verify that they are normal.
-
-    Returns:
-        The quantities of Zhou, Ge & Jin 2021, sec. 5.
-
-    Raises:
-        UserError: the networks are of another form, or the inputs are not isotropic normal.
+    Where no closed form exists, or where the loss is zero to rounding and `at_zero` is False, the conclusion is
+    `expected`, and nothing is measured.
     """
-    if why := find_result("S4 theorem 3").why_inapplicable(teacher, student):
-        raise UserError(f"no closed form for these networks: {why}")
-    if x is not None and not (found := moments(x)).normal:
-        raise UserError(
-            f"no closed form for these inputs: they must be isotropic normal, each deviation at most {ERRORS:g} "
-            f"standard errors, but {found}; give normal inputs, or train on samples"
-        )
-    return local_geometry(as_students(student), as_teachers(teacher))
+
+    def register(decide: _Decide) -> CheckFunction:
+        @result(name, networks="one output", slopes="|·|", **words)
+        def check(teacher: Population, student: Population, x: Tensor) -> list[Finding]:
+            setting = LocalSetting(teacher, student, x)
+            several = about == "teacher node"
+            subjects = [f"{about} {i}" for i in range(len(setting.lengths))] if several else [about]
+            if not setting.measurable:
+                found = [_finding(setting, expected, "not measured")] * len(subjects)
+            elif at_zero or setting.loss > setting.rounding:
+                found = decide(setting)
+            else:
+                change = "nothing: the student equals the teacher"
+                zero = Hypothesis("loss", f"{setting.loss:.2g}", "larger than rounding errors", False, change)
+                found = [_finding(setting, expected, "not measured", None, zero)]
+            return [replace(f, result=name, about=subject) for f, subject in zip(found, subjects, strict=True)]
+
+        return check
+
+    return register
 
 
-def _not_measured(name: str, about: str, setting: LocalSetting, conclusion: str) -> list[Finding]:
-    """Finding where no closed form exists, or where the loss is zero to rounding."""
-    hypotheses = setting.assumptions
-    if setting.measurable:
-        change = "nothing: the student equals the teacher"
-        hypotheses += (Hypothesis("loss", f"{setting.loss:.2g}", "larger than rounding errors", False, change),)
-    return [Finding(name, about, hypotheses, conclusion, "not measured")]
+def _finding(
+    setting: LocalSetting, conclusion: str, measured: str, agrees: bool | None = None, *more: Hypothesis, **numbers: Any
+) -> Finding:
+    """A finding under the assumptions and `more` hypotheses; `_s4` fills in the result and its subject."""
+    return Finding("", "", (*setting.assumptions, *more), conclusion, measured, agrees, **numbers)
 
 
 @_s4(
     "S4 theorem 2",
+    about="all students",
+    expected="the direction of every student is, up to sign, that of a teacher node",
     title="zero loss, matched students",
     statement="Where the loss under normal inputs is zero, every student is parallel to a teacher node, up to sign.",
     measured="the exact loss, and the largest angle between a student and its teacher node",
     subject="student node",
 )
-def matched(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+def matched(setting: LocalSetting) -> list[Finding]:
     """At a loss that is zero to rounding, compare the angle of every student with the bound of lemma C.4."""
-    name, about, setting = "S4 theorem 2", "all students", LocalSetting(teacher, student, x)
-    conclusion = "the direction of every student is, up to sign, that of a teacher node"
-    if not setting.measurable:
-        return _not_measured(name, about, setting, conclusion)
     found = setting.geometry
     live = found.squares[0] > 0
     angles = torch.where(live, found.angles[0], -1.0)
@@ -95,11 +90,15 @@ def matched(teacher: Population, student: Population, x: Float[Tensor, "sample i
     agrees = bool((found.squares[0] * found.angles[0].square() <= limit).all())
     if not bool(live.any()):
         measured, agrees = "all students have length 0", True
-    return [Finding(name, about, (*setting.assumptions, zero_loss), conclusion, measured, agrees)]
+    conclusion = "the direction of every student is, up to sign, that of a teacher node"
+    return [_finding(setting, conclusion, measured, agrees, zero_loss)]
 
 
 @_s4(
     "S4 theorem 3",
+    about="all students",
+    expected="‖∇L‖ is at least κ L",
+    at_zero=False,
     title="lower bound on the gradient",
     statement="Below a threshold the gradient norm is at least κ times the loss, with κ of order (r w_max)^(−½): the "
     "teacher has no other stationary points nearby, for any number of students.",
@@ -107,11 +106,8 @@ def matched(teacher: Population, student: Population, x: Float[Tensor, "sample i
     "7, and the ratio of the loss to the proof's threshold",
     subject="dynamics",
 )
-def gradients(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+def gradients(setting: LocalSetting) -> list[Finding]:
     """Compare ‖∇L‖/L with κ and the constant of the proof; the threshold is that of lemma 7."""
-    name, about, setting = "S4 theorem 3", "all students", LocalSetting(teacher, student, x)
-    if not setting.measurable or setting.loss <= setting.rounding:
-        return _not_measured(name, about, setting, "‖∇L‖ is at least κ L")
     found = setting.geometry
     conclusion = (
         f"‖∇L‖ is at least κ L with κ = {setting.kappa:.3g}, that is {setting.kappa * setting.scale:.2g}/√(r w_max)"
@@ -125,12 +121,15 @@ def gradients(teacher: Population, student: Population, x: Float[Tensor, "sample
         else f"the direction of lemma 7 has ⟨∇L, g⟩ = {inner:.3g} L, which implies at least "
         f"{inner / float(found.reach):.3g}"
     )
-    hypotheses = (*setting.assumptions, setting.loss_hypothesis(measured))
-    return [Finding(name, about, hypotheses, conclusion, f"{measured}; {lemma}", ratio >= setting.kappa)]
+    loss = setting.loss_hypothesis(measured)
+    return [_finding(setting, conclusion, f"{measured}; {lemma}", ratio >= setting.kappa, loss)]
 
 
 @_s4(
     "S4 theorem 4",
+    about="all students",
+    expected="the loss falls as 1/t, or is zero",
+    at_zero=False,
     title="local convergence",
     statement="Gradient descent from a loss below a threshold has a loss of order r w_max / (η t) after t steps, for "
     "any number of students.",
@@ -138,11 +137,8 @@ def gradients(teacher: Population, student: Population, x: Float[Tensor, "sample
     "guarantees",
     subject="dynamics",
 )
-def convergence(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+def convergence(setting: LocalSetting) -> list[Finding]:
     """Compare the decrease of the loss in one step with η κ² L²/4, at the largest rate η_0."""
-    name, about, setting = "S4 theorem 4", "all students", LocalSetting(teacher, student, x)
-    if not setting.measurable or setting.loss <= setting.rounding:
-        return _not_measured(name, about, setting, "the loss falls as 1/t, or is zero")
     rate = float(rate_bound(setting.teachers))
     loss, gradient = gaussian.loss_and_gradient(setting.students, setting.teachers)
     decrease = float(loss) - float(gaussian.loss(setting.students - rate * gradient, setting.teachers))
@@ -153,12 +149,13 @@ def convergence(teacher: Population, student: Population, x: Float[Tensor, "samp
         f"that it is at most {steps:.3g}/t after t steps"
     )
     measured = f"the first step at η = {rate:.3g} decreases it by {decrease:.3g}"
-    hypotheses = (*setting.assumptions, setting.loss_hypothesis(measured))
-    return [Finding(name, about, hypotheses, conclusion, measured, decrease >= least)]
+    return [_finding(setting, conclusion, measured, decrease >= least, setting.loss_hypothesis(measured))]
 
 
 @_s4(
     "S4 lemma 8",
+    about="teacher node",
+    expected="it has students near it",
     title="a student near every teacher node",
     statement="Where the loss is small, every teacher node has students close to it whose mass Σ‖w‖² is at least half "
     "of its length. With all constants: within √(B / (ℓ/2 − α)), ℓ its length, α of lemma 9, B of lemma C.4.",
@@ -166,17 +163,13 @@ def convergence(teacher: Population, student: Population, x: Float[Tensor, "samp
     "length, by the bounds of lemmas 9 and C.4, and the angle within which it is",
     subject="teacher node",
 )
-def near_every_node(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+def near_every_node(setting: LocalSetting) -> list[Finding]:
     """Bound the angle of half of the mass: the mass is at least ‖ŵ_i‖ ≥ ‖w*_i‖ − α, and at most B/δ² of it beyond δ."""
-    name, setting = "S4 lemma 8", LocalSetting(teacher, student, x)
-    if not setting.measurable:
-        nodes = [f"teacher node {i}" for i in range(len(setting.lengths))]
-        return [f for node in nodes for f in _not_measured(name, node, setting, "it has students near it")]
     alpha = float(gap_bound(setting.safe_loss, setting.teachers))
     spread = float(spread_bound(setting.safe_loss, setting.teachers))
     actual = half_mass_angle(setting.geometry, setting.teachers)[0].tolist()
     findings = []
-    for i, (length, half) in enumerate(zip(setting.lengths.tolist(), actual, strict=True)):
+    for length, half in zip(setting.lengths.tolist(), actual, strict=True):
         left = length / 2 - alpha
         angle = math.sqrt(spread / left) if left > 0 else math.inf
         small_loss = Hypothesis(
@@ -188,61 +181,48 @@ def near_every_node(teacher: Population, student: Population, x: Float[Tensor, "
             factor=alpha / (length / 2) if left <= 0 else max(1.0, angle / (math.pi / 2)),
         )
         # The bounds on the loss mean nothing where the assumptions fail.
-        assumed = all(h.holds for h in setting.assumptions)
-        findings.append(
-            Finding(
-                result=name,
-                about=f"teacher node {i}",
-                hypotheses=(*setting.assumptions, small_loss) if assumed else setting.assumptions,
-                conclusion=f"students with a mass of half its length are within {angle:.3g} rad of it"
-                if left > 0
-                else "nothing follows",
-                measured=f"they are within {half:.3g} rad"
-                if half < math.inf
-                else "the mass of its students is less than half its length",
-                agrees=half <= angle,
-                eps=angle if assumed and small_loss.holds else None,
-            )
-        )
+        more = [small_loss] if all(h.holds for h in setting.assumptions) else []
+        conclusion = f"students with a mass of half its length are within {angle:.3g} rad of it"
+        near, far = f"they are within {half:.3g} rad", "the mass of its students is less than half its length"
+        stated = conclusion if left > 0 else "nothing follows", near if half < math.inf else far
+        eps = angle if more and small_loss.holds else None
+        findings.append(_finding(setting, *stated, half <= angle, *more, eps=eps))
     return findings
 
 
 @_s4(
     "S4 lemma 9",
+    about="averages of students",
+    expected="each is near its teacher node",
     title="averages of students are near the teacher",
     statement="Where the loss ε is small, the sum of ‖w‖ w over the students of a teacher node differs from it by at "
     "most order ε^(3/8). With all constants: (√(2ε) + ‖R₂‖) / √λ_min(M), ‖R₂‖ by lemma 11.",
     measured="√Σ‖v‖² of the averages next to the bound with all constants: lemmas C.3, C.4, 11 and λ_min(M)",
     subject="student node",
 )
-def averages(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+def averages(setting: LocalSetting) -> list[Finding]:
     """Compare √Σ‖v_i‖² with `gap_bound`; at angles of teacher nodes below 1e−5, λ_min(M) is all rounding."""
-    name, about, setting = "S4 lemma 9", "averages of students", LocalSetting(teacher, student, x)
-    if not setting.measurable:
-        return _not_measured(name, about, setting, "each is near its teacher node")
     limit = float(gap_bound(setting.safe_loss, setting.teachers))
     gaps = torch.linalg.vector_norm(setting.geometry.gaps[0], dim=-1)
     amount = float(gaps.norm())
     largest = f"the largest ‖v‖ is {float(gaps.max()):.3g}, at teacher node {int(gaps.argmax())}"
     measured = f"√Σ‖v‖² is {amount:.3g} of at most {limit:.3g}; {largest}"
     conclusion = f"√Σ‖v‖², the distance of the averages from their teacher nodes, is at most {limit:.3g}"
-    agrees = amount <= limit
-    return [Finding(name, about, setting.assumptions, conclusion, measured, agrees, amount=amount, limit=limit)]
+    return [_finding(setting, conclusion, measured, amount <= limit, amount=amount, limit=limit)]
 
 
 @_s4(
     "S4 lemma 10",
+    about="averages of students",
+    expected="‖R₁‖² is at least λ_min(M) Σ‖v‖²",
     title="errors of averages raise the loss",
     statement="The part R₁ of the residual that is due to averages satisfies ‖R₁‖² ≥ λ_min(M) Σ‖v‖², and λ_min(M) is "
     "at least of order Δ³/r³.",
     measured="λ_min(M) in closed form next to Δ³/r³, and ‖R₁‖² next to the bound that it gives",
     subject="dynamics",
 )
-def convexity(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+def convexity(setting: LocalSetting) -> list[Finding]:
     """Compare ‖R₁‖² with λ_min(M) Σ‖v‖²; for two nodes λ_min(M) is 2/π (Δ − sin Δ), about 0.85 Δ³/r³."""
-    name, about, setting = "S4 lemma 10", "averages of students", LocalSetting(teacher, student, x)
-    if not setting.measurable:
-        return _not_measured(name, about, setting, "‖R₁‖² is at least λ_min(M) Σ‖v‖²")
     found = setting.geometry
     least = float(found.least_eigenvalue)
     bound = least * float(found.gaps.square().sum())
@@ -251,27 +231,24 @@ def convexity(teacher: Population, student: Population, x: Float[Tensor, "sample
     conclusion = f"‖R₁‖² is at least λ_min(M) Σ‖v‖² = {bound:.3g}"
     relative = f"{least / order:.2g} × Δ³/r³" if order > 0 else "and Δ = 0"
     measured = f"‖R₁‖² is {linear:.3g} of at least {bound:.3g}; λ_min(M) = {least:.3g}, {relative}"
-    agrees = linear >= bound * (1 - 1e-6) - setting.rounding
-    return [Finding(name, about, setting.assumptions, conclusion, measured, agrees)]
+    return [_finding(setting, conclusion, measured, linear >= bound * (1 - 1e-6) - setting.rounding)]
 
 
 @_s4(
     "S4 lemma C.4",
+    about="all students",
+    expected="Σ‖w‖²δ² is small",
     title="students far from the teacher have little mass",
     statement="At a loss ε, Σ‖w‖²δ² over all students, δ the angle with the nearest teacher node, is of order √ε. "
     "With all constants: (π²/4) (‖h‖ √(2ε) + (r − 1) cosˡ(Δ/2) Σ‖w‖²).",
     measured="Σ‖w‖²δ² next to the bound with all constants, at the best degree of the proof's test function",
     subject="student node",
 )
-def far_students(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
+def far_students(setting: LocalSetting) -> list[Finding]:
     """Compare Σ‖w‖²δ² with `spread_bound`, which includes the terms of ‖h‖ that the printed proof omits."""
-    name, about, setting = "S4 lemma C.4", "all students", LocalSetting(teacher, student, x)
-    if not setting.measurable:
-        return _not_measured(name, about, setting, "Σ‖w‖²δ² is small")
     found = setting.geometry
     limit = float(spread_bound(setting.safe_loss, setting.teachers))
     amount = float((found.squares * found.angles.square()).sum())
     conclusion = f"Σ‖w‖²δ² is at most {limit:.3g}"
     measured = f"Σ‖w‖²δ² is {amount:.3g} of at most {limit:.3g}, at an exact loss of {setting.loss:.3g}"
-    agrees = amount <= limit
-    return [Finding(name, about, setting.assumptions, conclusion, measured, agrees, amount=amount, limit=limit)]
+    return [_finding(setting, conclusion, measured, amount <= limit, amount=amount, limit=limit)]
