@@ -21,6 +21,7 @@ from understudy.papers.separable.orthogonal.claims import (
     singular_values,
 )
 from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, GIVEN, SGD, SPANNING
+from understudy.papers.separable.shared import by_sign, margin_rays, outline, scatter
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
@@ -30,6 +31,7 @@ from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import xarray as xr
 
     from understudy.papers.separable.orthogonal.study import Orthogonal
 
@@ -88,25 +90,14 @@ def _spectrum(one: Networks, layer: int) -> tuple[Series, ...]:
 
 
 def _bars(label: str, one: Networks) -> Series:
-    """A histogram of the correlations of neurons, as the outline of its bars."""
+    """A histogram of the correlations of neurons."""
     values = _at_neurons(one, ["correlation"])
     low = min(0.0, np.floor(10 * values.min(initial=0.0)) / 10)
-    counts, edges = np.histogram(values, np.linspace(low, 1, _BARS + 1))
-    x, y = np.repeat(edges, 2), np.concatenate([[0.0], np.repeat(counts, 2), [0.0]])
-    return Series(label, x, y, np.zeros_like(y), y, colour=style.PURPLE)
-
-
-def _points(label: str, places: np.ndarray, colour: str, one: Networks) -> Series:
-    x, y = places.T
-    return Series(label, x, y, points=True, colour=colour, network=np.full(len(places), one.index))
+    return outline(label, *np.histogram(values, np.linspace(low, 1, _BARS + 1)), style.PURPLE)
 
 
 def _by_sign(one: Networks, places: np.ndarray) -> tuple[Series, ...]:
-    positive = _at_neurons(one, ["output"])[:, 0] > 0
-    return (
-        _points("a > 0", places[positive], style.ORANGE, one),
-        _points("a < 0", places[~positive], style.BLUE, one),
-    )
+    return by_sign("a", _at_neurons(one, ["output"])[:, 0], places, one.index)
 
 
 def _two_layers(study: Orthogonal, run: Run) -> Figure:
@@ -134,7 +125,8 @@ def _residual(study: Orthogonal, run: Run, layers: int) -> Figure:
     one, each = _drawn(found), range(1, layers)
     spectra = [Panel(f"singular values of W{n}", "number", "singular value", _spectrum(one, n)) for n in each]
     places = {n: _at_neurons(one, ("top_1", "top_2"), layer=n - 1) for n in each}
-    rows = [Panel(f"rows of W{n}", "first", "second", (_points("rows", places[n], style.GREEN, one),)) for n in each]
+    points = {n: scatter("rows", places[n], style.GREEN, one.index) for n in each}
+    rows = [Panel(f"rows of W{n}", "first", "second", (points[n],)) for n in each]
     nearest = Panel("W1 and the nearer max-margin vector", "correlation", "rows of W1", (_bars("correlation", one),))
     third = ", ".join(f"{range_words(found.end(f'W{n} third'))} (W{n})" for n in each)
     added = max(float(np.nanmax(found.end(f"W{n} added third"), initial=0.0)) for n in each)
@@ -156,7 +148,7 @@ def _plane(study: Orthogonal, run: Run, sets: pa.Table) -> Figure:
     shown[f"gradient flow, λ = {least:g}"] = _drawn(select_flow(run, study.main, least))
     cosines = unit_array(sets, "cosine", "seed", points=study.main)
     panels = tuple(
-        Panel(title, "along w₊", "orthogonal to w₊", _trajectories(one, cosines.sel(seed=_set_seed(study, one)).item()))
+        Panel(title, "along w₊", "orthogonal to w₊", _trajectories(one, cosines))
         for title, one in shown.items()
         if len(one)
     )
@@ -172,13 +164,8 @@ def _plane(study: Orthogonal, run: Run, sets: pa.Table) -> Figure:
     )
 
 
-def _set_seed(study: Orthogonal, one: Networks) -> int:
-    """The seed of a network's set; the points of a file are one set for all seeds."""
-    return 1 if study.data else _seed(one)
-
-
-def _trajectories(one: Networks, cosine: float) -> tuple[Series, ...]:
-    """Neurons at the end and from the start, and the max-margin vectors, whose cosine is given."""
+def _trajectories(one: Networks, cosines: xr.DataArray) -> tuple[Series, ...]:
+    """Neurons at the end and from the start, and the max-margin vectors of their set."""
     paths = np.stack(
         [
             one.array(f"plane_{k}", "network epoch student")[0]
@@ -190,14 +177,10 @@ def _trajectories(one: Networks, cosine: float) -> tuple[Series, ...]:
         -1,
     )
     gaps = np.concatenate([paths, np.full((1, *paths.shape[1:]), np.nan)]).swapaxes(0, 1).reshape(-1, 2)
-    reach = 1.1 * np.nanmax(np.hypot(*paths[-1].T), initial=0.0)
-    ends = {"w₊": (reach, 0.0), "w₋": (reach * cosine, reach * np.sqrt(max(0.0, 1 - cosine**2)))}
-    lines = (
-        Series(name, np.array([0.0, x]), np.array([0.0, y]), dashed=True, colour=colour)
-        for (name, (x, y)), colour in zip(ends.items(), (style.ORANGE, style.BLUE), strict=True)
-    )
+    # The points of a file are one set for all seeds.
+    cosine = cosines.sel(seed=_seed(one)).item() if len(cosines) > 1 else cosines.item()
     trajectories = Series("trajectory of a neuron", gaps[:, 0], gaps[:, 1], colour=style.CONTEXT)
-    return (*_by_sign(one, paths[-1]), *lines, trajectories)
+    return (*_by_sign(one, paths[-1]), *margin_rays(paths[-1], cosine), trajectories)
 
 
 def _over_time(run: Run, metric: str, label: str, colours: Sequence[str], **where: Any) -> tuple[Series, ...]:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
     from torch import Tensor
 
+    from understudy.data.separable import Points
     from understudy.lab.study import Tables
-    from understudy.nets import Population
     from understudy.papers.separable.theory.training import Weights
     from understudy.papers.separable.theory.two_neurons import PathReading
     from understudy.store import Run
@@ -144,9 +144,7 @@ class Orthogonal(ExactStudy):
         """The kinds of points on which gradient flow is run."""
         return (self.main, SPANNING) if self.span_dim and not self.data else (self.main,)
 
-    def _draw(
-        self, kind: str, seeds: Sequence[int]
-    ) -> tuple[Float[Tensor, "net sample in"], Float[Tensor, "net sample"]]:
+    def _draw(self, kind: str, seeds: Sequence[int]) -> Points:
         from understudy.data.separable import orthogonally_separable
 
         spanning = kind == SPANNING
@@ -250,6 +248,7 @@ class Orthogonal(ExactStudy):
         """
         import torch
 
+        from understudy.nets import Layer, Population
         from understudy.papers.separable.theory.two_neurons import probe_path
 
         found = probe_path(path, *made)
@@ -263,8 +262,14 @@ class Orthogonal(ExactStudy):
                     whole[at] = np.where(sound[at], column, np.nan)
         values["time"] = np.repeat(times[:, None], len(seeds), 1)
         nodes = pa.concat_tables(_neuron_rows(path, made, found, probes, times, first), promote_options="default")
-        rows = {name: nodes[name] for name in nodes.column_names}
-        return network_tables(first, seeds, parameters, probes, values, rows, _populations(path, seeds))
+        rows, weights = dict(zip(nodes.column_names, nodes.columns, strict=True)), {}
+        if len(path) == 2:  # files cannot hold residual networks
+            numbers = torch.tensor(list(seeds))
+            weights = {
+                who: Population(tuple(Layer(part[at], None) for part in path), numbers, 0.0)
+                for who, at in (("start", 0), ("end", -1))
+            }
+        return network_tables(first, seeds, parameters, probes, values, rows, weights)
 
 
 def read_points(file: str) -> tuple[Float[Tensor, "sample in"], Float[Tensor, "sample"]]:
@@ -331,18 +336,3 @@ def _neuron_rows(
                 **{name: pa.array(column.ravel()[sound], from_pandas=True) for name, column in columns.items()},
             }
         )
-
-
-def _populations(path: Weights, seeds: Sequence[int]) -> dict[str, Population]:
-    """Two-layer networks at the start and the end; files cannot hold residual networks."""
-    import torch
-
-    from understudy.nets import Layer, Population
-
-    if len(path) != 2:
-        return {}
-    numbers = torch.tensor(list(seeds))
-    return {
-        who: Population(tuple(Layer(part[at], None) for part in path), numbers, 0.0)
-        for who, at in (("start", 0), ("end", -1))
-    }

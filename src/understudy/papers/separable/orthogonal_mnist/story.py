@@ -12,6 +12,7 @@ from understudy.claims import every
 from understudy.lab.layers import diverged_story, some_diverged
 from understudy.papers.separable.orthogonal_mnist.claims import end, share_range, violations
 from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING
+from understudy.papers.separable.shared import by_sign, margin_rays, outline
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
@@ -61,7 +62,8 @@ def _similarity(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         rows = _nodes(run, shown, "bin", layer=layer).filter(pc.field("set") == TRAINING)
         edges = np.append(rows["low"].to_numpy(), rows["high"].to_numpy()[-1])
         series = tuple(
-            _outline(label, edges, rows[column].to_numpy(), colour) for label, (column, colour) in kinds.items()
+            outline(label, rows[column].to_numpy(), edges, colour, shares=True)
+            for label, (column, colour) in kinds.items()
         )
         panels.append(Panel(f"layer {layer}" if layer else "images", "inner product", "share of pairs", series))
     return Figure(
@@ -73,13 +75,6 @@ def _similarity(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         "S3 fig 3.3",
         Curves(tuple(panels), _seed(run, shown)),
     )
-
-
-def _outline(label: str, edges: np.ndarray, counts: np.ndarray, colour: str) -> Series:
-    """A histogram of shares, as the outline of its bars."""
-    share = counts / max(1.0, counts.sum())
-    x, y = np.repeat(edges, 2), np.concatenate([[0.0], np.repeat(share, 2), [0.0]])
-    return Series(label, x, y, np.zeros_like(y), y, colour=colour)
 
 
 def _layers(study: OrthogonalMnist, run: Run) -> Figure:
@@ -125,23 +120,26 @@ def _weights(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         number, value = rows["number"].to_numpy()[:_TOP], rows["value"].to_numpy()[:_TOP]
         network = np.full(len(number), shown)
         spectra.append(Series(label, number, value, points=True, colour=colour, network=network))
-    neurons = _nodes(run, shown, "neuron")
+    neurons, words = _nodes(run, shown, "neuron"), ""
+    output, *places = (neurons[name].to_numpy() for name in ("output", "top_1", "top_2"))
     panels = [
         Panel("a) largest singular values of W7", "number", "singular value", tuple(spectra)),
-        Panel("b) neurons on the top two", "first", "second", _by_sign(neurons, "top", shown)),
+        Panel("b) neurons on the top two", "first", "second", by_sign("W8", output, np.stack(places, -1), shown)),
     ]
-    words = ""
     if "correlation" in neurons.column_names and neurons["correlation"].null_count == 0:
-        correlation = neurons["correlation"].to_numpy()
+        cosine = float(run.array("cosine", "network").sel(network=shown))
+        correlation, *places = (neurons[name].to_numpy() for name in ("correlation", "plane_1", "plane_2"))
         counts, edges = np.histogram(correlation, np.linspace(-1, 1, _BARS + 1))
-        bars = _outline("neurons", edges, counts, style.PURPLE)
+        bars = outline("neurons", counts, edges, style.PURPLE, shares=True)
+        plane = np.stack(places, -1)
+        on_plane = (*by_sign("W8", output, plane, shown), *margin_rays(plane, cosine))
         panels += [
-            Panel("c) on the plane of w₊ and w₋", "along w₊", "orthogonal to w₊", _in_plane(run, neurons, shown)),
+            Panel("c) on the plane of w₊ and w₋", "along w₊", "orthogonal to w₊", on_plane),
             Panel("d) correlation with max-margin", "correlation", "share of neurons", (bars,)),
         ]
         words = (
             " Then its neurons on the plane of the max-margin vectors (dashed) of the inputs of W7, whose cosine is "
-            f"{_margin_cosine(run, shown):.2f}, and their correlation with the max-margin vector of their sign: "
+            f"{cosine:.2f}, and their correlation with the max-margin vector of their sign: "
             f"{np.mean(correlation > 0.9):.0%} are above 0.9."
         )
     return Figure(
@@ -152,33 +150,6 @@ def _weights(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         "S3 fig 3.4",
         Curves(tuple(panels), _seed(run, shown), columns=2),
     )
-
-
-def _by_sign(neurons: pa.Table, where: str, shown: int) -> tuple[Series, ...]:
-    x, y, output = (neurons[name].to_numpy() for name in (f"{where}_1", f"{where}_2", "output"))
-    return tuple(
-        Series(label, x[some], y[some], points=True, colour=colour, network=np.full(int(some.sum()), shown))
-        for label, some, colour in (
-            ("W8 > 0", output > 0, style.ORANGE),
-            ("W8 < 0", output <= 0, style.BLUE),
-        )
-    )
-
-
-def _margin_cosine(run: Run, shown: int) -> float:
-    """Cosine of the two max-margin vectors."""
-    return float(run.array("cosine", "network").sel(network=shown))
-
-
-def _in_plane(run: Run, neurons: pa.Table, shown: int) -> tuple[Series, ...]:
-    cosine = _margin_cosine(run, shown)
-    reach = 1.1 * float(np.hypot(neurons["plane_1"].to_numpy(), neurons["plane_2"].to_numpy()).max())
-    ends = {"w₊": (1.0, 0.0, style.ORANGE), "w₋": (cosine, np.sqrt(max(0.0, 1 - cosine**2)), style.BLUE)}
-    rays = (
-        Series(name, np.array([0.0, reach * x]), np.array([0.0, reach * y]), dashed=True, colour=colour)
-        for name, (x, y, colour) in ends.items()
-    )
-    return (*_by_sign(neurons, "plane", shown), *rays)
 
 
 def _cosine_between(run: Run, epoch: int = -1) -> float:
