@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
@@ -16,8 +18,30 @@ from understudy.data.input_files import read_inputs
 from understudy.data.source import Device, require_counts
 
 
+class _Stored(ABC):
+    """Stored inputs, the same in every epoch."""
+
+    fresh: ClassVar[bool] = False
+
+    @abstractmethod
+    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
+        """Training and evaluation inputs as they are stored."""
+
+    def training(
+        self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
+    ) -> Float[Tensor, "train dim"]:
+        """Training inputs of the network with this seed."""
+        return self._split(seed)[0].to(device=device, dtype=dtype)
+
+    def evaluating(
+        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
+    ) -> Float[Tensor, "evaluation dim"]:
+        """Evaluation inputs of the network with this seed."""
+        return self._split(seed)[1].to(device=device, dtype=dtype)
+
+
 @dataclass(frozen=True)
-class File:
+class File(_Stored):
     """Rows of a file, shuffled by the seed, the first for training and the next for evaluation.
 
     Args:
@@ -52,35 +76,14 @@ class File:
         """Numbers per sample."""
         return self._rows.shape[1]
 
-    @property
-    def fresh(self) -> bool:
-        """Always false: every epoch has the same training samples."""
-        return False
-
-    def training(
-        self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
-        """Training inputs of the network with this seed."""
-        return self._rows[self._order(seed)[: self.train]].to(device=device, dtype=dtype)
-
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
-        """Evaluation inputs of the network with this seed."""
-        chosen = self._order(seed)[self.train : self.train + self.evaluation]
-        return self._rows[chosen].to(device=device, dtype=dtype)
-
-    def _order(self, seed: int) -> Int[Tensor, "row"]:
-        return words(seed, Stream.TRAIN, 0, len(self._rows)).argsort(stable=True)
+    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
+        order = words(seed, Stream.TRAIN, 0, len(self._rows)).argsort(stable=True)
+        return self._rows[order[: self.train]], self._rows[order[self.train : self.train + self.evaluation]]
 
 
 @dataclass(frozen=True, eq=False)
-class Fixed:
+class Fixed(_Stored):
     """Given tensors, the same for every seed.
-
-    Args:
-        train_x: Training inputs.
-        evaluation_x: Evaluation inputs.
 
     Raises:
         UserError: Tensors that are not matrices of floating-point numbers with equal numbers of columns.
@@ -116,19 +119,5 @@ class Fixed:
         """Evaluation samples."""
         return len(self.evaluation_x)
 
-    @property
-    def fresh(self) -> bool:
-        """Always false: every epoch has the same training samples."""
-        return False
-
-    def training(
-        self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
-        """Training inputs, the same for every seed."""
-        return self.train_x.to(device=device, dtype=dtype)
-
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
-        """Evaluation inputs, the same for every seed."""
-        return self.evaluation_x.to(device=device, dtype=dtype)
+    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
+        return self.train_x, self.evaluation_x

@@ -15,6 +15,7 @@ from understudy._random import Stream, normal, uniform
 from understudy.data.source import Device, require_counts, require_positive
 from understudy.data.synthetic import Gaussian
 from understudy.nets import Population
+from understudy.teachers.assumptions import double
 
 _SIDES = (0.0, 1.0, -1.0)
 """Sides of the plane on which the samples of one point lie: on it, in front of it, behind it."""
@@ -53,9 +54,6 @@ def aware(
         eps: ε.
         nodes: K, the number of first-layer nodes of teacher and student together, m_1 + n_1.
         c: The constant c.
-
-    Returns:
-        The augmented samples, D first.
 
     Raises:
         UserError: Several teachers, or a number that is not positive.
@@ -97,9 +95,6 @@ def teacher_aware(
         moved: Range from which the distance is drawn uniformly; (1, 2) is the default of the paper's released code.
         std: Standard deviation of the points.
         epoch: Random step of the draw.
-
-    Returns:
-        Samples of every teacher.
 
     Raises:
         UserError: A wrong number of seeds, or an option out of range.
@@ -195,7 +190,7 @@ def _sample_near_planes(
     signed = (distance.unsqueeze(1) * sides).flatten()
     x, node = (each.repeat_interleave(len(_SIDES), dim=0) for each in (x, node))
     moved_x = _move_to_distance(x, weight[node], bias[node], signed)[:samples]
-    return _scale_to_norm(moved_x, std * math.sqrt(dim))
+    return moved_x * (std * math.sqrt(dim) / torch.linalg.vector_norm(moved_x, dim=1, keepdim=True))
 
 
 def _move_to_distance(
@@ -210,18 +205,11 @@ def _move_to_distance(
     return x + ((distance - now) / length).unsqueeze(1) * weight
 
 
-def _scale_to_norm(x: Float[Tensor, "sample dim"], norm: float) -> Float[Tensor, "sample dim"]:
-    now: Tensor = torch.linalg.vector_norm(x, dim=1, keepdim=True)
-    return x * (norm / now)
-
-
 def _first_layer(
     teacher: Population, which: int, device: Device
 ) -> tuple[Float[Tensor, "node dim"], Float[Tensor, "node"]]:
-    layer = teacher.layers[0]
-    weight = layer.weight[which].to(device, torch.float64)
-    bias = weight.new_zeros(len(weight)) if layer.bias is None else layer.bias[which].to(device, torch.float64)
-    return weight, bias
+    weight, bias = double(teacher[which].layers[0])
+    return weight.to(device), bias.to(device)
 
 
 def _shift(eps: float, nodes: int, c: float) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from understudy._errors import UserError
 from understudy.data.source import Source
@@ -15,9 +15,6 @@ _TEACHER = {"population": "teacher"}
 
 def describe(source: Source) -> dict[str, Any] | None:
     """Describe a source, so that a run folder records on which inputs its networks were trained.
-
-    Args:
-        source: A source of inputs.
 
     Returns:
         The name of its class and its fields as plain values (a population becomes a reference to the group's teacher),
@@ -38,9 +35,6 @@ def restore(description: dict[str, Any], teacher: Population) -> Source:
         description: What `describe` returned.
         teacher: The teacher of the group, for sources that are made with its knowledge.
 
-    Returns:
-        The source.
-
     Raises:
         UserError: If there is no source of this kind, or the files it reads are not there.
     """
@@ -50,8 +44,7 @@ def restore(description: dict[str, Any], teacher: Population) -> Source:
     kind = getattr(data, str(values.pop("kind")), None)
     if kind is None:
         raise UserError(f"understudy.data has no source {description['kind']}; upgrade understudy")
-    made: Source = kind(**{name: _value(value, teacher) for name, value in values.items()})
-    return made
+    return cast(Source, kind(**{name: _value(value, teacher) for name, value in values.items()}))
 
 
 def _plain(value: Any) -> Any:

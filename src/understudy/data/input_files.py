@@ -32,9 +32,6 @@ def read_inputs(
         name: Array of a `.npz` (default: the only one, else `x`) or column of a `.parquet` (default: all).
         image: (channels, height, width) that samples with more than one axis must have.
 
-    Returns:
-        One row per sample.
-
     Raises:
         UserError: The file cannot be read, or is not a non-empty matrix of finite numbers.
     """
@@ -57,14 +54,7 @@ def read_inputs(
 
 
 def read_labels(path: str | os.PathLike[str], *, name: str = "y") -> Shaped[Tensor, "sample"]:
-    """Read class labels, one number per sample, from an array of a `.npz`.
-
-    Args:
-        path: The `.npz` file, which contains inputs and labels.
-        name: The array of labels.
-
-    Returns:
-        Labels in float64.
+    """Read class labels, one number per sample, from an array of a `.npz`, in float64.
 
     Raises:
         UserError: The file cannot be read, or the array is not one finite number per sample.

@@ -42,9 +42,6 @@ def orthogonally_separable(
         spanning: Rescale points so that the first `dim` of each class are its support examples and span the space, as
             theorem 3.1 requires. As drawn, the shortest points are the support examples and rarely span it.
 
-    Returns:
-        Points and classes of every network.
-
     Raises:
         UserError: Too few points for two classes, or for `spanning`.
     """
@@ -86,16 +83,10 @@ def _span(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"], seed: int) 
 
 
 def two_classes(labels: Shaped[Tensor, "*net sample"]) -> Float[Tensor, "*net sample"]:
-    """Map labels to −1 (smaller number) and 1 (larger number).
-
-    Args:
-        labels: Numbers of the classes; every set must contain exactly two.
-
-    Returns:
-        Labels of −1 and 1 in float64.
+    """Map labels of two classes to −1 (smaller number) and 1 (larger number), in float64.
 
     Raises:
-        UserError: Another number of classes.
+        UserError: Labels that are not of two classes in every set.
     """
     classes = labels.unique().tolist()
     if len(classes) != 2:
@@ -179,9 +170,6 @@ def separability(
         x: The points.
         labels: Their classes, any two numbers.
         tolerance: Cosines up to this count as 0, where rounding may have changed right angles.
-
-    Returns:
-        Extreme pairs and counts of violations.
 
     Raises:
         UserError: Points or labels that cannot be used, or a tolerance out of range.

@@ -15,8 +15,6 @@ from understudy.data.source import Device, require_counts, require_positive
 
 @dataclass(frozen=True)
 class _Synthetic:
-    """Independent inputs of mean 0 and standard deviation `std`."""
-
     dim: int
     std: float = 1.5
     train: int = 10_000
@@ -67,18 +65,7 @@ class Gaussian(_Synthetic):
 
 @dataclass(frozen=True)
 class Uniform(_Synthetic):
-    """Inputs from U[−a, a] with a = √3 std, comparable with Gaussian inputs of the same std.
-
-    Args:
-        dim: Numbers per sample.
-        std: Standard deviation.
-        train: Training samples (of one epoch, if `fresh`).
-        evaluation: Evaluation samples.
-        fresh: Whether every epoch has new training samples.
-
-    Raises:
-        UserError: A count below 1 or a standard deviation that is not positive.
-    """
+    """Inputs from U[−a, a] with a = √3 std; arguments are those of `Gaussian`, with which it is comparable."""
 
     @classmethod
     def within(

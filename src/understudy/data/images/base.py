@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int, Int64, UInt8
@@ -59,47 +59,51 @@ class ImageSource(ABC):
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Mean and standard deviation of each channel, for values in [0, 1]."""
 
+    @property
+    @abstractmethod
+    def _available(self) -> tuple[int, int]:
+        """Number of training and of test images."""
+
     @abstractmethod
     def _stored(self) -> Images:
         """All images and their labels."""
 
-    @abstractmethod
     def _pixels(self, device: Device) -> UInt8[Tensor, "image dim"]:
-        """All images, in memory once per device."""
+        # Resolves "cuda" to the current device, so that it shares the cache with "cuda:0".
+        return copy_pixels(self._stored().pixels, torch.empty(0, device=device).device)
 
-    @abstractmethod
-    def _training_order(self, seed: int) -> Int[Tensor, "train"]:
-        """Indices of the training images."""
-
-    @abstractmethod
-    def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        """Indices of the evaluation images."""
+    def _order(self, seed: int, stream: Stream) -> Int[Tensor, "row"]:
+        """Indices of the training or evaluation images."""
+        train, test = self._available
+        if stream is Stream.TRAIN:
+            return draw_order(seed, stream, self.train, train)
+        return train + draw_order(seed, stream, self.evaluation, test)
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "train dim"]:
         """Training images of the network with this seed."""
-        return self._normalise(self._training_order(seed).to(device), dtype, device)
+        return self._normalise(self._order(seed, Stream.TRAIN), dtype, device)
 
     def evaluating(
         self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Float[Tensor, "evaluation dim"]:
         """Evaluation images of the network with this seed."""
-        return self._normalise(self._evaluation_order(seed).to(device), dtype, device)
+        return self._normalise(self._order(seed, Stream.EVALUATION), dtype, device)
 
     def training_labels(self, seed: int, epoch: int = 1) -> Int[Tensor, "train"]:
         """Class of each row of `training`, the same in every epoch."""
-        return self._stored().labels[self._training_order(seed)]
+        return self._stored().labels[self._order(seed, Stream.TRAIN)]
 
     def evaluation_labels(self, seed: int) -> Int[Tensor, "evaluation"]:
         """Class of each row of `evaluating`."""
-        return self._stored().labels[self._evaluation_order(seed)]
+        return self._stored().labels[self._order(seed, Stream.EVALUATION)]
 
     def _normalise(
         self, chosen: Int[Tensor, "row"], dtype: torch.dtype, device: Device, transform: Transform | None = None
     ) -> Float[Tensor, "row dim"]:
         """Normalise the chosen images in float64, then round: a float32 image is the rounded float64 image."""
-        pixels = self._pixels(device)
+        pixels, chosen = self._pixels(device), chosen.to(device)
         mean, std = (torch.tensor(each, dtype=torch.float64).view(-1, 1, 1) for each in self._moments)
         # In two steps, since a GPU would round a fused operation once where a CPU rounds twice.
         scale, shift = (each.to(pixels.device) for each in (1.0 / (255.0 * std), mean / std))
@@ -113,15 +117,10 @@ class ImageSource(ABC):
         return rows
 
 
-def pixels_on(read: Callable[[Any], Images], place: Hashable, device: Device) -> UInt8[Tensor, "image dim"]:
-    """Pixels read from a place, cached on a device."""
-    # Resolves "cuda" to the current device, so that it shares the cache with "cuda:0".
-    return copy_pixels(read, place, torch.empty(0, device=device).device)
-
-
 @lru_cache(maxsize=4)
-def copy_pixels(read: Callable[[Any], Images], place: Hashable, device: torch.device) -> UInt8[Tensor, "image dim"]:
-    return read(place).pixels.to(device)
+def copy_pixels(pixels: UInt8[Tensor, "image dim"], device: torch.device) -> UInt8[Tensor, "image dim"]:
+    """Copy pixels to a device, where they stay in memory; tensors are told apart by identity."""
+    return pixels.to(device)
 
 
 def draw_order(seed: int, stream: Stream, wanted: int, available: int) -> Int[Tensor, "wanted"]:

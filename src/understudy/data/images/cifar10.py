@@ -29,8 +29,6 @@ from understudy.data.images.base import (
     Images,
     ImageSource,
     data_folder,
-    draw_order,
-    pixels_on,
     require_at_most,
     require_folder,
 )
@@ -121,10 +119,6 @@ class Cifar10(ImageSource):
         require_at_most("CIFAR-10", train=(self.train, _TRAIN), evaluation=(self.evaluation, _TEST))
         self._stored()
 
-    @cached_property
-    def _place(self) -> _Place:
-        return _find(data_folder(self.folder))
-
     @property
     def fresh(self) -> bool:
         """Whether every epoch has new training samples."""
@@ -136,25 +130,24 @@ class Cifar10(ImageSource):
         """Training images of the network with this seed, augmented for this epoch if requested."""
         if not self.augment:
             return super().training(seed, epoch, dtype=dtype, device=device)
-        chosen = self._training_order(seed).to(device)
-        crops = _draw_crops(seed, epoch, str(device))[chosen]
+        chosen = self._order(seed, Stream.TRAIN)
+        crops = _draw_crops(seed, epoch, str(device))[chosen.to(device)]
         return self._normalise(chosen, dtype, device, lambda images, piece: _crop_and_flip(images, crops[piece]))
 
     @property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return _MEAN, _STD
 
+    @property
+    def _available(self) -> tuple[int, int]:
+        return _TRAIN, _TEST
+
+    @cached_property
+    def _place(self) -> _Place:
+        return _find(data_folder(self.folder))
+
     def _stored(self) -> Images:
         return _read(self._place)
-
-    def _pixels(self, device: Device) -> UInt8[Tensor, "image 3072"]:
-        return pixels_on(_read, self._place, device)
-
-    def _training_order(self, seed: int) -> Int[Tensor, "train"]:
-        return draw_order(seed, Stream.TRAIN, self.train, _TRAIN)
-
-    def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        return _TRAIN + draw_order(seed, Stream.EVALUATION, self.evaluation, _TEST)
 
 
 def _draw_crops(seed: int, epoch: int, device: str) -> Int[Tensor, "image 3"]:
@@ -287,19 +280,14 @@ def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
             f"{file}: a pickled dict of {_BATCH:,} labels and {_BATCH:,} × {_DIM:,} pixels is needed, but the file, of "
             f"{len(content):,} bytes (MD5 {here}{known}), is truncated or another, {AGAIN}"
         ) from error
-    if here != published:
-        _require_records(file, *batch)
-    return batch
-
-
-def _require_records(file: Path, labels: NDArray[np.int64], pixels: NDArray[np.uint8]) -> None:
-    """Require the published images and labels in a file that is not the published one, such as a new pickle."""
-    published = PUBLISHED.get(f"{file.name}.bin")
-    if published and (here := _md5(np.column_stack((labels.astype(np.uint8), pixels)).data)) != published:
+    # A file that is not the published one, such as a new pickle, must have its labels and images.
+    wanted = None if here == published else PUBLISHED.get(f"{file.name}.bin")
+    if wanted and (here := _md5(np.column_stack((batch[0].astype(np.uint8), batch[1])).data)) != wanted:
         raise UserError(
-            f"{file}: the labels and images of the published file have MD5 {published} (each label before its image), "
+            f"{file}: the labels and images of the published file have MD5 {wanted} (each label before its image), "
             f"but those of this one have {here}, {AGAIN}"
         )
+    return batch
 
 
 def _array(recorded: _Recorded) -> NDArray[np.uint8]:

@@ -15,23 +15,17 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
-from torch import Tensor
 
 from understudy._errors import UserError
-from understudy._random import Stream
 from understudy.data.images.base import (
     AGAIN,
     Images,
     ImageSource,
     data_folder,
-    draw_order,
-    pixels_on,
     require_at_most,
     require_folder,
 )
-from understudy.data.source import Device
 from understudy.nets.io import existing_file
 
 _IMAGE = (1, 28, 28)
@@ -78,13 +72,6 @@ _FILES = (*_TRAIN[:2], *_TEST[:2])
 _HEAD = ("magic number", "number of items", "number of rows", "number of columns")
 
 
-class _Place(NamedTuple):
-    """The folder with the files, and the digits to use."""
-
-    folder: Path
-    digits: tuple[int, ...]
-
-
 @dataclass(frozen=True)
 class Mnist(ImageSource):
     """Images of MNIST as flat rows (row, column); a label is the index of the digit in `digits`.
@@ -118,10 +105,13 @@ class Mnist(ImageSource):
     image: ClassVar[tuple[int, int, int]] = _IMAGE
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "digits", _validate_digits(self.digits))
+        digits = tuple(self.digits)
+        if not digits or not all(type(d) is int and d in _DIGITS for d in digits) or len(set(digits)) < len(digits):
+            raise UserError(f"digits must be different whole numbers from 0 to 9, one or more, got {digits}")
+        object.__setattr__(self, "digits", digits)
         if not (np.isfinite(self.mean) and np.isfinite(self.std) and self.std > 0):
             raise UserError(f"mean must be finite and std finite and above 0, got {self.mean} and {self.std}")
-        for field, most in zip(("train", "evaluation"), self.image_counts(self.digits), strict=True):
+        for field, most in zip(("train", "evaluation"), self._available, strict=True):
             if getattr(self, field) is None:
                 object.__setattr__(self, field, most)
             of = f"MNIST of the digits {', '.join(map(str, self.digits))}" if self.classes < len(_DIGITS) else "MNIST"
@@ -133,19 +123,20 @@ class Mnist(ImageSource):
         """Number of classes: one per digit."""
         return len(self.digits)
 
-    @cached_property
-    def _place(self) -> _Place:
-        return _Place(_find(data_folder(self.folder)), self.digits)
-
     @property
     def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return (self.mean,), (self.std,)
 
-    def _stored(self) -> Images:
-        return _select_digits(self._place)
+    @property
+    def _available(self) -> tuple[int, int]:
+        return self.image_counts(self.digits)
 
-    def _pixels(self, device: Device) -> UInt8[Tensor, "image 784"]:
-        return pixels_on(_select_digits, self._place, device)
+    @cached_property
+    def _folder(self) -> Path:
+        return _find(data_folder(self.folder))
+
+    def _stored(self) -> Images:
+        return _select_digits(self._folder, self.digits)
 
     @staticmethod
     def image_counts(digits: Sequence[int]) -> tuple[int, int]:
@@ -153,27 +144,13 @@ class Mnist(ImageSource):
         train, test = (sum(part.counts[digit] for digit in digits) for part in (_TRAIN, _TEST))
         return train, test
 
-    def _training_order(self, seed: int) -> Int[Tensor, "train"]:
-        return draw_order(seed, Stream.TRAIN, self.train, self.image_counts(self.digits)[0])
-
-    def _evaluation_order(self, seed: int) -> Int[Tensor, "evaluation"]:
-        train, test = self.image_counts(self.digits)
-        return train + draw_order(seed, Stream.EVALUATION, self.evaluation, test)
-
-
-def _validate_digits(digits: Sequence[int]) -> tuple[int, ...]:
-    found = tuple(digits)
-    if not found or not all(type(digit) is int and digit in _DIGITS for digit in found) or len(set(found)) < len(found):
-        raise UserError(f"digits must be different whole numbers from 0 to 9, one or more, got {found}")
-    return found
-
 
 @lru_cache(maxsize=4)
-def _select_digits(place: _Place) -> Images:
+def _select_digits(folder: Path, digits: tuple[int, ...]) -> Images:
     """Select the images of some digits, in their order, with the index of each one's digit."""
-    pixels, labels = _read(place.folder)
+    pixels, labels = _read(folder)
     places = torch.full((len(_DIGITS),), -1)
-    places[list(place.digits)] = torch.arange(len(place.digits))
+    places[list(digits)] = torch.arange(len(digits))
     found = places[labels]
     return Images(pixels[found >= 0], found[found >= 0])
 
