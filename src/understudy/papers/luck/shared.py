@@ -1,22 +1,26 @@
-"""Options and training of studies with fully connected and convolutional networks on Gaussian inputs.
-
-Tian et al. 2019, sec. 5.
-"""
+"""Options and training of studies on Gaussian inputs (Tian et al. 2019, sec. 5), and of those of its theorems."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Positive
-from understudy.lab.study import Dtype, Experiment, Study, ranked
+from understudy.lab.study import Dtype, ExactStudy, Experiment, Study, ranked
 
 if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
     from understudy.data import Gaussian
+    from understudy.nets import Population
     from understudy.training import Group
+
+_BLOCK = 100
+"""Batches that are drawn at a time."""
 
 
 @dataclass(frozen=True)
@@ -98,3 +102,44 @@ class OnGaussianInputs(Study):
             steps=self.steps,
             ranks=frozenset(ranked(self.epochs)),
         )
+
+
+@dataclass(frozen=True)
+class ExactDescent(ExactStudy):
+    """Students of deep teachers on N(0, 1) inputs, trained in float64 and probed at regular steps."""
+
+    renamed: ClassVar[dict[str, str]] = {"looks": "probes"}
+
+    seeds: Count = 8
+    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
+    dim: Count = 10
+    """Number of inputs, N(0, 1) each."""
+    outputs: Count = 30
+    """Number of outputs."""
+    multiple: Positive = 2.0
+    """Over-parameterization: student nodes per teacher node in every hidden layer."""
+    batch: Count = 64
+    """Samples per step; every step draws new ones."""
+    probes: Count = 20
+    """Number of probes, besides the one at the start."""
+
+    def initial(
+        self, hidden: Sequence[int], seeds: Sequence[int], *, norm: us.students.BatchNorm = None, evaluation: int = 1
+    ) -> tuple[Population, Population, Gaussian]:
+        """One teacher with these hidden layers and one student per seed, and the source of their inputs."""
+        import torch
+
+        sizes = (self.dim, *hidden, self.outputs)
+        teacher = us.teachers.separated(sizes, seeds=seeds, bias_spread=0.5, dtype=torch.float64).to(self.device)
+        source = us.data.Gaussian(self.dim, 1.0, train=_BLOCK * self.batch, evaluation=evaluation, fresh=True)
+        return teacher, us.students.like_linear(teacher, multiple=self.multiple, norm=norm), source
+
+
+def network_rows(alive: np.ndarray, steps: Sequence[int], **columns: Any) -> pa.Table:
+    """Rows of `networks` with the first of the steps at which a network was not alive [step, network]."""
+    import pyarrow as pa
+
+    from understudy.lab.pieces import unit_table
+
+    diverged = [None if column.all() else int(steps[column.argmin()]) for column in alive.T]
+    return unit_table(**columns).append_column("diverged_at", pa.array(diverged, pa.int64()))

@@ -30,19 +30,6 @@ _AGREES = 1e-9
 """Tolerance relative to ‖(w, b)‖ ‖(ẇ, ḃ)‖."""
 
 
-def batchnorm_backward(
-    f: Float[Tensor, "sample *node"], g: Float[Tensor, "sample *node"], scale: float = 1.0, eps: float = 0.0
-) -> Float[Tensor, "sample *node"]:
-    """Backpropagate a gradient g from the outputs of BatchNorm to its inputs f (Tian et al. 2019, lemma 1, eqn 16).
-
-    For ε = 0 this is c₀/σ times the component of g orthogonal to f and to constants.
-    """
-    centred = f - f.mean(0)
-    steepness = (centred.square().mean(0) + eps).rsqrt()
-    normalised = centred * steepness
-    return scale * steepness * (g - g.mean(0) - normalised * (g * normalised).mean(0))
-
-
 class EnergyRates(NamedTuple):
     """Rate of change of ½‖(w, b)‖² under gradient flow, for the nodes of one hidden layer with BatchNorm."""
 
@@ -74,7 +61,7 @@ def energy_rates(
         weights = (layer.weight * by.weight).sum(2)
         rate = weights if layer.bias is None or by.bias is None else weights + layer.bias * by.bias
         share = EPS / (batch.variance * (1 - 1 / x.shape[1]) + EPS)  # BatchNorm normalises by the biased variance
-        size = (_squared(layer) * _squared(by)).sqrt()
+        size = (_squared(layer)[0] * _squared(by)[0]).sqrt()
         assert norm.scale is not None and scale_by.scale is not None
         found.append(EnergyRates(rate, share * norm.scale * scale_by.scale, size, weights, share))
     return tuple(found)
@@ -90,43 +77,33 @@ def _with_scales(student: Population) -> Population:
     return replace(student, norms=tuple(norms))
 
 
-def _squared(layer: Layer, bias: bool = True) -> Float[Tensor, "net node"]:
-    """‖(w, b)‖² of every node, or ‖w‖² without `bias`."""
-    weights = layer.weight.square().sum(2)
-    return weights if layer.bias is None or not bias else weights + layer.bias.square()
+def _squared(layer: Layer) -> Float[Tensor, "kind net node"]:
+    """‖(w, b)‖² and ‖w‖² of every node."""
+    alone = layer.weight.square().sum(2)
+    return torch.stack((alone if layer.bias is None else alone + layer.bias.square(), alone))
 
 
-def squared_lengths(student: Population, bias: bool = True) -> Float[Tensor, "net node"]:
-    """‖(w, b)‖² of all hidden nodes, or ‖w‖² without `bias`, lowest layer first."""
-    return torch.cat([_squared(layer, bias) for layer in student.layers[:-1]], 1)
-
-
-class Drift(NamedTuple):
-    """Change of squared lengths over some steps of training; the first axis is ‖(w, b)‖², ‖w‖²."""
-
-    squared: Float[Tensor, "kind net node"]
-    """Squared lengths after these steps."""
-    change: Float[Tensor, "kind net node"]
-    """Mean absolute change per step."""
+def squared_lengths(student: Population) -> Float[Tensor, "kind net node"]:
+    """‖(w, b)‖² and ‖w‖² of all hidden nodes, lowest layer first."""
+    return torch.cat([_squared(layer) for layer in student.layers[:-1]], 2)
 
 
 def drifts(
     teacher: Population, student: Population, batches: Iterable[Float[Tensor, "net sample in"]], lr: float, every: int
-) -> Iterator[Drift]:
-    """Train by plain SGD, one batch per step; yield the lengths at the start, and their drift every `every` steps."""
-    both = _both(student)
-    total = torch.zeros_like(both)
-    yield Drift(both, total)
+) -> Iterator[tuple[Float[Tensor, "kind net node"], Float[Tensor, "kind net node"]]]:
+    """Train by plain SGD, one batch per step; yield `squared_lengths` and their mean absolute change per step.
+
+    They are yielded at the start, with a change of 0, and every `every` steps.
+    """
+    squared = squared_lengths(student)
+    total = torch.zeros_like(squared)
+    yield squared, total
     for step, now in enumerate(descent(teacher, student, batches, lr), 1):
-        before, both = both, _both(now)
-        total = total + (both - before).abs()
+        before, squared = squared, squared_lengths(now)
+        total = total + (squared - before).abs()
         if step % every == 0:
-            yield Drift(both, total / every)
-            total = torch.zeros_like(both)
-
-
-def _both(student: Population) -> Float[Tensor, "kind net node"]:
-    return torch.stack([squared_lengths(student), squared_lengths(student, bias=False)])
+            yield squared, total / every
+            total = torch.zeros_like(squared)
 
 
 def log_log_slopes(lr: Float[Tensor, "rate"], change: Float[Tensor, "rate *nodes"]) -> Float[Tensor, "*nodes"]:
@@ -152,32 +129,27 @@ def log_log_slopes(lr: Float[Tensor, "rate"], change: Float[Tensor, "rate *nodes
 )
 def conserved(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Sequence[Finding]:
     """Check theorem 3 for every student node, with x as one training batch."""
-    return [
-        _finding(
-            f"student node {node} of layer {layer}", EnergyRates(*(part[0, node] for part in found)), student.norm_first
+    alone_too = ", and so is ‖w‖" if student.norm_first else "; ‖w‖ is not if there is a bias"
+
+    def finding(layer: int, node: int, rates: EnergyRates) -> Finding:
+        rate, predicted, size, weights, share = (float(part[0, node]) for part in rates)
+        relative, by_eps, alone = (value / size if size else 0.0 for value in (rate, predicted, weights))
+        negligible = at_most(
+            "ε of BatchNorm relative to the node's variance σ²",
+            share,
+            NEGLIGIBLE,
+            shown=f"ε/(σ² + ε) = {share:.1e}",
+            requirement=f"0 (at most {NEGLIGIBLE:g})",
+            change="a node that varies more over the data: it is nearly constant",
         )
-        for layer, found in enumerate(energy_rates(teacher, student, x))
-        for node in range(found.rate.shape[1])
-    ]
+        return Finding(
+            "S2 theorem 3",
+            f"student node {node} of layer {layer}",
+            (negligible,),
+            f"‖(w, b)‖ is conserved{alone_too}",
+            f"⟨(w, b), (ẇ, ḃ)⟩ is {relative:.1e} of ‖(w, b)‖‖(ẇ, ḃ)‖, and ε causes {by_eps:.1e}; ⟨w, ẇ⟩ is {alone:.1e}",
+            abs(rate - predicted) <= _AGREES * size,
+        )
 
-
-def _finding(about: str, node: EnergyRates, norm_first: bool) -> Finding:
-    rate, predicted, size, weights, share = map(float, node)
-    relative, by_eps, alone = (value / size if size else 0.0 for value in (rate, predicted, weights))
-    return Finding(
-        "S2 theorem 3",
-        about,
-        (
-            at_most(
-                "ε of BatchNorm relative to the node's variance σ²",
-                share,
-                NEGLIGIBLE,
-                shown=f"ε/(σ² + ε) = {share:.1e}",
-                requirement=f"0 (at most {NEGLIGIBLE:g})",
-                change="a node that varies more over the data: it is nearly constant",
-            ),
-        ),
-        "‖(w, b)‖ is conserved" + (", and so is ‖w‖" if norm_first else "; ‖w‖ is not if there is a bias"),
-        f"⟨(w, b), (ẇ, ḃ)⟩ is {relative:.1e} of ‖(w, b)‖‖(ẇ, ḃ)‖, and ε causes {by_eps:.1e}; ⟨w, ẇ⟩ is {alone:.1e}",
-        abs(rate - predicted) <= _AGREES * size,
-    )
+    found = energy_rates(teacher, student, x)
+    return [finding(i, node, rates) for i, rates in enumerate(found) for node in range(rates.rate.shape[1])]
