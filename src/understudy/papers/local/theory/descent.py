@@ -153,15 +153,9 @@ def _sum_pulls(
 def gradient_flow(
     students: Float[Tensor, "net student in"], teachers: Float[Tensor, "#net teacher in"], times: Sequence[float]
 ) -> Float[Tensor, "time net student in"]:
-    """Follow the gradient flow Ẇ = −∇L, the limit of gradient descent at small rates (time = steps × rate).
+    """Students at ascending times along the gradient flow Ẇ = −∇L, the limit of descent at small rates.
 
-    Args:
-        students: student nodes at time 0, in float64.
-        teachers: teacher nodes, one set per network or one for all.
-        times: ascending times from 0.
-
-    Returns:
-        The students at each time; NaN from the time at which the solver failed.
+    Time is steps × rate. Students are NaN from the time at which the solver failed.
 
     Raises:
         UserError: the times are not ascending, or the nodes are not float64 vectors of the same dimension.

@@ -90,9 +90,6 @@ def local_geometry(
         teachers: teacher nodes w*_i.
         within: δ_max; by default 4 r w_max w_min^(−5/3) ε^(1/3), as in lemma 8.
 
-    Returns:
-        The quantities of each network.
-
     Raises:
         UserError: a teacher node has length zero, or the nodes are not float64 vectors of the same dimension.
     """

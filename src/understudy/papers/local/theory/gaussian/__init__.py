@@ -13,9 +13,8 @@ from understudy.papers.local.theory.gaussian.closed_forms import loss_and_gradie
 from understudy.papers.local.theory.gaussian.closed_forms import (
     loss_and_gradient_in_tensors as loss_and_gradient_in_tensors,
 )
-from understudy.papers.local.theory.gaussian.closed_forms import weighted_loss as weighted_loss
+from understudy.papers.local.theory.gaussian.pairs import gram_of_signs as gram_of_signs
+from understudy.papers.local.theory.gaussian.pairs import least_eigenvalue as least_eigenvalue
+from understudy.papers.local.theory.gaussian.pairs import second_moment as second_moment
 from understudy.papers.local.theory.gaussian.residual import Residual as Residual
 from understudy.papers.local.theory.gaussian.residual import decompose_residual as decompose_residual
-from understudy.papers.local.theory.gaussian.signs import gram_of_signs as gram_of_signs
-from understudy.papers.local.theory.gaussian.signs import least_eigenvalue as least_eigenvalue
-from understudy.papers.local.theory.gaussian.signs import second_moment as second_moment

@@ -24,13 +24,11 @@ import math
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from understudy._errors import UserError
 from understudy.papers.local.theory.gaussian import compiled
@@ -63,9 +61,6 @@ def kernel(
         v: nodes of the same number of inputs.
         slope: slope of the activation σ below zero; −1 is |·|, 0 is ReLU.
 
-    Returns:
-        The kernel matrix.
-
     Raises:
         UserError: the nodes are not float64 vectors of the same dimension.
     """
@@ -79,74 +74,28 @@ def kernel(
     return here.unsqueeze(-1) * there.unsqueeze(-2) * unit
 
 
-def weighted_loss(
-    students: Float[Tensor, "*#net student in"],
-    teachers: Float[Tensor, "*#net teacher in"],
-    student_weights: Float[Tensor, "*#net student"],
-    teacher_weights: Float[Tensor, "*#net teacher"],
-    slope: float = -1.0,
-) -> Float[Tensor, "*net"]:
-    """½ E (Σ a_i σ(w_iᵀx) − Σ b_j σ(v_jᵀx))², x standard normal; differentiable once in all four tensors.
-
-    Args:
-        students: student nodes w_i, in float64.
-        teachers: teacher nodes v_j.
-        student_weights: output weights a_i.
-        teacher_weights: output weights b_j.
-        slope: slope of the activation σ below zero.
-
-    Returns:
-        The loss of each network.
-
-    Raises:
-        UserError: the nodes are not float64 vectors of the same dimension.
-    """
-    validate_nodes(students, teachers)
-    nets = torch.broadcast_shapes(
-        students.shape[:-2], teachers.shape[:-2], student_weights.shape[:-1], teacher_weights.shape[:-1]
-    )
-    nodes = torch.cat([part.expand(*nets, *part.shape[-2:]) for part in (teachers, students)], -2)
-    signed = (-teacher_weights, student_weights)
-    weights = torch.cat([part.expand(*nets, part.shape[-1]) for part in signed], -1)
-    value: Tensor = _HalfSquare.apply(nodes, weights, teachers.shape[-2], slope)  # type: ignore[no-untyped-call]
-    return value
-
-
 def loss(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> Float[Tensor, "*net"]:
-    """Population loss L of Zhou, Ge & Jin 2021, eq. 1 (eq. 5 for ReLU), differentiable once.
+    """Population loss L of Zhou, Ge & Jin 2021, eq. 1 (eq. 5 for ReLU), of each network.
 
     Args:
         students: student nodes w, in float64; their lengths are the output weights.
         teachers: teacher nodes w*; their output weights are 1.
         slope: slope of the activation below zero; −1 is |·|, 0 is ReLU.
 
-    Returns:
-        The loss of each network.
-
     Raises:
         UserError: the nodes are not float64 vectors of the same dimension.
     """
-    validate_nodes(students, teachers)
-    return weighted_loss(students, teachers, students.norm(dim=-1), teachers.new_ones(teachers.shape[:-1]), slope)
+    return loss_and_gradient_in_tensors(students, teachers, slope)[0]
 
 
 def loss_and_gradient(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> tuple[Float[Tensor, "*net"], Float[Tensor, "*net student in"]]:
-    """L and its gradient with respect to the students; compiled on a CPU, by tensor operations on a GPU.
+    """L and ∇L with respect to the students, 0 for one of length zero; arguments as in `loss`.
 
-    Args:
-        students: student nodes w, in float64; their lengths are the output weights.
-        teachers: teacher nodes w*; their output weights are 1.
-        slope: slope of the activation below zero.
-
-    Returns:
-        The loss of each network, and ∇L, which is 0 for a student of length zero.
-
-    Raises:
-        UserError: the nodes are not float64 vectors of the same dimension.
+    Compiled on a CPU, by tensor operations on a GPU.
     """
     if students.device.type != "cpu":
         return loss_and_gradient_in_tensors(students, teachers, slope)
@@ -163,7 +112,7 @@ def loss_and_gradient(
 def loss_and_gradient_in_tensors(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> tuple[Float[Tensor, "*net"], Float[Tensor, "*net student in"]]:
-    """L and ∇L by tensor operations, on any device; arguments and result as in `loss_and_gradient`."""
+    """L and ∇L by tensor operations, on any device."""
     with torch.no_grad():
         students, teachers = broadcast_nodes(students, teachers)
         count = teachers.shape[-2]
@@ -177,19 +126,7 @@ def loss_and_gradient_in_tensors(
 def gradient(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> Float[Tensor, "*net student in"]:
-    """∇L without the loss; on a GPU this is much cheaper, since most of the work preserves the digits of the loss.
-
-    Args:
-        students: student nodes w, in float64; their lengths are the output weights.
-        teachers: teacher nodes w*; their output weights are 1.
-        slope: slope of the activation below zero.
-
-    Returns:
-        ∇L with respect to the students, which is 0 for a student of length zero.
-
-    Raises:
-        UserError: the nodes are not float64 vectors of the same dimension.
-    """
+    """∇L without the loss; on a GPU this is much cheaper, since most of the work preserves the digits of the loss."""
     if students.device.type == "cpu":
         return loss_and_gradient(students, teachers, slope)[1]
     return gradient_in_tensors(students, teachers, slope)
@@ -198,7 +135,7 @@ def gradient(
 def gradient_in_tensors(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"], slope: float = -1.0
 ) -> Float[Tensor, "*net student in"]:
-    """∇L by tensor operations, on any device; arguments and result as in `gradient`."""
+    """∇L by tensor operations, on any device."""
     validate_nodes(students, teachers)
     with torch.no_grad():
         nets = torch.broadcast_shapes(students.shape[:-2], teachers.shape[:-2])
@@ -254,23 +191,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_thread_pool.cache_clear)  # a forked child has none of the threads
 
 
-class _HalfSquare(torch.autograd.Function):
-    """½ E (Σ c_k σ(u_kᵀx))², whose gradients are c_k E[R σ' x] and E[R σ]."""
-
-    @staticmethod
-    def forward(ctx: Any, nodes: Tensor, weights: Tensor, teachers: int, slope: float) -> Tensor:
-        value, pulls = _half_square(nodes, weights, teachers, slope)
-        ctx.save_for_backward(nodes, weights, pulls)
-        return value
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        nodes, weights, pulls = ctx.saved_tensors
-        above = above.unsqueeze(-1)
-        return (above * weights).unsqueeze(-1) * pulls, above * (nodes * pulls).sum(-1), None, None
-
-
 def _half_square(nodes: Tensor, weights: Tensor, teachers: int, slope: float) -> tuple[Tensor, Tensor]:
     """½ E R², R = Σ c_k σ(u_kᵀx), and E[R x σ'(u_kᵀx)] of every node. The first nodes are the teacher's."""
     directions, lengths = units(nodes)
@@ -288,10 +208,7 @@ def _half_square(nodes: Tensor, weights: Tensor, teachers: int, slope: float) ->
 
 
 def _references(folded: Tensor, teachers: int) -> Tensor:
-    """Reference of every node: the nearest teacher node if one is near, else the first student node near it, or itself.
-
-    Students far from every teacher node that cause no loss cancel each other, by weights of both signs.
-    """
+    """Reference of every node: the nearest teacher node if near, else the first student node near it, or itself."""
     nearest, which = folded[..., teachers:, :teachers].min(-1)
     first = (folded[..., teachers:, teachers:] < _NEAR).to(torch.uint8).argmax(-1) + teachers
     students = torch.where(nearest < _NEAR, which, first)
@@ -327,9 +244,6 @@ def hermite(k: int, slope: float = -1.0) -> float:
     Args:
         k: degree of the normalised Hermite polynomial h_k.
         slope: slope of the activation σ below zero.
-
-    Returns:
-        The coefficient.
 
     Raises:
         UserError: k is negative.

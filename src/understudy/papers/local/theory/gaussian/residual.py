@@ -14,12 +14,12 @@ from understudy.papers.local.theory.gaussian.pairs import (
     Angles,
     angles,
     broadcast_nodes,
+    gram_of_signs,
     one_minus_cos,
     sin_minus_x_cos,
     units,
     x_minus_sin,
 )
-from understudy.papers.local.theory.gaussian.signs import gram_of_signs
 
 _NODES = 8
 """Gauss–Legendre nodes along each of the two segments from a teacher node to a student."""
@@ -58,12 +58,8 @@ def decompose_residual(
         teachers: teacher nodes w*_i of f*(x) = Σ |w*_iᵀx|.
         assignment: teacher node of each student; by default the nearest up to sign.
 
-    Returns:
-        The averages v_i, the exact E R₁² and E R₂², and the angle and teacher node of each student.
-
     Raises:
-        UserError: a student is assigned to a teacher node that does not exist, or the nodes are not float64 vectors
-            of the same dimension.
+        UserError: an assigned teacher node does not exist, or nodes are not float64 vectors of the same dimension.
     """
     students, teachers = broadcast_nodes(students.detach(), teachers.detach())
     (theirs, _), (ours, lengths) = units(teachers), units(students)
