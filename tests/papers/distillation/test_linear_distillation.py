@@ -102,8 +102,8 @@ def test_risks_and_bounds_are_those_of_the_theory(run):
     exact = task.risk(angle(solution(x, task.teacher), task.teacher))
     risks = unit_array(read_sets(run), "risk", "seed", task=POLYNOMIAL, depth=1, inputs=2)
     assert risks.values == pytest.approx(exact.numpy())
-    assert few["bound"] == pytest.approx(float(risk_bound(task.p, [2], 4).risk))
-    assert few["corollary"] == pytest.approx(float(polynomial_bound(1.0, [2])))
+    assert few["bound"] == pytest.approx(risk_bound(task.p, 2, 4))
+    assert few["corollary"] == pytest.approx(polynomial_bound(1.0, 2))
     assert few["bound"] <= few["printed bound"]
     assert enough["mean risk"] == 0 == enough["bound"]
     assert deep["bound"] > few["bound"]
@@ -225,7 +225,7 @@ def test_a_users_data_get_a_fitted_teacher_and_a_bound(own):
     np.savez(file, x=x, w=np.eye(3)[0])
     assert study.config()["contents"] != before
     given = read_data(str(file))
-    assert given.fitted is None
+    assert given.right is None
     assert given.task.teacher.tolist() == [1, 0, 0]
 
 

@@ -15,7 +15,7 @@ from understudy.papers.distillation.monotonicity.claims import EARLIER, Correlat
 from understudy.papers.distillation.monotonicity.story import read_steps, story
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, PATH, Monotonicity
 from understudy.papers.distillation.theory import soft_labels as distillation
-from understudy.papers.distillation.theory.risk import mean_risk, monotonicity
+from understudy.papers.distillation.theory.risk import estimate_share, mean_risk, nearer
 
 SMALL = {"seeds": 60, "dim": 12, "inputs": 3, "deltas": (0.5, 1.0), "steps": 30, "longest": 100, "probes": 5}
 
@@ -39,14 +39,17 @@ def test_every_learner_is_that_of_theory_on_the_same_sets(small):
     by_hand = {
         DISTILLATION: lambda x: distillation.solution(x, teacher),
         "δ = 1": lambda x: distillation.less_biased(x, teacher, [1.0], seeds)[0],
-        DESCENT: lambda x: distillation.hard_descent(x, teacher, 1.0, 30),
+        DESCENT: lambda x: distillation.hard_path(x, teacher, 1.0, [30])[0],
         LIMIT: lambda x: distillation.hard_target(x, teacher),
     }
     for name, learn in by_hand.items():
         fewer, more = learn(x[:, :3]), learn(x)
         risks = study.task.risk(distillation.angle(fewer, teacher))
         assert values(study, run, name) == pytest.approx(risks.numpy(), rel=1e-9)
-        for means, wanted in ((found.risk, mean_risk(risks)), (found.monotonicity, monotonicity(fewer, more, teacher))):
+        for means, wanted in (
+            (found.risk, mean_risk(risks)),
+            (found.monotonicity, estimate_share(nearer(fewer, more, teacher))),
+        ):
             for end in ("mean", "low", "high"):
                 assert means[end].sel(learner=name).item() == pytest.approx(getattr(wanted, end))
     assert values(study, run, DISTILLATION, "nearer").all()
@@ -67,7 +70,7 @@ def test_the_path_of_descent_ends_at_its_longest(small):
     assert run.epochs[-1] == 100
     assert run.select().values("learner") == [PATH]
     x, teacher = study.task.inputs(range(1, 61), 3), study.task.teacher
-    descended = distillation.hard_descent(x, teacher, 1.0, 100)
+    descended = distillation.hard_path(x, teacher, 1.0, [100])[0]
     risks = study.task.risk(distillation.angle(descended, teacher))
     last, wanted = read_steps(run).to_pylist()[-1], mean_risk(risks)
     assert run.select().end("risk") == pytest.approx(risks.numpy())

@@ -15,7 +15,6 @@ from understudy.papers.distillation.theory.soft_labels import (
     angle,
     gain,
     gradient,
-    hard_descent,
     hard_path,
     hard_target,
     less_biased,
@@ -216,13 +215,11 @@ def test_descent_on_hard_labels_equals_a_plain_loop_and_approaches_the_max_margi
     w = torch.zeros(3, 5, dtype=F)
     for _ in range(20):
         w = w - 0.7 * (((x @ w.unsqueeze(-1)).squeeze(-1).sigmoid() - y).unsqueeze(1) @ x).squeeze(1) / 3
-    torch.testing.assert_close(hard_descent(x, teacher, 0.7, 20), w)
-    off = [
-        float(angle(hard_descent(x, teacher, 3.0, steps), hard_target(x, teacher)).max()) for steps in (1, 100, 20_000)
-    ]
+    torch.testing.assert_close(hard_path(x, teacher, 0.7, [20])[0], w)
+    off = angle(hard_path(x, teacher, 3.0, [1, 100, 20_000]), hard_target(x, teacher)).amax(1).tolist()
     assert off[0] > off[1] > off[2] and off[2] < 0.15
     path = hard_path(x, teacher, 0.7, [1, 20, 20, 33])
-    torch.testing.assert_close(path, torch.stack([hard_descent(x, teacher, 0.7, steps) for steps in (1, 20, 20, 33)]))
+    torch.testing.assert_close(path, torch.cat([hard_path(x, teacher, 0.7, [steps]) for steps in (1, 20, 20, 33)]))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +230,7 @@ def test_descent_on_hard_labels_equals_a_plain_loop_and_approaches_the_max_margi
         (lambda x, w: limit(0 * w[None], x, w, 2), "stays"),
         (lambda x, w: less_biased(x, w, [1.0], [1, 2]), r"one seed per set of inputs is needed \(1\), got 2"),
         (lambda x, w: less_biased(x, w, [math.inf], [1]), "deltas must be finite"),
-        (lambda x, w: hard_descent(x, w, 0.1, 0), r"steps must be at least 1 .* got \[0\]"),
+        (lambda x, w: hard_path(x, w, 0.1, [0]), r"steps must be at least 1 .* got \[0\]"),
         (lambda x, w: hard_path(x, w, 0.1, [3, 2]), "in ascending order"),
         (lambda x, w: hard_path(x, w, 0.1, []), r"steps must be at least 1 .* got \[\]"),
         (lambda x, w: hard_path(x, w, 0.0, [1]), "rate must be finite and above 0, got 0.0"),

@@ -58,9 +58,9 @@ class DataGeometry(TransferStudy):
         learned = solution(x, teacher)
         risks, mean = measured_risk(task, learned, self.confidence)
         once = {
-            "bound": float(risk_bound(task.p, [self.inputs], self.dim).risk),
-            "printed bound": float(risk_bound(task.p, [self.inputs], self.dim, printed=True).risk),
-            "corollary": float(polynomial_bound(kappa, [self.inputs])),
+            "bound": risk_bound(task.p, self.inputs, self.dim),
+            "printed bound": risk_bound(task.p, self.inputs, self.dim, printed=True),
+            "corollary": polynomial_bound(kappa, self.inputs),
         }
         values = {"risk": risks.numpy(), "angle": angle(learned, teacher).numpy()}
         return set_tables(self.seed_names, {"kappa": kappa}, values, {"risk": mean}, once)

@@ -105,13 +105,13 @@ class LinearDistillation(OwnDataStudy):
 
     def tasks(self) -> dict[str, AngleTask | GivenTask]:
         """The tasks by name."""
-        from understudy.papers.distillation.theory.tasks import AngleTask, large_margin
+        from understudy.papers.distillation.theory.tasks import AngleTask
 
         if self.data:
             return {OWN: read_data(self.data).task}
         return {
             POLYNOMIAL: AngleTask(self.dim, self.kappa),
-            MARGIN: large_margin(self.dim, self.margin, self.kappa),
+            MARGIN: AngleTask(self.dim, self.kappa, self.margin),
         }
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
@@ -145,8 +145,8 @@ class LinearDistillation(OwnDataStudy):
         if isinstance(task, AngleTask):
             values["exact p"] = task.p(theta)
         rows: dict[str, object] = {"task": [name] * _THETAS} | {key: value.numpy() for key, value in values.items()}
-        if self.data and (fitted := read_data(self.data).fitted):
-            rows["right"] = np.full(_THETAS, fitted.right)
+        if self.data and (right := read_data(self.data).right) is not None:
+            rows["right"] = np.full(_THETAS, right)
         return {"angles": pa.table(rows)}
 
     def _risk(self, name: str, task: AngleTask | GivenTask, n: int, depth: int, first: int) -> Tables:
@@ -182,14 +182,14 @@ class LinearDistillation(OwnDataStudy):
         if isinstance(task, AngleTask):
             p = task.p
             margin = bool(task.margin)
-            own = bounds.large_margin_bound(p, task.margin, [n]) if margin else bounds.polynomial_bound(self.kappa, [n])
-            corollary = {"corollary": float(own)}
+            own = bounds.large_margin_bound(p, task.margin, n) if margin else bounds.polynomial_bound(self.kappa, n)
+            corollary = {"corollary": own}
         dim = n + 1 if self.data else task.dim  # a user's inputs need not span the space, however many
         if depth > 1:
             found, printed = (bounds.deep_risk_bound(p, n, dim, relative, printed=old) for old in (False, True))
             once = {"bound": found.risk, "printed bound": printed.risk, "slack": found.slack, "beyond": found.beyond}
             return once | corollary
-        proved, stated = (float(bounds.risk_bound(p, [n], dim, printed=old).risk) for old in (False, True))
+        proved, stated = (bounds.risk_bound(p, n, dim, printed=old) for old in (False, True))
         return {"bound": proved, "printed bound": stated} | corollary
 
     def _starts(self, name: str, task: AngleTask, scale: float, first: int) -> Tables:

@@ -9,13 +9,7 @@ import numpy as np
 
 from understudy.claims import Claims, Verdict, number
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT
-from understudy.papers.distillation.shared import (
-    estimate_words,
-    estimates,
-    mean_difference,
-    read_sets,
-    read_settings,
-)
+from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_sets, read_settings
 from understudy.store import Run
 from understudy.store.units import unit_array
 

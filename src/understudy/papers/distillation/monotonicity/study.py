@@ -142,7 +142,7 @@ class Monotonicity(TransferStudy):
             (
                 distillation.solution(x, teacher)[None],
                 distillation.less_biased(x, teacher, self.deltas, seeds),
-                distillation.hard_descent(x, teacher, self.rate, self.steps)[None],
+                distillation.hard_path(x, teacher, self.rate, [self.steps]),
                 distillation.hard_target(x, teacher)[None],
             )
         )

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from understudy.claims import Claims, Verdict
-from understudy.papers.distillation.shared import (
-    estimate_words,
-    estimates,
-    mean_difference,
-    read_sets,
-    read_settings,
-)
+from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_sets, read_settings
 from understudy.store import Run
 from understudy.store.units import unit_array
 

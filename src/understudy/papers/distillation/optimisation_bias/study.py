@@ -91,9 +91,7 @@ class OptimisationBias(OwnDataStudy):
         import understudy as us
 
         try:
-            if not self.train:
-                return us.data.Mnist(self.data or None, self.digits)
-            return us.data.Mnist(self.data or None, self.digits, train=self.train)
+            return us.data.Mnist(self.data or None, self.digits, **({"train": self.train} if self.train else {}))
         except UserError as error:
             raise UserError(f"--data: {error}") from None
 
@@ -107,8 +105,8 @@ class OptimisationBias(OwnDataStudy):
             return read_data(self.data)
         source = self.source()
         x, labels = source.training(0, dtype=torch.float64), source.training_labels(0)
-        fitted = logistic_regression(x[::2], labels[::2], names=self.digits)
-        return FittedTask(GivenTask(x[1::2], fitted.weights, source.evaluating(0, dtype=torch.float64)), fitted)
+        weights, right = logistic_regression(x[::2], labels[::2], self.digits)
+        return FittedTask(GivenTask(x[1::2], weights, source.evaluating(0, dtype=torch.float64)), right)
 
     def _validate_inputs(self, pool: int, dim: int) -> None:
         most = min(pool, dim - 1)
@@ -125,7 +123,7 @@ class OptimisationBias(OwnDataStudy):
         from understudy.papers.distillation.theory.risk import errors, held_out_risk
         from understudy.papers.distillation.theory.soft_labels import angle, less_biased
 
-        task, fitted = self.task()
+        task, right = self.task()
         teacher, held_out = self.to_device(task.teacher), self.to_device(task.held_out)
         wrong, angles = [], []
         for some in blocks(self.seed_names, _TOGETHER):
@@ -133,7 +131,7 @@ class OptimisationBias(OwnDataStudy):
             wrong.append(errors(w, teacher, held_out).cpu())
             angles.append(angle(w, teacher).cpu())
         every, turned = torch.cat(wrong, 1), torch.cat(angles, 1)
-        once = {"pool": len(task.pool), "held out": len(task.held_out)} | ({"right": fitted.right} if fitted else {})
+        once = {"pool": len(task.pool), "held out": len(task.held_out)} | ({} if right is None else {"right": right})
         found: list[Tables] = []
         for i, delta in enumerate(self.deltas):
             values = {"risk": every[i].double().mean(-1).numpy(), "angle": turned[i].numpy()}

@@ -22,6 +22,7 @@ from understudy._random import Stream, normal
 from understudy.nets import Layer, Population
 from understudy.papers.distillation.theory.soft_labels import (
     Conditions,
+    Weights,
     allowed_error,
     gain,
     gradient,
@@ -29,6 +30,7 @@ from understudy.papers.distillation.theory.soft_labels import (
     soft_labels,
     solution,
     span,
+    validate_depth,
     whole_length,
 )
 from understudy.theory.flows import follow_flows
@@ -36,6 +38,7 @@ from understudy.theory.flows import follow_flows
 if TYPE_CHECKING:
     from scipy.integrate import LSODA
 
+_Sets = Float[Tensor, "net sample in"]
 _NEWTON = 200
 """Maximum number of Newton steps; about five are taken."""
 _RELATIVE, _ABSOLUTE = 1e-10, 1e-11
@@ -48,14 +51,7 @@ _EVERY = 8
 """Steps of the solver between two tests of convergence and growth."""
 
 
-def balanced(
-    x: Float[Tensor, "net sample in"],
-    teacher: Float[Tensor, "*#net in"],
-    depth: int,
-    scale: float,
-    seeds: Sequence[int],
-    width: int = 1,
-) -> Population:
+def balanced(x: _Sets, teacher: Weights, depth: int, scale: float, seeds: Sequence[int], width: int = 1) -> Population:
     """Draw balanced students (Phuong 2021, eq. 5.13) of `depth` layers with ‖w(0)‖ = scale in a random direction.
 
     W_L is a single row, so that balanced layers have rank one: W_l = scale^(1/L) u_l u_{l−1}ᵀ with unit vectors u_l.
@@ -90,9 +86,7 @@ def end_to_end(students: Population) -> Float[Tensor, "net in"]:
     return product.squeeze(-2)
 
 
-def conditions(
-    students: Population, x: Float[Tensor, "net sample in"], teacher: Float[Tensor, "*#net in"]
-) -> Conditions:
+def conditions(students: Population, x: _Sets, teacher: Weights) -> Conditions:
     """Evaluate conditions 5.11 to 5.13 of Phuong 2021, theorem 5.2 at the given students."""
     w = end_to_end(students)
     start, reached = (torch.linalg.vector_norm(v, dim=-1) for v in (w, solution(x, teacher)))
@@ -115,11 +109,7 @@ def rate_bound(x: Float[Tensor, "*net sample in"]) -> Float[Tensor, "*net"]:
 
 
 def descend(
-    students: Population,
-    x: Float[Tensor, "net sample in"],
-    teacher: Float[Tensor, "*#net in"],
-    rate: float | Float[Tensor, "net"],
-    probes: Sequence[int],
+    students: Population, x: _Sets, teacher: Weights, rate: float | Float[Tensor, "net"], probes: Sequence[int]
 ) -> tuple[Population, ...]:
     """Take steps W_l ← W_l − η ∂ℓ/∂W_l on all inputs; students after each number of steps in `probes`."""
     _validate_linear(students)
@@ -155,11 +145,7 @@ def _gradients(weights: list[Tensor], x: Tensor, teacher: Tensor) -> list[Tensor
 
 
 def balanced_flow(
-    start: Float[Tensor, "net in"],
-    x: Float[Tensor, "net sample in"],
-    teacher: Float[Tensor, "*#net in"],
-    times: Sequence[float],
-    depth: int = 1,
+    start: Float[Tensor, "net in"], x: _Sets, teacher: Weights, times: Sequence[float], depth: int = 1
 ) -> Float[Tensor, "time net in"]:
     """Follow gradient flow of balanced layers (Phuong 2021, lemma D.2) from w(0) = `start` by LSODA; w at `times`.
 
@@ -167,8 +153,7 @@ def balanced_flow(
     grows with ‖w‖^((L−1)/L) (eqs. D.30 and D.31), so that v determines ‖w‖; integrated on its own it would drift by
     rounding, as no force acts on it. `soft_labels.limit` is the limit t → ∞.
     """
-    if depth < 1:
-        raise UserError(f"depth must be at least 1, got {depth} layers")
+    validate_depth(depth)
     basis = span(x)
     across = start - (basis @ (basis.mT @ start.unsqueeze(-1))).squeeze(-1)
     length = torch.linalg.vector_norm(start, dim=-1, keepdim=True)

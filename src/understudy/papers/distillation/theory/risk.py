@@ -1,7 +1,7 @@
 """Transfer risk of linear students: p(θ), bounds, estimates and monotonicity (Phuong 2021, sec. 5.3.2 and D.4)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -50,43 +50,34 @@ def band(x: Float[Tensor, "sample in"], teacher: Float[Tensor, "in"], confidence
     return Band(angles, math.sqrt(math.log(2 / (1 - confidence)) / (2 * len(x))))
 
 
-class Bound(NamedTuple):
-    """A bound on the expected transfer risk for every size of sets, and the β that attains it."""
-
-    risk: Float[Tensor, "size"]
-    beta: Float[Tensor, "size"]
-
-
-def risk_bound(p: Alignment, counts: Sequence[int], dim: int, *, slack: float = 0.0, printed: bool = False) -> Bound:
+def risk_bound(p: Alignment, count: int, dim: int, *, slack: float = 0.0, printed: bool = False) -> float:
     """Bound the expected transfer risk by Phuong 2021, theorem 5.3 (D.4 with a slack) at the best β; 0 for n ≥ d.
 
     The proof gives p(β) + (1 − p(β)) p(π/2 − β)^n. The statement of the theorem, used with `printed`, omits the factor
     1 − p(β). `slack` is the largest angle between a student and ŵ (see `angle_slack`).
     """
-    _validate_counts(counts)
+    n = _count(count)
     if not 0 <= slack < math.pi / 2:
         raise UserError(f"slack must be an angle from 0 to below π/2, got {slack}")
-    n = torch.tensor(list(counts), dtype=torch.float64).unsqueeze(-1)
+    if count >= dim:  # with a slack the student is only near ŵ, but for n ≥ d it converges to ŵ by theorem 5.2
+        return 0.0
 
-    def bound(beta: Float[Tensor, "size grid"]) -> Float[Tensor, "size grid"]:
+    def bound(beta: Float[Tensor, "grid"]) -> Float[Tensor, "grid"]:
         hard, untaught = p(beta), p((math.pi / 2 - slack - beta).clamp_min(0.0)).pow(n)
         return hard + (untaught if printed else (1 - hard) * untaught)
 
     last = math.pi / 2 - slack
     low, high = torch.zeros_like(n), torch.full_like(n, last)
     unit = torch.linspace(0, 1, _GRID, dtype=torch.float64)
-    best = torch.full((len(n), 1), math.inf, dtype=torch.float64)
-    where = torch.zeros_like(best)
+    best, where = torch.full_like(n, math.inf), low
     for _ in range(_ZOOMS):
         grid = low + unit * (high - low)
         value, index = bound(grid).min(-1, keepdim=True)
-        better = value < best
-        best, where = torch.where(better, value, best), torch.where(better, grid.gather(-1, index), where)
+        if value < best:
+            best, where = value, grid[index]
         step = (high - low) / (_GRID - 1)
         low, high = (where - step).clamp_min(0.0), (where + step).clamp_max(last)
-    known = n.squeeze(-1) >= dim
-    # With a slack the student is only near ŵ, but for n ≥ d it converges to ŵ by theorem 5.2.
-    return Bound(torch.where(known, 0.0, best.squeeze(-1)), where.squeeze(-1))
+    return float(best)
 
 
 def angle_slack(relative: float, *, printed: bool = False) -> float:
@@ -118,7 +109,6 @@ def deep_risk_bound(
     threshold count as errors, and the threshold with the smallest bound is taken. ε/‖ŵ‖ is infinite where nothing is
     known of the student. `printed` uses the angle of lemma D.3 and omits the factor 1 − p(β).
     """
-    _validate_counts([count])
     if not len(relative):
         raise UserError("1 or more transfer sets are needed, got 0")
     if count >= dim and bool(relative.isfinite().all()):
@@ -129,23 +119,21 @@ def deep_risk_bound(
         if not value < most:
             break
         slack, beyond = angle_slack(value, printed=printed), float((relative > value).double().mean())
-        risk = float(risk_bound(p, [count], dim, slack=slack, printed=printed).risk) + beyond
+        risk = risk_bound(p, count, dim, slack=slack, printed=printed) + beyond
         best = min(best, DeepBound(risk, slack, beyond))
     return best
 
 
-def polynomial_bound(kappa: float, counts: Sequence[int]) -> Float[Tensor, "size"]:
+def polynomial_bound(kappa: float, count: int) -> float:
     """Bound (1 + (log n)^κ)/n^κ for p(θ) ≤ (1 − 2θ/π)^κ, from β = (π/2) n^(−1/n) (Phuong 2021, corollary 5.2)."""
     if not (math.isfinite(kappa) and kappa >= 0):
         raise UserError(f"κ must be finite and at least 0, got {kappa}")
-    _validate_counts(counts)
-    n = torch.tensor(list(counts), dtype=torch.float64)
-    return (1 + n.log().pow(kappa)) / n.pow(kappa)
+    n = _count(count)
+    return float((1 + n.log().pow(kappa)) / n.pow(kappa))
 
 
-def large_margin_bound(p: Alignment, margin: float, counts: Sequence[int]) -> Float[Tensor, "size"]:
+def large_margin_bound(p: Alignment, margin: float, count: int) -> float:
     """Bound γ^n, γ = p(margin), if no input is within `margin` of the teacher's boundary (Phuong 2021, cor. 5.1)."""
-    _validate_counts(counts)
     beta = torch.tensor([margin, math.pi / 2 - margin], dtype=torch.float64)
     gamma, beyond = p(beta).tolist() if 0 < margin < math.pi / 2 else (1.0, 1.0)
     if beyond > 0 or gamma >= 1:
@@ -153,7 +141,7 @@ def large_margin_bound(p: Alignment, margin: float, counts: Sequence[int]) -> Fl
             f"corollary 5.1 needs a margin above 0 without inputs, got {margin:g} with a share of {beyond:.3g} inside: "
             "choose a task with a margin, or theorem 5.3"
         )
-    return torch.tensor(list(counts), dtype=torch.float64).mul(math.log(gamma) if gamma else -math.inf).exp()
+    return float(_count(count).mul(math.log(gamma) if gamma else -math.inf).exp())
 
 
 class Estimate(NamedTuple):
@@ -162,8 +150,6 @@ class Estimate(NamedTuple):
     mean: float
     low: float
     high: float
-    sets: int
-    """Number of independent transfer sets."""
 
 
 def mean_risk(risks: Float[Tensor, "net"], confidence: float = 0.95) -> Estimate:
@@ -174,9 +160,9 @@ def mean_risk(risks: Float[Tensor, "net"], confidence: float = 0.95) -> Estimate
     count = _validate_estimate(risks, confidence)
     mean = float(risks.mean())
     if not float(risks.max()) > 0 or count == 1:
-        return Estimate(mean, 0.0, 1 - (1 - confidence) ** (1 / count) if mean == 0 else 1.0, count)
+        return Estimate(mean, 0.0, 1 - (1 - confidence) ** (1 / count) if mean == 0 else 1.0)
     wide = _quantile(confidence) * float(risks.std()) / math.sqrt(count)
-    return Estimate(mean, max(0.0, mean - wide), min(1.0, mean + wide), count)
+    return Estimate(mean, max(0.0, mean - wide), min(1.0, mean + wide))
 
 
 def errors(
@@ -202,10 +188,10 @@ def held_out_risk(wrong: Bool[Tensor, "net sample"], confidence: float = 0.95) -
     mean = float(share.mean())
     if mean in (0.0, 1.0) or min(sets, samples) < 2:
         rest = 1 - (1 - confidence) ** (1 / min(sets, samples))
-        return Estimate(mean, 0.0 if mean < 1 else 1 - rest, rest if mean == 0 else 1.0, sets)
+        return Estimate(mean, 0.0 if mean < 1 else 1 - rest, rest if mean == 0 else 1.0)
     variance = float(share.mean(1).var()) / sets + float(share.mean(0).var()) / samples
     wide = _quantile(confidence) * math.sqrt(variance)
-    return Estimate(mean, max(0.0, mean - wide), min(1.0, mean + wide), sets)
+    return Estimate(mean, max(0.0, mean - wide), min(1.0, mean + wide))
 
 
 def measured_risk(
@@ -229,27 +215,16 @@ def nearer(
     return unsigned_angle(more, teacher.to(more)) < unsigned_angle(fewer, teacher.to(fewer))
 
 
-def monotonicity(
-    fewer: Float[Tensor, "net in"],
-    more: Float[Tensor, "net in"],
-    teacher: Float[Tensor, "in"],
-    confidence: float = 0.95,
-) -> Estimate:
-    """Monotonicity index m(w): probability that one more input brings a learner nearer to its teacher.
-
-    `fewer` are the students of sets of n inputs, `more` those of the same sets with one more input. The interval is
-    Wilson's. Phuong 2021, eq. 5.34.
-    """
-    return estimate_share(nearer(fewer, more, teacher), confidence)
-
-
 def estimate_share(true: Bool[Tensor, "net"], confidence: float = 0.95) -> Estimate:
-    """Estimate a probability from independent trials, with Wilson's interval."""
+    """Estimate a probability from independent trials, with Wilson's interval.
+
+    The monotonicity index m(w) is that of trials `nearer` (Phuong 2021, eq. 5.34).
+    """
     count = _validate_estimate(true, confidence)
     mean, z = float(true.double().mean()), _quantile(confidence)
     middle, wide = mean + z * z / (2 * count), z * math.sqrt((mean * (1 - mean) + z * z / (4 * count)) / count)
     low, high = ((middle + sign * wide) / (1 + z * z / count) for sign in (-1, 1))
-    return Estimate(mean, max(0.0, low), min(1.0, high), count)
+    return Estimate(mean, max(0.0, low), min(1.0, high))
 
 
 def _quantile(confidence: float) -> float:
@@ -257,9 +232,11 @@ def _quantile(confidence: float) -> float:
     return math.sqrt(2) * float(torch.erfinv(torch.tensor(confidence, dtype=torch.float64)))
 
 
-def _validate_counts(counts: Sequence[int]) -> None:
-    if not counts or min(counts) < 1:
-        raise UserError(f"transfer sets need 1 or more inputs, got sizes {list(counts)}")
+def _count(count: int) -> Float[Tensor, "1"]:
+    """Size of a transfer set as a tensor, so that powers are those of torch."""
+    if count < 1:
+        raise UserError(f"a transfer set needs 1 or more inputs, got {count}")
+    return torch.tensor([count], dtype=torch.float64)
 
 
 def _validate_confidence(confidence: float) -> None:

@@ -16,20 +16,21 @@ from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.papers.distillation.theory.separators import separators
 
+Weights = Float[Tensor, "*#net in"]
+Inputs = Float[Tensor, "*#net sample in"]
 _SMALL_GAP = 1.0
 """Difference of two logits up to which their cross-entropy is computed from the difference, without cancellation."""
+_BALANCED = 1e-12
 _NEWTON = 200
 """Maximum number of Newton steps; about five are taken."""
 
 
-def soft_labels(x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_ sample"]:
+def soft_labels(x: Inputs, teacher: Weights) -> Float[Tensor, "*_ sample"]:
     """Soft labels y_i = σ(w*ᵀx_i) of the teacher."""
     return _along(x, teacher).sigmoid()
 
 
-def loss(
-    w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
-) -> Float[Tensor, "*_"]:
+def loss(w: Weights, x: Inputs, teacher: Weights) -> Float[Tensor, "*_"]:
     """Cross-entropy ℓ1 with the soft labels (Phuong 2021, eq. 5.1), minus their entropy, so that its minimum is 0."""
     _counts(x)
     wanted = _along(x, teacher)
@@ -42,18 +43,14 @@ def loss(
     return torch.where(gap.abs() <= _SMALL_GAP, close, far).clamp_min(0.0).mean(-1)
 
 
-def gradient(
-    w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
-) -> Float[Tensor, "*_ in"]:
+def gradient(w: Weights, x: Inputs, teacher: Weights) -> Float[Tensor, "*_ in"]:
     """Gradient ∇ℓ1, which lies in the span of the inputs (Phuong 2021, eq. D.4)."""
     _counts(x)
     residual = _along(x, w).sigmoid() - soft_labels(x, teacher)
     return (residual.unsqueeze(-2) @ x).squeeze(-2) / x.shape[-2]
 
 
-def gain(
-    w: Float[Tensor, "*#net in"], x: Float[Tensor, "*#net sample in"], teacher: Float[Tensor, "*#net in"]
-) -> Float[Tensor, "*_"]:
+def gain(w: Weights, x: Inputs, teacher: Weights) -> Float[Tensor, "*_"]:
     """ℓ1(0) − ℓ1(w), positive where condition 5.12 of Phuong 2021 holds; accurate also for small w."""
     ahead = _along(x, w)
     # log cosh(v/2), the even part of softplus minus log 2.
@@ -83,7 +80,7 @@ def span(x: Float[Tensor, "*net sample in"]) -> Float[Tensor, "*net in basis"]:
     return vectors.mT * (values > least * values[..., :1]).unsqueeze(-2)
 
 
-def solution(x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"]) -> Float[Tensor, "*net in"]:
+def solution(x: Float[Tensor, "*net sample in"], teacher: Weights) -> Float[Tensor, "*net in"]:
     """Distillation solution ŵ: the projection of the teacher on the span of the inputs (Phuong 2021, eq. 5.6).
 
     It is the teacher itself if the inputs span the whole space. The thesis asks for n ≥ d, which is enough if inputs
@@ -95,12 +92,7 @@ def solution(x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net i
     return torch.where(whole, every, _projected(basis, every))
 
 
-def limit(
-    start: Float[Tensor, "*net in"],
-    x: Float[Tensor, "*net sample in"],
-    teacher: Float[Tensor, "*#net in"],
-    depth: int,
-) -> Float[Tensor, "*net in"]:
+def limit(start: Float[Tensor, "*net in"], x: Inputs, teacher: Weights, depth: int) -> Float[Tensor, "*net in"]:
     """Limit of gradient flow of a balanced student of L layers from w(0) = `start`, in closed form.
 
     The component of w(0) orthogonal to the inputs keeps its direction, and eqs. D.30 and D.31 of Phuong 2021 are
@@ -108,7 +100,7 @@ def limit(
     z = ‖w(∞)‖^(2/L) one equation remains, z^(L−1) (z − a) = ‖ŵ‖², where a = ‖w(0)⊥‖²/‖w(0)‖^(2(L−1)/L); it has one root
     above a. Theorem 5.2 bounds ‖w(∞) − ŵ‖ by ε. For L ≥ 2 condition 5.12 ensures that the flow does not end at w = 0.
     """
-    _validate_depth(depth)
+    validate_depth(depth)
     reached = solution(x, teacher)
     across = start - _projected(span(x), start)
     length = torch.linalg.vector_norm(start, dim=-1)
@@ -147,7 +139,7 @@ def allowed_error(
 
     Infinite if ‖w(0)‖ ≥ ‖ŵ‖, where condition 5.11 holds for no ε.
     """
-    _validate_depth(depth)
+    validate_depth(depth)
     short, long = (torch.as_tensor(v, dtype=torch.float64) for v in (start, solution))
     r = (short / long).pow(2 / depth)
     return torch.where(r < 1, long * (r / (1 - r).clamp_min(torch.finfo(torch.float64).tiny)).sqrt(), torch.inf)
@@ -167,12 +159,12 @@ class Conditions(NamedTuple):
     imbalance: Float[Tensor, "net"]
     """Largest ‖W_{l+1}ᵀW_{l+1} − W_l W_lᵀ‖ / ‖W_l W_lᵀ‖, which must be 0 (condition 5.13)."""
 
-    def hold(self, imbalance: float = 1e-12) -> Bool[Tensor, "net"]:
-        """Whether all three conditions hold, balance up to the given tolerance."""
-        return (self.start < self.solution) & (self.gain > 0) & (self.imbalance <= imbalance)
+    def hold(self) -> Bool[Tensor, "net"]:
+        """Whether all three conditions hold, balance up to rounding."""
+        return (self.start < self.solution) & (self.gain > 0) & (self.imbalance <= _BALANCED)
 
 
-def angle(u: Float[Tensor, "*#net in"], v: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_"]:
+def angle(u: Weights, v: Weights) -> Float[Tensor, "*_"]:
     """Angle α(u, v) from 0 to π, accurate near both ends (Phuong 2021, eq. 5.28).
 
     π/2 if a vector is zero, NaN if a length is not finite.
@@ -186,17 +178,14 @@ def angle(u: Float[Tensor, "*#net in"], v: Float[Tensor, "*#net in"]) -> Float[T
     return torch.where(silent, math.pi / 2, 2 * torch.atan2(difference, total)).masked_fill(lost, math.nan)
 
 
-def unsigned_angle(u: Float[Tensor, "*#net in"], v: Float[Tensor, "*#net in"]) -> Float[Tensor, "*_"]:
+def unsigned_angle(u: Weights, v: Weights) -> Float[Tensor, "*_"]:
     """Angle ᾱ(u, v) between lines, from 0 to π/2 (Phuong 2021, eq. 5.16)."""
     found = angle(u, v)
     return torch.minimum(found, math.pi - found)
 
 
 def less_biased(
-    x: Float[Tensor, "net sample in"],
-    teacher: Float[Tensor, "*#net in"],
-    deltas: Sequence[float],
-    seeds: Sequence[int],
+    x: Float[Tensor, "net sample in"], teacher: Weights, deltas: Sequence[float], seeds: Sequence[int]
 ) -> Float[Tensor, "delta net in"]:
     """Learners w_δ = ŵ + δ ‖ŵ‖/‖q‖ q with q Gaussian, orthogonal to the inputs (Phuong 2021, sec. 5.4.2).
 
@@ -220,34 +209,27 @@ def less_biased(
     return reached + steps * torch.linalg.vector_norm(reached, dim=-1, keepdim=True) * aside
 
 
-def hard_target(x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"]) -> Float[Tensor, "*net in"]:
+def hard_target(x: Float[Tensor, "*net sample in"], teacher: Weights) -> Float[Tensor, "*net in"]:
     """Limit direction of learning from hard labels 1{w*ᵀx ≥ 0}: the max-margin separator through 0, with margin 1.
 
     Gradient descent on cross-entropy with hard labels diverges, and its direction converges to this one at the rate
-    1/log t. The limit is computed by an active-set solver; `hard_descent` takes gradient steps, and is far from the
-    limit after any practical number of them.
+    1/log t. The limit is computed by an active-set solver; `hard_path` takes gradient steps, and is far from the limit
+    after any practical number of them.
     """
     _counts(x)
-    return separators(_sides(x, teacher).unsqueeze(-1) * x, teacher)
-
-
-def hard_descent(
-    x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"], rate: float, steps: int
-) -> Float[Tensor, "*net in"]:
-    """Learner of hard labels after `steps` steps of gradient descent from w = 0."""
-    return hard_path(x, teacher, rate, [steps])[0]
+    return separators(_signed(x, teacher), teacher)
 
 
 def hard_path(
-    x: Float[Tensor, "*net sample in"], teacher: Float[Tensor, "*#net in"], rate: float, probes: Sequence[int]
+    x: Float[Tensor, "*net sample in"], teacher: Weights, rate: float, probes: Sequence[int]
 ) -> Float[Tensor, "probe *net in"]:
-    """Learner of hard labels after each number of steps in `probes`, computed in multipliers of the inputs."""
+    """Learner of hard labels by gradient descent from w = 0, after each number of steps in `probes`."""
     samples, _ = _counts(x)
     if not (math.isfinite(rate) and rate > 0):
         raise UserError(f"rate must be finite and above 0, got {rate}")
     if not probes or min(probes) < 1 or list(probes) != sorted(probes):
         raise UserError(f"steps must be at least 1 and in ascending order, got {list(probes)}")
-    signed = _sides(x, teacher).unsqueeze(-1) * x
+    signed = _signed(x, teacher)
     kernel = signed @ signed.mT * (rate / samples)
     sums, step, kept = torch.zeros_like(signed[..., 0]), 0, []
     for probe in probes:
@@ -259,8 +241,9 @@ def hard_path(
     return torch.stack(kept)
 
 
-def _sides(x: Tensor, teacher: Tensor) -> Tensor:
-    return torch.where(_along(x, teacher) >= 0, 1.0, -1.0).to(x)
+def _signed(x: Tensor, teacher: Tensor) -> Tensor:
+    """Inputs times their hard labels, −1 or 1."""
+    return torch.where(_along(x, teacher) >= 0, 1.0, -1.0).to(x).unsqueeze(-1) * x
 
 
 def _along(x: Tensor, w: Tensor) -> Tensor:
@@ -280,6 +263,6 @@ def _counts(x: Tensor) -> tuple[int, int]:
     return samples, size
 
 
-def _validate_depth(depth: int) -> None:
+def validate_depth(depth: int) -> None:
     if depth < 1:
         raise UserError(f"depth must be at least 1, got {depth} layers")

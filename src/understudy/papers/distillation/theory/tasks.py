@@ -58,11 +58,8 @@ class AngleTask:
         """p(θ) = P[ᾱ(w*, x) ≥ θ] (Phuong 2021, eq. 5.17)."""
         return (1 - theta / self.widest).clamp(0, 1).pow(self.kappa)
 
-    def angles(self, seeds: Sequence[int], count: int) -> Float[Tensor, "net sample"]:
-        """Angles ᾱ(w*, x_i) of the inputs drawn by `inputs`."""
-        return self._angles_and_lengths(seeds, count)[0]
-
-    def _angles_and_lengths(self, seeds: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+    def angles_and_lengths(self, seeds: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
+        """Angles ᾱ(w*, x_i) and signed lengths of the inputs drawn by `inputs` and `compact`."""
         which = _samples(count, _ANGLES)
         u = uniform(_column(seeds), Stream.TRANSFER, which, 1).squeeze(-1)
         # Random words that the angle does not use.
@@ -93,7 +90,7 @@ class AngleTask:
         return self._place(seeds, below)
 
     def _place(self, seeds: Sequence[int], drawn: Float[Tensor, "net sample across"]) -> Tensor:
-        a, lengths = self._angles_and_lengths(seeds, drawn.shape[-2])
+        a, lengths = self.angles_and_lengths(seeds, drawn.shape[-2])
         aside = drawn / torch.linalg.vector_norm(drawn, dim=-1, keepdim=True)
         unit = torch.cat((a.cos().unsqueeze(-1), a.sin().unsqueeze(-1) * aside), dim=-1)
         return lengths.unsqueeze(-1) * unit
@@ -138,13 +135,6 @@ class AngleTask:
         return torch.where(angle > math.pi / 2, 1 - sharp, sharp)
 
 
-def large_margin(dim: int, margin: float, kappa: float = 1.0) -> AngleTask:
-    """Task without inputs within the angle `margin` of the teacher's boundary (Phuong 2021, corollary 5.1)."""
-    if not margin > 0:
-        raise UserError(f"margin must be an angle above 0 and below π/2, got {margin}")
-    return AngleTask(dim, kappa, margin)
-
-
 @dataclass(frozen=True, eq=False)
 class GivenTask:
     """Given inputs and a linear teacher: transfer sets are drawn from `pool`, risks are measured on `held_out`."""
@@ -175,59 +165,34 @@ class GivenTask:
         return self.pool[torch.stack(order)]
 
 
-class LogisticFit(NamedTuple):
-    """A fitted logistic regression without intercept."""
-
-    weights: Float[Tensor, "in"]
-    classes: tuple[object, object]
-    """Labels of the classes 0 and 1."""
-    right: float
-    """Share of the inputs that are classified correctly."""
-    gradient: float
-    """Length of the gradient at the solution."""
-
-
 def logistic_regression(
-    x: Float[Tensor, "sample in"],
-    labels: Shaped[Tensor, "sample"],
-    ridge: float | None = None,
-    names: Sequence[object] | None = None,
-) -> LogisticFit:
-    """Minimise mean cross-entropy + ridge/2 ‖w‖² by Newton's method.
+    x: Float[Tensor, "sample in"], labels: Shaped[Tensor, "sample"], names: Sequence[object] | None = None
+) -> tuple[Float[Tensor, "in"], float]:
+    """Minimise mean cross-entropy + ‖w‖²/(2 samples), the ridge of a standard normal prior, by Newton's method.
 
-    The default ridge of 1/samples corresponds to a standard normal prior. With ridge 0, separable inputs have no
-    optimum and are refused. `names` are the names of labels 0, 1, ….
+    Returns:
+        The weights, without an intercept, and the share of the inputs that they classify correctly.
     """
     samples = len(x)
-    found = labels.unique().tolist()
-    called = found if names is None else [names[int(label)] for label in found]
     if len(labels) != samples:
         raise UserError(f"one label per input is needed ({samples}), got {len(labels)}")
-    _validate_two_classes(called)
+    second = _two_classes(labels, names)[1]
     if not bool(x.isfinite().all()):
         raise UserError("some inputs are not finite: leave them out")
-    weight = 1 / samples if ridge is None else ridge
-    if not (math.isfinite(weight) and weight >= 0):
-        raise UserError(f"ridge must be finite and at least 0, got {ridge}")
     rows = x.detach().double().cpu().numpy()
-    sides = np.where((labels == found[1]).cpu().numpy(), 1.0, -1.0)
-    w, left = _newton(rows * sides[:, None], weight)
-    margins = rows @ w * sides
-    if not left <= 1e-8 * max(1.0, float(np.linalg.norm(rows, axis=1).mean())) or (weight == 0 and margins.min() > 0):
-        raise UserError(
-            "a hyperplane separates the classes, or nearly does, so that no weights are optimal without a ridge: "
-            "give a ridge above 0"
-        )
-    right = float(((rows @ w >= 0) == (sides > 0)).mean())
-    return LogisticFit(torch.from_numpy(w), (called[0], called[1]), right, left)
+    sides = np.where((labels == second).cpu().numpy(), 1.0, -1.0)
+    w, left = _newton(rows * sides[:, None], 1 / samples)
+    if not left <= 1e-8 * max(1.0, float(np.linalg.norm(rows, axis=1).mean())):
+        raise UserError("the logistic regression did not converge: scale the inputs to about 1")
+    return torch.from_numpy(w), float(((rows @ w >= 0) == (sides > 0)).mean())
 
 
 class FittedTask(NamedTuple):
-    """A task on given data, and its fitted teacher."""
+    """A task on given data, and how well its teacher fits them."""
 
     task: GivenTask
-    fitted: LogisticFit | None
-    """The regression that is the teacher, fitted to inputs of its own; None if the weights were given."""
+    right: float | None
+    """Share of the inputs of its own that a fitted teacher classifies correctly; None if its weights were given."""
 
 
 def given_task(
@@ -253,27 +218,30 @@ def given_task(
         return FittedTask(GivenTask(pool, teacher.double(), held_out), None)
     if len(labels) != len(x):
         raise UserError(f"one label per input is needed ({len(x)}), got {len(labels)}")
-    found = labels.unique().tolist()
-    _validate_two_classes(found if names is None else [names[int(label)] for label in found])
+    _two_classes(labels, names)
     seen = labels[order.chunk(parts)[2]]
     if len(seen.unique()) < 2:
         raise UserError(
             f"the {len(seen)} of {len(x)} inputs to which the teacher is fitted are all of one class: give more inputs "
             "of the other"
         )
-    fitted = logistic_regression(own[0], seen, names=names)
-    return FittedTask(GivenTask(pool, fitted.weights, held_out), fitted)
+    weights, right = logistic_regression(own[0], seen, names)
+    return FittedTask(GivenTask(pool, weights, held_out), right)
 
 
-def _validate_two_classes(called: Sequence[object]) -> None:
-    if len(called) != 2:
+def _two_classes(labels: Tensor, names: Sequence[object] | None) -> list[float]:
+    """The two labels, in ascending order; `names` are the names of labels 0, 1, … in an error message."""
+    found: list[float] = labels.unique().tolist()
+    if len(found) != 2:
+        called = found if names is None else [names[int(label)] for label in found]
         shown = ", ".join(map(str, called[:5])) + (", …" if len(called) > 5 else "")
         kinds = "1 class" if len(called) == 1 else f"{len(called)} classes"
         raise UserError(f"labels must have two classes, got {kinds} ({shown})")
+    return found
 
 
 def _newton(signed: np.ndarray, ridge: float) -> tuple[np.ndarray, float]:
-    """Minimise mean log(1 + exp(−zᵀw)) + ridge/2 ‖w‖² by damped Newton steps, within the span of the rows."""
+    """Minimise mean log(1 + exp(−zᵀw)) + ridge/2 ‖w‖² by damped Newton steps; w and the length of the gradient."""
     samples, size = signed.shape
 
     def value(w: np.ndarray) -> float:
@@ -282,14 +250,12 @@ def _newton(signed: np.ndarray, ridge: float) -> tuple[np.ndarray, float]:
     w, now = np.zeros(size), math.log(2)
     slope = np.zeros(size)
     for _ in range(100):
-        margins = signed @ w
-        wrong = np.exp(-np.logaddexp(0, margins))
+        wrong = np.exp(-np.logaddexp(0, signed @ w))
         slope = -(signed.T @ wrong) / samples + ridge * w
-        # Without a ridge, the loss of weights that separate all inputs decreases with their length.
-        if np.linalg.norm(slope) <= 1e-14 or (ridge == 0 and margins.min() > 0):
+        if np.linalg.norm(slope) <= 1e-14:
             break
         hessian = (signed * (wrong * (1 - wrong))[:, None]).T @ signed / samples + ridge * np.eye(size)
-        step = np.linalg.solve(hessian, slope) if ridge else np.linalg.lstsq(hessian, slope, rcond=1e-13)[0]
+        step = np.linalg.solve(hessian, slope)
         scale = 1.0
         while (after := value(w - scale * step)) > now - 1e-4 * scale * (slope @ step) and scale > 1e-10:
             scale /= 2
