@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+_Name = int | Int[Tensor, "*#shape"]
 _WORD = 0xFFFFFFFF
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -51,13 +52,7 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Te
     return c0, c1, c2, c3
 
 
-def words(
-    seed: int | Int[Tensor, "*#shape"],
-    stream: Stream,
-    step: int | Int[Tensor, "*#shape"],
-    count: int,
-    device: str = "cpu",
-) -> Int[Tensor, "*shape count"]:
+def words(seed: _Name, stream: Stream, step: _Name, count: int, device: str = "cpu") -> Int[Tensor, "*shape count"]:
     """Draw `count` words of 32 random bits for every (seed, step), which broadcast against each other."""
     seeds, steps = (torch.as_tensor(v, dtype=torch.int64, device=device).unsqueeze(-1) for v in (seed, step))
     blocks = torch.arange(-(-count // 4), device=seeds.device)
@@ -75,24 +70,12 @@ def integers(bits: Int[Tensor, "*shape"], below: int) -> Int[Tensor, "*shape"]:
     return (bits * below) >> 32
 
 
-def uniform(
-    seed: int | Int[Tensor, "*#shape"],
-    stream: Stream,
-    step: int | Int[Tensor, "*#shape"],
-    count: int,
-    device: str = "cpu",
-) -> Float[Tensor, "*shape count"]:
+def uniform(seed: _Name, stream: Stream, step: _Name, count: int, device: str = "cpu") -> Float[Tensor, "*shape count"]:
     """Draw `count` float64 numbers from the open interval (0, 1) for every (seed, step)."""
     return (words(seed, stream, step, count, device).double() + 0.5) / 2.0**32
 
 
-def normal(
-    seed: int | Int[Tensor, "*#shape"],
-    stream: Stream,
-    step: int | Int[Tensor, "*#shape"],
-    count: int,
-    device: str = "cpu",
-) -> Float[Tensor, "*shape count"]:
+def normal(seed: _Name, stream: Stream, step: _Name, count: int, device: str = "cpu") -> Float[Tensor, "*shape count"]:
     """Draw `count` float64 standard normal numbers for every (seed, step), two per pair of words (Box–Muller)."""
     u = uniform(seed, stream, step, 2 * (-(-count // 2)), device)
     radius, angle = (-2.0 * u[..., 0::2].log()).sqrt(), 2.0 * math.pi * u[..., 1::2]

@@ -23,14 +23,7 @@ BatchNorm = Literal["same", "before", "after"] | None
 
 
 def hidden_sizes(teacher_sizes: Sequence[int], multiple: float) -> tuple[int, ...]:
-    """Hidden sizes of students that are `multiple` times as wide as their teacher (over-realization, Tian 2020).
-
-    Args:
-        teacher_sizes: Sizes of the teacher, (d, m_1, …, C).
-        multiple: Width of the student relative to the teacher.
-
-    Returns:
-        Hidden sizes of the student.
+    """Hidden sizes of students `multiple` times as wide as a teacher of sizes (d, m_1, …, C): over-realization.
 
     Raises:
         UserError: A size would not be a whole number of at least 1.
@@ -74,8 +67,7 @@ def gaussian(
     Raises:
         UserError: An option out of range.
     """
-    if not (math.isfinite(scale) and scale >= 0):
-        raise UserError(f"scale must be a finite number of at least 0, got {scale}")
+    _require_nonnegative(scale=scale)
 
     def weights(seed: int, layer: int, out: int, into: int) -> Tensor:
         return scale * normal(seed, Stream.STUDENT, layer << 32, out * into).view(out, into)
@@ -98,21 +90,7 @@ def like_linear(
     """Students with weights and biases from U(±1/√fan-in), the default of torch's Linear and Conv2d.
 
     Used for the deep students of Tian 2020, Tian 2019 and Tian et al. 2019. The fan-in of a convolution is its number
-    of input channels times the size of its kernel.
-
-    Args:
-        teacher: The teachers, one per student.
-        multiple: Width of the hidden layers relative to the teacher.
-        seeds: One seed per teacher. Default: the teachers' own.
-        slope: Slope of the activation below zero. Default: the teachers' own.
-        norm: Position of BatchNorm; "same" as in the teachers.
-        affine: Whether BatchNorm has a scale and a shift. Default: as in the teachers.
-
-    Returns:
-        One student per teacher, with biases where the teacher has them.
-
-    Raises:
-        UserError: An option out of range.
+    of input channels times the size of its kernel. Arguments, result and errors are those of `gaussian`.
     """
 
     def spread(seed: int, step: int, count: int, into: int) -> Float[Tensor, "count"]:
@@ -143,17 +121,12 @@ def near(
         fan_out: p_V, likewise.
         seeds: One seed per teacher. Default: the teachers' own.
 
-    Returns:
-        One student per teacher.
-
     Raises:
         UserError: Another kind of teacher, or a nearness below 0.
     """
     if len(teacher.layers) != 2 or teacher.image is not None or teacher.norms:
         raise UserError("near needs teachers of two fully connected layers without BatchNorm")
-    for name, value in (("weights", weights), ("fan_out", fan_out)):
-        if not (math.isfinite(value) and value >= 0):
-            raise UserError(f"{name} must be a finite number of at least 0, got {value}")
+    _require_nonnegative(weights=weights, fan_out=fan_out)
     noise = gaussian(teacher, multiple=multiple, scale=1.0, seeds=seeds)
     ((w, b), (v, c)), ((their_w, their_b), (their_v, _)) = noise.layers, teacher.layers
     m = teacher.sizes[1]
@@ -168,6 +141,12 @@ def near(
     w, v = (each / each.norm(dim=2, keepdim=True) for each in (w, v))
     hidden = Layer(w, None) if b is None else Layer(w[:, :, :-1], w[:, :, -1])
     return replace(noise, layers=(hidden, Layer(v, c)))
+
+
+def _require_nonnegative(**fields: float) -> None:
+    for field, value in fields.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise UserError(f"{field} must be a finite number of at least 0, got {value}")
 
 
 def _shape(teacher: Population, multiple: float, slope: float | None, norm: BatchNorm, affine: bool | None) -> Shape:

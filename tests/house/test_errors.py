@@ -302,8 +302,8 @@ def files(tmp_path):
         ("shapes.pt", "shapes.pt: the layers '0.weight' (4, 5) and '1.weight' (3, 7) do not fit together"),
         ("convolution.pt", "convolution.pt: "),
         ("nan.pt", "nan.pt: 20 of 20 numbers of the tensor '0.weight' are NaN or infinite"),
-        ("inputs.pt", "teacher and student must have equally many inputs, got 6 and 5"),
-        ("outputs.pt", "teacher and student must have equally many outputs, got 2 and 3"),
+        ("inputs.pt", "teacher and student must have the same number of inputs, got 6 and 5"),
+        ("outputs.pt", "teacher and student must have the same number of outputs, got 2 and 3"),
         ("flat.pt", "networks without a hidden layer have no nodes to align; give networks of two or more layers"),
     ],
 )

@@ -46,14 +46,7 @@ def align(teacher: Population, student: Population, x: Float[Tensor, "sample in"
     Raises:
         UserError: Networks or inputs that do not fit, or networks without a hidden layer.
     """
-    for name, ours, theirs in (
-        ("inputs", teacher.inputs, student.inputs),
-        ("outputs", teacher.sizes[-1], student.sizes[-1]),
-    ):
-        if ours != theirs:
-            raise UserError(f"teacher and student must have equally many {name}, got {ours} and {theirs}")
-    if x.shape[1] != teacher.inputs:
-        raise UserError(f"the networks take {teacher.inputs} inputs, but a sample has {x.shape[1]}")
+    require_fitting(teacher, student, x)
     depth = min(len(teacher.layers), len(student.layers)) - 1
     if teacher.shape.positions[:depth] != student.shape.positions[:depth]:
         raise UserError(
@@ -70,6 +63,22 @@ def align(teacher: Population, student: Population, x: Float[Tensor, "sample in"
         for total, t, s in zip(sums, *nodes, strict=False):
             total.update(t, s)
     return [_match(teacher.layers[i], student.layers[i], sums[i].result()) for i in range(depth)]
+
+
+def require_fitting(teacher: Population, student: Population, x: Tensor) -> None:
+    """Raise a `UserError` unless two networks and samples have the same inputs, and the networks the same outputs."""
+    for name, theirs, ours in (
+        ("inputs", teacher.inputs, student.inputs),
+        ("outputs", teacher.sizes[-1], student.sizes[-1]),
+    ):
+        if ours != theirs:
+            raise UserError(f"teacher and student must have the same number of {name}, got {theirs} and {ours}")
+    if x.ndim != 2 or not len(x):
+        raise UserError(
+            f"inputs must have shape [sample, {teacher.inputs}] with at least one sample, got {list(x.shape)}"
+        )
+    if x.shape[1] != teacher.inputs:
+        raise UserError(f"the networks take {teacher.inputs} inputs, and the data has {x.shape[1]} per sample")
 
 
 def _match(teacher: Layer, student: Layer, rho: Float[Tensor, "one teacher student"]) -> LayerMatch:

@@ -27,13 +27,9 @@ class Regular(NamedTuple):
 
 
 def regular(layer: Layer) -> Regular:
-    """Divide [w̃, b] of each node by ‖w̃‖, in float64 (Tian 2020, Definition 1).
+    """Divide [w̃, b] of each node of a fully connected layer by ‖w̃‖, in float64 (Tian 2020, Definition 1).
 
-    Args:
-        layer: A fully connected layer; a missing bias counts as 0.
-
-    Returns:
-        Regular weights and biases, and which nodes have a direction.
+    A missing bias counts as 0.
     """
     weight = layer.weight.double()
     bias = weight.new_zeros(weight.shape[:2]) if layer.bias is None else layer.bias.double()

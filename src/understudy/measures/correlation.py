@@ -44,11 +44,7 @@ class Correlation:
     def update(
         self, teacher: Float[Tensor, "net sample teacher"], student: Float[Tensor, "net sample student"]
     ) -> None:
-        """Add the activations of one batch, without gradients.
-
-        Args:
-            teacher: Activations of the teachers.
-            student: Activations of the students on the same samples, paired with the teachers by index.
+        """Add the activations of teachers and students on one batch, paired by index, without gradients.
 
         Raises:
             ValueError: The numbers of networks or samples differ.
@@ -81,15 +77,7 @@ class Correlation:
         cross: Float[Tensor, "net teacher student"],
         dtype: torch.dtype,
     ) -> None:
-        """Add a batch of which the moments are known.
-
-        Args:
-            count: Samples in the batch.
-            teacher: Moments of the teachers, in float64.
-            student: Moments of the students, in float64.
-            cross: Sums of products of deviations, in float64.
-            dtype: Precision of the activations.
-        """
+        """Add a batch of `count` samples of which the moments are known, in float64; `dtype` is the activations'."""
         self._dtype = dtype
         if self._teacher is None or self._student is None or self._cross is None:
             self._count, self._teacher, self._student, self._cross = count, teacher, student, cross
@@ -99,19 +87,13 @@ class Correlation:
         t_shift, s_shift = teacher.mean - self._teacher.mean, student.mean - self._student.mean
         self._cross = self._cross + cross + weight * (t_shift.unsqueeze(2) * s_shift.unsqueeze(1))
         self._teacher, self._student = (
-            Side(
-                old.mean + shift * (count / total),
-                old.square + new.square + weight * shift.square(),
-            )
+            Side(old.mean + shift * (count / total), old.square + new.square + weight * shift.square())
             for old, new, shift in ((self._teacher, teacher, t_shift), (self._student, student, s_shift))
         )
         self._count = total
 
     def result(self) -> Float[Tensor, "net teacher student"]:
-        """Correlation over all samples so far.
-
-        Returns:
-            Correlations in the dtype of the activations.
+        """Correlation over all samples so far, in the dtype of the activations.
 
         Raises:
             ValueError: No samples were added.

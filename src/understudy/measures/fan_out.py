@@ -22,7 +22,9 @@ def fan_out(population: Population, layer: int = 0) -> Float[Tensor, "net node"]
     Raises:
         ValueError: The layer is not a hidden layer.
     """
-    _require_hidden(population, layer)
+    hidden = len(population.layers) - 1
+    if not 0 <= layer < hidden:
+        raise ValueError(f"layer must be a hidden layer, 0 to {hidden - 1}, got {layer}")
     norm: Tensor = torch.linalg.vector_norm(outgoing_weights(population, layer).flatten(3), dim=(1, 3))
     return norm
 
@@ -42,12 +44,4 @@ def contribution(population: Population, layer: int = 0) -> Float[Tensor, "net n
     Raises:
         ValueError: The layer is not a hidden layer.
     """
-    _require_hidden(population, layer)
-    length: Tensor = torch.linalg.vector_norm(population.layers[layer].weight.flatten(2), dim=2)
-    return fan_out(population, layer) * length
-
-
-def _require_hidden(population: Population, layer: int) -> None:
-    hidden = len(population.layers) - 1
-    if not 0 <= layer < hidden:
-        raise ValueError(f"layer must be a hidden layer, 0 to {hidden - 1}, got {layer}")
+    return fan_out(population, layer) * torch.linalg.vector_norm(population.layers[layer].weight.flatten(2), dim=2)

@@ -101,13 +101,6 @@ def reorder_students(
     Nodes are matched greedily, highest correlation first, each student once; ties go to the lowest teacher node, then
     the lowest student. Unmatched students follow, by their best correlation.
 
-    Args:
-        matrix: Matrix with one row per student.
-        rho: Correlations.
-
-    Returns:
-        The reordered matrix, and the student of each row.
-
     Raises:
         UserError: Fewer students than teacher nodes.
     """

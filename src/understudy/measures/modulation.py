@@ -136,25 +136,18 @@ def require_comparable(teacher: Population, student: Population, x: Tensor) -> N
             "teacher and student must have equally many layers and outputs, got sizes "
             f"{teacher.sizes} and {student.sizes}"
         )
-    maps = tuple(_maps(population.shape) for population in (teacher, student))
+    # A fully connected layer has a map of 1 × 1.
+    maps = [s.maps + ((1, 1),) * (len(s.positions) - len(s.maps)) for s in (teacher.shape, student.shape)]
     if maps[0] != maps[1]:
+        theirs, ours = (", ".join(f"{height} × {width}" for height, width in each) for each in maps)
         raise UserError(
             "modulation compares nodes at the same positions, so teacher and student need feature maps of equal sizes "
-            f"at each layer, got {_format_maps(maps[0])} and {_format_maps(maps[1])}"
+            f"at each layer, got {theirs} and {ours}"
         )
     if x.ndim == 3 and len(x) != len(student):
         raise UserError(f"give one set of inputs, or one per network ({len(student)}), got {len(x)}")
     if not x.shape[-2]:
         raise UserError("there are no samples to average over: give at least one")
-
-
-def _maps(shape: Shape) -> tuple[tuple[int, int], ...]:
-    """Height and width of the map of every hidden layer; 1 × 1 for a fully connected one."""
-    return shape.maps + ((1, 1),) * (len(shape.positions) - len(shape.maps))
-
-
-def _format_maps(maps: Sequence[tuple[int, int]]) -> str:
-    return ", ".join(f"{height} × {width}" for height, width in maps)
 
 
 class GatedActivations(NamedTuple):

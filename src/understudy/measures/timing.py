@@ -35,12 +35,6 @@ def ranks(rho: Float[Tensor, "*batch student"]) -> Int[Tensor, "*batch student"]
     """Rank of every student by correlation, 0 for the highest; ties are ordered by index.
 
     The basis of the ranks of Tian et al. 2019, sec. 5.1.
-
-    Args:
-        rho: Correlations.
-
-    Returns:
-        Rank of every student.
     """
     return rho.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
 
@@ -50,12 +44,6 @@ def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[
 
     Ranks are divided by n − 1 for n students; a single student has rank 0. Ties are ordered by index, as in
     `best_students`, so that the rank at the last epoch is 0.
-
-    Args:
-        rho: Correlations at every epoch.
-
-    Returns:
-        Rank of each teacher node's final best student.
     """
     nets, epochs, teachers, students = rho.shape
     winner: Int[Tensor, "net 1 teacher 1"] = best_students(rho[:, -1]).partner.view(nets, 1, teachers, 1)
@@ -64,12 +52,5 @@ def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[
 
 
 def mean_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[Tensor, "net epoch"]:
-    """Rank of the final best students averaged over teacher nodes: r̄ of Tian et al. 2019, sec. 5.1.
-
-    Args:
-        rho: Correlations at every epoch.
-
-    Returns:
-        Mean rank at every epoch.
-    """
+    """Rank of the final best students averaged over teacher nodes: r̄ of Tian et al. 2019, sec. 5.1."""
     return final_winner_rank(rho).mean(2)

@@ -16,14 +16,7 @@ _COLINEAR = 1e-6
 
 
 def strengths(teacher: Population) -> Float[Tensor, "net node"]:
-    """Norm ‖v*_j‖ of the fan-out of every node of the last hidden layer (Tian 2020, sec. 3).
-
-    Args:
-        teacher: The teachers.
-
-    Returns:
-        One norm per node.
-    """
+    """Norm ‖v*_j‖ of the fan-out of every node of the last hidden layer (Tian 2020, sec. 3)."""
     lengths: Tensor = torch.linalg.vector_norm(teacher.layers[-1].weight, dim=1)
     return lengths
 
@@ -97,11 +90,6 @@ class Assumptions:
     samples: int
     layers: tuple[LayerAssumptions, ...]
     strengths: Float[Tensor, "node"]
-
-    @property
-    def strength_ratio(self) -> float:
-        """Fan-out of the strongest node divided by that of the weakest."""
-        return float(self.strengths.max() / self.strengths.min())
 
     @property
     def strengthless(self) -> tuple[int, ...]:

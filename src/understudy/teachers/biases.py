@@ -15,14 +15,8 @@ def half_active(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tenso
     """Set hidden biases, from the lowest layer up, so that each node is active on half of `x` (Tian 2020, app. F).
 
     A bias becomes minus the median of its node's pre-activation without bias (the mean of the two middle values).
-    A channel of a convolution is active on half of all positions of all samples.
-
-    Args:
-        teacher: The teachers.
-        x: Inputs shared by all teachers, or one set per teacher.
-
-    Returns:
-        Teachers with the same weights and new hidden biases.
+    A channel of a convolution is active on half of all positions of all samples. All teachers share `x`, or each has
+    its own set.
 
     Raises:
         UserError: BatchNorm stands before the activation, or the inputs do not fit.
@@ -38,12 +32,7 @@ def half_active(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tenso
 def standardised(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]) -> Population:
     """Scale and shift the output layer so that each output has mean 0 and standard deviation 1 on `x`.
 
-    Args:
-        teacher: The teachers.
-        x: Inputs shared by all teachers, or one set per teacher.
-
-    Returns:
-        Teachers with a new output layer.
+    All teachers share `x`, or each has its own set.
 
     Raises:
         UserError: An output is constant on `x`, or the inputs do not fit.

@@ -23,8 +23,7 @@ def rarely_coactive(
         nodes: Number of hidden nodes, at most `dim` and `outputs`.
         dim: Number of inputs.
         outputs: Number of outputs.
-        threshold: Bias of a node relative to the length of its weights, negated: a node is active on the share
-            Φ(−threshold) of the inputs.
+        threshold: −b / ‖w‖ of every node, which is then active on the share Φ(−threshold) of the inputs.
         cosine: Cosine between two weight vectors, above −1/(nodes − 1) and below 1.
         seeds: One teacher per seed.
 

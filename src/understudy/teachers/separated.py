@@ -60,9 +60,6 @@ def separated(
         unit: Whether hidden rows are scaled to length 1.
         bias_spread: a: draw all biases from U[−a, a] instead, except an `output_bias` that is given.
 
-    Returns:
-        One teacher per seed.
-
     Raises:
         UserError: An option out of range, or more nodes than there are distinct directions.
     """
@@ -98,20 +95,7 @@ def regular(
 ) -> Population:
     """Teachers with weights and fan-outs of length 1 in uniformly random directions (Tian 2020, Definition 1).
 
-    Args:
-        sizes: (inputs, hidden nodes, …, outputs).
-        seeds: One seed per network, or a single one.
-        polarity: p: the fan-out of node j = 1, 2, … is divided by j^p. One number, or one per seed.
-        bias: Bias of every node.
-        slope: Slope of the activation below zero.
-        output_bias: Bias of the outputs. Default: as `bias`.
-        dtype: Precision of the result.
-
-    Returns:
-        One teacher per seed.
-
-    Raises:
-        UserError: An option out of range.
+    Arguments, result and errors are those of `separated`.
     """
     return _assemble(
         Shape(_validate_sizes(sizes), slope),
@@ -139,9 +123,6 @@ def crossing(
         angle: Angle between the two weights, in degrees.
         bias: Bias of both nodes.
         dtype: Precision of the result.
-
-    Returns:
-        One teacher per seed.
     """
     names = [seeds] if isinstance(seeds, int) else list(seeds)
     first = regular((2, 2, outputs), seeds=names, bias=bias, dtype=torch.float64).layers[0]

@@ -5,6 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.measures.align import require_fitting
 from understudy.nets import Population
 
 
@@ -47,15 +48,6 @@ def unexplained(
 
 def validate_pair(teacher: Population, students: Population, x: Float[Tensor, "sample in"]) -> None:
     """Raise a UserError if networks and inputs do not match."""
-    for name, ours, theirs in (
-        ("inputs", students.inputs, teacher.inputs),
-        ("outputs", students.sizes[-1], teacher.sizes[-1]),
-    ):
-        if ours != theirs:
-            raise UserError(f"the student has {ours} {name} and the teacher {theirs}; they must be equal")
     if len(teacher) not in (1, len(students)):
         raise UserError(f"{len(students)} students need one teacher, or one teacher each, got {len(teacher)}")
-    if x.ndim != 2 or not len(x):
-        raise UserError(f"inputs must have shape [sample, in] with at least one sample, got {list(x.shape)}")
-    if x.shape[1] != students.inputs:
-        raise UserError(f"the inputs have {x.shape[1]} numbers per sample; the networks take {students.inputs}")
+    require_fitting(teacher, students, x)

@@ -208,7 +208,7 @@ def test_networks_that_cannot_be_connected_are_refused(a, b, words):
 
 def test_bad_inputs_and_too_few_points_are_refused():
     of, a, b = figure_13()
-    with pytest.raises(UserError, match="3 numbers per sample; the networks take 2"):
+    with pytest.raises(UserError, match="take 2 inputs, and the data has 3 per sample"):
         connecting_path(a, b, of, inputs(dim=3))
     with pytest.raises(UserError, match="at least 2"):
         losses_along(straight_path(a, b), of, inputs(dim=2), 1)

@@ -161,7 +161,7 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_per_position():
         ({"student": population((5, 3, 2), 1)}, "5 inputs and the teacher 4"),
         ({"student": population((4, 3, 5), 1)}, "5 outputs and the teacher 2"),
         ({"student": population((4, 3, 2), 2)}, "one student and one teacher, got 2 and 1"),
-        ({"x": inputs(10, 6)}, "6 numbers per sample; the networks take 4"),
+        ({"x": inputs(10, 6)}, "take 4 inputs, and the data has 6 per sample"),
         ({"x": inputs(0)}, "at least one sample"),
         pytest.param(
             {"by": "luck"},
