@@ -385,13 +385,13 @@ def test_many_settings_share_rows(polarities):
     lines = [line.split() for line in captured.get().splitlines() if line.split()[:1] in (["1"], ["2"])]
     if polarities == 2:
         assert lines == [
-            ["1", "0", "3", "0", "1.00e-01", "50.0%"],
+            ["1", "0", "3", "0", "1.00×10⁻¹", "50.0%"],
             ["1", "1", "3", "0", "–", "–"],
-            ["2", "0", "3", "0", "1.00e-02", "50.0%"],
-            ["2", "1", "3", "0", "1.00e-02", "50.0%"],
+            ["2", "0", "3", "0", "1.00×10⁻²", "50.0%"],
+            ["2", "1", "3", "0", "1.00×10⁻²", "50.0%"],
         ]
     else:
-        assert lines == [["1", "1e-01", "50%", "diverged", *["1e-01", "50%"] * 18], ["2", *["1e-02", "50%"] * 20]]
+        assert lines == [["1", "10⁻¹", "50%", "diverged", *["10⁻¹", "50%"] * 18], ["2", *["10⁻²", "50%"] * 20]]
 
 
 def test_a_closed_pipe_leaves_no_traceback(tmp_path):

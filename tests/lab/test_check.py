@@ -43,7 +43,7 @@ def several(count: int, dim: int = 3) -> tuple[Population, Population]:
 
 @pytest.fixture(scope="module")
 def certified() -> Checks:
-    """Two teacher nodes in the plane, and a student that has both up to 1e−9 and two idle nodes."""
+    """Two teacher nodes in the plane, and a student that has both up to 10⁻⁹ and two idle nodes."""
     return us.check(TEACHER, STUDENT, us.data.Gaussian(2, 1.5, train=SAMPLES), samples=SAMPLES)
 
 

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.report import style
 
 FLAT = 1.3
@@ -84,6 +85,6 @@ def cost_by_population(curves: Sequence[CostCurve]) -> Figure:
 def _axis(ax: Axes, label: str) -> None:
     ax.set(xscale="log", yscale="log", ylabel=label)
     for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e6 else f"{value:.0e}"))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value, ",g" if value < 1e6 else ".0e")))
         axis.set_minor_formatter(NullFormatter())
     ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0), numticks=8))

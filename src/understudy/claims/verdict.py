@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from understudy._numbers import number
 from understudy.store.claims import Variant
 
 
@@ -222,7 +223,7 @@ class Words(dict[str, Any]):
 
 
 class _Number(float):
-    """A number that is formatted with a minus sign."""
+    """A number that is formatted for people."""
 
     def __format__(self, spec: str) -> str:
         return number(float(self), spec or ".3g")
@@ -239,11 +240,6 @@ class _Span:
             return "no finite value"
         low, high = (number(end, spec or ".3g") for end in self._ends)
         return low if low == high else f"{low} to {high}"
-
-
-def number(value: float, spec: str = ".3g") -> str:
-    """A number as it is shown to people: with a minus sign (−), not a hyphen."""
-    return format(float(value), spec).replace("-", "−")
 
 
 def range_words(values: Any, spec: str = ".3g") -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy._errors import UserError
+from understudy._numbers import number, typeset
 from understudy.cli import inputs
 from understudy.cli.parsing import emit
 
@@ -84,17 +85,18 @@ def run_connect(options: Connect) -> None:
 
     table = plain_table("segment", "what moves", "largest loss / output variance")
     for i, (move, losses) in enumerate(zip(path.moves, along, strict=True), 1):
-        table.add_row(str(i), "weights of idle nodes" if move == "weights" else move, f"{float(losses.max()):.2e}")
+        table.add_row(str(i), "weights of idle nodes" if move == "weights" else move, number(losses.max(), ".2e"))
     output().print(table)
     times = ""
     if ratio is not None:
         times = f": {ratio:,.0f} times as much" if ratio >= _NOTABLE else ": the path is hardly lower"
-    print(f"Largest loss on the path {highest:.2e}, on the straight line {of_line:.2e}{times}.")
+    print(typeset(f"Largest loss on the path {highest:.2e}, on the straight line {of_line:.2e}{times}."))
     ends = float(along[0, 0]), float(along[-1, -1])
     if max(ends) > _UNTRAINED:
+        own = typeset(f"{ends[0]:.2g} and {ends[1]:.2g}")
         print(
-            f"The students themselves leave {ends[0]:.2g} and {ends[1]:.2g} of the output variance, so no path between "
-            "them has a low loss; give students that have learned the teacher."
+            f"The students themselves leave {own} of the output variance, so no path between them has a low loss; give "
+            "students that have learned the teacher."
         )
     if options.save is not None:
         print(f"{len(path.points)} way points: {options.save}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.cli import inputs
 from understudy.cli.parsing import emit
 
@@ -95,5 +96,5 @@ def _show(before: tuple[int, ...], pruning: Pruning, losses: dict[str, PruningLo
     table = plain_table("loss / output variance", "on the given inputs", "on held-out inputs")
     given, held_out = losses.values()
     for name in given._fields:
-        table.add_row(name, f"{getattr(given, name):.2e}", f"{getattr(held_out, name):.2e}")
+        table.add_row(name, *(number(getattr(each, name), ".2e") for each in (given, held_out)))
     console.print(table)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from understudy._errors import UserError
+from understudy._numbers import number, typeset
 from understudy.cli.inputs import read_network, validate_ending
 from understudy.cli.parsing import emit
 
@@ -126,16 +127,16 @@ def _show(options: Start, started: StartedStudent, sizes: tuple[int, ...]) -> No
     for note in started.notes:
         print(f"note: {note}")
     if started.span_angle is not None:
-        print(f"The span of the students is {started.span_angle:.2g} rad from the teacher's.")
-    times = f"{started.share:,.1f} times" if started.share >= 2 else f"{started.share:.2g} of"
+        print(f"The span of the students is {number(started.span_angle, '.2g')} rad from the teacher's.")
+    times = f"{started.share:,.1f} times" if started.share >= 2 else f"{number(started.share, '.2g')} of"
     if started.vanished:
-        print(f"Loss {started.loss:.1e}, which is zero to rounding.")
+        print(f"Loss {number(started.loss, '.1e')}, which is zero to rounding.")
     else:
-        print(f"Loss {started.loss:.3e}: {times} the loss without students.")
+        print(f"Loss {number(started.loss, '.3e')}: {times} the loss without students.")
     descent = started.descent
     if descent is not None:
         on = "" if options.batch is None else f" on mini-batches of {options.batch:,}"
-        print(f"\nAfter {_count(descent.steps, 'step')} of gradient descent{on}, rate {descent.rate:.3g}:")
+        print(f"\nAfter {_count(descent.steps, 'step')} of gradient descent{on}, rate {number(descent.rate)}:")
         _print_neurons(descent.teacher_neurons, options.within)
         print(_change(started.loss, descent))
     if options.out is None:
@@ -147,10 +148,12 @@ def _show(options: Start, started: StartedStudent, sizes: tuple[int, ...]) -> No
 def _print_neurons(rows: list[NeuronCover], within: float) -> None:
     from understudy.report.terminal.tables import output, plain_table
 
-    table = plain_table("teacher neuron", "length", "students", "their mass", f"within {within:g} rad", "nearest, rad")
+    table = plain_table(
+        "teacher neuron", "length", "students", "their mass", f"within {number(within, 'g')} rad", "nearest, rad"
+    )
     for row in rows:
-        nearest = "none" if row.nearest is None else f"{row.nearest:.2g}"
-        numbers = (f"{number:.3g}" for number in (row.length, row.students, row.mass, row.mass_within))
+        nearest = "none" if row.nearest is None else number(row.nearest, ".2g")
+        numbers = (number(value) for value in (row.length, row.students, row.mass, row.mass_within))
         table.add_row(str(row.neuron), *numbers, nearest)
     for column in table.columns:
         column.justify = "right"
@@ -160,10 +163,10 @@ def _print_neurons(rows: list[NeuronCover], within: float) -> None:
 def _change(before: float, descent: Descent) -> str:
     if not descent.loss < before:
         smaller = f"choose a smaller --rate, such as {descent.safe_rate:.2g}"
-        return f"The loss rose from {before:.3e} to {descent.loss:.3e}: {smaller}."
+        return typeset(f"The loss rose from {before:.3e} to {descent.loss:.3e}") + f": {smaller}."
     power = "" if descent.power is None else f", over the last two thirds of the steps as t^{-descent.power:.2f}"
     rounding = ", which is zero to rounding" if descent.vanished else ""
-    return f"The loss fell from {before:.3e} to {descent.loss:.3e}{power.replace('-', '−')}{rounding}."
+    return typeset(f"The loss fell from {before:.3e} to {descent.loss:.3e}{power}{rounding}.")
 
 
 def _count(count: int, one: str) -> str:

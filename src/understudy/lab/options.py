@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_type_hints
 from annotated_types import Ge, Gt, Le, Lt
 
 from understudy._errors import UserError
+from understudy._numbers import typeset
 
 
 @dataclass(frozen=True)
@@ -101,7 +102,7 @@ def _describe(constraints: tuple[Any, ...]) -> str:
 
 
 def _bound(value: Any) -> str:
-    return "π/2" if value == math.pi / 2 else f"{value:,}".replace("-", "−")
+    return "π/2" if value == math.pi / 2 else typeset(f"{value:,}")
 
 
 def _allows(constraint: Any, value: Any) -> bool:

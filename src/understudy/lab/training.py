@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from understudy._atomic import write_json
+from understudy._numbers import number
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.mean_ranks import add_mean_ranks
 from understudy.lab.study import Experiment, TrainingStudy
@@ -163,7 +164,7 @@ def group_labels(experiment: Experiment) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return number(value, "g") if isinstance(value, float) else str(value)
 
 
 def _write_networks(experiment: Experiment, training: Training, folder: RunFolder) -> None:

@@ -6,6 +6,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from matplotlib.figure import Figure as PaperFigure
 
+from understudy._numbers import typeset_fields
+
 
 @runtime_checkable
 class Kind(Protocol):
@@ -33,6 +35,9 @@ class Figure:
     """The figure of a paper that it reproduces, such as `S0 fig 7`; empty if there is none."""
     kind: Kind
 
+    def __post_init__(self) -> None:
+        typeset_fields(self, "title", "caption")
+
 
 @dataclass(frozen=True)
 class Number:
@@ -40,6 +45,9 @@ class Number:
 
     value: str
     label: str
+
+    def __post_init__(self) -> None:
+        typeset_fields(self, "value", "label")
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,9 @@ class Story:
     headline: str
     numbers: tuple[Number, ...]
     figures: tuple[Figure, ...]
+
+    def __post_init__(self) -> None:
+        typeset_fields(self, "headline")
 
 
 def counted(n: int, thing: str) -> str:

@@ -17,6 +17,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from understudy._numbers import typeset
+
 NARROW, WIDE = 3.3, 6.8
 """Widths of a figure in inches: one column of a paper, or both."""
 SMALL, NORMAL = 7.0, 8.0
@@ -49,6 +51,7 @@ _RC: dict[str, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": False,
+    "axes.formatter.use_mathtext": True,
     "xtick.labelsize": SMALL,
     "ytick.labelsize": SMALL,
     "xtick.color": SOFT,
@@ -142,15 +145,13 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     if value == 0 or 0.01 <= abs(value) < 1000:
-        return f"{value:.2f}".replace("-", "−")
-    mantissa, exponent = f"{value:.1e}".split("e")
-    raised = str(int(exponent)).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    return f"{mantissa}×10{raised}".replace("-", "−")
+        return typeset(f"{value:.2f}")
+    return typeset(f"{value:.1e}")
 
 
 def signed(value: float) -> str:
-    """Format a number in its shortest form with a true minus sign: `0.5`, `−6.45`."""
-    return f"{value:g}".replace("-", "−")
+    """Format a number in its shortest form: `0.5`, `−6.45`, `10⁻⁶`."""
+    return typeset(f"{value:g}")
 
 
 def grid(count: int, most: int) -> tuple[int, int]:

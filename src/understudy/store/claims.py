@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from understudy._numbers import typeset_fields
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -13,6 +15,9 @@ class Variant:
     where: str
     measured: str
     holds: bool
+
+    def __post_init__(self) -> None:
+        typeset_fields(self, "where", "measured")
 
     def __str__(self) -> str:
         return f"{self.where}: {self.measured} ({'holds' if self.holds else 'does not hold'})"
@@ -43,6 +48,9 @@ class Claim:
     high: float | None = None
     variants: tuple[Variant, ...] = field(default=())
     """The decided quantity in settings that the paper does not claim."""
+
+    def __post_init__(self) -> None:
+        typeset_fields(self, "part", "statement", "paper", "measured", "values_are")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for `claims.json`; empty `variants` and `values_are` are left out."""

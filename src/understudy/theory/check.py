@@ -12,6 +12,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
+from understudy.measures.align import require_fitting
 from understudy.nets import Population
 from understudy.teachers.assumptions import Assumptions, assumptions
 from understudy.theory.boundaries import ALIGNED
@@ -77,7 +79,7 @@ class NodeCheck:
     def verdict(self) -> str:
         """The certificate, or the reason why there is none, in words."""
         if sure := self.certificate:
-            return f"certified at ε = {sure.eps:.3g} by {sure.result}"
+            return f"certified at ε = {number(sure.eps or 0.0)} by {sure.result}"
         if not self.crossed:
             return "not certified: the data never crosses its boundary; add samples on its other side, or move its bias"
         if against := [f.result for f in self.findings if f.contradicted]:
@@ -174,7 +176,7 @@ class Check:
     def headline(self) -> str:
         """The number of certified teacher nodes and their largest ε, in one sentence."""
         eps = [node.certificate.eps or 0.0 for node in self.nodes if node.certificate]
-        sure = f", at ε up to {max(eps):.3g}" if eps else ""
+        sure = f", at ε up to {number(max(eps))}" if eps else ""
         return f"{self.certified} of {len(self.nodes)} teacher nodes are certified to have a student{sure}."
 
     def as_dict(self) -> dict[str, Any]:
@@ -342,18 +344,7 @@ def _validate(teacher: Population, student: Population, x: Tensor) -> None:
                 raise UserError(f"the {name} has weights that are not finite: give one that has not diverged")
         if len(network.layers) < 2:
             raise UserError(f"the {name} has no hidden layer: give networks of two layers or more")
-    for ours, theirs, name in (
-        (student.inputs, teacher.inputs, "inputs"),
-        (student.sizes[-1], teacher.sizes[-1], "outputs"),
-    ):
-        if ours != theirs:
-            raise UserError(f"teacher and student must have the same number of {name}, got {theirs} and {ours}")
-    if x.ndim != 2 or not len(x):
-        raise UserError(
-            f"inputs must have shape [sample, {teacher.inputs}] with at least one sample, got {list(x.shape)}"
-        )
-    if x.shape[1] != teacher.inputs:
-        raise UserError(f"the networks take {teacher.inputs} inputs, and the data has {x.shape[1]} per sample")
+    require_fitting(teacher, student, x)
     if not bool(x.isfinite().all()):
         raise UserError("the data has numbers that are not finite: leave these samples out")
 

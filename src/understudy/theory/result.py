@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number, typeset_fields
 from understudy._papers import load_theory
 from understudy.nets import Population
 
@@ -30,7 +31,7 @@ INFORMATIVE, UNRIVALLED = "an informative guarantee", "no other boundary as clos
 
 def format_factor(factor: float) -> str:
     """Format a factor with three digits, such as `1,920×`."""
-    return f"{float(f'{factor:.3g}'):,.0f}×" if 100 <= factor < 1e7 else f"{factor:.3g}×"
+    return f"{float(f'{factor:.3g}'):,.0f}×" if 100 <= factor < 1e7 else f"{number(factor)}×"
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,9 @@ class Hypothesis:
     holds: bool
     change: str = ""
     factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        typeset_fields(self, "name", "value", "requirement", "change")
 
     @property
     def by(self) -> str:
@@ -122,6 +126,9 @@ class Finding:
     amount: float | None = None
     limit: float | None = None
     samples: float | None = None
+
+    def __post_init__(self) -> None:
+        typeset_fields(self, "about", "conclusion", "measured")
 
     @property
     def applies(self) -> bool:
@@ -209,7 +216,7 @@ class Result:
             required = "one activation"
         else:
             return ""
-        slopes = " and ".join(f"{slope:g}".replace("-", "−") for slope in both)
+        slopes = " and ".join(number(slope, "g") for slope in both)
         return f"it is stated for {required}, and the slopes below zero are {slopes}"
 
     def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> tuple[Finding, ...]:
@@ -240,7 +247,7 @@ def _not_a_sum_of_lengths(name: str, network: Population) -> str:
     if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
         return f"it is stated for networks without biases, and the {name} has some"
     if bool((top < 0).any()):
-        least = f"{float(top.min()):.3g}".replace("-", "−")
+        least = number(float(top.min()))
         return f"it is stated for output weights of at least 0, and the {name} has {least}"
     return ""
 

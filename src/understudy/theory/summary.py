@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 from typing import Any, NamedTuple
 
+from understudy._numbers import number
 from understudy.theory.check import Check, NodeCheck
 
 NEVER_CROSSED = "data on both sides of its boundary"
@@ -46,7 +47,7 @@ class CheckSummary(NamedTuple):
     @property
     def headline(self) -> str:
         """The number of certified teacher nodes and the range of their ε, in one sentence."""
-        sure = f", at ε from {self.eps[0]:.3g} to {self.eps[2]:.3g}" if self.eps else ""
+        sure = f", at ε from {number(self.eps[0])} to {number(self.eps[2])}" if self.eps else ""
         networks = f"{self.networks:,} network{'s' * (self.networks != 1)}"
         return (
             f"{self.certified:,} of {self.nodes:,} teacher nodes of {networks} are certified to have a student{sure}."

@@ -127,7 +127,7 @@ def test_other_angles_decide_nothing(options, run):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"least": 0.0}, "--least must be at least 1e−07, got 0"),
+        ({"least": 0.0}, "--least must be at least 10⁻⁷, got 0"),
         ({"most": 1e-7}, "--most must be above --least (1e-06) and below π/2, got 1e-07"),
         ({"most": 2.0}, "--most must be .*, got 2"),
         ({"angles": 1}, "--angles must be at least 2, got 1"),

@@ -190,10 +190,10 @@ def test_each_claim_requires_every_network(given, held):
 
 def test_claims_state_what_was_measured():
     cost, refitted, path = FULL.claims(pairs_run({"cost": 3e-5, "times": 1.5, "apart": 5e3}))
-    assert cost.measured == "median 1.0e−06, largest 3.0e−05; 93.0 of 100 nodes are removed on average"
+    assert cost.measured == "median 1.0×10⁻⁶, largest 3.0×10⁻⁵; 93.0 of 100 nodes are removed on average"
     assert cost.values == pytest.approx((1e-6, 1e-6, 1e-6, 3e-5))
     assert (refitted.measured, refitted.high) == ("median 0.50, largest 1.50", 2.0)
-    assert path.measured.startswith("median 3,000, least 1,000; median largest losses 1.0e−04 and 0.30 of the output")
+    assert path.measured.startswith("median 3,000, least 1,000; median largest losses 1.0×10⁻⁴ and 0.30 of the output")
     assert path.values == pytest.approx((1e3, 5e3))
 
 
@@ -214,7 +214,7 @@ def test_pairs_that_are_left_out_count_as_failing_and_are_reported():
         assert f"{counts} left out, which counts as failing: too dull" in claim.measured
         assert ("median" in claim.measured) == ("10×" not in claim.part)
     headline = replace(FULL, seeds=5).story(run).headline
-    assert headline.startswith("At 5× the median loss is 1.0e−06 of the output variance, 2.0e−06 without nodes")
+    assert headline.startswith("At 5× the median loss is 1.0×10⁻⁶ of the output variance, 2.0×10⁻⁶ without nodes")
     assert headline.endswith(" 6 of 8 pairs are left out: too dull.")
 
 

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from understudy._numbers import number
 from understudy.report.check.view import ChecksView, CheckView, FindingView, NodeView, describe_factor, widths
 from understudy.report.terminal.tables import plain_table
 from understudy.theory.summary import NetworkCheck, common_failures
@@ -64,7 +65,7 @@ def _row(each: NetworkCheck) -> tuple[Text | str, ...]:
     return (
         str(each.network),
         f"{check.certified} of {len(check.nodes)}",
-        f"{max(eps):.3g}" if eps else "",
+        number(max(eps)) if eps else "",
         f"{sum(p.aligned for p in check.partners)} of {check.student_sizes[1]}",
         f"{lacking[0].name}{describe_factor(lacking[0])}" if lacking else "",
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from understudy._numbers import number, typeset
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.check import Check, NodeCheck
 from understudy.theory.conditions import WIDTHS
@@ -59,9 +60,9 @@ class NodeView(NamedTuple):
         return cls(
             node,
             *_verdict(node),
-            needed="" if node.samples is None else f"{node.samples:.2g}",
-            observer=(str(seen.student), f"{seen.kappa:.2g}", f"{seen.alpha:.3g}") if seen else None,
-            nearest=(str(near.student), f"{near.sin:.2g}", f"{near.gap:.2g}") if near else None,
+            needed="" if node.samples is None else number(node.samples, ".2g"),
+            observer=(str(seen.student), number(seen.kappa, ".2g"), number(seen.alpha)) if seen else None,
+            nearest=(str(near.student), number(near.sin, ".2g"), number(near.gap, ".2g")) if near else None,
         )
 
     @property
@@ -97,15 +98,15 @@ class CheckView(NamedTuple):
             check,
             networks=describe_networks(check),
             samples=describe_samples([check]),
-            data=_data(check),
+            data=[(name, typeset(value)) for name, value in _data(check)],
             bands=[
                 (f"node {int(node)}", [int(count) for count in counts])
                 for node, counts in zip(check.conditions.nodes, check.conditions.bands, strict=True)
             ],
-            teacher=_teacher(check),
+            teacher=[*map(typeset, _teacher(check))],
             nodes=[NodeView.of(node) for node in check.nodes],
             failures=describe_failures(common_failures(check.nodes), len(check.nodes)),
-            students=describe_students(check),
+            students=[*map(typeset, describe_students(check))],
             student_findings=[FindingView.of(f) for f in check.students],
             dynamics=[FindingView.of(f) for f in check.dynamics],
             identities=[FindingView.of(f) for f in check.identities],
@@ -141,7 +142,7 @@ class ChecksView(NamedTuple):
         alone = len(networks) == 1
         numbers = [
             (f"{summary.certified:,} of {summary.nodes:,}", "teacher nodes certified"),
-            (f"{summary.eps[1]:.3g}" if summary.eps else "–", "median ε guaranteed"),
+            (number(summary.eps[1]) if summary.eps else "–", "median ε guaranteed"),
             (f"{checks[0].samples:,}", "samples" if alone else "samples per network"),
             (f"{summary.contradicted:,}", "findings that contradict a theorem"),
         ]
@@ -162,7 +163,8 @@ def describe_networks(check: Check) -> str:
     """Sizes and activations of teacher and student; the activation once where both are the same."""
     teacher, student = ("-".join(map(str, sizes)) for sizes in (check.teacher_sizes, check.student_sizes))
     theirs, ours = (
-        _ACTIVATIONS.get(slope, f"leaky ReLU of slope {slope:g}") for slope in (check.teacher_slope, check.slope)
+        _ACTIVATIONS.get(slope, f"leaky ReLU of slope {number(slope, 'g')}")
+        for slope in (check.teacher_slope, check.slope)
     )
     return f"teacher {teacher}{f', {theirs}' * (theirs != ours)}, student {student}, {ours}"
 
@@ -217,7 +219,7 @@ def describe_students(check: Check) -> list[str]:
 def _verdict(node: NodeCheck) -> tuple[str, str, str, str]:
     """State, sign, verdict and the factor by which the node misses a certificate."""
     if sure := node.certificate:
-        return "sure", "✓", f"ε = {sure.eps:.3g} by {sure.result}", ""
+        return "sure", "✓", f"ε = {number(sure.eps or 0.0)} by {sure.result}", ""
     if not node.crossed:
         return "open", "✗", "the data never crosses its boundary", ""
     if any(finding.contradicted for finding in node.findings):
@@ -278,4 +280,4 @@ def _several(thing: str, names: Sequence[str]) -> str:
 
 def widths() -> list[str]:
     """Half-widths ε of the bands around a boundary, in words."""
-    return [f"{width:g}" for width in WIDTHS]
+    return [number(width, "g") for width in WIDTHS]

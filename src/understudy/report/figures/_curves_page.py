@@ -253,7 +253,7 @@ def _scale(log: bool, values: list[Any]) -> pages.JSON:
     kept = kept[np.isfinite(kept) & (kept > 0)]
     wide = decades(kept.min(), kept.max()) if len(kept) else 0.0
     step = {} if wide > _MANY_DECADES else {"dtick": 1 if wide >= FEW_DECADES else "D2"}
-    return {"type": "log", "exponentformat": "power", **step}
+    return {"type": "log", **step}
 
 
 def _across(p: int, panel: Panel, labelled: bool) -> pages.JSON:

@@ -150,6 +150,7 @@ def layout(
         "ticks": "outside",
         "ticklen": 4,
         "tickcolor": HAIRLINE,
+        "exponentformat": "power",
     }
     for i, heading in enumerate(titles):
         row, column = divmod(i, columns)

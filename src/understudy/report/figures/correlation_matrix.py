@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Int, Num
 from matplotlib.figure import Figure
 
+from understudy._numbers import typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 
@@ -24,6 +25,7 @@ class CorrelationMatrix:
     network: int = -1
 
     def __post_init__(self) -> None:
+        typeset_fields(self, "titles")
         if len(self.titles) != len(self.correlation):
             raise ValueError(
                 f"CorrelationMatrix must have one title per layer ({len(self.correlation)}), got {len(self.titles)}"

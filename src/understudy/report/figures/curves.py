@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Int, Num
 from matplotlib.figure import Figure
 
+from understudy._numbers import typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -55,6 +56,7 @@ class Series:
     """What the line's dashes stand for, for example `training`: named in the key beside the labels."""
 
     def __post_init__(self) -> None:
+        typeset_fields(self, "label", "part")
         times = np.shape(self.x)
         agree(self, dict.fromkeys(("y", "low", "high"), times))
         nets = () if self.network_y is None else np.shape(self.network_y)[:1]
@@ -78,6 +80,9 @@ class Panel:
     """Slope of a dotted line on logarithmic axes, through the last value of the first series."""
     limits: tuple[float, float] | None = None
     """Ends of the y axis."""
+
+    def __post_init__(self) -> None:
+        typeset_fields(self, "title", "x_label", "y_label", "bound_words")
 
 
 @dataclass(frozen=True, eq=False)

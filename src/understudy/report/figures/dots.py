@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from understudy._numbers import number, typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -45,6 +46,7 @@ class Dots:
     """Two columns whose points belong together in pairs: a line joins each pair, orange where the second is higher."""
 
     def __post_init__(self) -> None:
+        typeset_fields(self, "labels", "name", "x_name", "bound_words", "titles")
         panels = (len(self.titles),) if np.ndim(self.values) > 2 else ()
         shape = (*panels, len(self.labels), np.shape(self.values)[-1])
         agree(self, {"values": shape, "network": shape})
@@ -168,7 +170,7 @@ class Dots:
 
     def _tick(self, value: float) -> str:
         below = "≤ " if self.floor is not None and value <= self.floor * 1.001 else ""
-        return below + (f"{100 * value:g}%" if self.percent else f"{value:g}")
+        return below + (number(100 * value, "g") + "%" if self.percent else number(value, "g"))
 
     def page(self) -> pages.JSON:
         """Traces and layout for the page."""

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from understudy._numbers import typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -35,6 +36,7 @@ class SignedHistograms:
     """What the numbers belong to."""
 
     def __post_init__(self) -> None:
+        typeset_fields(self, "titles")
         agree(self, {"titles": (len(self.values),)})
 
     def _grid(self) -> tuple[int, int]:

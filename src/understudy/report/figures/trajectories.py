@@ -8,6 +8,7 @@ from jaxtyping import Num
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from understudy._numbers import number, typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -30,6 +31,7 @@ class Plane:
     network: int = -1
 
     def __post_init__(self) -> None:
+        typeset_fields(self, "title")
         agree(self, {"teacher_weights": (len(self.teacher_weights), 2)})
         agree(self, {"student_weights": (*np.shape(self.student_weights)[:2], 2)})
 
@@ -244,4 +246,4 @@ def _lines(points: np.ndarray, name: str, line: pages.JSON, named: bool) -> page
 
 
 def _time(value: float) -> str:
-    return f"{value:,.0f}" if float(value).is_integer() else style.signed(float(f"{value:.3g}"))
+    return f"{value:,.0f}" if float(value).is_integer() else number(value)

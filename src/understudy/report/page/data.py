@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from understudy._numbers import number
+
 MEASURED = frozenset(
     "network layer teacher strength student correlation sin_angle bias_gap recovered_at".split()  # noqa: SIM905
 )
@@ -98,7 +100,7 @@ def words(value: object) -> str:
         case bool():
             return "yes" if value else "no"
         case float():
-            return f"{value:.10g}"
+            return number(value, ".10g")
         case list() | tuple():
             return ", ".join(words(item) for item in value)
         case _:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 from markupsafe import Markup
 
+from understudy._numbers import number
+
 WIDTH, HEIGHT, FOOT = 240, 58, 40
 MARGIN = 6
 TICKS = 60
@@ -66,9 +68,9 @@ def _labels(finite: Sequence[float], bounds: Sequence[float], x: Callable[[float
     shown = sorted(set(bounds or (finite[0], finite[-1])))
     places = [x(value) for value in shown]
     if len(shown) == 2 and places[1] - places[0] < 64:
-        text, middle = f"{_short(shown[0])} to {_short(shown[1])}", sum(places) / 2
+        text, middle = f"{number(shown[0])} to {number(shown[1])}", sum(places) / 2
         return _label(text, middle)
-    return "".join(_label(_short(value), place) for value, place in zip(shown, places, strict=True))
+    return "".join(_label(number(value), place) for value, place in zip(shown, places, strict=True))
 
 
 def _label(text: str, place: float) -> str:
@@ -77,16 +79,12 @@ def _label(text: str, place: float) -> str:
     return f'<text x="{at:.1f}" y="{HEIGHT - 4}" text-anchor="{anchor}">{text}</text>'
 
 
-def _short(value: float) -> str:
-    return f"{value:.3g}".replace("-", "−")
-
-
 def _words(values: Sequence[float], low: float | None, high: float | None) -> str:
     finite = [value for value in values if math.isfinite(value)]
-    text = f"{len(values):,} values from {_short(min(finite))} to {_short(max(finite))}"
+    text = f"{len(values):,} values from {number(min(finite))} to {number(max(finite))}"
     if low is None and high is None:
         return text
     inside = sum((low is None or value >= low) and (high is None or value <= high) for value in finite)
-    ends = [f"from {_short(low)}"] if low is not None else []
-    ends += [f"to {_short(high)}"] if high is not None else []
+    ends = [f"from {number(low)}"] if low is not None else []
+    ends += [f"to {number(high)}"] if high is not None else []
     return f"{text}; {inside:,} within the tolerance {' '.join(ends)}"

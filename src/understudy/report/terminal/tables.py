@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from understudy._numbers import number
 from understudy.report.terminal.progress import Progress
 from understudy.store import Claim
 
@@ -60,7 +61,7 @@ class Watch:
             return
         whole = progress.whole
         shown = (
-            f"networks {whole.alive:,}/{whole.networks:,}   loss {whole.loss:.2e}   "
+            f"networks {whole.alive:,}/{whole.networks:,}   loss {number(whole.loss, '.2e')}   "
             f"recovered {whole.recovered:.1%}   left {duration(progress.seconds_left)}"
             if whole.alive
             else "every network has diverged"
@@ -93,7 +94,7 @@ def _live_table(progress: Progress) -> Group:
         table.add_column(column, justify="right")
     several = 1 < len(progress.groups) <= _MOST_GROUPS
     for group in (*progress.groups, progress.whole) if several else (progress.whole,):
-        measured = (f"{group.loss:.2e}", f"{group.recovered:.1%}") if group.alive else ("diverged", "")
+        measured = (number(group.loss, ".2e"), f"{group.recovered:.1%}") if group.alive else ("diverged", "")
         table.add_row(group.label, f"{group.alive:,}/{group.networks:,}", *measured)
     bar = Table.grid(padding=(0, 2))
     bar.add_row(
@@ -118,7 +119,8 @@ def summary_table(settings: Sequence[Any]) -> Table:
         table.add_column(column, justify="right")
     for setting in settings:
         values = map(_short, setting.parameters.values())
-        ended = (f"{setting.loss:.2e}", f"{setting.recovered:.1%}") if setting.loss == setting.loss else ("–", "–")
+        known = setting.loss == setting.loss
+        ended = (number(setting.loss, ".2e"), f"{setting.recovered:.1%}") if known else ("–", "–")
         table.add_row(*values, f"{setting.networks:,}", f"{setting.diverged:,}", *ended)
     return table
 
@@ -134,14 +136,15 @@ def _folded(settings: Sequence[Any], swept: list[str]) -> Table:
     for setting in settings:
         line = lines.setdefault(tuple(setting.parameters[name] for name in rows), {})
         known = setting.loss == setting.loss
-        line[setting.parameters[across]] = f"{setting.loss:.0e}  {setting.recovered:>4.0%}" if known else "diverged"
+        shown = f"{number(setting.loss, '.0e')}  {setting.recovered:>4.0%}"
+        line[setting.parameters[across]] = shown if known else "diverged"
     for names, line in lines.items():
         table.add_row(*map(_short, names), *(line.get(value, "") for value in values))
     return table
 
 
 def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return number(value, "g") if isinstance(value, float) else str(value)
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
@@ -185,7 +188,7 @@ def print_alignment(console: Console, layers: Sequence[Any]) -> None:
         )
         for j in range(m):
             numbers = (layer.best_correlation[j], layer.sin_angle[j], layer.bias_gap[j])
-            shown = [f"{float(v):.4f}" if v == v else "–" for v in numbers]
+            shown = [number(v, ".4f") if v == v else "–" for v in numbers]
             table.add_row(str(j), str(int(layer.best[j])), *shown)
         console.print(table)
         console.print(_heat_map(layer.correlation.tolist(), layer.best.tolist()))

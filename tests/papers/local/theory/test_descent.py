@@ -200,7 +200,7 @@ def test_near_a_solution_the_loss_decreases_in_every_step_at_rates_up_to_the_bou
         for share in (1.0, 0.3):
             found = descend(students, teachers, share * rate_bound(teachers), 200, range(201))
             losses = gaussian.loss(found, teachers)
-            assert ((losses.diff(dim=0) < 0) | (losses[1:] < 1e-25)).all()  # below 1e−25 it is rounding
+            assert ((losses.diff(dim=0) < 0) | (losses[1:] < 1e-25)).all()  # below 10⁻²⁵ it is rounding
 
 
 def test_descent_diverges_from_a_solution_beyond_twice_the_bound():

@@ -189,7 +189,7 @@ SOLUTIONS = [(3, 3, 5), (9, 3, 5), (6, 3, 2), (12, 4, 8)]
 @pytest.mark.parametrize("compute", IMPLEMENTATIONS)
 @pytest.mark.parametrize("shape", SOLUTIONS)
 def test_tiny_losses_and_gradients_have_correct_digits(compute, shape):
-    """Relative errors are below 1e−6 for losses above 1e−15, and below 1% for smaller ones."""
+    """Relative errors are below 10⁻⁶ for losses above 10⁻¹⁵, and below 1% for smaller ones."""
     lowest = 1.0
     with mp.workdps(50):
         for delta in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6):

@@ -36,7 +36,7 @@ CONSTANTS = {
     "lemma C.4": 5.0,
 }
 """Constants for all networks, chosen with a margin on 12,000 random ones. 18,715 others, with r from 1 to 6, m up to
-60, d up to 10, lengths of teacher nodes from 0.5 to 2 and losses from 1e−24 to 2e−2, all with δ_max ≤ Δ/2, had at
+60, d up to 10, lengths of teacher nodes from 0.5 to 2 and losses from 10⁻²⁴ to 2×10⁻², all with δ_max ≤ Δ/2, had at
 most 1.68, 1.63, 3.88 (that is (π/2)³, for r = 1), 0.59, 0.05, 1.09 and 4.2. A student far from every teacher node,
 balanced optimally by the others, has 4.53 in C.4."""
 SMOOTH, KAPPA = 4.0, 1.0
@@ -98,7 +98,7 @@ def _draw(seed, nets, r, m, d, far, mirrored=False):
 
 
 def _small(students, teachers):
-    """Networks with δ_max ≤ Δ/2 and a loss above 1e−22.
+    """Networks with δ_max ≤ Δ/2 and a loss above 10⁻²².
 
     At a larger δ_max, T_i(δ_max) may contain students nearer to another node; smaller losses are all rounding.
     """

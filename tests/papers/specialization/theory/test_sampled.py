@@ -23,7 +23,7 @@ both = pytest.mark.parametrize("theorem", [theorem_3, theorem_4])
 
 @both
 def test_the_smallest_documented_setting_certifies_every_teacher_node(theorem):
-    """Two dimensions, two teacher nodes, four students equal up to 1e−8, 60,000 samples."""
+    """Two dimensions, two teacher nodes, four students equal up to 10⁻⁸, 60,000 samples."""
     findings = theorem(TEACHER, near_copy(TEACHER, 2, 1e-8), gaussian(1, 60_000, 2))
     assert len(findings) == 2
     for found in findings:

@@ -16,7 +16,7 @@ from understudy._random import Stream, normal, uniform, words
 _ANGLES, _DIRECTIONS, _COMPACT = (i << 24 for i in range(3))
 """First step of the random stream for each kind of number; a set has fewer inputs than the distance between two."""
 _STEP, _REACH = 0.125, 40.0
-"""Step and reach of the quadrature in logits: errors of about exp(−π²/(2 step)) = 1e−17 and exp(−reach)."""
+"""Step and reach of the quadrature in logits: errors of about exp(−π²/(2 step)) = 10⁻¹⁷ and exp(−reach)."""
 _ANGLES_AT_ONCE = 1 << 13
 """Number of angles whose risks are computed at once."""
 

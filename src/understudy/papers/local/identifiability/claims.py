@@ -25,7 +25,7 @@ DIFFERENCE, ACCURATE, LEAST = 1e-8, 0.01, 1e-12
 STEEPEST = 3.2
 """Largest slope of log λ_min in log Δ."""
 ZERO = 1e-24
-"""Largest loss that counts as zero: the rounding error of a loss that is zero is about 1e−32."""
+"""Largest loss that counts as zero: the rounding error of a loss that is zero is about 10⁻³²."""
 CONVERGED = 1e-6
 """Loss below which ReLU descent counts as converged to zero."""
 COEFFICIENT = 1e-12
@@ -129,7 +129,7 @@ def closed_forms_agree_with_samples(study: Identifiability, run: Run) -> Verdict
     "differences",
     statement="the same problems: every entry of the gradient and finite differences of the loss, relative to the "
     "largest entry",
-    paper="to 1e−8",
+    paper="to 10⁻⁸",
     when=_many_problems,
 )
 def gradients_agree_with_differences(study: Identifiability, run: Run) -> Verdict:
@@ -141,8 +141,8 @@ def gradients_agree_with_differences(study: Identifiability, run: Run) -> Verdic
     "Z1",
     "small losses",
     statement="networks close to a solution, up to 60 students of 12 nodes: relative error of loss and gradient "
-    "against the textbook formula in 60 digits, at losses of 1e−12 and more",
-    paper="1% relative down to 1e−12",
+    "against the textbook formula in 60 digits, at losses of 10⁻¹² and more",
+    paper="1% relative down to 10⁻¹²",
     values_are="relative error of the loss, per problem",
     when=lambda study: study.digits >= 60,
 )
@@ -160,7 +160,7 @@ def small_losses_are_accurate(study: Identifiability, run: Run) -> Verdict:
     other = every(
         textbook,
         at_most=ACCURATE,
-        say=f"largest error {number(textbook.max())} at losses of 1e−12 and more; at most 1% down to "
+        say=f"largest error {number(textbook.max())} at losses of 10⁻¹² and more; at most 1% down to "
         f"{number(smallest_accurate(run, 'textbook_off'))}",
     )
     both = decided & every(gradient, at_most=ACCURATE, say="")
@@ -204,7 +204,7 @@ def least_eigenvalue(study: Identifiability, run: Run) -> Verdict:
     "ReLU",
     statement="ReLU teachers whose nodes sum to zero, students ‖w_i‖ w_i = −w*_i: loss 0 up to rounding, and no "
     "student within Δ of the direction of a teacher node; descent from 0.3 rad away from them reaches a loss below "
-    "1e−6, with no student within 0.01 rad",
+    "10⁻⁶, with no student within 0.01 rad",
     paper="loss 0, unmatched",
     values_are="least angle between a student and a teacher node, per network",
     when=_long_descents,
@@ -260,7 +260,7 @@ def linear_fit_restores_matching(study: Identifiability, run: Run) -> Verdict:
 @claims.claim(
     "Z12",
     statement=f"Hermite coefficients of |x|, k from 0 to {COEFFICIENTS}, by the formula of lemma C.6 and by quadrature",
-    paper="to 1e−12",
+    paper="to 10⁻¹²",
     values_are="difference, per coefficient",
 )
 def hermite_coefficients(study: Identifiability, run: Run) -> Verdict:

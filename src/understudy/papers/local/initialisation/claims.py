@@ -27,17 +27,17 @@ class Descents(NamedTuple):
     """Descents from one kind of initial weights, one value per network."""
 
     steps: np.ndarray
-    """Step of the first probe at a loss of 1e−6 or less; infinite if there is none."""
+    """Step of the first probe at a loss of 10⁻⁶ or less; infinite if there is none."""
     last: np.ndarray
     """Loss at the last step; infinite if descent diverged."""
 
     @property
     def arrived(self) -> int:
-        """Number of networks that reach a loss of 1e−6."""
+        """Number of networks that reach a loss of 10⁻⁶."""
         return int(np.isfinite(self.steps).sum())
 
     def verdict(self) -> Verdict:
-        """Every network reaches a loss of 1e−6."""
+        """Every network reaches a loss of 10⁻⁶."""
         there, total = self.steps[np.isfinite(self.steps)], len(self.steps)
         words = f"{self.arrived} of {total}"
         if len(there):
@@ -71,7 +71,7 @@ def slopes(study: Initialisation, run: Run) -> dict[tuple[int, int], float]:
 
 
 def descents(run: Run, by: str) -> Descents:
-    """When descent from one kind of initial weights reaches a loss of 1e−6, and where it ends."""
+    """When descent from one kind of initial weights reaches a loss of 10⁻⁶, and where it ends."""
     loss = run.array("loss", "network epoch", part="descent", by=by)
     first = loss["epoch"].where(loss <= REACHED, np.inf).min("epoch")
     return Descents(first.to_numpy(), np.nan_to_num(loss.isel(epoch=-1), nan=np.inf))
@@ -143,7 +143,7 @@ def span_converges(study: Initialisation, run: Run, **sizes: int) -> Verdict | N
     "Z7",
     "descent",
     statement="gradient descent on the exact loss from both, {descent_students} students, rate {rate:g}: a loss of "
-    "1e−6 within {steps:,} steps, in every network",
+    "10⁻⁶ within {steps:,} steps, in every network",
     paper="reaches any ε",
     values_are="log₁₀ of the end loss, per network",
     when=_long_descents,

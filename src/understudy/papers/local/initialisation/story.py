@@ -43,7 +43,7 @@ def story(study: Initialisation, run: Run) -> Story:
             "descent",
             "Descent from these initial weights",
             "Loss of gradient descent from both and, for comparison, from normal weights of small and of large scale "
-            "(with a smaller rate); dashed is 1e−6." + _notes(study, run, "descent") + warnings,
+            "(with a smaller rate); dashed is 10⁻⁶." + _notes(study, run, "descent") + warnings,
             "S4 theorem 5",
             _descents(study, run),
         ),
@@ -51,7 +51,7 @@ def story(study: Initialisation, run: Run) -> Story:
     found = {by: descents(run, by) for by in ALGORITHMS}
     reached = f"{sum(f.arrived for f in found.values())} of {sum(len(f.steps) for f in found.values())}"
     numbers = [
-        Number(reached, "descents reach 1e−6"),
+        Number(reached, "descents reach 10⁻⁶"),
         *(
             Number(f"{np.median(f.steps):,.0f}" if f.arrived > len(f.steps) / 2 else "–", f"steps, {_NAMES[by]}")
             for by, f in found.items()
@@ -65,7 +65,7 @@ def story(study: Initialisation, run: Run) -> Story:
     return Story(
         f"With {max(study.students)} students of {counted(nodes, 'teacher node')} in {dim} dimensions and fitted "
         f"lengths, scattered ones have an initial loss of {scattered}, those in the span estimated from "
-        f"{study.span_samples:,} samples {subspace}; descent from them reaches 1e−6 in {reached} networks.",
+        f"{study.span_samples:,} samples {subspace}; descent from them reaches 10⁻⁶ in {reached} networks.",
         tuple(numbers),
         figures,
     )
@@ -158,6 +158,6 @@ def _descents(study: Initialisation, run: Run) -> Curves:
         loss.isel(epoch=slice(1, None)),  # a logarithmic axis has no step 0
         name="loss",
         x_name="step",
-        bound=(REACHED, "1e−6"),
+        bound=(REACHED, "10⁻⁶"),
         note=f"n = {counted(study.descents, 'seed')}, m = {study.descent_students}",
     )

@@ -201,7 +201,7 @@ def near_every_node(setting: LocalSetting) -> list[Finding]:
     subject="student node",
 )
 def averages(setting: LocalSetting) -> list[Finding]:
-    """Compare √Σ‖v_i‖² with `gap_bound`; at angles of teacher nodes below 1e−5, λ_min(M) is all rounding."""
+    """Compare √Σ‖v_i‖² with `gap_bound`; at angles of teacher nodes below 10⁻⁵, λ_min(M) is all rounding."""
     limit = float(gap_bound(setting.safe_loss, setting.teachers))
     gaps = torch.linalg.vector_norm(setting.geometry.gaps[0], dim=-1)
     amount = float(gaps.norm())

@@ -23,7 +23,7 @@ LEMMA_8_CONSTANT = 4.0
 """C of lemma 8. Half of a node's mass on a cone of angle δ around it in many dimensions has δ = 3.57 ε^(1/3) (r = 1),
 and the two students of claim 2 have 1.68: C = 1 would be too small for both."""
 _DEGREES = (2, *(n * 2**k for k in range(1, 29) for n in (2, 3)))
-"""Even degrees of the Hermite polynomials tried as test functions; the last one resolves angles of 1e−4."""
+"""Even degrees of the Hermite polynomials tried as test functions; the last one resolves angles of 10⁻⁴."""
 
 
 class LocalGeometry(NamedTuple):
@@ -62,7 +62,7 @@ class LocalGeometry(NamedTuple):
     descent: Float[Tensor, "*net"]
     """⟨∇L, g⟩ of lemma 7, with q of appendix B; NaN where a teacher node has no student within δ_max.
 
-    The absolute error is about 1e−15 ‖g‖, as for gradients: at angles of 1e−8 and losses of 1e−24 no digit is right."""
+    The absolute error is about 10⁻¹⁵ ‖g‖, as for gradients: at angles of 10⁻⁸ and losses of 10⁻²⁴ no digit is right."""
     reach: Float[Tensor, "*net"]
     """‖g‖, so that ‖∇L‖ ≥ descent / reach at any loss; NaN where `descent` is."""
     direction: Float[Tensor, "*net student in"]

@@ -212,6 +212,6 @@ class LocalSetting:
             value=f"{self.loss:.3g}, at which {measured}",
             requirement=f"at most 10^{power:.1f}, ε_0 of the proof with its open constant set to 1",
             holds=over <= 0,
-            change="train longer; float64 cannot resolve thresholds below 1e−22, where only the measured value counts",
+            change="train longer; float64 cannot resolve thresholds below 10⁻²², where only the measured value counts",
             factor=10**over if 0 < over < 300 else 1.0 if over <= 0 else math.inf,
         )

@@ -126,7 +126,7 @@ def logistic_flow(weights: Weights, x: Examples, y: Classes, times: Sequence[flo
     """Follow gradient flow Ẇ = −∇ℓ (Phuong 2021, eq. 3.4) by an adaptive Runge-Kutta method; weights at `times`.
 
     ℓ is the sum of the losses (eq. 3.3). The velocity jumps where an example becomes active or inactive, which leaves
-    errors of about 1e−5 of the weights.
+    errors of about 10⁻⁵ of the weights.
     """
     from scipy.integrate import solve_ivp
 

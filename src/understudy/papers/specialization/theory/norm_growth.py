@@ -24,7 +24,7 @@ from understudy.theory.result import Finding, Hypothesis, above, result
 
 AGREE = 1e-6
 _STEP = 1e-5
-"""Step relative to a node's length. Errors of a two-sided difference are step² and rounding/step: 1e−10 and 1e−11."""
+"""Step relative to a node's length. Errors of a two-sided difference are step² and rounding/step: 10⁻¹⁰ and 10⁻¹¹."""
 _TIGHT = {"method": "DOP853", "rtol": 1e-11, "atol": 1e-300}
 Dynamics = Literal["angle", "both layers", "lower layer"]
 

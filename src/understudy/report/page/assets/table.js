@@ -16,10 +16,17 @@ const MEANING = {
 };
 const collator = new Intl.Collator("en", { numeric: true });
 
+const RAISED = Object.fromEntries([..."-0123456789"].map((c, i) => [c, "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"[i]]));
+// -3.2e-7 becomes −3.2×10⁻⁷.
+function typeset(number) {
+  const raised = (_, power) => `×10${[...power].map((c) => RAISED[c]).join("")}`;
+  return String(number).replace(/e\+?(-?\d+)$/, raised).replace(/^(-?)1×/, "$1").replace("-", "−");
+}
+
 function decimal(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
-  return size < 5e-4 || size >= 1e5 ? value.toExponential(2) : value.toFixed(size < 10 ? 4 : 2);
+  return typeset(size < 5e-4 || size >= 1e5 ? value.toExponential(2) : value.toFixed(size < 10 ? 4 : 2));
 }
 
 // A column has, for row i: value (number, text or null), text to show, key to sort by (NaN: last).
@@ -27,7 +34,7 @@ function column(spec) {
   const base = { name: spec.name, label: spec.name.replaceAll("_", " "), parameter: spec.parameter };
   if (spec.numbers) {
     const numbers = revive(spec.numbers);
-    const show = spec.whole ? String : decimal;
+    const show = spec.whole ? typeset : decimal;
     const value = (i) => (Number.isNaN(numbers[i]) ? null : numbers[i]);
     const text = (i) => (value(i) === null ? "" : show(numbers[i]));
     return { ...base, numeric: true, value, text, key: (i) => numbers[i] };
@@ -38,7 +45,7 @@ function column(spec) {
   const rank = new Map(sorted.map((value, at) => [value, at]));
   const keys = spec.values.map((value) => (value === null ? NaN : numeric ? value : rank.get(value)));
   const whole = spec.values.every((value) => value === null || Number.isInteger(value));
-  const show = numeric && !whole && !spec.parameter ? decimal : String;
+  const show = !numeric ? String : whole || spec.parameter ? typeset : decimal;
   const texts = spec.values.map((value) => (value === null ? "" : show(value)));
   const [value, key, text] = [spec.values, keys, texts].map((each) => (i) => each[codes[i]]);
   return { ...base, numeric, value, key, text };
@@ -106,7 +113,7 @@ function searchTests(text, columns, rowText) {
   return text.toLowerCase().split(/\s+/).filter(Boolean).map((term) => {
     const [, name, sign, wanted] = term.match(/^(\w+)(<=|>=|=|<|>)(.+)$/) ?? [];
     const column = columns.find((candidate) => candidate.name.toLowerCase() === name);
-    if (!column) return (i) => rowText(i).includes(term);
+    if (!column) return (i) => rowText(i).includes(term.replace(/^-(?=\.?\d)/, "−"));
     if (!column.numeric || wanted === "never") return (i) => (column.text(i).toLowerCase() || "never") === wanted;
     return (i) => column.value(i) !== null && COMPARE[sign](Number(column.value(i).toPrecision(7)), Number(wanted));
   });

@@ -1,7 +1,7 @@
 """Loss, gradient and residual of two-layer networks on standard normal inputs in closed form.
 
 The networks are those of Zhou, Ge & Jin 2021, definition 1: students f(x) = Σ ‖w_j‖ |w_jᵀx| and a teacher
-f*(x) = Σ |w*_iᵀx|. Relative precision is kept for losses far below 1e−12 (see `closed_forms`).
+f*(x) = Σ |w*_iᵀx|. Relative precision is kept for losses far below 10⁻¹² (see `closed_forms`).
 """
 
 from understudy.papers.local.theory.gaussian.closed_forms import gradient as gradient

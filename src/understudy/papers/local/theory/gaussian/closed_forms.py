@@ -17,7 +17,7 @@ sgn(bᵀx) u_kᵀx + ρ_k(x), where ρ_k ≥ 0 is nonzero only where the signs d
     E[|vᵀx| ρ] = 2/π [sin φ (1 − cos t) − cos φ (t − sin t) + sin ψ (1 − cos δ)].
 
 The identity holds for any references; the choice decides the accuracy. With nodes at angles δ from the teacher's the
-relative error is about 1e−16/δ², for losses of order δ³.
+relative error is about 10⁻¹⁶/δ², for losses of order δ³.
 """
 
 import math

@@ -20,7 +20,7 @@ _CLOSE = 0.9
 """Cosine, up to sign, above which distances are computed from differences of the vectors."""
 _BENT = 0.05
 """Angle with a teacher node up to which E[R ρ] of a student is a short series; beyond it a difference."""
-# Polynomial for asin(√z)/√z on [0, 1/2], with an error of 3e−17.
+# Polynomial for asin(√z)/√z on [0, 1/2], with an error of 3×10⁻¹⁷.
 _ASIN = (
     0.99999999999999999,
     0.166666666666649869,

@@ -126,6 +126,6 @@ def gram_of_signs(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "
 def least_eigenvalue(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net"]:
     """λ_min(M) of Zhou, Ge & Jin 2021, lemma 10; for two nodes at an angle φ ≤ π/2 it is 2/π (φ − sin φ).
 
-    The absolute error is about 1e−16.
+    The absolute error is about 10⁻¹⁶.
     """
     return torch.linalg.eigvalsh(gram_of_signs(teachers))[..., 0]

@@ -1,0 +1,32 @@
+"""Numbers in text for people: a minus sign, powers of ten and thousands separators, written in one way."""
+
+import re
+
+_EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([-−+])0*(\d+)\b")
+_HYPHEN = re.compile(r"(?<![\w.)-])-(?=\.?\d)")
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def number(value: float, spec: str = ".3g") -> str:
+    """A number as it is shown to people, with a minus sign and a power of ten: `−0.25`, `3.2×10⁻⁷`."""
+    return typeset(format(float(value), spec))
+
+
+def typeset(text: str) -> str:
+    """Write the numbers of a text for people: `-0.25` becomes `−0.25`, `3.2e-07` becomes `3.2×10⁻⁷`."""
+    return _HYPHEN.sub("−", _EXPONENT.sub(_power, text))
+
+
+def typeset_fields(shown: object, *names: str) -> None:
+    """Typeset a dataclass's texts and tuples of texts, when it is created: it may be frozen."""
+    for name in names:
+        value = getattr(shown, name)
+        object.__setattr__(shown, name, typeset(value) if isinstance(value, str) else tuple(map(typeset, value)))
+
+
+def _power(found: re.Match[str]) -> str:
+    digits, sign, exponent = found.groups()
+    if float(digits) == 0:
+        return digits
+    power = f"10{'' if sign == '+' else '⁻'}{exponent.translate(_RAISED)}"
+    return power if digits == "1" else f"{digits}×{power}"
