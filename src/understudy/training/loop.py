@@ -144,12 +144,39 @@ class Training:
     def advance(self) -> None:
         """Train every network that has neither diverged nor reached its stop for one epoch."""
         with allow_tf32(self.tf32):
-            self._advance()
+            self.epoch += 1
+            # On a GPU, use the liveness of two epochs ago so that the host never waits. A network that diverged since
+            # then trains one more epoch, whose result is discarded.
+            alive = self.alive if self.device.type == "cpu" else self._past_alive[0]()
+            self._active = alive & (self.stops >= self.epoch)
+            rate = rates(self.optimiser, len(self), self.epoch)
+            for wave in self.plan.waves:
+                jobs = []
+                for shard in _widest_first(wave):
+                    self.samples.targets(shard, self.epoch)
+                    jobs += self._make_jobs(shard, piece_size(shard.group, self.optimiser, self.device))
+                self._run_jobs(lambda job: self._commit(job, *self._train(job, rate)), jobs)
+                self._release_samples()
+            self._past_alive = [*self._past_alive[-1:], self._fetch_alive()]
 
     def probe(self) -> Records:
         """Measure every network that is still training or has just reached its stop."""
         with allow_tf32(self.tf32):
-            return self._probe()
+            rows: list[tuple[int, Callable[[], dict[str, pa.Table]]]] = []
+            for wave in self.plan.waves:
+                if self.epoch == 0:
+                    self._measure_initial_loss(wave)
+                jobs = []
+                for shard in _widest_first(wave):
+                    if shard.group.fused_probe:
+                        self.samples.teacher_outputs(shard)
+                    self.samples.evaluation(shard)
+                    self.samples.labels(shard)
+                    jobs += self._make_jobs(shard, probe_size(shard.group, self.device))
+                rows += self._run_jobs(self._probe_job, jobs)
+                self._release_samples()
+            rows.sort(key=lambda row: row[0])
+            return Records([make for _, make in rows], self._fetch_alive())
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the tensors needed to resume from this epoch, by name.
@@ -182,26 +209,15 @@ class Training:
         with self._streams.after_all():
             return fetch_async(self._diverged_at < 0, self.device)
 
-    def _advance(self) -> None:
-        self.epoch += 1
-        # On a GPU, use the liveness of two epochs ago so that the host never waits. A network that has diverged since
-        # then trains one more epoch, whose result is discarded.
-        alive = self.alive if self.device.type == "cpu" else self._past_alive[0]()
-        self._active = alive & (self.stops >= self.epoch)
-        rate = rates(self.optimiser, len(self), self.epoch)
-        for wave in self.plan.waves:
-            jobs = []
-            for shard in _widest_first(wave):
-                self.samples.targets(shard, self.epoch)
-                jobs += self._make_jobs(shard, piece_size(shard.group, self.optimiser, self.device))
-            self._run_jobs(lambda job: self._commit(job, *self._train(job, rate)), jobs)
-            self._release_samples()
-        self._past_alive = [*self._past_alive[-1:], self._fetch_alive()]
-
     def _make_jobs(self, shard: Shard, size: int) -> list[Job]:
         """Split the active networks of a shard into pieces of at most `size`."""
         active = torch.nonzero(self._active[shard.group.ids[shard.which]]).flatten()
         return [(shard, piece) for piece in split(active, size)]
+
+    def _locate(self, job: Job) -> tuple[GroupState, Int[Tensor, "piece"], Int[Tensor, "piece"]]:
+        """Return the group of a job, and on the device the indices of its networks in the group and in the shard."""
+        shard, piece = job
+        return shard.group, *(to_device_async(index, self.device) for index in (shard.which[piece], piece))
 
     def _run_jobs(self, work: Callable[[Job], Any], jobs: Sequence[Job]) -> list[Any]:
         """Run jobs in parallel: by threads on the CPU, on one stream per group on a GPU."""
@@ -218,8 +234,7 @@ class Training:
     def _train(self, job: Job, rate: Float[Tensor, "all"]) -> tuple[State, Float[Tensor, "piece step"]]:
         """Run the steps of an epoch on a copy of a piece; return the new state and the loss of every step."""
         shard, piece = job
-        group = shard.group
-        where, inside = (to_device_async(index, self.device) for index in (shard.which[piece], piece))
+        group, where, inside = self._locate(job)
         problem = Problem(
             group.packing,
             group.objective,
@@ -236,15 +251,14 @@ class Training:
 
     def _commit(self, job: Job, state: State, losses: Float[Tensor, "piece step"]) -> None:
         """Write the new state of a piece back, except for networks that diverged, which are marked with the step."""
-        shard, piece = job
-        where = to_device_async(shard.which[piece], self.device)
-        ids = where + shard.group.first
+        group, where, _ = self._locate(job)
+        ids = where + group.first
         finite = torch.stack([block.isfinite().all(1) for block in state.blocks]).all(0)
         broken = torch.cat((~losses.isfinite(), ~finite.unsqueeze(1)), dim=1)
         good = (self._diverged_at[ids] < 0) & ~broken.any(1)
         self._mark_diverged(ids, broken.any(1), (self.epoch - 1) * self.steps + broken.int().argmax(1))
         self._train_loss[ids] = torch.where(good, _mean_losses(losses), self._train_loss[ids])
-        shard.group.state.put(where, state, good)
+        group.state.put(where, state, good)
 
     def _mark_diverged(self, ids: Int[Tensor, "some"], which: Bool[Tensor, "some"], step: Int[Tensor, "some"]) -> None:
         """Record the step at which networks diverged; networks already marked keep their first step."""
@@ -256,28 +270,10 @@ class Training:
         if len(self.plan.waves) > 1:
             self.samples.clear()
 
-    def _probe(self) -> Records:
-        rows: list[tuple[int, Callable[[], dict[str, pa.Table]]]] = []
-        for wave in self.plan.waves:
-            if self.epoch == 0:
-                self._measure_initial_loss(wave)
-            jobs = []
-            for shard in _widest_first(wave):
-                if shard.group.fused_probe:
-                    self.samples.teacher_outputs(shard)
-                self.samples.evaluation(shard)
-                self.samples.labels(shard)
-                jobs += self._make_jobs(shard, probe_size(shard.group, self.device))
-            rows += self._run_jobs(self._probe_job, jobs)
-            self._release_samples()
-        rows.sort(key=lambda row: row[0])
-        return Records([make for _, make in rows], self._fetch_alive())
-
     def _probe_job(self, job: Job) -> tuple[int, Callable[[], dict[str, pa.Table]]]:
         """Measure a piece; return the id of its first network and a callable that makes the rows of all."""
         shard, piece = job
-        group = shard.group
-        where, inside = (to_device_async(index, self.device) for index in (shard.which[piece], piece))
+        group, where, inside = self._locate(job)
         student, teacher = group.students[where], group.teacher[where]
         x, sets = self.samples.evaluation(shard), shard.set_of[inside]
         if group.fused_probe:
@@ -298,22 +294,19 @@ class Training:
 
     def _measure_initial_loss(self, wave: Sequence[Shard]) -> None:
         """Measure the training loss before the first step, over the whole training set."""
-        jobs = [
-            (shard, piece) for shard in wave for piece in split(shard.which, plain_probe_size(shard.group, self.device))
-        ]
+        jobs = []
         for shard in wave:
             self.samples.targets(shard, epoch=1)
+            jobs += self._make_jobs(shard, plain_probe_size(shard.group, self.device))
 
-        def measure(job: tuple[Shard, Int[Tensor, "some"]]) -> Tensor:
-            shard, piece = job
-            group, where = shard.group, piece.to(self.device)
-            inside = torch.searchsorted(shard.which, piece).to(self.device)
-            x = self.samples.inputs(shard, epoch=1)[shard.set_of[inside]]
-            targets = self.samples.targets(shard, epoch=1)[shard.teacher_of[inside]]
+        def measure(job: Job) -> Tensor:
+            group, where, inside = self._locate(job)
+            x = self.samples.inputs(job[0], epoch=1)[job[0].set_of[inside]]
+            targets = self.samples.targets(job[0], epoch=1)[job[0].teacher_of[inside]]
             return loss(group.students[where], x, targets, group.objective)
 
-        for (shard, piece), each in zip(jobs, run_parallel(measure, jobs, self.device), strict=True):
-            self._train_loss[shard.group.ids[piece].to(self.device)] = each
+        for job, each in zip(jobs, run_parallel(measure, jobs, self.device), strict=True):
+            self._train_loss[self._locate(job)[1] + job[0].group.first] = each
 
 
 def _validate(
