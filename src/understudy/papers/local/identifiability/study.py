@@ -19,7 +19,7 @@ from understudy._errors import UserError
 from understudy.lab.options import Count, Counts, Distinct, Positive
 from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import ExactStudy, Piece
-from understudy.papers.local.shared import Measured, endpoints, measure, node_rows, rate_warning
+from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warning
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,7 +55,7 @@ class Identifiability(ExactStudy):
     """Closed forms against independent methods, λ_min of lemma 10, and ReLU students of zero loss that do not match."""
 
     name: ClassVar[str] = "identifiability"
-    summary: ClassVar[str] = "losses exact down to 1e−12, and whether a loss of zero means that students match"
+    summary: ClassVar[str] = "losses exact down to 10⁻¹², and whether a loss of zero means that students match"
     figures: ClassVar[str] = "S4 claim 1, theorem 2, lemmas 10, C.6, app A"
     decides: ClassVar[str] = "Z1 Z9 Z11 Z12"
 
@@ -163,7 +163,7 @@ class Identifiability(ExactStudy):
         from understudy.papers.local.identifiability import trials
 
         found = trials.accuracy(*map(self.to_device, trials.problem_near_solution(*size, SPAN, seeds)))
-        values = {name: value.cpu().numpy() for name, value in found._asdict().items()}
+        values = {name: value.cpu().numpy() for name, value in found.items()}
         return {"solutions": unit_table(seed=seeds, **_columns(size), **values)}
 
     def _fan(self, nodes: int, spacings: list[float], first: int) -> Tables:
@@ -212,7 +212,7 @@ class Identifiability(ExactStudy):
         students = identifiability.opposite_students(teachers)
         values = {
             "loss": gaussian.loss(students, teachers, 0.0),
-            "nearest": identifiability.teacher_angles(students, teachers).direction.amin(-1),
+            "nearest": identifiability.teacher_angles(students, teachers)[0].amin(-1),
             "separated": least_angle(teachers),
         }
         found = {name: value.cpu().numpy()[None] for name, value in values.items()}
@@ -234,35 +234,33 @@ class Identifiability(ExactStudy):
         loss and gradient are `absolute_loss` and so on, while `loss`, `gradient_norm` and their ratios are those of
         the descended loss.
         """
+        from understudy.papers.local.theory import gaussian
         from understudy.papers.local.theory import identifiability as relu
 
         probes = log_probes(self.steps)
         teachers = self._zero_sum(nodes, dim, seeds)
         students = self.to_device(relu.initial_students(teachers, multiple * nodes, start, seeds))
         teachers = self.to_device(teachers)
-        descend = relu.descend_reduced if linear else relu.descend_relu
-        path, loss = descend(students, teachers, self.rate, probes)
-        apart = relu.teacher_angles(path, teachers)
-        target = relu.subtract_linear_fit(teachers).teachers if linear else teachers
-        found = measure(path, target, 2 * self.rate if linear else self.rate)
+        path, loss = relu.descend_relu(students, teachers, self.rate, probes, linear)
+        direction, line = relu.teacher_angles(path, teachers)
+        target, rate = (teachers / 2, 2 * self.rate) if linear else (teachers, self.rate)
+        found = measure(path, target, rate)
         own = {
             "loss": loss,
-            "nearest": apart.direction.amin(-1),
-            "farthest_line": apart.line.amax(-1),
-            "on_a_line": (apart.line < MATCHED).double().mean(-1),
+            "nearest": direction.amin(-1),
+            "farthest_line": line.amax(-1),
+            "on_a_line": (line < MATCHED).double().mean(-1),
         }
+        values = found.values
         if not linear:
-            own |= relu.relu_gradient_norms(path, teachers, loss)
-        values = (found.values if linear else _rename(found)) | {k: v.cpu().numpy() for k, v in own.items()}
+            norm = gaussian.gradient(path, teachers, 0.0).flatten(-2).norm(dim=-1)
+            own |= {"gradient_norm": norm, "ratio": norm / loss, "squared_ratio": norm.square() / loss}
+            descended = ("loss", "gradient_norm", "ratio", "squared_ratio")
+            values = {f"absolute_{name}" if name in descended else name: v for name, v in values.items()}
+        values |= {name: value.cpu().numpy() for name, value in own.items()}
         swept = {"part": "descent", "start": start, "linear": linear} | _columns((multiple * nodes, nodes, dim))
         weights = endpoints(path, target, seeds, -1.0 if linear else 0.0)
         return network_tables(first, seeds, swept, probes, values, node_rows(first, probes, found), weights)
-
-
-def _rename(found: Measured) -> dict[str, np.ndarray]:
-    """Values of the |·| part, with names that differ from those of the descended loss."""
-    descended = ("loss", "gradient_norm", "ratio", "squared_ratio")
-    return {f"absolute_{k}" if k in descended else k: v for k, v in found.values.items()}
 
 
 def _columns(size: tuple[int, int, int]) -> dict[str, int]:

@@ -21,7 +21,7 @@ from understudy.papers.local.theory.gaussian.pairs import units
 _DIGITS = 60
 _HALVINGS = 10
 _STEP = 1e-4
-"""Step of four-point differences, for nodes of length about 1: their error is of order 1e−16, rounding 1e−12."""
+"""Step of four-point differences, for nodes of length about 1: their error is of order 10⁻¹⁶, rounding 10⁻¹²."""
 _PIECES, _NODES = 20, 60
 """Intervals of length 1 on either side, beyond which the normal density is negligible, and nodes in each."""
 
@@ -33,22 +33,6 @@ class Sampled(NamedTuple):
     mean: Float[Tensor, "net 2"]
     error: Float[Tensor, "net 2"]
     """Standard error of the mean."""
-
-
-class ExactGradient(NamedTuple):
-    """L and ∇L of Zhou, Ge & Jin 2021, eq. 1, each rounded once to float64."""
-
-    loss: float
-    gradient: Float[Tensor, "student in"]
-
-
-class Accuracy(NamedTuple):
-    """Losses in 60 digits, and relative errors of float64 losses and gradients."""
-
-    exact: Float[Tensor, "net"]
-    off: Float[Tensor, "net"]
-    gradient_off: Float[Tensor, "net"]
-    textbook_off: Float[Tensor, "net"]
 
 
 def random_problem(students: int, teachers: int, dim: int, seeds: Sequence[int]) -> tuple[Tensor, Tensor]:
@@ -133,7 +117,7 @@ def finite_difference_error(
 def textbook_loss(
     students: Float[Tensor, "*net student in"], teachers: Float[Tensor, "*net teacher in"]
 ) -> Float[Tensor, "*net"]:
-    """L by the textbook formula with arccos: a sum of large numbers that cancel, with an error of about 1e−16."""
+    """L by the textbook formula with arccos: a sum of large numbers that cancel, with an error of about 10⁻¹⁶."""
     nodes = torch.cat([students, teachers], -2)
     ones = teachers.new_ones(teachers.shape[:-1])
     outputs = torch.cat([students.norm(dim=-1), -ones], -1)
@@ -145,8 +129,10 @@ def textbook_loss(
     return torch.einsum("...i,...ij,...j->...", outputs, products, outputs) / 2
 
 
-def exact_gradient(students: Float[Tensor, "student in"], teachers: Float[Tensor, "teacher in"]) -> ExactGradient:
-    """L and ∇L by the textbook formulas in 60 digits: right to the last bit for losses above 1e−40."""
+def exact_gradient(
+    students: Float[Tensor, "student in"], teachers: Float[Tensor, "teacher in"]
+) -> tuple[float, Tensor]:
+    """L and ∇L by the textbook formulas in 60 digits, each rounded once: right to the last bit for losses above 10⁻⁴⁰."""
     with localcontext() as context:
         context.prec = _DIGITS
         ours, theirs = ([[Decimal(x) for x in row] for row in part.tolist()] for part in (students, teachers))
@@ -169,18 +155,20 @@ def exact_gradient(students: Float[Tensor, "student in"], teachers: Float[Tensor
                 size = outputs[i]
                 along = _dot(pull, u) / size if size else Decimal(0)
                 gradient.append([float(scale * (size * p + along * x)) for p, x in zip(pull, u, strict=True)])
-        return ExactGradient(float(scale * total / 2), torch.tensor(gradient, dtype=torch.float64))
+        return float(scale * total / 2), torch.tensor(gradient, dtype=torch.float64)
 
 
-def accuracy(students: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]) -> Accuracy:
-    """Relative errors of `gaussian` and of the textbook formula, both in float64, against 60 digits."""
+def accuracy(students: Float[Tensor, "net student in"], teachers: Float[Tensor, "net teacher in"]) -> dict[str, Tensor]:
+    """Losses in 60 digits, and relative errors of `gaussian` and of the textbook formula, both in float64."""
     losses, gradients = gaussian.loss_and_gradient(students, teachers)
-    exact = [exact_gradient(ours, theirs) for ours, theirs in zip(students, teachers, strict=True)]
-    wanted = torch.tensor([each.loss for each in exact], dtype=losses.dtype, device=losses.device)
-    slopes = torch.stack([each.gradient for each in exact]).to(losses)
-    gradient_off = (gradients - slopes).flatten(1).norm(dim=1) / slopes.flatten(1).norm(dim=1)
-    by_book = textbook_loss(students, teachers)
-    return Accuracy(wanted, (losses - wanted).abs() / wanted, gradient_off, (by_book - wanted).abs() / wanted)
+    values, each = zip(*map(exact_gradient, students, teachers), strict=True)
+    exact, slopes = torch.tensor(values, dtype=losses.dtype, device=losses.device), torch.stack(each).to(losses)
+    return {
+        "exact": exact,
+        "off": (losses - exact).abs() / exact,
+        "gradient_off": (gradients - slopes).flatten(1).norm(dim=1) / slopes.flatten(1).norm(dim=1),
+        "textbook_off": (textbook_loss(students, teachers) - exact).abs() / exact,
+    }
 
 
 def _dot(u: Sequence[Decimal], v: Sequence[Decimal]) -> Decimal:

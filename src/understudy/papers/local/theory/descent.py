@@ -30,6 +30,7 @@ def descend(
     batch: int | None = None,
     seeds: Sequence[int] | None = None,
     first: int = 0,
+    slope: float = -1.0,
 ) -> Float[Tensor, "probe net student in"]:
     """Run gradient descent W ← W − η ∇L on the exact loss, or on fresh mini-batches.
 
@@ -46,6 +47,7 @@ def descend(
             ½ mean R², as in eq. 1; sec. 3.4 omits the ½.
         seeds: one seed per network, for mini-batches.
         first: number of the first step, for mini-batches.
+        slope: slope of the activation below zero, for the exact loss.
 
     Returns:
         The students at each probe; NaN for a network from the probe at which its weights are no longer finite.
@@ -65,7 +67,7 @@ def descend(
     for probe in probes:
         while step < probe:
             if batch is None or seeds is None:
-                gradient = gaussian.gradient(now, teachers)
+                gradient = gaussian.gradient(now, teachers, slope)
             else:
                 gradient = sampled_gradient(now, teachers, batch, seeds, first + step)
             now, step = _take_step(now, rates, gradient), step + 1

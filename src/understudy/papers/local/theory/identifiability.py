@@ -8,7 +8,7 @@ their signs do not matter.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -27,20 +27,6 @@ _LENGTHS = 0.5, 2.0
 _ANGLE, _SCALE = 0.3, 0.1
 """Initial angle in radians from the opposite nodes, and standard deviation of small initial weights."""
 InitialPosition = Literal["opposite", "anywhere"]
-
-
-class ReducedTeacher(NamedTuple):
-    """A ReLU teacher as a linear function and a teacher of |·|: Σ ReLU(w*_iᵀx) = βᵀx + Σ |v_iᵀx|."""
-
-    linear: Float[Tensor, "*net in"]
-    teachers: Float[Tensor, "*net teacher in"]
-
-
-class TeacherAngles(NamedTuple):
-    """Angle of each student with the nearest teacher node: as directions in [0, π], as lines in [0, π/2]."""
-
-    direction: Float[Tensor, "*net student"]
-    line: Float[Tensor, "*net student"]
 
 
 def zero_sum_teachers(
@@ -76,17 +62,15 @@ def opposite_students(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tenso
     return -lengths.sqrt().unsqueeze(-1) * directions
 
 
-def subtract_linear_fit(teachers: Float[Tensor, "*net teacher in"]) -> ReducedTeacher:
-    """Subtract the best linear fit β = E[x f*] = ½ Σ w*_i of a ReLU teacher, which leaves Σ |w*_iᵀx/2| (A.1)."""
-    return ReducedTeacher(teachers.sum(-2) / 2, teachers / 2)
-
-
 def teacher_angles(
     students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"]
-) -> TeacherAngles:
-    """Angles of students with the nearest teacher nodes: directions matter for ReLU, only lines for |·|."""
+) -> tuple[Float[Tensor, "*net student"], Float[Tensor, "*net student"]]:
+    """Angle of each student with the nearest teacher node: of directions in [0, π], and of lines in [0, π/2].
+
+    Directions matter for ReLU, only lines for |·|.
+    """
     pairs = angles(units(students)[0], units(teachers)[0])
-    return TeacherAngles(pairs.angle.amin(-1), pairs.folded.amin(-1))
+    return pairs.angle.amin(-1), pairs.folded.amin(-1)
 
 
 def initial_students(
@@ -103,41 +87,19 @@ def descend_relu(
     teachers: Float[Tensor, "net teacher in"],
     rate: float,
     probes: Sequence[int],
+    linear: bool,
 ) -> tuple[Float[Tensor, "probe net student in"], Float[Tensor, "probe net"]]:
-    """Run gradient descent on the exact loss of ReLU networks (eq. 5); return students and losses at the probes."""
-    now, kept = students, []
-    for step in range(probes[-1] + 1):
-        kept += [now] * (step in probes)
-        if step < probes[-1]:
-            now = now - rate * gaussian.gradient(now, teachers, 0.0)
-    path = torch.stack(kept)
-    return path, gaussian.loss(path, teachers, 0.0)
+    """Run gradient descent on the exact loss of ReLU networks (eq. 5); return students and losses at the probes.
 
-
-def relu_gradient_norms(
-    path: Float[Tensor, "probe net student in"],
-    teachers: Float[Tensor, "net teacher in"],
-    loss: Float[Tensor, "probe net"],
-) -> dict[str, Float[Tensor, "probe net"]]:
-    """‖∇L‖, ‖∇L‖/L and ‖∇L‖²/L of ReLU students, by the names of `LocalGeometry`."""
-    norm = gaussian.gradient(path, teachers, 0.0).flatten(-2).norm(dim=-1)
-    return {"gradient_norm": norm, "ratio": norm / loss, "squared_ratio": norm.square() / loss}
-
-
-def descend_reduced(
-    students: Float[Tensor, "net student in"],
-    teachers: Float[Tensor, "net teacher in"],
-    rate: float,
-    probes: Sequence[int],
-) -> tuple[Float[Tensor, "probe net student in"], Float[Tensor, "probe net"]]:
-    """Run gradient descent of |·| students on what the linear fit leaves of ReLU teachers (A.1).
-
-    Students start with half of their output, and the rate is doubled: with half of the output the curvature is half as
-    large.
+    With `linear`, students are of |·|, and learn what the best linear fit E[x f*] = ½ Σ w*_i of a ReLU teacher leaves,
+    Σ |w*_iᵀx/2| (A.1). They start with half of their output, and the rate is doubled: with half of the output the
+    curvature is half as large.
     """
-    left = subtract_linear_fit(teachers).teachers
-    path = descend(students / math.sqrt(2), left, 2 * rate, probes[-1], probes)
-    return path, gaussian.loss(path, left)
+    slope = -1.0 if linear else 0.0
+    if linear:
+        students, teachers, rate = students / math.sqrt(2), teachers / 2, 2 * rate
+    path = descend(students, teachers, rate, probes[-1], probes, slope=slope)
+    return path, gaussian.loss(path, teachers, slope)
 
 
 def fan(count: int, spacing: float) -> Float[Tensor, "node 2"]:
