@@ -301,6 +301,7 @@ def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monke
     page = (run.folder / "report.html").read_text(encoding="utf-8")
     drawn = sorted((run.folder / "figures").iterdir())
     assert drawn
+    assert all(path.stat().st_size > 1_000 for path in drawn)
     assert all(f"figures/{path.name}" in page for path in drawn)
     assert {path.suffix for path in drawn} >= {".pdf", ".svg"}
     if "networks" in run.tables:
