@@ -17,7 +17,7 @@ from understudy.lab.pieces import log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece, named_pieces
 from understudy.nets import Layer, Population
 from understudy.papers.local import shared
-from understudy.papers.local.shared import FileTeacherStudy, measure, node_rows, rate_warning, read_teacher
+from understudy.papers.local.shared import FileTeacherStudy, measure, node_rows, rate_warning
 from understudy.papers.local.theory.gaussian import loss, loss_and_gradient
 from understudy.papers.local.theory.geometry import local_geometry, sides, smoothness_sides
 from understudy.papers.local.theory.starts import place_near
@@ -171,6 +171,11 @@ def test_only_float64_is_accepted():
         _Two(dtype="float32")
 
 
+@dataclass(frozen=True)
+class Own(FileTeacherStudy):
+    name = "own"
+
+
 def _file(path, weights, outputs, slope=-1.0, biases=None):
     lower = torch.tensor(weights, dtype=torch.float64)
     lower = lower if lower.ndim == 3 else lower[None]
@@ -183,7 +188,7 @@ def _file(path, weights, outputs, slope=-1.0, biases=None):
 
 def test_a_teacher_from_a_file_is_converted_to_the_form_of_the_paper(tmp_path):
     file = _file(tmp_path / "teacher.safetensors", [[1.0, 0.0], [0.0, 2.0]], [3.0, 0.5])
-    assert read_teacher(file).tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
+    assert Own(teacher=file).file_teacher().tolist() == [[[3.0, 0.0], [0.0, 1.0]]]
 
 
 @pytest.mark.parametrize(
@@ -198,13 +203,8 @@ def test_a_teacher_from_a_file_is_converted_to_the_form_of_the_paper(tmp_path):
 def test_a_file_with_an_unsuitable_teacher_is_rejected(tmp_path, given, words):
     plain = {"weights": [[1.0, 0.0], [0.0, 1.0]], "outputs": [1.0, 1.0]}
     with pytest.raises(UserError, match=words) as error:
-        read_teacher(_file(tmp_path / "teacher.safetensors", **(plain | given)))
+        Own(teacher=_file(tmp_path / "teacher.safetensors", **(plain | given))).file_teacher()
     assert str(error.value).startswith("--teacher")
-
-
-@dataclass(frozen=True)
-class Own(FileTeacherStudy):
-    name = "own"
 
 
 def test_options_select_the_network_of_a_file_and_its_slope(tmp_path):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -48,30 +48,26 @@ class FileTeacherStudy(ExactStudy):
             self.file_teacher()
 
     def file_teacher(self) -> Float[Tensor, "1 teacher in"]:
-        """The nodes of the teacher in the file."""
-        return read_teacher(self.teacher, self.leaky or None, self.teacher_network)
+        """Read the nodes w* of f*(x) = Σ |w*ᵀx| from the file."""
+        from understudy.nets import load
+        from understudy.papers.local.theory.teachers import teacher_nodes
 
-
-def read_teacher(file: str, slope: float | None = None, which: int = 0) -> Float[Tensor, "1 teacher in"]:
-    """Read the nodes w* of f*(x) = Σ |w*ᵀx| from a file."""
-    from understudy.nets import load
-    from understudy.papers.local.theory.teachers import teacher_nodes
-
-    networks = load(file, slope=slope)
-    if not 0 <= which < len(networks):
-        raise UserError(
-            f"--teacher-network must be at most {len(networks) - 1}, the last network of {file}, got {which}"
-        )
-    network = networks[which]
-    if network.slope != -1:
-        raise UserError(
-            f"--teacher must have |·| nodes, of slope −1 below zero, got slope {network.slope:g} in {file}; for a file "
-            "that does not record its slope, add --leaky -1"
-        )
-    try:
-        return teacher_nodes(network)
-    except UserError as error:
-        raise UserError(f"--teacher: {file}: {error}") from None
+        file, which = self.teacher, self.teacher_network
+        networks = load(file, slope=self.leaky or None)
+        if which >= len(networks):
+            raise UserError(
+                f"--teacher-network must be at most {len(networks) - 1}, the last network of {file}, got {which}"
+            )
+        network = networks[which]
+        if network.slope != -1:
+            raise UserError(
+                f"--teacher must have |·| nodes, of slope −1 below zero, got slope {network.slope:g} in {file}; for a "
+                "file that does not record its slope, add --leaky -1"
+            )
+        try:
+            return teacher_nodes(network)
+        except UserError as error:
+            raise UserError(f"--teacher: {file}: {error}") from None
 
 
 def rate_warning(rate: float, bound: float) -> str:
@@ -80,6 +76,14 @@ def rate_warning(rate: float, bound: float) -> str:
         f"--rate {rate:g} is above {bound:.2g}, the bound below which descent near the teacher is proved to lower the "
         "loss (S4 theorem 4, with our constant); descent continues and may not converge"
     )
+
+
+def rate_warnings(rate: float, teachers: Iterable[Float[Tensor, "net teacher in"]]) -> tuple[str, ...]:
+    """The warning if a learning rate is above the bound for one of the teachers."""
+    from understudy.papers.local.theory.descent import rate_bound
+
+    bound = min(float(rate_bound(each).min()) for each in teachers)
+    return (rate_warning(rate, bound),) if rate > bound else ()
 
 
 class Measured(NamedTuple):
@@ -148,8 +152,9 @@ def node_rows(
     students: Mapping[str, np.ndarray] | None = None,
     teachers: Mapping[str, np.ndarray] | None = None,
     role: str = "teacher",
+    more: Sequence[pa.Table] = (),
 ) -> dict[str, Any]:
-    """Columns of the table `nodes`.
+    """Columns of the table `nodes`, numbered from the network `first`.
 
     Students have their teacher node, angle, length and part of the direction of lemma 7 (null where it is not
     defined); teacher nodes have the number and mass of students within δ_max, their average ŵ and the gap v = ŵ − w*.
@@ -161,19 +166,16 @@ def node_rows(
         students: More columns of students, or others in place of these: [probe, net, node], or broadcast to it.
         teachers: The same for teacher nodes.
         role: Role of the teacher nodes.
+        more: Rows of other nodes.
     """
     nodes = found.nodes
     own = {"teacher": nodes["assignment"].astype(np.float64), "angle": nodes["angles"]}
     own |= {"norm": np.sqrt(nodes["squares"]), "direction": nodes["direction"], **(students or {})}
     near = {"count": nodes["counts"], "mass": nodes["mass"], "average": nodes["averages"], "gap": nodes["gaps"]}
-    both = pa.concat_tables(
-        [
-            _rows(first, probes, "student", "student", own),
-            _rows(first, probes, role, "teacher", near | dict(teachers or {})),
-        ],
-        promote_options="default",
-    )
-    return {name: both[name] for name in both.column_names}
+    ours = _rows(first, probes, "student", "student", own)
+    theirs = _rows(first, probes, role, "teacher", near | dict(teachers or {}))
+    every = pa.concat_tables([ours, theirs, *more], promote_options="default")
+    return {name: every[name] for name in every.column_names}
 
 
 _WHOLE = ("teacher", "target", "count")
@@ -181,7 +183,7 @@ _WHOLE = ("teacher", "target", "count")
 
 
 def _rows(first: int, probes: Sequence[int], role: str, node: str, values: Mapping[str, np.ndarray]) -> pa.Table:
-    """One row per node of the networks that are finite."""
+    """One row per node of the networks that are finite; lists of numbers are null where one of them is NaN."""
     like = values["angle" if node == "student" else "mass"]
     there = np.nonzero(~np.isnan(like))
     columns = {
@@ -193,15 +195,12 @@ def _rows(first: int, probes: Sequence[int], role: str, node: str, values: Mappi
     }
     for name, value in values.items():
         here = np.broadcast_to(value, like.shape + value.shape[3:])[there]
-        columns[name] = _lists(here) if here.ndim > 1 else here.astype(np.int32) if name in _WHOLE else here
+        if here.ndim > 1:
+            offsets = np.arange(0, here.size + 1, max(1, here.shape[1]), dtype=np.int32)
+            columns[name] = pa.ListArray.from_arrays(offsets, here.ravel(), mask=pa.array(np.isnan(here).any(-1)))
+        else:
+            columns[name] = here.astype(np.int32) if name in _WHOLE else here
     return pa.table(columns)
-
-
-def _lists(vectors: np.ndarray) -> pa.Array:
-    """One list of numbers per row; null where one of them is NaN."""
-    offsets = np.arange(0, vectors.size + 1, max(1, vectors.shape[1]), dtype=np.int32)
-    missing = pa.array(np.isnan(vectors).any(-1))
-    return pa.ListArray.from_arrays(offsets, vectors.ravel(), mask=missing)
 
 
 def endpoints(
@@ -215,9 +214,8 @@ def endpoints(
     from understudy.papers.local.theory.teachers import teacher_network
 
     every = teachers.expand(path.shape[1], *teachers.shape[1:]).cpu()
-    start, end = path[0].cpu(), path[-1].cpu()
     return {
         "teacher": teacher_network(every, seeds, slope),
-        "start": student_network(start, seeds, slope),
-        "end": student_network(end, seeds, slope),
+        "start": student_network(path[0].cpu(), seeds, slope),
+        "end": student_network(path[-1].cpu(), seeds, slope),
     }

@@ -19,7 +19,7 @@ from understudy._errors import UserError
 from understudy.lab.options import Count, Counts, Distinct, Positive
 from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import ExactStudy, Piece
-from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warning
+from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -104,14 +104,10 @@ class Identifiability(ExactStudy):
             raise UserError(f"--fan must include 2, got {' '.join(map(str, self.fan))}")
 
     def warnings(self) -> tuple[str, ...]:
-        from understudy.papers.local.theory.descent import rate_bound
-
         # The bound applies to ReLU, too: where the loss is zero, the largest eigenvalue of its Hessian is at most
         # S + ¼ λ, S = Σ ‖w*‖, with λ ≥ 8 S/π that of |·|.
-        seeds = range(1, self.descents + 1)
-        sizes = product(self.teacher_nodes, self.dim)
-        bound = min(float(rate_bound(self._zero_sum(nodes, dim, seeds)).min()) for nodes, dim in sizes)
-        return (rate_warning(self.rate, bound),) if self.rate > bound else ()
+        seeds, sizes = range(1, self.descents + 1), product(self.teacher_nodes, self.dim)
+        return rate_warnings(self.rate, (self._zero_sum(*size, seeds) for size in sizes))
 
     def _zero_sum(self, nodes: int, dim: int, seeds: Sequence[int]) -> Tensor:
         """One ReLU teacher per seed, whose nodes sum to zero."""

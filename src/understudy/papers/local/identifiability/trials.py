@@ -129,10 +129,8 @@ def textbook_loss(
     return torch.einsum("...i,...ij,...j->...", outputs, products, outputs) / 2
 
 
-def exact_gradient(
-    students: Float[Tensor, "student in"], teachers: Float[Tensor, "teacher in"]
-) -> tuple[float, Tensor]:
-    """L and ∇L by the textbook formulas in 60 digits, each rounded once: right to the last bit for losses above 10⁻⁴⁰."""
+def exact_gradient(students: Tensor, teachers: Tensor) -> tuple[float, Tensor]:
+    """L and ∇L of one network by the textbook formulas in 60 digits: right to the last bit for losses above 10⁻⁴⁰."""
     with localcontext() as context:
         context.prec = _DIGITS
         ours, theirs = ([[Decimal(x) for x in row] for row in part.tolist()] for part in (students, teachers))

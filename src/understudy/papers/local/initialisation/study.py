@@ -16,7 +16,7 @@ from understudy._errors import UserError
 from understudy.lab.options import Angle, Count, Counts, Positive, option
 from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import Piece
-from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warning
+from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -125,11 +125,8 @@ class Initialisation(FileTeacherStudy):
         return random_teachers(nodes, dim, seeds, self.separation)
 
     def warnings(self) -> tuple[str, ...]:
-        from understudy.papers.local.theory.descent import rate_bound
-
         seeds = range(1, self.descents + 1)
-        each = [float(rate_bound(self.teachers(*size, seeds)).min()) for size in self.settings(self.descent_dim)]
-        return (rate_warning(self.rate, min(each)),) if self.rate > min(each) else ()
+        return rate_warnings(self.rate, (self.teachers(*size, seeds) for size in self.settings(self.descent_dim)))
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         for nodes, dim in self.settings(self.dim):
@@ -182,17 +179,17 @@ class Initialisation(FileTeacherStudy):
         path = descend(students, teachers, rates, self.steps, probes)
         found = measure(path, teachers, rates)
         values = found.values | _fit_counts(initial, len(probes))
-        nodes_table, weights = node_rows(first, probes, found), endpoints(path, teachers, seeds)
         swept = {"part": "descent", "by": by, "students": self.descent_students, "teacher_nodes": nodes, "dim": dim}
-        return network_tables(first, seeds, swept, probes, values, nodes_table, weights)
+        rows, weights = node_rows(first, probes, found), endpoints(path, teachers, seeds)
+        return network_tables(first, seeds, swept, probes, values, rows, weights)
 
 
 def _fit_counts(initial: InitialStudents, probes: int) -> dict[str, np.ndarray]:
     """Per network, at the first probe: dimensions that least squares left out, and students of length 0."""
     if not initial.singular:
         return {}
-    counts = {"singular": initial.singular, "idle": (initial.students == 0).all(-1).sum(-1).tolist()}
-    found = {name: np.full((probes, len(count)), np.nan) for name, count in counts.items()}
-    for name, count in counts.items():
+    found = {}
+    for name, count in {"singular": initial.singular, "idle": (initial.students == 0).all(-1).sum(-1)}.items():
+        found[name] = np.full((probes, len(count)), np.nan)
         found[name][0] = count
     return found

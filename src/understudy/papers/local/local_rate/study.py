@@ -18,7 +18,7 @@ from understudy._errors import UserError
 from understudy.lab.options import Angle, Count, Counts, Distinct, Positive
 from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import Piece
-from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warning
+from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warnings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -160,10 +160,7 @@ class LocalRate(FileTeacherStudy):
             raise UserError(f"--separation: {error}") from error
 
     def warnings(self) -> tuple[str, ...]:
-        from understudy.papers.local.theory.descent import rate_bound
-
-        bound = min(float(rate_bound(self.teachers(setting)).min()) for setting in self.settings())
-        return (rate_warning(self.rate, bound),) if self.rate > bound else ()
+        return rate_warnings(self.rate, map(self.teachers, self.settings()))
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         for setting in self.settings():

@@ -18,7 +18,7 @@ from understudy._errors import UserError
 from understudy.lab.options import Angle, Count, Positive
 from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import ExactStudy, Piece
-from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warning
+from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warnings
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -95,10 +95,7 @@ class Regimes(ExactStudy):
             )
 
     def warnings(self) -> tuple[str, ...]:
-        from understudy.papers.local.theory.descent import rate_bound
-
-        bound = float(rate_bound(self._teachers(self.seed_names)).min())
-        return (rate_warning(self.rate, bound),) if self.rate > bound else ()
+        return rate_warnings(self.rate, [self._teachers(self.seed_names)])
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         for regime in REGIMES:
@@ -162,9 +159,8 @@ class Regimes(ExactStudy):
             learned = {"target": found.nodes["assignment"], "target_angle": found.nodes["angles"]}
             which, angle = (part.double().cpu().numpy() for part in nearest(path, made.teachers))
             own = {"teacher": which, "angle": np.where(np.isnan(learned["target_angle"]), np.nan, angle)}
-            rows = node_rows(first, probes, found, students | learned | own, targets, "target")
-            both = pa.concat_tables([pa.table(rows), _place_rows(first, made.teachers)], promote_options="default")
-            rows = {name: both[name] for name in both.column_names}
+            places = [_place_rows(first, made.teachers)]
+            rows = node_rows(first, probes, found, students | learned | own, targets, "target", places)
         weights = endpoints(path, made.teachers, seeds)
         return network_tables(first, seeds, {"regime": regime}, probes, found.values, rows, weights)
 
