@@ -461,7 +461,8 @@ class TestPacking:
     @kinds
     def test_blocks_contain_a_complete_population(self, shape):
         networks, packing = made(shape, NETS), Packing(shape)
-        blocks, running = packing.blocks(networks), packing.running(networks)
+        state = packing.state(networks)
+        blocks, running = state.blocks, state.running
         assert same(packing.population(blocks, networks.seeds, running), networks)
         assert packing.numbers == sum(block.shape[1] for block in blocks)
         assert all(block.shape[1] % ALIGN == 0 for block in (*blocks, *running))
@@ -482,20 +483,20 @@ class TestPacking:
     @kinds
     def test_networks_are_views_of_the_blocks(self, shape):
         networks, packing = made(shape, NETS), Packing(shape)
-        blocks, running = packing.blocks(networks), packing.running(networks)
+        state, again = packing.state(networks), packing.state(networks)
+        blocks, running = state.blocks, state.running
         views = packing.population(blocks, networks.seeds, running)
         for t in tensors(views):
             t.mul_(2)
-        for block, before in zip(
-            (*blocks, *running), (*packing.blocks(networks), *packing.running(networks)), strict=True
-        ):
+        for block, before in zip((*blocks, *running), (*again.blocks, *again.running), strict=True):
             assert torch.equal(block, 2 * before)
 
     @kinds
     def test_gradients_reach_every_block(self, shape):
         networks, packing = made(shape, NETS), Packing(shape)
-        blocks = tuple(block.requires_grad_() for block in packing.blocks(networks))
-        views = packing.population(blocks, networks.seeds, packing.running(networks))
+        state = packing.state(networks)
+        blocks = tuple(block.requires_grad_() for block in state.blocks)
+        views = packing.population(blocks, networks.seeds, state.running)
         found, _ = training_pass(views, inputs(networks))
         gradients = torch.autograd.grad(found.output.square().sum(), blocks)
         direct = with_gradients(networks)
@@ -508,8 +509,8 @@ class TestPacking:
     @kinds
     def test_a_state_is_selected_written_back_and_loaded(self, shape):
         networks, packing = made(shape, 4), Packing(shape)
-        slots = (packing.blocks(made(shape, 4, seed=2)),)
-        state = State(packing.blocks(networks), slots, packing.running(networks))
+        slots = (packing.state(made(shape, 4, seed=2)).blocks,)
+        state = replace(packing.state(networks), slots=slots)
         which = torch.tensor([2, 0])
         some = state.pick(which)
         assert same(packing.population(some.blocks, networks.seeds[which], some.running), networks[which])

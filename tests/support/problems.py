@@ -74,5 +74,4 @@ def problem(students: Population, optimiser: Optimiser, objective: Objective, sa
 
 def start(posed: Problem, students: Population) -> State:
     """Initial state: the students' parameters and running statistics, and zero slots."""
-    slots = [posed.packing.empty(len(students), students.layers[0].weight) for _ in range(posed.optimiser.slots)]
-    return State(posed.packing.blocks(students), tuple(slots), posed.packing.running(students))
+    return posed.packing.state(students, posed.optimiser.slots)

@@ -12,7 +12,7 @@ from understudy._errors import UserError
 from understudy.data import Labelled, Source
 from understudy.nets import Population
 from understudy.training.objectives import CrossEntropy, Logistic, Objective, SquaredError
-from understudy.training.packing import Packing, State
+from understudy.training.packing import Packing
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,10 +41,8 @@ class Group:
         students, teacher = self.students, self.teacher
         if len(students) != len(teacher):
             raise UserError(f"{len(students)} students need as many teachers, got {len(teacher)}")
-        for name, one, other in (
-            ("inputs", students.inputs, teacher.inputs),
-            ("outputs", students.sizes[-1], teacher.sizes[-1]),
-        ):
+        inputs, outputs = (students.inputs, teacher.inputs), (students.sizes[-1], teacher.sizes[-1])
+        for name, (one, other) in {"inputs": inputs, "outputs": outputs}.items():
             if one != other:
                 raise UserError(f"students and teachers must have the same number of {name}, got {one} and {other}")
         if students.shape.maps != teacher.shape.maps or len(students.layers) != len(teacher.layers):
@@ -61,15 +59,15 @@ class Group:
                 f"labelled=True needs data with labels, got {type(self.data).__name__}; "
                 "give labelled data, or train on the teacher's outputs"
             )
-        classes, outputs = self.data.classes if isinstance(self.data, Labelled) else None, students.sizes[-1]
-        if classes is not None and classes != outputs and (classes, outputs) != (2, 1):
+        classes, nodes = self.data.classes if isinstance(self.data, Labelled) else None, students.sizes[-1]
+        if classes is not None and classes != nodes and (classes, nodes) != (2, 1):
             raise UserError(
-                f"networks need one output per class, got {outputs} outputs for {classes} classes "
+                f"networks need one output per class, got {nodes} outputs for {classes} classes "
                 "(two classes may also share a single output)"
             )
-        if isinstance(self.objective, Logistic) and outputs != 1:
-            raise UserError(f"the logistic loss needs 1 output, got {outputs}; use us.CrossEntropy() for several")
-        if isinstance(self.objective, CrossEntropy) and outputs == 1:
+        if isinstance(self.objective, Logistic) and nodes != 1:
+            raise UserError(f"the logistic loss needs 1 output, got {nodes}; use us.CrossEntropy() for several")
+        if isinstance(self.objective, CrossEntropy) and nodes == 1:
             raise UserError("cross-entropy needs 2 or more outputs, got 1; use us.Logistic() for binary targets")
 
 
@@ -94,9 +92,7 @@ class GroupState:
         self.first = first
         self.ids = torch.arange(first, first + len(group.students))
         self.packing = Packing(students.shape)
-        like = students.layers[0].weight
-        slot_blocks = tuple(self.packing.empty(len(students), like) for _ in range(slots))
-        self.state = State(self.packing.blocks(students), slot_blocks, self.packing.running(students))
+        self.state = self.packing.state(students, slots)
         self.students = self.packing.population(self.state.blocks, students.seeds, self.state.running)
         """The current students: views of `state`."""
         self.seeds: list[int] = group.students.seeds.tolist()
@@ -111,12 +107,9 @@ def _first_equal(teacher: Population, seeds: Int[Tensor, "net"]) -> list[int]:
     """Index of the first network with the same seed and the same teacher parameters, byte for byte."""
     tensors = [tensor for layer in (*teacher.layers, *teacher.norms) for tensor in layer if tensor is not None]
     numbers = torch.cat([tensor.flatten(1) for tensor in tensors], dim=1)
-    rows = numbers.cpu().contiguous().view(torch.uint8).numpy()
+    rows = [row.tobytes() for row in numbers.cpu().contiguous().view(torch.uint8).numpy()]
     first: dict[tuple[int, bytes], int] = {}
-    return [
-        first.setdefault((seed, row.tobytes()), i)
-        for i, (seed, row) in enumerate(zip(seeds.tolist(), rows, strict=True))
-    ]
+    return [first.setdefault(key, i) for i, key in enumerate(zip(seeds.tolist(), rows, strict=True))]
 
 
 class Shard:

@@ -79,15 +79,8 @@ class Packing:
         first = shape.norm == "before"
         return Population(self.layers(blocks), seeds, shape.slope, norms, first, shape.image, shape.convolutions)
 
-    def blocks(self, population: Population) -> tuple[Block, ...]:
-        """Copy a population's parameters to blocks."""
-        return self._copy(population)[0]
-
-    def running(self, population: Population) -> tuple[Block, ...]:
-        """Copy a population's running statistics to blocks."""
-        return self._copy(population)[1]
-
-    def _copy(self, population: Population) -> tuple[tuple[Block, ...], tuple[Block, ...]]:
+    def state(self, population: Population, slots: int = 0) -> State:
+        """Copy a population's parameters and running statistics to blocks, with this many slots of zeros."""
         nets, like = len(population), population.layers[0].weight
         blocks, running = self.empty(nets, like), _empty(self.buffers, nets, like)
         into = (*self.layers(blocks), *self.norms(blocks, running))
@@ -95,7 +88,7 @@ class Packing:
             for view, tensor in zip(views, tensors, strict=True):
                 if view is not None and tensor is not None:
                     view.copy_(tensor)
-        return blocks, running
+        return State(blocks, tuple(self.empty(nets, like) for _ in range(slots)), running)
 
 
 def _empty(sizes: tuple[tuple[int, ...], ...], nets: int, like: Tensor) -> tuple[Block, ...]:

@@ -66,9 +66,8 @@ class Plan:
 
     def estimate_seconds(self, epochs: int, probes: int) -> float:
         """Estimate the time of epochs and probes, from the speed of a large matrix product measured now."""
-        work = sum(
-            epochs * row.step_flops / _RATE[row.engine] + probes * row.probe_flops / _RATE["probe"] for row in self.rows
-        )
+        steps = sum(row.step_flops / _RATE[row.engine] for row in self.rows)
+        work = epochs * steps + probes * sum(row.probe_flops for row in self.rows) / _RATE["probe"]
         return work / _measure_flops(self.device)
 
 
@@ -93,30 +92,20 @@ def _container_memory() -> list[int]:
 
 
 def require_memory(networks: Iterable[tuple[Shape, int]], dtype: torch.dtype, *, copies: int = 3) -> None:
-    """Check that networks fit in the free memory of the CPU, before any is built.
+    """Raise a UserError unless networks, pairs of a shape and a number, fit in the free memory of the CPU.
 
-    Args:
-        networks: Pairs of a shape and the number of networks that have it.
-        dtype: Precision of the parameters.
-        copies: How often parameters are held: by default as they start, as they are, and as a piece changes them.
-
-    Raises:
-        UserError: If the parameters need more memory than `available` states.
+    Parameters are held several times: by default as they start, as they are, and as a piece changes them.
     """
-    count = numbers = 0
-    for shape, nets in networks:
-        count += nets
-        numbers += nets * sum(math.prod(weight) + shape.bias * weight[0] for weight in shape.weights)
-    _require(count, copies * numbers * dtype.itemsize, available(torch.device("cpu")))
+    sizes = [(nets, sum(math.prod(w) + shape.bias * w[0] for w in shape.weights)) for shape, nets in networks]
+    need = copies * sum(nets * numbers for nets, numbers in sizes) * dtype.itemsize
+    _require(sum(nets for nets, _ in sizes), need, available(torch.device("cpu")))
 
 
 def require_parameters_fit(groups: Sequence[Group], optimiser: Optimiser, free: int) -> None:
     """Check that the parameters and optimiser state of groups fit, before anything is copied to the device."""
-    need = 0
-    for group in groups:
-        size = group.students.layers[0].weight.element_size()
-        need += 2 * len(group.students) * Packing(group.students.shape).numbers * size * (1 + optimiser.slots)
-    _require(sum(len(group.students) for group in groups), need, free)
+    each = [group.students for group in groups]
+    numbers = sum(len(nets) * Packing(nets.shape).numbers * nets.dtype.itemsize for nets in each)
+    _require(sum(map(len, each)), 2 * numbers * (1 + optimiser.slots), free)
 
 
 def _require(networks: int, need: int, free: int) -> None:

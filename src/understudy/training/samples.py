@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -45,12 +46,8 @@ class Samples:
 
     def inputs(self, shard: Shard, epoch: int) -> Float[Tensor, "set sample in"]:
         data, dtype = shard.group.data, shard.group.students.dtype
-        return self._cached(
-            ("inputs", id(data), dtype, *shard.sets),
-            epoch if data.fresh else 0,
-            lambda seed: data.training(seed, epoch, dtype=dtype, device=self.device),
-            shard.sets,
-        )
+        make = partial(data.training, epoch=epoch, dtype=dtype, device=self.device)
+        return self._cached(("inputs", id(data), dtype, *shard.sets), epoch if data.fresh else 0, make, shard.sets)
 
     def targets(self, shard: Shard, epoch: int) -> Float[Tensor, "teacher sample out"]:
         group, inputs = shard.group, self.inputs(shard, epoch)
@@ -71,21 +68,16 @@ class Samples:
 
     def evaluation(self, shard: Shard) -> Float[Tensor, "set sample in"]:
         data, dtype = shard.group.data, shard.group.students.dtype
-        return self._cached(
-            ("evaluation", id(data), dtype, *shard.sets),
-            0,
-            lambda seed: data.evaluating(seed, dtype=dtype, device=self.device),
-            shard.sets,
-        )
+        make = partial(data.evaluating, dtype=dtype, device=self.device)
+        return self._cached(("evaluation", id(data), dtype, *shard.sets), 0, make, shard.sets)
 
     def labels(self, shard: Shard) -> Int[Tensor, "set sample"] | None:
         """Labels of the evaluation sets, where the data has any."""
         data = shard.group.data
         if not isinstance(data, Labelled):
             return None
-        return self._cached(
-            ("labels", id(data), *shard.sets), 0, lambda seed: data.evaluation_labels(seed).to(self.device), shard.sets
-        )
+        key = ("labels", id(data), *shard.sets)
+        return self._cached(key, 0, lambda seed: data.evaluation_labels(seed).to(self.device), shard.sets)
 
     def teacher_outputs(self, shard: Shard) -> TeacherOutputs:
         """Teacher activations and outputs on the evaluation sets of their networks."""

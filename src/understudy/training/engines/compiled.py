@@ -6,7 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from understudy.training.objectives import Objective, SquaredError
+from understudy.training import kernels
+from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing, State
 from understudy.training.problem import Problem
@@ -14,10 +15,8 @@ from understudy.training.problem import Problem
 
 def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     """Two-layer networks on the CPU, squared error, plain SGD in batches."""
-    if not packing.shape.dense or len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
-        return False
-    supported = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64)
-    return supported and optimiser.plain and optimiser.batch is not None
+    supported = like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64) and optimiser.plain
+    return supported and optimiser.batch is not None and kernels.supports(packing.shape, objective)
 
 
 def run(problem: Problem, state: State, first: int, count: int) -> Float[Tensor, "net step"]:

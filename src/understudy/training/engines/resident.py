@@ -7,9 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._random import Stream
+from understudy.training import kernels
 from understudy.training.kernels import cuda as cuda_kernels
 from understudy.training.kernels.cuda import round_up, stride
-from understudy.training.objectives import Objective, SquaredError
+from understudy.training.objectives import Objective
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import ALIGN, Packing, State
 from understudy.training.problem import Problem
@@ -22,9 +23,7 @@ _LAUNCH_STEPS = 5_000
 def supports(packing: Packing, objective: Objective, optimiser: Optimiser, like: Tensor) -> bool:
     """Two-layer networks that fit the shared memory of a multiprocessor, squared error, plain SGD in batches."""
     batch = optimiser.batch
-    if not packing.shape.dense or len(packing.shape.sizes) != 3 or not isinstance(objective, SquaredError):
-        return False
-    if batch is None or batch > _LARGEST_BATCH:
+    if not kernels.supports(packing.shape, objective) or batch is None or batch > _LARGEST_BATCH:
         return False
     return optimiser.plain and _bytes(packing, batch, like) <= cuda_kernels.shared_memory(like)
 

@@ -7,14 +7,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.nets import Population
-from understudy.training.objectives import Objective, SquaredError
+from understudy.training import kernels
+from understudy.training.objectives import Objective
 from understudy.training.probes.teacher_outputs import Moments, TeacherOutputs
 
 
 def supports(student: Population, objective: Objective) -> bool:
     """Whether `moments` can probe these students."""
     supported = student.device.type == "cpu" and student.dtype in (torch.float32, torch.float64)
-    return supported and student.shape.dense and len(student.sizes) == 3 and isinstance(objective, SquaredError)
+    return supported and kernels.supports(student.shape, objective)
 
 
 def moments(
@@ -40,12 +41,8 @@ def moments(
         b[:, :nodes], c[:, :classes] = bias, out_bias
     work = [allocate(PIECE, nodes), allocate(PIECE, classes), allocate(teachers, nodes)]
     work += [allocate(nodes) for _ in range(3)] + [allocate(classes) for _ in range(2)]
-    found = Moments(
-        *(
-            x.new_zeros(size, dtype=torch.float64)
-            for size in ((nets,), (nets, nodes), (nets, nodes), (nets, teachers, nodes))
-        )
-    )
+    sizes = ((nets,), (nets, nodes), (nets, nodes), (nets, teachers, nodes))
+    found = Moments(*(x.new_zeros(size, dtype=torch.float64) for size in sizes))
     data = (x, outputs.hidden[0], outputs.target)
     probe(
         *(tensor.numpy() for tensor in (w, b, v, c)),

@@ -7,9 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.nets import Population
+from understudy.training import kernels
 from understudy.training.kernels import cuda as cuda_kernels
 from understudy.training.kernels.cuda import round_up
-from understudy.training.objectives import Objective, SquaredError
+from understudy.training.objectives import Objective
 from understudy.training.probes.teacher_outputs import Moments, TeacherOutputs
 
 _BLOCKS = 2_000
@@ -18,9 +19,8 @@ _BLOCKS = 2_000
 
 def supports(student: Population, nodes: int, objective: Objective) -> bool:
     """Whether the kernel can probe these students of teachers with `nodes` hidden nodes."""
-    if not student.shape.dense or len(student.sizes) != 3 or not isinstance(objective, SquaredError):
-        return False
-    return _bytes(student, nodes, 2) <= cuda_kernels.shared_memory(student.layers[0].weight)
+    room = cuda_kernels.shared_memory(student.layers[0].weight)
+    return kernels.supports(student.shape, objective) and _bytes(student, nodes, 2) <= room
 
 
 def moments(
@@ -54,12 +54,8 @@ def moments(
     )
     whole = sums.double().sum(1)
     cross, moved, squares = whole[:, :m], whole[:, m], whole[:, m + 1]
-    return Moments(
-        errors.sum(1) / (samples * classes),
-        pivots.double() + moved / samples,
-        squares - moved.square() / samples,
-        cross,
-    )
+    means, squares = pivots.double() + moved / samples, squares - moved.square() / samples
+    return Moments(errors.sum(1) / (samples * classes), means, squares, cross)
 
 
 def prepare(student: Population, nodes: int) -> None:
