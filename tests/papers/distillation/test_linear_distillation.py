@@ -226,7 +226,7 @@ def test_a_users_data_get_a_fitted_teacher_and_a_bound(own):
     assert study.config()["contents"] != before
     given = read_data(str(file))
     assert given.right is None
-    assert given.task.teacher.tolist() == [1, 0, 0]
+    assert given.teacher.tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,7 @@ def test_correlation_is_that_of_numpy_and_undefined_for_equal_values():
     assert found.low < found.value < found.high
     assert "−" in str(correlate({"a": (0.1, 0.9), "b": (0.2, 0.5)}))
     alike = correlate({"a": (0.1, 1.0), "b": (0.2, 1.0)})
-    assert math.isnan(alike.value) and not alike.negative
+    assert math.isnan(alike.value) and not alike.verdict(1).holds
     assert str(alike) == "undefined, as all risks or all indices are equal"
 
 
@@ -259,9 +259,9 @@ def test_learners_on_a_gpu_are_those_of_the_cpu(small):
 
 
 def test_a_correlation_is_negative_if_its_whole_interval_is():
-    assert Correlation(-0.4, -0.6, -0.1).negative
-    assert not Correlation(-0.4, -0.9, 0.1).negative
-    assert not Correlation(0.1, -0.9, -0.1).negative
+    assert Correlation(-0.4, -0.6, -0.1).verdict(1).holds
+    assert not Correlation(-0.4, -0.9, 0.1).verdict(1).holds
+    assert not Correlation(0.1, -0.9, -0.1).verdict(1).holds
 
 
 def test_learners_of_almost_equal_deltas_have_different_names():

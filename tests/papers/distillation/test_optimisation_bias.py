@@ -48,7 +48,7 @@ def by_delta(run, column="risk"):
 
 def test_risks_are_those_of_theory_on_the_same_sets(own):
     study, run = own
-    task, right = study.task()
+    task = study.task()
     assert len(task.pool) == len(task.held_out) == 80
     seeds = range(1, 31)
     w = less_biased(task.inputs(seeds, 3), task.teacher, (0.0, 1.0, 5.0), seeds)
@@ -61,7 +61,7 @@ def test_risks_are_those_of_theory_on_the_same_sets(own):
         wanted = held_out_risk(wrong)
         assert [means[end][i].item() for end in ("mean", "low", "high")] == pytest.approx(list(wanted[:3]))
     for row in read_settings(run).to_pylist():
-        assert (row["pool"], row["held out"], row["right"]) == (80, 80, pytest.approx(right))
+        assert (row["pool"], row["held out"], row["right"]) == (80, 80, pytest.approx(task.right))
     assert all(step.mean > 0 for step in risk_steps(by_delta(run)))
 
 
@@ -81,8 +81,8 @@ def test_the_order_of_deltas_does_not_matter(own):
 def test_a_users_teacher_needs_no_labels(tmp_path):
     file = write(tmp_path, y=None, w=np.arange(1.0, 9.0))
     study = OptimisationBias(data=file, seeds=2, inputs=3, deltas=(0.0,))
-    task, right = study.task()
-    assert right is None and task.teacher.tolist() == list(range(1, 9)) and len(task.pool) == 120
+    task = study.task()
+    assert task.right is None and task.teacher.tolist() == list(range(1, 9)) and len(task.pool) == 120
     found = story(study, computed_run(study))
     assert found.headline.startswith("On own.npz, from 3 inputs, the expected risk of w_δ is")
     assert "nan" not in " ".join([found.headline, *(n.value for n in found.numbers)]).lower()
@@ -97,9 +97,9 @@ def test_a_changed_file_gets_another_run_folder(tmp_path):
 def test_half_of_the_images_train_the_teacher_and_risks_are_on_the_test_images(mnist, monkeypatch):
     monkeypatch.setenv("UNDERSTUDY_DATA", str(mnist))
     study = OptimisationBias(digits=(3, 8), train=120, seeds=2, inputs=10, deltas=(0.0, 20.0))
-    task, right = study.task()
+    task = study.task()
     assert task.pool.shape == (60, 784) and len(task.held_out) == 1_010 + 974
-    assert right == 1
+    assert task.right == 1
     images = us.data.Mnist(mnist, (3, 8), train=120).training(0)
     assert np.allclose(task.pool, images[1::2])
     found = story(study, computed_run(study))

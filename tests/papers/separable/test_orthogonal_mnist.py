@@ -75,13 +75,13 @@ class TestTables:
         for network, epoch in ((0, 0), (1, 2)):
             one = made.weights(f"epoch.{epoch}")[0][network].to(dtype=torch.float64)
             x, labels = data.training(network + 1, dtype=torch.float64), data.training_labels(network + 1)
-            pairs, neurons = set_pairs(one, x, labels, 30), linear_neurons(one, x, labels)
+            (layers, checks), neurons = set_pairs(one, x, labels, 30), linear_neurons(one, x, labels)
             probe = list(run.epochs).index(epoch)
-            for layer, found in enumerate(pairs.layers):
+            for layer, found in enumerate(layers):
                 assert run.series("cosine apart training", layer)[network, probe] == pytest.approx(found.cosine_between)
                 wrong = run.series("apart some training", layer)[network, probe]
                 assert wrong == found.separability.share_apart
-            assert run.series("alike before training", LAYERS)[network, probe] == pairs.before.share_alike
+            assert run.series("alike before training", LAYERS)[network, probe] == checks["before"].share_alike
             rows = run.nodes.filter((pa.compute.field("network") == network) & (pa.compute.field("epoch") == epoch))
             values = rows.filter(pa.compute.field("role") == "value")
             np.testing.assert_allclose(values["value"], neurons.singular, rtol=1e-9)

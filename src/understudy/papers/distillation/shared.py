@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, InputFile, Share
+from understudy.lab.options import Count, Share
 from understudy.lab.study import ExactStudy
 from understudy.store.older import read_units
 from understudy.store.units import unit_array
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from understudy.lab.study import Tables
     from understudy.papers.distillation.theory.risk import Estimate
-    from understudy.papers.distillation.theory.tasks import FittedTask
+    from understudy.papers.distillation.theory.tasks import GivenTask
     from understudy.report.figures import Series
     from understudy.store import Run
 
@@ -41,29 +41,8 @@ class TransferStudy(ExactStudy):
     """Confidence of intervals and bands, between 0 and 1."""
 
 
-@dataclass(frozen=True)
-class OwnDataStudy(TransferStudy):
-    """A study of transfer sets that takes data of the user's."""
-
-    data: InputFile = ""
-    """File of your own inputs, .npz: `x`, one input per row, and `y`, labels of two classes, to which a logistic
-    regression is fitted as the teacher; or, in place of `y`, `w`, the weights of a linear teacher. Neither has a bias:
-    add a column of ones to `x` for one."""
-
-    def validate_files(self) -> None:
-        if self.data:
-            read_data(self.data)
-
-
-def read_data(file: str) -> FittedTask:
-    """Read a user's task: inputs, split into parts, and a teacher, given or fitted to one of the parts.
-
-    Args:
-        file: A .npz of arrays `x` and `y`, or `x` and `w`.
-
-    Raises:
-        UserError: If the file cannot be read or used.
-    """
+def read_data(file: str) -> GivenTask:
+    """Read a user's task: inputs, split into parts, and a teacher, given or fitted to one of the parts."""
     import torch
 
     from understudy.data.input_files import read_inputs
@@ -113,18 +92,7 @@ def set_tables(
     means: Mapping[str, Estimate],
     once: Mapping[str, float] | None = None,
 ) -> Tables:
-    """The rows of transfer sets that differ only in their seeds, and of their setting.
-
-    Args:
-        seeds: The seeds of the sets.
-        parameters: The parameters of the setting.
-        values: One value per set.
-        means: Estimates of means over sets, by name.
-        once: Values that all sets of the setting share, such as a bound.
-
-    Returns:
-        A table `sets` with one row per set, and a table `settings` with one row.
-    """
+    """Tables `sets`, one row per seed, and `settings`, one row with means over sets and values that all sets share."""
     each = {name: [value] * len(seeds) for name, value in parameters.items()}
     own = {name: np.asarray(value, np.float64) for name, value in values.items()}
     setting = dict(parameters) | estimate_columns(means) | {name: float(value) for name, value in (once or {}).items()}
@@ -168,6 +136,13 @@ def mean_series(label: str, found: xr.Dataset, x: str, **style: Any) -> Series:
     return Series(label, found[x].to_numpy().astype(float), mean, low, high, **style)
 
 
+def line_series(label: str, values: xr.DataArray, **style: Any) -> Series:
+    """Values along their one dimension."""
+    from understudy.report.figures import Series
+
+    return Series(label, values[values.dims[0]].to_numpy().astype(float), values.to_numpy(), **style)
+
+
 def estimate_words(found: xr.Dataset) -> str:
     """One mean with its interval in words."""
     mean, low, high = (found[end].item() for end in ("mean", "low", "high"))
@@ -176,8 +151,6 @@ def estimate_words(found: xr.Dataset) -> str:
 
 def mean_difference(values: np.ndarray) -> tuple[float, float, float]:
     """The mean over sets of the difference of two learners, with its 95% interval by the central limit theorem."""
-    mean, wide = (
-        float(values.mean()),
-        _Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf,
-    )
+    mean = float(values.mean())
+    wide = _Z * float(values.std(ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.inf
     return mean, mean - wide, mean + wide

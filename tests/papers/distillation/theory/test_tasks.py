@@ -167,15 +167,15 @@ def test_given_inputs_are_split_into_disjoint_parts():
     make = torch.Generator().manual_seed(4)
     x = torch.randn(30, 2, dtype=F, generator=make)
     labels = (x[:, 0] > 0).long()
-    task, right = given_task(x, labels, names=["dog", "cat"])
-    assert right >= 0.9
+    task = given_task(x, labels, names=["dog", "cat"])
+    assert task.right >= 0.9
     rows = {tuple(row) for part in (task.pool, task.held_out) for row in part.tolist()}
     own = torch.stack([row for row in x if tuple(row.tolist()) not in rows])
     assert len(task.pool) == len(task.held_out) == len(own) == 10
     again, _ = logistic_regression(own, (own[:, 0] > 0).long())
     torch.testing.assert_close(task.teacher, again)
     halves = given_task(x, teacher=torch.tensor([1.0, 2.0], dtype=F))
-    assert len(halves.task.pool) == len(halves.task.held_out) == 15 and halves.right is None
+    assert len(halves.pool) == len(halves.held_out) == 15 and halves.right is None
 
 
 @pytest.mark.parametrize(

@@ -60,17 +60,17 @@ class TestRepresentations:
 
 class TestPairs:
     def test_a_layer_that_separates(self):
-        found = set_pairs(two_groups(), X, LABELS, compared=3)
-        assert len(found.layers) == 3
-        assert found.layers[0].separability.share_apart == 1 and found.layers[0].separability.share_alike == 0
-        assert found.last.holds and found.before.holds and found.nearly.holds
-        assert found.layers[2].cosine_between == 0 and found.layers[2].cosine_within == pytest.approx(1)
+        layers, found = set_pairs(two_groups(), X, LABELS, compared=3)
+        assert len(layers) == 3
+        assert layers[0].separability.share_apart == 1 and layers[0].separability.share_alike == 0
+        assert found["all"].holds and found["before"].holds and found["nearly"].holds
+        assert layers[2].cosine_between == 0 and layers[2].cosine_within == pytest.approx(1)
 
     def test_pairs_can_be_separable_before_the_relu_and_overlap_after_it(self):
-        found = set_pairs(two_groups(bias=0.9), X, LABELS, compared=4)
+        _, found = set_pairs(two_groups(bias=0.9), X, LABELS, compared=4)
         # With the bias the first neuron is active at the third point, and the second at the first.
-        assert not found.last.holds and found.last.share_apart == 0.75 and found.last.share_alike == 0
-        assert not found.before.holds and found.before.share_apart < found.last.share_apart
+        assert not found["all"].holds and found["all"].share_apart == 0.75 and found["all"].share_alike == 0
+        assert not found["before"].holds and found["before"].share_apart < found["all"].share_apart
 
     def test_against_a_loop_over_pairs(self):
         x, labels = gaussians(5, 40, 6) + 0.3, (gaussians(6, 40) > 0).long()
@@ -94,10 +94,11 @@ class TestPairs:
     def test_the_gpu_finds_the_same_pairs(self):
         network, x, labels = made(KINDS["conv-strided"], 1), gaussians(3, 30, 84), torch.arange(30) % 2
         here, there = (set_pairs(network.to(on), x.to(on), labels.to(on), 20) for on in ("cpu", "cuda"))
-        assert here.last[2:] == there.last[2:] and here.before.wrong == there.before.wrong
-        for ours, theirs in zip(here.last[:2], there.last[:2], strict=True):
+        (layers, mine), (others, its) = here, there
+        assert mine["all"][2:] == its["all"][2:] and mine["before"].wrong == its["before"].wrong
+        for ours, theirs in zip(mine["all"][:2], its["all"][:2], strict=True):
             assert ours[:3] == theirs[:3] and ours.product == pytest.approx(theirs.product, rel=1e-12)
-        for ours, theirs in zip(here.layers, there.layers, strict=True):
+        for ours, theirs in zip(layers, others, strict=True):
             torch.testing.assert_close(ours.similarities.edges, theirs.similarities.edges.cpu())
             assert theirs.similarities.between.is_cuda and ours.separability.wrong == theirs.separability.wrong
         assert similarities(x.cuda(), labels.cuda()).within.sum() == 2 * 15 * 14 / 2
@@ -113,7 +114,7 @@ class TestNeurons:
         margin = found.margin
         torch.testing.assert_close(margin.vectors[0], X[0] / X[0].square().sum())
         torch.testing.assert_close(margin.vectors[1], X[2] / X[2].square().sum())
-        assert margin.residual < 1e-8 and margin.supports.sum() == 2
+        assert margin.residual < 1e-8 and margin.positive.supports.sum() == margin.negative.supports.sum() == 1
         w = torch.tensor([[2.0, -1.0], [-1.0, 2.0]], dtype=torch.float64)
         cosines = torch.nn.functional.cosine_similarity(w, margin.vectors, 1)
         torch.testing.assert_close(found.correlation, cosines)

@@ -92,12 +92,12 @@ def test_extremal_directions_lie_in_their_sectors_and_are_global_extrema(seed, d
 def test_searches_end_at_the_extremal_direction_or_off(seed, dim, count, down):
     x, y = (part[0] for part in orthogonally_separable(dim, count, [seed]))
     starts = normal(seed, Stream.DIRECTIONS, 1, 60 * dim).view(60, dim)
-    found = search_extrema(starts, x, y, down=down)
-    assert (found.settled ^ found.off).all()
-    wanted = extremal_directions(x, y)[int(down)].expand_as(found.directions)
-    torch.testing.assert_close(found.directions[found.settled], wanted[found.settled], rtol=0, atol=1e-9)
+    ends, settled, off = search_extrema(starts, x, y, down=down)
+    assert (settled ^ off).all()
+    wanted = extremal_directions(x, y)[int(down)].expand_as(ends)
+    torch.testing.assert_close(ends[settled], wanted[settled], rtol=0, atol=1e-9)
     own = (starts @ x.T > 0)[:, y == (-1 if down else 1)].any(1)
-    assert found.settled[own].all()  # lemma B.5: a neuron active for an example of its class stays active
+    assert settled[own].all()  # lemma B.5: a neuron active for an example of its class stays active
 
 
 def test_a_search_finds_every_maximum_where_there_are_several():
@@ -106,10 +106,10 @@ def test_a_search_finds_every_maximum_where_there_are_several():
     y = torch.tensor([1.0, 1.0, -1.0], dtype=F)
     angle = torch.arange(360, dtype=F) * math.pi / 180 + 0.01
     starts = torch.stack((angle.cos(), angle.sin()), 1)
-    found = search_extrema(starts, x, y)
+    ends, settled, off = search_extrema(starts, x, y)
     # While the third example is inactive, the first pulls towards (1, 0), where the third would be active: G has kinks
     # at (1, −1)/√2 and (−1, 1)/√2. A search that ends at a kink does not settle.
-    kinks = found.directions[~found.settled & ~found.off]
+    kinks = ends[~settled & ~off]
     wanted = torch.tensor([[1.0, -1.0], [-1.0, 1.0]], dtype=F) / math.sqrt(2)
     assert len(kinks) > 100
     assert (torch.cdist(kinks, wanted).amin(1) < 1e-6).all()
@@ -121,7 +121,7 @@ def test_an_ascent_never_decreases_on_any_data(seed, dim):
     x, y = normal(seed, Stream.TRAIN, 0, 15 * dim).view(15, dim), torch.tensor([1.0, -1.0, 1.0] * 5, dtype=F)
     starts = torch.nn.functional.normalize(normal(seed, Stream.DIRECTIONS, 1, 30 * dim).view(30, dim), dim=1)
     before = potential(starts, x, y)
-    after = potential(search_extrema(starts, x, y).directions, x, y)
+    after = potential(search_extrema(starts, x, y)[0], x, y)
     # The ascent increases G − ½‖w‖², which is ½ G² at the best length of w.
     best = (before - 0.5).clamp_min(0)
     assert (after.clamp_min(0).square() / 2 >= best - 1e-9).all()

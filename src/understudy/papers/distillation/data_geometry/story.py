@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.papers.distillation.shared import estimates, mean_series, read_sets, read_settings
+from understudy.papers.distillation.shared import estimates, line_series, mean_series, read_sets, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
@@ -30,6 +30,10 @@ def story(study: DataGeometry, run: Run) -> Story:
     sets, settings = read_sets(run), read_settings(run)
     found = estimates(settings, "risk", "kappa")
     risk = mean_series("mean risk", found, "kappa", colour=style.BLUE)
+    bounds = (
+        line_series(label, unit_array(settings, name, "kappa"), dashed=True, colour=colour)
+        for name, (label, colour) in _BOUNDS.items()
+    )
     setting = f"d = {study.dim:,}, n = {study.inputs:,}, {counted(study.seeds, 'transfer set')}"
     figures = (
         Figure(
@@ -53,7 +57,7 @@ def story(study: DataGeometry, run: Run) -> Story:
             "Mean risk, the bound of theorem 5.3 at its best β, and that of corollary 5.2, (1 + (log n)^κ)/n^κ, which "
             "is above 1 if κ is small.",
             "S3 theorem 5.3, corollary 5.2",
-            Curves((Panel("", "κ", "transfer risk", (risk, *_bounds(settings)), log_y=True),), setting),
+            Curves((Panel("", "κ", "transfer risk", (risk, *bounds), log_y=True),), setting),
         ),
         Figure(
             "angles",
@@ -69,17 +73,8 @@ def story(study: DataGeometry, run: Run) -> Story:
 
 def _single_sets(sets: pa.Table) -> Series:
     shown = unit_array(sets, "risk", "kappa seed").isel(seed=slice(_SHOWN)).stack(set=("kappa", "seed"))
-    unit = shown["unit"].to_numpy()
-    x = shown["kappa"].to_numpy()
+    x, unit = (shown[name].to_numpy() for name in ("kappa", "unit"))
     return Series("one set", x, shown.to_numpy(), points=True, colour=style.CONTEXT, network=unit)
-
-
-def _bounds(settings: pa.Table) -> tuple[Series, ...]:
-    each = {label: (unit_array(settings, name, "kappa"), colour) for name, (label, colour) in _BOUNDS.items()}
-    return tuple(
-        Series(label, bound["kappa"].to_numpy(), bound.to_numpy(), dashed=True, colour=colour)
-        for label, (bound, colour) in each.items()
-    )
 
 
 def _alignment(study: DataGeometry) -> Panel:

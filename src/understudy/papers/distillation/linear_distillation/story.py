@@ -21,7 +21,7 @@ from understudy.papers.distillation.linear_distillation.claims import (
     select_students,
 )
 from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, OWN
-from understudy.papers.distillation.shared import estimates, mean_series
+from understudy.papers.distillation.shared import estimates, line_series, mean_series
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 _FLOOR = 1e-13
 """Distances and risks below are rounding; distances are drawn here."""
+_OWN_BOUND = " p(θ) is taken from the upper end of its band, so that the bounds are valid with its confidence."
 
 
 def story(study: LinearDistillation, run: Run) -> Story:
@@ -52,7 +53,7 @@ def story(study: LinearDistillation, run: Run) -> Story:
             "The risk and its bounds",
             "The probability that a student and its teacher decide differently, mean over transfer sets with intervals "
             f"of {study.confidence:.0%}; dashed the bounds at their best β, of theorem 5.3 for one layer and of D.4, "
-            "with the ε of theorem 5.2, for more." + _own_bound(study),
+            "with the ε of theorem 5.2, for more." + (_OWN_BOUND if study.data else ""),
             "S3 theorem 5.3, D.4, corollaries 5.1, 5.2",
             Curves(tuple(_risk(study, task, settings) for task in settings["task"].unique().to_pylist()), sets),
         ),
@@ -72,11 +73,6 @@ def story(study: LinearDistillation, run: Run) -> Story:
 
 def _colour(depth: int) -> str:
     return style.CATEGORIES[(depth - 1) % len(style.CATEGORIES)]
-
-
-def _own_bound(study: LinearDistillation) -> str:
-    words = " p(θ) is taken from the upper end of its band, so that the bounds are valid with its confidence."
-    return words if study.data else ""
 
 
 def _students(study: LinearDistillation, students: Networks) -> tuple[Figure, ...]:
@@ -156,46 +152,37 @@ def _courses(students: Networks, n: int) -> Panel:
                 low, middle, high = np.nanquantile(errors, (0, 0.5, 1), axis=0)
             label = f"L = {depth:g}" + (", descent" if by == DESCENT else "")
             times = np.median(time, 0)[1:]
-            line = Series(label, times, middle, low, high, dashed=by == DESCENT, colour=_colour(int(depth)))
-            series.append(replace(line, low=None, high=None) if by == DESCENT else line)
+            band = () if by == DESCENT else (low, high)
+            series.append(Series(label, times, middle, *band, dashed=not band, colour=_colour(int(depth))))
     return Panel(f"n = {n}", "time", "‖w − ŵ‖", tuple(series), log_x=True, log_y=True)
 
 
 def _risk(study: LinearDistillation, task: str, settings: pa.Table) -> Panel:
     """Mean risk by the number of inputs, one line per depth, with the bounds."""
 
-    def dashed(label: str, values: xr.DataArray, colour: str) -> Series:
-        x = values["inputs"].to_numpy().astype(float)
-        return Series(label, x, _positive(values.to_numpy()), dashed=True, colour=colour)
-
-    depths = sorted(study.depths)
-    risks = [estimates(settings, "risk", "inputs", task=task, depth=depth) for depth in depths]
-    bounds = [unit_array(settings, "bound", "inputs", task=task, depth=depth) for depth in depths]
-    series = [
-        _drawable(mean_series(f"L = {depth}", risk, "inputs", colour=_colour(depth)))
-        for depth, risk in zip(depths, risks, strict=True)
-    ]
-    series += [
-        dashed(f"bound, L = {depth}", bound, _colour(depth)) for depth, bound in zip(depths, bounds, strict=True)
-    ]
-    corollary = unit_array(settings, "corollary", "inputs", task=task, depth=depths[0])
+    series = []
+    for depth in sorted(study.depths):
+        risk = _drawable(estimates(settings, "risk", "inputs", task=task, depth=depth))
+        series.append(mean_series(f"L = {depth}", risk, "inputs", colour=_colour(depth)))
+    for depth in sorted(study.depths):
+        bound = _positive(unit_array(settings, "bound", "inputs", task=task, depth=depth))
+        series.append(line_series(f"bound, L = {depth}", bound, dashed=True, colour=_colour(depth)))
+    corollary = unit_array(settings, "corollary", "inputs", task=task, depth=min(study.depths))
     if corollary.notnull().any():
-        series.append(dashed("corollary", corollary[corollary["inputs"] < study.dim], style.CONTEXT))
+        few = _positive(corollary[corollary["inputs"] < study.dim])
+        series.append(line_series("corollary", few, dashed=True, colour=style.CONTEXT))
     title = Path(study.data).name if task == OWN else f"{task} task"
     return Panel(title, "n", "transfer risk", tuple(series), log_x=True, log_y=True)
 
 
-def _positive(values: np.ndarray) -> np.ndarray:
-    return np.where(values > _FLOOR, values, np.nan)
+def _positive(values: xr.DataArray) -> xr.DataArray:
+    return values.where(values > _FLOOR)
 
 
-def _drawable(series: Series) -> Series:
-    """A series for a logarithmic axis: risks of 0 are left out, low limits of 0 are a decade below the mean."""
-    assert series.low is not None
-    assert series.high is not None
-    y = _positive(series.y)
-    low = np.where(series.low > _FLOOR, series.low, y / 10)
-    return replace(series, y=y, low=low, high=np.where(np.isnan(y), np.nan, series.high))
+def _drawable(found: xr.Dataset) -> xr.Dataset:
+    """Means for a logarithmic axis: risks of 0 are left out, low limits of 0 are a decade below the mean."""
+    mean, low = _positive(found["mean"]), found["low"]
+    return found.assign(mean=mean, low=low.where(low > _FLOOR, mean / 10), high=found["high"].where(mean.notnull()))
 
 
 def read_angles(run: Run) -> pa.Table:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import numpy as np
@@ -13,10 +14,10 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Lt
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, Counts, Positive, Positives
-from understudy.lab.pieces import log_probes, network_tables
+from understudy.lab.options import Count, Counts, InputFile, Positive, Positives
+from understudy.lab.pieces import log_probes, network_tables, unit_table
 from understudy.lab.study import Piece
-from understudy.papers.distillation.shared import OwnDataStudy, read_data, set_tables
+from understudy.papers.distillation.shared import TransferStudy, read_data, set_tables
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,7 +37,7 @@ _THETAS = 91
 
 
 @dataclass(frozen=True)
-class LinearDistillation(OwnDataStudy):
+class LinearDistillation(TransferStudy):
     """Students wᵀ = W_L ⋯ W_1 of a linear teacher: the ends of gradient flow and descent, and their risk.
 
     From n ≥ d inputs they learn the teacher, from fewer its projection on the span of the inputs (theorems 5.1, 5.2);
@@ -49,6 +50,10 @@ class LinearDistillation(OwnDataStudy):
     decides: ClassVar[str] = "K1 K2"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
 
+    data: InputFile = ""
+    """File of your own inputs, .npz: `x`, one input per row, and `y`, labels of two classes, to which a logistic
+    regression is fitted as the teacher; or, in place of `y`, `w`, the weights of a linear teacher. Neither has a bias:
+    add a column of ones to `x` for one."""
     dim: Annotated[int, Ge(2)] = 30
     """Dimension d of the inputs; with --data that of the file."""
     kappa: Positive = 1.0
@@ -97,7 +102,7 @@ class LinearDistillation(OwnDataStudy):
         )
 
     def validate_files(self) -> None:
-        if self.data and max(self.inputs) > (most := len(read_data(self.data).task.pool)):
+        if self.data and max(self.inputs) > (most := len(read_data(self.data).pool)):
             raise UserError(
                 f"--inputs must be at most {most}, the number of inputs of --data that sets are drawn from, got "
                 f"{max(self.inputs)}"
@@ -108,7 +113,7 @@ class LinearDistillation(OwnDataStudy):
         from understudy.papers.distillation.theory.tasks import AngleTask
 
         if self.data:
-            return {OWN: read_data(self.data).task}
+            return {OWN: read_data(self.data)}
         return {
             POLYNOMIAL: AngleTask(self.dim, self.kappa),
             MARGIN: AngleTask(self.dim, self.kappa, self.margin),
@@ -119,18 +124,15 @@ class LinearDistillation(OwnDataStudy):
 
         for name, task in self.tasks().items():
             yield Piece(f"angles, {name}", 0, partial(self._angles, name, task))
-            for n in sorted(self.inputs):
-                for depth in sorted(self.depths):
-                    yield Piece(f"risk, {name}, n = {n}, L = {depth}", 0, partial(self._risk, name, task, n, depth))
+            for n, depth in product(sorted(self.inputs), sorted(self.depths)):
+                yield Piece(f"risk, {name}, n = {n}, L = {depth}", 0, partial(self._risk, name, task, n, depth))
             if not isinstance(task, AngleTask):
                 continue
             for scale in sorted(self.scales):
                 yield Piece(f"starts, {name}, {scale:g}", 0, partial(self._starts, name, task, scale))
-            for n in sorted(self.learned_inputs):
-                for depth in sorted(self.depths):
-                    for by in (FLOW, DESCENT):
-                        follow = partial(self._follow, name, task, n, depth, by)
-                        yield Piece(f"{by}, {name}, n = {n}, L = {depth}", self.students, follow)
+            for n, depth, by in product(sorted(self.learned_inputs), sorted(self.depths), (FLOW, DESCENT)):
+                follow = partial(self._follow, name, task, n, depth, by)
+                yield Piece(f"{by}, {name}, n = {n}, L = {depth}", self.students, follow)
 
     def _angles(self, name: str, task: AngleTask | GivenTask, first: int) -> Tables:
         """p(θ) estimated from samples with its band, and exact where it is known."""
@@ -201,53 +203,45 @@ class LinearDistillation(OwnDataStudy):
         x = task.inputs(seeds, n)
         w = end_to_end(balanced(x, task.teacher, 1, scale, seeds))
         neither = ~((gain(w, x, task.teacher) > 0) | (gain(-w, x, task.teacher) > 0))
-        rows = [
-            {"seed": seed, "task": name, "inputs": n, "scale": scale, "neither": value}
-            for seed, value in zip(seeds, neither.double().tolist(), strict=True)
-        ]
-        return {"starts": pa.Table.from_pylist(rows)}
+        values = neither.double().numpy()
+        return {"starts": unit_table(seed=seeds, task=name, inputs=n, scale=scale, neither=values)}
 
     def _follow(self, name: str, task: AngleTask, n: int, depth: int, by: str, first: int) -> Tables:
         """Students over training, by gradient flow or descent."""
         import torch
 
-        from understudy.papers.distillation.theory.linear_students import (
-            balanced,
-            balanced_flow,
-            conditions,
-            descend,
-            end_to_end,
-            rate_bound,
-        )
+        from understudy.papers.distillation.theory import linear_students as linear
         from understudy.papers.distillation.theory.soft_labels import angle, limit, loss, solution
 
         seeds = range(1, self.students + 1)
         x, teacher = task.inputs(seeds, n), task.teacher
-        initial = balanced(x, teacher, depth, self._scale(depth), seeds, self.width)
-        start, wanted = end_to_end(initial), solution(x, teacher)
+        initial = linear.balanced(x, teacher, depth, self._scale(depth), seeds, self.width)
+        start = linear.end_to_end(initial)
         weights = None
         if by == FLOW:
             times = [0.0, *np.logspace(-1, _LATEST, self.probes - 1)]
-            path = balanced_flow(start, x, teacher, times, depth)
+            path = linear.balanced_flow(start, x, teacher, times, depth)
             time = torch.tensor(times)[:, None].expand(-1, self.students)
         else:
             steps = log_probes(self.steps, self.probes - 1)
-            rates = self.rate * rate_bound(x) / depth
-            students_at = descend(initial, x, teacher, rates, steps)
-            path = torch.stack([end_to_end(students) for students in students_at])
+            rates = self.rate * linear.rate_bound(x) / depth
+            students_at = linear.descend(initial, x, teacher, rates, steps)
+            path = torch.stack([linear.end_to_end(students) for students in students_at])
             time = torch.tensor(steps)[:, None] * rates
             weights = {"start": students_at[0], "end": students_at[-1]}
-        met = conditions(initial, x, teacher)
+        met = linear.conditions(initial, x, teacher)
         once = [*met._asdict().items(), ("hold", met.hold() if depth > 1 else torch.ones(self.students))]
         once.append(("off", torch.linalg.vector_norm(path[-1] - limit(start, x, teacher, depth), dim=-1)))
         values = {
             "loss": loss(path, x, teacher),
             "time": time,
-            "error": torch.linalg.vector_norm(path - wanted, dim=-1),
+            "error": torch.linalg.vector_norm(path - solution(x, teacher), dim=-1),
             "risk": task.risk(angle(path, teacher)),
         }
         rows = {key: value.double().numpy() for key, value in values.items()}
-        rows |= {key: _at_first_probe(value, len(path)) for key, value in once}
+        for key, value in once:  # one number per network
+            rows[key] = np.full((len(path), self.students), np.nan)
+            rows[key][0] = value.double().numpy()
         parameters = {"part": LEARNED, "task": name, "depth": depth, "inputs": n, "by": by}
         return network_tables(first, seeds, parameters, range(len(path)), rows, weights=weights)
 
@@ -259,10 +253,3 @@ def _samples(task: AngleTask | GivenTask, sets: int) -> Tensor:
     """Inputs from which p(θ) is estimated: those held out, or the first of each set."""
     held: Tensor | None = getattr(task, "held_out", None)
     return task.inputs(range(1, sets + 1), 1)[:, 0] if held is None else held
-
-
-def _at_first_probe(values: Tensor, probes: int) -> np.ndarray:
-    """[probe, net] of values that are one number per network."""
-    rows = np.full((probes, len(values)), np.nan)
-    rows[0] = values.double().numpy()
-    return rows

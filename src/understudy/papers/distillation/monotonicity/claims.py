@@ -37,10 +37,6 @@ class Correlation(NamedTuple):
     low: float
     high: float
 
-    @property
-    def negative(self) -> bool:
-        return self.value < 0 and self.high < 0
-
     def __str__(self) -> str:
         if not math.isfinite(self.value):
             return "undefined, as all risks or all indices are equal"
@@ -48,7 +44,7 @@ class Correlation(NamedTuple):
         return f"r = {value} ({low} to {high})"
 
     def verdict(self, n: int) -> Verdict:
-        return Verdict(self.negative, str(self), n, (self.value,), None, 0.0)
+        return Verdict(self.value < 0 and self.high < 0, str(self), n, (self.value,), None, 0.0)
 
 
 class Learners(NamedTuple):
@@ -78,8 +74,7 @@ def read_learners(study: Monotonicity, run: Run) -> Learners:
 
 def correlation(sets: xr.Dataset, without: tuple[str, ...] = ()) -> Correlation:
     """Pearson's r of risks and indices, one point per learner; NaN where all of either are equal."""
-    some = sets.sel(learner=[name for name in sets["learner"].to_numpy().tolist() if name not in without])
-    risk, nearer = (some[name].to_numpy() for name in ("risk", "nearer"))
+    risk, nearer = (sets[name].drop_sel(learner=list(without)).to_numpy() for name in ("risk", "nearer"))
     count = risk.shape[1]
     drawn = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), _RESAMPLED) / count
     again = _pearson(drawn @ risk.T, drawn @ nearer.T)
@@ -124,8 +119,9 @@ def negatively_correlated(study: Monotonicity, run: Run) -> Verdict:
 )
 def lowest_risk(study: Monotonicity, run: Run) -> Verdict:
     found = read_learners(study, run)
-    beyond = found.sets["risk"] - found.sets["risk"].sel(learner=DISTILLATION)
-    others = {name: mean_difference(beyond.sel(learner=name).to_numpy()) for name in _others(found.sets)}
+    risk = found.sets["risk"]
+    beyond = (risk - risk.sel(learner=DISTILLATION)).drop_sel(learner=DISTILLATION)
+    others = {each["learner"].item(): mean_difference(each.to_numpy()) for each in beyond}
     nearest = min(others, key=lambda name: others[name][0])
     mean, low, high = others[nearest]
     words = (
@@ -134,10 +130,6 @@ def lowest_risk(study: Monotonicity, run: Run) -> Verdict:
     )
     holds = all(low > 0 for _, low, _ in others.values())
     return Verdict(holds, words, beyond.sizes["seed"]).show([mean for mean, _, _ in others.values()], low=0.0)
-
-
-def _others(sets: xr.Dataset) -> list[str]:
-    return [name for name in sets["learner"].to_numpy().tolist() if name != DISTILLATION]
 
 
 @claims.claim(
@@ -150,7 +142,8 @@ def _others(sets: xr.Dataset) -> list[str]:
 )
 def highest_index(study: Monotonicity, run: Run) -> Verdict:
     found = read_learners(study, run)
-    best, others = found.monotonicity.sel(learner=DISTILLATION), found.monotonicity.sel(learner=_others(found.sets))
+    best = found.monotonicity.sel(learner=DISTILLATION)
+    others = found.monotonicity.drop_sel(learner=DISTILLATION)
     mean, low, high = (best[end].item() for end in ("mean", "low", "high"))
     nearest = others.isel(learner=int(others["mean"].to_numpy().argmax()))
     words = (

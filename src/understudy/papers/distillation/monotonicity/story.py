@@ -32,6 +32,7 @@ def story(study: Monotonicity, run: Run) -> Story:
     """Monotonicity and risk of the learners, the effect of another input, and hard targets over training."""
     found = read_learners(study, run)
     sets = f"n = {counted(study.seeds, 'transfer set')}"
+    helped = found.sets["nearer"].sel(learner=DISTILLATION).to_numpy()
     deltas = ", ".join(f"{delta:g}" for delta in sorted(study.deltas))
     figures = (
         Figure(
@@ -47,8 +48,8 @@ def story(study: Monotonicity, run: Run) -> Story:
             "The effect of another input",
             "One point per transfer set: the angle with the teacher of the student of "
             f"{counted(study.inputs, 'input')}, and of one more. Below the dashed line the input helped: for "
-            f"distillation in {_helped(found)} sets. A max-margin separator does not change unless the new input falls "
-            "within its margin.",
+            f"distillation in {int(helped.sum()):,} of {len(helped):,} sets. A max-margin separator does not change "
+            "unless the new input falls within its margin.",
             "S3 lemma 5.1, eq. 5.34",
             _one_more(study, found, sets),
         ),
@@ -91,11 +92,6 @@ def _one_more(study: Monotonicity, found: Learners, note: str) -> Curves:
         points = Series("a transfer set", before, after, points=True, colour=style.PURPLE, network=unit)
         panels.append(Panel(title, f"angle, {counted(study.inputs, 'input')}, °", "angle, one more, °", (same, points)))
     return Curves(tuple(panels), note)
-
-
-def _helped(found: Learners) -> str:
-    nearer = found.sets["nearer"].sel(learner=DISTILLATION).to_numpy()
-    return f"{int(nearer.sum()):,} of {len(nearer):,}"
 
 
 def read_steps(run: Run) -> pa.Table:

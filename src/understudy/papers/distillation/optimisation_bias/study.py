@@ -13,12 +13,12 @@ from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, InputFile, NonNegatives
 from understudy.lab.pieces import blocks
 from understudy.lab.study import Piece
-from understudy.papers.distillation.shared import OwnDataStudy, read_data, set_tables
+from understudy.papers.distillation.shared import TransferStudy, read_data, set_tables
 
 if TYPE_CHECKING:
     from understudy.data import Mnist
     from understudy.lab.study import Tables
-    from understudy.papers.distillation.theory.tasks import FittedTask
+    from understudy.papers.distillation.theory.tasks import GivenTask
     from understudy.store import Run
 
 _TOGETHER = 100
@@ -26,7 +26,7 @@ _TOGETHER = 100
 
 
 @dataclass(frozen=True)
-class OptimisationBias(OwnDataStudy):
+class OptimisationBias(TransferStudy):
     """Risks of learners that fit a teacher's soft labels as well as gradient descent does, but find another solution.
 
     w_δ = ŵ + δ‖ŵ‖ q with a random direction q orthogonal to the transfer set: δ = 0 is distillation by gradient
@@ -79,11 +79,15 @@ class OptimisationBias(OwnDataStudy):
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         if self.own:
-            task = read_data(self.data).task
-            self._validate_inputs(len(task.pool), task.dim)
+            pool, dim = read_data(self.data).pool.shape
         else:
             source = self.source()
-            self._validate_inputs(source.train // 2, source.dim)
+            pool, dim = source.train // 2, source.dim
+        if self.inputs > (most := min(pool, dim - 1)):
+            raise UserError(
+                f"--inputs must be at most {most}, got {self.inputs}: sets are drawn from {pool} inputs, and with as "
+                f"many as the dimension {dim} all learners coincide"
+            )
         yield Piece("every δ", 0, self._measure)
 
     def source(self) -> Mnist:
@@ -95,26 +99,18 @@ class OptimisationBias(OwnDataStudy):
         except UserError as error:
             raise UserError(f"--data: {error}") from None
 
-    def task(self) -> FittedTask:
+    def task(self) -> GivenTask:
         """The task and its teacher, a regression, which is fitted to every other training image of MNIST."""
         import torch
 
-        from understudy.papers.distillation.theory.tasks import FittedTask, GivenTask, logistic_regression
+        from understudy.papers.distillation.theory.tasks import GivenTask, logistic_regression
 
         if self.own:
             return read_data(self.data)
         source = self.source()
         x, labels = source.training(0, dtype=torch.float64), source.training_labels(0)
         weights, right = logistic_regression(x[::2], labels[::2], self.digits)
-        return FittedTask(GivenTask(x[1::2], weights, source.evaluating(0, dtype=torch.float64)), right)
-
-    def _validate_inputs(self, pool: int, dim: int) -> None:
-        most = min(pool, dim - 1)
-        if self.inputs > most:
-            raise UserError(
-                f"--inputs must be at most {most}, got {self.inputs}: sets are drawn from {pool} inputs, and with as "
-                f"many as the dimension {dim} all learners coincide"
-            )
+        return GivenTask(x[1::2], weights, source.evaluating(0, dtype=torch.float64), right)
 
     def _measure(self, first: int) -> Tables:
         import pyarrow as pa
@@ -123,7 +119,7 @@ class OptimisationBias(OwnDataStudy):
         from understudy.papers.distillation.theory.risk import errors, held_out_risk
         from understudy.papers.distillation.theory.soft_labels import angle, less_biased
 
-        task, right = self.task()
+        task = self.task()
         teacher, held_out = self.to_device(task.teacher), self.to_device(task.held_out)
         wrong, angles = [], []
         for some in blocks(self.seed_names, _TOGETHER):
@@ -131,7 +127,8 @@ class OptimisationBias(OwnDataStudy):
             wrong.append(errors(w, teacher, held_out).cpu())
             angles.append(angle(w, teacher).cpu())
         every, turned = torch.cat(wrong, 1), torch.cat(angles, 1)
-        once = {"pool": len(task.pool), "held out": len(task.held_out)} | ({} if right is None else {"right": right})
+        once: dict[str, float] = {"pool": len(task.pool), "held out": len(task.held_out)}
+        once |= {} if task.right is None else {"right": task.right}
         found: list[Tables] = []
         for i, delta in enumerate(self.deltas):
             values = {"risk": every[i].double().mean(-1).numpy(), "angle": turned[i].numpy()}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -79,11 +79,13 @@ def balanced(x: _Sets, teacher: Weights, depth: int, scale: float, seeds: Sequen
 def end_to_end(students: Population) -> Float[Tensor, "net in"]:
     """Weight vector w of the linear map wᵀ = W_L ⋯ W_1."""
     _validate_linear(students)
-    first, *others = students.layers
-    product = first.weight
-    for layer in others:
-        product = layer.weight @ product
+    *_, product = _products([layer.weight for layer in students.layers])
     return product.squeeze(-2)
+
+
+def _products(weights: list[Tensor]) -> list[Tensor]:
+    """W_1, W_2 W_1, …, W_L ⋯ W_1."""
+    return list(accumulate(weights, lambda below, w: w @ below))
 
 
 def conditions(students: Population, x: _Sets, teacher: Weights) -> Conditions:
@@ -129,19 +131,11 @@ def descend(
 
 def _gradients(weights: list[Tensor], x: Tensor, teacher: Tensor) -> list[Tensor]:
     """Gradients ∂ℓ/∂W_l = (W_L ⋯ W_{l+1})ᵀ ∇ℓ1ᵀ (W_{l−1} ⋯ W_1)ᵀ."""
-    before: list[Tensor | None] = [None]
-    for w in weights:
-        before.append(w if before[-1] is None else w @ before[-1])
-    whole = before.pop()
-    assert whole is not None
+    *below, whole = _products(weights)
+    *above, _ = accumulate(reversed(weights), torch.matmul)
     back = gradient(whole.squeeze(-2), x, teacher).unsqueeze(-2)
-    found: list[Tensor] = []
-    after: Tensor | None = None
-    for w, below in zip(reversed(weights), reversed(before), strict=True):
-        pull = back if below is None else back @ below.mT
-        found.append(pull if after is None else after.mT @ pull)
-        after = w if after is None else after @ w
-    return found[::-1]
+    *lower, last = [back, *(back @ product.mT for product in below)]
+    return [*(product.mT @ pull for product, pull in zip(reversed(above), lower, strict=True)), last]
 
 
 def balanced_flow(
@@ -204,7 +198,8 @@ class _BalancedFlow(NamedTuple):
             steps += 1
             if steps % _EVERY == 0 and solver.status == "running":
                 long = float(np.linalg.norm(solver.y))
-                if self._distance_left(solver.y) <= _CONVERGED * long:
+                left = np.linalg.solve(self.jacobian(0.0, solver.y), self.velocity(0.0, solver.y))  # a Newton step
+                if float(np.linalg.norm(left)) <= _CONVERGED * long:
                     path[done:] = solver.y
                     break
                 if _ABSOLUTE * long > _GROWN * small:
@@ -217,10 +212,6 @@ class _BalancedFlow(NamedTuple):
         from scipy.integrate import LSODA
 
         return LSODA(self.velocity, now, at, until, rtol=_RELATIVE, atol=small, jac=self.jacobian)
-
-    def _distance_left(self, v: np.ndarray) -> float:
-        """Estimated distance from the limit: the length of a Newton step."""
-        return float(np.linalg.norm(np.linalg.solve(self.jacobian(0.0, v), self.velocity(0.0, v))))
 
     def velocity(self, _: float, v: np.ndarray) -> np.ndarray:
         slope = self.rows.T @ (expit(self.rows @ v) - self.labels) / len(self.labels)

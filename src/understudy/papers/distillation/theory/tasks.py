@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -142,6 +141,8 @@ class GivenTask:
     pool: Float[Tensor, "sample in"]
     teacher: Float[Tensor, "in"]
     held_out: Float[Tensor, "other in"]
+    right: float | None = None
+    """Share of the inputs of its own that a fitted teacher classifies correctly; None if its weights were given."""
 
     def __post_init__(self) -> None:
         for name, x in (("pool", self.pool), ("held-out inputs", self.held_out)):
@@ -187,20 +188,12 @@ def logistic_regression(
     return torch.from_numpy(w), float(((rows @ w >= 0) == (sides > 0)).mean())
 
 
-class FittedTask(NamedTuple):
-    """A task on given data, and how well its teacher fits them."""
-
-    task: GivenTask
-    right: float | None
-    """Share of the inputs of its own that a fitted teacher classifies correctly; None if its weights were given."""
-
-
 def given_task(
     x: Float[Tensor, "sample in"],
     labels: Shaped[Tensor, "sample"] | None = None,
     teacher: Float[Tensor, "in"] | None = None,
     names: Sequence[object] | None = None,
-) -> FittedTask:
+) -> GivenTask:
     """Split shuffled inputs into thirds: to fit a teacher, to draw transfer sets, and to measure risks.
 
     The theorems need inputs that are independent of the teacher, so that it is fitted to a part of its own. If the
@@ -215,7 +208,7 @@ def given_task(
     held_out, pool, *own = (x.double()[part] for part in order.chunk(parts))
     if labels is None:
         assert teacher is not None
-        return FittedTask(GivenTask(pool, teacher.double(), held_out), None)
+        return GivenTask(pool, teacher.double(), held_out)
     if len(labels) != len(x):
         raise UserError(f"one label per input is needed ({len(x)}), got {len(labels)}")
     _two_classes(labels, names)
@@ -226,7 +219,7 @@ def given_task(
             "of the other"
         )
     weights, right = logistic_regression(own[0], seen, names)
-    return FittedTask(GivenTask(pool, weights, held_out), right)
+    return GivenTask(pool, weights, held_out, right)
 
 
 def _two_classes(labels: Tensor, names: Sequence[object] | None) -> list[float]:

@@ -172,16 +172,11 @@ def extremal_sectors(study: Orthogonal, run: Run) -> Verdict:
     )
 
 
-def outside_share(networks: Networks) -> np.ndarray:
-    """[network]: share of neurons that are active for some example and outside their extremal sector at the end."""
-    # Rounded, as the difference of shares is not exact, and without a sign of zero.
-    return np.asarray(np.round(1 - networks.end("inside") - networks.end("off"), 9) + 0.0)
-
-
 def _stay(networks: Networks) -> Verdict:
     """Every active neuron ends in the extremal sector of its sign, and none was seen to leave it."""
     inside, off = (range_words(100 * networks.end(name), spec) for name, spec in (("inside", ".4g"), ("off", ".3g")))
-    outside = outside_share(networks)
+    # Rounded, as the difference of shares is not exact, and without a sign of zero.
+    outside = np.round(1 - networks.end("inside") - networks.end("off"), 9) + 0.0
     words = f"{inside}% end in their own, {off}% are active for no example, {range_words(100 * outside)}% neither"
     return every(outside, at_most=0.0, say=words) & every(networks.end("left"), at_most=0.0, say="{sum:.0f} ever left")
 
@@ -223,17 +218,11 @@ def flow_stays(study: Orthogonal, run: Run, kind: str, least: float, points_word
 )
 def sgd_stays(study: Orthogonal, run: Run) -> Verdict:
     networks = select_sgd(run, 2)
-    held = range_words(100 * outside_weight(networks), ".2g")
-    words = f"those that are neither hold {held}% of Σ |a|‖w‖"
-    return _stay(networks).also(words).beside(_other_starts(run, 2, _stay))
-
-
-def outside_weight(networks: Networks) -> np.ndarray:
-    """[network]: share of Σ |a|‖w‖ of the neurons that are active and outside their sector at the end."""
     output, norm, inside, off = (
         networks.array(name, "network student").dropna("student", how="all").to_numpy()
         for name in ("output", "norm", "inside", "off")
     )
     weight = np.abs(output) * norm
-    outside = (inside == 0) & (off == 0)
-    return np.asarray(np.where(outside, weight, 0.0).sum(-1) / weight.sum(-1))
+    outside = np.where((inside == 0) & (off == 0), weight, 0.0).sum(-1) / weight.sum(-1)
+    words = f"those that are neither hold {range_words(100 * outside, '.2g')}% of Σ |a|‖w‖"
+    return _stay(networks).also(words).beside(_other_starts(run, 2, _stay))

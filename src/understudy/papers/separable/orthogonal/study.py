@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -167,16 +168,12 @@ class Orthogonal(ExactStudy):
         for kind in self.kinds:
             for some in [range(1, 2)] if kind == GIVEN else each:
                 yield Piece(f"{kind} points, {_words(some)}", 0, partial(self._measure_sets, kind, some))
-        for layers in self.layers:
-            for start in self.start:
-                for some in each:
-                    name = f"SGD, {layers} layers, ×{start:g}, {_words(some)}"
-                    yield Piece(name, len(some), partial(self._descend, layers, start, some))
-        for kind in self.kinds:
-            for start in self.flow_start:
-                for some in each:
-                    name = f"gradient flow, {kind} points, λ = {start:g}, {_words(some)}"
-                    yield Piece(name, len(some), partial(self._flow, kind, start, some))
+        for layers, start, some in product(self.layers, self.start, each):
+            name = f"SGD, {layers} layers, ×{start:g}, {_words(some)}"
+            yield Piece(name, len(some), partial(self._descend, layers, start, some))
+        for kind, start, some in product(self.kinds, self.flow_start, each):
+            name = f"gradient flow, {kind} points, λ = {start:g}, {_words(some)}"
+            yield Piece(name, len(some), partial(self._flow, kind, start, some))
 
     def _measure_sets(self, kind: str, seeds: Sequence[int], first: int) -> Tables:
         """Measure whether sets meet the assumptions of theorem 3.1, and compare lemma 3.2 with searches."""

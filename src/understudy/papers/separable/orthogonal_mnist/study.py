@@ -79,15 +79,14 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
             (every,) = run.weights(f"epoch.{epoch}")
             one = every[network].to(device, torch.float64)
             for which, (x, labels) in samples.items():
-                pairs = set_pairs(one, x, labels, self.compared)
-                for layer, found in enumerate(pairs.layers):
+                layers, checks = set_pairs(one, x, labels, self.compared)
+                for layer, found in enumerate(layers):
                     cosines = {"alike": found.cosine_within, "apart": found.cosine_between}
                     row = {f"cosine {name} {which}": value for name, value in cosines.items()}
                     row |= _shares(f"some {which}", found.separability)
                     metrics.append(_metric_rows(network, epoch, layer, row))
                     nodes.append(_node_rows(network, epoch, layer, "bin", _bin_columns(which, found.similarities)))
-                kinds = {"all": pairs.last, "nearly": pairs.nearly, "before": pairs.before}
-                for kind, each in kinds.items():
+                for kind, each in checks.items():
                     metrics.append(_metric_rows(network, epoch, LAYERS, _shares(f"{kind} {which}", each)))
             neurons = linear_neurons(one, *samples[TRAINING])
             accuracy = float(run.series("accuracy")[network, run.epochs == epoch].item())
@@ -96,7 +95,7 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
             if (margin := neurons.margin) is not None:
                 positive, negative = torch.nn.functional.normalize(margin.vectors, dim=1)
                 row |= {"cosine": float(positive @ negative), "residual": margin.residual}
-                row["supports"] = float(margin.supports.sum())
+                row["supports"] = float(sum(each.supports.sum() for each in (margin.positive, margin.negative)))
             metrics.append(_metric_rows(network, epoch, -1, row))
             values = {"number": range(1, len(neurons.singular) + 1), "value": neurons.singular.tolist()}
             nodes.append(_node_rows(network, epoch, LAYERS, "value", values))

@@ -75,11 +75,10 @@ def max_margin(x: Float[Tensor, "sample in"]) -> MaxMargin:
 
 
 class Margins(NamedTuple):
-    """Max-margin vectors of both classes of one set; `supports` covers all of its examples."""
+    """Max-margin vectors of both classes of one set."""
 
     positive: MaxMargin
     negative: MaxMargin
-    supports: Bool[Tensor, "sample"]
 
     @property
     def vectors(self) -> Float[Tensor, "2 in"]:
@@ -98,10 +97,7 @@ class Margins(NamedTuple):
 def margins(x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"]) -> Margins:
     """Compute w+ (Phuong 2021, eq. 3.6) and w− (eq. 3.7) of examples of two classes."""
     signs = two_classes(y)
-    positive, negative = (max_margin(x[signs == sign]) for sign in (1, -1))
-    supports = torch.zeros(len(x), dtype=torch.bool)
-    supports[signs == 1], supports[signs == -1] = positive.supports, negative.supports
-    return Margins(positive, negative, supports)
+    return Margins(*(max_margin(x[signs == sign]) for sign in (1, -1)))
 
 
 def max_margins(x: Float[Tensor, "net sample in"], y: Float[Tensor, "net sample"]) -> Float[Tensor, "net 2 in"]:

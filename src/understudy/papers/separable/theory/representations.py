@@ -75,27 +75,23 @@ def layer_pairs(x: Float[Tensor, "sample number"], labels: _Labels, bins: int = 
     )
 
 
-class SetPairs(NamedTuple):
-    """Pairs of one set: some samples at every layer, and all samples at the last hidden layer."""
+def set_pairs(
+    network: Population, x: _Samples, labels: _Labels, compared: int
+) -> tuple[list[LayerPairs], dict[str, Separability]]:
+    """Compare labelled samples in one network: the first `compared` at every layer, and all at the last hidden layer.
 
-    layers: tuple[LayerPairs, ...]
-    """Pairs at every layer, from the input up."""
-    last: Separability
-    """Separability of the activations of the last hidden layer."""
-    nearly: Separability
-    """Whether the pairs are separable if cosines up to `NEAR` count as 0."""
-    before: Separability
-    """Separability of the pre-activations of the last hidden layer."""
-
-
-def set_pairs(network: Population, x: _Samples, labels: _Labels, compared: int) -> SetPairs:
-    """Compare labelled samples in one network: all at the last hidden layer, the first `compared` at every layer."""
+    Returns the pairs at every layer, from the input up, and the separability of `all` activations of the last hidden
+    layer; also `nearly`, with cosines up to `NEAR` counted as 0, and `before` the ReLU.
+    """
     last = len(network.layers) - 1
     some = representations(network, x[:compared], range(last + 1), activated=True)
     after, before = (representations(network, x, (last,), activated=given)[last] for given in (True, False))
-    checks = (separability(after, labels), separability(after, labels, tolerance=NEAR), separability(before, labels))
-    layers = tuple(layer_pairs(numbers, labels[:compared]) for numbers in some.values())
-    return SetPairs(layers, *checks)
+    checks = {
+        "all": separability(after, labels),
+        "nearly": separability(after, labels, tolerance=NEAR),
+        "before": separability(before, labels),
+    }
+    return [layer_pairs(numbers, labels[:compared]) for numbers in some.values()], checks
 
 
 class Neurons(NamedTuple):

@@ -59,20 +59,13 @@ def extremal_directions(x: _Points, y: _Classes) -> Float[Tensor, "*net 2 in"]:
     return torch.nn.functional.normalize(sums, dim=-1)
 
 
-class SearchEnds(NamedTuple):
-    """Directions at which ascents, or descents, of G ended."""
-
-    directions: Float[Tensor, "start in"]
-    settled: Bool[Tensor, "start"]
-    """Whether g(w) = Cw with C > 0 (Phuong 2021, lemma B.1); false at a kink of G, and where no example is active."""
-    off: Bool[Tensor, "start"]
-    """Whether no example is active, so that G is 0 in a neighbourhood."""
-
-
 def search_extrema(
     starts: Float[Tensor, "start in"], x: Float[Tensor, "sample in"], y: Float[Tensor, "sample"], *, down: bool = False
-) -> SearchEnds:
+) -> tuple[Float[Tensor, "start in"], Bool[Tensor, "start"], Bool[Tensor, "start"]]:
     """Ascend G on the sphere from many starts, or descend with `down`.
+
+    Returns the directions of the ends, whether each settled, g(w) = Cw with C > 0 (Phuong 2021, lemma B.1), and whether
+    it is off: no example is active, so that G is 0 in a neighbourhood. At a kink of G a search is neither.
 
     The ascent follows the gradient of G(w) − ½‖w‖², whose local maxima have the directions of those of G on the
     sphere. Along a line this function is quadratic between the points where an example becomes active or inactive, so
@@ -90,7 +83,7 @@ def search_extrema(
     pull = potential_gradient(w, x, signs)
     off = ~(w @ x.T > 0).any(-1)
     settled = ((pull - w).norm(dim=-1) <= _SETTLED * w.norm(dim=-1)) & ~off
-    return SearchEnds(torch.nn.functional.normalize(w, dim=-1), settled, off)
+    return torch.nn.functional.normalize(w, dim=-1), settled, off
 
 
 class Extremes(NamedTuple):
@@ -125,16 +118,16 @@ def compare_extrema(
     lengths = torch.linalg.vector_norm(x, dim=-1)
     found = []
     for down, wanted, sector in zip((False, True), extremal_directions(x, y), extremal_sectors(x, y), strict=True):
-        ends = search_extrema(starts, x, y, down=down)
-        settled = ends.directions[ends.settled]
+        ends, there, off = search_extrema(starts, x, y, down=down)
+        settled = ends[there]
         products = settled @ x.T
         signs = torch.where(products.abs() <= _SETTLED * lengths, 0, products.sign()).to(torch.int8)
         found.append(
             Extremes(
                 _count_distinct(settled),
                 len(settled),
-                int(ends.off.sum()),
-                int((~ends.settled & ~ends.off).sum()),
+                int(off.sum()),
+                int((~there & ~off).sum()),
                 float((settled - wanted).norm(dim=-1).max()) if len(settled) else float("inf"),
                 bool((signs == sector).all()),
             )
