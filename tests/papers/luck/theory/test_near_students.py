@@ -83,7 +83,7 @@ def test_theorem_4_holds_at_every_step_where_it_is_in_force(nodes, threshold, co
     path = expected_dynamics(teacher, students, lr=lr, steps=30, top_down=False)
     along = theorem_4_bounds(extended_weights(teacher.layers[0]), path.w, lr)
     assert along.in_force.tolist() == [in_force] * 4
-    assert along.kept.all()
+    assert (along.measured <= along.bound * (1 + 1e-9) + 1e-12).all()
     assert along.bound.isfinite().all() == in_force
     assert not in_force or not (along.measured <= 0.2 * along.bound).all()  # the bound is not vacuous
 

@@ -173,7 +173,7 @@ def test_the_expected_dynamics_equal_those_of_many_samples(top_down):
 def test_batched_trajectories_equal_those_of_single_networks():
     pair = lucky_pair(2, 1, 4, threshold=1.0, cosine=0.0, angle=0.1, missed=0.1, fan_out=0.3, seeds=[1, 2, 3])
     path = expected_dynamics(*pair, lr=1.0, steps=5, top_down=True)
-    alone = expected_dynamics(pair.teacher[2], pair.students[2], lr=1.0, steps=5, top_down=True)
+    alone = expected_dynamics(*(networks[2] for networks in pair), lr=1.0, steps=5, top_down=True)
     assert torch.allclose(path.w[2], alone.w[0], atol=1e-14)
     assert torch.allclose(path.v[2], alone.v[0], atol=1e-14)
 

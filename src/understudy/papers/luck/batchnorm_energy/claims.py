@@ -1,18 +1,11 @@
 """Claim Y9: how a step changes weight norms under BatchNorm (Tian et al. 2019, theorem 3)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, median
+from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 
 SLOPE, WITHIN = 2.0, 0.1
 ORDERS = {"before": "Linear → BN → ReLU", "after": "Linear → ReLU → BN", "none": "without BatchNorm"}
@@ -25,8 +18,6 @@ def changes(run: Run, column: str = "change") -> xr.DataArray:
 
     Learning rates rise; the nodes of all layers follow each other. NaN where a network diverged.
     """
-    import xarray as xr
-
     network = run.array("growth", "norm lr seed")["network"]
     order = np.argsort(run.nodes["network"].to_numpy(), kind="stable")
     values = run.nodes[column].to_numpy()[order].reshape(run.networks.num_rows, -1)[network]

@@ -1,22 +1,15 @@
 """Figures and headline of `batchnorm-energy` (Tian et al. 2019, theorem 3)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import some_diverged
 from understudy.papers.luck.batchnorm_energy.claims import ORDERS, changes, slopes
+from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 
 _COLOURS = {"before": style.BLUE, "after": style.GREEN, "none": style.VERMILLION}
 _NAMES = {"before": "BatchNorm before the ReLU", "after": "BatchNorm after the ReLU", "none": "no BatchNorm"}

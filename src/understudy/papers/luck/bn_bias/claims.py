@@ -1,14 +1,8 @@
 """Claim D10: most BatchNorm shifts are negative in the upper layers (Tian et al. 2019, figs 6, 18)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from understudy.claims import Claims, Verdict
+from understudy.papers.luck.bn_bias.study import BatchNormBias
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.luck.bn_bias.study import BatchNormBias
 
 HALF = 0.5
 

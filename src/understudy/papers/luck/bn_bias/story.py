@@ -1,21 +1,16 @@
 """Figures and headline of `bn-bias` (Tian et al. 2019, figs 6, 18)."""
 
-from __future__ import annotations
-
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow.compute as pc
 
 from understudy.papers.luck.bn_bias.claims import HALF
+from understudy.papers.luck.bn_bias.study import BatchNormBias
 from understudy.report import style
 from understudy.report.figures import Dots, SignedHistograms
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.luck.bn_bias.study import BatchNormBias
 
 
 def story(study: BatchNormBias, run: Run) -> Story:

@@ -1,16 +1,10 @@
 """Claim D6: correlations grow, and students come close to their teacher's accuracy (Tian et al. 2019, fig. 9)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
+from understudy.papers.luck.cifar_luck.study import CifarLuck
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.luck.cifar_luck.study import CifarLuck
 
 KINDS = {"fc": "FC", "cnn": "ConvNet"}
 NORMS = {"none": "no BatchNorm", "after": "BatchNorm"}

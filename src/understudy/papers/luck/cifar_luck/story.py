@@ -1,8 +1,6 @@
 """Figures and headline of `cifar-luck` (Tian et al. 2019, fig. 9)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+import xarray as xr
 
 from understudy.claims import number
 from understudy.lab.layers import (
@@ -17,14 +15,10 @@ from understudy.lab.layers import (
 )
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.luck.cifar_luck.claims import KINDS, NORMS
+from understudy.papers.luck.cifar_luck.study import CifarLuck
 from understudy.report import style
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.cifar_luck.study import CifarLuck
 
 _DIMS = "network_kind norm seed"
 _PANEL = ("network_kind", "norm")

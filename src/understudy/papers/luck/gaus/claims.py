@@ -1,23 +1,18 @@
 """Claims D5, D7 and D8: correlations, ranks of the final winners, H* and β* (Tian et al. 2019, figs 8, 10, 11)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, median, number, ordered
 from understudy.lab import matrices
 from understudy.lab.matrices import MATRICES, Modulation
 from understudy.lab.study import ranked
+from understudy.papers.luck.gaus.study import Gaus
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.gaus.study import Gaus
 
 NAMES = {"fc": "FC", "cnn": "CNN", "fc-small": "small FC"}
 NORMS = {"none": "without BatchNorm", "after": "with BatchNorm"}

@@ -1,10 +1,9 @@
 """Figures and headline of `gaus` (Tian et al. 2019, figs 8, 10, 11)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import (
     diverged_story,
@@ -27,15 +26,11 @@ from understudy.papers.luck.gaus.claims import (
     modulated,
     speed,
 )
+from understudy.papers.luck.gaus.study import Gaus
 from understudy.report import style
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.gaus.study import Gaus
 
 _COLOURS = ((style.BLUE, style.SKY), (style.VERMILLION, style.ORANGE))
 """Colours of two settings that are compared, each without BatchNorm (dark) and with it (light)."""

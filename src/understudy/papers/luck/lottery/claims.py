@@ -1,20 +1,13 @@
 """Claim D11: reset winners end at a lower loss than redrawn nodes (Tian et al. 2019, fig. 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, number, share
-from understudy.papers.luck.lottery.study import TICKETS
+from understudy.papers.luck.lottery.study import TICKETS, LotteryTickets
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.lottery.study import LotteryTickets
 
 EXACT = -11.0
 """log10 loss under which a student is its teacher up to rounding: float32 leaves about −13."""

@@ -1,29 +1,23 @@
 """Figures and headline of `lottery` (Tian et al. 2019, fig. 3)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import number
 from understudy.lab.layers import STUDENTS_CAPTION, first_network, layer_specialization, some_diverged
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.luck.lottery.claims import EXACT, compared, exact, final_losses, gain, middle
-from understudy.papers.luck.lottery.study import TICKETS
+from understudy.papers.luck.lottery.study import TICKETS, LotteryTickets
 from understudy.report import style
 from understudy.report.figures import Curves, Dots, LayerSpecialization
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.lottery.study import LotteryTickets
-
-    Titles = dict[tuple[float, float], str]
-    """Titles of the panels by polarity and multiple, those with networks that converged only."""
+Titles = dict[tuple[float, float], str]
+"""Titles of the panels by polarity and multiple, those with networks that converged only."""
 
 NAMES = {"reset": "reset", "redrawn": "re-initialised", "full": "full student"}
 _COLOURS = {"reset": style.BLUE, "redrawn": style.VERMILLION, "full": style.HAIRLINE}

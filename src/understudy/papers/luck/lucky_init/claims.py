@@ -1,20 +1,14 @@
 """Claims Y10 and Y11: the bounds of theorems 4 and 5, and the norms of fan-outs (Tian et al. 2019, fig. 7)."""
 
-from __future__ import annotations
-
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, number
-from understudy.papers.luck.lucky_init.study import FIGURE, QUANTITIES, SETTINGS, Setting
+from understudy.papers.luck.lucky_init.study import FIGURE, QUANTITIES, SETTINGS, LuckyInit, Setting
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.lucky_init.study import LuckyInit
 
 PAPER = {(10.0, 10.0): (1.22, 0.001), (1.0, 1.0): (1.21, 0.09), (5.0, 0.0): (1.13, 0.37)}
 """Mean norms of the rows of V_u and V_r at 2× after 5,000 steps in the paper, by p_W and p_V."""
@@ -30,8 +24,6 @@ claims = Claims(free="seeds device dtype rules", when=lambda study: "rescaled" i
 
 def of_figure(run: Run, metric: str, rule: str) -> xr.DataArray:
     """A metric of the networks of fig. 7 by start (such as `(10, 0)`), multiple, seed and step."""
-    import xarray as xr
-
     some = run.select(setting=FIGURE, rule=rule)
     starts = dict.fromkeys(zip(some.column("p_w").tolist(), some.column("p_v").tolist(), strict=True))
     found = [some.array(metric, "multiple seed epoch", p_w=w, p_v=v) for w, v in starts]

@@ -1,21 +1,15 @@
 """Figures and headline of `lucky-init` (Tian et al. 2019, fig. 7, theorems 4 and 5)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import multiple_titles, some_diverged
 from understudy.papers.luck.lucky_init.claims import bounds, in_setting, of_figure, start_name
-from understudy.papers.luck.lucky_init.study import QUANTITIES, SETTINGS, Setting
+from understudy.papers.luck.lucky_init.study import QUANTITIES, SETTINGS, LuckyInit, Setting
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.luck.lucky_init.study import LuckyInit
 
 _RULES = {
     "rescaled": ("The near students take over", "Eq. 6, columns of W and V rescaled after every step", "S2 fig 7"),
@@ -66,8 +60,6 @@ def story(study: LuckyInit, run: Run) -> Story:
 
 
 def _norms(study: LuckyInit, run: Run, rule: str) -> Curves:
-    import xarray as xr
-
     parts = [of_figure(run, name, rule) for name in ("v_u", "v_r")]
     return Curves.from_array(
         xr.concat(parts, "part", coords="minimal", compat="override", join="outer").assign_coords(part=["V_u", "V_r"]),
@@ -84,8 +76,6 @@ def _norms(study: LuckyInit, run: Run, rule: str) -> Curves:
 
 
 def _cosines(study: LuckyInit, run: Run) -> Curves:
-    import xarray as xr
-
     found = [of_figure(run, "cosine", rule) for rule in study.rules]
     return Curves.from_array(
         xr.concat(found, "rule", coords="different", compat="equals", join="outer").assign_coords(

@@ -181,26 +181,22 @@ class LuckyInit(ComputedStudy):
         from understudy.papers.luck.theory.top_down import theorem_5_bounds
 
         seeds = list(self.seed_names)
-        pair = lucky_pair(*setting[1:4], **{k: v for k, v in setting._asdict().items() if k in _STARTS}, seeds=seeds)
+        given = setting._asdict()
+        theorem = given.pop("theorem")
+        teacher, students = lucky_pair(**given, seeds=seeds)
         # Half of the rate at which a single node reaches its target in one step: it is active on ndtr(−threshold) of
         # the inputs.
         lr = 0.5 / float(ndtr(-setting.threshold))
-        path = expected_dynamics(*pair, lr=lr, steps=self.bounded, top_down=setting.theorem == 5)
+        path = expected_dynamics(teacher, students, lr=lr, steps=self.bounded, top_down=theorem == 5)
         numbers = np.arange(count, count + len(seeds), dtype=np.int32)
-        if setting.theorem == 4:
-            found = {"": theorem_4_bounds(extended_weights(pair.teacher.layers[0]), path.w, lr)}
+        if theorem == 4:
+            found = {"": theorem_4_bounds(extended_weights(teacher.layers[0]), path.w, lr)}
         else:
-            found = {
-                "": theorem_5_bounds(pair.teacher, path, lr),
-                "printed_": theorem_5_bounds(pair.teacher, path, lr, as_printed=True),
-            }
-        rows = [row for prefix, along in found.items() for row in _bounds(setting.theorem, along, prefix, numbers)]
-        nodes = _nodes(probe_students(*pair), 0, numbers)
+            found = {p: theorem_5_bounds(teacher, path, lr, as_printed=bool(p)) for p in ("", "printed_")}
+        rows = [row for prefix, along in found.items() for row in _bounds(theorem, along, prefix, numbers)]
+        nodes = _nodes(probe_students(teacher, students), 0, numbers)
         swept = [{"seed": s, "setting": str(setting), "rule": "expected"} for s in seeds]
         return _tables(numbers, swept, [None] * len(seeds), rows, nodes)
-
-
-_STARTS = ("threshold", "cosine", "angle", "missed", "fan_out")
 
 
 def _rows(numbers: np.ndarray, step: int, layer: int, metric: str, value: Any) -> pa.Table:

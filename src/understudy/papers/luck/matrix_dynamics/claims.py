@@ -1,19 +1,11 @@
 """Claim Y8: how far the matrix dynamics are from the gradient, layer by layer (Tian et al. 2019, theorem 2)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, number
-from understudy.papers.luck.matrix_dynamics.study import PATHS, layers
+from understudy.papers.luck.matrix_dynamics.study import PATHS, MatrixDynamics, layers
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.matrix_dynamics.study import MatrixDynamics
 
 EXACT = 1e-10
 """Relative distance up to which velocities count as equal, at the layer where the theorem assumes nothing."""
@@ -28,8 +20,6 @@ def by_layer(run: Run, metric: str) -> xr.DataArray:
 
     Networks that diverged have values up to the step at which they did.
     """
-    import xarray as xr
-
     found = []
     for hidden in run.select().values("hidden"):
         names = [*(f"layer {i + 1}" for i in range(len(layers(hidden)))), OUTPUTS]

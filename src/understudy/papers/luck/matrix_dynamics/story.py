@@ -1,23 +1,17 @@
 """Figures and headline of `matrix-dynamics` (Tian et al. 2019, theorem 2)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import some_diverged
 from understudy.papers.luck.matrix_dynamics.claims import OUTPUTS, by_layer, log10, mean_correlation
-from understudy.papers.luck.matrix_dynamics.study import PATHS
+from understudy.papers.luck.matrix_dynamics.study import PATHS, MatrixDynamics
 from understudy.report import style
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, listed
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.matrix_dynamics.study import MatrixDynamics
 
 _COLOURS = (style.VERMILLION, style.BLUE)
 """Colours of the paths."""

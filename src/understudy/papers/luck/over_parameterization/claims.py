@@ -1,21 +1,15 @@
 """Claim D9: up to 10× wider students match better and more steadily, then more slowly (Tian et al. 2019, fig. 12)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every
 from understudy.lab.layers import layer_names
-from understudy.papers.luck.over_parameterization.study import NAMES
+from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.over_parameterization.study import OverParameterization
 
 BEST = 10.0
 """The over-realization up to which more nodes are better; wider students are slower."""

@@ -1,11 +1,10 @@
 """Figures and headline of `over-parameterization` (Tian et al. 2019, fig. 12)."""
 
-from __future__ import annotations
-
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import (
     diverged_story,
@@ -18,15 +17,10 @@ from understudy.lab.layers import (
 )
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.luck.over_parameterization.claims import BEST, MOST, correlations, gained
-from understudy.papers.luck.over_parameterization.study import NAMES
+from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.luck.over_parameterization.study import OverParameterization
 
 _RHO: dict[str, Any] = {"name": "mean best correlation", "limits": (0.0, 1.02), "band": "deviation"}
 

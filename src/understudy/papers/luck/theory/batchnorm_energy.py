@@ -10,8 +10,6 @@ is exact for ε = 0. With the ε that BatchNorm adds to a variance σ²,
 where c₀ is the scale of its affine part. Without an affine part c₀ = 1, and ċ₀ is the velocity that it would have.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple

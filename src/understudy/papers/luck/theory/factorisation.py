@@ -5,8 +5,6 @@ to the next layer. The paper has a constant input only. The sums over j° and j'
 nodes, without which the effect of biases in higher layers would be lost.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -22,14 +20,6 @@ _PIECE = 1 << 22
 """Numbers held in memory at once by this check."""
 
 
-class WithoutBiases(NamedTuple):
-    """Teacher, student and inputs, with biases as the weights of constant nodes."""
-
-    teacher: Population
-    student: Population
-    x: Float[Tensor, "*net sample in"]
-
-
 def absorb_biases(population: Population) -> Population:
     """Turn biases into weights of constant nodes: the same function of (x, 1), each hidden layer ending in a node 1."""
     layers = []
@@ -43,13 +33,13 @@ def absorb_biases(population: Population) -> Population:
     return Population(tuple(layers), population.seeds, population.slope)
 
 
-def without_biases(teacher: Population, student: Population, x: Tensor) -> WithoutBiases:
+def without_biases(teacher: Population, student: Population, x: Tensor) -> tuple[Population, Population, Tensor]:
     """Absorb the biases of teacher and student, if there are any, and append a constant 1 to the inputs."""
     if teacher.image or student.image:
         raise UserError("matrix dynamics are defined for fully connected layers: give networks without convolutions")
     if all(layer.bias is None for network in (teacher, student) for layer in network.layers):
-        return WithoutBiases(teacher, student, x)
-    return WithoutBiases(absorb_biases(teacher), absorb_biases(student), F.pad(x, (0, 1), value=1.0))
+        return teacher, student, x
+    return absorb_biases(teacher), absorb_biases(student), F.pad(x, (0, 1), value=1.0)
 
 
 class FactorisationGap(NamedTuple):
@@ -76,24 +66,18 @@ def factorisation_gaps(
     teacher: Population, student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
 ) -> tuple[FactorisationGap, ...]:
     """Measure the errors of assumption 1 at every layer but the highest, where it always holds; lowest first."""
-    networks = without_biases(teacher, student, x)
+    *networks, inputs = without_biases(teacher, student, x)
     each = []
     for net in range(len(student)):
-        inputs = networks.x[net] if x.ndim == 3 else networks.x
-        theirs, ours = (_layer_signals(population[net], inputs) for population in networks[:2])
+        theirs, ours = (_layer_signals(network[net], inputs[net] if x.ndim == 3 else inputs) for network in networks)
         each.append([_gaps_and_sizes(*layer) for layer in zip(ours, theirs, student.sizes[1:], strict=False)])
     found = []
     for i, layer in enumerate(zip(*each, strict=True)):
-        (star, plain), (star_size, plain_size) = (torch.stack(part, 1) for part in zip(*layer, strict=True))
-        theirs_w, ours_w = (population.layers[i].weight.flatten(1).norm(dim=1) for population in networks[:2])
-        bound = theirs_w * star + ours_w * plain
-        found.append(FactorisationGap(_relative(star, star_size), _relative(plain, plain_size), bound))
+        gaps, sizes = (torch.stack(part, 1) for part in zip(*layer, strict=True))
+        theirs_w, ours_w = (network.layers[i].weight.flatten(1).norm(dim=1) for network in networks)
+        relative = torch.where(gaps == 0, 0.0, gaps / sizes)  # 0 at a dead layer, where both sides are 0
+        found.append(FactorisationGap(*relative, theirs_w * gaps[0] + ours_w * gaps[1]))
     return tuple(found)
-
-
-def _relative(gap: Float[Tensor, "net"], size: Float[Tensor, "net"]) -> Float[Tensor, "net"]:
-    """gap / size; 0 at a dead layer, where both sides are 0."""
-    return torch.where(gap == 0, 0.0, gap / size)
 
 
 def _layer_signals(network: Population, x: Float[Tensor, "sample in"]) -> list[_LayerSignals]:
@@ -131,9 +115,7 @@ def _gap_and_size(ours: _LayerSignals, other: _LayerSignals) -> tuple[Tensor, Te
     return (_over_nodes if few else _over_samples)(u, w, ours.below, other.below, h, lower)
 
 
-def _over_nodes(
-    u: Tensor, w: Tensor, f: Tensor, g: Tensor, h: Float[Tensor, "node other"], lower: Float[Tensor, "under below"]
-) -> tuple[Tensor, Tensor]:
+def _over_nodes(u: Tensor, w: Tensor, f: Tensor, g: Tensor, h: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the four-index arrays explicitly, a few nodes at a time."""
     samples, gap, size = len(u), u.new_zeros(()), u.new_zeros(())
     few = max(1, _PIECE // (max(samples, h.shape[0] * h.shape[1]) * g.shape[1]))
@@ -146,28 +128,20 @@ def _over_nodes(
     return gap.sqrt(), size.sqrt()
 
 
-def _over_samples(
-    u: Tensor, w: Tensor, f: Tensor, g: Tensor, h: Float[Tensor, "node other"], lower: Float[Tensor, "under below"]
-) -> tuple[Tensor, Tensor]:
+def _over_samples(u: Tensor, w: Tensor, f: Tensor, g: Tensor, h: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     """Use inner products of samples: ‖E[a ⊗ b]‖² is the mean of ⟨a, a'⟩⟨b, b'⟩ over pairs of samples.
 
-    Computed as a difference of squares, a norm is accurate to about 1e−8 of its size.
+    Computed as a difference of squares, a norm is accurate to about 10⁻⁸ of its size.
     """
     samples, outputs = u.shape[:2]
     whole = u.new_zeros(())
     rows = max(1, _PIECE // (samples * outputs**2))
     for start in range(0, samples, rows):
         some = slice(start, start + rows)
-        a = (_inner(u[some], u) * _inner(w[some], w)).sum((1, 3))
+        inner = [torch.tensordot(part[some], part, ([2], [2])) for part in (u, w)]  # [some, out, sample, out]
+        a = (inner[0] * inner[1]).sum((1, 3))
         whole += (a * (f[some] @ f.T) * (g[some] @ g.T)).sum()
     whole /= samples**2
     met = (((u @ h) * w).sum((1, 2)) * ((f @ lower) * g).sum(1)).mean()
     gap = whole - 2 * met + h.square().sum() * lower.square().sum()
     return gap.clamp_min(0).sqrt(), whole.sqrt()
-
-
-def _inner(
-    some: Float[Tensor, "few out node"], every: Float[Tensor, "sample out node"]
-) -> Float[Tensor, "few out sample out"]:
-    product = some.flatten(0, 1) @ every.flatten(0, 1).T
-    return product.view(*some.shape[:2], *every.shape[:2])

@@ -4,8 +4,6 @@ With weights stored as [out, in] and student nodes as the rows of L* and H*, eqn
 Ẇ_l = H*_{l+1} W*_l L*_lᵀ − H_{l+1} W_l L_l (as printed, a transposition of H* and the index l+1 of its D are missing).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -18,10 +16,10 @@ from understudy.measures import correlation, modulation
 from understudy.nets import Layer, Population
 from understudy.papers.luck.theory.factorisation import FactorisationGap, factorisation_gaps, without_biases
 from understudy.theory.gradient_flow import Velocity, descent, velocity
-from understudy.theory.result import Finding, Hypothesis, at_most, result
+from understudy.theory.result import Finding, at_most, result
 
 EXACT = 1e-6
-"""Relative error up to which eqns 4 and 5 count as exact; computed from squares, it is accurate to about 1e−8."""
+"""Relative error up to which eqns 4 and 5 count as exact; computed from squares, it is accurate to about 10⁻⁸."""
 _WORK = 1e10
 """Maximum number of products that the check of assumption 1 computes at one layer."""
 _ROUNDINGS = 1e4
@@ -164,24 +162,20 @@ def _finding(
     return Finding(
         "S2 theorem 2",
         f"the weights of layer {layer}" + ("" if gap else " (the outputs)"),
-        _hypotheses(gap, samples) if gap else (),
+        tuple(
+            at_most(
+                f"Assumption 1, eqn {number}",
+                float(error),
+                EXACT,
+                shown=f"relative error {float(error):.1e} on {samples:,} samples",
+                requirement=f"0 (at most {EXACT:g})",
+                change="data on which no gate changes, or a network without gates",
+            )
+            for number, error in (((4, gap.star), (5, gap.plain)) if gap else ())
+        ),
         "L*W*H* − LWH is the negative gradient"
         + (f"; with the measured errors of eqns 4 and 5 it differs by at most {bound:.1e}" if gap else ""),
         f"they differ by {float(found.gap):.1e}, which is {float(found.distance):.1e} of the gradient; "
         f"cosine {float(found.cosine):.3f}",
         float(part.gap) <= bound + float(part.rounding),
-    )
-
-
-def _hypotheses(layer: FactorisationGap, samples: int) -> tuple[Hypothesis, ...]:
-    return tuple(
-        at_most(
-            f"Assumption 1, eqn {number}",
-            float(error),
-            EXACT,
-            shown=f"relative error {float(error):.1e} on {samples:,} samples",
-            requirement=f"0 (at most {EXACT:g})",
-            change="data on which no gate changes, or a network without gates",
-        )
-        for number, error in ((4, layer.star), (5, layer.plain))
     )

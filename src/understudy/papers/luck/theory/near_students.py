@@ -1,7 +1,5 @@
 """Convergence of students that start near their teachers (Tian et al. 2019, theorem 4)."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -35,11 +33,8 @@ class ConvergenceRate(NamedTuple):
     gamma: Float[Tensor, "*net"]
     m_d: Float[Tensor, "*net"]
     d_bar: Float[Tensor, "*net"]
-
-    @property
-    def rate(self) -> Float[Tensor, "*net"]:
-        """d̄γ, the rate per unit of learning rate."""
-        return self.d_bar * self.gamma
+    rate: Float[Tensor, "*net"]
+    """d̄γ, the rate per unit of learning rate."""
 
 
 def theorem_4_rate(
@@ -57,7 +52,8 @@ def theorem_4_rate(
     """
     reach = 2 * k_d * (theta / 2).sin()
     m_d = (1 + k_d) * (1 + reach) ** 2 / (theta / 2).cos()
-    return ConvergenceRate(theta.cos() - (nodes - 1) * eps_d * m_d, m_d, (1 - reach) * least)
+    gamma, d_bar = theta.cos() - (nodes - 1) * eps_d * m_d, (1 - reach) * least
+    return ConvergenceRate(gamma, m_d, d_bar, d_bar * gamma)
 
 
 class PathBounds(NamedTuple):
@@ -69,11 +65,6 @@ class PathBounds(NamedTuple):
     in_force: Bool[Tensor, "net"]
     """Whether the conditions of the theorem hold."""
     constants: dict[str, Float[Tensor, "net"]]
-
-    @property
-    def kept(self) -> Bool[Tensor, "net step"]:
-        """Whether all bounds hold, up to rounding."""
-        return (self.measured <= self.bound * (1 + 1e-9) + 1e-12).all(2)
 
 
 def theorem_4_bounds(references: Nodes, w: Float[Tensor, "net step node in"], lr: float) -> PathBounds:
@@ -140,15 +131,27 @@ def near_students(teacher: Population, student: Population, x: Float[Tensor, "sa
     m, n = teacher.sizes[1], student.sizes[1]
     student = order_by_teacher(teacher, student)
     references, now = extended_weights(teacher.layers[0])[0], extended_weights(student.layers[0])[0][:m]
-    hypotheses = [*shared_hypotheses(teacher, student, x), _equal_width(m, n)]
+    few, change = f"{n} for {m} teacher nodes", "theorem 5 is about more students than teacher nodes"
+    hypotheses = [
+        *shared_hypotheses(teacher, student, x),
+        Hypothesis("students", few, "as many as teacher nodes", n == m, change),
+    ]
     if n < m or not all(h.holds for h in hypotheses[:2]):
         return [Finding("S2 theorem 4", "the pair", tuple(hypotheses), "no conclusion", "not measured")]
     overlaps = empirical(append_constant(teacher, x))
     theta, least = angles(references, now), overlaps(now, references).d.diagonal().min()
     k_d, (eps_d, _) = lipschitz(references, now, overlaps).k_d, small_overlap(references, overlaps)
     rate, far = theorem_4_rate(theta.max(), k_d, eps_d, least, m), math.degrees(float(theta.max()))
+    top, theirs = (p.layers[1].weight[0] for p in (student, teacher))
+    off = float(torch.cat([(top.T @ theirs - 1).ravel(), (top.T @ top - 1).ravel()]).abs().max())
     hypotheses += [
-        _uniform_signal(teacher, student),
+        Hypothesis(
+            "top-down signal",
+            f"entries of β and β* differ from 1 by up to {off:.3g}",
+            f"1, to {_EXACT:g}",
+            off <= _EXACT,
+            "give all hidden nodes of both networks the same fan-out, of length 1",
+        ),
         above(
             "γ = cos θ_0 − (m − 1) ε_d M_d",
             float(rate.gamma),
@@ -209,21 +212,3 @@ def shared_hypotheses(teacher: Population, student: Population, x: Tensor) -> li
             "subtract the mean of x and multiply by the inverse root of its covariance",
         ),
     ]
-
-
-def _equal_width(m: int, n: int) -> Hypothesis:
-    value, change = f"{n} for {m} teacher nodes", "theorem 5 is about more students than teacher nodes"
-    return Hypothesis("students", value, "as many as teacher nodes", n == m, change)
-
-
-def _uniform_signal(teacher: Population, student: Population) -> Hypothesis:
-    """Every entry of β* = V*ᵀV and β = VᵀV is 1."""
-    top, theirs = (p.layers[1].weight[0] for p in (student, teacher))
-    off = float(torch.cat([(top.T @ theirs - 1).ravel(), (top.T @ top - 1).ravel()]).abs().max())
-    return Hypothesis(
-        "top-down signal",
-        f"entries of β and β* differ from 1 by up to {off:.3g}",
-        f"1, to {_EXACT:g}",
-        off <= _EXACT,
-        "give all hidden nodes of both networks the same fan-out, of length 1",
-    )

@@ -6,8 +6,6 @@ share of the inputs on which two nodes are both active, and ψ_l the mean produc
 d**_jj' = ψ_d(r_j, r_j').
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple
@@ -59,7 +57,7 @@ def empirical(x: Float[Tensor, "sample in"]) -> Overlaps:
 
 
 def gaussian(left: Float[Tensor, "*#net left in"], right: Float[Tensor, "*#net right in"]) -> Overlap:
-    """Overlap for N(0, I) inputs in closed form, with any biases; accurate to about 1e−16.
+    """Overlap for N(0, I) inputs in closed form, with any biases; accurate to about 10⁻¹⁶.
 
     Without biases ψ_d and ψ_l are the arc-cosine kernels (π − θ)/2π and ‖w‖‖w'‖(sin θ + (π − θ) cos θ)/2π. With biases
     ψ_d is the probability that two correlated normals exceed their thresholds, by Owen's T function, and ψ_l their
@@ -170,6 +168,6 @@ def small_overlap(nodes: Nodes, overlaps: Overlaps) -> tuple[Float[Tensor, "*net
 
 
 def angles(references: Float[Tensor, "*#node in"], now: Float[Tensor, "*#node in"]) -> Float[Tensor, "*node"]:
-    """Angles θ_j between the extended weights of students and their references, accurate down to 1e−16."""
+    """Angles θ_j between the extended weights of students and their references, accurate down to 10⁻¹⁶."""
     one, other = (nodes / nodes.norm(dim=-1, keepdim=True) for nodes in (references, now))
     return 2 * torch.atan2((one - other).norm(dim=-1), (one + other).norm(dim=-1))

@@ -5,13 +5,12 @@ H = (VVᵀ) ∘ D (theorems 2 and 5). The columns of W in the paper are the exte
 rows of V their fan-outs. There is no output bias.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -48,13 +47,6 @@ def unit_columns(
     return Population(layers, drawn.seeds).to(dtype=dtype)
 
 
-class LuckyPair(NamedTuple):
-    """Teachers, and students that start near them."""
-
-    teacher: Population
-    students: Population
-
-
 def lucky_pair(
     nodes: int,
     others: int,
@@ -66,8 +58,8 @@ def lucky_pair(
     missed: float,
     fan_out: float,
     seeds: Iterable[int],
-) -> LuckyPair:
-    """Draw students of theorems 4 and 5 in float64: one near each teacher node, and `others` without a teacher node.
+) -> tuple[Population, Population]:
+    """Draw teachers and students of theorems 4 and 5 in float64: one near each teacher node, and `others` without one.
 
     All hidden nodes start from those of `rarely_coactive`. The first `nodes` are moved off their teacher nodes by about
     `angle` radians and their fan-outs by `missed`; the fan-outs of the others have length `fan_out`.
@@ -77,18 +69,16 @@ def lucky_pair(
     w, v = extended_weights(whole.layers[0]), whole.layers[1].weight
 
     def noise(layer: int, shape: torch.Size, along: int) -> Tensor:
-        drawn = [normal(int(s), Stream.STUDENT, layer << 32, shape.numel()).view(shape) for s in whole.seeds]
-        together = torch.stack(drawn)
-        return together / together.norm(dim=along, keepdim=True)
+        drawn = torch.stack([normal(int(s), Stream.STUDENT, layer << 32, shape.numel()) for s in whole.seeds])
+        drawn = drawn.view(-1, *shape)
+        return drawn / drawn.norm(dim=along, keepdim=True)
 
     off, push = noise(0, w.shape[1:], 2), noise(1, v.shape[1:], 1)
     near = torch.arange(count) < nodes
     moved = torch.where(near.unsqueeze(1), w + angle * off, w)
     tops = torch.where(near, v + missed * push, fan_out * push)
-    return LuckyPair(
-        _replace_weights(whole, w[:, :nodes], v[:, :, :nodes]),
-        _replace_weights(whole, moved / moved.norm(dim=2, keepdim=True), tops),
-    )
+    unit = moved / moved.norm(dim=2, keepdim=True)
+    return _replace_weights(whole, w[:, :nodes], v[:, :, :nodes]), _replace_weights(whole, unit, tops)
 
 
 def simulate(
@@ -182,8 +172,8 @@ def _advance_compiled(
     from understudy.training.parallel import run_parallel
 
     _, nodes, outputs = now.sizes
-    w, v = _pad(extended_weights(now.layers[0]).mT, columns=True), _pad(now.layers[1].weight.mT, True, True)
-    theirs = _pad(w_star.mT, columns=True), _pad(v_star.mT, True, True)
+    w, v = _pad(extended_weights(now.layers[0]).mT), _pad(now.layers[1].weight.mT, rows=True)
+    theirs = _pad(w_star.mT), _pad(v_star.mT, rows=True)
 
     def advance(rows: np.ndarray) -> None:
         ours, tops, seed = w[rows], v[rows], int(now.seeds[rows[0]])
@@ -199,15 +189,12 @@ def _advance_compiled(
     return _replace_weights(now, weight.contiguous(), top.contiguous())
 
 
-def _pad(matrices: Tensor, columns: bool = False, rows: bool = False) -> np.ndarray:
-    """Pad with zeros to whole blocks of the compiled code."""
+def _pad(matrices: Tensor, rows: bool = False) -> np.ndarray:
+    """Copy matrices with columns, and if wanted rows, padded with zeros to whole blocks of the compiled code."""
     from understudy.training.kernels.cpu import PAD
 
-    nets, high, wide = matrices.shape
-    shape = nets, -(-high // PAD) * PAD if rows else high, -(-wide // PAD) * PAD if columns else wide
-    padded = np.zeros(shape, matrices.numpy().dtype)
-    padded[:, :high, :wide] = matrices.numpy()
-    return padded
+    high, wide = matrices.shape[1:]
+    return F.pad(matrices, (0, -wide % PAD, 0, -high % PAD if rows else 0)).contiguous().numpy()
 
 
 class StudentReading(NamedTuple):

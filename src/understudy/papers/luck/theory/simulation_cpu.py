@@ -85,42 +85,22 @@ def _times_common(h, mine, gates, counts):
 
 @njit
 @no_type_check
-def _rescale(w, v, nodes, outputs, sums):
-    """Scale the weights of every node and of every output to length 1."""
-    for k in range(nodes):
-        length = w[0, k] * w[0, k]
-        for i in range(1, len(w)):
-            length += w[i, k] * w[i, k]
-        sums[k] = math.sqrt(length)
-    for i in range(len(w)):
-        for k in range(nodes):
-            w[i, k] /= sums[k]
-    sums[:outputs] = 0
-    for k in range(nodes):
-        for c in range(outputs):
-            sums[c] += v[k, c] * v[k, c]
-    for c in range(outputs):
-        sums[c] = math.sqrt(sums[c])
-    for k in range(nodes):
-        for c in range(outputs):
-            v[k, c] /= sums[c]
+def _rescale(columns):
+    """Scale every column to length 1."""
+    columns /= np.sqrt((columns * columns).sum(0))
 
 
 @no_type_check
 def _steps(ws, vs, their_ws, their_vs, nodes, outputs, seed, first, steps, batch, lr, modulated, rescaled):
     """Advance networks w[in, node], v[node, out] of one seed in place, on common inputs whose last column is 1."""
     wide, columns, theirs = ws.shape[1], ws.shape[2], their_ws.shape[2]
-    x, f, g = (
-        np.ones((batch, wide), ws.dtype),
-        np.empty((batch, columns), ws.dtype),
-        np.empty((batch, theirs), ws.dtype),
-    )
-    words = -(-batch // BITS)
+    x, words = np.ones((batch, wide), ws.dtype), -(-batch // BITS)
+    f, g = np.empty((batch, columns), ws.dtype), np.empty((batch, theirs), ws.dtype)
     gates, their_gates = np.empty((words, columns), np.uint64), np.empty((words, theirs), np.uint64)
     o, y = np.empty((batch, vs.shape[2]), ws.dtype), np.empty((batch, vs.shape[2]), ws.dtype)
     v_t, dw = np.empty((vs.shape[2], columns), ws.dtype), np.empty((wide, columns), ws.dtype)
     h, their_h = np.empty((max(columns, batch), columns), ws.dtype), np.empty((theirs, columns), ws.dtype)
-    sums, scale, zero = np.empty(max(columns, outputs), ws.dtype), ws.dtype.type(lr / batch), ws.dtype.type(0)
+    counts, scale, zero = np.empty(columns, ws.dtype), ws.dtype.type(lr / batch), ws.dtype.type(0)
     for step in range(first, first + steps):
         draw_inputs(x, seed, step)
         for e in range(len(ws)):
@@ -131,23 +111,17 @@ def _steps(ws, vs, their_ws, their_vs, nodes, outputs, seed, first, steps, batch
             _relu(g, their_gates)
             product(o, f, v, batch, columns, False)
             product(y, g, their_v, batch, theirs, False)
-            for b in range(batch):
-                for c in range(len(o[b])):
-                    o[b, c] = scale * (y[b, c] - o[b, c])
+            o[:] = scale * (y - o)
             transpose(v_t, v)
             if modulated:
                 product(their_h, their_v, v_t, theirs, len(v_t), False)
-                _times_common(their_h, their_gates, gates, sums[:columns])
+                _times_common(their_h, their_gates, gates, counts)
                 product(h, v, v_t, columns, len(v_t), False)
-                _times_common(h[:columns], gates, gates, sums[:columns])
+                _times_common(h[:columns], gates, gates, counts)
                 product(dw, w, h, wide, columns, False)
-                for i in range(wide):
-                    for k in range(columns):
-                        dw[i, k] = -dw[i, k]
+                dw[:] = -dw
                 product(dw, their_w, their_h, wide, theirs, True)
-                for i in range(wide):
-                    for k in range(columns):
-                        dw[i, k] *= scale
+                dw *= scale
             else:
                 product(h[:batch], o, v_t, batch, len(v_t), False)
                 for b in range(batch):
@@ -155,11 +129,10 @@ def _steps(ws, vs, their_ws, their_vs, nodes, outputs, seed, first, steps, batch
                         h[b, k] = h[b, k] if f[b, k] > zero else zero
                 product(dw, x.T, h, wide, batch, False)
             product(v, f.T, o, columns, batch, True)
-            for i in range(wide):
-                for k in range(columns):
-                    w[i, k] += dw[i, k]
+            w += dw
             if rescaled:
-                _rescale(w, v, nodes, outputs, sums)
+                _rescale(w[:, :nodes])
+                _rescale(v[:nodes, :outputs])
 
 
 try:

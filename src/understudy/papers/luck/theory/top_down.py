@@ -12,11 +12,8 @@ of δw on V_u (eq. 61) decrease with the terms to which they are added, and omit
 ρ = 1 − ηλ, for levels S, D, B of at least the initial values.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -127,35 +124,47 @@ def theorem_5_bounds(teacher: Population, path: Trajectory, lr: float, as_printe
     refs, start = references(teacher, first), initial_conditions(teacher, first, gaussian)
     k = over_steps(lipschitz(refs.unsqueeze(1), path.w, gaussian))
     measured = distances(teacher, path)
-    if as_printed:
-        paper = printed_constants(start, k, lr, m, n)
-        b_v = torch.maximum(start.v_most, start.v_r)
-        found = CertifiedRate(paper.rate, paper.c_dr, start.theta.sin(), start.delta_v, b_v, paper.solved)
-        more = {"gamma": paper.gamma}
-    else:
-        found, more = certified_rate(start, k, lr, m, n), {}
     constants = {"theta_0": start.theta, "k_d": k.k_d, "k_l": k.k_l, "eps_d": start.eps_d, "eps_l": start.eps_l}
-    constants |= {"kappa": k.kappa, "rate": found.rate} | more
+    if as_printed:
+        gamma, _, found = printed_constants(start, k, lr, m, n)
+        constants |= {"kappa": k.kappa, "rate": found.rate, "gamma": gamma}
+    else:
+        found = certified_rate(start, k, lr, m, n)
+        constants |= {"kappa": k.kappa, "rate": found.rate}
     return PathBounds(measured, found.bounds(lr, path.w.shape[1] - 1), found.solved, constants)
 
 
-class PrintedConstants(NamedTuple):
-    """γ, λ̄ and C_{d,r} of Tian et al. 2019, eqs. 41 to 54."""
+class DecayRate(NamedTuple):
+    """A rate λ, and the levels at which the bounds of theorem 5 start."""
 
-    gamma: Float[Tensor, "net"]
-    """Where there is no solution, how far below 0 it is."""
-    lambda_bar: Float[Tensor, "net"]
-    c_dr: Float[Tensor, "net"]
+    rate: Float[Tensor, "net"]
+    """λ."""
+    drift: Float[Tensor, "net"]
+    """Bound on the total movement of the students of [r]."""
+    s: Float[Tensor, "net"]
+    """Level S of sin θ_j."""
+    d: Float[Tensor, "net"]
+    """Level D of ‖δv_j‖."""
+    b: Float[Tensor, "net"]
+    """Level B of ‖v_j‖ of [r]."""
     solved: Bool[Tensor, "net"]
-    """Whether the equations have a solution."""
+    """Whether there is such a rate."""
 
-    @property
-    def rate(self) -> Float[Tensor, "net"]:
-        return self.gamma * self.lambda_bar
+    def bounds(self, lr: float, steps: int) -> Float[Tensor, "net step 3"]:
+        """Bounds on `distances` at every step, including the start; infinite if there is no rate."""
+        shrunk = (1 - lr * self.rate).unsqueeze(1) ** torch.arange(steps + 1, dtype=self.rate.dtype)
+        levels = torch.stack((self.s, self.d, self.b), dim=-1)
+        return torch.where(self.solved[:, None, None], levels.unsqueeze(1) * shrunk.unsqueeze(2), torch.inf)
 
 
-def printed_constants(start: InitialConditions, k: Lipschitz, lr: float, m: int, n: int) -> PrintedConstants:
-    """Solve Tian et al. 2019, eqs. 41 to 54 by iteration from C_{d,r} = 0, which increases to the smallest solution."""
+def printed_constants(
+    start: InitialConditions, k: Lipschitz, lr: float, m: int, n: int
+) -> tuple[Float[Tensor, "net"], Float[Tensor, "net"], DecayRate]:
+    """Solve Tian et al. 2019, eqs. 41 to 54 by iteration from C_{d,r} = 0, which increases to the smallest solution.
+
+    Returns:
+        γ (below 0 where there is no solution), λ̄, and the rate γλ̄ with the drift C_{d,r} and the initial levels.
+    """
     half = start.theta / 2
     b_v, b_delta = torch.maximum(start.v_most, start.v_r), start.delta_v
     # With biases C_0 of lemma 4 is unbounded, but the first-order constant κ is not.
@@ -181,72 +190,40 @@ def printed_constants(start: InitialConditions, k: Lipschitz, lr: float, m: int,
         return gamma, low, torch.where((gamma > 0) & (low > 0), push / (rate * (2 - lr * rate)), torch.inf)
 
     gamma, low, drift, solved = _fixed_point(iterate, start.theta)
-    return PrintedConstants(gamma, low, k.k_d * drift, solved)
+    return gamma, low, DecayRate(gamma * low, k.k_d * drift, start.theta.sin(), b_delta, b_v, solved)
 
 
-class CertifiedRate(NamedTuple):
-    """A rate λ with which theorem 5 holds, and the levels at which its bounds start."""
-
-    rate: Float[Tensor, "net"]
-    """λ."""
-    drift: Float[Tensor, "net"]
-    """Bound on the total movement of the students of [r]."""
-    s: Float[Tensor, "net"]
-    """Level S of sin θ_j."""
-    d: Float[Tensor, "net"]
-    """Level D of ‖δv_j‖."""
-    b: Float[Tensor, "net"]
-    """Level B of ‖v_j‖ of [r]."""
-    solved: Bool[Tensor, "net"]
-    """Whether there is such a rate."""
-
-    def bounds(self, lr: float, steps: int) -> Float[Tensor, "net step 3"]:
-        """Bounds on `distances` at every step, including the start; infinite if there is no rate."""
-        shrunk = (1 - lr * self.rate).unsqueeze(1) ** torch.arange(steps + 1, dtype=self.rate.dtype)
-        levels = torch.stack((self.s, self.d, self.b), dim=-1)
-        return torch.where(self.solved[:, None, None], levels.unsqueeze(1) * shrunk.unsqueeze(2), torch.inf)
-
-
-def certified_rate(start: InitialConditions, k: Lipschitz, lr: float, m: int, n: int) -> CertifiedRate:
+def certified_rate(start: InitialConditions, k: Lipschitz, lr: float, m: int, n: int) -> DecayRate:
     """Find the largest λ over levels of 1, 4, 16, … times the initial values, each solved by iteration."""
     floor = (each.clamp_min(_LEAST) for each in (start.theta.sin(), start.delta_v, start.v_r))
     factors = torch.tensor(list(itertools.product(_LEVELS, repeat=3)), dtype=start.theta.dtype).T.unsqueeze(2)
     s, d, b = (factor * least for factor, least in zip(factors, floor, strict=True))
-    rate, _, drift, solved = _fixed_point(partial(_iterate, start, k, lr, m, n, (s, d, b)), s)
-    solved &= s < 1
-    found = CertifiedRate(torch.where(solved, rate, -torch.inf), drift, s, d, b, solved)
-    best = found.rate.argmax(0, keepdim=True)
-    return CertifiedRate(*(each.gather(0, best).squeeze(0) for each in found))
-
-
-def _iterate(
-    start: InitialConditions,
-    k: Lipschitz,
-    lr: float,
-    m: int,
-    n: int,
-    level: tuple[Tensor, Tensor, Tensor],
-    drift: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """λ for an assumed drift of [r], the room for larger steps, and the drift of [r] that follows from λ."""
-    s, d, b = level
     theta = s.clamp_max(1.0).asin()
     cos, reach = (theta / 2).cos(), 2 * (theta / 2).sin()
     v, turned = start.v_most + d, s / (theta / 2).cos()
-    u_d, u_l, r_d, r_l = (1 + k_i * far for far in (reach, drift) for k_i in (k.k_d, k.k_l))
     # Effect of a node of [u] on the direction and the fan-out of others, in units of their overlap with it.
     pushed = (1 + k.k_d) * turned * v + d
     changed = k.k_l * turned * v + d
-    least = start.v_least * (start.v_least - d)
-    bottom = least * theta.cos() - start.eps_d * u_d**2 * v * ((m - 1) * pushed + (n - m) * r_d * b) / s
-    top = 1 - k.kappa * turned * v / d - start.eps_l * u_l**2 * ((m - 1) * changed + (n - m) * r_l * b) / d
-    rest = 1 - start.eps_l * r_l**3 * (m * changed / b + (n - m - 1) * r_l)
-    rate = torch.stack((start.d_u / u_d * bottom, start.l_u / u_l * top, start.l_r / r_l**2 * rest)).amin(0)
-    # A step must not overshoot: η d*_jj v_j·v*_j ≤ 1, η l*_jj ≤ 1 and η l_jj ≤ 1.
-    longest = torch.maximum(start.d_most * start.v_most * v, start.l_most * torch.maximum(u_l, r_l**2))
-    room = torch.where((d < start.v_least) & (cos > 0), 1 - lr * longest, -1.0)
-    pull = start.d_most * start.eps_d * r_d * b * (m * pushed + (n - m - 1) * r_d * b)
-    return rate, room, torch.where((rate > 0) & (room >= 0), pull / (rate * (2 - lr * rate)), torch.inf)
+
+    def iterate(drift: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """λ for an assumed drift of [r], the room for larger steps, and the drift of [r] that follows from λ."""
+        u_d, u_l, r_d, r_l = (1 + k_i * far for far in (reach, drift) for k_i in (k.k_d, k.k_l))
+        least = start.v_least * (start.v_least - d)
+        bottom = least * theta.cos() - start.eps_d * u_d**2 * v * ((m - 1) * pushed + (n - m) * r_d * b) / s
+        top = 1 - k.kappa * turned * v / d - start.eps_l * u_l**2 * ((m - 1) * changed + (n - m) * r_l * b) / d
+        rest = 1 - start.eps_l * r_l**3 * (m * changed / b + (n - m - 1) * r_l)
+        rate = torch.stack((start.d_u / u_d * bottom, start.l_u / u_l * top, start.l_r / r_l**2 * rest)).amin(0)
+        # A step must not overshoot: η d*_jj v_j·v*_j ≤ 1, η l*_jj ≤ 1 and η l_jj ≤ 1.
+        longest = torch.maximum(start.d_most * start.v_most * v, start.l_most * torch.maximum(u_l, r_l**2))
+        room = torch.where((d < start.v_least) & (cos > 0), 1 - lr * longest, -1.0)
+        pull = start.d_most * start.eps_d * r_d * b * (m * pushed + (n - m - 1) * r_d * b)
+        return rate, room, torch.where((rate > 0) & (room >= 0), pull / (rate * (2 - lr * rate)), torch.inf)
+
+    rate, _, drift, solved = _fixed_point(iterate, s)
+    solved &= s < 1
+    found = DecayRate(torch.where(solved, rate, -torch.inf), drift, s, d, b, solved)
+    best = found.rate.argmax(0, keepdim=True)
+    return DecayRate(*(each.gather(0, best).squeeze(0) for each in found))
 
 
 def _fixed_point(
@@ -294,19 +271,19 @@ def lucky_students(teacher: Population, student: Population, x: Float[Tensor, "s
     start = initial_conditions(teacher, student, overlaps)
     refs, now = references(teacher, student), extended_weights(student.layers[0])
     k, lr = lipschitz(refs, now, overlaps), 1e-3
-    paper, found = printed_constants(start, k, lr, m, n), certified_rate(start, k, lr, m, n)
-    hypotheses += [
+    (gamma, _, paper), found = printed_constants(start, k, lr, m, n), certified_rate(start, k, lr, m, n)
+    hypotheses.append(
         Hypothesis(
             "a rate λ above 0 (eqs. 41 to 54 with the missing terms)",
             (f"{float(found.rate):.3g}" if found.solved else "none exists")
             + f", with θ_0 = {float(start.theta.rad2deg()):.3g}°, ε_d = {float(start.eps_d):.3g}, "
             f"ε_l = {float(start.eps_l):.3g}, K_d = {float(k.k_d):.3g}, K_l = {float(k.k_l):.3g}; as printed "
-            + (f"γλ̄ = {float(paper.rate):.3g}" if paper.solved else f"γ = {float(paper.gamma):.3g}"),
+            + (f"γλ̄ = {float(paper.rate):.3g}" if paper.solved else f"γ = {float(gamma):.3g}"),
             "above 0",
             bool(found.solved),
             "nodes that are active together on fewer inputs, fewer students, or students that start nearer",
         )
-    ]
+    )
     if not found.solved:
         return [Finding("S2 theorem 5", "the pair", tuple(hypotheses), "no conclusion", "not measured")]
     path = expected_dynamics(teacher, student, lr=lr, steps=1, top_down=True, overlaps=overlaps)
