@@ -218,7 +218,7 @@ def test_the_experiment():
     assert all(g.data.fresh and g.data.train == 100_000 for g in made.groups)
     assert made.parameters == tuple({"multiple": k, "seed": s} for k in (1.0, 10.0) for s in (1, 2))
     assert (made.epochs, made.steps, made.optimiser.batch) == (100, 1_562, 64)
-    assert made.optimiser.lr == pytest.approx(0.08)
+    assert made.optimiser.lr == pytest.approx((0.08,) * 4)
     assert made.optimiser.schedule == ((21, 0.5),)
     assert made.ranks == set(ranked(100)) and len(made.ranks) == 15  # ranks are costly
     weight = made.groups[1].students.layers[1].weight

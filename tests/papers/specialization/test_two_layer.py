@@ -18,9 +18,14 @@ from understudy._errors import UserError
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.lab.write_report import write_report
 from understudy.nets import Layer, Population
-from understudy.papers.specialization.sizes import best_correlations, by_size, rank_correlations, recovery_rates
+from understudy.papers.specialization.two_layer.claims import (
+    best_correlations,
+    by_size,
+    rank_correlations,
+    recovery_rates,
+    unspecialised_share,
+)
 from understudy.papers.specialization.two_layer.claims import claims as decide
-from understudy.papers.specialization.two_layer.claims import unspecialised_share
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.store import Run
 
@@ -373,7 +378,8 @@ def test_several_sizes_go_from_training_to_report(tmp_path):
     assert made.matched("teacher", "correlation", epoch=3).shape == (8, 3)
     page = (made.folder / "report.html").read_text(encoding="utf-8")
     assert "Which teacher nodes are recovered, with 2 teacher nodes" in page
-    assert "understudy run two-layer --seeds 2 --device cpu --teacher-nodes 2 3 --polarity 1 " in page
+    sizes = "--epochs 3 --steps 20 --outputs 4 --evaluation 64 --teacher-nodes 2 3 --polarity 1 "
+    assert f"understudy run two-layer --seeds 2 --device cpu {sizes}" in page
 
 
 def test_the_configuration_of_a_run_of_one_size_is_read_as_it_was_written():

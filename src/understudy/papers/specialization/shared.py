@@ -1,8 +1,8 @@
-"""Options, teachers and training of studies with separated two-layer teachers (Tian 2020, sec. 5 and app. F)."""
+"""Options, teachers and training that studies of students under SGD share (Tian 2020, sec. 5 and app. F)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,17 +23,13 @@ from understudy.lab.study import Experiment, Study
 if TYPE_CHECKING:
     from understudy.data import Source
     from understudy.nets import Population
-    from understudy.training import Group
+    from understudy.training import Group, Optimiser
 
 
 @dataclass(frozen=True)
-class SeparatedTeachers(Study):
-    """Teachers of several polarities, and students trained on them by plain SGD."""
+class TrainedStudents(Study):
+    """Students trained by SGD, one per teacher in each group."""
 
-    teacher_nodes: Annotated[int | tuple[int, ...], Ge(1), Distinct()] = 20
-    """Hidden nodes of the teacher."""
-    polarity: NonNegatives = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
-    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
     epochs: Count = 100
     """Number of epochs; networks are probed after each."""
     steps: Count = 1_000
@@ -42,12 +38,48 @@ class SeparatedTeachers(Study):
     """Samples per step, drawn with replacement."""
     lr: Positive = 0.01
     """Learning rate of plain SGD on ½‖f*−f‖² averaged over the batch."""
-    dim: Count = 100
-    """Number of inputs d."""
     outputs: Count = 50
     """Number of outputs C."""
     evaluation: Count = 10_000
     """Evaluation samples of each network, on which losses and correlations are measured."""
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        """Parameters of each teacher."""
+        return [{"seed": seed} for seed in self.seed_names]
+
+    def require_memory(self, groups: Iterable[tuple[tuple[int, ...], float]]) -> None:
+        """Check that students fit in memory before they are built, given teacher sizes and multiples of groups."""
+        from understudy.training.plan import require_memory
+
+        students = [(sizes[0], *us.students.hidden_sizes(sizes, k), sizes[-1]) for sizes, k in groups]
+        require_memory([(us.nets.Shape(sizes), len(self.cells)) for sizes in students], self.torch_dtype)
+
+    def training(
+        self, groups: Iterable[tuple[dict[str, Any], Group]], optimiser: Optimiser | None = None, **more: Any
+    ) -> Experiment:
+        """The experiment of groups, each with its parameters."""
+        parameters, each = zip(*groups, strict=True)
+        return Experiment(
+            groups=each,
+            parameters=tuple(one | cell for one in parameters for cell in self.cells),
+            optimiser=optimiser or us.SGD(lr=self.lr, batch=self.batch),
+            epochs=self.epochs,
+            steps=self.steps,
+            **more,
+        )
+
+
+@dataclass(frozen=True)
+class SeparatedTeachers(TrainedStudents):
+    """Two-layer teachers of several polarities, and students trained on them by plain SGD."""
+
+    teacher_nodes: Annotated[int | tuple[int, ...], Ge(1), Distinct()] = 20
+    """Hidden nodes of the teacher."""
+    polarity: NonNegatives = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
+    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
+    dim: Count = 100
+    """Number of inputs d."""
     input_std: Positive = 1.5
     """Standard deviation of each input."""
 
@@ -55,11 +87,6 @@ class SeparatedTeachers(Study):
     def cells(self) -> list[dict[str, Any]]:
         """Polarity and seed of each teacher. Networks of one seed are next to each other: they share their samples."""
         return [{"polarity": p, "seed": seed} for seed in self.seed_names for p in self.polarity]
-
-    @property
-    def sizes(self) -> tuple[int, ...]:
-        """All numbers of teacher nodes, whether the study takes one or several."""
-        return self.teacher_nodes if isinstance(self.teacher_nodes, tuple) else (self.teacher_nodes,)
 
     def teacher(self, nodes: int, slope: float = 0.0) -> Population:
         """One teacher with this many nodes per polarity and seed."""
@@ -71,40 +98,34 @@ class SeparatedTeachers(Study):
             dtype=self.torch_dtype,
         )
 
-    def training(self, groups: Sequence[tuple[dict[str, Any], Group]], pairs: bool = False) -> Experiment:
-        """The experiment of groups with one student per teacher, each group with its parameters."""
-        return Experiment(
-            groups=tuple(group for _, group in groups),
-            parameters=tuple(parameters | cell for parameters, _ in groups for cell in self.cells),
-            optimiser=us.SGD(lr=self.lr, batch=self.batch),
-            epochs=self.epochs,
-            steps=self.steps,
-            pairs=pairs,
-        )
-
 
 @dataclass(frozen=True)
 class OverRealized(SeparatedTeachers):
-    """Separated teachers, and students of several widths."""
+    """Separated teachers of one or several sizes, and students of several widths."""
 
     multiple: Positives = (1.0, 2.0, 5.0, 10.0)
     """Over-realizations: student nodes per teacher node."""
     train: Count = 10_000
     """Training samples of each network."""
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """All numbers of teacher nodes, whether the study takes one or several."""
+        return self.teacher_nodes if isinstance(self.teacher_nodes, tuple) else (self.teacher_nodes,)
+
     def validate(self) -> None:
         for nodes in self.sizes:
             validate_widths(nodes, self.multiple)
         validate_batch(self.train, self.batch)
 
-    def groups(self, source: Source, slope: float = 0.0) -> list[tuple[dict[str, Any], Group]]:
-        """Build one group per teacher size and student width, after checking that all fit in memory."""
-        from understudy.training.plan import require_memory
+    def source(self) -> Source:
+        """The source of inputs."""
+        return us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
 
-        widths = [round(nodes * k) for nodes in self.sizes for k in self.multiple]
-        networks = self.seeds * len(self.polarity)
-        shapes = [(us.nets.Shape((self.dim, width, self.outputs)), networks) for width in widths]
-        require_memory(shapes, self.torch_dtype)
+    def groups(self, slope: float = 0.0) -> list[tuple[dict[str, Any], Group]]:
+        """One group per teacher size and student width."""
+        self.require_memory(((self.dim, m, self.outputs), k) for m in self.sizes for k in self.multiple)
+        source = self.source()
         return [
             (
                 {"teacher_nodes": nodes, "multiple": float(k)},

@@ -1,21 +1,13 @@
 """Claims Y1, Y2 and Y3: the gradient identities, and that certificates are never wrong (Tian 2020)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import pandas as pd
 
 from understudy.claims import Claims, Verdict, every
-from understudy.papers.specialization.certificates.study import AUGMENTED
+from understudy.papers.specialization.certificates.study import AUGMENTED, Certificates
 from understudy.report.style import number
 from understudy.store import Run
 from understudy.store.older import read_units
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from understudy.papers.specialization.certificates.study import Certificates
 
 EQUAL = 1e-10
 """Largest difference between the recursive rule and backpropagation, relative to a layer's largest gradient."""

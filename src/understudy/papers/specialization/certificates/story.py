@@ -1,10 +1,9 @@
 """Figures and headline of `certificates` (Tian 2020, theorems 1, 3, 4, 5)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from understudy.lab.layers import some_diverged
 from understudy.papers.specialization.certificates.claims import (
@@ -13,16 +12,11 @@ from understudy.papers.specialization.certificates.claims import (
     least_samples,
     read_verdicts,
 )
-from understudy.papers.specialization.certificates.study import AUGMENTED
+from understudy.papers.specialization.certificates.study import AUGMENTED, Certificates
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from understudy.papers.specialization.certificates.study import Certificates
 
 _COLOURS = dict(
     zip(

@@ -1,7 +1,5 @@
 """Verdicts of the theorems on a teacher, a student and data, and errors of the identities."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from typing import NamedTuple

@@ -1,16 +1,10 @@
 """Claim D4: wider students match every layer better and are more accurate, on CIFAR-10 (Tian 2020, fig. 10)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
+from understudy.papers.specialization.cifar.study import Cifar
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.cifar.study import Cifar
 
 PAPERS = {1.0: 0.7967, 2.0: 0.8309, 5.0: 0.8385}
 """Evaluation accuracy by over-realization (Tian 2020, fig. 10)."""

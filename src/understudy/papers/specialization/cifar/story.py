@@ -1,10 +1,9 @@
 """Figures and headline of `cifar` (Tian 2020, fig. 10)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import (
     diverged_story,
@@ -17,14 +16,10 @@ from understudy.lab.layers import (
     student_figures,
 )
 from understudy.lab.matrices import matrix_images, measure_modulation
+from understudy.papers.specialization.cifar.study import Cifar
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.cifar.study import Cifar
 
 
 def story(study: Cifar, run: Run) -> Story:

@@ -75,28 +75,13 @@ class Cifar(TaughtCifarOptions, TrainingStudy):
         return kept_sizes(self.keep, self.teacher_layers)
 
     def depends_on(self) -> tuple[Study, ...]:
-        return (
-            CifarTeacher(
-                **self.teacher_options(),
-                layers=self.teacher_layers,
-                norm=self.norm,
-                keep=self.keep,
-                tune_epochs=self.tune_epochs,
-                tune_lr=self.tune_lr,
-            ),
-        )
+        same = {name: getattr(self, name) for name in ("norm", "keep", "tune_epochs", "tune_lr")}
+        return (CifarTeacher(**self.teacher_options(), layers=self.teacher_layers, **same),)
 
     def experiment(self, *runs: Run) -> Experiment:
         data, teacher = self.source(), trained_networks(*runs)
-        return self.training(
-            [
-                (
-                    {"multiple": float(k)},
-                    us.training.Group(us.students.like_linear(teacher, multiple=k), teacher, data),
-                )
-                for k in self.multiple
-            ],
-            self.rate(self.lr),
-            self.epochs,
-            ranks=ranked(self.epochs),
-        )
+        groups = [
+            ({"multiple": float(k)}, us.training.Group(us.students.like_linear(teacher, multiple=k), teacher, data))
+            for k in self.multiple
+        ]
+        return self.training(groups, self.rate(self.lr), self.epochs, ranks=ranked(self.epochs))

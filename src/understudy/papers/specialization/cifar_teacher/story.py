@@ -1,19 +1,13 @@
 """Figures and headline of `cifar-teacher`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.lab.cifar import kept_sizes
 from understudy.lab.layers import diverged_story, layer_names, loss_curves, some_diverged
+from understudy.papers.specialization.cifar_teacher.study import CifarTeacher
 from understudy.report.figures import Curves, SignedHistograms
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.cifar_teacher.study import CifarTeacher
 
 _NORM = {"after": " with BatchNorm after each ReLU", "before": " with BatchNorm before each ReLU", "none": ""}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import understudy as us
@@ -30,7 +31,6 @@ class CifarTeacher(CifarOptions, TrainingStudy):
     name: ClassVar[str] = "cifar-teacher"
     summary: ClassVar[str] = "networks trained on the labels of CIFAR-10, whole or pruned: teachers of other studies"
     figures: ClassVar[str] = "the teachers of S0 fig 10, S2 figs 6, 9"
-    decides: ClassVar[str] = ""
 
     network: Literal["cnn", "fc"] = "cnn"
     """3×3 convolutions and a linear layer on top, or fully connected layers."""
@@ -39,7 +39,6 @@ class CifarTeacher(CifarOptions, TrainingStudy):
     norm: Norm = "after"
     """BatchNorm: after each ReLU, before each ReLU, or none."""
     epochs: Count = 30
-    """Number of epochs; networks are probed after each."""
     lr: Positive = 0.002
     """Peak learning rate, on cross-entropy averaged over the batch: it rises for 30% of the epochs, then falls to
     nearly 0."""
@@ -54,15 +53,7 @@ class CifarTeacher(CifarOptions, TrainingStudy):
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(
-            seeds=2,
-            layers=(8, 8, 8),
-            train=2_000,
-            evaluation=500,
-            images="plain",
-            batch=50,
-            epochs=10,
-        )
+        return cls(layers=(8, 8, 8), train=2_000, evaluation=500, images="plain", batch=50, epochs=10)
 
     def validate(self) -> None:
         super().validate()
@@ -104,16 +95,9 @@ class CifarTeacher(CifarOptions, TrainingStudy):
         inputs, image = (channels, (height, width)) if self.network == "cnn" else (channels * height * width, None)
         shape = us.nets.Shape((inputs, *self.layers, self.classes), image=image)
         seeds = torch.tensor(self.seed_names)
-        blank = us.nets.Population(
-            tuple(
-                us.nets.Layer(
-                    *(torch.zeros(self.seeds, *size, dtype=self.torch_dtype) for size in (weight, weight[:1]))
-                )
-                for weight in shape.weights
-            ),
-            seeds,
-            image=shape.image,
-        )
+        zeros = partial(torch.zeros, self.seeds, dtype=self.torch_dtype)
+        layers = tuple(us.nets.Layer(zeros(*size), zeros(size[0])) for size in shape.weights)
+        blank = us.nets.Population(layers, seeds, image=shape.image)
         initial = us.students.like_linear(
             blank, seeds=(_OFFSET + seed for seed in self.seed_names), norm=None if self.norm == "none" else self.norm
         )

@@ -1,20 +1,14 @@
 """Claims D1 and D2: which layer learns first, and how well every layer is matched (Tian 2019, figs 4, 12)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, median
 from understudy.measures import THRESHOLD
+from understudy.papers.specialization.deep.study import Deep, DeepTeachers
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.deep.study import Deep, DeepTeachers
 
 PAPERS_MULTIPLE = 10.0
 ORDERED = 3

@@ -1,10 +1,7 @@
 """Figures and headline of `deep` (Tian 2019, figs 4, 12)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import (
     diverged_story,
@@ -19,15 +16,11 @@ from understudy.lab.layers import (
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.measures import THRESHOLD
 from understudy.papers.specialization.deep.claims import CLOSE, PAPERS_MULTIPLE, epoch_words, first_passed
+from understudy.papers.specialization.deep.study import Deep
 from understudy.report import style
 from understudy.report.figures import Dots
 from understudy.report.story import Figure, Number, Story, counted, listed
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.deep.study import Deep
 
 
 def story(study: Deep, run: Run) -> Story:

@@ -1,17 +1,11 @@
 """Claim D3: every layer improves with samples, and the lowest is the best (Tian 2020, fig. 6)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
 from understudy.papers.specialization.deep.claims import has_papers_inputs
+from understudy.papers.specialization.deep_samples.study import DeepSamples
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.deep_samples.study import DeepSamples
 
 NAMES = {"mse": "MSE", "cross-entropy": "cross-entropy"}
 _LOSSES = {name: loss for loss, name in NAMES.items()}

@@ -1,12 +1,11 @@
 """Figures and headline of `deep-samples` (Tian 2020, fig. 6)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import (
     LOSSES,
@@ -18,15 +17,11 @@ from understudy.lab.layers import (
 )
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.specialization.deep_samples.claims import NAMES
+from understudy.papers.specialization.deep_samples.study import DeepSamples
 from understudy.report import style
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.deep_samples.study import DeepSamples
 
 _DIMS = "loss samples seed"
 _RATES = {"mse": "lr", "cross-entropy": "ce_lr"}
@@ -86,8 +81,6 @@ def story(study: DeepSamples, run: Run) -> Story:
 
 def _losses(run: Run) -> Curves:
     """Evaluation and training loss after training, one panel per kind of loss."""
-    import xarray as xr
-
     both = xr.concat(
         [run.array(metric, _DIMS) for metric in LOSSES.values()], "set", coords="minimal", join="outer"
     ).assign_coords(set=list(LOSSES))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Among, Counts, Distinct, Positive, validate_widths
-from understudy.lab.study import Experiment, TrainingStudy, ranked
+from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.deep.study import DeepTeachers
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ class DeepSamples(DeepTeachers, TrainingStudy):
     decides: ClassVar[str] = "D3"
 
     inputs: Literal["uniform", "gaussian"] = "gaussian"
-    """Distribution of each input."""
     loss: Annotated[tuple[Loss, ...], Among(get_args(Loss)), Distinct()] = ("mse", "cross-entropy")
     """Training losses: squared error, or cross-entropy with the teacher's largest output as the class."""
     samples: Counts = (10_000, 20_000, 50_000, 100_000, 200_000)
@@ -69,19 +68,13 @@ class DeepSamples(DeepTeachers, TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         cells = [(loss, n) for loss in self.loss for n in self.samples]
-        self.require_memory([self.over_realization] * len(cells))
+        self.require_memory([(self.sizes, self.over_realization)] * len(cells))
         sources = {n: self.source(n, fresh=False) for n in self.samples}
         teacher = self.teacher(sources[self.samples[0]])
         students = us.students.like_linear(teacher, multiple=self.over_realization)
         objectives: dict[Loss, Objective] = {"mse": us.SquaredError(), "cross-entropy": us.CrossEntropy()}
-        return self.training(
-            [
-                (
-                    {"loss": loss, "samples": n},
-                    us.training.Group(students, teacher, sources[n], objective=objectives[loss]),
-                )
-                for loss, n in cells
-            ],
-            [self.rate if loss == "mse" else self.ce_lr for loss, _ in cells],
-            ranked(self.epochs),
-        )
+        groups = [
+            ({"loss": loss, "samples": n}, us.training.Group(students, teacher, sources[n], objective=objectives[loss]))
+            for loss, n in cells
+        ]
+        return self.deep_training(groups, [self.rate if loss == "mse" else self.ce_lr for loss, _ in cells])

@@ -1,22 +1,17 @@
 """Claims Y6 and Y7: the pull of a teacher node, norm ratios, and slow starts (Tian 2019, theorems 6, 7, sec. 5.3)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 from scipy import stats
 
 from understudy.claims import Claims, Verdict, every
+from understudy.papers.specialization.dynamics.study import NodeDynamics
 from understudy.report.style import number
 from understudy.store import Run
 from understudy.store.older import read_units
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
-
-    from understudy.papers.specialization.dynamics.study import NodeDynamics
 
 ERRORS = 4.0
 """Standard errors within which every comparison must be."""

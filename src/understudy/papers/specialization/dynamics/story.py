@@ -1,10 +1,9 @@
 """Figures and headline of `dynamics` (Tian 2019, theorems 6, 7, sec. 5.3)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from understudy.papers.specialization.dynamics.claims import (
@@ -16,15 +15,11 @@ from understudy.papers.specialization.dynamics.claims import (
     read_escapes,
     read_pulls,
 )
+from understudy.papers.specialization.dynamics.study import NodeDynamics
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from understudy.papers.specialization.dynamics.study import NodeDynamics
 
 _COMPONENTS = {"along": "along w*", "across": "across it, towards w", "outside": "out of their plane"}
 _LAWS = {

@@ -1,18 +1,12 @@
 """Claim T7: students leave a stronger teacher node for a weaker one (Tian 2019, fig. 6)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every
 from understudy.lab.recovery import strengths
 from understudy.measures import THRESHOLD
+from understudy.papers.specialization.focus_shift.study import FocusShifting
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.focus_shift.study import FocusShifting
 
 POLARITY = 1.0
 """The polarity of Tian 2019, fig. 6."""

@@ -1,21 +1,17 @@
 """Figures and headline of `focus-shift` (Tian 2019, fig. 6)."""
 
-from __future__ import annotations
-
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from understudy.lab.layers import diverged_story, some_diverged
 from understudy.papers.specialization.focus_shift.claims import shifted_students
+from understudy.papers.specialization.focus_shift.study import FocusShifting
 from understudy.report import style
 from understudy.report.figures import Dots, FocusShift
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.focus_shift.study import FocusShifting
 
 _ROWS = 3
 _EPOCH = 1_000

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 from annotated_types import Ge
 
-import understudy as us
 from understudy.lab.options import Count, NonNegatives, Positives
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
@@ -26,13 +25,10 @@ class FocusShifting(OverRealized, TrainingStudy):
     decides: ClassVar[str] = "T7"
 
     seeds: Count = 8
-    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
     teacher_nodes: Annotated[int, Ge(2)] = 5
-    """Hidden nodes of the teacher."""
     polarity: NonNegatives = (1.0,)
     """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2019, eq. 9)."""
     multiple: Positives = (2.0, 5.0)
-    """Over-realizations: student nodes per teacher node."""
     epochs: Count = 200
     """Number of probes; an epoch here is the time between two probes."""
     steps: Count = 200
@@ -43,5 +39,4 @@ class FocusShifting(OverRealized, TrainingStudy):
         return cls(seeds=3, epochs=100, train=5_000, evaluation=1_000)
 
     def experiment(self, *runs: Run) -> Experiment:
-        source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
-        return self.training(self.groups(source), pairs=True)
+        return self.training(self.groups(), pairs=True)

@@ -1,16 +1,12 @@
 """Claim T8: students' boundaries come to lie on the teacher's (Tian 2020, fig. 3; Tian 2019, fig. 2)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every
+from understudy.papers.specialization.hyperplanes.study import MovingHyperplanes
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.hyperplanes.study import MovingHyperplanes
 
 CORRELATION = 0.99
 EPS = 0.05

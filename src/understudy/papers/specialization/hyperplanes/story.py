@@ -1,18 +1,12 @@
 """Figures and headline of `hyperplanes` (Tian 2020, fig. 3; Tian 2019, fig. 2)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.papers.specialization.hyperplanes.claims import SHARE, Settled, settled
+from understudy.papers.specialization.hyperplanes.study import MovingHyperplanes
 from understudy.report.figures import Dots, Hyperplanes
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.hyperplanes.study import MovingHyperplanes
 
 _EPOCH = 1_000
 """Steps of an epoch in the papers."""

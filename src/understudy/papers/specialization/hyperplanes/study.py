@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt, Lt
 import understudy as us
 from understudy.lab.options import Count, Positive, Positives, validate_batch
 from understudy.lab.study import Experiment, TrainingStudy
+from understudy.papers.specialization.shared import TrainedStudents
 
 if TYPE_CHECKING:
     from understudy.store import Run
@@ -19,7 +20,7 @@ _FRAMES = 60
 
 
 @dataclass(frozen=True)
-class MovingHyperplanes(TrainingStudy):
+class MovingHyperplanes(TrainedStudents, TrainingStudy):
     """Students' boundaries settle on the teacher's, and the fan-out of the other students vanishes."""
 
     name: ClassVar[str] = "hyperplanes"
@@ -28,7 +29,10 @@ class MovingHyperplanes(TrainingStudy):
     decides: ClassVar[str] = "T8"
 
     seeds: Count = 10
-    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
+    epochs: Count = 600
+    steps: Count = 50
+    lr: Positive = 0.03
+    evaluation: Count = 2_000
     students: Annotated[int, Ge(2)] = 6
     """Hidden nodes of a student network; the teacher has 2."""
     scale: Positives = (5e-3, 1e-4, 1e-6)
@@ -37,20 +41,8 @@ class MovingHyperplanes(TrainingStudy):
     """Angle between the weights of the two teacher nodes, in degrees."""
     bias: float = -0.1
     """Bias of both teacher nodes, whose weights have length 1: the distance of their boundaries from the origin."""
-    epochs: Count = 600
-    """Number of epochs; networks are probed after each."""
-    steps: Count = 50
-    """Steps per epoch."""
-    batch: Count = 16
-    """Samples per step, drawn with replacement."""
-    lr: Positive = 0.03
-    """Learning rate of plain SGD on ½‖f*−f‖² averaged over the batch."""
-    outputs: Count = 50
-    """Number of outputs C."""
     train: Count = 10_000
     """Training samples of each network."""
-    evaluation: Count = 2_000
-    """Evaluation samples of each network, on which losses and correlations are measured."""
     input_std: Positive = 1.5
     """Standard deviation of each of the two inputs, which are Gaussian."""
 
@@ -66,15 +58,11 @@ class MovingHyperplanes(TrainingStudy):
             self.seed_names, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype
         )
         source = us.data.Gaussian(2, self.input_std, self.train, self.evaluation)
-        students = [us.students.gaussian(teacher, multiple=self.students / 2, scale=scale) for scale in self.scale]
-        return Experiment(
-            groups=tuple(us.training.Group(population, teacher, source) for population in students),
-            parameters=tuple({"scale": float(scale), "seed": seed} for scale in self.scale for seed in self.seed_names),
-            optimiser=us.SGD(lr=self.lr, batch=self.batch),
-            epochs=self.epochs,
-            steps=self.steps,
-            keep=frozenset(self.frames()),
-        )
+        students = {
+            scale: us.students.gaussian(teacher, multiple=self.students / 2, scale=scale) for scale in self.scale
+        }
+        groups = [({"scale": float(k)}, us.training.Group(each, teacher, source)) for k, each in students.items()]
+        return self.training(groups, keep=frozenset(self.frames()))
 
     def frames(self) -> list[int]:
         """Epochs of the film, evenly spaced in the logarithm of time, as the movement is."""

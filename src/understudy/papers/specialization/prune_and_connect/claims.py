@@ -1,20 +1,15 @@
 """Claims Y4 and Y5: the cost of removing unspecialised nodes, and low-loss paths (Tian 2020, theorem 2, app. E)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
-from understudy.papers.specialization.prune_and_connect.study import DRAWS
+from understudy.papers.specialization.prune_and_connect.study import DRAWS, PruneAndConnect
 from understudy.store import Run
 from understudy.store.older import read_units
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.prune_and_connect.study import PruneAndConnect
 
 COST = 1e-4
 """Share of the output variance by which the loss may grow when nodes are removed (Y4)."""
@@ -115,7 +110,7 @@ def _decide(cell: Cell, values: np.ndarray, say: str, **bound: float) -> Verdict
     "cost, {cell.multiple:g}×",
     statement="students without their nodes below correlation 0.8: the loss on held-out inputs grows by less than "
     f"{COST:g} of the output variance, in every network",
-    paper="under 1e−4 of the output variance",
+    paper="under 10⁻⁴ of the output variance",
     values_are="growth of the loss, per network",
     cases=_papers_cells,
 )

@@ -1,22 +1,17 @@
 """Figures and headline of `prune-and-connect` (Tian 2020, theorem 2, app. E, fig. 13)."""
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from understudy.claims import number
 from understudy.lab.layers import some_diverged
 from understudy.papers.specialization.prune_and_connect.claims import APART, Cell, cells
+from understudy.papers.specialization.prune_and_connect.study import PruneAndConnect
 from understudy.report import style
 from understudy.report.figures import Curves, Dots, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.specialization.prune_and_connect.study import PruneAndConnect
 
 _LOSS = "loss / output variance"
 

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
-import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, NonNegatives
 from understudy.lab.pieces import table_rows
@@ -46,11 +45,8 @@ class PruneAndConnect(OverRealized, ComputedStudy):
     decides: ClassVar[str] = "Y4 Y5"
 
     teacher_nodes: Count = 20
-    """Hidden nodes of the teacher."""
     polarity: NonNegatives = (1.0,)
-    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
     multiple: Annotated[tuple[float, ...], Gt(1), Distinct()] = (5.0, 10.0)
-    """Over-realizations: student nodes per teacher node."""
     below: Annotated[float, Ge(0), Le(1)] = 0.8
     """Nodes whose best correlation with a teacher node is below this are unspecialised: removed, or without fan-out."""
     points: Annotated[int, Ge(2)] = 5
@@ -104,9 +100,8 @@ class PruneAndConnect(OverRealized, ComputedStudy):
 
         if not students:
             return "one of the two diverged"
-        source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
         try:
-            return measure_pair(teacher, (students[0], students[1]), source, self.below, self.points)
+            return measure_pair(teacher, (students[0], students[1]), self.source(), self.below, self.points)
         except UserError as error:
             return str(error)
 

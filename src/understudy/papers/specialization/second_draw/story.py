@@ -1,20 +1,15 @@
 """Figures and headline of `second-draw`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import diverged_story, some_diverged
+from understudy.papers.specialization.second_draw.study import SecondDraw
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.second_draw.study import SecondDraw
 
 
 def story(study: SecondDraw, run: Run) -> Story:

@@ -26,19 +26,15 @@ class SecondDraw(OverRealized, TrainingStudy):
     figures: ClassVar[str] = "the second students of S0 fig 13"
 
     teacher_nodes: Count = 20
-    """Hidden nodes of the teacher."""
     polarity: NonNegatives = (1.0,)
-    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
     multiple: Positives = (5.0, 10.0)
-    """Over-realizations: student nodes per teacher node."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(seeds=4, teacher_nodes=5, dim=20, outputs=10, multiple=(5.0,), epochs=25, evaluation=2_000)
 
     def experiment(self, *runs: Run) -> Experiment:
-        source = us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
-        return self.training([(cell, _redraw(group, cell["multiple"])) for cell, group in self.groups(source)])
+        return self.training([(cell, _redraw(group, cell["multiple"])) for cell, group in self.groups()])
 
 
 def _redraw(group: us.training.Group, multiple: float) -> us.training.Group:

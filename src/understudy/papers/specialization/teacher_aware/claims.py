@@ -1,19 +1,14 @@
 """Claim T9: samples near the teacher's boundaries save samples (Tian 2020, fig. 9)."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, median
+from understudy.papers.specialization.teacher_aware.study import TeacherAwareData
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.teacher_aware.study import TeacherAwareData
 
 FEW, ENOUGH, MANY = 150, 1_000, 3_000
 """Samples at which knowing the teacher helps, at which it no longer does, and below which near points mislead."""

@@ -1,21 +1,14 @@
 """Figures and headline of `teacher-aware` (Tian 2020, fig. 9)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import LOSSES, diverged_story
 from understudy.papers.specialization.teacher_aware.claims import FEW, at
+from understudy.papers.specialization.teacher_aware.study import TeacherAwareData
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.teacher_aware.study import TeacherAwareData
 
 
 def story(study: TeacherAwareData, run: Run) -> Story:
@@ -36,8 +29,6 @@ def story(study: TeacherAwareData, run: Run) -> Story:
 
 
 def _curves(study: TeacherAwareData, evaluation: xr.DataArray, training: xr.DataArray) -> Curves:
-    import xarray as xr
-
     low, high = study.moved_near
     # Single networks are shown by their evaluation loss alone.
     unnamed = training.assign_coords(network=xr.full_like(training["network"], -1))

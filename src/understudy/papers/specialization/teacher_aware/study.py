@@ -31,19 +31,16 @@ class TeacherAwareData(SeparatedTeachers, TrainingStudy):
     decides: ClassVar[str] = "T9"
 
     seeds: Count = 10
-    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
     data: Annotated[tuple[Data, ...], Among(get_args(Data)), Distinct()] = ("aware", "agnostic", "aware-near")
     """Training sets: samples on the teacher's boundaries and beside them, Gaussian ones, or beside them but nearer."""
     samples: Counts = (50, 100, 150, 300, 1_000, 3_000, 10_000)
     """Training samples of each network."""
     polarity: NonNegatives = (0.0, 1.0)
-    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
     moved: Annotated[tuple[float, float], Ge(0)] = (10.0, 11.0)
     """Least and largest distance by which samples of `aware` are moved from a boundary."""
     moved_near: Annotated[tuple[float, float], Ge(0)] = (1.0, 2.0)
     """Least and largest distance for `aware-near`; 1 to 2 is the default of the paper's released code."""
     teacher_nodes: Count = 10
-    """Hidden nodes of the teacher."""
     over_realization: Positive = 5.0
     """Student nodes per teacher node."""
 
@@ -70,12 +67,7 @@ class TeacherAwareData(SeparatedTeachers, TrainingStudy):
         teacher = self.teacher(self.teacher_nodes)
         students = us.students.gaussian(teacher, multiple=self.over_realization)
         return self.training(
-            [
-                (
-                    {"data": kind, "samples": samples},
-                    us.training.Group(students, teacher, self.source(kind, samples, teacher)),
-                )
-                for kind in self.data
-                for samples in self.samples
-            ]
+            ({"data": kind, "samples": n}, us.training.Group(students, teacher, self.source(kind, n, teacher)))
+            for kind in self.data
+            for n in self.samples
         )

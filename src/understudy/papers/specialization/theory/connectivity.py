@@ -6,8 +6,6 @@ loss on such a path is therefore that of its waypoints. No segment changes both 
 whatever the lengths of the weights: the contribution of a node is v ‖w̃‖, and v is set for the current weights.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple

@@ -6,8 +6,6 @@ and between samples, and on either side of it, nearer than any other boundary. I
 that boundary cancel, and some other node has the same boundary.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

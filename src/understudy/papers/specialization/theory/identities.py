@@ -1,7 +1,5 @@
 """Identities that hold at every sample, whatever the weights: lemma 1 and corollary 2 of Tian 2020."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -47,7 +45,7 @@ def autograd_gradients(
     "activations of the same layer attract and the student's own repel, with matrices that depend on the layers "
     "above.",
     measured="the largest difference between the rule and automatic differentiation at every hidden layer, relative "
-    "to the larger of its two terms; both must agree to 1e−10",
+    "to the larger of its two terms; both must agree to 10⁻¹⁰",
     subject="identity",
     slopes="any",
 )

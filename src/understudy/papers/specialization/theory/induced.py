@@ -6,8 +6,6 @@ planes. Only planes around the samples of the band matter: those of every higher
 for the teacher with node j on and with node j off, because the proof uses points on both sides of its boundary.
 """
 
-from __future__ import annotations
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Small gradients of all batches imply small gradients of all samples (Tian 2020, lemma 2; Tian 2019, theorem 1)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -6,8 +6,6 @@ the ball within q = 5ε/|α| of other boundaries gives M = 10 V_{d−2}(r − q)
 M0 the largest ‖x‖. The paper's exponent δ is not needed: it cancels between M and ε^{1−δ}, and δ = 0 is best.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

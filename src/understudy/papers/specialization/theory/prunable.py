@@ -12,8 +12,6 @@ orientations: for those on one ray alone the proof (C.5, by lemma 4, which allow
 corollary 1 therefore leaves a linear function where an unaligned boundary has students on both of its sides.
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 
@@ -23,7 +21,7 @@ from torch import Tensor
 
 from understudy.measures import observers_on_both_sides, regular
 from understudy.nets import Layer, Population, activate
-from understudy.theory.boundaries import ALIGNED, hyperplane_eps, same_boundary, same_ray
+from understudy.theory.boundaries import ALIGNED, hyperplane_eps, same_ray
 from understudy.theory.result import Finding, Hypothesis, above, at_least, result
 from understudy.theory.unexplained import output_variance
 
@@ -43,7 +41,7 @@ def co_linear(layer: Layer, eps: float = CO_LINEAR) -> Bool[Tensor, "net node no
 
     A node without a boundary is alone.
     """
-    return _transitive(same_boundary(layer, layer, eps))
+    return _transitive(hyperplane_eps(layer, layer) <= eps)
 
 
 def on_one_ray(layer: Layer, eps: float = CO_LINEAR) -> Bool[Tensor, "net node node"]:
@@ -292,7 +290,7 @@ def unaligned_share(
     teacher: Population, student: Population, x: Float[Tensor, "sample in"], aligned: float = ALIGNED
 ) -> Float[Tensor, "net"]:
     """E‖Σ v_k f_k‖² over the students k without a teacher's boundary, as a share of the variance of the outputs f*."""
-    alone = ~same_boundary(student.layers[0], teacher.layers[0], aligned).any(2)
+    alone = ~(hyperplane_eps(student.layers[0], teacher.layers[0]) <= aligned).any(2)
     (hidden,) = student.activations(x).hidden
     part = torch.bmm(hidden * alone.unsqueeze(1), student.layers[1].weight.mT)
     return part.square().sum(2).mean(1) / output_variance(teacher, x)

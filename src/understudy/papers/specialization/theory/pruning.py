@@ -1,7 +1,5 @@
 """Smaller students: remove nodes by theorem 2 of Tian 2020, by correlation, or by top-down modulation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple

@@ -7,8 +7,6 @@ close, the aligned boundary is a student's. The theorems absorb e and the consta
 for the given data, and e is chosen to give the best guarantee.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Two students of one teacher: each without its unspecialised nodes, and the low-loss path between them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,28 +1,18 @@
 """Claims T1 to T6 and T10: which teacher nodes are recovered, when, and at what loss (Tian 2020, figs 5, 7, 8)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import xarray as xr
+from scipy import stats
 
 from understudy.claims import Claims, Verdict, every, median, number
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.measures import THRESHOLD
-from understudy.papers.specialization.sizes import (
-    best_correlations,
-    by_size,
-    rank_correlations,
-    recovery_rates,
-)
+from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.store import Run
 from understudy.store.arrays import Networks
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.two_layer.study import TwoLayer
 
 _FIG8 = {0.5: -6.45, 1.0: -6.50, 1.5: -6.50, 2.0: -5.09, 2.5: -5.30}
 """log10 evaluation loss over the panels of Tian 2020, fig. 8, by polarity."""
@@ -31,8 +21,9 @@ FIGURES_STD = 1.5
 """Standard deviation of the inputs that gives the printed losses; the text of the papers says otherwise."""
 _NOISE = 4.0
 """Standard errors by which a weaker node may be ahead of a stronger one: there are thousands of such pairs."""
-_L_POLARITIES = (0.0, 1.0, 2.0)
-_SHOWN = 5.0
+L_POLARITIES = (0.0, 1.0, 2.0)
+"""Rows of Tian 2020, fig. 5."""
+SHOWN = 5.0
 """The over-realization of Tian 2020, figs 7 and 8."""
 
 
@@ -53,15 +44,50 @@ def _uniform(study: TwoLayer) -> bool:
 claims = Claims(fixed="epochs steps batch lr dim outputs train evaluation")
 
 
-def _beside_sizes(run: Run, nodes: int, test: Callable[[Networks, int], Verdict | None]) -> Verdict | None:
+def by_size(run: Run) -> dict[int, Networks]:
+    """The networks of each teacher size, from few nodes to many. Runs of format 1 had one size, and no column of it."""
+    if "teacher_nodes" not in run.networks.column_names:
+        return {int(run.options["teacher_nodes"]): run.select()}
+    return {int(nodes): run.select(teacher_nodes=nodes) for nodes in run.select().values("teacher_nodes")}
+
+
+def best_correlations(networks: Networks, nodes: int, dims: str, epoch: int | None = None) -> xr.DataArray:
+    """Correlations of teacher nodes with their best students, without the nodes that only larger teachers have."""
+    return networks.array("correlation", f"{dims} teacher", epoch=epoch).isel(teacher=slice(nodes))
+
+
+def recovery_rates(networks: Networks, nodes: int, epoch: int) -> xr.DataArray:
+    """Share of seeds that recover each teacher node, by polarity and multiple; NaN where no network is left."""
+    best = best_correlations(networks, nodes, "polarity multiple seed epoch", epoch).isel(epoch=0)
+    return (best > THRESHOLD).where(best.notnull()).mean("seed")
+
+
+def rank_correlations(first: np.ndarray, strength: np.ndarray) -> np.ndarray:
+    """Spearman's rank correlation of epoch and strength, per network, over the recovered nodes.
+
+    Nodes that were never recovered have no epoch of recovery: with these tied in the last place, even a perfect order
+    of few recovered nodes among many stays above −0.9.
+    """
+    pairs = [(f[np.isfinite(f)], s[np.isfinite(f)]) for f, s in zip(first, strength, strict=True)]
+    return np.array([stats.spearmanr(f, s).statistic for f, s in pairs if len(set(f)) > 1])
+
+
+def _decided_on(nodes: int) -> Callable[[Callable[..., Verdict | None]], Callable[..., Verdict | None]]:
     """Decide on the teacher size of the paper, and show the other sizes of the sweep beside it."""
-    sizes = by_size(run)
-    decided = test(sizes[nodes], nodes) if nodes in sizes else None
-    found = {m: test(networks, m) for m, networks in sizes.items() if decided and m != nodes}
-    return decided and decided.beside({f"{m} nodes": verdict for m, verdict in found.items() if verdict})
+
+    def decorate(test: Callable[..., Verdict | None]) -> Callable[..., Verdict | None]:
+        def decide(study: TwoLayer, run: Run, **case: Any) -> Verdict | None:
+            sizes = by_size(run)
+            decided = test(study, sizes[nodes], nodes, **case) if nodes in sizes else None
+            found = {m: test(study, some, m, **case) for m, some in sizes.items() if decided and m != nodes}
+            return decided and decided.beside({f"{m} nodes": verdict for m, verdict in found.items() if verdict})
+
+        return decide
+
+    return decorate
 
 
-def _cell(networks: Networks, polarity: float | list[float], multiple: float = _SHOWN) -> Networks:
+def _cell(networks: Networks, polarity: float | list[float], multiple: float = SHOWN) -> Networks:
     """The networks of one setting, or of several polarities, that did not diverge."""
     cell = networks.select(polarity=polarity, multiple=multiple)
     return Networks(cell.run, cell.index[cell.alive])
@@ -74,15 +100,17 @@ def _of_twenty(run: Run, polarity: float) -> Networks | None:
 
 
 def _polarities(study: TwoLayer, run: Run) -> list[dict[str, float]]:
-    return [{"polarity": p} for p in run.select().values("polarity")]
+    """Polarities of at least 1."""
+    return [{"polarity": p} for p in run.select().values("polarity") if p >= 1]
 
 
-def _strong_polarities(study: TwoLayer, run: Run) -> list[dict[str, float]]:
-    return [case for case in _polarities(study, run) if case["polarity"] >= 1]
+def _multiples(study: TwoLayer, run: Run) -> list[dict[str, float]]:
+    return [{"k": k} for k in run.select().values("multiple")]
 
 
-def _panels(study: TwoLayer, run: Run) -> list[dict[str, Any]]:
-    return [{"polarity": p, "loss": f"{number(loss, '.2f')}"} for p, loss in _FIG8.items()]
+def _settings(study: TwoLayer, run: Run) -> list[dict[str, float]]:
+    polarities = [p for p in run.select().values("polarity") if p in L_POLARITIES]
+    return [{"polarity": p} | case for p in polarities for case in _multiples(study, run)]
 
 
 @claims.again(
@@ -96,22 +124,15 @@ def _panels(study: TwoLayer, run: Run) -> list[dict[str, Any]]:
     statement="log10 evaluation loss after {epochs} epochs, 20 teacher nodes, 5×: median over seeds within 0.4",
     paper="{loss}",
     when=_plain,
-    cases=_panels,
+    cases=lambda study, run: [{"polarity": p, "loss": number(loss, ".2f")} for p, loss in _FIG8.items()],
 )
 def final_loss(study: TwoLayer, run: Run, polarity: float, loss: str) -> Verdict | None:
     """The papers print losses for 20 teacher nodes only."""
-    cell = _of_twenty(run, polarity)
-    paper = _FIG8[polarity]
-    return (
-        None
-        if cell is None
-        else median(
-            np.log10(cell.end("eval_loss")),
-            at_least=paper - _T1_TOLERANCE,
-            at_most=paper + _T1_TOLERANCE,
-            say="{median:.2f} (quartiles {quartiles:.2f})",
-        )
-    )
+    if (cell := _of_twenty(run, polarity)) is None:
+        return None
+    low, high = _FIG8[polarity] - _T1_TOLERANCE, _FIG8[polarity] + _T1_TOLERANCE
+    words = "{median:.2f} (quartiles {quartiles:.2f})"
+    return median(np.log10(cell.end("eval_loss")), at_least=low, at_most=high, say=words)
 
 
 @claims.again("T10", "{variant_words}, T2, order", when=_other)
@@ -123,22 +144,16 @@ def final_loss(study: TwoLayer, run: Run, polarity: float, loss: str) -> Verdict
     values_are="largest lead of a weaker node, per curve",
     when=_plain,
 )
-def stronger_nodes_first(study: TwoLayer, run: Run) -> Verdict | None:
-    def test(networks: Networks, nodes: int) -> Verdict | None:
-        seeds = len(networks.values("seed"))
-        rates = [rate for epoch in (5, study.epochs) for rate in _curves(recovery_rates(networks, nodes, epoch))]
-        leads = [_largest_lead(rate, seeds) for rate in rates]
-        if not leads:
-            return None
-        return every(leads, at_most=_NOISE, n=seeds, say="largest lead of a weaker node {most:.1f} standard errors")
-
-    return _beside_sizes(run, 20, test)
-
-
-def _curves(rates: xr.DataArray) -> Iterator[np.ndarray]:
-    """Recovery rates by teacher node of every setting with p > 0 that has networks."""
-    some = rates.where(rates["polarity"] > 0).stack(setting=("polarity", "multiple")).transpose("setting", "teacher")
-    yield from (rate for rate in some.to_numpy() if np.isfinite(rate).all())
+@_decided_on(20)
+def stronger_nodes_first(study: TwoLayer, networks: Networks, nodes: int) -> Verdict | None:
+    seeds, leads = len(networks.values("seed")), []
+    for epoch in (5, study.epochs):
+        rates = recovery_rates(networks, nodes, epoch)
+        curves = rates.where(rates["polarity"] > 0).stack(setting=("polarity", "multiple"))
+        each = curves.transpose("setting", "teacher").to_numpy()
+        leads += [_largest_lead(rate, seeds) for rate in each if np.isfinite(rate).all()]
+    words = "largest lead of a weaker node {most:.1f} standard errors"
+    return every(leads, at_most=_NOISE, n=seeds, say=words) if leads else None
 
 
 def _largest_lead(rate: np.ndarray, n: int) -> float:
@@ -164,8 +179,7 @@ def _largest_lead(rate: np.ndarray, n: int) -> float:
 )
 def six_strongest(study: TwoLayer, run: Run) -> Verdict | None:
     """Inputs narrower than those of the figures slow learning down, and reach fewer nodes by epoch 100."""
-    cell = _of_twenty(run, 2.5)
-    if cell is None:
+    if (cell := _of_twenty(run, 2.5)) is None:
         return None
     best = best_correlations(cell, 20, "network epoch", study.epochs).isel(epoch=0)
     rate = (best > THRESHOLD).mean("network").to_numpy()
@@ -181,18 +195,12 @@ def six_strongest(study: TwoLayer, run: Run) -> Verdict | None:
     paper="10× ≥ 5× ≥ 2× ≥ 1×",
     values_are="mean number of recovered nodes, per over-realization",
     when=_plain,
-    cases=_strong_polarities,
+    cases=_polarities,
 )
-def wider_recover_more(study: TwoLayer, run: Run, polarity: float) -> Verdict | None:
-    def test(networks: Networks, nodes: int) -> Verdict | None:
-        count = (networks.array("recovered", "multiple seed", layer=0, polarity=polarity) * nodes).round()
-        if not _comparable(count):
-            return None
-        means = count.mean("seed").to_numpy()
-        holds = bool((np.diff(means) >= 0).all())
-        return Verdict(holds, _by_multiple(count, means), count.sizes["seed"], tuple(means.tolist()))
-
-    return _beside_sizes(run, 20, test)
+@_decided_on(20)
+def wider_recover_more(study: TwoLayer, networks: Networks, nodes: int, polarity: float) -> Verdict | None:
+    count = (networks.array("recovered", "multiple seed", layer=0, polarity=polarity) * nodes).round()
+    return _by_multiple(count, count.mean("seed"), lambda steps: steps >= 0)
 
 
 @claims.claim(
@@ -203,34 +211,31 @@ def wider_recover_more(study: TwoLayer, run: Run, polarity: float) -> Verdict | 
     values_are="recovered nodes at 5×, per seed",
     when=_plain,
 )
-def all_at_five_times(study: TwoLayer, run: Run) -> Verdict | None:
-    def test(networks: Networks, nodes: int) -> Verdict | None:
-        five, one = (_cell(networks, 1.0, multiple) for multiple in (5.0, 1.0))
-        if not (len(five) and len(one)):
-            return None
-        wide, narrow = (cell.end("recovered", layer=0) for cell in (five, one))
-        words = (
-            f"all {nodes} in {(wide == 1).sum()} of {len(wide)} seeds at 5×, in {(narrow == 1).sum()} of {len(narrow)} "
-            "at 1×"
-        )
-        holds = bool((wide == 1).all() and not (narrow == 1).all())
-        return Verdict(holds, words, len(wide)).show(np.rint(nodes * wide), low=nodes)
-
-    return _beside_sizes(run, 20, test)
+@_decided_on(20)
+def all_at_five_times(study: TwoLayer, networks: Networks, nodes: int) -> Verdict | None:
+    wide, narrow = (_cell(networks, 1.0, multiple).end("recovered", layer=0) for multiple in (5.0, 1.0))
+    if not (len(wide) and len(narrow)):
+        return None
+    words = (
+        f"all {nodes} in {(wide == 1).sum()} of {len(wide)} seeds at 5×, in {(narrow == 1).sum()} of {len(narrow)} "
+        "at 1×"
+    )
+    holds = bool((wide == 1).all() and not (narrow == 1).all())
+    return Verdict(holds, words, len(wide)).show(np.rint(nodes * wide), low=nodes)
 
 
-def _comparable(values: xr.DataArray) -> bool:
-    """Whether there are several multiples, each with a network that did not diverge."""
-    return values.sizes["multiple"] > 1 and bool(values.notnull().any("seed").all())
-
-
-def _by_multiple(values: xr.DataArray, middle: np.ndarray) -> str:
-    """The value of each multiple, with the quartiles over its seeds."""
+def _by_multiple(
+    values: xr.DataArray, middle: xr.DataArray, in_order: Callable[[np.ndarray], np.ndarray]
+) -> Verdict | None:
+    """Whether steps from one multiple to the next are in order; None unless several multiples have networks left."""
+    if values.sizes["multiple"] < 2 or not values.notnull().any("seed").all():
+        return None
     words = []
-    for k, m, row in zip(values["multiple"].to_numpy(), middle, values.to_numpy(), strict=True):
+    for k, m, row in zip(values["multiple"].to_numpy(), middle.to_numpy(), values.to_numpy(), strict=True):
         low, high = np.percentile(row[np.isfinite(row)], (25, 75))
         words.append(f"{k:g}×: {number(m, '.2f')} ({number(low, '.2f')} to {number(high, '.2f')})")
-    return ", ".join(words)
+    holds = bool(in_order(np.diff(middle)).all())
+    return Verdict(holds, ", ".join(words), values.sizes["seed"], tuple(middle.to_numpy().tolist()))
 
 
 def unspecialised_share(rho: np.ndarray, fan_out: np.ndarray, below: float) -> np.ndarray:
@@ -247,15 +252,6 @@ def _students(networks: Networks) -> tuple[np.ndarray, np.ndarray]:
     return rho, fan_out
 
 
-def _settings(study: TwoLayer, run: Run) -> list[dict[str, float]]:
-    multiples = run.select().values("multiple")
-    return [case | {"k": k} for case in _polarities(study, run) if case["polarity"] in _L_POLARITIES for k in multiples]
-
-
-def _multiples(study: TwoLayer, run: Run) -> list[dict[str, float]]:
-    return [{"k": k} for k in run.select().values("multiple")]
-
-
 @claims.again("T10", "{variant_words}, T4, p = {polarity:g}, {k:g}×", when=_other)
 @claims.claim(
     "T4",
@@ -265,15 +261,13 @@ def _multiples(study: TwoLayer, run: Run) -> list[dict[str, float]]:
     when=_plain,
     cases=_settings,
 )
-def unspecialised_are_silent(study: TwoLayer, run: Run, polarity: float, k: float) -> Verdict | None:
-    def test(networks: Networks, nodes: int) -> Verdict | None:
-        cell = _cell(networks, polarity, k)
-        if not len(cell):
-            return None
-        words = "largest {most:.2%}, median {median:.2%}; under 2% in {count}"
-        return every(unspecialised_share(*_students(cell), 0.8), below=0.02, say=words)
-
-    return _beside_sizes(run, 10, test)
+@_decided_on(10)
+def unspecialised_are_silent(
+    study: TwoLayer, networks: Networks, nodes: int, polarity: float, k: float
+) -> Verdict | None:
+    cell = _cell(networks, polarity, k)
+    words = "largest {most:.2%}, median {median:.2%}; under 2% in {count}"
+    return every(unspecialised_share(*_students(cell), 0.8), below=0.02, say=words) if len(cell) else None
 
 
 @claims.again("T10", "{variant_words}, T4, below 0.5, {k:g}×", when=_other)
@@ -287,17 +281,14 @@ def unspecialised_are_silent(study: TwoLayer, run: Run, polarity: float, k: floa
     when=_plain,
     cases=_multiples,
 )
-def unmatched_fan_out(study: TwoLayer, run: Run, k: float) -> Verdict | None:
-    def test(networks: Networks, nodes: int) -> Verdict | None:
-        cell = _cell(networks, list(_L_POLARITIES), k)
-        rho, fan_out = _students(cell)
-        if not len(cell) or not (rho < 0.5).any():
-            return None
-        relative = (fan_out / np.nanmax(fan_out, axis=1, keepdims=True))[rho < 0.5]
-        words = f"median {{median:.1%}} over {len(relative)} students (quartiles {{quartiles:.1%}})"
-        return median(relative, at_most=0.1, say=words)
-
-    return _beside_sizes(run, 10, test)
+@_decided_on(10)
+def unmatched_fan_out(study: TwoLayer, networks: Networks, nodes: int, k: float) -> Verdict | None:
+    rho, fan_out = _students(_cell(networks, list(L_POLARITIES), k))
+    if not (rho < 0.5).any():
+        return None
+    relative = (fan_out / np.nanmax(fan_out, axis=1, keepdims=True))[rho < 0.5]
+    words = f"median {{median:.1%}} over {len(relative)} students (quartiles {{quartiles:.1%}})"
+    return median(relative, at_most=0.1, say=words)
 
 
 @claims.claim(
@@ -308,25 +299,21 @@ def unmatched_fan_out(study: TwoLayer, run: Run, k: float) -> Verdict | None:
     paper="≤ −0.9",
     values_are="rank correlation, per network",
     when=_plain,
-    cases=_strong_polarities,
+    cases=_polarities,
 )
-def strength_decides_when(study: TwoLayer, run: Run, polarity: float) -> Verdict | None:
-    epochs, strength = first_epochs(run), strengths(run)
-
-    def test(networks: Networks, nodes: int) -> Verdict | None:
-        cell = _cell(networks, polarity).index
-        first, norms = epochs[cell, :nodes], strength[cell, :nodes]
-        each = rank_correlations(first, norms)
-        if not len(each):
-            return None
-        tied = np.median(rank_correlations(np.where(np.isinf(first), study.epochs + 1, first), norms))
-        words = (
-            f"{{median:.3f}} (quartiles {{quartiles:.2f}}) over {np.isfinite(first).sum(1).mean():.1f} nodes; "
-            f"{number(tied, '.3f')} over all, with those never recovered tied last"
-        )
-        return median(each, at_most=-0.9, say=words)
-
-    return _beside_sizes(run, 20, test)
+@_decided_on(20)
+def strength_decides_when(study: TwoLayer, networks: Networks, nodes: int, polarity: float) -> Verdict | None:
+    cell = _cell(networks, polarity)
+    first, norms = (values[cell.index, :nodes] for values in (first_epochs(cell.run), strengths(cell.run)))
+    each = rank_correlations(first, norms)
+    if not len(each):
+        return None
+    tied = np.median(rank_correlations(np.where(np.isinf(first), study.epochs + 1, first), norms))
+    words = (
+        f"{{median:.3f}} (quartiles {{quartiles:.2f}}) over {np.isfinite(first).sum(1).mean():.1f} nodes; "
+        f"{number(tied, '.3f')} over all, with those never recovered tied last"
+    )
+    return median(each, at_most=-0.9, say=words)
 
 
 @claims.claim(
@@ -336,19 +323,13 @@ def strength_decides_when(study: TwoLayer, run: Run, polarity: float) -> Verdict
     paper="1× > 2× > 5× > 10×",
     values_are="median log10 loss, per over-realization",
     when=_plain,
-    cases=_strong_polarities,
+    cases=_polarities,
 )
-def wider_end_lower(study: TwoLayer, run: Run, polarity: float) -> Verdict | None:
-    def test(networks: Networks, nodes: int) -> Verdict | None:
-        loss = networks.array("eval_loss", "multiple seed", polarity=polarity)
-        loss = loss.copy(data=np.log10(loss))
-        if not _comparable(loss):
-            return None
-        medians = loss.median("seed").to_numpy()
-        holds = bool((np.diff(medians) < 0).all())
-        return Verdict(holds, _by_multiple(loss, medians), loss.sizes["seed"], tuple(medians.tolist()))
-
-    return _beside_sizes(run, 20, test)
+@_decided_on(20)
+def wider_end_lower(study: TwoLayer, networks: Networks, nodes: int, polarity: float) -> Verdict | None:
+    loss = networks.array("eval_loss", "multiple seed", polarity=polarity)
+    loss = loss.copy(data=np.log10(loss))
+    return _by_multiple(loss, loss.median("seed"), lambda steps: steps < 0)
 
 
 @claims.claim(

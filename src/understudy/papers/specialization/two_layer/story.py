@@ -1,36 +1,33 @@
 """Figures and headline of `two-layer` (Tian 2020, figs 5, 7, 8; Tian 2019, figs 3, 5, 7, 11)."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import diverged_story, multiple_titles, some_diverged
 from understudy.lab.recovery import first_epochs, strengths
-from understudy.papers.specialization.sizes import best_correlations, by_size, rank_correlations, recovery_rates
+from understudy.papers.specialization.two_layer.claims import (
+    L_POLARITIES,
+    SHOWN,
+    best_correlations,
+    by_size,
+    rank_correlations,
+    recovery_rates,
+)
+from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report import style
 from understudy.report.figures import Curves, RecoveryTime, Specialization, StudentNodes
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.store.arrays import Networks
 
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.specialization.two_layer.study import TwoLayer
-
 _EARLY = 5
-_SHOWN = 5.0
-"""The over-realization of Tian 2020, fig. 8."""
 _SLIDER = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Epochs, besides the last, at which the page shows every student."""
-_L_POLARITIES = (0.0, 1.0, 2.0)
-"""Rows of Tian 2020, fig. 5; a run of one teacher size shows all that it has."""
-_CELLS = "polarity multiple seed"
 
 
 class Size(NamedTuple):
@@ -40,29 +37,17 @@ class Size(NamedTuple):
     networks: Networks
     loss: xr.DataArray
     """Evaluation loss by polarity, multiple, seed and epoch."""
-    of: str
+    polarities: np.ndarray
+    multiples: np.ndarray
+    shown: float
+    """The over-realization that is shown alone: that of the paper, or the widest."""
+    seeds: str
+    of: str = ""
     """Which teachers a figure is about, in runs with several sizes."""
 
     @property
     def run(self) -> Run:
         return self.networks.run
-
-    @property
-    def polarities(self) -> np.ndarray:
-        return self.loss["polarity"].to_numpy()
-
-    @property
-    def multiples(self) -> np.ndarray:
-        return self.loss["multiple"].to_numpy()
-
-    @property
-    def seeds(self) -> int:
-        return self.loss.sizes["seed"]
-
-    @property
-    def shown(self) -> float:
-        """The over-realization that is shown alone: that of the paper, or the widest."""
-        return _SHOWN if _SHOWN in self.multiples else float(self.multiples[-1])
 
     def titles(self, notes: Sequence[str] = ()) -> dict[float, str]:
         """Titles of panels by polarity, each with a note on a second line."""
@@ -77,7 +62,7 @@ def story(study: TwoLayer, run: Run) -> Story:
         return diverged_story(study, run)
     if len(sizes) > 1:
         sizes = [size._replace(of=f" ({counted(size.nodes, 'teacher node')})") for size in sizes]
-    main, ten = (_of_size(nodes, sizes) for nodes in (20, 10))
+    main, ten = (next((size for size in sizes if size.nodes == m), sizes[-1]) for m in (20, 10))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # settings in which every network diverged
         figures = [
@@ -87,26 +72,18 @@ def story(study: TwoLayer, run: Run) -> Story:
             _loss_curves(main),
             _recovery_time(study, main),
         ]
-        for size in sizes:
-            if size is not main:
-                alone = size._replace(of="")
-                figures += [_renamed(figure, size) for figure in (_recovery_rate(study, alone), _loss_curves(alone))]
+        for size in (size._replace(of="") for size in sizes if size is not main):
+            words = f", with {counted(size.nodes, 'teacher node')}"
+            for figure in (_recovery_rate(study, size), _loss_curves(size)):
+                figures.append(replace(figure, name=f"{figure.name}-{size.nodes}", title=figure.title + words))
         return Story(_headline(study, main), _numbers(main), tuple(figures))
 
 
 def _size(nodes: int, networks: Networks) -> Size:
-    return Size(nodes, networks, networks.array("eval_loss", f"{_CELLS} epoch"), "")
-
-
-def _of_size(nodes: int, sizes: list[Size]) -> Size:
-    """The teacher size that the papers show, or the largest."""
-    return next((size for size in sizes if size.nodes == nodes), sizes[-1])
-
-
-def _renamed(figure: Figure, size: Size) -> Figure:
-    """A figure of another teacher size than the papers', with its own name."""
-    title = f"{figure.title}, with {counted(size.nodes, 'teacher node')}"
-    return replace(figure, name=f"{figure.name}-{size.nodes}", title=title)
+    loss = networks.array("eval_loss", "polarity multiple seed epoch")
+    polarities, multiples = (loss[name].to_numpy() for name in ("polarity", "multiple"))
+    shown = SHOWN if SHOWN in multiples else float(multiples[-1])
+    return Size(nodes, networks, loss, polarities, multiples, shown, counted(loss.sizes["seed"], "seed"))
 
 
 def _headline(study: TwoLayer, size: Size) -> str:
@@ -126,8 +103,7 @@ def _headline(study: TwoLayer, size: Size) -> str:
         return f"with {students} {share} were recovered {when}"
 
     words = "; ".join(sentence(k) for k in dict.fromkeys((size.shown, float(size.multiples[0]))))
-    seeds = counted(size.seeds, "seed")
-    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {seeds}).{some_diverged(size.run)}"
+    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {size.seeds}).{some_diverged(size.run)}"
 
 
 def _numbers(size: Size) -> tuple[Number, ...]:
@@ -146,15 +122,13 @@ def _numbers(size: Size) -> tuple[Number, ...]:
 
 
 def _recovery_rate(study: TwoLayer, size: Size) -> Figure:
-    import xarray as xr
-
     early = min(_EARLY, study.epochs)
     rates = [recovery_rates(size.networks, size.nodes, epoch) for epoch in (study.epochs, early)]
     both = xr.concat(rates, "time", coords="minimal", compat="override", join="outer")
     return Figure(
         "recovery-rate",
         "Which teacher nodes are recovered",
-        f"Share of {counted(size.seeds, 'seed')} in which each teacher node has a student above 0.95, from the "
+        f"Share of {size.seeds} in which each teacher node has a student above 0.95, from the "
         f"strongest node to the weakest: strong nodes come first, and more student nodes reach weaker ones{size.of}.",
         "S0 fig 7, S1 fig 5",
         Curves.from_array(
@@ -170,7 +144,7 @@ def _recovery_rate(study: TwoLayer, size: Size) -> Figure:
             x_name="teacher index",
             colours="multiples",
             limits=(-0.03, 1.03),
-            note=f"n = {counted(size.seeds, 'seed')}",
+            note=f"n = {size.seeds}",
             columns=style.grid(len(size.polarities), 6)[1],
             height=1.35,
         ),
@@ -246,8 +220,8 @@ def _specialization(study: TwoLayer, size: Size, several: bool) -> Figure:
         np.stack([run.matched("student", column, epoch=int(e)) for e in epochs])
         for column in ("correlation", "fanout", "teacher")
     ]
-    papers = np.isin(size.polarities, _L_POLARITIES)
-    rows = papers if several and papers.sum() == len(_L_POLARITIES) else np.ones_like(papers)
+    papers = np.isin(size.polarities, L_POLARITIES)
+    rows = papers if several and papers.sum() == len(L_POLARITIES) else np.ones_like(papers)
 
     def cell(p: float, k: float) -> StudentNodes:
         some = size.networks.select(polarity=p, multiple=k)

@@ -50,9 +50,8 @@ class TwoLayer(OverRealized, TrainingStudy):
         return ", ".join(part for part in (f"leaky {self.leaky:g}" if self.leaky else "", inputs) if part)
 
     def source(self) -> Source:
-        """The source of inputs."""
         kind = us.data.Gaussian if self.inputs == "gaussian" else us.data.Uniform
         return kind(self.dim, self.input_std, self.train, self.evaluation)
 
     def experiment(self, *runs: Run) -> Experiment:
-        return self.training(self.groups(self.source(), self.leaky))
+        return self.training(self.groups(self.leaky))
