@@ -1,9 +1,7 @@
 """Decision boundaries of nodes, and distances between boundaries in either orientation.
 
-[w̃, b] and [−w̃, −b] define one hyperplane, and the proofs of Tian 2020 identify a node with its hyperplane.
-Definition 3 as printed requires |b_j − b_k| ≤ ε whatever the sign of cos θ; for opposite weights the condition must be
-|b_j + b_k| ≤ ε (the flip of [w̃, b] to [−w̃, b] in appendix D, lemma 6, moves the boundary to the other side of the
-origin).
+[w̃, b] and [−w̃, −b] define one hyperplane, with which the proofs of Tian 2020 identify a node. Definition 3 as printed
+requires |b_j − b_k| ≤ ε whatever the sign of cos θ; for opposite weights the condition must be |b_j + b_k| ≤ ε.
 """
 
 from __future__ import annotations
@@ -62,7 +60,6 @@ def layer_planes(
 
 
 def concatenate(*several: Planes) -> Planes:
-    """Concatenate sets of planes."""
     return Planes(*(torch.cat(parts) for parts in zip(*several, strict=True)))
 
 
@@ -99,12 +96,7 @@ def hyperplane_eps(a: Layer, b: Layer) -> Float[Tensor, "net a b"]:
     return torch.where(finite, torch.maximum(sin, gap), torch.inf)
 
 
-def same_boundary(a: Layer, b: Layer, eps: float) -> Bool[Tensor, "net a b"]:
-    """Whether two nodes are ε-aligned in either orientation."""
-    return hyperplane_eps(a, b) <= eps
-
-
 def same_ray(a: Layer, b: Layer, eps: float) -> Bool[Tensor, "net a b"]:
     """Whether [w̃, b] of two nodes lie on one ray: one boundary, active on the same side (Tian 2020, sec. 4)."""
     same_side = torch.bmm(regular(a).weight, regular(b).weight.mT) > 0
-    return same_boundary(a, b, eps) & same_side
+    return (hyperplane_eps(a, b) <= eps) & same_side

@@ -130,18 +130,12 @@ class Check:
     """All results applied to one teacher, one student and data.
 
     Attributes:
-        teacher_sizes: Layer sizes of the teacher, inputs first.
-        student_sizes: Layer sizes of the student, inputs first.
-        teacher_slope: Slope of the teacher's activation below zero.
         slope: Slope of the student's activation below zero.
         samples: Number of samples.
         identities: Findings that hold at every sample.
-        conditions: Constants of the data.
-        assumptions: The usual assumptions on the teacher.
         nodes: One entry per teacher node of the lowest layer that has a boundary.
         partners: The nearest teacher node of every student of the lowest layer that has a boundary.
         students: Findings on student nodes.
-        dynamics: Findings on the dynamics.
         silent: Results that are not stated for such networks, each with the reason.
         inputs: Description of the samples.
     """
@@ -181,12 +175,8 @@ class Check:
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; numbers that are not finite become None."""
-        plain: dict[str, Any] = _finite(self._values())
-        return plain
-
-    def _values(self) -> dict[str, Any]:
         found = self.conditions
-        return {
+        values = {
             "headline": self.headline,
             "teacher": list(self.teacher_sizes),
             "student": list(self.student_sizes),
@@ -197,11 +187,7 @@ class Check:
             "identities": [_plain(f) for f in self.identities],
             "data": {
                 "eta": {"own": found.eta_own._asdict(), "random": found.eta_random._asdict()},
-                "mu": {
-                    "own": found.mu_own._asdict(),
-                    "random": found.mu_random._asdict(),
-                    "bound": found.mu_bound,
-                },
+                "mu": {"own": found.mu_own._asdict(), "random": found.mu_random._asdict(), "bound": found.mu_bound},
                 "widths": list(WIDTHS),
                 "bands": found.bands.tolist(),
                 "tau": found.tau.tolist(),
@@ -233,6 +219,7 @@ class Check:
             "dynamics": [_plain(f) for f in self.dynamics],
             "silent": [{"result": name, "why": why} for name, why in self.silent],
         }
+        return {key: _finite(value) for key, value in values.items()}
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
@@ -253,15 +240,9 @@ def _finite(value: Any) -> Any:
 
 
 def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Check:
-    """Apply every result that is stated for such networks, in float64.
+    """Apply every result that is stated for fully connected networks without BatchNorm, in float64.
 
-    Args:
-        teacher: One teacher, fully connected, without BatchNorm.
-        student: One student, fully connected, without BatchNorm.
-        x: Inputs.
-
-    Returns:
-        All findings, with the conditions on the data and on the teacher.
+    Teacher and student are one network each.
 
     Raises:
         UserError: Networks and inputs do not match, contain numbers that are not finite or that would overflow, or no

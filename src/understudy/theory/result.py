@@ -42,7 +42,6 @@ class Hypothesis:
         name: What is required, in a few words.
         value: The measured value, formatted.
         requirement: The value that the result requires, formatted.
-        holds: Whether the hypothesis holds.
         change: What to change where it does not hold.
         factor: By how many times the value is too large or too small; 1 where a factor has no meaning.
     """
@@ -69,10 +68,7 @@ class Hypothesis:
 def at_most(
     name: str, value: float, bound: float, *, shown: str = "", requirement: str = "", change: str = ""
 ) -> Hypothesis:
-    """Build the hypothesis value ≤ bound, which fails by the factor value / bound.
-
-    `shown` and `requirement` replace the formatted numbers.
-    """
+    """Build value ≤ bound, which fails by the factor value / bound; `shown` and `requirement` replace numbers."""
     holds = bool(value <= bound)
     factor = max(1.0, value / bound) if bound > 0 else 1.0 if holds else math.inf
     required = requirement or f"at most {_format(bound)}"
@@ -104,9 +100,7 @@ class Finding:
     """A result applied to given networks: its hypotheses, its conclusion, and the measured value.
 
     Attributes:
-        result: Name of the result.
         about: The node or pair, such as `teacher node 3`.
-        hypotheses: Its hypotheses, as measured.
         conclusion: What follows where all hypotheses hold, and would follow elsewhere.
         measured: The measured value, in words.
         agrees: Whether the measurement agrees with the conclusion; None where nothing was measured.
@@ -161,18 +155,7 @@ CheckFunction = Callable[[Population, Population, Float[Tensor, "sample in"]], S
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """A registered theorem, lemma or corollary; call it on one teacher, one student and inputs.
-
-    Attributes:
-        name: Paper, kind and number, such as `S0 theorem 3`.
-        title: The result in a few words.
-        statement: The result in one or two sentences.
-        measured: What `check` measures for it.
-        subject: What its findings are about.
-        networks: The architectures it is stated for.
-        check: The function that was registered.
-        slopes: The activations it is stated for.
-    """
+    """A registered theorem, lemma or corollary, with the arguments of `result`; call it on networks and inputs."""
 
     name: str
     title: str
@@ -220,15 +203,7 @@ class Result:
         return f"it is stated for {required}, and the slopes below zero are {slopes}"
 
     def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> tuple[Finding, ...]:
-        """Apply the result to one teacher and one student, in float64.
-
-        Args:
-            teacher: One teacher.
-            student: One student.
-            x: Inputs.
-
-        Returns:
-            One finding for the pair, or one per node.
+        """Apply the result to one teacher and one student, in float64: one finding for the pair, or one per node.
 
         Raises:
             UserError: The result is not stated for such networks.
@@ -265,7 +240,7 @@ def result(
     networks: Networks = "any",
     slopes: Slopes = "ReLU or leaky",
 ) -> Callable[[CheckFunction], CheckFunction]:
-    """Register a function of (teacher, student, inputs) as a result of the literature.
+    """Decorate a function of (teacher, student, inputs) to register it, unchanged, as a result of the literature.
 
     Args:
         name: Paper, kind and number, such as `S0 theorem 3`.
@@ -275,9 +250,6 @@ def result(
         subject: What its findings are about.
         networks: The architectures it is stated for.
         slopes: The activations it is stated for.
-
-    Returns:
-        A decorator that registers the function and returns it unchanged.
 
     Raises:
         ValueError: A result of this name is already registered.
@@ -308,10 +280,6 @@ def results() -> tuple[Result, ...]:
 
 
 def find_result(name: str) -> Result:
-    """Return the registered result of this name, such as `S0 theorem 3`.
-
-    Raises:
-        KeyError: No such result is registered.
-    """
+    """Return the registered result of this name, such as `S0 theorem 3`; raise a KeyError if there is none."""
     load_theory()
     return _RESULTS[name]

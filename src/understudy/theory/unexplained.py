@@ -20,14 +20,7 @@ def unexplained(
 ) -> Float[Tensor, "net"]:
     """Compute E‖f* − f‖² divided by the variance of f*, in float64.
 
-    Args:
-        teacher: One teacher for all students, or one per student.
-        students: The students.
-        x: Inputs.
-        piece: Students are evaluated in pieces of about this many activations.
-
-    Returns:
-        The share of the variance that each student leaves unexplained.
+    All students share one teacher, or each has its own; they are evaluated in pieces of about `piece` activations.
 
     Raises:
         UserError: Networks and inputs do not match, or the teacher outputs do not vary.

@@ -197,7 +197,7 @@ def test_losses_along_are_those_of_interpolated_networks(taught):
         (population((4, 6, 2), 1), population((4, 6, 2), 1, slope=0.1), "activation"),
         (population((4, 6, 6, 2), 1), population((4, 6, 6, 2), 1), "two layers"),
         (population((4, 6, 2), 2), population((4, 6, 2), 1), "one network, got 2"),
-        (population((5, 6, 2), 1), population((5, 6, 2), 1), "5 inputs and the teacher 4"),
+        (population((5, 6, 2), 1), population((5, 6, 2), 1), "same number of inputs, got 4 and 5"),
         (population((4, 6, 2), 1), population((4, 6, 2), 1), "no node of the first network correlates"),
     ],
 )
@@ -289,7 +289,7 @@ def test_untrained_students_are_reported_as_such(run_connect, taught, tmp_path):
         ((*FILES, "--figure", "loss.gif"), "--figure must end in .pdf, .svg, .png, got loss.gif"),
         ((*FILES, "--b-network", "1"), "--b-network must be between 0 and 0 for b.safetensors, got 1"),
         (("a.safetensors", "teacher.safetensors", *FILES[2:]), "cannot be connected"),
-        (("a.safetensors", "b.safetensors", "--teacher", "other.safetensors"), "10 inputs and the teacher 4"),
+        (("a.safetensors", "b.safetensors", "--teacher", "other.safetensors"), "same number of inputs, got 4 and 10"),
         ((*FILES, "--below", "1"), "no node of the first network correlates"),
     ],
 )

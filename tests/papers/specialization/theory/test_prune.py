@@ -158,8 +158,8 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_per_position():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"student": population((5, 3, 2), 1)}, "5 inputs and the teacher 4"),
-        ({"student": population((4, 3, 5), 1)}, "5 outputs and the teacher 2"),
+        ({"student": population((5, 3, 2), 1)}, "same number of inputs, got 4 and 5"),
+        ({"student": population((4, 3, 5), 1)}, "same number of outputs, got 2 and 5"),
         ({"student": population((4, 3, 2), 2)}, "one student and one teacher, got 2 and 1"),
         ({"x": inputs(10, 6)}, "take 4 inputs, and the data has 6 per sample"),
         ({"x": inputs(0)}, "at least one sample"),
@@ -331,7 +331,7 @@ def test_every_fifth_sample_of_a_file_is_held_out(files, taught, capsys, monkeyp
         ("{} --student-network 4", "--student-network must be between 0 and "),
         ("{} --data few.npy", "--data must have at least 5 samples, got 3 in few.npy"),
         ("{} --data wide.npy", "--data must have 10 inputs per sample, as the networks do, got 4 in wide.npy"),
-        ("--teacher other.safetensors", "10 inputs and the teacher 4"),
+        ("--teacher other.safetensors", "same number of inputs, got 4 and 10"),
     ],
 )
 def test_bad_words_are_answered_by_what_is_allowed(files, capsys, monkeypatch, words, error):
