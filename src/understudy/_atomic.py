@@ -25,18 +25,14 @@ def atomic_path(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         os.chmod(name, 0o644)
         os.replace(name, path)
-        _sync_folder(path.parent)
+        if os.name == "posix":
+            folder = os.open(path.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
     finally:
         Path(name).unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

@@ -19,30 +19,24 @@ GROUP = "understudy.papers"
 def papers() -> tuple[str, ...]:
     """Import names of all papers: ours first, then those of other packages."""
     packages = dict.fromkeys(["understudy.papers", *(point.value for point in entry_points(group=GROUP))])
-    return tuple(name for package in packages for name in _folders(package))
+    return tuple(name for package in packages for name, folder in _modules(package).items() if folder)
 
 
 def studies_of(paper: str) -> Iterator[str]:
     """Import names of the `study` modules of a paper."""
-    return (f"{folder}.study" for folder in _folders(paper) if _has(folder, "study"))
+    folders = (name for name, folder in _modules(paper).items() if folder)
+    return (f"{folder}.study" for folder in folders if f"{folder}.study" in _modules(folder))
 
 
 @cache
 def load_theory() -> None:
     """Import the theory of every paper, which registers its results."""
     for paper in papers():
-        if _has(paper, "theory"):
+        if f"{paper}.theory" in _modules(paper):
             for module in _modules(f"{paper}.theory"):
                 import_module(module)
 
 
-def _folders(package: str) -> list[str]:
-    return [f"{package}.{found.name}" for found in iter_modules(import_module(package).__path__) if found.ispkg]
-
-
-def _modules(package: str) -> list[str]:
-    return [f"{package}.{found.name}" for found in iter_modules(import_module(package).__path__)]
-
-
-def _has(package: str, module: str) -> bool:
-    return any(found.name == module for found in iter_modules(import_module(package).__path__))
+def _modules(package: str) -> dict[str, bool]:
+    """Import names of the modules of a package, and whether each is a package itself."""
+    return {f"{package}.{found.name}": found.ispkg for found in iter_modules(import_module(package).__path__)}

@@ -89,8 +89,7 @@ class Claims:
         """
 
         def register(decide: Decider) -> Decider:
-            found = _Spec(id, part, statement, paper, values_are, dict(needs or {}), when, cases or {}, decide)
-            self._specs.append(found)
+            self._specs.append(_Spec(id, part, statement, paper, values_are, needs or {}, when, cases or {}, decide))
             return decide
 
         return register
@@ -141,24 +140,8 @@ def _cases(cases: Cases, study: Any, run: Run) -> list[dict[str, Any]]:
 
 def _claim(spec: _Spec, study: Any, case: Mapping[str, Any], verdict: Verdict) -> Claim:
     fields = _Fields(study, case)
-
-    def fill(words: str) -> str:
-        return words.format_map(fields)
-
-    return Claim(
-        id=spec.id,
-        part=fill(spec.part),
-        statement=fill(spec.statement),
-        paper=fill(spec.paper),
-        measured=verdict.measured,
-        n=verdict.n,
-        holds=verdict.holds,
-        values=verdict.values,
-        values_are=spec.values_are,
-        low=verdict.low,
-        high=verdict.high,
-        variants=verdict.variants,
-    )
+    words = {name: getattr(spec, name).format_map(fields) for name in ("part", "statement", "paper")}
+    return Claim(id=spec.id, values_are=spec.values_are, **words, **vars(verdict))
 
 
 class _Fields(dict[str, Any]):

@@ -13,6 +13,7 @@ from understudy.store import Claim, Run
 
 _HERE = Path(__file__).parent
 RECORD = _HERE / "record.json"
+_MADE = ("command", "machine", "commit", "seconds")
 _COLUMNS = ("id", "claim", "part", "paper", "measured", "n", "holds", "run")
 
 
@@ -38,9 +39,8 @@ class Measured:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        made = {"command": self.command, "machine": self.machine, "commit": self.commit, "seconds": self.seconds}
-        shown = self.claim.as_dict()
-        return {k: v for k, v in shown.items() if k != "values"} | made
+        made = {name: getattr(self, name) for name in _MADE}
+        return {k: v for k, v in self.claim.as_dict().items() if k != "values"} | made
 
 
 def rows() -> list[Row]:
@@ -57,12 +57,8 @@ def rows() -> list[Row]:
 def recorded(path: Path = RECORD) -> list[Measured]:
     """The claims that full runs decided, as recorded in the project."""
     entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    return [_from_dict(entry) for entry in entries]
-
-
-def _from_dict(entry: dict[str, Any]) -> Measured:
-    made = {key: entry[key] for key in ("command", "machine", "commit", "seconds")}
-    return Measured(Claim.from_dict({k: v for k, v in entry.items() if k not in made}), **made)
+    made = [[entry.pop(name) for name in _MADE] for entry in entries]
+    return [Measured(Claim.from_dict(entry), *each) for entry, each in zip(entries, made, strict=True)]
 
 
 def measured(run: Run, command: str) -> list[Measured]:
@@ -103,20 +99,13 @@ def as_markdown() -> str:
     for row in rows():
         if row.section != section:
             section = row.section
-            lines += [
-                "",
-                f"## {section}",
-                "",
-                f"| {' | '.join(_COLUMNS)} |",
-                "| --- |" + " --- |" * (len(_COLUMNS) - 1),
-            ]
+            lines += ["", f"## {section}", "", _line(*_COLUMNS), _line(*["---"] * len(_COLUMNS))]
         found = [m for m in kept if m.claim.id == row.id]
         for m in found:
             claim, run = m.claim, runs.index((m.command, m.machine, m.commit, m.seconds)) + 1
-            holds = "yes" if claim.holds else "**no**"
-            here = "; ".join((claim.measured, *map(str, claim.variants)))
-            cells = (row.id, claim.statement, claim.part, claim.paper, here, f"{claim.n:,}", holds, str(run))
-            lines.append(_line(*cells))
+            holds, here = "yes" if claim.holds else "**no**", "; ".join((claim.measured, *map(str, claim.variants)))
+            words = (row.id, claim.statement, claim.part, claim.paper, here)
+            lines.append(_line(*words, f"{claim.n:,}", holds, str(run)))
         if not found:
             lines.append(_line(row.id, row.statement, "", row.value, "not yet measured", "", "", ""))
     lines += ["", "## Runs", "", "| run | command | machine | commit | training |", "| --- | --- | --- | --- | --- |"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -48,62 +48,41 @@ class Verdict:
         return replace(self, variants=self.variants + found)
 
 
-def every(
-    values: Any,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    say: str = "{range}",
-    n: int | None = None,
-) -> Verdict:
+class Bounds(TypedDict, total=False):
+    """Bounds on values: `at_least` and `at_most` allow the bound itself, `above` and `below` do not."""
+
+    at_least: float | None
+    at_most: float | None
+    above: float | None
+    below: float | None
+
+
+def every(values: Any, *, say: str = "{range}", n: int | None = None, **bounds: Unpack[Bounds]) -> Verdict:
     """Every value is within the bounds; a value that is not finite is not.
 
     Args:
         values: Values of any shape, usually one per network.
-        at_least: Lower bound.
-        at_most: Upper bound.
-        above: Strict lower bound.
-        below: Strict upper bound.
         say: What was measured, formatted with the fields of `Words`.
         n: Number of units, if it is not the number of values.
+        **bounds: At most one lower and one upper bound: see `Bounds`.
 
     Returns:
         The verdict, with the finite values and the bounds.
     """
     found = np.asarray(values, float).ravel()
-    inside = within(found, at_least=at_least, at_most=at_most, above=above, below=below)
-    return Verdict(
-        bool(len(found) and inside.all()),
-        say.format_map(Words(found, inside)),
-        len(found) if n is None else n,
-        _finite(found),
-        at_least if above is None else above,
-        at_most if below is None else below,
-    )
+    inside = within(found, **bounds)
+    words = say.format_map(Words(found, inside))
+    return _bounded(bool(len(found) and inside.all()), words, len(found) if n is None else n, found, bounds)
 
 
-def median(
-    values: Any,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-    say: str = "{median:.3g}",
-    n: int | None = None,
-) -> Verdict:
+def median(values: Any, *, say: str = "{median:.3g}", n: int | None = None, **bounds: Unpack[Bounds]) -> Verdict:
     """The median over networks is within the bounds; networks that diverged (NaN) are left out.
 
     Args:
         values: [network], or [network, …]: then every median over networks must be within the bounds.
-        at_least: Lower bound.
-        at_most: Upper bound.
-        above: Strict lower bound.
-        below: Strict upper bound.
         say: What was measured, formatted with the fields of `Words`.
         n: Number of units, if it is not the number of networks with finite values.
+        **bounds: At most one lower and one upper bound: see `Bounds`.
 
     Returns:
         The verdict, with the values of all networks and the bounds.
@@ -111,15 +90,15 @@ def median(
     found = np.asarray(values, float)
     found = found[~np.isnan(found).any(axis=tuple(range(1, found.ndim)))]
     middle = np.median(found, axis=0) if len(found) else np.full(found.shape[1:], np.nan)
-    inside = within(np.atleast_1d(middle), at_least=at_least, at_most=at_most, above=above, below=below)
-    return Verdict(
-        bool(inside.all()),
-        say.format_map(Words(found.ravel(), inside)),
-        len(found) if n is None else n,
-        _finite(found),
-        at_least if above is None else above,
-        at_most if below is None else below,
-    )
+    inside = within(np.atleast_1d(middle), **bounds)
+    words = say.format_map(Words(found.ravel(), inside))
+    return _bounded(bool(inside.all()), words, len(found) if n is None else n, found, bounds)
+
+
+def _bounded(holds: bool, words: str, n: int, values: np.ndarray, bounds: Bounds) -> Verdict:
+    low, high = bounds.get("above"), bounds.get("below")
+    low, high = bounds.get("at_least") if low is None else low, bounds.get("at_most") if high is None else high
+    return Verdict(holds, words, n, _finite(values), low, high)
 
 
 def share(flags: Any, *, at_least: float | None = None, at_most: float | None = None, say: str = "{count}") -> Verdict:
@@ -163,26 +142,34 @@ def ordered(
     return Verdict(holds, words, found.shape[1], _finite(middle))
 
 
-def within(
-    values: np.ndarray,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
-) -> np.ndarray:
+_TESTS: dict[str, Callable[[Any, Any], Any]] = {
+    "at_least": np.greater_equal,
+    "at_most": np.less_equal,
+    "above": np.greater,
+    "below": np.less,
+}
+
+
+def within(values: np.ndarray, **bounds: Unpack[Bounds]) -> np.ndarray:
     """Which values are finite and within the bounds."""
     inside = np.isfinite(values)
-    tests: list[tuple[float | None, Callable[[Any, Any], Any]]] = [
-        (at_least, np.greater_equal),
-        (at_most, np.less_equal),
-        (above, np.greater),
-        (below, np.less),
-    ]
-    for bound, test in tests:
+    for name, bound in bounds.items():
         if bound is not None:
-            inside &= test(np.nan_to_num(values, nan=0.0), bound)
+            inside &= _TESTS[name](np.nan_to_num(values, nan=0.0), bound)
     return inside
+
+
+_SPANS: dict[str, Callable[[Any], Any]] = {
+    "range": lambda values: (values.min(), values.max()),
+    "quartiles": lambda values: np.percentile(values, (25, 75)),
+}
+_NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "median": np.median,
+    "mean": np.mean,
+    "least": np.min,
+    "most": np.max,
+    "sum": np.sum,
+}
 
 
 class Words(dict[str, Any]):
@@ -204,22 +191,9 @@ class Words(dict[str, Any]):
             return len(self._inside)
         if not len(values):
             return _Span(())
-        match name:
-            case "range":
-                return _Span((values.min(), values.max()))
-            case "quartiles":
-                return _Span(tuple(np.percentile(values, (25, 75))))
-            case "median":
-                return _Number(np.median(values))
-            case "mean":
-                return _Number(values.mean())
-            case "least":
-                return _Number(values.min())
-            case "most":
-                return _Number(values.max())
-            case "sum":
-                return _Number(values.sum())
-        raise KeyError(name)
+        if name in _SPANS:
+            return _Span(tuple(_SPANS[name](values)))
+        return _Number(_NUMBERS[name](values))
 
 
 class _Number(float):

@@ -217,7 +217,7 @@ class Training:
     def _locate(self, job: Job) -> tuple[GroupState, Int[Tensor, "piece"], Int[Tensor, "piece"]]:
         """Return the group of a job, and on the device the indices of its networks in the group and in the shard."""
         shard, piece = job
-        return shard.group, *(to_device_async(index, self.device) for index in (shard.which[piece], piece))
+        return shard.group, to_device_async(shard.which[piece], self.device), to_device_async(piece, self.device)
 
     def _run_jobs(self, work: Callable[[Job], Any], jobs: Sequence[Job]) -> list[Any]:
         """Run jobs in parallel: by threads on the CPU, on one stream per group on a GPU."""

@@ -22,7 +22,8 @@ Schedule = tuple[tuple[int, float], ...]
 """Pairs (epoch, factor): from that epoch on, counted from 1, learning rates are multiplied by the factor."""
 Rate = float | Sequence[float]
 """One learning rate for all networks, or one per network."""
-Rates, Slots = Float[Tensor, "net 1"], tuple[Block, ...]
+Rates = Float[Tensor, "net 1"]
+Slots = tuple[Block, ...]
 
 
 @runtime_checkable
