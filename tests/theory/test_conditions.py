@@ -16,7 +16,7 @@ TEACHER = network(([[1.0, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 
 
 def test_gaussian_data_has_the_constants_of_its_density():
     """η is at least the largest density of a projection times 2, and μ of each direction at most the variance."""
-    found = conditions(PairGeometry(TEACHER, near_copy(TEACHER, 2, 0.0), gaussian(1, 200_000, 2)))
+    found = conditions(PairGeometry(TEACHER, near_copy(TEACHER, 2, 0.0), gaussian(1, 50_000, 2)))
     assert 0.95 * 2 / math.sqrt(2 * math.pi) < found.eta_own.value < 1.5
     assert found.mu_own.value <= found.mu_bound
     assert found.mu_random.value <= found.mu_bound

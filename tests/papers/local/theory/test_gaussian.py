@@ -229,7 +229,7 @@ def test_copies_of_the_teacher_have_zero_loss_and_all_values_are_defined(compute
         split = torch.cat([copies, flipped, torch.zeros(2, 6, dtype=F)]) * 0.5**0.5
         for students in (copies, split):
             value, gradient = compute(students, teachers, slope)
-            assert 0 <= value < 1e-30
+            assert 0 <= value < (10 * torch.finfo(F).eps * teachers.norm()) ** 2
             assert (gradient.abs() < 1e-14).all()
     unit = torch.eye(3, dtype=F)
     assert compute(unit, unit)[0] == 0

@@ -54,7 +54,9 @@ def test_compiled_code_agrees_with_tensor_operations_near_a_solution(seed, m, r,
 
 
 @pytest.mark.parametrize("delta", [None, 0.1, 0.01, 1e-3])
-@pytest.mark.parametrize("shape", [(300, 7, 9), (500, 20, 33), (249, 8, 3), (1000, 20, 50)])
+@pytest.mark.parametrize(
+    "shape", [(300, 7, 9), (500, 20, 33), (249, 8, 3), pytest.param((1000, 20, 50), marks=pytest.mark.deep)]
+)
 def test_large_problems_in_strips_agree_with_tensor_operations(shape, delta):
     m, r, d = shape
     teachers = _random(0, r, d)
