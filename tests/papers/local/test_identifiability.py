@@ -4,13 +4,12 @@ import math
 
 import mpmath as mp
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.changed_runs import with_units, with_values
 from support.commands import Said
 from support.runs import made_run
 from understudy._errors import UserError
@@ -33,7 +32,6 @@ from understudy.papers.local.theory import identifiability as theory
 from understudy.papers.local.theory.descent import descend
 from understudy.papers.local.theory.geometry import least_angle
 from understudy.report.story import Kind
-from understudy.store import Run
 
 F = torch.float64
 seeds = st.integers(1, 10**6)
@@ -246,26 +244,6 @@ def run(tmp_path_factory):
     return execute(SMALL, tmp_path_factory.mktemp("identifiability"), Said())
 
 
-def _with(run, folder, metric, which, by):
-    """Copy of a run in which the values of one metric of some networks are replaced."""
-    for path in run.folder.iterdir():
-        if path.is_file():
-            (folder / path.name).write_bytes(path.read_bytes())
-    made, rows = Run(folder), run.metrics
-    value, name, network = (rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "network"))
-    wrong = np.where((name == metric) & np.isin(network, which), by(value), value)
-    made.__dict__["metrics"] = rows.set_column(rows.column_names.index("value"), "value", pa.array(wrong))
-    return made
-
-
-def _with_units(run, folder, table, column, by):
-    """Copy of a run in which a column of a table of units is replaced."""
-    made, rows = _with(run, folder, "", [], lambda v: v), run.table(table)
-    wrong = pa.array(by(rows[column].to_numpy()))
-    pq.write_table(rows.set_column(rows.column_names.index(column), column, wrong), folder / f"{table}.parquet")
-    return made
-
-
 def _as_if(**options):
     """The small study with the settings that its claims require."""
     return Identifiability(**(SMALL.options() | FULL | {"teacher_nodes": (3, 5), "dim": (3, 10)} | options))
@@ -355,9 +333,9 @@ def test_the_claims_are_the_listed_ones(run):
 )
 def test_values_outside_the_bounds_refute_a_claim(run, tmp_path, metric, where, by, failing):
     if where in run.tables:
-        made = _with_units(run, tmp_path, where, metric, by)
+        made = with_units(run, tmp_path, where, metric, by)
     else:
-        made = _with(run, tmp_path, metric, run.select(part=where).index, by)
+        made = with_values(run, tmp_path, metric, run.select(part=where).index, by)
     against = [(claim.id, claim.part) for claim in claims(_as_if(), made) if not claim.holds]
     assert against == [failing]
 
@@ -365,7 +343,7 @@ def test_values_outside_the_bounds_refute_a_claim(run, tmp_path, metric, where, 
 @pytest.mark.parametrize(("angle", "holds"), [(0.011, True), (0.009, False)])
 def test_a_relu_student_that_ends_at_a_teacher_node_refutes_claim_1(run, tmp_path, angle, holds):
     one = run.select(part="descent", start="opposite", linear=False).index[:1]
-    found = claims(_as_if(), _with(run, tmp_path, "nearest", one, lambda v: np.full_like(v, angle)))
+    found = claims(_as_if(), with_values(run, tmp_path, "nearest", one, lambda v: np.full_like(v, angle)))
     assert {(claim.id, claim.part): claim.holds for claim in found}["Z11", "ReLU"] is holds
 
 
@@ -391,7 +369,7 @@ def test_a_rate_above_the_bound_causes_a_warning_and_diverged_descents_are_count
 
 def test_the_headline_reports_networks_that_did_not_diverge(run, tmp_path):
     one = run.select(part="descent", start="opposite", linear=False).index[:1]
-    headline = SMALL.story(_with(run, tmp_path, "loss", one, lambda v: v * np.nan)).headline
+    headline = SMALL.story(with_values(run, tmp_path, "loss", one, lambda v: v * np.nan)).headline
     assert headline.startswith("ReLU students reach a loss of ")
     assert " 1 of 8 descents diverged." in headline
 

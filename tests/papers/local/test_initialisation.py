@@ -1,12 +1,11 @@
 """The study initialisation: results, claims, and a teacher from a file."""
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
 
 import understudy as us
+from support.changed_runs import with_units, with_values
 from support.commands import Said
 from understudy._errors import UserError
 from understudy.lab.discovery import studies
@@ -20,7 +19,6 @@ from understudy.papers.local.theory import starts
 from understudy.papers.local.theory.gaussian import loss
 from understudy.papers.local.theory.teachers import random_teachers
 from understudy.report.story import Kind
-from understudy.store import Run
 
 F = torch.float64
 SMALL = Initialisation(
@@ -149,7 +147,7 @@ def test_the_story_reports_notes_on_the_initialisation(run):
 
 def test_singular_matrices_are_counted_in_the_story(run, tmp_path):
     assert "singular" not in SMALL.story(run).figures[0].caption
-    wrong = _with(run, tmp_path, "singular", part(run, "start")[:3], lambda v, n: np.full_like(v, 2.0))
+    wrong = with_values(run, tmp_path, "singular", part(run, "start")[:3], lambda v: np.full_like(v, 2.0))
     caption = SMALL.story(wrong).figures[0].caption
     assert "is singular in 3 of 36 networks, by up to 2 dimensions, which least squares leaves out." in caption
 
@@ -159,41 +157,12 @@ def test_a_small_run_decides_nothing(run):
     assert claims(_as_if(teacher="mine.pt"), run) == []
 
 
-def _with(run, tmp_path, metric, where, by):
-    """Copy of a run in which the values of one metric of some networks are replaced."""
-    for path in run.folder.iterdir():
-        if path.is_file():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    made, rows = Run(tmp_path), run.metrics
-    value, name, network = (rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "network"))
-    wrong = np.where((name == metric) & np.isin(network, where), by(value, network), value)
-    made.__dict__["metrics"] = rows.set_column(rows.column_names.index("value"), "value", pa.array(wrong))
-    return made
-
-
-def _with_angles(run, tmp_path, by):
-    """Copy of a run in which the angles of spans are replaced."""
-    made = _with(run, tmp_path, "", [], lambda v, n: v)
-    spans = run.table("spans")
-    angle = by(spans["angle"].to_numpy(), spans["samples"].to_numpy().astype(float))
-    spans = spans.set_column(spans.column_names.index("angle"), "angle", pa.array(angle))
-    pq.write_table(spans, tmp_path / "spans.parquet")
-    made.__dict__["metrics"] = run.metrics
-    return made
-
-
 def _as_theory_says(run, tmp_path):
     """Copy of a run with angles N^(−½) and descents that converge, which three seeds do not guarantee."""
-    made = _with_angles(run, tmp_path, lambda angle, samples: 1 / np.sqrt(samples))
-    rows = made.metrics
-    value, name, epoch, network = (
-        rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "epoch", "network")
-    )
-    last = np.isin(network, part(run, "descent")) & (epoch == epoch.max()) & (name == "loss")
-    made.__dict__["metrics"] = rows.set_column(
-        rows.column_names.index("value"), "value", pa.array(np.where(last, 1e-7, value))
-    )
-    return made
+    last = run.metrics["epoch"].to_numpy() == SMALL.steps
+    made = with_values(run, tmp_path, "loss", part(run, "descent"), lambda loss: np.where(last, 1e-7, loss))
+    samples = run.table("spans")["samples"].to_numpy().astype(float)
+    return with_units(made, tmp_path, "spans", "angle", lambda angle: 1 / np.sqrt(samples))
 
 
 def test_the_claims_are_the_listed_ones(run, tmp_path):
@@ -210,15 +179,18 @@ def test_the_claims_are_the_listed_ones(run, tmp_path):
 @pytest.mark.parametrize(
     ("name", "by", "failing"),
     [
-        ("start", lambda v, n: np.ones_like(v), "loss by m"),
-        ("span", lambda v, n: np.abs(v) ** 1.3, "span"),
-        ("descent", lambda v, n: v + 2e-6, "descent"),
+        ("start", lambda v: np.ones_like(v), "loss by m"),
+        ("span", lambda v: np.abs(v) ** 1.3, "span"),
+        ("descent", lambda v: v + 2e-6, "descent"),
     ],
 )
 def test_values_outside_the_bounds_refute_z7(run, tmp_path, name, by, failing):
     (tmp_path / "right").mkdir()
     right = _as_theory_says(run, tmp_path / "right")
-    wrong = _with_angles(right, tmp_path, by) if name == "span" else _with(right, tmp_path, "loss", part(run, name), by)
+    if name == "span":
+        wrong = with_units(right, tmp_path, "spans", "angle", by)
+    else:
+        wrong = with_values(right, tmp_path, "loss", part(run, name), by)
     found = {claim.part: claim.holds for claim in claims(_as_if(), wrong)}
     assert found == {"loss by m": True, "span": True, "descent": True} | {failing: False}
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import understudy as us
+from support.changed_runs import with_values
 from support.commands import Said
 from understudy._errors import UserError
 from understudy.lab.discovery import studies
@@ -34,7 +35,6 @@ from understudy.papers.local.local_rate.study import LocalRate, Setting
 from understudy.papers.local.theory.gaussian import loss_and_gradient
 from understudy.papers.local.theory.starts import place_near
 from understudy.report.story import Kind
-from understudy.store import Run
 
 SMALL = LocalRate(
     seeds=2, r=(1, 3), d=(5,), multiple=(1, 2), separation=(0.5,), w_min=(1.0, 0.5), w_max=(1.0, 0.8), steps=3_000,
@@ -187,18 +187,6 @@ def test_the_claims_are_the_listed_ones(decided):
     assert all(claim.holds for (id, _), claim in found.items() if id in ("Z2", "Z3", "Z4"))
 
 
-def _with(run, tmp_path, metric, where, by):
-    """Copy of a run in which the values of one metric of some networks are replaced."""
-    for path in run.folder.iterdir():
-        if path.is_file():
-            (tmp_path / path.name).write_bytes(path.read_bytes())
-    made, rows = Run(tmp_path), run.metrics
-    value, name, network = (rows[c].to_numpy(zero_copy_only=False) for c in ("value", "metric", "network"))
-    wrong = np.where((name == metric) & np.isin(network, where), by(value), value)
-    made.__dict__["metrics"] = rows.set_column(rows.column_names.index("value"), "value", pa.array(wrong))
-    return made
-
-
 @pytest.mark.parametrize(
     ("metric", "where", "by", "failing"),
     [
@@ -212,14 +200,14 @@ def _with(run, tmp_path, metric, where, by):
 )
 def test_values_outside_the_bounds_refute_a_claim(run, decided, tmp_path, metric, where, by, failing):
     before = decided()[failing]
-    after = decided(_with(run, tmp_path, metric, exact(run, **where), by))[failing]
+    after = decided(with_values(run, tmp_path, metric, exact(run, **where), by))[failing]
     assert before.holds
     assert not after.holds
     assert after.measured != before.measured
 
 
 def test_a_different_end_loss_refutes_z10(run, decided, tmp_path):
-    wrong = decided(_with(run, tmp_path, "loss", batched(run, 64), lambda v: 9 * v))
+    wrong = decided(with_values(run, tmp_path, "loss", batched(run, 64), lambda v: 9 * v))
     assert not wrong["Z10", "end loss"].holds
     assert not wrong["Z10", "floor"].variants[0].holds
 
@@ -238,15 +226,15 @@ def test_z10_does_not_hold_without_a_floor(run, decided):
 def test_z10_holds_if_floors_decrease_with_the_batch(run, decided, tmp_path, floors, holds):
     made = run
     for batch, floor in zip(SMALL.batch, floors, strict=True):
-        made = _with(made, tmp_path, "loss", batched(run, batch), lambda v, floor=floor: 0 * v + floor)
+        made = with_values(made, tmp_path, "loss", batched(run, batch), lambda v, floor=floor: 0 * v + floor)
     claim = decided(made)["Z10", "floor"]
     assert claim.holds is holds
     assert claim.measured.startswith("a floor at 2 of 2 batch sizes; ")
 
 
 def test_a_rising_loss_is_not_a_floor(run, decided, tmp_path):
-    flat = _with(run, tmp_path, "loss", batched(run, 64), lambda v: 0 * v + 1e-9)
-    claim = decided(_with(flat, tmp_path, "loss", batched(run, 1), lambda v: 1 / v))["Z10", "floor"]
+    flat = with_values(run, tmp_path, "loss", batched(run, 64), lambda v: 0 * v + 1e-9)
+    claim = decided(with_values(flat, tmp_path, "loss", batched(run, 1), lambda v: 1 / v))["Z10", "floor"]
     assert not claim.holds
     assert claim.measured.startswith("a floor at 1 of 2 batch sizes; ")
 
@@ -263,9 +251,9 @@ def test_claims_are_decided_only_at_their_settings(run, decided, monkeypatch):
 def test_end_losses_that_are_rounding_are_reported(run, decided, tmp_path):
     some = exact(run, r=3, multiple=1, w_max=1.0)
     assert "the end loss a rounding error in 2 of 2 runs" in decided()["Z2", ""].measured.split(";")[0]
-    one = decided(_with(run, tmp_path, "loss", some[:1], lambda v: 0 * v + 1e-3))["Z2", ""].measured
+    one = decided(with_values(run, tmp_path, "loss", some[:1], lambda v: 0 * v + 1e-3))["Z2", ""].measured
     assert "the end loss a rounding error in 1 of 2 runs" in one.split(";")[0]
-    left = decided(_with(run, tmp_path, "loss", some, lambda v: 0 * v + 1e-3))["Z2", ""].measured
+    left = decided(with_values(run, tmp_path, "loss", some, lambda v: 0 * v + 1e-3))["Z2", ""].measured
     assert "rounding" not in left.split(";")[0]
 
 
@@ -288,7 +276,7 @@ def test_the_statement_of_a_lemma_contains_its_right_side(run, decided, name):
 
 def test_titles_describe_the_losses(run, tmp_path):
     def texts(by, where):
-        story = SMALL.story(_with(run, tmp_path, "loss", where, by))
+        story = SMALL.story(with_values(run, tmp_path, "loss", where, by))
         return story.headline, story.figures[0].title
 
     shown = exact(run, r=3, w_max=1.0)
@@ -303,7 +291,7 @@ def test_titles_describe_the_losses(run, tmp_path):
 
 def test_figures_without_a_probe_below_the_threshold_are_omitted(run, tmp_path):
     def story(where):
-        found = SMALL.story(_with(run, tmp_path, "lemma 8 right", where, lambda v: v + 100))
+        found = SMALL.story(with_values(run, tmp_path, "lemma 8 right", where, lambda v: v + 100))
         for figure in found.figures:
             figure.kind.paper()
             figure.kind.page()
@@ -318,7 +306,7 @@ def test_figures_without_a_probe_below_the_threshold_are_omitted(run, tmp_path):
 
 def test_titles_claim_only_what_was_measured(run, tmp_path):
     def titles(metric, by, where):
-        found = SMALL.story(_with(run, tmp_path, metric, where, by))
+        found = SMALL.story(with_values(run, tmp_path, metric, where, by))
         return {figure.name: figure.title for figure in found.figures}
 
     assert titles("ratio", lambda v: v, [])["ratio"] == "The gradient is bounded below by the loss"
