@@ -1,7 +1,8 @@
-"""Atomic writes: a file appears complete under its name, or not at all."""
+"""Atomic writes: a file appears complete under its name, or not at all; errors of the disk with what to do."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import tempfile
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from understudy._errors import UserError
 
 
 @contextmanager
@@ -49,3 +52,20 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """Write a value atomically as indented JSON."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def disk_errors(path: Path, remedy: str = "choose another folder with --out") -> Iterator[None]:
+    """Re-raise errors of the file system as a `UserError` that names the path and a remedy."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        # safetensors reports the operating system's error as text only.
+        reason = getattr(error, "strerror", None) or str(error)
+        if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "code: 28" in reason:
+            raise UserError(
+                f"{path}: the disk is full; free some space, and the same command goes on where it stopped"
+            ) from error
+        raise UserError(f"{path}: cannot be written ({reason}); {remedy}") from error

@@ -9,8 +9,8 @@ from understudy._atomic import write_json, write_text
 from understudy._errors import UserError
 from understudy.store import Run
 from understudy.store.config import to_toml
-from understudy.store.older import read_units
 from understudy.store.tables import write_table
+from understudy.store.units import read_units
 from understudy.store.weights import write_weights
 
 KINDS, SEEDS, EPOCHS = ("fc", "cnn"), (1, 2, 3), (0, 5, 10)

@@ -16,14 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
-from understudy._atomic import atomic_path, write_json, write_text
+from understudy._atomic import atomic_path, disk_errors, write_json, write_text
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.store import Claim, Run, tables
 from understudy.store.claims import Variant
 from understudy.store.config import from_toml, name, to_toml
 from understudy.store.environment import environment
-from understudy.store.files import disk_errors
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table
 from understudy.store.weights import read_weights, write_weights

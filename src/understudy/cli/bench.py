@@ -97,9 +97,8 @@ def _progress(total: int) -> Report:
 
 
 def _write(file: Path, contents: dict[str, Any]) -> None:
-    from understudy._atomic import write_json
+    from understudy._atomic import disk_errors, write_json
     from understudy.bench.picture import cost_curve
-    from understudy.store.files import disk_errors
 
     with disk_errors(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -108,9 +107,9 @@ def _write(file: Path, contents: dict[str, Any]) -> None:
 
 
 def _write_figure(folder: Path, curves: list[CostCurve]) -> None:
+    from understudy._atomic import disk_errors
     from understudy.bench.picture import cost_by_population
     from understudy.report.style import save
-    from understudy.store.files import disk_errors
 
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -90,9 +90,8 @@ def _check_files(options: Check) -> Checks:
 
 
 def _write(found: Checks, path: Path) -> None:
-    from understudy._atomic import write_bytes
+    from understudy._atomic import disk_errors, write_bytes
     from understudy.report.check.page import check_page
-    from understudy.store.files import disk_errors
 
     content = check_page(found.networks, found.of, shlex.join(["understudy", *sys.argv[1:]]))
     with disk_errors(path, "choose another place with --html"):

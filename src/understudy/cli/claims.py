@@ -28,10 +28,10 @@ def run_claims(options: Claims) -> None:
     """Print what the papers claim and what was measured, or record a run's claims."""
     from rich.text import Text
 
+    from understudy._atomic import disk_errors
     from understudy.claims import record
     from understudy.report.terminal.tables import output, plain_table, verdict
     from understudy.store import Run
-    from understudy.store.files import disk_errors
 
     if options.keep is not None:
         run = Run(options.keep)

@@ -142,7 +142,7 @@ def validate_ending(option: str, path: Path | None, endings: tuple[str, ...]) ->
 
 def write_figure(figure: Figure, path: Path) -> None:
     """Write a figure to the file given with --figure."""
-    from understudy.store.files import disk_errors
+    from understudy._atomic import disk_errors
 
     with disk_errors(path, "choose another place with --figure"):
         figure.savefig(path, dpi=200)
@@ -150,8 +150,8 @@ def write_figure(figure: Figure, path: Path) -> None:
 
 def write_networks(population: Population, path: Path) -> None:
     """Write networks to the file given with --save."""
+    from understudy._atomic import disk_errors
     from understudy.nets import save
-    from understudy.store.files import disk_errors
 
     with disk_errors(path, "choose another place with --save"):
         save(population, path)

@@ -28,9 +28,9 @@ class Report:
 
 def run_report(options: Report) -> None:
     """Decide a run's claims and draw its figures and page again."""
+    from understudy._atomic import disk_errors
     from understudy.lab.write_report import write_report
     from understudy.store import Run
-    from understudy.store.files import disk_errors
     from understudy.store.folder import RunFolder
 
     run = Run(options.run)

@@ -90,9 +90,9 @@ def run_start(options: Start) -> None:
 
 
 def _write(options: Start, started: StartedStudent) -> None:
+    from understudy._atomic import disk_errors
     from understudy.nets import save
     from understudy.papers.local.theory.starts import student_network
-    from understudy.store.files import disk_errors
 
     assert options.out is not None
     with disk_errors(options.out, "choose another place with --out"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -47,8 +48,7 @@ class Networks:
 
     def values(self, name: str) -> list[Any]:
         """The different values of a column: numbers in their order, words as they first appear."""
-        found = list(dict.fromkeys(self.column(name).tolist()))
-        return found if any(isinstance(value, str) or value is None for value in found) else sorted(found)
+        return distinct(self.column(name).tolist())
 
     @property
     def alive(self) -> np.ndarray:
@@ -90,25 +90,14 @@ class Networks:
         if swept == ["network"]:
             found = xr.DataArray(values, {"network": some.index} | coordinates, ("network", *coordinates))
             return found.transpose(*names)
-        axes = {name: some.values(name) for name in swept}
-        places = some._places(axes)
-        spread = np.full((*map(len, axes.values()), *values.shape[1:]), np.nan)
-        spread[places] = values
-        number = np.full([len(axis) for axis in axes.values()], -1)
-        number[places] = np.where(shown, some.index, -1)
-        found = xr.DataArray(spread, axes | coordinates, (*axes, *coordinates))
-        return found.assign_coords(network=(list(axes), number)).transpose(*names)
+        labels = {name: some.column(name).tolist() for name in swept}
 
-    def _places(self, axes: dict[str, list[Any]]) -> tuple[list[int], ...]:
-        """The place of each network along the axes."""
-        places = tuple([axis.index(value) for value in self.column(name).tolist()] for name, axis in axes.items())
-        if len(set(zip(*places, strict=True))) < len(self):
-            others = [name for name in self.run.swept if name not in axes and len(self.values(name)) > 1]
-            raise UserError(
-                f"several networks have the same {', '.join(axes) or 'place'}; name {' or '.join(others) or 'more'} "
-                "among the dimensions, or select one value of it"
-            )
-        return places
+        def advice() -> str:
+            others = [name for name in self.run.swept if name not in swept and len(some.values(name)) > 1]
+            return f"name {' or '.join(others) or 'more'} among the dimensions, or select one value of it"
+
+        found = spread(values, labels, ("network", np.where(shown, some.index, -1)), advice, coordinates)
+        return found.transpose(*names)
 
     def end(self, metric: str, layer: int = -1) -> np.ndarray:
         """[network]: the last recorded value of a metric; NaN where a network diverged."""
@@ -117,6 +106,34 @@ class Networks:
     def start(self, metric: str, layer: int = -1) -> np.ndarray:
         """[network]: the first recorded value of a metric; NaN where a network diverged."""
         return self.array(metric, "network epoch", layer=layer).isel(epoch=0).to_numpy()
+
+
+def distinct(labels: Sequence[Any]) -> list[Any]:
+    """The different labels: numbers in their order, words as they first appear."""
+    found = list(dict.fromkeys(labels))
+    return found if any(isinstance(label, str) or label is None for label in found) else sorted(found)
+
+
+def spread(
+    values: np.ndarray,
+    labels: Mapping[str, Sequence[Any]],
+    numbers: tuple[str, np.ndarray],
+    advice: Callable[[], str],
+    coordinates: Mapping[str, Any] | None = None,
+) -> xr.DataArray:
+    """Spread rows of values over one axis per kind of label, with the (named) number of each row as a coordinate."""
+    import xarray as xr
+
+    axes = {name: distinct(each) for name, each in labels.items()}
+    known = [{label: place for place, label in enumerate(axis)} for axis in axes.values()]
+    places = tuple([place[label] for label in each] for place, each in zip(known, labels.values(), strict=True))
+    if len(set(zip(*places, strict=True))) < len(values):
+        raise UserError(f"several {numbers[0]}s have the same {', '.join(axes) or 'place'}; {advice()}")
+    shape = tuple(map(len, axes.values()))
+    dense, number = np.full((*shape, *values.shape[1:]), np.nan), np.full(shape, -1)
+    dense[places], number[places] = values, numbers[1]
+    found = xr.DataArray(dense, axes | dict(coordinates or {}), (*axes, *(coordinates or ())))
+    return found.assign_coords({numbers[0]: (list(axes), number)})
 
 
 def _read_metric(some: Networks, metric: str, role: str, layer: Any, epoch: int | None) -> tuple[np.ndarray, Any]:

@@ -32,8 +32,3 @@ def from_toml(path: Path) -> Config:
 def name(config: Config) -> str:
     """The name of the folder of a configuration: a hash of it."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
-
-
-def same(one: Config, other: Config) -> bool:
-    """Whether two configurations are equal, in any order of their entries."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)

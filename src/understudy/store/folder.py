@@ -16,10 +16,9 @@ from filelock import FileLock, Timeout
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from understudy._atomic import atomic_path, write_text
+from understudy._atomic import atomic_path, disk_errors, write_text
 from understudy._errors import UserError
-from understudy.store.config import Config, from_toml, name, same, to_toml
-from understudy.store.files import disk_errors
+from understudy.store.config import Config, from_toml, name, to_toml
 from understudy.store.tables import by_epoch, write_table
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ class RunFolder:
     def _claim(self, config: Config, estimate: Callable[[], int]) -> None:
         written = self.path / "config.toml"
         if written.is_file():
-            if not same(from_toml(written), config):
+            if name(from_toml(written)) != name(config):
                 raise UserError(
                     f"{self.path} belongs to another configuration (see its config.toml); choose another --out"
                 )

@@ -1,14 +1,16 @@
-"""Read tables whose unit is not a network (data sets, settings) as labelled arrays."""
+"""Tables whose unit is not a network (data sets, settings): labelled arrays of them, and those of earlier formats."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from understudy._errors import UserError
+from understudy.store.arrays import spread
+from understudy.store.run import Run
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -30,28 +32,44 @@ def unit_array(table: pa.Table, column: str, dims: str, **where: Any) -> xr.Data
     Raises:
         UserError: If several units would have the same place.
     """
-    import xarray as xr
-
     rows = np.arange(table.num_rows)
     for name, value in where.items():
         rows = rows[pc.equal(table[name].take(pa.array(rows)), value).fill_null(False).to_numpy()]
-    names = dims.split()
-    labels = [table[name].take(pa.array(rows)).to_pylist() for name in names]
-    axes = [_values(each) for each in labels]
-    known = [{value: place for place, value in enumerate(axis)} for axis in axes]
-    places = tuple([place[value] for value in each] for place, each in zip(known, labels, strict=True))
-    if len(set(zip(*places, strict=True))) < len(rows):
-        raise UserError(f"several units have the same {', '.join(names)}; name more columns, or select by one")
-    values = np.full([len(axis) for axis in axes], np.nan)
-    if column in table.column_names:
-        values[places] = table[column].take(pa.array(rows)).cast(pa.float64()).to_numpy()
-    number = np.full(values.shape, -1)
-    number[places] = rows
-    found = xr.DataArray(values, dict(zip(names, axes, strict=True)), names)
-    return found.assign_coords(unit=(names, number))
+    some = table.take(pa.array(rows))
+    labels = {name: some[name].to_pylist() for name in dims.split()}
+    known = column in table.column_names
+    values = some[column].cast(pa.float64()).to_numpy() if known else np.full(len(rows), np.nan)
+    return spread(values, labels, ("unit", rows), lambda: "name more columns, or select by one")
 
 
-def _values(labels: list[Any]) -> list[Any]:
-    """The different values: numbers in their order, words as they first appear."""
-    found = list(dict.fromkeys(labels))
-    return found if any(isinstance(value, str) or value is None for value in found) else sorted(found)
+def read_units(run: Run, table: str, *, curves: Sequence[str] = (), **where: Any) -> pa.Table:
+    """The table of units such as data sets: one row per unit, with its parameters and values as columns.
+
+    Args:
+        run: The run.
+        table: The name of the table.
+        curves: Metrics of which every recorded value is read, as a list, and not only the last.
+        **where: In runs of earlier formats, the columns of `networks` that selected these units, such as `part="sets"`.
+
+    Returns:
+        The table of the run; in runs of earlier formats, made from the rows of `networks` and the last recorded
+        value of each of their metrics.
+    """
+    if table in run.tables:
+        return run.table(table)
+    some = run.select(**where)
+    found = run.networks.take(pa.array(some.index))
+    rows = run.metrics.filter(pc.field("network").isin(pa.array(some.index)))
+    place = {int(network): i for i, network in enumerate(some.index)}
+    for metric in rows["metric"].unique().to_pylist():
+        own = rows.filter(pc.field("metric") == metric).sort_by("epoch")
+        if metric in curves:
+            lists: list[list[float]] = [[] for _ in some.index]
+            for network, value in zip(own["network"].to_pylist(), own["value"].to_pylist(), strict=True):
+                lists[place[network]].append(value)
+            found = found.append_column(metric, pa.array(lists, pa.list_(pa.float64())))
+            continue
+        values = np.full(len(some), np.nan)
+        values[[place[network] for network in own["network"].to_pylist()]] = own["value"].to_numpy()
+        found = found.append_column(metric, pa.array(values))
+    return found.drop_columns([name for name in ("network", "diverged_at") if name in found.column_names])

@@ -24,7 +24,7 @@ from understudy.papers.specialization.certificates.story import story
 from understudy.papers.specialization.certificates.study import AUGMENTED, Certificates
 from understudy.papers.specialization.certificates.triples import KINDS, perturbed_copy, triple
 from understudy.papers.specialization.certificates.verdicts import CERTIFYING, region_variation, rule_errors, verdicts
-from understudy.store.older import read_units
+from understudy.store.units import read_units
 from understudy.theory.isolation import isolation
 from understudy.training.parallel import one_thread_each
 

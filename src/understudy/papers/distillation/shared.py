@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from understudy._errors import UserError
 from understudy.lab.options import Count, Share
 from understudy.lab.study import ExactStudy
-from understudy.store.older import read_units
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 if TYPE_CHECKING:
     import xarray as xr

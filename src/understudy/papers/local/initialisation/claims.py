@@ -11,7 +11,7 @@ from understudy.claims import Claims, Verdict, every
 from understudy.papers.local.initialisation.study import ALGORITHMS, OTHERS, REACHED, Initialisation
 from understudy.report.style import number, signed
 from understudy.store import Run
-from understudy.store.older import read_units
+from understudy.store.units import read_units
 
 if TYPE_CHECKING:
     import pandas as pd

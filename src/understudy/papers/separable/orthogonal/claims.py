@@ -10,7 +10,7 @@ import numpy as np
 from understudy.claims import Claims, Verdict, every, range_words
 from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, SGD, SPANNING, VALUES
 from understudy.store import Run
-from understudy.store.older import read_units
+from understudy.store.units import read_units
 
 if TYPE_CHECKING:
     import pyarrow as pa

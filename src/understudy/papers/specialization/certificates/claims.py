@@ -7,7 +7,7 @@ from understudy.claims import Claims, Verdict, every
 from understudy.papers.specialization.certificates.study import AUGMENTED, Certificates
 from understudy.report.style import number
 from understudy.store import Run
-from understudy.store.older import read_units
+from understudy.store.units import read_units
 
 EQUAL = 1e-10
 """Largest difference between the recursive rule and backpropagation, relative to a layer's largest gradient."""

@@ -11,7 +11,7 @@ from understudy.claims import Claims, Verdict, every
 from understudy.papers.specialization.dynamics.study import NodeDynamics
 from understudy.report.style import number
 from understudy.store import Run
-from understudy.store.older import read_units
+from understudy.store.units import read_units
 
 ERRORS = 4.0
 """Standard errors within which every comparison must be."""
