@@ -23,8 +23,8 @@ from understudy.bench.populations import Cost
 from understudy.bench.setting import Sizes, step_flops
 from understudy.bench.sweep import Swept
 from understudy.training import SGD, Group, SquaredError, Training
-from understudy.training.problem import batch_indices
 from understudy.training.engines import ENGINES
+from understudy.training.problem import batch_indices
 
 SMALL = Sizes(
     dim=6,
@@ -174,8 +174,7 @@ def test_goals_are_set_for_their_device():
 
 def _made():
     """A benchmark of numbers that can be checked by hand."""
-    from understudy.bench.probing import Probing
-    from understudy.bench.rates import Rates
+    from understudy.bench.rates import Probing, Rates
 
     probing = Probing(Measured((3.0, 3.0, 6.0)), Measured((1.0, 2.0, 2.0)), 48)
     peak, plain = Measured((1e11, 2e11, 1e11)), Measured((1e4, 1e4, 2e4))

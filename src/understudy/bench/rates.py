@@ -1,8 +1,12 @@
-"""Rate of training steps against one large matrix product and against the plain PyTorch loop, in alternation."""
+"""Rate of training steps against one large matrix product and the plain PyTorch loop, and the cost of probing.
+
+What is compared is timed in alternation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import torch
@@ -10,8 +14,56 @@ from torch import Tensor
 
 from understudy.bench.clock import Measured, all_cores, lasting
 from understudy.bench.plain import plain_loops
-from understudy.bench.probing import Probing, probe_seconds, train_with_probes
 from understudy.bench.setting import Report, Sizes, network_steps, step_flops
+from understudy.training import Records, Training
+
+
+@dataclass(frozen=True)
+class Probing:
+    """Seconds per epoch, and seconds that a probe of every network adds to it."""
+
+    epoch: Measured
+    probe: Measured
+    networks: int
+
+    @property
+    def share(self) -> Measured:
+        pairs = zip(self.epoch.values, self.probe.values, strict=True)
+        return Measured(tuple(probe / (epoch + probe) for epoch, probe in pairs))
+
+
+def train_with_probes(training: Training, epochs: int) -> None:
+    """Train and probe as a study does: another thread makes the table rows while the next epoch trains."""
+    written = []
+    with ThreadPoolExecutor(1) as writer:
+        for _ in range(epochs):
+            training.advance()
+            written.append(writer.submit(Records.tables, training.probe()))
+    for rows in written:
+        rows.result()  # raises what went wrong in the thread
+
+
+def probe_seconds(training: Training, epochs: int, epoch: float, device: str) -> float:
+    """Seconds that a probe adds to an epoch, which takes `epoch` seconds alone."""
+    return max(0.0, lasting(lambda: train_with_probes(training, epochs), device, least=0) / epochs - epoch)
+
+
+def probing(sizes: Sizes, device: str, report: Report) -> Probing:
+    """Time the widths of the two-layer study together, with and without probes."""
+    training = sizes.training(sizes.teacher(sizes.mix_seeds), sizes.mix, device)
+    train_with_probes(training, epochs=1)
+
+    def train() -> None:
+        for _ in range(sizes.probes):
+            training.advance()
+
+    pairs = []
+    for repetition in range(1, sizes.repetitions + 1):
+        alone = lasting(train, device, least=0) / sizes.probes
+        pairs.append((alone, probe_seconds(training, sizes.probes, alone, device)))
+        report(f"probing, {repetition} of {sizes.repetitions}")
+    epoch, probe = (Measured(values) for values in zip(*pairs, strict=True))
+    return Probing(epoch, probe, len(training))
 
 
 @dataclass(frozen=True)
@@ -72,6 +124,6 @@ def rates(sizes: Sizes, device: str, report: Report) -> dict[int, Rates]:
     found = {}
     for n, training in trainings.items():
         peaks, ours, plains, epochs, probes = (Measured(values) for values in zip(*timed[n], strict=True))
-        probing, flops = Probing(epochs, probes, len(training)), step_flops((sizes.dim, n, sizes.outputs), sizes.batch)
-        found[n] = Rates(peaks, ours, plains, probing, flops, training.groups[0].engine)
+        probed, flops = Probing(epochs, probes, len(training)), step_flops((sizes.dim, n, sizes.outputs), sizes.batch)
+        found[n] = Rates(peaks, ours, plains, probed, flops, training.groups[0].engine)
     return found

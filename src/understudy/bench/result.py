@@ -8,13 +8,14 @@ from typing import Any
 from understudy._cores import cores
 from understudy.bench.clock import Measured, OtherLoad
 from understudy.bench.exact import ExactStep, SmallProblems, exact_step, small_problems
-from understudy.bench.goals import Goal, goals
+from understudy.bench.goals import Goal
 from understudy.bench.populations import Cost, costs
-from understudy.bench.probing import Probing, probing
-from understudy.bench.rates import Rates, rates
+from understudy.bench.rates import Probing, Rates, probing, rates
 from understudy.bench.setting import Report, Sizes
 from understudy.bench.sweep import Swept
 from understudy.store.environment import environment
+
+_SHARES: dict[int, tuple[float, float]] = {20: (0.3, 0.5), 200: (0.6, 0.8)}
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,41 @@ class Bench:
         return max(each) / min(each)
 
     def goals(self) -> list[Goal]:
-        return goals(self)
+        """All goals in the order in which they are shown; most are set for the CPU alone, the sweep's for the GPU.
+
+        Batching small problems must gain a factor of ten on one core: a step of one problem alone is about 20 calls of
+        Python, torch and numpy, each of a microsecond or more, around some 17,000 operations (13 × 13 pairs of 100).
+        """
+        cpu = self.device == "cpu"
+
+        def on_cpu(*bounds: float) -> tuple[float, ...]:
+            return bounds if cpu else ()
+
+        networks = [cost.networks for cost in self.costs]
+        m, r, d = self.sizes.exact
+        count, small_m, small_r, small_d = self.sizes.small
+        large = f"a step on the exact loss, m = {m:,}, r = {r}, d = {d}, over its matrix products alone"
+        many = f"{count:,} problems of m = {small_m}, r = {small_r}, d = {small_d} on the exact loss"
+        swept, by_n = None if self.swept is None else Measured((self.swept.seconds,)), self.rates.items()
+        shares = [
+            Goal(f"steps at n = {n}, share of the peak", "share", rate.share_of_peak, *on_cpu(*_SHARES.get(n, ())))
+            for n, rate in by_n
+        ]
+        times = [
+            Goal(f"steps at n = {n}, against the plain loop", "times", rate.against_plain, *on_cpu(20.0, 50.0))
+            for n, rate in by_n
+        ]
+        dearest = f"dearest network-step of {min(networks):,} to {max(networks):,} networks"
+        whole = "the whole two-layer study (--sweep)"
+        return [
+            *shares,
+            *times,
+            Goal("probing, share of the whole", "share", self.probing.share, 0.2, 0.1, most=True),
+            Goal(dearest, "times", Measured((self.flatness,)), 1.3, most=True),
+            Goal(large, "times", self.exact.ratio, *on_cpu(2.0), most=True),
+            Goal(f"{many}, batched against one by one", "times", self.small.gain, *on_cpu(10.0, 20.0)),
+            Goal(whole, "seconds", swept, *(() if cpu else (60.0, 15.0)), most=True),
+        ]
 
     def headline(self) -> str:
         """Summarise the measurements in one sentence."""
@@ -79,11 +114,7 @@ class Bench:
             "probe_share_by_n": {n: rate.probing.share for n, rate in by_n.items()},
             "cost_by_population": {str(networks): cost for networks, cost in self.cost.items()},
         }
-        single = {
-            "probe_share": self.probing.share,
-            "exact_step": self.exact.ratio,
-            "small_problems": self.small.gain,
-        }
+        single = {"probe_share": self.probing.share, "exact_step": self.exact.ratio, "small_problems": self.small.gain}
         return {
             "device": self.machine,
             **{name: {key: value.median for key, value in table.items()} for name, table in tables.items()},
@@ -115,16 +146,7 @@ class Bench:
 
 
 def measure(device: str, report: Report, sizes: Sizes | None = None) -> Bench:
-    """Measure everything except the sweep.
-
-    Args:
-        device: `cpu` or `cuda`.
-        report: Called with a line of text after every repetition.
-        sizes: Sizes of the measurements; by default those that fill the device.
-
-    Returns:
-        The measurements, with the environment they were made in.
-    """
+    """Measure everything except the sweep, in sizes that fill the device, `cpu` or `cuda`, unless others are given."""
     sizes = sizes or Sizes.of(device)
     made, load = environment(device), OtherLoad()
     steps, probes = rates(sizes, device, report), probing(sizes, device, report)
