@@ -15,8 +15,7 @@ from understudy.papers.distillation.linear_distillation.claims import (
     Ends,
     at_start,
     claims,
-    end_distance,
-    read_risk_settings,
+    ends,
     risk_under_bound,
     select_students,
     students_learn,
@@ -31,7 +30,7 @@ from understudy.papers.distillation.linear_distillation.study import (
     POLYNOMIAL,
     LinearDistillation,
 )
-from understudy.papers.distillation.shared import read_data, read_sets
+from understudy.papers.distillation.shared import read_data, read_sets, read_settings
 from understudy.papers.distillation.theory.linear_students import balanced, end_to_end
 from understudy.papers.distillation.theory.risk import polynomial_bound, risk_bound
 from understudy.papers.distillation.theory.soft_labels import angle, limit, solution
@@ -62,15 +61,15 @@ def test_flow_ends_in_the_closed_form_and_its_error_is_from_the_projection(run):
     start = end_to_end(balanced(x, task.teacher, 2, SMALL.scale, seeds, SMALL.width))
     wanted = (limit(start, x, task.teacher, 2) - solution(x, task.teacher)).norm(dim=-1)
     found = select_students(run, task=POLYNOMIAL, depth=2, inputs=2, by=FLOW)
-    assert end_distance(found) == pytest.approx(wanted.numpy(), rel=1e-4)
+    assert ends(found, exact=True).error == pytest.approx(wanted.numpy(), rel=1e-4)
     assert (at_start(found, "off") < 1e-9).all()
     assert (at_start(found, "hold") == 1).all()
     assert (at_start(found, "gain") > 0).all()
     assert (at_start(found, "imbalance") < 1e-12).all()
-    assert (end_distance(found) <= at_start(found, "epsilon")).all()
+    assert (ends(found, exact=True).error <= at_start(found, "epsilon")).all()
     assert found.array("error").shape == (3, 10)
     enough = select_students(run, task=MARGIN, depth=1, inputs=6, by=FLOW)
-    assert (end_distance(enough) < 1e-9).all()
+    assert (ends(enough, exact=True).error < 1e-9).all()
     assert (enough.end("time") == 1e14).all()
 
 
@@ -90,7 +89,7 @@ def test_only_students_that_are_trained_are_networks(run):
 
 
 def by_setting(run):
-    return {(row["task"], row["depth"], row["inputs"]): row for row in read_risk_settings(run).to_pylist()}
+    return {(row["task"], row["depth"], row["inputs"]): row for row in read_settings(run, part="risk").to_pylist()}
 
 
 def test_risks_and_bounds_are_those_of_the_theory(run):

@@ -75,7 +75,7 @@ class TestTables:
         for network, epoch in ((0, 0), (1, 2)):
             one = made.weights(f"epoch.{epoch}")[0][network].to(dtype=torch.float64)
             x, labels = data.training(network + 1, dtype=torch.float64), data.training_labels(network + 1)
-            (layers, checks), neurons = set_pairs(one, x, labels, 30), linear_neurons(one, x, labels)
+            (layers, checks), (singular, *_) = set_pairs(one, x, labels, 30), linear_neurons(one, x, labels)
             probe = list(run.epochs).index(epoch)
             for layer, found in enumerate(layers):
                 assert run.series("cosine apart training", layer)[network, probe] == pytest.approx(found.cosine_between)
@@ -84,7 +84,7 @@ class TestTables:
             assert run.series("alike before training", LAYERS)[network, probe] == checks["before"].share_alike
             rows = run.nodes.filter((pa.compute.field("network") == network) & (pa.compute.field("epoch") == epoch))
             values = rows.filter(pa.compute.field("role") == "value")
-            np.testing.assert_allclose(values["value"], neurons.singular, rtol=1e-9)
+            np.testing.assert_allclose(values["value"], singular, rtol=1e-9)
             bins = rows.filter((pa.compute.field("role") == "bin") & (pa.compute.field("set") == "training"))
             bins = bins.filter(pa.compute.field("layer") == 0)
             assert sum(bins[name].to_numpy().sum() for name in ("apart", "first", "second")) == 30 * 29 / 2

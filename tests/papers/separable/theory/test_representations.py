@@ -106,26 +106,25 @@ class TestPairs:
 
 class TestNeurons:
     def test_by_hand(self):
-        found = linear_neurons(two_groups(), X, LABELS)
-        torch.testing.assert_close(found.singular, torch.tensor([3.0, 1.0], dtype=torch.float64))
-        assert found.output.tolist() == [1, -1]
-        torch.testing.assert_close(found.length, torch.full((2,), 5**0.5, dtype=torch.float64))
+        singular, margin, found = linear_neurons(two_groups(), X, LABELS)
+        torch.testing.assert_close(singular, torch.tensor([3.0, 1.0], dtype=torch.float64))
+        assert found["output"].tolist() == [1, -1]
+        torch.testing.assert_close(found["norm"], torch.full((2,), 5**0.5, dtype=torch.float64))
         # The inputs of W are X: w+ of (1, .1), (2, .3) is x/‖x‖² of the first point, and w− is that of (.2, 1).
-        margin = found.margin
         torch.testing.assert_close(margin.vectors[0], X[0] / X[0].square().sum())
         torch.testing.assert_close(margin.vectors[1], X[2] / X[2].square().sum())
         assert margin.residual < 1e-8 and margin.positive.supports.sum() == margin.negative.supports.sum() == 1
         w = torch.tensor([[2.0, -1.0], [-1.0, 2.0]], dtype=torch.float64)
         cosines = torch.nn.functional.cosine_similarity(w, margin.vectors, 1)
-        torch.testing.assert_close(found.correlation, cosines)
-        torch.testing.assert_close(found.plane.norm(dim=1), w.norm(dim=1))
-        torch.testing.assert_close(found.top.norm(dim=1), w.norm(dim=1))
+        torch.testing.assert_close(found["correlation"], cosines)
+        for axes in ("plane", "top"):
+            torch.testing.assert_close(found[f"{axes}_1"].hypot(found[f"{axes}_2"]), w.norm(dim=1))
 
     def test_inputs_without_a_margin_have_no_margin_fields(self):
         x = torch.cat((X, torch.tensor([[-1.0, -1.0]], dtype=torch.float64)))  # the ReLU maps it to 0
-        found = linear_neurons(two_groups(), x, torch.tensor([1, 1, 0, 0, 0]))
-        assert found.margin is None and found.plane is None and found.correlation is None
-        assert len(found.singular) == 2
+        singular, margin, found = linear_neurons(two_groups(), x, torch.tensor([1, 1, 0, 0, 0]))
+        assert margin is None and list(found) == ["output", "norm", "top_1", "top_2"]
+        assert len(singular) == 2
 
     def test_other_networks_are_refused(self):
         for network in (made(KINDS["fc"], 1), made(KINDS["conv-one"], 1)):

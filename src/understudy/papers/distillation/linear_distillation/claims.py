@@ -13,8 +13,6 @@ from understudy.store import Run
 from understudy.store.units import unit_array
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from understudy.papers.distillation.linear_distillation.study import LinearDistillation
     from understudy.store.arrays import Networks
 
@@ -32,25 +30,16 @@ def select_students(run: Run, **where: Any) -> Networks | None:
     return run.select(part=LEARNED, **where)
 
 
-def read_risk_settings(run: Run) -> pa.Table:
-    """One row per task, depth and number of inputs: the mean risk over transfer sets, and its bounds."""
-    return read_settings(run, part="risk")
-
-
 def at_start(students: Networks, metric: str) -> np.ndarray:
     """[network]: a value recorded at the first probe, also of students that diverged later."""
     return students.array(metric, diverged=True).isel(epoch=0).to_numpy()
-
-
-def end_distance(students: Networks) -> np.ndarray:
-    """[network]: the distance from ŵ at the end, infinite for students that diverged."""
-    return np.nan_to_num(students.end("error"), nan=np.inf)
 
 
 class Ends(NamedTuple):
     """Distances of students from ŵ at the end, and what the theorems allow."""
 
     error: np.ndarray
+    """Infinite for students that diverged."""
     allowed: np.ndarray
     counted: np.ndarray
     """Which students meet the conditions of theorem 5.2 at the start."""
@@ -74,7 +63,7 @@ class Ends(NamedTuple):
 
 def ends(students: Networks, exact: bool) -> Ends:
     """The ends of students, which must be as near as `NEAR` if they are exact, else as the ε of theorem 5.2."""
-    error = end_distance(students)
+    error = np.nan_to_num(students.end("error"), nan=np.inf)
     allowed = np.full_like(error, NEAR) if exact else at_start(students, "epsilon")
     return Ends(error, allowed, at_start(students, "hold") > 0)
 
@@ -135,7 +124,7 @@ def students_learn(study: LinearDistillation, run: Run, depth: int, many: bool, 
     ],
 )
 def risk_under_bound(study: LinearDistillation, run: Run, task: str, depth: int, theorem: str) -> Verdict:
-    settings, where = read_risk_settings(run), {"task": task, "depth": depth}
+    settings, where = read_settings(run, part="risk"), {"task": task, "depth": depth}
     found = estimates(settings, "risk", "inputs", **where)
     means, low, sizes = (found[name].to_numpy() for name in ("mean", "low", "inputs"))
     bound = unit_array(settings, "bound", "inputs", **where).to_numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,19 +16,16 @@ from understudy.papers.distillation.linear_distillation.claims import (
     NEAR,
     ROUNDING,
     at_start,
-    end_distance,
     ends,
-    read_risk_settings,
     select_students,
 )
 from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, OWN
-from understudy.papers.distillation.shared import estimates, line_series, mean_series
+from understudy.papers.distillation.shared import estimates, line_series, mean_series, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-from understudy.store.older import read_units
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -42,7 +40,7 @@ _OWN_BOUND = " p(θ) is taken from the upper end of its band, so that the bounds
 
 def story(study: LinearDistillation, run: Run) -> Story:
     """Where students end, over training; their risk and its bounds; angles of inputs; starts."""
-    settings, students = read_risk_settings(run), select_students(run)
+    settings, students = read_settings(run, part="risk"), select_students(run)
     sets = f"d = {study.dim}, {counted(study.seeds, 'transfer set')}"
     if study.data:
         sets = f"{counted(study.seeds, 'transfer set')} of {Path(study.data).name}"
@@ -142,18 +140,16 @@ def _ends(study: LinearDistillation, students: Networks) -> tuple[Panel, ...]:
 def _courses(students: Networks, n: int) -> Panel:
     """Distance from ŵ over time, one line per depth and optimiser."""
     series = []
-    for depth in students.values("depth"):
-        for by in (FLOW, DESCENT):
-            found = students.select(depth=depth, by=by)
-            time, error = (found.array(name, diverged=True).to_numpy() for name in ("time", "error"))
-            errors = np.maximum(error[:, 1:], _FLOOR)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", RuntimeWarning)  # all students diverged
-                low, middle, high = np.nanquantile(errors, (0, 0.5, 1), axis=0)
-            label = f"L = {depth:g}" + (", descent" if by == DESCENT else "")
-            times = np.median(time, 0)[1:]
-            band = () if by == DESCENT else (low, high)
-            series.append(Series(label, times, middle, *band, dashed=not band, colour=_colour(int(depth))))
+    for depth, by in product(students.values("depth"), (FLOW, DESCENT)):
+        found = students.select(depth=depth, by=by)
+        time, error = (found.array(name, diverged=True).to_numpy()[:, 1:] for name in ("time", "error"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # all students diverged
+            low, middle, high = np.nanquantile(np.maximum(error, _FLOOR), (0, 0.5, 1), axis=0)
+        line = Series(f"L = {depth:g}", np.median(time, 0), middle, low, high, colour=_colour(int(depth)))
+        if by == DESCENT:
+            line = replace(line, label=f"{line.label}, descent", low=None, high=None, dashed=True)
+        series.append(line)
     return Panel(f"n = {n}", "time", "‖w − ŵ‖", tuple(series), log_x=True, log_y=True)
 
 
@@ -242,9 +238,9 @@ def _headline(study: LinearDistillation, run: Run, students: Networks | None, se
     flows = students.select(by=FLOW) if students else None
     if flows is not None:
         deep = (flows.column("depth") > 1) & (flows.column("inputs") < study.dim)
-        if (~deep).any():
-            parts.append(f"within {style.number(end_distance(flows)[~deep].max())} of ŵ")
         found = ends(flows, exact=False)
+        if (~deep).any():
+            parts.append(f"within {style.number(found.error[~deep].max())} of ŵ")
         held, within = found.counted & deep, found.within & deep
         if held.any():
             count = f"{(within & held).sum()} of {held.sum()}"

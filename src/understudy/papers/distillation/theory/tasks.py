@@ -100,12 +100,8 @@ class AngleTask:
         A student at angle φ errs on an input if uᵀv < −cot φ cot a, with v the direction of its component orthogonal
         to w*. With t = |uᵀv| and tan c = t tan φ the risk is ½ E p(π/2 − c), an integral over c from the margin to φ.
         """
-        found = torch.empty_like(angle, dtype=torch.float64).flatten()
         known = angle.double().flatten()
-        given = known.nan_to_num()
-        for first in range(0, len(given), _ANGLES_AT_ONCE):
-            part = slice(first, first + _ANGLES_AT_ONCE)
-            found[part] = self._risk(given[part])
+        found = torch.cat([self._risk(part) for part in known.nan_to_num().split(_ANGLES_AT_ONCE)])
         return found.masked_fill(known.isnan(), math.nan).view(angle.shape)
 
     def _risk(self, angle: Float[Tensor, "student"]) -> Float[Tensor, "student"]:

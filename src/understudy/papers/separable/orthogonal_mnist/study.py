@@ -22,7 +22,6 @@ from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 if TYPE_CHECKING:
     from understudy.data.separable import Separability, Similarities
     from understudy.lab.study import Tables
-    from understudy.papers.separable.theory.representations import Neurons
     from understudy.store import Run
 
 TRAINING, TEST = "training", "test"
@@ -88,18 +87,19 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
                     nodes.append(_node_rows(network, epoch, layer, "bin", _bin_columns(which, found.similarities)))
                 for kind, each in checks.items():
                     metrics.append(_metric_rows(network, epoch, LAYERS, _shares(f"{kind} {which}", each)))
-            neurons = linear_neurons(one, *samples[TRAINING])
+            singular, margin, neurons = linear_neurons(one, *samples[TRAINING])
             accuracy = float(run.series("accuracy")[network, run.epochs == epoch].item())
-            significant = float((neurons.singular > SIGNIFICANT * neurons.singular[0]).sum())
-            row = {"accuracy": accuracy, "significant": significant}
-            if (margin := neurons.margin) is not None:
+            row = {"accuracy": accuracy, "significant": float((singular > SIGNIFICANT * singular[0]).sum())}
+            if margin is not None:
                 positive, negative = torch.nn.functional.normalize(margin.vectors, dim=1)
                 row |= {"cosine": float(positive @ negative), "residual": margin.residual}
                 row["supports"] = float(sum(each.supports.sum() for each in (margin.positive, margin.negative)))
             metrics.append(_metric_rows(network, epoch, -1, row))
-            values = {"number": range(1, len(neurons.singular) + 1), "value": neurons.singular.tolist()}
+            values = {"number": range(1, len(singular) + 1), "value": singular.tolist()}
             nodes.append(_node_rows(network, epoch, LAYERS, "value", values))
-            nodes.append(_node_rows(network, epoch, LAYERS, "neuron", _neuron_columns(neurons)))
+            columns = {name: value.tolist() for name, value in neurons.items()}
+            numbered = {"number": range(len(columns["norm"])), **columns}
+            nodes.append(_node_rows(network, epoch, LAYERS, "neuron", numbered))
         named = {"network": pa.array([network], pa.int32()), "seed": [seed]}
         return {
             "networks": pa.table({**named, "diverged_at": pa.array([diverged], pa.int64())}),
@@ -125,13 +125,6 @@ def _node_rows(network: int, epoch: int, layer: int, role: str, columns: Mapping
 def _shares(name: str, found: Separability) -> dict[str, float]:
     """Shares of the pairs of one class, and of two classes, that violate eq. 3.1."""
     return {f"alike {name}": found.share_alike, f"apart {name}": found.share_apart}
-
-
-def _neuron_columns(found: Neurons) -> dict[str, Any]:
-    columns = {"number": range(len(found.output)), "output": found.output.tolist(), "norm": found.length.tolist()}
-    places = {"top": found.top} | ({} if found.plane is None else {"plane": found.plane})
-    columns |= {f"{name}_{k + 1}": place[:, k].tolist() for name, place in places.items() for k in (0, 1)}
-    return columns | ({} if found.correlation is None else {"correlation": found.correlation.tolist()})
 
 
 def _bin_columns(which: str, found: Similarities) -> dict[str, Any]:

@@ -94,27 +94,16 @@ def set_pairs(
     return [layer_pairs(numbers, labels[:compared]) for numbers in some.values()], checks
 
 
-class Neurons(NamedTuple):
-    """The neurons w_j of the last hidden layer W of a network with one output, whose weights are a_j."""
+def linear_neurons(
+    network: Population, x: _Samples, labels: _Labels
+) -> tuple[Float[Tensor, "value"], Margins | None, dict[str, Float[Tensor, "node"]]]:
+    """Describe the neurons w_j of the last hidden layer W of a network with one output, given labelled samples.
 
-    singular: Float[Tensor, "value"]
-    """Singular values of W, in descending order."""
-    output: Float[Tensor, "node"]
-    """Output weights a_j."""
-    length: Float[Tensor, "node"]
-    """‖w_j‖."""
-    top: Float[Tensor, "node 2"]
-    """Coordinates along the first two right singular vectors of W (Phuong 2021, fig. 3.4b)."""
-    margin: Margins | None
-    """Max-margin vectors of the inputs of W; None if a class has none."""
-    plane: Float[Tensor, "node 2"] | None
-    """Coordinates in the plane of these vectors (see `margin_coordinates`)."""
-    correlation: Float[Tensor, "node"] | None
-    """Cosine of w_j with the max-margin vector of the sign of a_j."""
-
-
-def linear_neurons(network: Population, x: _Samples, labels: _Labels) -> Neurons:
-    """Describe the neurons of the last hidden layer, given labelled samples."""
+    Returns the singular values of W, the max-margin vectors of its inputs (None if a class has none), and values by
+    neuron: its output weight a_j as `output`, ‖w_j‖ as `norm`, coordinates `top_1` and `top_2` along the first two
+    right singular vectors of W (Phuong 2021, fig. 3.4b), and with max-margin vectors also the coordinates `plane_1`
+    and `plane_2` of `margin_coordinates`, and the `correlation` with the vector of its sign.
+    """
     if len(network) != 1 or network.sizes[-1] != 1 or len(network.layers) < 3:
         raise UserError(
             "one network with two or more hidden layers and one output is needed, got "
@@ -123,9 +112,11 @@ def linear_neurons(network: Population, x: _Samples, labels: _Labels) -> Neurons
     below = len(network.layers) - 2
     seen = representations(network, x, (below,), activated=True)[below]
     w, a = (layer.weight[0].double().cpu() for layer in network.layers[-2:])
-    margin = plane = correlation = None
+    top_1, top_2 = singular_coordinates(w).unbind(-1)
+    values = {"output": a[0], "norm": torch.linalg.vector_norm(w, dim=1), "top_1": top_1, "top_2": top_2}
+    margin = None
     with suppress(UserError):  # for example a sample whose representation is zero
         margin = margins(seen.double().cpu(), labels.double().cpu())
-        plane, correlation = margin_coordinates(w, margin.vectors), own_correlation(w, a[0], margin.vectors)
-    lengths = torch.linalg.vector_norm(w, dim=1)
-    return Neurons(torch.linalg.svdvals(w), a[0], lengths, singular_coordinates(w), margin, plane, correlation)
+        plane_1, plane_2 = margin_coordinates(w, margin.vectors).unbind(-1)
+        values |= {"plane_1": plane_1, "plane_2": plane_2, "correlation": own_correlation(w, a[0], margin.vectors)}
+    return torch.linalg.svdvals(w), margin, values
