@@ -14,7 +14,7 @@ DEFINITIONS = {
     "recovered": "a teacher node is recovered when a student node correlates with it above 0.95",
     "specialised": "a student node is specialised when its activations agree with those of one teacher node",
     "the L": "shape of the scatter of students: those that match have fan-out, and those that do not match have little",
-    "observer": "a student node that is active on the boundary of a teacher node, so that its gradient depends on what happens there",
+    "observer": "a student node that is active on the boundary of a teacher node, so that its gradient depends on it",
     "diverged": "a network diverged when its loss or a weight was no longer a finite number",
     "probe": "a measurement of every network during training, such as once per epoch",
     "piece": "part of a run that is trained or computed at once; results do not depend on the division",
