@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from understudy.data import Gaussian
-    from understudy.nets import Population
-    from understudy.training import Group
-
 _BLOCK = 100
 """Batches that are drawn at a time."""
 
@@ -64,7 +60,7 @@ class OnGaussianInputs(Study):
         if self.batch < 2:
             raise UserError(f"--batch must be at least 2 with BatchNorm ({options}), got {self.batch}")
 
-    def gaussian(self, kind: str, train: int, fresh: bool) -> Gaussian:
+    def gaussian(self, kind: str, train: int, fresh: bool) -> us.data.Gaussian:
         """The source of inputs of a kind of network, with this many training samples."""
         dim = self.image**2 if kind == "cnn" else self.dim
         return us.data.Gaussian(dim, self.input_std, train, self.evaluation, fresh)
@@ -86,7 +82,7 @@ class OnGaussianInputs(Study):
         shapes = [us.nets.Shape(each, image=self.image_size(kind)) for each in students]
         require_memory([(shape, networks) for shape in shapes], self.torch_dtype)
 
-    def training(self, groups: Sequence[tuple[dict[str, Any], Group, float]]) -> Experiment:
+    def training(self, groups: Sequence[tuple[dict[str, Any], us.training.Group, float]]) -> Experiment:
         """The experiment of groups with one student per seed, each with its parameters and its learning rate.
 
         Learning rates are those of the squared error averaged over outputs, whose gradient is 2/C times that of
@@ -125,7 +121,7 @@ class ExactDescent(ExactStudy):
 
     def initial(
         self, hidden: Sequence[int], seeds: Sequence[int], *, norm: us.students.BatchNorm = None, evaluation: int = 1
-    ) -> tuple[Population, Population, Gaussian]:
+    ) -> tuple[us.Population, us.Population, us.data.Gaussian]:
         """One teacher with these hidden layers and one student per seed, and the source of their inputs."""
         import torch
 

@@ -36,10 +36,6 @@ def slopes(run: Run, column: str = "change") -> xr.DataArray:
     return change.isel(lr=0, drop=True).drop_vars("network").copy(data=np.stack(found))
 
 
-def _orders(study: BatchNormEnergy, run: Run) -> list[dict[str, str]]:
-    return [{"norm": norm, "order": ORDERS[norm]} for norm in ("before", "after")]
-
-
 @claims.claim(
     "Y9",
     "{order}",
@@ -47,7 +43,7 @@ def _orders(study: BatchNormEnergy, run: Run) -> list[dict[str, str]]:
     "logarithmic, median over nodes and then over seeds",
     paper=f"{SLOPE:g} ± {WITHIN:g}",
     values_are="median over nodes, per seed",
-    cases=_orders,
+    cases=lambda study, run: [{"norm": norm, "order": ORDERS[norm]} for norm in ("before", "after")],
 )
 def second_order(study: BatchNormEnergy, run: Run, norm: str, order: str) -> Verdict | None:
     slope = slopes(run)

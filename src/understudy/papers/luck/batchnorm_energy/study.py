@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +18,6 @@ from understudy.lab.options import Count, Positive, Positives, Sizes
 from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import Piece
 from understudy.papers.luck.shared import ExactDescent, network_rows
-
-if TYPE_CHECKING:
-    from understudy.lab.study import Tables
-    from understudy.store import Run
 
 NORMS: dict[str, us.students.BatchNorm] = {"before": "before", "after": "after", "none": None}
 """Whether BatchNorm comes before or after the ReLU."""
@@ -64,12 +60,12 @@ class BatchNormEnergy(ExactDescent):
             raise UserError(f"--rates must be at least two learning rates, got {self.rates[0]:g}: they give a slope")
         us.students.hidden_sizes((self.dim, *self.teacher_layers, self.outputs), self.multiple)
 
-    def pieces(self, *runs: Run) -> Iterator[Piece]:
+    def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         for norm, lr, seeds in product(NORMS, self.rates, blocks(self.seed_names, _SEEDS_PER_PIECE)):
             name = f"BatchNorm {norm}, rate {lr:g}, seeds {seeds[0]} to {seeds[-1]}"
             yield Piece(name, len(seeds), partial(self._piece, norm, lr, seeds))
 
-    def _piece(self, norm: str, lr: float, seeds: range, first: int) -> Tables:
+    def _piece(self, norm: str, lr: float, seeds: range, first: int) -> dict[str, Any]:
         """The median growth of each layer, and each node's squared norms and mean change per step."""
         from understudy.papers.luck.theory.batchnorm_energy import drifts
         from understudy.theory.gradient_flow import batches

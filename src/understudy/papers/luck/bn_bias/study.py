@@ -21,9 +21,6 @@ from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, t
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from understudy.lab.study import Tables
-    from understudy.store import Run
-
 
 @dataclass(frozen=True)
 class BatchNormBias(CifarOptions, ComputedStudy):
@@ -73,7 +70,7 @@ class BatchNormBias(CifarOptions, ComputedStudy):
         shared = {name: value for name, value in self.options().items() if name != "network"}
         return (CifarTeacher(**shared, norm="before", decay=0.0),)
 
-    def pieces(self, *runs: Run) -> Iterator[Piece]:
+    def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         if runs:
             norms = trained_networks(runs[0]).norms
             found = [(f"layer {i + 1}", norm.shift) for i, norm in enumerate(norms) if norm.shift is not None]
@@ -81,7 +78,7 @@ class BatchNormBias(CifarOptions, ComputedStudy):
             found = _read_shifts(self.network)
         yield Piece("networks", len(np.atleast_2d(found[0][1])), lambda first: self._tables(found))
 
-    def _tables(self, found: list[tuple[str, Tensor]]) -> Tables:
+    def _tables(self, found: list[tuple[str, Tensor]]) -> dict[str, Any]:
         """The shift of every node of every layer, and the share of negative shifts."""
         # Files of a single network have no axis of networks.
         shifts = [np.atleast_2d(shift.double().numpy()) for _, shift in found]

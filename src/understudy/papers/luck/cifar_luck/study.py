@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.lab.cifar import TaughtCifarOptions, validate_convolutions
 from understudy.lab.options import Among, Count, Distinct, Positive, Sizes, validate_widths
 from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
-
-if TYPE_CHECKING:
-    from understudy.store import Run
 
 Kind = Literal["fc", "cnn"]
 StudentNorm = Literal["none", "after"]
@@ -93,7 +90,7 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
             for kind in self.networks
         )
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         data = self.source()
         rates = {
             ("fc", "none"): self.lr,

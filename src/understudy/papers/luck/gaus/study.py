@@ -1,22 +1,14 @@
-"""The study `gaus`: random teachers, Gaussian inputs, students with and without BatchNorm.
-
-Tian et al. 2019, figs 8, 10, 11.
-"""
+"""The study `gaus`: random teachers, Gaussian inputs, with and without BatchNorm (Tian et al. 2019, figs 8, 10, 11)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.lab.options import Among, Count, Distinct, Positive, Sizes, validate_batch, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.luck.shared import OnGaussianInputs
-
-if TYPE_CHECKING:
-    from understudy.data import Gaussian
-    from understudy.nets import Population
-    from understudy.store import Run
 
 Kind = Literal["fc", "cnn", "fc-small"]
 Norm = Literal["none", "after"]
@@ -102,18 +94,18 @@ class Gaus(OnGaussianInputs, TrainingStudy):
     def layers(self, kind: str) -> tuple[int, ...]:
         return {"fc": self.fc_layers, "cnn": self.cnn_layers, "fc-small": self.small_layers}[kind]
 
-    def source(self, kind: str, data: str) -> Gaussian:
+    def source(self, kind: str, data: str) -> us.data.Gaussian:
         """The source of inputs of a kind of network, drawn anew in every epoch or once."""
         fresh = data == "infinite"
         return self.gaussian(kind, self.train if fresh else self.finite, fresh)
 
-    def teacher(self, kind: str) -> Population:
+    def teacher(self, kind: str) -> us.Population:
         """One teacher per seed, with standardised outputs."""
         import torch
 
         source = self.source(kind, self.data[0])
 
-        def teacher(seed: int) -> Population:
+        def teacher(seed: int) -> us.Population:
             plain = us.teachers.separated(
                 self.sizes(kind),
                 seeds=seed,
@@ -126,7 +118,7 @@ class Gaus(OnGaussianInputs, TrainingStudy):
 
         return us.nets.stack([teacher(seed) for seed in self.seed_names])
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         groups = []
         for kind in self.networks:
             self.require_memory(kind, (self.multiple,), self.seeds * len(self.data))

@@ -1,7 +1,4 @@
-"""The study `lottery`: winning students reset to their initial weights, compared with redrawn ones.
-
-Tian et al. 2019, fig. 3.
-"""
+"""The study `lottery`: winners reset to their initial weights, and redrawn nodes (Tian et al. 2019, fig. 3)."""
 
 from __future__ import annotations
 
@@ -19,10 +16,6 @@ from understudy.papers.specialization.two_layer.study import TwoLayer
 if TYPE_CHECKING:
     from jaxtyping import Int
     from torch import Tensor
-
-    from understudy.data import Source
-    from understudy.nets import Population
-    from understudy.store import Run
 
 TICKETS = ("reset", "redrawn", "full")
 """Winners with their initial weights, as many redrawn nodes, and the full student that the winners are taken from."""
@@ -55,7 +48,7 @@ class LotteryTickets(OverRealized, TrainingStudy):
         same = {name: value for name, value in self.options().items() if name != "teacher_nodes"}
         return (TwoLayer(**same, teacher_nodes=(self.teacher_nodes,)),)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         (run,), (study,) = runs, self.depends_on()
         source, teacher = study.source(), run.weights("teacher")[0]
         start, end = (run.weights(f"epoch.{epoch}") for epoch in (0, self.epochs))
@@ -72,7 +65,7 @@ class LotteryTickets(OverRealized, TrainingStudy):
         return replace(self.training(groups), ranks=frozenset(ranked(self.epochs)))
 
 
-def winners(teacher: Population, students: Population, source: Source) -> Int[Tensor, "net teacher"]:
+def winners(teacher: us.Population, students: us.Population, source: us.data.Source) -> Int[Tensor, "net teacher"]:
     """The best student of each teacher node on the evaluation inputs, each student chosen once.
 
     Pairs are chosen by correlation, the highest first, so that every network has as many winners as teacher nodes: a
@@ -89,7 +82,7 @@ def winners(teacher: Population, students: Population, source: Source) -> Int[Te
     return torch.cat([won(net, seed) for net, seed in enumerate(students.seeds.tolist())])
 
 
-def redrawn(teacher: Population, students: Population) -> Population:
+def redrawn(teacher: us.Population, students: us.Population) -> us.Population:
     """Students with as many nodes as the teacher, drawn as the given students were, but from other seeds."""
     others = [seed + _SEED_OFFSET * students.sizes[1] for seed in students.seeds.tolist()]
     return replace(us.students.gaussian(teacher, seeds=others), seeds=students.seeds)

@@ -1,7 +1,7 @@
 """Claims Y10 and Y11: the bounds of theorems 4 and 5, and the norms of fan-outs (Tian et al. 2019, fig. 7)."""
 
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -65,21 +65,17 @@ def bounds(run: Run, setting: Setting, prefix: str = "") -> Bounds:
     return Bounds(checked, np.all(measured <= bound * _SLACK + 1e-12, axis=0))
 
 
-def _theorems(study: LuckyInit, run: Run) -> list[dict[str, Any]]:
-    return [
-        {"part": "theorem 4", "theorem": 4, "prefix": ""},
-        {"part": "theorem 5 with the terms that its eqs. 41 to 54 lack", "theorem": 5, "prefix": ""},
-        {"part": "theorem 5 as printed", "theorem": 5, "prefix": "printed_"},
-    ]
-
-
 @claims.claim(
     "Y10",
     "{part}",
     statement="where its conditions hold, with the K of the whole trajectory, each bound is kept at every step of the "
     "expected dynamics",
     paper="bounds hold at every step",
-    cases=_theorems,
+    cases=lambda study, run: [
+        {"part": "theorem 4", "theorem": 4, "prefix": ""},
+        {"part": "theorem 5 with the terms that its eqs. 41 to 54 lack", "theorem": 5, "prefix": ""},
+        {"part": "theorem 5 as printed", "theorem": 5, "prefix": "printed_"},
+    ],
 )
 def bounds_hold(study: LuckyInit, run: Run, part: str, theorem: int, prefix: str) -> Verdict:
     ours = [setting for setting in SETTINGS if setting.theorem == theorem]
@@ -122,13 +118,6 @@ def tolerance(others: float) -> float:
     return max(SHARE * others, 0.5 * 10.0 ** int(Decimal(repr(others)).as_tuple().exponent))
 
 
-def _printed(study: LuckyInit, run: Run) -> list[dict[str, float]]:
-    return [
-        {"p_w": w, "p_v": v, "near": near, "others": others, "off": tolerance(others)}
-        for (w, v), (near, others) in PAPER.items()
-    ]
-
-
 @claims.claim(
     "Y11",
     "p_W = {p_w:g}, p_V = {p_v:g}",
@@ -136,7 +125,10 @@ def _printed(study: LuckyInit, run: Run) -> list[dict[str, float]]:
     f"{WITHIN:g}, V_r within {SHARE:.0%} or half of the last printed digit, {{off:.2g}}",
     paper="{near:g} / {others:g}",
     values_are="mean norm of the rows of V_r, per seed",
-    cases=_printed,
+    cases=lambda study, run: [
+        {"p_w": w, "p_v": v, "near": near, "others": others, "off": tolerance(others)}
+        for (w, v), (near, others) in PAPER.items()
+    ],
 )
 def norms(study: LuckyInit, run: Run, p_w: float, p_v: float, near: float, others: float, off: float) -> Verdict:
     some = run.select(setting=FIGURE, rule="rescaled", multiple=TWICE, p_w=p_w, p_v=p_v)

@@ -1,5 +1,7 @@
 """Figures and headline of `lucky-init` (Tian et al. 2019, fig. 7, theorems 4 and 5)."""
 
+from typing import Any
+
 import numpy as np
 import xarray as xr
 
@@ -29,7 +31,16 @@ def story(study: LuckyInit, run: Run) -> Story:
             f"{words}: mean norms of the fan-outs of students that start near teacher nodes (V_u) and of the others "
             "(V_r). Rows are over-parameterizations, columns starts.",
             source,
-            _norms(study, run, rule),
+            _curves(
+                study,
+                "part",
+                {part: of_figure(run, name, rule) for part, name in (("V_u", "v_u"), ("V_r", "v_r"))},
+                name="norm of rows",
+                panel=("multiple", "start"),
+                line="part",
+                colours=(style.BLUE, style.VERMILLION),
+                columns=len(study.starts),
+            ),
         )
         for rule, (title, words, source) in _RULES.items()
         if rule in study.rules
@@ -41,7 +52,16 @@ def story(study: LuckyInit, run: Run) -> Story:
             "Mean cosine of the weights [w, b] of the first students with those of their teacher nodes, by start "
             "(p_W, p_V).",
             "S2 theorem 5: W_u → W*",
-            _cosines(study, run),
+            _curves(
+                study,
+                "rule",
+                {rule: of_figure(run, "cosine", rule) for rule in study.rules},
+                name="mean cosine of W_u and W*",
+                panel=("rule", "multiple"),
+                line="start",
+                colours="categories",
+                columns=len(study.multiple),
+            ),
         )
     )
     figures += [
@@ -59,36 +79,16 @@ def story(study: LuckyInit, run: Run) -> Story:
     return Story(_headline(study, run) + some_diverged(run), _numbers(run), tuple(figures))
 
 
-def _norms(study: LuckyInit, run: Run, rule: str) -> Curves:
-    parts = [of_figure(run, name, rule) for name in ("v_u", "v_r")]
+def _curves(study: LuckyInit, dim: str, parts: dict[str, xr.DataArray], **more: Any) -> Curves:
+    """Curves over steps of arrays that are joined along a new dimension."""
+    whole = xr.concat(list(parts.values()), dim, coords="different", compat="equals", join="outer")
+    starts = {start_name((w, v)): f"p_W = {w:g}, p_V = {v:g}" for w, v in study.starts}
     return Curves.from_array(
-        xr.concat(parts, "part", coords="minimal", compat="override", join="outer").assign_coords(part=["V_u", "V_r"]),
-        name="norm of rows",
-        panel=("multiple", "start"),
-        line="part",
+        whole.assign_coords({dim: list(parts)}),
         band="deviation",
-        titles=multiple_titles(study.multiple)
-        | {start_name(start): f"p_W = {start[0]:g}, p_V = {start[1]:g}" for start in study.starts},
+        titles=multiple_titles(study.multiple) | _RULE_TITLES | starts,
         x_name="step",
-        colours=(style.BLUE, style.VERMILLION),
-        columns=len(study.starts),
-    )
-
-
-def _cosines(study: LuckyInit, run: Run) -> Curves:
-    found = [of_figure(run, "cosine", rule) for rule in study.rules]
-    return Curves.from_array(
-        xr.concat(found, "rule", coords="different", compat="equals", join="outer").assign_coords(
-            rule=list(study.rules)
-        ),
-        name="mean cosine of W_u and W*",
-        panel=("rule", "multiple"),
-        line="start",
-        band="deviation",
-        titles=multiple_titles(study.multiple) | _RULE_TITLES,
-        x_name="step",
-        colours="categories",
-        columns=len(study.multiple),
+        **more,
     )
 
 

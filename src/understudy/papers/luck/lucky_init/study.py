@@ -18,11 +18,8 @@ from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import ComputedStudy, Piece
 
 if TYPE_CHECKING:
-    from understudy.lab.study import Tables
-    from understudy.nets import Population
     from understudy.papers.luck.theory.near_students import PathBounds
     from understudy.papers.luck.theory.simulation import StudentReading
-    from understudy.store import Run
 
 FIGURE = "S2 fig 7"
 QUANTITIES = {4: ("sin_angle",), 5: ("sin_angle", "fan_out_gap", "other_fan_out")}
@@ -135,16 +132,16 @@ class LuckyInit(ComputedStudy):
         """The steps after which networks are probed."""
         return range(0, self.steps + 1, self.every)
 
-    def pieces(self, *runs: Run) -> Iterator[Piece]:
+    def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         each = len(self.starts) * len(self.rules)
         for multiple in self.multiple:
             for seeds in blocks(self.seed_names, max(1, int(_NODES_PER_PIECE // (multiple * self.teacher_nodes)))):
                 name = f"{multiple:g}×, seeds {seeds[0]} to {seeds[-1]}"
-                yield Piece(name, each * len(seeds), partial(self._simulate, multiple, list(seeds)))
+                yield Piece(name, each * len(seeds), partial(self._simulate, multiple, seeds))
         for setting in SETTINGS:
             yield Piece(str(setting), self.seeds, partial(self._follow_bounds, setting))
 
-    def _simulate(self, multiple: float, seeds: list[int], count: int) -> Tables:
+    def _simulate(self, multiple: float, seeds: range, count: int) -> dict[str, Any]:
         from understudy.papers.luck.theory.simulation import probe_students, simulate, unit_columns
 
         sizes = (self.dim, self.teacher_nodes, self.outputs)
@@ -156,23 +153,27 @@ class LuckyInit(ComputedStudy):
             for w, v in self.starts
             for seed in seeds
         ]
-        tables = []
+        networks, metrics, nodes = [], [], []
         for r, rule in enumerate(self.rules):
             numbers = np.arange(len(swept), dtype=np.int32) + count + r * len(swept)
             trajectory = simulate(teachers, students, rule=rule, lr=self.lr, batch=self.batch, probes=self.probes)
-            rows, alive = [], []
+            alive = []
             for step, now in zip(self.probes, trajectory, strict=True):
                 found = probe_students(teachers, now)
-                rows += list(_measured(found, step, numbers))
+                metrics += _rows(numbers, step, 0, cosine=found.cosine.cpu())
+                metrics += _rows(numbers, step, 1, v_u=found.near.cpu(), v_r=found.others.cpu())
                 alive.append(np.isfinite(found.others.cpu().numpy()))
                 if rule == "rescaled" and step in (0, self.steps):
-                    rows += list(_conditions(teachers, now, step, numbers, self.lr))
+                    metrics += _conditions(teachers, now, step, numbers, self.lr)
             diverged = [None if c.all() else self.probes[int(np.argmin(c))] for c in np.stack(alive).T]
-            nodes = _nodes(found, self.steps, numbers)
-            tables.append(_tables(numbers, [row | {"rule": rule} for row in swept], diverged, rows, nodes))
-        return {name: pa.concat_tables([t[name] for t in tables]) for name in tables[0]}
+            networks += [
+                row | {"network": number, "rule": rule, "diverged_at": step}
+                for row, number, step in zip(swept, numbers, diverged, strict=True)
+            ]
+            nodes.append(_nodes(found, self.steps, numbers))
+        return _tables(networks, metrics, pa.concat_tables(nodes))
 
-    def _follow_bounds(self, setting: Setting, count: int) -> Tables:
+    def _follow_bounds(self, setting: Setting, count: int) -> dict[str, Any]:
         from scipy.special import ndtr
 
         from understudy.papers.luck.theory.near_students import theorem_4_bounds
@@ -195,21 +196,20 @@ class LuckyInit(ComputedStudy):
             found = {p: theorem_5_bounds(teacher, path, lr, as_printed=bool(p)) for p in ("", "printed_")}
         rows = [row for prefix, along in found.items() for row in _bounds(theorem, along, prefix, numbers)]
         nodes = _nodes(probe_students(teacher, students), 0, numbers)
-        swept = [{"seed": s, "setting": str(setting), "rule": "expected"} for s in seeds]
-        return _tables(numbers, swept, [None] * len(seeds), rows, nodes)
+        swept = {"setting": str(setting), "rule": "expected"}
+        return _tables([swept | {"network": n, "seed": s} for n, s in zip(numbers, seeds, strict=True)], rows, nodes)
 
 
-def _rows(numbers: np.ndarray, step: int, layer: int, metric: str, value: Any) -> pa.Table:
-    return table_rows(numbers, step, layer, metric=metric, value=np.asarray(value, np.float64))
+def _rows(numbers: np.ndarray, step: int, layer: int, **metrics: Any) -> list[pa.Table]:
+    return [
+        table_rows(numbers, step, layer, metric=metric, value=np.asarray(value, np.float64))
+        for metric, value in metrics.items()
+    ]
 
 
-def _measured(found: StudentReading, step: int, numbers: np.ndarray) -> Iterator[pa.Table]:
-    yield _rows(numbers, step, 0, "cosine", found.cosine.cpu())
-    yield _rows(numbers, step, 1, "v_u", found.near.cpu())
-    yield _rows(numbers, step, 1, "v_r", found.others.cpu())
-
-
-def _conditions(teacher: Population, now: Population, step: int, numbers: np.ndarray, lr: float) -> Iterator[pa.Table]:
+def _conditions(
+    teacher: us.Population, now: us.Population, step: int, numbers: np.ndarray, lr: float
+) -> list[pa.Table]:
     """γ of theorem 4, for the near students alone, and of theorem 5 as printed; and which theorems apply."""
     import torch
 
@@ -221,27 +221,26 @@ def _conditions(teacher: Population, now: Population, step: int, numbers: np.nda
     theirs, ours = (p.to("cpu", torch.float64) for p in (teacher, now))
     here = as_trajectory(ours)
     four = theorem_4_bounds(extended_weights(theirs.layers[0]), here.w[:, :, : theirs.sizes[1]], lr)
-    yield _rows(numbers, step, 0, "gamma_4", four.constants["gamma"])
-    yield _rows(numbers, step, 0, "in_force_4", four.in_force)
-    for prefix, as_printed in (("", False), ("printed_", True)):
-        five = theorem_5_bounds(theirs, here, lr, as_printed)
-        yield _rows(numbers, step, 1, f"{prefix}in_force_5", five.in_force)
-    yield _rows(numbers, step, 1, "printed_gamma_5", five.constants["gamma"])
+    five, printed = (theorem_5_bounds(theirs, here, lr, as_printed) for as_printed in (False, True))
+    forces = {"in_force_5": five.in_force, "printed_in_force_5": printed.in_force}
+    return [
+        *_rows(numbers, step, 0, gamma_4=four.constants["gamma"], in_force_4=four.in_force),
+        *_rows(numbers, step, 1, **forces, printed_gamma_5=printed.constants["gamma"]),
+    ]
 
 
-def _bounds(theorem: int, along: PathBounds, prefix: str, numbers: np.ndarray) -> Iterator[pa.Table]:
+def _bounds(theorem: int, along: PathBounds, prefix: str, numbers: np.ndarray) -> list[pa.Table]:
     """Measured values and, where the theorem applies, their bounds at every step; its constants at step 0."""
-    names, there = QUANTITIES[theorem], along.in_force.numpy()
-    for name, value in along.constants.items():
-        yield _rows(numbers, 0, -1, prefix + name, value)
-    yield _rows(numbers, 0, -1, f"{prefix}in_force", there)
-    for q, name in enumerate(names):
+    there = along.in_force.numpy()
+    constants = along.constants | {"in_force": along.in_force}
+    rows = _rows(numbers, 0, -1, **{prefix + name: value for name, value in constants.items()})
+    for q, name in enumerate(QUANTITIES[theorem]):
         for step in range(along.measured.shape[1]):
             if not prefix:
-                yield _rows(numbers, step, min(q, 1), name, along.measured[:, step, q])
-            yield _rows(
-                numbers[there], step, min(q, 1), f"{prefix}{name}_bound", along.bound[:, step, q].numpy()[there]
-            )
+                rows += _rows(numbers, step, min(q, 1), **{name: along.measured[:, step, q]})
+            bound = along.bound[along.in_force, step, q]
+            rows += _rows(numbers[there], step, min(q, 1), **{f"{prefix}{name}_bound": bound})
+    return rows
 
 
 def _nodes(found: StudentReading, step: int, numbers: np.ndarray) -> pa.Table:
@@ -257,17 +256,11 @@ def _nodes(found: StudentReading, step: int, numbers: np.ndarray) -> pa.Table:
     )
 
 
-def _tables(
-    numbers: np.ndarray,
-    swept: list[dict[str, Any]],
-    diverged: list[int | None],
-    metrics: list[pa.Table],
-    nodes: pa.Table,
-) -> Tables:
-    names = {name: [row[name] for row in swept] for name in ("seed", "setting", "rule")}
-    columns = {name: pa.array([row.get(name) for row in swept], pa.float64()) for name in ("multiple", "p_w", "p_v")}
+def _tables(networks: list[dict[str, Any]], metrics: list[pa.Table], nodes: pa.Table) -> dict[str, Any]:
+    words, numbers = dict.fromkeys(("setting", "rule"), pa.string()), ("multiple", "p_w", "p_v")
+    columns = {"network": pa.int32(), "seed": pa.int64()} | words | dict.fromkeys(numbers, pa.float64())
     return {
-        "networks": pa.table({"network": numbers} | names | columns | {"diverged_at": pa.array(diverged, pa.int64())}),
+        "networks": pa.Table.from_pylist(networks, pa.schema(columns | {"diverged_at": pa.int64()})),
         "metrics": pa.concat_tables(metrics).combine_chunks(),
         "nodes": nodes,
     }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,7 @@ from understudy.lab.study import Piece
 from understudy.papers.luck.shared import ExactDescent, network_rows
 
 if TYPE_CHECKING:
-    from understudy.lab.study import Tables
     from understudy.papers.luck.theory.matrix_dynamics import DescentReading
-    from understudy.store import Run
 
 PATHS = ("eqn 6", "SGD")
 """What a network follows: the matrix dynamics, or the gradient."""
@@ -65,12 +63,12 @@ class MatrixDynamics(ExactDescent):
                 raise UserError(f"--hidden must be numbers of nodes joined by -, such as 15-20, got {hidden}")
             us.students.hidden_sizes((self.dim, *layers(hidden), self.outputs), self.multiple)
 
-    def pieces(self, *runs: Run) -> Iterator[Piece]:
+    def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         for hidden, seeds, path in product(self.hidden, blocks(self.seed_names, _SEEDS_PER_PIECE), PATHS):
             name = f"{hidden}, {path}, seeds {seeds[0]} to {seeds[-1]}"
             yield Piece(name, len(seeds), partial(self._piece, hidden, path, seeds))
 
-    def _piece(self, hidden: str, path: str, seeds: range, first: int) -> Tables:
+    def _piece(self, hidden: str, path: str, seeds: range, first: int) -> dict[str, Any]:
         """Metrics up to the step at which a network diverged, and the best student of each teacher node."""
         import torch
 

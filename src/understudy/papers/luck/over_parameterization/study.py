@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.lab.options import Among, Count, Distinct, Positive, Positives, Sizes, validate_batch, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.luck.shared import OnGaussianInputs
-
-if TYPE_CHECKING:
-    from understudy.data import Source
-    from understudy.nets import Population
-    from understudy.store import Run
 
 Kind = Literal["fc", "cnn"]
 NAMES = {"fc": "fully connected", "cnn": "convolutional, BatchNorm"}
@@ -68,11 +63,11 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
     def layers(self, kind: str) -> tuple[int, ...]:
         return self.teacher_layers
 
-    def source(self, kind: str) -> Source:
+    def source(self, kind: str) -> us.data.Source:
         """The source of inputs of a kind of network."""
         return self.gaussian(kind, self.train, fresh=True)
 
-    def teacher(self, kind: str) -> Population:
+    def teacher(self, kind: str) -> us.Population:
         """One teacher per seed, with rows of length 1 in every layer.
 
         Convolutional teachers have no BatchNorm: with the initial statistics of the released code it is the identity.
@@ -87,7 +82,7 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
         *hidden, (weight, bias) = plain.layers
         return replace(plain, layers=(*hidden, us.nets.Layer(weight / weight.norm(dim=2, keepdim=True), bias)))
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         groups = []
         for kind in self.networks:
             self.require_memory(kind, self.multiple, self.seeds)
