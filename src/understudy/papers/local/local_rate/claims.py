@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -95,33 +94,20 @@ def exponents(run: Run, metric: str, networks: np.ndarray, constant: float = 1.0
     return np.array([exponent(loss[i], run.series(metric)[i]) for i in networks])
 
 
-class Lemma(NamedTuple):
-    """A lemma along all runs that reach the threshold."""
-
-    exponents: np.ndarray
-    """Fitted exponent of each run that has enough probes."""
-    constants: np.ndarray
-    """Least constant C of each run."""
-
-
-def lemma(run: Run, name: str, constant: float = 1.0) -> Lemma:
-    """Exponents and constants of a lemma along runs on the exact loss."""
+def lemma(run: Run, name: str, constant: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Fitted exponents of the runs on the exact loss with enough probes, and the least C of all below the threshold."""
     networks, where = run.select(part="exact").index, below(run, constant)
     networks = networks[where[networks].any(1)]
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(where, run.series(f"{name} left") / run.series(f"{name} right"), -np.inf)
     fitted = exponents(run, f"{name} left", networks, constant)
-    return Lemma(fitted[np.isfinite(fitted)], share[networks].max(1))
+    return fitted[np.isfinite(fitted)], share[networks].max(1)
 
 
 def end_ratios(study: LocalRate, run: Run) -> xr.DataArray:
     """[batch, seed]: end loss with mini-batches relative to that of descent on the exact loss."""
     ends = run.array("loss", "batch seed", part="batch", epoch=study.batch_steps)
     return (ends / ends.sel(batch=0)).drop_sel(batch=0).drop_vars("network", errors="ignore")
-
-
-def _large(study: LocalRate) -> bool:
-    return study.seeds >= SEEDS and study.steps >= TO
 
 
 def _all_multiples(study: LocalRate) -> bool:
@@ -141,7 +127,7 @@ def _many_batches(study: LocalRate) -> bool:
     return study.batch_steps >= BATCH_STEPS and study.batch_multiple > 1 and spread
 
 
-claims = Claims(fixed="teacher by rate angle", when=_large)
+claims = Claims(fixed="teacher by rate angle", when=lambda study: study.seeds >= SEEDS and study.steps >= TO)
 
 
 @claims.claim(
@@ -189,10 +175,6 @@ def gradient_lower_bound(study: LocalRate, run: Run) -> Verdict:
     )
 
 
-def _lemmas(study: LocalRate, run: Run) -> Iterator[dict[str, Any]]:
-    yield from ({"lemma": name, "right": RIGHT[name], "proved": power} for name, power in LEMMAS.items())
-
-
 @claims.claim(
     "Z8",
     "{lemma}",
@@ -201,7 +183,7 @@ def _lemmas(study: LocalRate, run: Run) -> Iterator[dict[str, Any]]:
     paper="exponent {proved:.3g}",
     values_are="fitted exponent, per run",
     when=_all_teachers,
-    cases=_lemmas,
+    cases=lambda study, run: [{"lemma": n, "right": RIGHT[n], "proved": power} for n, power in LEMMAS.items()],
 )
 def lemmas_hold(study: LocalRate, run: Run, lemma: str, **words: Any) -> Verdict:
     decided, other = (_decide_lemma(run, lemma, constant) for constant in (1.0, NEAR))
@@ -209,19 +191,17 @@ def lemmas_hold(study: LocalRate, run: Run, lemma: str, **words: Any) -> Verdict
 
 
 def _decide_lemma(run: Run, name: str, constant: float) -> Verdict:
-    found, least = lemma(run, name, constant), LEMMAS[name] - BELOW
-    low, beyond = int((found.exponents < least).sum()), int((found.constants > LARGEST).sum())
-    infinite = int(np.isinf(found.constants).sum())
-    if not len(found.exponents):
+    (fitted, constants), least = lemma(run, name, constant), LEMMAS[name] - BELOW
+    low, beyond, infinite = (int(bad.sum()) for bad in (fitted < least, constants > LARGEST, np.isinf(constants)))
+    if not len(fitted):
         return Verdict(not beyond, "no run has enough probes below the threshold", 0, low=least)
-    middle = round(float(np.median(found.exponents)), 2) + 0.0  # no sign before zero
-    largest = np.max(found.constants, initial=0.0, where=np.isfinite(found.constants))
+    middle = round(float(np.median(fitted)), 2) + 0.0  # no sign before zero
+    largest = np.max(constants, initial=0.0, where=np.isfinite(constants))
     words = (
-        f"exponents {_span(found.exponents)}, median {number(middle, '.2f')}, {low} of "
-        f"{len(found.exponents)} too low; C = {largest:.2g}"
+        f"exponents {_span(fitted)}, median {number(middle, '.2f')}, {low} of {len(fitted)} too low; C = {largest:.2g}"
     )
     words += f", but in {infinite} runs no C suffices: the left side is infinite at a probe" if infinite else ""
-    return Verdict(not low and not beyond, words, len(found.exponents)).show(found.exponents, low=least)
+    return Verdict(not low and not beyond, words, len(fitted)).show(fitted, low=least)
 
 
 def squared_ratios(run: Run) -> np.ndarray:

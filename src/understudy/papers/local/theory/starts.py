@@ -98,9 +98,6 @@ def initialise(
         seeds: one seed per network.
         samples: samples of the teacher, for "subspace".
         mass: expected Σ ‖w‖² relative to Σ ‖w*‖, for "small" and "large".
-
-    Returns:
-        The students, with notes on how they were found.
     """
     if by == "scattered":
         return scatter(teachers, students, seeds)

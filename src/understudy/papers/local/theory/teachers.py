@@ -79,7 +79,7 @@ def random_teachers(
     w_min: float = 1.0,
     w_max: float = 1.0,
 ) -> Float[Tensor, "net teacher in"]:
-    """Draw teachers of r neurons in d dimensions that satisfy assumptions 1 and 2 of Zhou, Ge & Jin 2021.
+    """Draw teachers of r neurons in d dimensions, in float64, that satisfy assumptions 1 and 2 of Zhou, Ge & Jin 2021.
 
     Random directions are accepted if they are far enough from those before; where too few are found, random ones are
     pushed apart.
@@ -91,9 +91,6 @@ def random_teachers(
         separation: Δ, the smallest angle between two neurons up to sign.
         w_min: smallest length of a neuron; lengths are uniform from w_min to w_max.
         w_max: largest length of a neuron.
-
-    Returns:
-        The neurons w*, in float64.
 
     Raises:
         UserError: an argument is out of range, or no such directions exist or were found.

@@ -71,20 +71,16 @@ def power(slope: float) -> str:
 claims = Claims(when=lambda study: study.least <= FROM and study.most >= TO and study.angles >= _FEWEST)
 
 
-def _cases(study: WarmUp, run: Run) -> list[dict[str, object]]:
-    return [
-        {"students": 1, "who": "one student at the angle δ", "order": 2, "sign": "²"},
-        {"students": 2, "who": "two students at ±δ with Σ ‖w‖w = w*", "order": 3, "sign": "³"},
-    ]
-
-
 @claims.claim(
     "Z5",
     "m = {students}, r = 1",
     statement=f"{{who}}: slope of log loss in log δ, by least squares over δ from {number(FROM, 'g')} to {TO:g}, "
     f"within {WITHIN:g} of {{order}}",
     paper="Θ(δ{sign})",
-    cases=_cases,
+    cases=lambda study, run: [
+        {"students": 1, "who": "one student at the angle δ", "order": 2, "sign": "²"},
+        {"students": 2, "who": "two students at ±δ with Σ ‖w‖w = w*", "order": 3, "sign": "³"},
+    ],
 )
 def order_of_the_loss(study: WarmUp, run: Run, students: int, order: int, **words: str) -> Verdict:
     found = approach(run, students)
