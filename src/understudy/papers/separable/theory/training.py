@@ -112,7 +112,7 @@ def descend(
                 epoch, part = divmod(step, each)
                 if part == 0:
                     order = words(seed, Stream.BATCH, epoch, samples).argsort(stable=True)
-                    mixed_x, mixed_y = x[net, order], y[net, order]
+                    mixed_x, mixed_y = x[net][order], y[net][order]
                 some = slice(part * batch, (part + 1) * batch)
                 by = logistic_gradient(now, mixed_x[some], mixed_y[some], mean=True)
                 now, step = tuple(w - rate * g for w, g in zip(now, by, strict=True)), step + 1
