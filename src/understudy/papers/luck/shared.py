@@ -131,7 +131,7 @@ class ExactDescent(ExactStudy):
         return teacher, us.students.like_linear(teacher, multiple=self.multiple, norm=norm), source
 
 
-def network_rows(alive: np.ndarray, steps: Sequence[int], **columns: Any) -> pa.Table:
+def network_rows(alive: np.ndarray, steps: Sequence[int] | np.ndarray, **columns: Any) -> pa.Table:
     """Rows of `networks` with the first of the steps at which a network was not alive [step, network]."""
     import pyarrow as pa
 

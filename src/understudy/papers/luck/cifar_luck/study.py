@@ -92,28 +92,13 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
 
     def experiment(self, *runs: us.Run) -> Experiment:
         data = self.source()
-        rates = {
-            ("fc", "none"): self.lr,
-            ("fc", "after"): self.lr,
-            ("cnn", "none"): self.cnn_lr,
-            ("cnn", "after"): self.cnn_norm_lr,
-        }
-        return self.training(
-            [
-                (
-                    {"network_kind": kind, "norm": norm},
-                    us.training.Group(
-                        us.students.like_linear(
-                            teacher, multiple=self.over_realization, norm=None if norm == "none" else norm
-                        ),
-                        teacher,
-                        data,
-                    ),
+        groups, rates = [], []
+        for kind, teacher in zip(self.networks, map(trained_networks, runs), strict=True):
+            for norm in self.norm:
+                students = us.students.like_linear(
+                    teacher, multiple=self.over_realization, norm=None if norm == "none" else norm
                 )
-                for kind, teacher in zip(self.networks, map(trained_networks, runs), strict=True)
-                for norm in self.norm
-            ],
-            [self.rate(rates[kind, norm]) for kind in self.networks for norm in self.norm],
-            self.epochs,
-            ranks=ranked(self.epochs),
-        )
+                groups.append(({"network_kind": kind, "norm": norm}, us.training.Group(students, teacher, data)))
+                lr = self.lr if kind == "fc" else self.cnn_lr if norm == "none" else self.cnn_norm_lr
+                rates.append(self.rate(lr))
+        return self.training(groups, rates, self.epochs, ranks=ranked(self.epochs))

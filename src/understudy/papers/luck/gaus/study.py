@@ -128,12 +128,7 @@ class Gaus(OnGaussianInputs, TrainingStudy):
                     teacher, multiple=self.multiple, norm="after" if norm == "after" else None
                 )
                 lr = self.lr if kind != "cnn" else self.cnn_norm_lr if norm == "after" else self.cnn_lr
-                groups += [
-                    (
-                        {"kind": kind, "norm": norm, "data": data},
-                        us.training.Group(students, teacher, self.source(kind, data)),
-                        lr,
-                    )
-                    for data in self.data
-                ]
+                for data in self.data:
+                    group = us.training.Group(students, teacher, self.source(kind, data))
+                    groups.append(({"kind": kind, "norm": norm, "data": data}, group, lr))
         return self.training(groups)

@@ -68,7 +68,7 @@ def story(study: LotteryTickets, run: Run) -> Story:
             _curves(run, titles, "rho_mean", "mean best correlation", layer=0, limits=(0.0, 1.02)),
         ),
         _students(study, run, titles),
-        *_ranks(run, titles),
+        *([] if "mean_rank" not in run.metric_names else [_ranks(run, titles)]),
         *_matrices(study, run, losses, titles),
     )
     return Story(_headline(study, run, cells, titles), _numbers(run, cells, titles), figures)
@@ -133,19 +133,14 @@ def _students(study: LotteryTickets, run: Run, titles: Titles) -> Figure:
     )
 
 
-def _ranks(run: Run, titles: Titles) -> tuple[Figure, ...]:
-    """Ranks of the final winners; no figure if they were not recorded."""
-    if "mean_rank" not in run.metric_names:
-        return ()
-    return (
-        Figure(
-            "mean-rank",
-            "How early they were ahead",
-            "Mean rank, among all students of a network, of the students that match best in the end: 0 is first, 0.5 "
-            "(dashed) is chance.",
-            "S2 fig 8, for two layers",
-            _curves(run, titles, "mean_rank", "mean rank of final winners", layer=0, bound=(0.5, "chance")),
-        ),
+def _ranks(run: Run, titles: Titles) -> Figure:
+    return Figure(
+        "mean-rank",
+        "How early they were ahead",
+        "Mean rank, among all students of a network, of the students that match best in the end: 0 is first, 0.5 "
+        "(dashed) is chance.",
+        "S2 fig 8, for two layers",
+        _curves(run, titles, "mean_rank", "mean rank of final winners", layer=0, bound=(0.5, "chance")),
     )
 
 

@@ -88,12 +88,9 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
             self.require_memory(kind, self.multiple, self.seeds)
             source, teacher = self.source(kind), self.teacher(kind)
             norm: us.students.BatchNorm = None if kind == "fc" else "after"
-            groups += [
-                (
-                    {"networks": kind, "multiple": float(k)},
-                    us.training.Group(us.students.like_linear(teacher, multiple=k, norm=norm), teacher, source),
-                    self.lr if kind == "fc" else self.cnn_lr,
-                )
-                for k in self.multiple
-            ]
+            lr = self.lr if kind == "fc" else self.cnn_lr
+            for k in self.multiple:
+                students = us.students.like_linear(teacher, multiple=k, norm=norm)
+                group = us.training.Group(students, teacher, source)
+                groups.append(({"networks": kind, "multiple": float(k)}, group, lr))
         return self.training(groups)

@@ -75,8 +75,8 @@ def factorisation_gaps(
     for i, layer in enumerate(zip(*each, strict=True)):
         gaps, sizes = (torch.stack(part, 1) for part in zip(*layer, strict=True))
         theirs_w, ours_w = (network.layers[i].weight.flatten(1).norm(dim=1) for network in networks)
-        relative = torch.where(gaps == 0, 0.0, gaps / sizes)  # 0 at a dead layer, where both sides are 0
-        found.append(FactorisationGap(*relative, theirs_w * gaps[0] + ours_w * gaps[1]))
+        star, plain = torch.where(gaps == 0, 0.0, gaps / sizes)  # 0 at a dead layer, where both sides are 0
+        found.append(FactorisationGap(star, plain, theirs_w * gaps[0] + ours_w * gaps[1]))
     return tuple(found)
 
 

@@ -37,13 +37,7 @@ class ConvergenceRate(NamedTuple):
     """d̄γ, the rate per unit of learning rate."""
 
 
-def theorem_4_rate(
-    theta: Float[Tensor, "*net"],
-    k_d: Float[Tensor, "*net"],
-    eps_d: Float[Tensor, "*net"],
-    least: Float[Tensor, "*net"],
-    nodes: int,
-) -> ConvergenceRate:
+def theorem_4_rate(theta: Tensor, k_d: Tensor, eps_d: Tensor, least: Tensor, nodes: int) -> ConvergenceRate:
     """Compute γ, M_d (Tian et al. 2019, eq. 39) and d̄ for students within θ_0 of their teachers.
 
     `least` is min_j d*_jj at the start. The paper prints d̄ = [1 + 2K_d sin(θ_0/2)] min d*_jj, which is an upper bound.

@@ -82,13 +82,7 @@ def lucky_pair(
 
 
 def simulate(
-    teacher: Population,
-    students: Population,
-    *,
-    rule: Rule,
-    lr: float = 0.05,
-    batch: int = 64,
-    probes: Sequence[int],
+    teacher: Population, students: Population, *, rule: Rule, lr: float = 0.05, batch: int = 64, probes: Sequence[int]
 ) -> Iterator[Population]:
     """Yield the students after each number of steps in `probes`, in ascending order.
 
@@ -237,13 +231,7 @@ def as_trajectory(students: Population) -> Trajectory:
 
 
 def expected_dynamics(
-    teacher: Population,
-    students: Population,
-    *,
-    lr: float,
-    steps: int,
-    top_down: bool,
-    overlaps: Overlaps = gaussian,
+    teacher: Population, students: Population, *, lr: float, steps: int, top_down: bool, overlaps: Overlaps = gaussian
 ) -> Trajectory:
     """Simulate the dynamics of Tian et al. 2019, theorems 4 and 5 in float64, by default for N(0, I) inputs.
 
