@@ -36,6 +36,20 @@ def test_descent_agrees_with_a_loop_over_gradients(seed, r, more, d):
         w = w - rate[:, None, None] * gaussian.loss_and_gradient_in_tensors(w, teachers)[1]
 
 
+@pytest.mark.parametrize("slope", [-1.0, 0.2])
+@pytest.mark.parametrize(("problems", "m", "rate"), [(1, 4, 0.05), (3, 12, 0.02), (40, 9, 0.03), (2, 4, 50.0)])
+def test_compiled_steps_are_bit_for_bit_single_steps(problems, m, rate, slope, monkeypatch):
+    """Also where networks diverge (the largest rate), and where steps are divided into parts."""
+    students, teachers = _problem(seeds=range(problems), m=m)
+    monkeypatch.setattr("understudy.papers.local.theory.gaussian.closed_forms._UNINTERRUPTED", 7 * problems * 200)
+    rates = torch.linspace(rate / 2, rate, problems, dtype=F)
+    found, w = gaussian.take_steps(students, teachers, rates, 30, slope), students
+    for _ in range(30):
+        w = w - rates[:, None, None] * gaussian.gradient(w, teachers, slope)
+    assert torch.equal(found.nan_to_num(7.0), w.nan_to_num(7.0))
+    assert bool(found.isfinite().all()) == (rate < 1)
+
+
 def test_one_step_by_hand():
     # One input: f = w²|x| and f* = v|x|, so L = ½ (w² − v)² E x², and its slope is 2 w (w² − v).
     (found,) = descend(torch.tensor([[[2.0]]], dtype=F), torch.tensor([[[3.0]]], dtype=F), 0.1, 1, [1])

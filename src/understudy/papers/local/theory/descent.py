@@ -64,7 +64,10 @@ def descend(
         )
     rates = torch.as_tensor(rate, dtype=students.dtype, device=students.device).reshape(-1, 1, 1)
     now, step, kept = students.detach(), 0, []
+    compiled = batch is None and gaussian.can_take_steps(now, teachers)
     for probe in probes:
+        if compiled:
+            now, step = gaussian.take_steps(now, teachers, rates.flatten(), probe - step, slope), probe
         while step < probe:
             if batch is None or seeds is None:
                 gradient = gaussian.gradient(now, teachers, slope)
@@ -72,16 +75,11 @@ def descend(
                 gradient = sampled_gradient(now, teachers, batch, seeds, first + step)
             now, step = _take_step(now, rates, gradient), step + 1
         kept.append(now)
-    # Entries that are not finite stay so: one such entry marks its network as diverged.
-    return _mark_diverged(kept) if kept else students.new_empty(0, *students.shape)
-
-
-def _mark_diverged(kept: Sequence[Tensor]) -> Tensor:
-    """Stack the probes, with NaN for networks that are not finite; by NumPy on a CPU, as in `_take_step`."""
-    if kept[0].device.type != "cpu":
-        found = torch.stack(list(kept))
+    if students.device.type != "cpu":
+        found = torch.stack(kept) if kept else students.new_empty(0, *students.shape)
         return torch.where(found.isfinite().all(-1).all(-1)[..., None, None], found, torch.nan)
-    every = np.stack([students.numpy() for students in kept])
+    # One entry that is not finite marks its network as diverged. By NumPy on a CPU, as in `_take_step`.
+    every = np.stack([each.numpy() for each in kept]) if kept else np.empty((0, *students.shape))
     every[~np.isfinite(every).all((-2, -1))] = np.nan
     return torch.from_numpy(every)
 

@@ -22,8 +22,9 @@ relative error is about 10⁻¹⁶/δ², for losses of order δ³.
 
 import math
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -49,6 +50,8 @@ _SMALL, _STRIPS = 256, 4
 """Largest number of nodes of a problem that one thread solves, and number of strips of a larger problem."""
 _ALONE = 100_000
 """Number of pairs of nodes up to which a single thread is used."""
+_UNINTERRUPTED = 100_000_000
+"""Number of pairs of nodes after which Ctrl-C is heeded: about a second."""
 
 
 def kernel(
@@ -151,6 +154,36 @@ def gradient_in_tensors(
         return _gradient_from_pulls(pulls, ours, lengths)
 
 
+def can_take_steps(students: Float[Tensor, "net student in"], teachers: Float[Tensor, "#net teacher in"]) -> bool:
+    """Whether `take_steps` applies: on a CPU, to problems that one thread solves."""
+    return students.device.type == "cpu" and students.shape[-2] + teachers.shape[-2] <= _SMALL
+
+
+def take_steps(
+    students: Float[Tensor, "net student in"],
+    teachers: Float[Tensor, "#net teacher in"],
+    rates: Float[Tensor, "#net"],
+    steps: int,
+    slope: float = -1.0,
+) -> Float[Tensor, "net student in"]:
+    """Take steps W ← W − η ∇L of small problems in compiled code, bit for bit as one at a time."""
+    ours, theirs = (part.contiguous().numpy() for part in broadcast_nodes(students.detach(), teachers.detach()))
+    now, each = ours.copy(), rates.expand(len(ours)).numpy()
+    pairs = (ours.shape[1] + theirs.shape[1]) ** 2
+    while steps:  # in parts, since compiled code cannot be interrupted
+        some = min(steps, max(1, _UNINTERRUPTED // (len(ours) * pairs)))
+        solve = partial(_descend_part, now, theirs, slope, each, some)
+        _divide(len(ours), some * pairs, solve)
+        steps -= some
+    return torch.from_numpy(now)
+
+
+def _descend_part(
+    now: np.ndarray, teachers: np.ndarray, slope: float, rates: np.ndarray, steps: int, part: slice
+) -> None:
+    compiled.descend(now[part], teachers[part], slope, rates[part], steps)
+
+
 def _gradient_from_pulls(pulls: Tensor, directions: Tensor, lengths: Tensor) -> Tensor:
     """‖w‖ (I + w̄w̄ᵀ) E[R x σ'(wᵀx)]."""
     along = (pulls * directions).sum(-1, keepdim=True)
@@ -167,18 +200,28 @@ def _run_compiled(
     """
     problems, m, d = students.shape
     r = teachers.shape[1]
-    threads = torch.get_num_threads() if problems * (m + r) ** 2 > _ALONE else 1
-    in_parallel = _thread_pool(threads).map if threads > 1 else map
     if m + r <= _SMALL:
-        parts = [slice(problems * i // threads, problems * (i + 1) // threads) for i in range(threads)]
-        list(in_parallel(lambda p: compiled.solve(students[p], teachers[p], slope, losses[p], gradients[p]), parts))
+        _divide(
+            problems,
+            (m + r) ** 2,
+            lambda p: compiled.solve(students[p], teachers[p], slope, losses[p], gradients[p]),
+        )
         return
+    threads = torch.get_num_threads()
+    in_parallel = _thread_pool(threads).map if threads > 1 else map
     for e in range(problems):
         buffers = compiled.start(students[e], teachers[e])
         pulls, sums = np.empty((_STRIPS, *buffers[0].shape)), np.empty((2, _STRIPS, len(buffers[0])))
         shares = [(r, m + r, d, s, _STRIPS, buffers, pulls[s], *sums[:, s]) for s in range(_STRIPS)]
         list(in_parallel(compiled.add_strip, *zip(*shares, strict=True)))
         losses[e] = compiled.finish_strips(r, m + r, d, slope, buffers, pulls, *sums, gradients[e])
+
+
+def _divide(problems: int, pairs: int, solve: Callable[[slice], None]) -> None:
+    """Solve problems, of so many pairs of nodes each, in one part per thread; in this thread alone if they are few."""
+    threads = min(problems, torch.get_num_threads()) if problems * pairs > _ALONE else 1
+    parts = [slice(problems * i // threads, problems * (i + 1) // threads) for i in range(threads)]
+    list((_thread_pool(threads).map if threads > 1 else map)(solve, parts))
 
 
 @cache

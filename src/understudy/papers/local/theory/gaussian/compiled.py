@@ -286,6 +286,21 @@ def _solve(students, teachers, slope, losses, gradients):
 
 
 @no_type_check
+def _descend(students, teachers, slope, rates, steps):
+    """Take steps of gradient descent on problems one after another on one thread; changes the students."""
+    m, r, dim = students.shape[1], teachers.shape[1], students.shape[2]
+    buffers = allocate(m, r, dim)
+    pulls, across, bent = np.empty_like(buffers[0]), np.empty(len(buffers[0])), np.empty(len(buffers[0]))
+    work, gradient = _work(), np.empty((m, dim))
+    for e in range(len(students)):
+        for _ in range(steps):
+            prepare(students[e], teachers[e], buffers)
+            add_tiles(r, m + r, dim, 0, 1, buffers, work, pulls, across, bent)
+            finish(r, m + r, dim, slope, buffers, pulls, across, bent, gradient)
+            students[e] -= rates[e] * gradient
+
+
+@no_type_check
 def _add_strip(r, nodes, dim, strip, strips, buffers, pulls, across, bent):
     """Process one strip of a problem's tiles."""
     add_tiles(r, nodes, dim, strip, strips, buffers, _work(), pulls, across, bent)
@@ -308,8 +323,8 @@ def _finish_strips(r, nodes, dim, slope, buffers, pulls, across, bent, gradient)
     return finish(r, nodes, dim, slope, buffers, pulls[0], across[0], bent[0], gradient)
 
 
-_ENTRY_POINTS = (_solve, _start, _add_strip, _finish_strips)
+_ENTRY_POINTS = (_solve, _descend, _start, _add_strip, _finish_strips)
 try:
-    solve, start, add_strip, finish_strips = (njit(nogil=True, cache=True)(f) for f in _ENTRY_POINTS)
+    solve, descend, start, add_strip, finish_strips = (njit(nogil=True, cache=True)(f) for f in _ENTRY_POINTS)
 except RuntimeError:  # no writable folder for the cache of compiled code
-    solve, start, add_strip, finish_strips = (njit(nogil=True)(f) for f in _ENTRY_POINTS)
+    solve, descend, start, add_strip, finish_strips = (njit(nogil=True)(f) for f in _ENTRY_POINTS)
