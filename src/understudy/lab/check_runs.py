@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -115,7 +115,10 @@ def check(
     Raises:
         UserError: Arguments do not match, or none of the networks can be checked.
     """
+    import torch
+
     from understudy.nets import Population
+    from understudy.training.parallel import run_parallel
 
     if samples < 1:
         raise UserError(f"samples must be at least 1, got {samples}")
@@ -130,15 +133,6 @@ def check(
         pairs = _pairs_of_trained(teacher, samples)
     else:
         pairs = _pairs_of_run(teacher, samples)
-    return _check_pairs(pairs, networks)
-
-
-def _check_pairs(pairs: Sequence[_Pair], networks: int | Sequence[int] | None) -> Checks:
-    """Check the selected pairs in parallel; raise an error only if none of them can be checked."""
-    import torch
-
-    from understudy.training.parallel import run_parallel
-
     selected = _select(networks, len(pairs))
     found = run_parallel(lambda i: _check_pair(i, pairs[i]), selected, torch.device("cpu"))
     if not any(each.check for each in found):
@@ -180,16 +174,11 @@ def _pairs(
         raise UserError(
             f"{len(student)} students need one teacher each, or one for all of them, got {len(teacher)} teachers"
         )
+    teachers = [partial(teacher.__getitem__, i if len(teacher) > 1 else 0) for i in range(len(student))]
     return [
-        _Pair(
-            _one(teacher, i if len(teacher) > 1 else 0), _one(student, i), *_inputs(x, student, i, samples, description)
-        )
-        for i in range(len(student))
+        _Pair(made, partial(student.__getitem__, i), *_inputs(x, student, i, samples, description))
+        for i, made in enumerate(teachers)
     ]
-
-
-def _one(networks: Population, i: int) -> Callable[[], Population]:
-    return lambda: networks[i]
 
 
 def _inputs(

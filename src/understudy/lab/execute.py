@@ -24,17 +24,9 @@ _PIECE_BYTES = 20_000_000
 
 
 def execute(study: Study, out: Path, watcher: Watcher) -> Run:
-    """Run a study in its folder under `out`.
+    """Run a study in its folder `out/<study>/<hash of its configuration>`, and return the finished run.
 
     A study that was interrupted resumes where it stopped; a finished one is only read. Studies it depends on run first.
-
-    Args:
-        study: The study with its options.
-        out: Folder that holds runs; this one goes to `out/<study>/<hash of its configuration>`.
-        watcher: What displays the progress.
-
-    Returns:
-        The finished run.
     """
     study = study.resolved()
     runs = cache(lambda: [_depend(study, other, out, watcher) for other in study.depends_on()])
@@ -44,14 +36,16 @@ def execute(study: Study, out: Path, watcher: Watcher) -> Run:
             with RunFolder.open(out, study.config(), lambda: disk_space(experiment())) as folder:
                 if not folder.finished:
                     train(study, experiment(), folder, watcher)
-                    _finish(study, folder)
+                    write_report(study, Run(folder.path))
+                    folder.finish()
         case ComputedStudy():
             pieces = cache(lambda: named_pieces(study, *runs()))
             with RunFolder.open(out, study.config(), lambda: _PIECE_BYTES * (1 + len(pieces()))) as folder:
                 if not folder.finished:
                     watcher.say(f"{study.command()}: in {folder.path}")
                     compute(study, pieces(), folder, watcher)
-                    _finish(study, folder)
+                    write_report(study, Run(folder.path))
+                    folder.finish()
         case _:
             raise TypeError(f"{type(study).__name__} must be a TrainingStudy or a ComputedStudy")
     return Run(folder.path)
@@ -93,8 +87,3 @@ def _experiment(study: TrainingStudy, runs: Sequence[Run]) -> Experiment:
 
     with one_thread_each():
         return study.experiment(*runs)
-
-
-def _finish(study: Study, folder: RunFolder) -> None:
-    write_report(study, Run(folder.path))
-    folder.finish()

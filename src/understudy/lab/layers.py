@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 LOSSES = {"evaluation": "eval_loss", "training": "train_loss"}
 """Lines of a figure of losses, with the metric of each."""
+_RANK_CAPTION = (
+    "Mean rank, among all students, of the students that match best in the end: 0 is first, 0.5 (dashed) is chance."
+)
 STUDENTS_CAPTION = (
     "Every student: correlation with its best teacher node, and how much it moves the output (√E β_kk). Where students "
     "specialise, those with low correlation (left) have little effect (bottom): the L."
@@ -39,13 +42,7 @@ def multiple_titles(multiples: Sequence[float] | np.ndarray) -> dict[float, str]
 
 
 def diverged_story(study: Study, run: Run, options: str = "lr") -> Story:
-    """The story of a run all of whose networks diverged: which learning rates to lower.
-
-    Args:
-        study: The study, with its options.
-        run: The run.
-        options: The options that set learning rates, separated by spaces.
-    """
+    """The story of a run all of whose networks diverged: which of the options for learning rates to lower."""
     first, total = run.networks["diverged_at"].drop_null().to_numpy().min(), run.networks.num_rows
     rates = [(option(name), f"{getattr(study, name):g}") for name in options.split()]
     smaller = "a smaller {} than {}".format(*rates[0])
@@ -74,15 +71,7 @@ def layer_curves(values: xr.DataArray, panel: str | tuple[str, ...], titles: Map
 
 
 def loss_curves(run: Run, dims: str, panel: str | tuple[str, ...], titles: Mapping[Any, str], name: str) -> Curves:
-    """Evaluation and training loss over epochs, in one panel per value of `panel`.
-
-    Args:
-        run: The run.
-        dims: The swept columns and `seed`, as `Run.array` takes them, without `epoch`.
-        panel: The dimension, or dimensions, with one panel per value.
-        titles: Titles of the panels by value.
-        name: Name of the y axis.
-    """
+    """Evaluation and training loss over epochs, in one panel per value of `panel`; `name` is that of the y axis."""
     colours = (style.BLUE, style.CONTEXT)
     return metric_curves(run, LOSSES, dims, panel, titles, name=name, log_y=True, colours=colours)
 
@@ -95,15 +84,9 @@ def metric_curves(
     titles: Mapping[Any, str],
     **more: Any,
 ) -> Curves:
-    """Several metrics of networks over epochs, one line each, in one panel per value of `panel`.
+    """Several metrics over epochs, by the label of their line, in one panel per value of `panel`.
 
-    Args:
-        run: The run.
-        metrics: Labels of the lines, with the metric of each.
-        dims: The swept columns and `seed`, as `Run.array` takes them, without `epoch`.
-        panel: The dimension, or dimensions, with one panel per value.
-        titles: Titles of the panels by value.
-        **more: Options of `Curves.from_array`.
+    `dims` are the swept columns and `seed`, as `Run.array` takes them, without `epoch`.
     """
     import xarray as xr
 
@@ -124,30 +107,15 @@ def rank_figures(
 ) -> list[Figure]:
     """The mean rank of the final winners over training (Tian et al. 2019, figs 8, 9); none if it was not recorded.
 
-    Args:
-        run: The run.
-        dims: The swept columns and `seed`, as `Run.array` takes them, without `layer` and `epoch`.
-        panel: The dimension, or dimensions, with one panel per value.
-        titles: Titles of the panels by value.
-        where: Values of columns of `networks` to select by.
-        source: The figures of the paper that it reproduces.
-        **more: Options of `Curves.from_array`.
+    `dims` are the swept columns and `seed`, as `Run.array` takes them, without `layer` and `epoch`.
     """
     if "mean_rank" not in run.metric_names:
         return []
     rank = run.array("mean_rank", f"{dims} layer epoch", **(where or {}))
     if rank.isnull().all():
         return []
-    return [
-        Figure(
-            "mean-rank",
-            "How early the winners were ahead",
-            "Mean rank, among all students, of the students that match best in the end: 0 is first, 0.5 (dashed) is "
-            "chance.",
-            source,
-            layer_curves(rank, panel, titles, name="mean rank of winners", bound=(0.5, "chance"), **more),
-        )
-    ]
+    kind = layer_curves(rank, panel, titles, name="mean rank of winners", bound=(0.5, "chance"), **more)
+    return [Figure("mean-rank", "How early the winners were ahead", _RANK_CAPTION, source, kind)]
 
 
 def student_figures(
@@ -168,26 +136,18 @@ def student_figures(
     Args:
         run: The run.
         rho: Mean best correlations with the dimensions `row`, `seed`, `layer` and `epoch`, as `Run.array` returns them.
-        row: The dimension with one row of panels per value.
-        titles: Titles of the rows by value.
-        widths: Students of each layer, by value of `row`.
+        row: The dimension with one row of panels per value, each with its title and the widths of its layers.
+        titles: Titles of the rows.
+        widths: Students of each layer.
         subject: What the figure is of, added to its title.
         name: File name of the figure.
-        channels: Whether students are channels; runs of earlier formats recorded another fan-out of these, and get no
-            figure.
+        channels: Whether students are channels, whose fan-out runs of earlier formats recorded in another way.
     """
     if channels and run.config.get("format", 3) < 3:
         return []
     rho = rho.dropna(row, how="all").dropna("layer", how="all")
-    return [
-        Figure(
-            name,
-            f"Every student of every layer{subject}",
-            STUDENTS_CAPTION,
-            "S1 figs 4, 12",
-            layer_specialization(run, rho, row, titles, widths),
-        )
-    ]
+    kind = layer_specialization(run, rho, row, titles, widths)
+    return [Figure(name, f"Every student of every layer{subject}", STUDENTS_CAPTION, "S1 figs 4, 12", kind)]
 
 
 def layer_specialization(
@@ -203,14 +163,8 @@ def layer_specialization(
             np.stack([run.matched("student", column, layer, int(e))[networks, :students].ravel() for e in epochs])
             for column in ("correlation", "fanout", "teacher")
         )
-        return StudentNodes(
-            correlation,
-            fan_out,
-            teacher.astype(int),
-            np.repeat(networks, students),
-            np.tile(np.arange(students), len(networks)),
-            np.repeat(seeds[networks], students),
-        )
+        network, student = np.repeat(networks, students), np.tile(np.arange(students), len(networks))
+        return StudentNodes(correlation, fan_out, teacher.astype(int), network, student, seeds[network])
 
     groups = {value: rho.sel({row: value})["network"].to_numpy() for value in rho[row].to_numpy().tolist()}
     cells = tuple(

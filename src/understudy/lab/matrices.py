@@ -38,18 +38,10 @@ class Modulation(NamedTuple):
 def measure_modulation(
     run: Run, networks: Sequence[int] | np.ndarray, source: Callable[[], Source]
 ) -> Modulation | None:
-    """Measure H* and β* of networks on their evaluation samples.
+    """Measure H* and β* of networks of one group on their evaluation samples.
 
-    Students are in the order of the teacher nodes that they match at the time.
-
-    Args:
-        run: The run, with the weights of the first and the last epoch.
-        networks: Networks of one group.
-        source: Makes the source of inputs, and raises a UserError if its data is no longer available.
-
-    Returns:
-        The matrices; None if there are fewer students than teacher nodes, or if the data is no longer available, as a
-        report can be written without it.
+    Students are in the order of the teacher nodes that they match at the time. The result is None if there are fewer
+    students than teacher nodes, or if `source` raises a UserError: a report can be written without the data.
     """
     import torch
 
@@ -100,9 +92,8 @@ def matrix_images(found: Modulation | None, words: str, name: str = "modulation"
         for matrix, (before, after) in zip(MATRICES, shares, strict=True)
     )
     means = " (means over layers)" if len(found.shown) > 1 else ""
-    kind: MatrixImages = MatrixImages(
-        tuple(f"{matrix} {time}" for matrix in MATRICES for time in _TIMES), found.shown, network=int(found.networks[0])
-    )
+    titles = tuple(f"{matrix} {time}" for matrix in MATRICES for time in _TIMES)
+    kind: MatrixImages = MatrixImages(titles, found.shown, network=int(found.networks[0]))
     return (
         Figure(
             name,

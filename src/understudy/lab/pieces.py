@@ -37,25 +37,16 @@ def network_tables(
     rows = []
     for name, value in values.items():
         probe, net = np.nonzero(~np.isnan(value) | (name == "loss"))
-        rows.append(
-            {
-                "network": network[net],
-                "epoch": np.asarray(probes, np.int32)[probe],
-                "layer": np.full(len(net), -1, np.int16),
-                "metric": pa.array([name] * len(net), pa.string()),
-                "value": np.asarray(value, np.float64)[probe, net],
-            }
-        )
+        numbers = np.asarray(value, np.float64)[probe, net]
+        rows.append(table_rows(network[net], np.asarray(probes)[probe], -1, metric=name, value=numbers))
     lost = ~np.isfinite(values["loss"]) if "loss" in values else np.zeros((1, count), bool)
     diverged = [probes[int(np.argmax(column))] if column.any() else None for column in lost.T]
-    none = {"network": np.zeros(0, np.int32), "epoch": np.zeros(0, np.int32), "layer": np.zeros(0, np.int16)}
     columns = {k: v if isinstance(v, list | np.ndarray) else [v] * count for k, v in parameters.items()}
+    ended = {"diverged_at": pa.array(diverged, pa.int64())}
     return {
-        "networks": pa.table(
-            {"network": network, "seed": list(seeds), **columns, "diverged_at": pa.array(diverged, pa.int64())}
-        ),
-        "metrics": pa.concat_tables(map(pa.table, rows)),
-        "nodes": pa.table(dict(nodes or none)),
+        "networks": pa.table({"network": network, "seed": list(seeds)} | columns | ended),
+        "metrics": pa.concat_tables(rows),
+        "nodes": pa.table(dict(nodes)) if nodes else table_rows([], [], []),
         "weights": weights or {},
     }
 
@@ -63,16 +54,10 @@ def network_tables(
 def table_rows(network: Any, epoch: Any, layer: Any, **columns: Any) -> pa.Table:
     """Rows of `metrics` or `nodes`, such as `table_rows(networks, step, 0, metric="loss", value=losses)`.
 
-    Args:
-        network: Numbers of networks; like all other arguments one per row, or one for all rows.
-        epoch: Epochs or steps.
-        layer: Layers; −1 for the whole network.
-        **columns: The other columns.
+    Each argument has one value per row, or one for all rows. Layer −1 is the whole network.
     """
-    kinds = {"network": np.int32, "epoch": np.int32, "layer": np.int16}
-    given = {"network": network, "epoch": epoch, "layer": layer} | columns
-    each = np.broadcast_arrays(*(np.asarray(values, kinds.get(name)) for name, values in given.items()))
-    return pa.table(dict(zip(given, each, strict=True)))
+    where = {"network": np.asarray(network, np.int32), "epoch": np.asarray(epoch, np.int32)}
+    return unit_table(**where, layer=np.asarray(layer, np.int16), **columns)
 
 
 def blocks(numbers: range, size: int) -> Iterator[range]:

@@ -37,13 +37,17 @@ _ROW_BYTES = 20
 
 def train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> None:
     """Train to the end, and write the tables, the weights and the environment."""
+    from understudy.data import describe
+
     made_with = environment(study.device)
     training, seconds = _train(study, experiment, folder, watcher)
     watcher.say("writing tables, figures and the report")
     engines = ", ".join(sorted({row.engine for row in training.plan.rows}))
     _write_networks(experiment, training, folder)
     _write_weights(experiment, training, folder)
-    _write_groups(experiment, folder)
+    # On which inputs each group was trained, so that the run can be checked without its study.
+    groups = [{"networks": len(group.students), "data": describe(group.data)} for group in experiment.groups]
+    write_json(folder.path / "groups.json", groups)
     if experiment.ranks:
         add_mean_ranks(folder.path)
     made_with |= {"engines": engines, "precision": training.precision, "seconds": round(seconds, 1)}
@@ -135,14 +139,8 @@ def _progress(experiment: Experiment, records: Records, epoch: int, left: float)
 
     def standing(label: str, which: slice) -> Standing:
         loss, recovered = (v[which][~np.isnan(v[which])] for v in values.values())
-        known = bool(len(loss))
-        return Standing(
-            label,
-            int(alive[which].sum()),
-            len(alive[which]),
-            float(np.median(loss)) if known else np.nan,
-            float(np.mean(recovered)) if known else np.nan,
-        )
+        middle, mean = (float(np.median(loss)), float(np.mean(recovered))) if len(loss) else (np.nan, np.nan)
+        return Standing(label, int(alive[which].sum()), len(alive[which]), middle, mean)
 
     groups = zip(group_labels(experiment), _group_slices(experiment), strict=True)
     each = tuple(standing(label, group) for label, group in groups)
@@ -168,12 +166,11 @@ def _short(value: Any) -> str:
 
 
 def _write_networks(experiment: Experiment, training: Training, folder: RunFolder) -> None:
-    names = list(experiment.parameters[0])
     diverged = [None if at < 0 else at for at in training.diverged_at.tolist()]
-    columns: dict[str, pa.Array] = {"network": pa.array(range(len(training)), pa.int32())}
-    columns |= {name: pa.array([row[name] for row in experiment.parameters]) for name in names}
-    columns["diverged_at"] = pa.array(diverged, pa.int64())
-    write_table(folder.path / "networks.parquet", pa.table(columns))
+    network = {"network": pa.array(range(len(training)), pa.int32())}
+    columns = {name: [row[name] for row in experiment.parameters] for name in experiment.parameters[0]}
+    rows = pa.table(network | columns | {"diverged_at": pa.array(diverged, pa.int64())})
+    write_table(folder.path / "networks.parquet", rows)
 
 
 def _write_weights(experiment: Experiment, training: Training, folder: RunFolder) -> None:
@@ -181,14 +178,6 @@ def _write_weights(experiment: Experiment, training: Training, folder: RunFolder
     for epoch in sorted(experiment.keep - {0, experiment.epochs}):
         weights[f"epoch.{epoch}"] = read_weights(folder.progress / f"weights-{epoch:06}.safetensors", f"epoch.{epoch}")
     write_weights(folder.path / "weights.safetensors", weights | _named(training))
-
-
-def _write_groups(experiment: Experiment, folder: RunFolder) -> None:
-    """Record on which inputs each group was trained, so that the run can be checked without its study."""
-    from understudy.data import describe
-
-    groups = [{"networks": len(group.students), "data": describe(group.data)} for group in experiment.groups]
-    write_json(folder.path / "groups.json", groups)
 
 
 def _named(training: Training) -> dict[str, list[Any]]:
