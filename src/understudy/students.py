@@ -21,6 +21,9 @@ from understudy.nets import Layer, Population, Shape, fresh_norm
 BatchNorm = Literal["same", "before", "after"] | None
 """Position of a student's BatchNorm: as in its teacher, before or after the activation, or none."""
 
+_Draw = Callable[[int, int, int, int], Tensor]
+"""Weights or biases of a layer from (seed, layer, nodes, fan-in)."""
+
 
 def hidden_sizes(teacher_sizes: Sequence[int], multiple: float) -> tuple[int, ...]:
     """Hidden sizes of students `multiple` times as wide as a teacher of sizes (d, m_1, …, C): over-realization.
@@ -69,13 +72,13 @@ def gaussian(
     """
     _require_nonnegative(scale=scale)
 
-    def weights(seed: int, layer: int, out: int, into: int) -> Tensor:
-        return scale * normal(seed, Stream.STUDENT, layer << 32, out * into).view(out, into)
-
-    def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
-        return torch.full((out,), float(bias), dtype=torch.float64)
-
-    return _assemble(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
+    return _assemble(
+        teacher,
+        _shape(teacher, multiple, slope, norm, affine),
+        seeds,
+        lambda seed, layer, out, into: scale * normal(seed, Stream.STUDENT, layer << 32, out * into).view(out, into),
+        lambda seed, layer, out, into: torch.full((out,), float(bias), dtype=torch.float64),
+    )
 
 
 def like_linear(
@@ -96,13 +99,13 @@ def like_linear(
     def spread(seed: int, step: int, count: int, into: int) -> Float[Tensor, "count"]:
         return (2.0 * uniform(seed, Stream.STUDENT, step, count) - 1.0) / math.sqrt(into)
 
-    def weights(seed: int, layer: int, out: int, into: int) -> Tensor:
-        return spread(seed, layer << 32, out * into, into).view(out, into)
-
-    def biases(seed: int, layer: int, out: int, into: int) -> Tensor:
-        return spread(seed, (layer << 32) + 1, out, into)
-
-    return _assemble(teacher, _shape(teacher, multiple, slope, norm, affine), seeds, weights, biases)
+    return _assemble(
+        teacher,
+        _shape(teacher, multiple, slope, norm, affine),
+        seeds,
+        lambda seed, layer, out, into: spread(seed, layer << 32, out * into, into).view(out, into),
+        lambda seed, layer, out, into: spread(seed, (layer << 32) + 1, out, into),
+    )
 
 
 def near(
@@ -164,18 +167,13 @@ def _shape(teacher: Population, multiple: float, slope: float | None, norm: Batc
 
 
 def _assemble(
-    teacher: Population,
-    shape: Shape,
-    seeds: Iterable[int] | None,
-    weights: Callable[[int, int, int, int], Tensor],
-    biases: Callable[[int, int, int, int], Tensor],
+    teacher: Population, shape: Shape, seeds: Iterable[int] | None, weights: _Draw, biases: _Draw
 ) -> Population:
-    """Build networks from weights(seed, layer, out, fan-in) and biases(seed, layer, out, fan-in)."""
     names = [int(s) for s in (teacher.seeds if seeds is None else seeds)]
     if len(names) != len(teacher):
         raise UserError(f"seeds must be one per teacher ({len(teacher)}), got {len(names)}")
 
-    def draw(make: Callable[[int, int, int, int], Tensor], layer: int) -> Tensor:
+    def draw(make: _Draw, layer: int) -> Tensor:
         out, *fan = shape.weights[layer]
         each = {seed: make(seed, layer, out, math.prod(fan)) for seed in dict.fromkeys(names)}
         return torch.stack([each[seed] for seed in names]).to(device=teacher.device, dtype=teacher.dtype)

@@ -15,7 +15,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy._random import Stream, words
 from understudy.data.input_files import read_inputs
-from understudy.data.source import Device, require_counts
+from understudy.data.source import Device, Rows, require_counts
 
 
 class _Stored(ABC):
@@ -24,18 +24,16 @@ class _Stored(ABC):
     fresh: ClassVar[bool] = False
 
     @abstractmethod
-    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
+    def _split(self, seed: int) -> tuple[Rows, Rows]:
         """Training and evaluation inputs as they are stored."""
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
+    ) -> Rows:
         """Training inputs of the network with this seed."""
         return self._split(seed)[0].to(device=device, dtype=dtype)
 
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
+    def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
         """Evaluation inputs of the network with this seed."""
         return self._split(seed)[1].to(device=device, dtype=dtype)
 
@@ -76,7 +74,7 @@ class File(_Stored):
         """Numbers per sample."""
         return self._rows.shape[1]
 
-    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
+    def _split(self, seed: int) -> tuple[Rows, Rows]:
         order = words(seed, Stream.TRAIN, 0, len(self._rows)).argsort(stable=True)
         return self._rows[order[: self.train]], self._rows[order[self.train : self.train + self.evaluation]]
 
@@ -119,5 +117,5 @@ class Fixed(_Stored):
         """Evaluation samples."""
         return len(self.evaluation_x)
 
-    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
+    def _split(self, seed: int) -> tuple[Rows, Rows]:
         return self.train_x, self.evaluation_x

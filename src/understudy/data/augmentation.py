@@ -12,7 +12,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.data.source import Device, require_counts, require_positive
+from understudy.data.source import Device, Rows, require_counts, require_positive
 from understudy.data.synthetic import Gaussian
 from understudy.nets import Population
 from understudy.teachers.assumptions import double
@@ -21,14 +21,12 @@ _SIDES = (0.0, 1.0, -1.0)
 """Sides of the plane on which the samples of one point lie: on it, in front of it, behind it."""
 
 
-def agnostic(x: Float[Tensor, "sample dim"], eps: float, nodes: int, c: float = 1.0) -> Float[Tensor, "augmented dim"]:
+def agnostic(x: Rows, eps: float, nodes: int, c: float = 1.0) -> Float[Tensor, "augmented dim"]:
     """Teacher-agnostic augmentation: D, then x ± 2ε e_u / (c K^{3/2}) for each axis u (Tian 2020, Definition 7a).
 
     Args:
         x: The samples D.
-        eps: ε.
         nodes: K, the number of first-layer nodes of teacher and student together, m_1 + n_1.
-        c: The constant c.
 
     Returns:
         (2d + 1)|D| samples, D first.
@@ -41,9 +39,7 @@ def agnostic(x: Float[Tensor, "sample dim"], eps: float, nodes: int, c: float = 
     return torch.cat([x, *moved])
 
 
-def aware(
-    x: Float[Tensor, "sample dim"], teacher: Population, eps: float, nodes: int, c: float = 1.0
-) -> Float[Tensor, "augmented dim"]:
+def aware(x: Rows, teacher: Population, eps: float, nodes: int, c: float = 1.0) -> Float[Tensor, "augmented dim"]:
     """Teacher-aware augmentation: D, then x ± 2ε w̃*_j / (c K^{3/2}) for nodes j near x (Tian 2020, Definition 7b).
 
     Node j of the first layer contributes the x of D in its band I_j(ε) = {x : |w̃*_jᵀx + b_j| ≤ ε}.
@@ -51,9 +47,7 @@ def aware(
     Args:
         x: The samples D.
         teacher: A single teacher, since each has its own number of samples.
-        eps: ε.
-        nodes: K, the number of first-layer nodes of teacher and student together, m_1 + n_1.
-        c: The constant c.
+        nodes: K, as for `agnostic`.
 
     Raises:
         UserError: Several teachers, or a number that is not positive.
@@ -113,16 +107,7 @@ class TeacherAware:
 
     A network uses the teacher of its seed; teachers of one seed must have the same first layer.
 
-    Args:
-        teacher: The teachers.
-        train: Training samples.
-        evaluation: Evaluation samples.
-        moved: Range of distances, as in `teacher_aware`.
-        std: Standard deviation of the points.
-        fresh: Whether every epoch has new training samples.
-
-    Raises:
-        UserError: An option out of range.
+    `moved` and `std` are those of `teacher_aware`; the other arguments are those of `Gaussian`.
     """
 
     teacher: Population
@@ -143,16 +128,13 @@ class TeacherAware:
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
+    ) -> Rows:
         """Training inputs of the network with this seed."""
-        which = self._find_teacher(seed)
-        step = epoch if self.fresh else 0
+        which, step = self._find_teacher(seed), epoch if self.fresh else 0
         x = _sample_near_planes(self.teacher, which, seed, self.train, self.moved, self.std, step, device)
         return x.to(dtype)
 
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
+    def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
         """Evaluation inputs of the network with this seed."""
         plain = Gaussian(self.dim, std=self.std, evaluation=self.evaluation)
         return plain.evaluating(seed, dtype=dtype, device=device)
@@ -193,12 +175,7 @@ def _sample_near_planes(
     return moved_x * (std * math.sqrt(dim) / torch.linalg.vector_norm(moved_x, dim=1, keepdim=True))
 
 
-def _move_to_distance(
-    x: Float[Tensor, "sample dim"],
-    weight: Float[Tensor, "sample dim"],
-    bias: Float[Tensor, "sample"],
-    distance: Float[Tensor, "sample"],
-) -> Float[Tensor, "sample dim"]:
+def _move_to_distance(x: Rows, weight: Rows, bias: Float[Tensor, "sample"], distance: Float[Tensor, "sample"]) -> Rows:
     """Move each point along the normal of its plane w̃ᵀx + b = 0 to a signed distance from it."""
     length: Tensor = torch.linalg.vector_norm(weight, dim=1)
     now = ((weight * x).sum(1) + bias) / length

@@ -143,7 +143,8 @@ def _read_parquet(file: Path, name: str | None) -> NDArray[Any]:
                 f"{file}: the column '{title}' has {column.null_count} null values in {len(column)} rows; fill or drop "
                 "them."
             )
-    if len(columns) == 1 and _is_list(columns[0][1].type):
+    kind, types = columns[0][1].type, pyarrow.types
+    if len(columns) == 1 and (types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)):
         return _list_matrix(file, *columns[0])
     return _column_matrix(file, columns)
 
@@ -189,12 +190,6 @@ def _is_numeric(kind: Any) -> bool:
 def _sides(shape: tuple[int, ...]) -> list[int]:
     """Sides other than 1, since images of one channel may omit it."""
     return [side for side in shape if side != 1]
-
-
-def _is_list(kind: Any) -> bool:
-    from pyarrow import types
-
-    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
 
 
 def _to_matrix(file: Path, found: NDArray[Any]) -> Tensor:

@@ -16,6 +16,9 @@ from torch import Tensor
 from understudy._errors import UserError
 
 Device = torch.device | str
+Rows = Float[Tensor, "sample dim"]
+Inputs = Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
+"""Inputs shared by all networks, or one set per network."""
 
 
 @runtime_checkable
@@ -40,12 +43,10 @@ class Source(Protocol):
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
+    ) -> Rows:
         """Training inputs of the network with this seed."""
 
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
+    def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
         """Evaluation inputs of the network with this seed."""
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
-from understudy.data.source import Device, require_counts, require_positive
+from understudy.data.source import Device, Rows, require_counts, require_positive
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,12 @@ class _Synthetic:
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
+    ) -> Rows:
         """Training inputs of the network with this seed."""
         x = self._standard(seed, Stream.TRAIN, epoch if self.fresh else 0, self.train * self.dim, str(device))
         return (self.std * x).view(self.train, self.dim).to(dtype)
 
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
+    def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
         """Evaluation inputs of the network with this seed."""
         x = self._standard(seed, Stream.EVALUATION, 0, self.evaluation * self.dim, str(device))
         return (self.std * x).view(self.evaluation, self.dim).to(dtype)

@@ -1,12 +1,8 @@
 """Alignment of the hyperplanes of teacher and student nodes (Tian 2020, Definition 3).
 
 Two nodes with regular weights (Definition 1) are ε-aligned if sin θ ≤ ε for the angle θ between w̃_j and w̃_k, and
-|b_j − b_k| ≤ ε. Opposite weights have sin θ = 0 too, as in the paper (its app. C replaces [w̃, b] by [−w̃, b] freely).
-Everything is computed in float64 and returned in the dtype of the weights; angles far below the rounding of float32 are
-resolved.
-
-A node whose w̃ is zero or not finite has no hyperplane: sin θ = 1 and an infinite bias gap to every node, so that it is
-never aligned. Nothing is NaN.
+|b_j − b_k| ≤ ε; opposite weights have sin θ = 0 too, as in the paper. A node whose w̃ is zero or not finite is never
+aligned: sin θ = 1 and an infinite bias gap. Computed in float64, returned in the dtype of the weights, never NaN.
 """
 
 from typing import NamedTuple

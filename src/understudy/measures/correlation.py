@@ -70,12 +70,7 @@ class Correlation:
             self.add(t.shape[1], Side(t_mean, t_square), Side(s_mean, s_square), cross, teacher.dtype)
 
     def add(
-        self,
-        count: int,
-        teacher: Side,
-        student: Side,
-        cross: Float[Tensor, "net teacher student"],
-        dtype: torch.dtype,
+        self, count: int, teacher: Side, student: Side, cross: Float[Tensor, "net teacher student"], dtype: torch.dtype
     ) -> None:
         """Add a batch of `count` samples of which the moments are known, in float64; `dtype` is the activations'."""
         self._dtype = dtype

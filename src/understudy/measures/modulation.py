@@ -26,6 +26,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.data.source import Inputs
 from understudy.nets import Layer, Population, Shape, batch_norm, evaluation_scale, gate, incoming, outgoing
 
 _OF_V = {"v_star", "v", "energy", "beta_star", "beta"}
@@ -57,10 +58,7 @@ PARTS = LayerModulation._fields
 
 
 def modulation(
-    teacher: Population,
-    student: Population,
-    x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"],
-    parts: Collection[str] = PARTS,
+    teacher: Population, student: Population, x: Inputs, parts: Collection[str] = PARTS
 ) -> tuple[LayerModulation, ...]:
     """Compute the requested averages at every hidden layer (Tian et al. 2019, Theorems 1 and 2).
 
@@ -96,9 +94,7 @@ def modulation(
     return tuple(LayerModulation(**{part: averages[part] for part in parts}) for averages in layers)
 
 
-def modulated_fan_out(
-    student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
-) -> tuple[Float[Tensor, "net _"], ...]:
+def modulated_fan_out(student: Population, x: Inputs) -> tuple[Float[Tensor, "net _"], ...]:
     """Modulated fan-out √E[β_kk] of every node at every hidden layer (y axis of Tian 2019, fig. 4).
 
     At the highest hidden layer it equals `fan_out`; for channels, divided by the root of the number of positions.

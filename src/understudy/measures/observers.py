@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from understudy.data.source import Inputs
 from understudy.measures.alignment import regular
 from understudy.nets import Layer
 
@@ -25,13 +26,7 @@ class BandObservers(NamedTuple):
     observed: Bool[Tensor, "net teacher student"]
 
 
-def observers_in_band(
-    teacher: Layer,
-    student: Layer,
-    x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"],
-    eps: float,
-    kappa: float,
-) -> BandObservers:
+def observers_in_band(teacher: Layer, student: Layer, x: Inputs, eps: float, kappa: float) -> BandObservers:
     """Test N_D[I_j(ε) ∩ E_k] ≥ κ N_D[I_j(ε)] for the band I_j(ε) = {x : |w*_j · x + b*_j| ≤ ε}.
 
     Condition (1) of Theorems 3 to 5 of Tian 2020, with Definition 5 and the teacher's weights made regular. A band
@@ -65,12 +60,7 @@ class SideObservers(NamedTuple):
     observed: Bool[Tensor, "net teacher student"]
 
 
-def observers_on_both_sides(
-    teacher: Layer,
-    student: Layer,
-    x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"],
-    min_count: int = MIN_COUNT,
-) -> SideObservers:
+def observers_on_both_sides(teacher: Layer, student: Layer, x: Inputs, min_count: int = MIN_COUNT) -> SideObservers:
     """Test whether E_k has samples on both sides of the boundary of teacher node j (Tian 2020, Definition 4).
 
     min(#{x ∈ E_k : w*_j · x + b*_j ≥ 0}, #{x ∈ E_k : w*_j · x + b*_j < 0}) ≥ min_count, as in the released code of the

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.data.source import Inputs
 from understudy.measures.modulation import backpropagate, gated_activations, require_comparable
 from understudy.nets import Layer, Population
 
@@ -35,9 +36,7 @@ class SampleModulation(NamedTuple):
         return (self.gate * pull.squeeze(3))[..., :-1]
 
 
-def sample_modulation(
-    teacher: Population, student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
-) -> tuple[SampleModulation, ...]:
+def sample_modulation(teacher: Population, student: Population, x: Inputs) -> tuple[SampleModulation, ...]:
     """Compute V, A and B of every sample at every hidden layer (Tian 2020, Definition 2, Lemma 1).
 
     For small networks, since B has samples × n² entries.

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from understudy._errors import UserError
@@ -37,9 +37,11 @@ def pruned(network: Population, keep: Sequence[float] | float) -> Pruned:
         UserError: A share out of range, a wrong number of shares, or a layer that would lose all its nodes.
     """
     counts = _counts(network.sizes[1:-1], keep)
+    above = (outgoing_weights(network, layer) for layer in range(len(network.layers) - 1))
+    strengths = (weight.double().abs().flatten(3).mean((1, 3)) for weight in above)
     kept = tuple(
         strength.sort(dim=1, descending=True, stable=True).indices[:, :count].sort(dim=1).values
-        for strength, count in zip(_strengths(network), counts, strict=True)
+        for strength, count in zip(strengths, counts, strict=True)
     )
     return Pruned(with_nodes(network, kept), kept)
 
@@ -59,8 +61,3 @@ def _counts(hidden: Sequence[int], keep: Sequence[float] | float) -> list[int]:
         if round(share * nodes) < 1:
             raise UserError(f"keep {share:g} leaves none of the {nodes} nodes of hidden layer {layer}: keep more")
     return [round(share * nodes) for nodes, share in zip(hidden, shares, strict=True)]
-
-
-def _strengths(network: Population) -> list[Float[Tensor, "net node"]]:
-    above = [outgoing_weights(network, layer) for layer in range(len(network.layers) - 1)]
-    return [weight.double().abs().flatten(3).mean((1, 3)) for weight in above]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 import torch
 from jaxtyping import Float
@@ -12,21 +12,16 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy.data import Source
+from understudy.data.source import Inputs
 from understudy.nets import Layer, Norm, Population, training_pass
 
 _Part = TypeVar("_Part", Layer, Norm)
 
-
-@runtime_checkable
-class Velocity(Protocol):
-    """A function that returns the velocity of every parameter of a student, as a population of the student's shape."""
-
-    def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "..."]) -> Population: ...
+Velocity = Callable[[Population, Population, Float[Tensor, "..."]], Population]
+"""Velocity of every parameter of a student, as a population of its shape, from (teacher, student, inputs)."""
 
 
-def velocity(
-    teacher: Population, student: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]
-) -> Population:
+def velocity(teacher: Population, student: Population, x: Inputs) -> Population:
     """Negative gradient of ½‖f* − f‖² averaged over the samples, by backpropagation.
 
     Tian 2020, eqn 2; Tian et al. 2019, eqn 1. BatchNorm uses the statistics of the given samples, as in training; its

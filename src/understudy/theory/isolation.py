@@ -72,7 +72,9 @@ def _eta(one: Planes, others: Planes, inside: Float[Tensor, "sample in"]) -> flo
     crossing = (sin > _PARALLEL).nonzero().flatten()
     if not len(crossing) or not len(inside):
         return 0.0
-    flipped, sin = _flip_towards(one, others).select(crossing), sin[crossing]
+    # Planes are flipped so that no normal points away from that of the given plane.
+    side = torch.where(others.normal @ one.normal[0] < 0, -1.0, 1.0).to(one.normal.dtype)
+    flipped, sin = Planes(others.normal * side.unsqueeze(1), others.offset * side).select(crossing), sin[crossing]
     cos = (flipped.normal @ one.normal[0]).clamp_max(1.0)
     toward = flipped.normal - cos.unsqueeze(1) * one.normal
     toward = toward - (toward @ one.normal[0]).unsqueeze(1) * one.normal
@@ -82,12 +84,6 @@ def _eta(one: Planes, others: Planes, inside: Float[Tensor, "sample in"]) -> flo
     scale = 1.0 + torch.linalg.vector_norm(inside, dim=1).max() + flipped.offset.abs() + one.offset.abs()
     rounding = 16 * ROUNDING * inside.shape[1] ** 0.5 * scale / sin
     return float(smallest_eta((between.distances(inside).abs() - rounding).clamp_min(0.0), inside.shape[1]).max())
-
-
-def _flip_towards(one: Planes, others: Planes) -> Planes:
-    """Flip planes so that no normal points away from that of a given plane."""
-    side = torch.where(others.normal @ one.normal[0] < 0, -1.0, 1.0).to(one.normal.dtype)
-    return Planes(others.normal * side.unsqueeze(1), others.offset * side)
 
 
 def largest_moment_across(one: Planes, x: Float[Tensor, "sample in"]) -> float:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, words
-from understudy.data.source import Device, require_counts
+from understudy.data.source import Device, Rows, require_counts
 
 AGAIN = "so it is damaged; unpack or download it again."
 _PIECE = 500
@@ -81,13 +81,11 @@ class ImageSource(ABC):
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
+    ) -> Rows:
         """Training images of the network with this seed."""
         return self._normalise(self._order(seed, Stream.TRAIN), dtype, device)
 
-    def evaluating(
-        self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "evaluation dim"]:
+    def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
         """Evaluation images of the network with this seed."""
         return self._normalise(self._order(seed, Stream.EVALUATION), dtype, device)
 

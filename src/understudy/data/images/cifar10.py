@@ -17,22 +17,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
+from jaxtyping import Int, UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from understudy._errors import UserError
 from understudy._random import Stream, integers, words
-from understudy.data.images.base import (
-    AGAIN,
-    Images,
-    ImageSource,
-    data_folder,
-    require_at_most,
-    require_folder,
-)
-from understudy.data.source import Device
+from understudy.data.images.base import AGAIN, Images, ImageSource, data_folder, require_at_most, require_folder
+from understudy.data.source import Device, Rows
 from understudy.nets.io import existing_file
 
 _TRAIN, _TEST, _BATCH = 50_000, 10_000, 10_000
@@ -126,7 +119,7 @@ class Cifar10(ImageSource):
 
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
-    ) -> Float[Tensor, "train dim"]:
+    ) -> Rows:
         """Training images of the network with this seed, augmented for this epoch if requested."""
         if not self.augment:
             return super().training(seed, epoch, dtype=dtype, device=device)

@@ -18,14 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from understudy._errors import UserError
-from understudy.data.images.base import (
-    AGAIN,
-    Images,
-    ImageSource,
-    data_folder,
-    require_at_most,
-    require_folder,
-)
+from understudy.data.images.base import AGAIN, Images, ImageSource, data_folder, require_at_most, require_folder
 from understudy.nets.io import existing_file
 
 _IMAGE = (1, 28, 28)
