@@ -35,7 +35,7 @@ def layer_specialization(panels=4, times=6, seeds=3, seed=0, groups=1, **_):
     return figures.LayerSpecialization(names, epochs, tuple(rows), np.tile(mean, (groups, 1, 1)))
 
 
-def matrix_images(panels=3, seed=0, multiple=4, teachers=10, **more):
+def matrix_images(panels=3, seed=0, multiple=4, teachers=10, **_):
     """H* and β* before and after training: noise, then a diagonal with less noise."""
     rng = np.random.default_rng(seed)
     cells = []
@@ -47,5 +47,4 @@ def matrix_images(panels=3, seed=0, multiple=4, teachers=10, **more):
             mass = (np.diag(values) ** 2).sum() / (values**2).sum()
             row.append(figures.OrderedMatrix(values, rng.permutation(multiple * width), float(mass)))
         cells.append(tuple(row))
-    own = {name: more[name] for name in ("unmatched",) if name in more}
-    return figures.MatrixImages(("H* before", "H* after", "β* before", "β* after"), tuple(cells), network=12, **own)
+    return figures.MatrixImages(("H* before", "H* after", "β* before", "β* after"), tuple(cells), network=12)

@@ -15,12 +15,13 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
 from understudy._numbers import typeset
 
-NARROW, WIDE = 3.3, 6.8
-"""Widths of a figure in inches: one column of a paper, or both."""
+NARROW, WIDE, HIGHEST = 3.3, 6.8, 8.3
+"""Widths of a figure in inches: one column of a paper, or both; and the height of all panels on a page."""
 SMALL, NORMAL = 7.0, 8.0
 """Font sizes in points: ticks and notes, titles and labels."""
 
@@ -160,6 +161,11 @@ def grid(count: int, most: int) -> tuple[int, int]:
     return rows, math.ceil(count / rows)
 
 
+def evenly(count: int, most: int) -> Num[np.ndarray, "some"]:
+    """At most `most` of `count` indices, evenly chosen, with the first and the last."""
+    return np.unique(np.linspace(0, count - 1, most).round().astype(int))
+
+
 def panels(
     rows: int, columns: int, *, height: float, width: float | None = None, count: int | None = None, **shared: Any
 ) -> tuple[Figure, list[Axes]]:
@@ -174,6 +180,24 @@ def panels(
         axes[i - columns].tick_params(labelbottom=True)
         spare.remove()
     return figure, axes[:kept]
+
+
+def name_axes(figure: Figure, x: str, y: str) -> None:
+    """Name the axes of all panels together."""
+    figure.supylabel(y, fontsize=NORMAL)
+    figure.supxlabel(x, fontsize=NORMAL)
+
+
+def heat_map(ax: Axes, values: np.ndarray, **how: Any) -> AxesImage:
+    """Draw numbers from −1 to 1, red to blue."""
+    return ax.imshow(values, cmap="RdBu", vmin=-1, vmax=1, aspect="auto", interpolation="nearest", **how)
+
+
+def colour_bar(figure: Figure, image: AxesImage, axes: Sequence[Axes], label: str, **how: Any) -> None:
+    """Draw the scale of heat maps beside them."""
+    bar = figure.colorbar(image, ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, **how)
+    bar.outline.set_visible(False)
+    bar.set_label(label, size=NORMAL)
 
 
 Key = Sequence[tuple[str, Mapping[str, Any]]]

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from understudy.report.figures.curves import Curves
 
 _MANY_DECADES = 8
-_MOST_BYTES = 750_000
-"""Size of the curves of single networks; longer ones are thinned."""
 
 
 def page(curves: Curves) -> pages.JSON:
@@ -35,19 +33,20 @@ def page(curves: Curves) -> pages.JSON:
     data: list[pages.JSON] = []
     slopes: set[str] = set()
     for p, panel in enumerate(curves.panels):
-        xaxis, yaxis = pages.axes_of(p)
-        at = {"xaxis": xaxis, "yaxis": yaxis}
-        traces: list[pages.JSON] = []
         if not followed:
-            traces += [t for s in panel.series for t in _network_points(panel, s, colours[s.label])]
+            data += [t for s in panel.series for t in _network_points(p, panel, s, colours[s.label])]
         for series in reversed(panel.series):
-            traces += _band(curves, panel, series, colours[series.label])
-        for series in reversed(panel.series):
-            traces.append(_trace(curves, panel, series, colours[series.label]))
+            x, _, low, high = shown(panel, series)
+            if low is not None and high is not None and not series.points:
+                opacity, group = 0.1 if curves.ramp else 0.18, series.label
+                data += pages.band(p, x, low, high, colours[group], opacity, legendgroup=group)
+        data += [_trace(curves, p, panel, series, colours[series.label]) for series in reversed(panel.series)]
         if panel.slope is not None:
-            traces.append(_slope_trace(panel, slope_words(panel.slope) not in slopes))
-            slopes.add(slope_words(panel.slope))
-        data += [trace | at for trace in traces]
+            words = slope_words(panel.slope)
+            line = {"color": style.HAIRLINE, "width": 1.5, "dash": "dot"}
+            named: pages.JSON = {"name": words, "hoverinfo": "skip", "showlegend": words not in slopes}
+            data.append(pages.scatter(p, *sloping(panel), line=line, **named))
+            slopes.add(words)
     made: pages.JSON = {"data": data, "layout": _layout(curves)}
     if followed and (own := _network_curves(curves)):
         made["networks"] = own
@@ -69,31 +68,24 @@ def _legend(curves: Curves, series: Series) -> pages.JSON:
     return {"name": name, "legendgroup": series.label, "legendrank": rank, "showlegend": visible}
 
 
-def _hover(panel: Panel, series: Series, label: str) -> str:
+def _hover(panel: Panel, series: Series) -> str:
     where = "".join(f", {words}" for words in (series.part, panel.title.replace("\n", ", ")) if words)
-    return f"<b>{label}</b>{where}<br>{panel.x_label} %{{x:,.6~g}}: {panel.y_label} %{{y:.4~g}}"
+    return f"<b>{series.label}</b>{where}<br>{panel.x_label} %{{x:,.6~g}}: {panel.y_label} %{{y:.4~g}}"
 
 
-def _band(curves: Curves, panel: Panel, series: Series, colour: str) -> list[pages.JSON]:
-    x, _, low, high = shown(panel, series)
-    if low is None or high is None or series.points:
-        return []
-    return pages.band(x, low, high, colour, 0.1 if curves.ramp else 0.18, legendgroup=series.label)
-
-
-def _trace(curves: Curves, panel: Panel, series: Series, colour: str) -> pages.JSON:
+def _trace(curves: Curves, p: int, panel: Panel, series: Series, colour: str) -> pages.JSON:
     x, y, low, high = shown(panel, series)
     summary = f"<br>{BANDS[curves.band][0]}, {curves.note}" if curves.band else ""
-    trace: pages.JSON = {
-        "type": "scatter",
-        "mode": "markers" if series.points else "lines+markers" if curves.has_markers(panel, series) else "lines",
-        "x": pages.numbers(x),
-        "y": pages.numbers(y),
-        "line": {"color": colour, "width": 1.5 if curves.ramp else 1.8, "dash": "dash" if series.dashed else "solid"},
-        "marker": {"color": colour, "size": 5, "symbol": "circle-open" if series.dashed else "circle"},
-        "hovertemplate": f"{_hover(panel, series, series.label)}{summary}<extra></extra>",
+    trace = pages.scatter(
+        p,
+        x,
+        y,
+        "markers" if series.points else "lines+markers" if curves.has_markers(panel, series) else "lines",
+        line={"color": colour, "width": 1.5 if curves.ramp else 1.8, "dash": "dash" if series.dashed else "solid"},
+        marker={"color": colour, "size": 5, "symbol": "circle-open" if series.dashed else "circle"},
+        hovertemplate=f"{_hover(panel, series)}{summary}<extra></extra>",
         **_legend(curves, series),
-    }
+    )
     if series.points and low is not None and high is not None:
         trace["error_y"] = {
             "type": "data",
@@ -110,7 +102,7 @@ def _trace(curves: Curves, panel: Panel, series: Series, colour: str) -> pages.J
     return trace
 
 
-def _network_points(panel: Panel, series: Series, colour: str) -> list[pages.JSON]:
+def _network_points(p: int, panel: Panel, series: Series, colour: str) -> list[pages.JSON]:
     """Single networks as faint points."""
     if series.network is None or series.network_y is None:
         return []
@@ -118,17 +110,17 @@ def _network_points(panel: Panel, series: Series, colour: str) -> list[pages.JSO
     if not len(net):
         return []
     return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "showlegend": False,
-            "legendgroup": series.label,
-            "x": pages.numbers(np.asarray(series.x)[at]),
-            "y": pages.numbers(series.network_y[net, at]),
-            "marker": {"size": 4, "color": colour, "opacity": 0.35},
-            "customdata": pages.identity(series.network[net, at], -1, -1),
-            "hovertemplate": f"network %{{customdata[0]}}, {_hover(panel, series, series.label)}<extra></extra>",
-        }
+        pages.scatter(
+            p,
+            np.asarray(series.x)[at],
+            series.network_y[net, at],
+            "markers",
+            customdata=pages.identity(series.network[net, at], -1, -1),
+            hovertemplate=f"network %{{customdata[0]}}, {_hover(panel, series)}<extra></extra>",
+            marker={"size": 4, "color": colour, "opacity": 0.35},
+            legendgroup=series.label,
+            showlegend=False,
+        )
     ]
 
 
@@ -161,15 +153,7 @@ def _network_curves(curves: Curves) -> pages.JSON:
     gap = np.full(len(x), np.nan)
     y = np.array([[*own, *[gap] * (most - len(own))] for own in found.values()])
     panel_of, ids = [p for p, _ in found], [network for _, network in found]
-    return pages.own_curves(ids, panel_of, x, y, joined=curves.ramp is None, limit=_MOST_BYTES) if ids else {}
-
-
-def _slope_trace(panel: Panel, named: bool) -> pages.JSON:
-    assert panel.slope is not None
-    x, y = sloping(panel)
-    line = {"color": style.HAIRLINE, "width": 1.5, "dash": "dot"}
-    look: pages.JSON = {"name": slope_words(panel.slope), "hoverinfo": "skip", "showlegend": named, "line": line}
-    return {"type": "scatter", "mode": "lines", "x": pages.numbers(x), "y": pages.numbers(y), **look}
+    return pages.own_curves(ids, panel_of, x, y, joined=curves.ramp is None) if ids else {}
 
 
 def _layout(curves: Curves) -> pages.JSON:
@@ -198,13 +182,15 @@ def _layout(curves: Curves) -> pages.JSON:
         )
         for p, panel in enumerate(curves.panels):
             compared = curves.panels if curves.share == "axes" else (panel,)
-            layout["yaxis" + pages.axes_of(p)[1][1:]] |= _scale(
-                panel.log_y, [s.y for each in compared for s in each.series]
-            )
+            pages.axis(layout, "y", p).update(_scale(panel.log_y, [s.y for each in compared for s in each.series]))
     if any("<br>" in title for title in titles):
         layout["margin"]["t"] += 14
-    across = [_across(p, panel, curves.share == "none") for p, panel in enumerate(curves.panels)]
-    return layout | ({"shapes": kept} if (kept := [shape for shape in across if shape]) else {})
+    for p, panel in enumerate(curves.panels):
+        if panel.bound is not None:
+            label = {"text": panel.bound_words, "textposition": "end", "font": {"size": 11}, "yanchor": "bottom"}
+            named = {"label": label} if curves.share == "none" else {}
+            layout.setdefault("shapes", []).append(pages.across(p, panel.bound) | named)
+    return layout
 
 
 def _own_axes(curves: Curves, titles: list[str], columns: int) -> pages.JSON:
@@ -224,8 +210,7 @@ def _own_axes(curves: Curves, titles: list[str], columns: int) -> pages.JSON:
     if curves.note:
         layout["annotations"][-1]["yshift"] -= 18  # below the names of the axes
     for p, panel in enumerate(curves.panels):
-        suffix = pages.axes_of(p)[0][1:]
-        x, y = layout["xaxis" + suffix], layout["yaxis" + suffix]
+        x, y = (pages.axis(layout, letter, p) for letter in "xy")
         x |= _scale(panel.log_x, [s.x for s in panel.series]) | {"title": pages.title(panel.x_label)}
         y |= _scale(panel.log_y, [s.y for s in panel.series]) | {"title": pages.title(panel.y_label)}
         if panel.limits is not None and not panel.log_y:
@@ -254,11 +239,3 @@ def _scale(log: bool, values: list[Any]) -> pages.JSON:
     wide = decades(kept.min(), kept.max()) if len(kept) else 0.0
     step = {} if wide > _MANY_DECADES else {"dtick": 1 if wide >= FEW_DECADES else "D2"}
     return {"type": "log", **step}
-
-
-def _across(p: int, panel: Panel, labelled: bool) -> pages.JSON:
-    """The bound of a panel as a dashed line."""
-    if panel.bound is None:
-        return {}
-    words = {"text": panel.bound_words, "textposition": "end", "font": {"size": 11}, "yanchor": "bottom"}
-    return pages.across(p, panel.bound) | ({"label": words} if labelled else {})

@@ -9,12 +9,14 @@ import matplotlib
 import numpy as np
 from matplotlib.colors import to_hex
 
-from understudy.report.style import HAIRLINE
+from understudy.report.style import HAIRLINE, evenly
 
 JSON = dict[str, Any]
 
 _CODES = {"f4": "<f4", "i1": "|i1", "i2": "<i2", "i4": "<i4", "u1": "|u1"}
 _SMALL = 48
+_MOST_BYTES = 750_000
+"""Size of the curves of single networks; longer ones are thinned."""
 
 
 def typed(values: Any, dtype: str = "f4") -> JSON:
@@ -46,7 +48,27 @@ def axes_of(panel: int) -> tuple[str, str]:
     return "x" + suffix, "y" + suffix
 
 
-def band(x: Any, low: Any, high: Any, colour: str, opacity: float, **trace: Any) -> list[JSON]:
+def at(panel: int) -> JSON:
+    """The axes of a trace in a panel."""
+    return dict(zip(("xaxis", "yaxis"), axes_of(panel), strict=True))
+
+
+def axis(layout: JSON, letter: str, panel: int) -> JSON:
+    """The `x` or `y` axis of a panel in a layout."""
+    found: JSON = layout[f"{letter}axis{axes_of(panel)[0][1:]}"]
+    return found
+
+
+def points(x: Any, y: Any) -> JSON:
+    return {"x": numbers(x), "y": numbers(y)}
+
+
+def scatter(panel: int, x: Any, y: Any, mode: str = "lines", **trace: Any) -> JSON:
+    """A trace of lines, markers or text in a panel."""
+    return {"type": "scatter", "mode": mode, **points(x, y), **at(panel), **trace}
+
+
+def band(panel: int, x: Any, low: Any, high: Any, colour: str, opacity: float, **trace: Any) -> list[JSON]:
     """Area between two curves, as one closed outline for each stretch without gaps."""
     x, low, high = (np.asarray(a, dtype=float) for a in (x, low, high))
     whole = np.isfinite(low) & np.isfinite(high)
@@ -60,21 +82,9 @@ def band(x: Any, low: Any, high: Any, colour: str, opacity: float, **trace: Any)
             outline += [there, back]
     if not outline:
         return []
-    xy = np.concatenate(outline)
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": numbers(xy[:, 0]),
-            "y": numbers(xy[:, 1]),
-            "line": {"width": 0},
-            "fill": "toself",
-            "fillcolor": faded(colour, opacity),
-            "hoverinfo": "skip",
-            "showlegend": False,
-            **trace,
-        }
-    ]
+    look = {"line": {"width": 0}, "fill": "toself", "fillcolor": faded(colour, opacity), "hoverinfo": "skip"}
+    x, y = np.concatenate(outline).T
+    return [scatter(panel, x, y) | look | {"showlegend": False, **trace}]
 
 
 def across(panel: int, y: float) -> JSON:
@@ -197,28 +207,31 @@ def diverging(name: str, most: float = 1) -> JSON:
     }
 
 
-def slider(names: Sequence[str], prefix: str, *, y: float = 0.0, top: int = 44) -> list[JSON]:
-    """Slider over frames; the last frame is shown first."""
-    steps = [
-        {
-            "label": name,
-            "method": "animate",
-            "args": [
-                [name],
-                {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}},
-            ],
-        }
-        for name in names
-    ]
-    return [
+def animated(page: JSON, names: Sequence[str], frames: Sequence[list[JSON]], prefix: str, *, first: int = 0) -> JSON:
+    """Add frames and a slider over them, which shows the last one first; a single frame needs none.
+
+    Args:
+        page: Traces and layout, as they are in the last frame.
+        names: Name of each frame.
+        frames: What each frame changes, trace by trace.
+        prefix: What is written before the name of the frame that is shown.
+        first: The first of the traces that frames change.
+
+    Returns:
+        The page.
+    """
+    if len(names) < 2:
+        return page
+    now = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
+    page["layout"]["sliders"] = [
         {
             "active": len(names) - 1,
-            "steps": steps,
+            "steps": [{"label": name, "method": "animate", "args": [[name], now]} for name in names],
             "x": 0,
             "len": 1,
-            "y": y,
+            "y": 0.0,
             "yanchor": "top",
-            "pad": {"t": top, "b": 4},
+            "pad": {"t": 44, "b": 4},
             "currentvalue": {"prefix": prefix, "xanchor": "left"},
             "bordercolor": HAIRLINE,
             "tickcolor": HAIRLINE,
@@ -226,33 +239,37 @@ def slider(names: Sequence[str], prefix: str, *, y: float = 0.0, top: int = 44) 
             "activebgcolor": HAIRLINE,
         }
     ]
+    page["frames"] = [
+        {"name": name, "data": frame, "traces": list(range(first, first + len(frame)))}
+        for name, frame in zip(names, frames, strict=True)
+    ]
+    return page
 
 
-def own_curves(ids: Any, panel: Any, x: Any, y: Any, *, joined: bool, limit: int = 750_000) -> JSON:
+def own_curves(ids: Any, panel: Any, x: Any, y: Any, *, joined: bool) -> JSON:
     """Curves of single networks, for the page to draw when a network is marked.
 
     Args:
         ids: The networks, [network].
         panel: The panel of each.
-        x: Values of x, [time].
+        x: Values of x, [time]; thinned evenly where the curves would be too large.
         y: The networks' curves, [network, line, time].
         joined: Whether a network's lines are joined to one curve with gaps. Otherwise they are teacher nodes, and the
             page emphasises the one that is marked.
-        limit: Bytes; where they would be more, times are thinned evenly, with the first and the last kept.
     """
     y, x = np.asarray(y, dtype="<f4"), np.asarray(x, dtype=float)
-    most = max(2, limit // max(1, 4 * y[..., 0].size) - joined)
-    kept = np.unique(np.linspace(0, len(x) - 1, min(len(x), most)).round().astype(int))
+    most = max(2, _MOST_BYTES // max(1, 4 * y[..., 0].size) - joined)
+    kept = evenly(len(x), min(len(x), most))
     x, y = x[kept], y[..., kept]
     if joined:
         gap = np.full((*y.shape[:-1], 1), np.nan, dtype="<f4")
         x = np.tile(np.append(x, x[-1]), y.shape[1])
         y = np.concatenate([y, gap], axis=-1).reshape(len(y), -1)
-    names = [axes_of(int(p)) for p in panel]
+    xaxes, yaxes = zip(*(axes_of(p) for p in panel), strict=True)
     return {
-        "id": [int(i) for i in ids],
-        "xaxis": [n[0] for n in names],
-        "yaxis": [n[1] for n in names],
+        "id": list(ids),
+        "xaxis": list(xaxes),
+        "yaxis": list(yaxes),
         "x": [float(f"{v:.6g}") for v in x],
         "y": {"dtype": "f4", "shape": list(y.shape), "bdata": base64.b64encode(y.tobytes()).decode()},
     }

@@ -41,25 +41,16 @@ class CorrelationMatrix:
                 count, 1, height=0.5, width=width, sharex=False, sharey=False, height_ratios=heights
             )
             figure.set_figheight(sum(heights) + 0.5 * count)
-            for ax, title, values in zip(axes, self.titles, self.correlation, strict=True):
-                image = ax.imshow(
-                    np.asarray(values, dtype=float)[:, match_order(values)],
-                    cmap="RdBu",
-                    vmin=-1,
-                    vmax=1,
-                    aspect="auto",
-                    interpolation="nearest",
-                )
-                ax.set_title(f"{title}: {values.shape[0]} teacher nodes, {values.shape[1]} students", loc="left")
+            for ax, heading, values in zip(axes, self._headings(), self.correlation, strict=True):
+                image = style.heat_map(ax, np.asarray(values, dtype=float)[:, match_order(values)])
+                ax.set_title(heading, loc="left")
                 ax.set_ylabel("teacher")
-                ax.set_yticks(_ends(values.shape[0]))
+                ax.set_yticks(sorted({0, values.shape[0] // 2, values.shape[0] - 1}))
                 ax.set_xticks([])
                 for side in ax.spines.values():
                     side.set_visible(False)
             axes[-1].set_xlabel("students, ordered by the teacher node they match")
-            bar = figure.colorbar(image, ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, aspect=25)
-            bar.outline.set_visible(False)
-            bar.set_label("correlation", size=style.NORMAL)
+            style.colour_bar(figure, image, axes, "correlation", aspect=25)
             return style.finish(figure)
 
     def page(self) -> pages.JSON:
@@ -67,7 +58,6 @@ class CorrelationMatrix:
         for i, values in enumerate(self.correlation):
             order = match_order(values)
             teachers, students = values.shape
-            xaxis, yaxis = pages.axes_of(i)
             trace: pages.JSON = {
                 "type": "heatmap",
                 "z": pages.typed(values[:, order]),
@@ -78,8 +68,7 @@ class CorrelationMatrix:
                 "coloraxis": "coloraxis",
                 "hovertemplate": f"{self.titles[i]}<br>teacher node %{{y}}, student node %{{x}}"
                 "<br>correlation %{z:.3f}<extra></extra>",
-                "xaxis": xaxis,
-                "yaxis": yaxis,
+                **pages.at(i),
             }
             if values.size <= _MOST_NAMED_CELLS:
                 grid = np.meshgrid(np.arange(teachers), order, indexing="ij")
@@ -87,7 +76,7 @@ class CorrelationMatrix:
                 trace["customdata"] = pages.typed(whose, "i2" if max(self.network, students) < 2**15 else "i4")
             data.append(trace)
         layout = pages.layout(
-            [f"{t}: {c.shape[0]} teacher nodes, {c.shape[1]} students" for t, c in self._layers()],
+            self._headings(),
             1,
             x={"type": "category", "showticklabels": False, "ticks": "", "showline": False},
             y={"autorange": "reversed", "showline": False},
@@ -101,15 +90,12 @@ class CorrelationMatrix:
         layout["coloraxis"] = pages.diverging("correlation")
         return {"data": data, "layout": layout}
 
-    def _layers(self) -> list[tuple[str, np.ndarray]]:
-        return list(zip(self.titles, self.correlation, strict=True))
+    def _headings(self) -> list[str]:
+        shapes = [values.shape for values in self.correlation]
+        return [f"{t}: {m} teacher nodes, {n} students" for t, (m, n) in zip(self.titles, shapes, strict=True)]
 
 
 def match_order(correlation: Num[np.ndarray, "teacher student"]) -> Int[np.ndarray, "student"]:
     """Order of students by the teacher node they correlate best with, then by decreasing correlation."""
     known = np.nan_to_num(np.asarray(correlation, dtype=float), nan=-2.0)
     return np.lexsort((-known.max(axis=0), known.argmax(axis=0)))
-
-
-def _ends(count: int) -> list[int]:
-    return sorted({0, count // 2, count - 1})

@@ -160,7 +160,7 @@ class Dots:
             ax.yaxis.set_major_formatter(PercentFormatter(1))
         else:
             ax.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-            ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: style.signed(y)))
+            ax.yaxis.set_major_formatter(FuncFormatter(lambda y, _: number(y, "g")))
             ax.set_ylim(*self._limits())
 
     def _decades(self, floor: float) -> list[float]:
@@ -175,9 +175,8 @@ class Dots:
     def page(self) -> pages.JSON:
         """Traces and layout for the page."""
         data: list[pages.JSON] = []
-        for p, (title, values, network) in enumerate(self._panels()):
-            xaxis, yaxis = pages.axes_of(p)
-            data += [trace | {"xaxis": xaxis, "yaxis": yaxis} for trace in self._traces(title, values, network)]
+        for p, panel in enumerate(self._panels()):
+            data += self._traces(p, *panel)
         bound = f"; dashed: {self.bound_words}" if self.bound is not None else ""
         layout = pages.layout(
             self.titles,
@@ -200,47 +199,31 @@ class Dots:
             layout["shapes"] = [pages.across(p, self.bound) for p in range(len(self.titles))]
         return {"data": data, "layout": layout}
 
-    def _traces(self, title: str, values: np.ndarray, network: np.ndarray) -> list[pages.JSON]:
+    def _traces(self, p: int, title: str, values: np.ndarray, network: np.ndarray) -> list[pages.JSON]:
         data: list[pages.JSON] = []
-        number = "%{y:.2~%}" if self.percent else "%{y:.3~g}"
+        value = "%{y:.2~%}" if self.percent else "%{y:.3~g}"
         for colour, pairs in self._pairs(values):
             x = np.tile([*(self.joined or ()), np.nan], len(pairs))
             y = np.column_stack([pairs, np.full(len(pairs), np.nan)]).ravel()
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines",
-                    "x": pages.numbers(x),
-                    "y": pages.numbers(y),
-                    "line": {"color": colour, "width": 1},
-                    "opacity": 0.6,
-                    "hoverinfo": "skip",
-                }
-            )
+            data.append(pages.scatter(p, x, y, line={"color": colour, "width": 1}, opacity=0.6, hoverinfo="skip"))
         for c, (label, colour) in enumerate(zip(self.labels, self._colours(), strict=True)):
             x, y, there = self._places(values, c)
             setting = f"<b>{label}</b>" + (f", {title}" if title else "")
             if len(y):
-                data.append(
-                    {
-                        "type": "scatter",
-                        "mode": "lines",
-                        "x": [c - _REACH, c, c + _REACH],
-                        "y": [float(np.median(y))] * 3,
-                        "line": {"color": style.HAIRLINE, "width": 2},
-                        "hovertemplate": f"{setting}<br>median {number}<extra></extra>",
-                    }
-                )
+                line = {"color": style.HAIRLINE, "width": 2}
+                hover = f"{setting}<br>median {value}<extra></extra>"
+                stroke = [c - _REACH, c, c + _REACH], [float(np.median(y))] * 3
+                data.append(pages.scatter(p, *stroke, line=line, hovertemplate=hover))
             data.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "x": pages.numbers(x),
-                    "y": pages.numbers(y),
-                    "marker": {"size": 8, "color": colour, "opacity": 0.8},
-                    "customdata": pages.identity(network[c, there], -1, -1) if len(y) else [],
-                    "hovertemplate": f"network %{{customdata[0]}}, {setting}<br>{self.name}: {number}<extra></extra>",
-                }
+                pages.scatter(
+                    p,
+                    x,
+                    y,
+                    "markers",
+                    marker={"size": 8, "color": colour, "opacity": 0.8},
+                    customdata=pages.identity(network[c, there], -1, -1) if len(y) else [],
+                    hovertemplate=f"network %{{customdata[0]}}, {setting}<br>{self.name}: {value}<extra></extra>",
+                )
             )
         return data
 

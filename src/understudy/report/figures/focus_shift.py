@@ -1,6 +1,7 @@
 """Students that first approach a strong teacher node and then turn to a weaker one."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Num
@@ -37,25 +38,22 @@ class FocusShift:
             },
         )
 
+    def _students(self, net: int) -> list[tuple[int, str | None]]:
+        """Students in the order in which they are drawn, with the colours of those that shifted, which come last."""
+        shifted = np.flatnonzero(self.shifted[net]).tolist()
+        colours = dict(zip(shifted, style.categories(len(shifted)), strict=True))
+        return [(s, None) for s in np.flatnonzero(~self.shifted[net]).tolist()] + list(colours.items())
+
     def paper(self) -> Figure:
         nets, teachers, students, _ = self.correlation.shape
-        shifted = self.shifted
         marker = "o" if len(self.epochs) == 1 else None
         with style.paper():
             figure, axes = style.panels(nets, teachers, height=1.15)
             for i, ax in enumerate(axes):
                 net, teacher = divmod(i, teachers)
-                colours = dict(zip(np.flatnonzero(shifted[net]).tolist(), style.categories(students), strict=False))
-                for s in np.flatnonzero(~shifted[net]).tolist():
-                    ax.plot(
-                        self.epochs,
-                        self.correlation[net, teacher, s],
-                        color=style.CONTEXT,
-                        linewidth=0.4,
-                        marker=marker,
-                    )
-                for s, colour in colours.items():
-                    ax.plot(self.epochs, self.correlation[net, teacher, s], color=colour, linewidth=1.15, marker=marker)
+                for s, colour in self._students(net):
+                    line: dict[str, Any] = {"color": colour or style.CONTEXT, "linewidth": 1.15 if colour else 0.4}
+                    ax.plot(self.epochs, self.correlation[net, teacher, s], **line, marker=marker)
                 if net == 0:
                     ax.set_title(f"teacher-{teacher + 1}")
                 if teacher == 0:
@@ -63,8 +61,7 @@ class FocusShift:
                 ax.set(ylim=(-0.4, 1.02), yticks=[-0.4, 0, 0.4, 0.8])
                 if len(self.epochs) > 1:
                     ax.set_xlim(self.epochs[0], self.epochs[-1])
-            figure.supylabel("correlation", fontsize=style.NORMAL)
-            figure.supxlabel("epoch", fontsize=style.NORMAL)
+            style.name_axes(figure, "epoch", "correlation")
             entries: style.Key = [
                 ("changed its teacher, ends matched (one colour per student)", {"color": style.CATEGORIES[0]}),
                 ("other students", {"color": style.CONTEXT, "linewidth": 0.6}),
@@ -73,32 +70,27 @@ class FocusShift:
             return style.finish(figure)
 
     def page(self) -> pages.JSON:
-        nets, teachers, students, _ = self.correlation.shape
-        shifted = self.shifted
+        nets, teachers = self.correlation.shape[:2]
         data: list[pages.JSON] = []
         for panel in range(nets * teachers):
             net, teacher = divmod(panel, teachers)
-            xaxis, yaxis = pages.axes_of(panel)
-            colours = dict(zip(np.flatnonzero(shifted[net]).tolist(), style.categories(students), strict=False))
-            for s in sorted(range(students), key=lambda s: s in colours):
+            for s, colour in self._students(net):
                 hover = (
                     f"<b>student node {s}</b> of network {self.network[net]} (seed {self.seed[net]})<br>"
                     f"epoch %{{x}}: correlation %{{y:.3f}} with teacher node {teacher}<extra></extra>"
                 )
                 data.append(
-                    {
-                        "type": "scatter",
-                        "mode": "lines" if len(self.epochs) > 1 else "markers",
-                        "x": pages.numbers(self.epochs),
-                        "y": pages.numbers(self.correlation[net, teacher, s]),
-                        "line": {"color": colours.get(s, style.HAIRLINE), "width": 2 if s in colours else 0.6},
-                        "marker": {"color": colours.get(s, style.HAIRLINE)},
-                        "customdata": pages.identity(np.full(len(self.epochs), self.network[net]), teacher, s),
-                        "hovertemplate": hover,
-                        "showlegend": False,
-                        "xaxis": xaxis,
-                        "yaxis": yaxis,
-                    }
+                    pages.scatter(
+                        panel,
+                        self.epochs,
+                        self.correlation[net, teacher, s],
+                        "lines" if len(self.epochs) > 1 else "markers",
+                        line={"color": colour or style.HAIRLINE, "width": 2 if colour else 0.6},
+                        marker={"color": colour or style.HAIRLINE},
+                        customdata=pages.identity(np.full(len(self.epochs), self.network[net]), teacher, s),
+                        hovertemplate=hover,
+                        showlegend=False,
+                    )
                 )
         layout = pages.layout(
             [f"teacher node {t}" if net == 0 else "" for net in range(nets) for t in range(teachers)],
@@ -113,6 +105,5 @@ class FocusShift:
             legend=False,
         )
         for net in range(nets):
-            yaxis = pages.axes_of(net * teachers)[1]
-            layout["yaxis" + yaxis[1:]]["title"] = pages.title(f"correlation, seed {self.seed[net]}")
+            pages.axis(layout, "y", net * teachers)["title"] = pages.title(f"correlation, seed {self.seed[net]}")
         return {"data": data, "layout": layout}

@@ -14,6 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation
 from PIL import Image
 
+from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -51,7 +52,7 @@ class Hyperplanes:
     def _moments(self) -> list[int]:
         if self.moments is not None:
             return [m % len(self.epochs) for m in self.moments]
-        return np.unique(np.linspace(0, len(self.epochs) - 1, 4).round().astype(int)).tolist()
+        return style.evenly(len(self.epochs), 4).tolist()
 
     def paper(self) -> Figure:
         moments = self._moments()
@@ -64,7 +65,7 @@ class Hyperplanes:
             for i, (t, ax) in enumerate(zip(moments, axes, strict=True)):
                 self._draw(ax, t)
                 ax.set_anchor("N")
-                ax.set_title(f"epoch {style.signed(self.epochs[t])}")
+                ax.set_title(f"epoch {number(self.epochs[t], 'g')}")
                 if i + columns >= len(moments):
                     ax.set_xlabel("$x_1$")
                 if i % columns == 0:
@@ -76,7 +77,7 @@ class Hyperplanes:
 
     def film(self, path: Path | IO[bytes]) -> None:
         """Write an animated GIF of the moving boundaries; the same figure gives the same bytes."""
-        times = np.unique(np.linspace(0, len(self.epochs) - 1, _MOST_FRAMES).round().astype(int))
+        times = style.evenly(len(self.epochs), _MOST_FRAMES)
         frames: list[Image.Image] = []
         palette = _palette([style.INK, style.SOFT, *style.categories(self.fan_out.shape[1])])
         with style.paper():
@@ -87,7 +88,7 @@ class Hyperplanes:
                 ax = figure.add_axes((0.13, 0.11, 0.83, 0.79))
                 self._draw(ax, t, least=0.15)
                 loss = f"    loss {style.number(self.loss[t])}" if np.isfinite(self.loss[t]) else ""
-                ax.set_title(f"epoch {style.signed(self.epochs[t])}{loss}", loc="left")
+                ax.set_title(f"epoch {number(self.epochs[t], 'g')}{loss}", loc="left")
                 canvas.draw()  # type: ignore[no-untyped-call]
                 pixels = np.asarray(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
                 picture = Image.fromarray(pixels[..., :3].copy())
@@ -97,7 +98,7 @@ class Hyperplanes:
 
     def page(self) -> pages.JSON:
         colours = style.categories(self.fan_out.shape[1])
-        times = np.unique(np.linspace(0, len(self.epochs) - 1, _MOST_FRAMES).round().astype(int))
+        times = style.evenly(len(self.epochs), _MOST_FRAMES)
         teachers: list[pages.JSON] = []
         for j in range(len(self.teacher_biases)):
             ends = self._segment(self.teacher_weights[j], float(self.teacher_biases[j]))
@@ -107,14 +108,13 @@ class Hyperplanes:
         moments = []
         for t in times:
             students = []
-            top = np.nanmax(self.fan_out[t]) if np.isfinite(self.fan_out[t]).any() else 1.0
             for k, colour in enumerate(colours):
                 ends = self._segment(self.student_weights[t, k], float(self.student_biases[t, k]))
                 norm = style.number(self.fan_out[t, k])
                 hover = f"<b>student node {k}</b>: boundary at epoch {self.epochs[t]:g}, ‖v‖ = {norm}<extra></extra>"
                 line = {"color": colour, "width": 2, "dash": "dash"}
                 trace = self._line(ends, f"student {k}, ‖v‖ = {norm}", line, hover, (self.network, -1, k))
-                students.append({**trace, "opacity": _opacity(self.fan_out[t, k], top, 0.2)})
+                students.append({**trace, "opacity": self._opacity(t, k, 0.2)})
             moments.append(students)
         half = float(self.half_width)
         layout = pages.layout(
@@ -137,16 +137,9 @@ class Hyperplanes:
         layout["xaxis"]["title"] = pages.title("x₁")
         layout["meta"]["minWidth"] = 520
         page: pages.JSON = {"data": teachers + moments[-1], "layout": layout}
-        if len(times) > 1:
-            names = [f"{e:g}" for e in self.epochs[times]]
-            layout["sliders"] = pages.slider(names, "epoch ")
-            moved = ("x", "y", "name", "opacity", "hovertemplate")
-            traces = list(range(len(teachers), len(teachers) + len(colours)))
-            page["frames"] = [
-                {"name": n, "data": [{k: s[k] for k in moved} for s in students], "traces": traces}
-                for n, students in zip(names, moments, strict=True)
-            ]
-        return page
+        moved = ("x", "y", "name", "opacity", "hovertemplate")
+        frames = [[{key: trace[key] for key in moved} for trace in students] for students in moments]
+        return pages.animated(page, [f"{e:g}" for e in self.epochs[times]], frames, "epoch ", first=len(teachers))
 
     def _draw(self, ax: Axes, t: int, least: float = 0.3) -> None:
         half = self.half_width
@@ -154,15 +147,14 @@ class Hyperplanes:
             ends = self._segment(weight, float(self.teacher_biases[j]))
             ax.plot(*ends.T, color=style.INK, linewidth=1.3)
             self._stroke(ax, ends, weight, style.INK, 1.0)
-        top = np.nanmax(self.fan_out[t]) if np.isfinite(self.fan_out[t]).any() else 1.0
         for k, colour in enumerate(style.categories(self.fan_out.shape[1])):
             ends = self._segment(self.student_weights[t, k], float(self.student_biases[t, k]))
-            alpha = _opacity(self.fan_out[t, k], top, least)
+            alpha = self._opacity(t, k, least)
             ax.plot(*ends.T, color=colour, linestyle=(0, (4, 2)), linewidth=1.3, alpha=alpha)
             self._stroke(ax, ends, self.student_weights[t, k], colour, alpha)
         ticks = [-round(half * 2 / 3, 3), 0, round(half * 2 / 3, 3)]
         ax.set(xlim=(-half, half), ylim=(-half, half), aspect="equal", xticks=ticks, yticks=ticks)
-        words = [style.signed(tick) for tick in ticks]
+        words = [number(tick, "g") for tick in ticks]
         ax.set_xticklabels(words)
         ax.set_yticklabels(words)
 
@@ -201,6 +193,12 @@ class Hyperplanes:
         first, second = np.unravel_index(apart.argmax(), apart.shape)
         return points[[first, second]]
 
+    def _opacity(self, t: int, k: int, least: float) -> float:
+        """Opacity of a student: the smaller its share of the largest fan-out, the fainter."""
+        norm, top = self.fan_out[t, k], np.nanmax(self.fan_out[t], initial=0.0)
+        share = norm / top if top > 0 and np.isfinite(norm) else 0.0
+        return float(round(least + (1 - least) * min(1.0, 2 * share), 3))
+
     def _stroke(self, ax: Axes, ends: np.ndarray, weight: np.ndarray, colour: str, alpha: float) -> None:
         size = float(np.linalg.norm(weight))
         if np.isfinite(ends).all() and size > 0:
@@ -213,21 +211,7 @@ class Hyperplanes:
     ) -> pages.JSON:
         # Several points along the line, because only points can be hovered.
         along = ends[0] + np.linspace(0, 1, 9)[:, None] * (ends[1] - ends[0])
-        return {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": pages.numbers(along[:, 0]),
-            "y": pages.numbers(along[:, 1]),
-            "line": line,
-            "customdata": [list(whose)] * 9,
-            "hovertemplate": hover,
-        }
-
-
-def _opacity(norm: float, top: float, least: float) -> float:
-    share = norm / top if top > 0 and np.isfinite(norm) else 0.0
-    return float(round(least + (1 - least) * min(1.0, 2 * share), 3))
+        return pages.scatter(0, *along.T, name=name, line=line, customdata=[list(whose)] * 9, hovertemplate=hover)
 
 
 def _palette(colours: list[str]) -> Image.Image:

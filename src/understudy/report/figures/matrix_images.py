@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Int, Num
 from matplotlib.figure import Figure
 
+from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -16,8 +17,6 @@ _MOST_CELLS = 600_000
 """Most cells of all heat maps of a page together, one byte each."""
 _PRINTED = 400
 """Most rows and columns of a panel on paper."""
-_HIGHEST = 8.3
-"""Height of all panels on a page of paper, in inches."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,13 +39,25 @@ class OrderedMatrix:
                 "give one row per teacher node, and the students that match none after them."
             )
 
+    @property
+    def largest(self) -> float:
+        """Largest absolute value of the rows of matched students."""
+        rows = np.asarray(self.values, dtype=float)[: self.values.shape[1]]
+        return float(np.abs(rows[np.isfinite(rows)]).max(initial=0.0))
+
+    @property
+    def shown(self) -> Num[np.ndarray, "teacher teacher"]:
+        """Rows of matched students, relative to the largest entry."""
+        return np.asarray(self.values, dtype=float)[: self.values.shape[1]] / (self.largest or 1.0)
+
 
 @dataclass(frozen=True, eq=False)
 class MatrixImages:
-    """Reordered matrices of one network, one row of panels per layer: teacher nodes are columns, students are rows.
+    """Reordered matrices of one network, one row of panels per layer: teacher nodes are columns, their students rows.
 
-    Tian et al. 2019, fig. 11. Colours show entries relative to the largest entry of the same matrix. Where a matrix has
-    more rows or columns than can be shown, a block of entries is shown by its largest, so that no diagonal is lost.
+    Tian et al. 2019, fig. 11. Students that match no teacher node are not shown. Colours show entries relative to the
+    largest entry of the same matrix. Where a matrix has more rows or columns than can be shown, a block of entries is
+    shown by its largest, so that no diagonal is lost.
     """
 
     columns: tuple[str, ...]
@@ -54,8 +65,6 @@ class MatrixImages:
     cells: tuple[tuple[OrderedMatrix, ...], ...]
     """Matrices by layer, the lowest first, then by column."""
     network: int = -1
-    unmatched: bool = False
-    """Whether students that match no teacher node are shown."""
 
     def __post_init__(self) -> None:
         if any(len(row) != len(self.columns) for row in self.cells):
@@ -67,24 +76,15 @@ class MatrixImages:
         rows, columns = len(self.cells), len(self.columns)
         width = style.NARROW if columns < 3 else style.WIDE
         square = (width - 0.9) / columns
-        height = min(square * (1.6 if self.unmatched else 1) + 0.3, _HIGHEST / rows)
+        height = min(square + 0.3, style.HIGHEST / rows)
         with style.paper():
             figure, axes = style.panels(rows, columns, height=height, width=width, sharex=False, sharey=False)
             for i, ax in enumerate(axes):
                 row, column = divmod(i, columns)
                 matrix = self.cells[row][column]
-                high, teachers = len(self._shown(matrix)), matrix.values.shape[1]
-                image = ax.imshow(
-                    _blocks(self._shown(matrix), _PRINTED),
-                    cmap="RdBu",
-                    vmin=-1,
-                    vmax=1,
-                    aspect="auto",
-                    interpolation="nearest",
-                    extent=(-0.5, teachers - 0.5, high - 0.5, -0.5),
-                )
-                if high > teachers:
-                    ax.axhline(teachers - 0.5, color=style.INK, linewidth=0.5)
+                teachers = matrix.values.shape[1]
+                extent = (-0.5, teachers - 0.5, teachers - 0.5, -0.5)
+                image = style.heat_map(ax, _blocks(matrix.shown, _PRINTED), extent=extent)
                 head = f"{self.columns[column]}\n" if row == 0 else ""
                 ax.set_title(f"{head}diagonal {_percent(matrix.diagonal)}", linespacing=1.25)
                 ax.set_xticks(sorted({0, teachers - 1}))
@@ -95,9 +95,7 @@ class MatrixImages:
                     ax.set_ylabel(f"layer {row + 1}\n{self._students(row)}", linespacing=1.25, fontsize=style.SMALL)
             figure.supxlabel("teacher node", fontsize=style.NORMAL)
             shrink = min(1.0, 1.6 / (rows * height))
-            bar = figure.colorbar(image, ax=axes, ticks=[-1, 0, 1], fraction=0.03, pad=0.01, aspect=18, shrink=shrink)
-            bar.outline.set_visible(False)
-            bar.set_label("share of the largest entry", size=style.NORMAL)
+            style.colour_bar(figure, image, axes, "share of the largest entry", aspect=18, shrink=shrink)
             style.key(figure, [], ("; " if width == style.WIDE else "\n").join(self._notes(_PRINTED)))
             return style.finish(figure)
 
@@ -118,7 +116,7 @@ class MatrixImages:
             y_title="",
             note="<br>".join(self._notes(most)),
             x_left=True,
-            row_height=330 if self.unmatched else 206,
+            row_height=206,
             column_width=185 if columns > 2 else 240,
             shared=False,
             legend=False,
@@ -128,13 +126,11 @@ class MatrixImages:
         layout["coloraxis"] = pages.diverging("% of the largest entry", 100)
         layout["coloraxis"]["colorbar"] |= {"lenmode": "pixels", "len": 200, "y": 1, "yanchor": "top"}
         layout["coloraxis"]["colorbar"]["title"]["side"] = "right"
-        layout["shapes"] = []
         data: list[pages.JSON] = []
         for i, (row, name, matrix) in enumerate(flat):
-            xaxis, yaxis = pages.axes_of(i)
-            teachers, shown = matrix.values.shape[1], self._shown(matrix)
-            percent = np.round(100 * _blocks(shown, most))
-            x, y = _names(np.arange(teachers), most), _names(matrix.student[: len(shown)], most)
+            teachers = matrix.values.shape[1]
+            percent = np.round(100 * _blocks(matrix.shown, most))
+            x, y = _names(np.arange(teachers), most), _names(matrix.student[:teachers], most)
             data.append(
                 {
                     "type": "heatmap",
@@ -144,51 +140,25 @@ class MatrixImages:
                     "coloraxis": "coloraxis",
                     "meta": {"network": self.network},
                     "hovertemplate": f"layer {row + 1}, {name}<br>student node %{{y}}, <b>teacher node %{{x}}</b><br>"
-                    f"%{{z}}% of the largest entry, {self._largest(matrix):.3g}<extra></extra>",
-                    "xaxis": xaxis,
-                    "yaxis": yaxis,
+                    f"%{{z}}% of the largest entry, {number(matrix.largest)}<extra></extra>",
+                    **pages.at(i),
                 }
             )
             ends = {"tickvals": [x[0], x[-1]], "ticktext": ["0", str(teachers - 1)], "tickangle": 0}
-            layout["xaxis" + xaxis[1:]].update(ends)
+            pages.axis(layout, "x", i).update(ends)
             if i % columns == 0:
-                layout["yaxis" + yaxis[1:]]["title"] = pages.title(f"layer {row + 1}<br>{self._students(row)}")
-            if len(shown) > teachers:
-                at = len(_starts(len(shown), most)) * teachers / len(shown) - 0.5
-                line = {"color": style.HAIRLINE, "width": 1}
-                across = {
-                    "type": "line",
-                    "xref": f"{xaxis} domain",
-                    "yref": yaxis,
-                    "x0": 0,
-                    "x1": 1,
-                    "y0": at,
-                    "y1": at,
-                }
-                layout["shapes"].append(across | {"line": line})
+                pages.axis(layout, "y", i)["title"] = pages.title(f"layer {row + 1}<br>{self._students(row)}")
         return {"data": data, "layout": layout}
-
-    def _rows(self, matrix: OrderedMatrix) -> Num[np.ndarray, "row teacher"]:
-        return np.asarray(matrix.values, dtype=float)[: None if self.unmatched else matrix.values.shape[1]]
-
-    def _largest(self, matrix: OrderedMatrix) -> float:
-        """Largest absolute value of the entries that are shown."""
-        rows = self._rows(matrix)
-        return float(np.abs(rows[np.isfinite(rows)]).max(initial=0.0))
-
-    def _shown(self, matrix: OrderedMatrix) -> Num[np.ndarray, "row teacher"]:
-        return self._rows(matrix) / (self._largest(matrix) or 1.0)
 
     def _notes(self, most: int) -> list[str]:
         """Notes beside the heat maps, if at most `most` rows and columns can be shown."""
         notes = ["students in the order of the teacher nodes they match", "diagonal: its share of all squared entries"]
-        if any(max(self._rows(row[0]).shape) > most for row in self.cells):
+        if any(row[0].values.shape[1] > most for row in self.cells):
             notes.append("neighbouring entries shown by the largest")
         return notes
 
     def _students(self, layer: int) -> str:
-        matrix = self.cells[layer][0]
-        shown, students = len(self._rows(matrix)), len(matrix.values)
+        students, shown = self.cells[layer][0].values.shape
         return counted(students, "student") if shown == students else f"{shown:,} of {counted(students, 'student')}"
 
 

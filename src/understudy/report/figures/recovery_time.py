@@ -8,6 +8,7 @@ from jaxtyping import Int, Num
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
+from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -81,7 +82,7 @@ class RecoveryTime:
                 ax.plot(x[inside], middle[p, inside], color=style.INK, linewidth=0.9, marker="o", markersize=2.2)
                 ax.plot(x[~inside], middle[p, ~inside], "o", color=style.CONTEXT, markersize=2.2)
                 note = f"\n{self.notes[p]}" if self.notes else ""
-                ax.set_title(f"p = {style.signed(self.polarities[p])}{note}", linespacing=1.25)
+                ax.set_title(f"p = {number(self.polarities[p], 'g')}{note}", linespacing=1.25)
                 ax.set_ylim(self._floor() * 0.85, self._never() * 1.05)
                 ticks = _decades(self._floor(), self.last_epoch)
                 ax.set_yticks([*ticks, self._never()], [*(f"{t:g}" for t in ticks), "never"])
@@ -107,8 +108,7 @@ class RecoveryTime:
         kind = "scattergl" if y.size > _MANY else "scatter"
         data: list[pages.JSON] = []
         for p, polarity in enumerate(self.polarities):
-            xaxis, yaxis = pages.axes_of(p)
-            at = {"xaxis": xaxis, "yaxis": yaxis, "showlegend": False}
+            panel = f"<extra>p = {number(polarity, 'g')}</extra>"
             node = np.broadcast_to(np.arange(teachers), (nets, teachers))
             whose = np.broadcast_to(self.network[p][:, None], (nets, teachers))
             shift = np.linspace(-0.28, 0.28, nets)[:, None] if nets > 1 else np.zeros((1, 1))
@@ -122,34 +122,34 @@ class RecoveryTime:
                     scale = scale if teachers > 1 else [[0, colours[0]], [1, colours[0]]]
                     marker.update(color=pages.numbers(node[part]), colorscale=scale, cmin=0, cmax=max(1, teachers - 1))
                 data.append(
-                    {
-                        "type": kind,
-                        "mode": "markers",
-                        "x": pages.numbers((x + shift)[part]),
-                        "y": pages.numbers(y[p][part]),
-                        "marker": marker,
-                        "customdata": pages.identity(whose[part], node[part], -1),
-                        "hovertemplate": hover + f"<extra>p = {style.signed(polarity)}</extra>",
-                        **at,
-                    }
+                    pages.scatter(
+                        p,
+                        (x + shift)[part],
+                        y[p][part],
+                        "markers",
+                        type=kind,
+                        marker=marker,
+                        customdata=pages.identity(whose[part], node[part], -1),
+                        hovertemplate=hover + panel,
+                        showlegend=False,
+                    )
                 )
             inside = middle[p] <= self.last_epoch
             data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "x": pages.numbers(x[inside]),
-                    "y": pages.numbers(middle[p, inside]),
-                    "line": {"color": style.HAIRLINE, "width": 1.5},
-                    "marker": {"size": 5, "color": style.HAIRLINE},
-                    "customdata": pages.identity(-1, np.flatnonzero(inside), -1) if inside.any() else [],
-                    "hovertemplate": "<b>teacher node %{customdata[1]}</b><br>median epoch of recovery %{y:.3~g}"
-                    f"<extra>p = {style.signed(polarity)}</extra>",
-                    **at,
-                }
+                pages.scatter(
+                    p,
+                    x[inside],
+                    middle[p, inside],
+                    "lines+markers",
+                    line={"color": style.HAIRLINE, "width": 1.5},
+                    marker={"size": 5, "color": style.HAIRLINE},
+                    customdata=pages.identity(-1, np.flatnonzero(inside), -1) if inside.any() else [],
+                    hovertemplate="<b>teacher node %{customdata[1]}</b><br>median epoch of recovery %{y:.3~g}" + panel,
+                    showlegend=False,
+                )
             )
         ticks = _decades(self._floor(), self.last_epoch)
-        titles = [f"p = {style.signed(p)}" for p in self.polarities]
+        titles = [f"p = {number(p, 'g')}" for p in self.polarities]
         if self.notes:
             titles = [f"{t}<br>{n}" for t, n in zip(titles, self.notes, strict=True)]
         low, high = np.log10(self._floor() * 0.85), np.log10(self._never() * 1.08)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from understudy._numbers import typeset_fields
+from understudy._numbers import typeset, typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -32,8 +32,6 @@ class SignedHistograms:
     """Numbers of each panel, of any length; numbers that are not finite are left out."""
     name: str
     """Name of the x axis."""
-    things: str = "nodes"
-    """What the numbers belong to."""
 
     def __post_init__(self) -> None:
         typeset_fields(self, "titles")
@@ -75,20 +73,18 @@ class SignedHistograms:
                 ax.yaxis.set_major_locator(MaxNLocator(3))
                 ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
                 ax.tick_params(labelbottom=True)
-            figure.supxlabel(self.name, fontsize=style.NORMAL)
-            figure.supylabel(f"share of {self.things}", fontsize=style.NORMAL)
+            style.name_axes(figure, self.name, "share of nodes")
             entries: style.Key = tuple((name, {"color": colour, "linewidth": 5}) for name, colour in _SIGNS)
             style.key(figure, entries, self._counted())
             return style.finish(figure)
 
     def _counted(self) -> str:
-        return f"n = {sum(len(self._numbers(p)) for p in range(len(self.titles))):,} {self.things}"
+        return f"n = {sum(len(self._numbers(p)) for p in range(len(self.titles))):,} nodes"
 
     def page(self) -> pages.JSON:
         _, columns = self._grid()
         data: list[pages.JSON] = []
         for p in range(len(self.titles)):
-            xaxis, yaxis = pages.axes_of(p)
             edges, counts = self._bars(p)
             for name, colour in _SIGNS:
                 here = edges[:-1] < 0 if name == "negative" else edges[:-1] >= 0
@@ -103,11 +99,12 @@ class SignedHistograms:
                         "y": pages.numbers(counts[here] / max(1, counts.sum())),
                         "width": float(edges[1] - edges[0]),
                         "marker": {"color": colour, "line": {"width": 0}},
-                        "text": [f"{a:.3g} to {b:.3g}: {n}" for (a, b), n in zip(spans, counts[here], strict=True)],
+                        "text": [
+                            typeset(f"{a:.3g} to {b:.3g}: {n}") for (a, b), n in zip(spans, counts[here], strict=True)
+                        ],
                         "textposition": "none",
-                        "hovertemplate": f"<b>{self.titles[p]}</b><br>%{{text}} {self.things}<extra></extra>",
-                        "xaxis": xaxis,
-                        "yaxis": yaxis,
+                        "hovertemplate": f"<b>{self.titles[p]}</b><br>%{{text}} nodes<extra></extra>",
+                        **pages.at(p),
                     }
                 )
         layout = pages.layout(
@@ -116,7 +113,7 @@ class SignedHistograms:
             x={"nticks": 5, "zeroline": True, "zerolinecolor": style.HAIRLINE, "zerolinewidth": 1},
             y={"tickformat": ".0%", "nticks": 4, "rangemode": "tozero"},
             x_title=self.name,
-            y_title=f"share of {self.things}",
+            y_title="share of nodes",
             note=self._counted(),
             row_height=170,
             column_width=200,

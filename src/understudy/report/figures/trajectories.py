@@ -99,7 +99,7 @@ class Trajectories:
         ends = plane.student_weights[-1]
         ax.plot(*ends.T, color=_END, linestyle="none", marker="o", markersize=3, markeredgewidth=0, zorder=4)
         tick = float(f"{half / _ROOM * 0.75:.1g}")
-        words = [style.signed(value) for value in (-tick, 0, tick)]
+        words = [number(value, "g") for value in (-tick, 0, tick)]
         ax.set(xlim=(-half, half), ylim=(-half, half), aspect="equal")
         ax.set_xticks([-tick, 0, tick], words)
         ax.set_yticks([-tick, 0, tick], words)
@@ -111,47 +111,44 @@ class Trajectories:
         still: list[pages.JSON] = []
         moving: list[pages.JSON] = []
         for p, plane in enumerate(self.planes):
-            xaxis, yaxis = pages.axes_of(p)
-            at = {"xaxis": xaxis, "yaxis": yaxis}
-            still += [trace | at for trace in self._still(plane, times, first=p == 0)]
-            moving += [trace | at for trace in self._moving(plane, first=p == 0)]
+            still += self._still(p, plane, times)
+            moving += self._moving(p, plane)
         layout = self._layout(columns, len(times) > 1)
+        frames = [[moved for plane in self.planes for moved in self._moved(plane, t)] for t in times.tolist()]
         page: pages.JSON = {"data": still + moving, "layout": layout}
+        pages.animated(page, names, frames, f"{self.time_name} ", first=len(still))
         if len(times) > 1:
-            layout["sliders"] = pages.slider(names, f"{self.time_name} ")
             layout["sliders"][0] |= {"x": _LEFT, "len": 1 - _LEFT}
             layout["updatemenus"] = [_PLAY]
-            traces = list(range(len(still), len(still) + len(moving)))
-            page["frames"] = [
-                {"name": name, "traces": traces, "data": [d for plane in self.planes for d in self._moved(plane, t)]}
-                for name, t in zip(names, times.tolist(), strict=True)
-            ]
         return page
 
     def _shown(self) -> np.ndarray:
         """Times shown on the page, including the first and the last."""
         students = max(1, *(plane.student_weights.shape[1] for plane in self.planes))
         most = max(2, min(_MOST_FRAMES, _MOST_POINTS // students - 1))
-        return np.unique(np.linspace(0, len(self.times) - 1, most).round().astype(int))
+        return style.evenly(len(self.times), most)
 
-    def _still(self, plane: Plane, times: np.ndarray, first: bool) -> list[pages.JSON]:
+    def _still(self, p: int, plane: Plane, times: np.ndarray) -> list[pages.JSON]:
         traces = []
         for j, weight in enumerate(plane.teacher_weights):
             along = np.linspace(-1, 1, 9)[:, None] * _across(weight, plane.half)[1]  # only points can be hovered
             line = {"color": _TEACHER, "width": 2}
             traces.append(
-                _lines(along, "teacher", line, first and j == 0)
-                | {
-                    "customdata": pages.identity(plane.network, np.full(len(along), j), -1),
-                    "hovertemplate": f"<b>teacher node {j}</b>, {plane.title}<extra></extra>",
-                }
+                pages.scatter(
+                    p,
+                    *along.T,
+                    line=line,
+                    **_named("teacher", p == j == 0),
+                    customdata=pages.identity(plane.network, np.full(len(along), j), -1),
+                    hovertemplate=f"<b>teacher node {j}</b>, {plane.title}<extra></extra>",
+                )
             )
         paths = np.concatenate([plane.student_weights[times], np.full((1, *plane.student_weights.shape[1:]), np.nan)])
         line = {"color": style.HAIRLINE, "width": 1.2}
-        path = _lines(paths.swapaxes(0, 1).reshape(-1, 2), "trajectory of a student", line, first)
-        return [*traces, path | {"hoverinfo": "skip"}]
+        named = _named("trajectory of a student", p == 0)
+        return [*traces, pages.scatter(p, *paths.swapaxes(0, 1).reshape(-1, 2).T, line=line, hoverinfo="skip", **named)]
 
-    def _moving(self, plane: Plane, first: bool) -> list[pages.JSON]:
+    def _moving(self, p: int, plane: Plane) -> list[pages.JSON]:
         """Traces that frames move, at the last time."""
         students = plane.student_weights.shape[1]
         styles = [
@@ -159,7 +156,7 @@ class Trajectories:
                 "mode": "markers",
                 "name": "student",
                 "marker": {"color": _END, "size": 7},
-                "showlegend": first,
+                "showlegend": p == 0,
                 "customdata": pages.identity(plane.network, -1, np.arange(students)),
                 "hovertemplate": f"<b>student node %{{customdata[2]}}</b>, {plane.title}"
                 "<br>w = (%{x:.4~g}, %{y:.4~g})<extra></extra>",
@@ -169,12 +166,13 @@ class Trajectories:
             line = {"color": _END, "width": 2}
             styles.insert(0, {"mode": "lines", "line": line, "hoverinfo": "skip", "showlegend": False})
         places = self._moved(plane, len(self.times) - 1)
-        return [{"type": "scatter", **look, **place} for look, place in zip(styles, places, strict=True)]
+        at = {"type": "scatter", **pages.at(p)}
+        return [{**at, **look, **place} for look, place in zip(styles, places, strict=True)]
 
     def _moved(self, plane: Plane, t: int) -> list[pages.JSON]:
         now = plane.student_weights[t]
         places = [_from_origin(now), now] if self.strokes else [now]
-        return [{"x": pages.numbers(place[:, 0]), "y": pages.numbers(place[:, 1])} for place in places]
+        return [pages.points(*place.T) for place in places]
 
     def _layout(self, columns: int, moves: bool) -> pages.JSON:
         layout = pages.layout(
@@ -191,12 +189,10 @@ class Trajectories:
             below=100 if moves else 0,
         )
         for p, plane in enumerate(self.planes):
-            xaxis, yaxis = pages.axes_of(p)
             square = {"range": [-plane.half, plane.half]}
-            layout["xaxis" + xaxis[1:]] |= square | {"title": pages.title("w₁")}
-            layout["yaxis" + yaxis[1:]] |= square | {"scaleanchor": xaxis}
-            if p % columns == 0:
-                layout["yaxis" + yaxis[1:]]["title"] = pages.title("w₂")
+            x, y = (pages.axis(layout, letter, p) for letter in "xy")
+            x |= square | {"title": pages.title("w₁")}
+            y |= square | {"scaleanchor": pages.axes_of(p)[0]} | ({} if p % columns else {"title": pages.title("w₂")})
         return layout
 
 
@@ -232,17 +228,8 @@ def _from_origin(ends: np.ndarray) -> np.ndarray:
     return np.stack([np.zeros_like(ends), ends, np.full_like(ends, np.nan)], axis=1).reshape(-1, 2)
 
 
-def _lines(points: np.ndarray, name: str, line: pages.JSON, named: bool) -> pages.JSON:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "legendgroup": name,
-        "showlegend": named,
-        "x": pages.numbers(points[:, 0]),
-        "y": pages.numbers(points[:, 1]),
-        "line": line,
-    }
+def _named(name: str, shown: bool) -> pages.JSON:
+    return {"name": name, "legendgroup": name, "showlegend": shown}
 
 
 def _time(value: float) -> str:
