@@ -9,15 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from annotated_types import Ge
 
 import understudy as us
-from understudy.lab.options import (
-    Count,
-    Distinct,
-    NonNegatives,
-    Positive,
-    Positives,
-    validate_batch,
-    validate_widths,
-)
+from understudy.lab.options import Count, Distinct, NonNegatives, Positive, Positives, validate_batch, validate_widths
 from understudy.lab.study import Experiment, Study
 
 if TYPE_CHECKING:

@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from support.pairs import gaussian, network, random_network
-from understudy.papers.specialization.theory.identities import EQUAL, autograd_gradients, corollary_2, lemma_1
-from understudy.papers.specialization.theory.interpolation import BATCH, largest_gradient_entries, theorem_1
+from understudy.papers.specialization.theory.identities import (
+    BATCH,
+    EQUAL,
+    autograd_gradients,
+    batch_interpolation,
+    corollary_2,
+    largest_gradient_entries,
+    lemma_1,
+)
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.2, -1.0])
@@ -57,10 +64,12 @@ def test_the_worst_batch_is_found_among_all(seed, batch):
 
 
 def test_a_gradient_that_is_small_for_every_batch_is_small_for_every_sample():
-    found = theorem_1(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(1, 500, 4))[0]
+    found = batch_interpolation(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(1, 500, 4))[0]
     assert found.applies
     assert found.agrees
 
 
 def test_too_few_samples_for_a_batch_give_no_conclusion():
-    assert not theorem_1(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(1, BATCH, 4))[0].applies
+    assert not batch_interpolation(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(1, BATCH, 4))[
+        0
+    ].applies

@@ -126,6 +126,19 @@ def test_a_node_without_weights_is_named():
     assert finding.agrees is None
 
 
+def _derivatives(weights, target, shares, extra):
+    """h_k = w̄_kᵀ r_k, its derivative, and S = Σ a ‖w‖.
+
+    The derivative is ‖r_k‖² − h_k² + w̄_kᵀ ṙ (eqn 66) with ṙ = −Σ a_i ‖w_i‖ r_i. Without ε it is ‖r‖² − h² − S h, eqn
+    67, and for differences eqn 68. Eqn 69 uses w̄ᵀṙ = −S h also for ε ≠ 0, and so omits
+    ε_k S w̄_kᵀw* − Σ ε_i a_i ‖w_i‖ w̄_kᵀw*: the extra part of r_k is constant, and ṙ has more terms.
+    """
+    lengths, r = weights.norm(dim=-1), residues(weights, target, shares, extra)
+    changing = -((shares * lengths).unsqueeze(-1) * r).sum(-2, keepdim=True)
+    h, turning = ((weights * v).sum(-1) / lengths for v in (r, changing.expand_as(r)))
+    return h, r.square().sum(-1) - h.square() + turning, (shares * lengths).sum(-1)
+
+
 def _shared(extra, seed=1, nodes=3, dim=4, start=0.3):
     target = _random(seed, 1, dim)
     shares = torch.rand(1, nodes, dtype=F, generator=torch.Generator().manual_seed(seed)) + 0.5
@@ -134,23 +147,22 @@ def _shared(extra, seed=1, nodes=3, dim=4, start=0.3):
 
 def test_residues_by_hand():
     """w = (1, 0) and (0, 2), w* = (3, 3), a = 1: r = (2, 1), h = 2 and 1, S = 3, and h' = ‖r‖² − h² − S h."""
-    found = residues(
-        _tensor([1.0, 0.0], [0.0, 2.0]), _tensor(3.0, 3.0), torch.ones(2, dtype=F), torch.zeros(2, dtype=F)
-    )
-    torch.testing.assert_close(found.h, _tensor(2.0, 1.0))
-    torch.testing.assert_close(found.rate, _tensor(5.0 - 4 - 6, 5.0 - 1 - 3))
-    assert float(found.pull) == 3.0
+    given = _tensor([1.0, 0.0], [0.0, 2.0]), _tensor(3.0, 3.0), torch.ones(2, dtype=F), torch.zeros(2, dtype=F)
+    torch.testing.assert_close(residues(*given), _tensor([2.0, 1.0], [2.0, 1.0]))
+    h, rate, s = _derivatives(*given)
+    torch.testing.assert_close(h, _tensor(2.0, 1.0))
+    torch.testing.assert_close(rate, _tensor(5.0 - 4 - 6, 5.0 - 1 - 3))
+    assert float(s) == 3.0
 
 
 @given(st.integers(0, 10**6))
 def test_differences_follow_equation_68(seed):
     w, target, shares, none = _shared(0.0, seed)
-    found = residues(w, target, shares, none)
-    h, s = found.h[0], found.pull[0]
+    (h,), (rate,), (s,) = _derivatives(w, target, shares, none)
     for k in range(3):
         for other in range(3):
             expected = (h[other] - h[k]) * (h[other] + h[k] + s)
-            torch.testing.assert_close(found.rate[0, k] - found.rate[0, other], expected, rtol=1e-9, atol=1e-9)
+            torch.testing.assert_close(rate[k] - rate[other], expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("extra", [0.0, 0.2])
@@ -158,22 +170,21 @@ def test_the_derivative_of_residues_is_that_along_the_flow(extra):
     w, target, shares, more = _shared(extra)
     step = 1e-4
     path = shared_target_flow(w, target, shares, more, [0.0, 1 - step, 1.0, 1 + step])
-    found = [residues(path[:, i], target, shares, more) for i in (1, 2, 3)]
-    torch.testing.assert_close((found[2].h - found[0].h) / (2 * step), found[1].rate, rtol=1e-6, atol=1e-6)
+    (before, _, _), (_, rate, _), (after, _, _) = (_derivatives(path[:, i], target, shares, more) for i in (1, 2, 3))
+    torch.testing.assert_close((after - before) / (2 * step), rate, rtol=1e-6, atol=1e-6)
 
 
 def test_equation_69_as_printed_omits_a_term():
     """With ε the derivative has further terms in addition to ‖r_0‖² − ‖r_1‖² and those of equation 68."""
     w, target, shares, more = _shared(0.2)
-    found = residues(w, target, shares, more)
-    h, s = found.h[0], found.pull[0]
+    (h,), ((first, second, _),), (s,) = _derivatives(w, target, shares, more)
     lengths = w[0].norm(dim=1)
     left = target[0] - (shares[0, :, None] * w[0]).sum(0)
     squares = (left + 0.2 * target[0]).square().sum() - left.square().sum()
     printed = (h[1] - h[0]) * (h[1] + h[0] + s) + squares
     along = (w[0] @ target[0]) / lengths
     missing = 0.2 * (s * along[0] - shares[0, 0] * lengths[0] * (along[0] - along[1]))
-    rate = found.rate[0, 0] - found.rate[0, 1]
+    rate = first - second
     torch.testing.assert_close(rate, printed + missing)
     assert abs(float(rate - printed)) > 1e-2
 

@@ -1,30 +1,21 @@
 """Figures and headline of `certificates` (Tian 2020, theorems 1, 3, 4, 5)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from understudy.lab.layers import some_diverged
-from understudy.papers.specialization.certificates.claims import (
-    every_node,
-    layer_values,
-    least_samples,
-    read_verdicts,
-)
+from understudy.papers.specialization.certificates.claims import every_node, layer_values, least_samples, read_verdicts
 from understudy.papers.specialization.certificates.study import AUGMENTED, Certificates
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
-_COLOURS = dict(
-    zip(
-        ("S0 theorem 3", "S0 theorem 4", "S0 theorem 1", "S0 theorem 5", "S1 theorem 4"),
-        style.categories(5),
-        strict=True,
-    )
-)
+_THEOREMS = ("S0 theorem 3", "S0 theorem 4", "S0 theorem 1", "S0 theorem 5", "S1 theorem 4")
+_COLOURS = dict(zip(_THEOREMS, style.categories(5), strict=True))
 _FLOOR = 1e-17
 """Where distances of exactly 0 are drawn."""
 
@@ -101,20 +92,21 @@ def _quartiles(found: pd.DataFrame, result: str, key: str, column: str, label: s
     return Series(label or result, found.index.to_numpy(), middle, low, high, **({"colour": _COLOURS[result]} | more))
 
 
-def _shares(found: pd.DataFrame, key: str) -> tuple[Series, ...]:
-    """Share of teacher nodes that each theorem certifies, by samples or epochs."""
-    shares = {name: found[found["result"] == name].groupby(key)["certified"].mean() for name in AUGMENTED}
-    return _lines(shares)
-
-
-def _lines(shares: dict[str, pd.Series]) -> tuple[Series, ...]:
+def _lines(shares: Iterable[pd.Series]) -> tuple[Series, ...]:
+    """One line per theorem."""
     return tuple(
-        Series(name, share.index.to_numpy(), share.to_numpy(), colour=_COLOURS[name]) for name, share in shares.items()
+        Series(name, share.index.to_numpy(), share.to_numpy(), colour=_COLOURS[name])
+        for name, share in zip(AUGMENTED, shares, strict=True)
     )
 
 
+def _shares(found: pd.DataFrame, key: str) -> tuple[Series, ...]:
+    """Share of teacher nodes that each theorem certifies, by samples or epochs."""
+    return _lines(found[found["result"] == name].groupby(key)["certified"].mean() for name in AUGMENTED)
+
+
 def _setting(found: pd.DataFrame) -> tuple[Panel, ...]:
-    whole = _lines({name: every_node(found, name) for name in AUGMENTED})
+    whole = _lines(every_node(found, name) for name in AUGMENTED)
     eps = tuple(_quartiles(found, name, "samples", "eps") for name in AUGMENTED)
     return (
         Panel("Teacher nodes", "samples", "share certified", _shares(found, "samples"), log_x=True),

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le, Lt
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Counts, Distinct, NonNegative, NonNegatives, Positive
-from understudy.lab.pieces import blocks, table_rows
+from understudy.lab.pieces import blocks, table_rows, unit_table
 from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
@@ -132,18 +132,17 @@ class Certificates(ExactStudy):
         for number in numbers:
             made = triple(number)
             found = verdicts(made.teacher, made.student, made.x)
-            triples.append(
-                {
-                    "seed": number,
-                    "kind": made.kind,
-                    "dim": made.teacher.inputs,
-                    "layers": len(made.teacher.layers),
-                    "slope": made.teacher.slope,
-                    "samples": len(made.x),
-                    "certified": sum(verdict.certified for verdict in found),
-                    "contradicted": sum(verdict.contradicted for verdict in found),
-                }
-            )
+            row = {
+                "seed": number,
+                "kind": made.kind,
+                "dim": made.teacher.inputs,
+                "layers": len(made.teacher.layers),
+                "slope": made.teacher.slope,
+                "samples": len(made.x),
+                "certified": sum(verdict.certified for verdict in found),
+                "contradicted": sum(verdict.contradicted for verdict in found),
+            }
+            triples.append(row)
             rows += _verdict_rows("triples", number, 0, len(made.x), found, kind=made.kind)
         return {"triples": pa.Table.from_pylist(triples), "verdicts": _verdict_table(rows)}
 
@@ -218,11 +217,9 @@ def _certify(teacher: Population, student: Population, seed: int, samples: int) 
 def _network_rows(
     first: int, seeds: range, part: str, diverged: Sequence[int | None] | None = None, **parameters: Any
 ) -> pa.Table:
-    count = len(seeds)
-    columns = {name: [value] * count for name, value in ({"part": part} | parameters).items()}
-    lost = pa.array(diverged or [None] * count, pa.int64())
-    network = np.arange(first, first + count, dtype=np.int32)
-    return pa.table({"network": network, "seed": list(seeds), **columns, "diverged_at": lost})
+    network = np.arange(first, first + len(seeds), dtype=np.int32)
+    rows = unit_table(network=network, seed=list(seeds), part=part, **parameters)
+    return rows.append_column("diverged_at", pa.array(diverged or [None] * len(seeds), pa.int64()))
 
 
 def _verdict_rows(

@@ -7,7 +7,8 @@ random. If a theorem certifies a teacher node, a student must be there, whatever
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import torch
@@ -90,9 +91,6 @@ class _Draws:
     def choose(self, *options: _Choice) -> _Choice:
         return options[int(self.unit() * len(options))]
 
-    def sign(self) -> float:
-        return self.choose(-1.0, 1.0)
-
 
 def triple(number: int) -> Triple:
     """Make the triple of a number, counted from 0."""
@@ -109,9 +107,6 @@ def perturbed_copy(teacher: Population, idle: int, distance: float, number: int)
 def _from_population(network: Population) -> _Net:
     (weight, bias), *upper = ((w[0], torch.zeros_like(w[0, :, 0]) if b is None else b[0]) for w, b in network.layers)
     return _Net(weight, bias, tuple(upper), network.slope)
-
-
-# Building blocks
 
 
 def _teacher(
@@ -173,9 +168,6 @@ def _refit(net: _Net, teacher: _Net, x: Float[Tensor, "sample in"]) -> _Net:
     aim = teacher.population(0)(x)[0]
     fit = torch.linalg.lstsq(torch.cat((h, torch.ones_like(h[:, :1])), 1), aim, driver="gelsd").solution
     return net._replace(upper=(*net.upper[:-1], (fit[:-1].T.contiguous(), fit[-1])))
-
-
-# Kinds
 
 
 def _same(draws: _Draws) -> Parts:
@@ -289,12 +281,9 @@ def _scaled(draws: _Draws) -> Parts:
     m, idle = len(teacher.weight), draws.choose(0, 1, 2)
     student = _copy(draws, teacher, idle, draws.choose(*DISTANCES))
     length = 10 ** (6 * draws.uniform(m + idle) - 3)
-    return teacher, student.with_lowest(*_rescale(student, length)), x
-
-
-def _rescale(net: _Net, by: Float[Tensor, "node"]) -> tuple[Tensor, Tensor, Tensor]:
-    """Scale the weights of nodes without changing the function."""
-    return net.weight * by.unsqueeze(1), net.bias * by, net.fan_out / by
+    # Scaling weights and fan-outs of nodes in opposite ways does not change the function.
+    weight, bias, fan_out = student.weight * length.unsqueeze(1), student.bias * length, student.fan_out / length
+    return teacher, student.with_lowest(weight, bias, fan_out), x
 
 
 def _ties(draws: _Draws) -> Parts:
@@ -329,36 +318,22 @@ def _certified(draws: _Draws) -> Parts:
     return teacher, _copy(draws, teacher, draws.choose(0, 1), draws.choose(0.0, 1e-10, 1e-6)), x
 
 
-def _inside(draws: _Draws) -> Parts:
-    """Students of a certified node, moved to a fraction of the guaranteed distance."""
-    return _at_distance(draws, 10 ** (-4 * draws.unit()))
-
-
-def _outside(draws: _Draws) -> Parts:
-    """Students of a certified node, moved to just outside the guaranteed distance."""
-    return _at_distance(draws, BEYOND)
-
-
 def _at_distance(draws: _Draws, times: float) -> Parts:
     """Students of a certified node, moved to a multiple of the guaranteed distance."""
     teacher, student, x = _certified(draws)
     pair, aware = PairGeometry(teacher.population(0), student.population(0), x), draws.choose(False, True)
     refit, turned = draws.choose(False, True), draws.choose(False, True)
+    deep = len(teacher.upper) > 1
     for j in range(len(teacher.weight)):
-        held = [trial for trial in _trials(pair, j, aware) if trial.holds]
+        held: list[BandTrial] = []
+        with suppress(TooManyBoundaries):
+            tried = trials(pair, j, aware and not deep, induced_planes if deep else None)
+            held.extend(trial for trial in tried if trial.holds)
         if held:
             trial = min(held, key=lambda t: t.eps)
             student = _move_students(draws, student, pair, j, trial, times, turned)
             return teacher, _refit(student, teacher, x) if refit else student, x
     return teacher, student, x
-
-
-def _trials(pair: PairGeometry, j: int, aware: bool) -> Iterator[BandTrial]:
-    deep = len(pair.teacher.layers) > 2
-    try:
-        yield from trials(pair, j, aware and not deep, induced_planes if deep else None)
-    except TooManyBoundaries:
-        return
 
 
 def _move_students(
@@ -380,7 +355,7 @@ def _move_students(
             bias[k] = length * math.cos(angle) * offset
         else:
             weight[k] = length * normal_
-            bias[k] = length * (offset + draws.sign() * times * trial.gap)
+            bias[k] = length * (offset + draws.choose(-1.0, 1.0) * times * trial.gap)
     return student.with_lowest(weight, bias, student.fan_out)
 
 
@@ -388,8 +363,11 @@ _MAKERS: dict[str, Callable[[_Draws], Parts]] = {
     make.__name__.removeprefix("_"): make
     for make in (
         *(_same, _split, _opposite, _duplicate, _random, _missing, _hidden, _fitted),
-        *(_trained, _scaled, _ties, _few, _deep, _inside, _outside),
+        *(_trained, _scaled, _ties, _few, _deep),
     )
+} | {
+    "inside": lambda draws: _at_distance(draws, 10 ** (-4 * draws.unit())),
+    "outside": lambda draws: _at_distance(draws, BEYOND),
 }
 KINDS = tuple(_MAKERS)
 """Kinds of triples, in the order in which they alternate."""

@@ -32,10 +32,7 @@ class NodeVerdict(NamedTuple):
 
 
 def verdicts(
-    teacher: Population,
-    student: Population,
-    x: Float[Tensor, "sample in"],
-    names: Collection[str] = CERTIFYING,
+    teacher: Population, student: Population, x: Float[Tensor, "sample in"], names: Collection[str] = CERTIFYING
 ) -> list[NodeVerdict]:
     """Apply the named theorems, as far as they are stated for such networks, to every teacher node."""
     pair = PairGeometry(teacher, student, x)

@@ -1,5 +1,7 @@
 """Claim D3: every layer improves with samples, and the lowest is the best (Tian 2020, fig. 6)."""
 
+from typing import Any
+
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
@@ -8,7 +10,6 @@ from understudy.papers.specialization.deep_samples.study import DeepSamples
 from understudy.store import Run
 
 NAMES = {"mse": "MSE", "cross-entropy": "cross-entropy"}
-_LOSSES = {name: loss for loss, name in NAMES.items()}
 _STEPS = 100_000
 """Least number of steps: how long the paper trains, and on how many samples, is not stated."""
 
@@ -19,14 +20,18 @@ claims = Claims(
 )
 
 
-def _medians(study: DeepSamples, run: Run, loss: str, metric: str) -> tuple[np.ndarray, int] | None:
-    """Medians over seeds [samples, (layer)] after training, and the least number of networks; None if it is 0."""
-    if _LOSSES[loss] not in study.loss:
-        return None
-    dims = "samples seed layer" if metric == "rho_mean" else "samples seed"
-    values = run.array(metric, dims, loss=_LOSSES[loss])
-    count = int((values["network"] >= 0).sum("seed").min())
-    return (np.nanmedian(values.to_numpy(), axis=1), count) if count else None
+def _losses(study: DeepSamples, run: Run) -> list[dict[str, Any]]:
+    """Losses with networks left at every number of samples."""
+    left = {
+        loss: run.array("eval_loss", "samples seed", loss=loss)["network"] >= 0 for loss in NAMES if loss in study.loss
+    }
+    return [{"loss": NAMES[loss], "n": n} for loss, each in left.items() if (n := int(each.sum("seed").min()))]
+
+
+def _medians(run: Run, name: str, metric: str, dims: str = "samples seed") -> np.ndarray:
+    """Medians over seeds [samples, (layer)] after training."""
+    (loss,) = (loss for loss, other in NAMES.items() if other == name)
+    return np.nanmedian(run.array(metric, dims, loss=loss).to_numpy(), axis=1)
 
 
 @claims.claim(
@@ -36,12 +41,10 @@ def _medians(study: DeepSamples, run: Run, loss: str, metric: str) -> tuple[np.n
     "over seeds)",
     paper="improves with samples",
     values_are="least rise of any layer from one number of samples to the next",
-    cases={"loss": _LOSSES},
+    cases=_losses,
 )
-def correlation_rises(study: DeepSamples, run: Run, loss: str) -> Verdict | None:
-    if (found := _medians(study, run, loss, "rho_mean")) is None:
-        return None
-    rho, n = found
+def correlation_rises(study: DeepSamples, run: Run, loss: str, n: int) -> Verdict | None:
+    rho = _medians(run, loss, "rho_mean", "samples seed layer")
     words = "; ".join(f"layer {i + 1}: {_row(line, '.3f')}" for i, line in enumerate(rho.T))
     return every(np.diff(rho, axis=0).min(axis=1), above=0.0, n=n, say=words)
 
@@ -52,12 +55,10 @@ def correlation_rises(study: DeepSamples, run: Run, loss: str) -> Verdict | None
     statement="{samples_words}: the evaluation loss falls with the number of samples (medians over seeds)",
     paper="improves with samples",
     values_are="change of log10 of the loss from one number of samples to the next",
-    cases={"loss": _LOSSES},
+    cases=_losses,
 )
-def loss_falls(study: DeepSamples, run: Run, loss: str) -> Verdict | None:
-    if (found := _medians(study, run, loss, "eval_loss")) is None:
-        return None
-    values, n = found
+def loss_falls(study: DeepSamples, run: Run, loss: str, n: int) -> Verdict | None:
+    values = _medians(run, loss, "eval_loss")
     return every(np.diff(np.log10(values)), below=0.0, n=n, say=_row(values, ".3g"))
 
 
@@ -68,12 +69,10 @@ def loss_falls(study: DeepSamples, run: Run, loss: str) -> Verdict | None:
     "(medians over seeds)",
     paper="lowest layer best",
     values_are="lead of the lowest layer, per number of samples",
-    cases={"loss": _LOSSES},
+    cases=_losses,
 )
-def lowest_layer_best(study: DeepSamples, run: Run, loss: str) -> Verdict | None:
-    if (found := _medians(study, run, loss, "rho_mean")) is None:
-        return None
-    rho, n = found
+def lowest_layer_best(study: DeepSamples, run: Run, loss: str, n: int) -> Verdict | None:
+    rho = _medians(run, loss, "rho_mean", "samples seed layer")
     lead = rho[:, 0] - rho[:, 1:].max(axis=1)
     return every(lead, above=0.0, n=n, say="best in {count}, least lead {least:.3f}")
 

@@ -7,14 +7,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import (
-    LOSSES,
-    diverged_story,
-    layer_curves,
-    rank_figures,
-    some_diverged,
-    student_figures,
-)
+from understudy.lab.layers import LOSSES, diverged_story, layer_curves, rank_figures, some_diverged, student_figures
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.specialization.deep_samples.claims import NAMES
 from understudy.papers.specialization.deep_samples.study import DeepSamples

@@ -8,13 +8,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
 
 import numpy as np
-import pyarrow as pa
 from annotated_types import Ge, Gt, Le, Lt
 
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Among, Count, Distinct, NonNegatives, Positive
-from understudy.lab.pieces import blocks, network_tables
+from understudy.lab.pieces import blocks, network_tables, unit_table
 from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
@@ -111,15 +110,15 @@ class NodeDynamics(ExactStudy):
         found = sample_pulls(dim, seeds, self.samples, inputs, self.input_std, self.leaky)
         values = {name: getattr(found, name).numpy() for name in ("closed", "mean", "error")}
         pair, component = np.nonzero(np.isfinite(values["mean"]))
-        rows = {
-            "seed": np.array(seeds)[pair],
-            "dim": [dim] * len(pair),
-            "inputs": [inputs] * len(pair),
-            "theta": found.theta.numpy()[pair],
-            "component": [COMPONENTS[c] for c in component],
+        rows = unit_table(
+            seed=np.array(seeds)[pair],
+            dim=dim,
+            inputs=inputs,
+            theta=found.theta.numpy()[pair],
+            component=[COMPONENTS[c] for c in component],
             **{name: value[pair, component] for name, value in values.items()},
-        }
-        return {"pulls": pa.table(rows)}
+        )
+        return {"pulls": rows}
 
     def _steps(self, multiple: int, slope: float, seeds: Sequence[int], first: int) -> Tables:
         import torch
@@ -146,10 +145,6 @@ class NodeDynamics(ExactStudy):
         """One row per initial distance ε."""
         from understudy.papers.specialization.theory.norm_growth import escape_time, integrated_escape_time
 
-        rows = {
-            "law": [law] * len(self.eps),
-            "eps": self.eps,
-            "time": [integrated_escape_time(law, eps) for eps in self.eps],
-            "quadrature": [escape_time(eps) for eps in self.eps],
-        }
-        return {"escapes": pa.table(rows)}
+        integrated = [integrated_escape_time(law, eps) for eps in self.eps]
+        quadrature = [escape_time(eps) for eps in self.eps]
+        return {"escapes": unit_table(law=law, eps=self.eps, time=integrated, quadrature=quadrature)}

@@ -25,10 +25,7 @@ class _Setting(NamedTuple):
     multiple: float
     networks: np.ndarray
     shifted: list[np.ndarray]
-
-    @property
-    def counts(self) -> np.ndarray:
-        return np.array([students.sum() for students in self.shifted])
+    counts: np.ndarray
 
 
 def story(study: FocusShifting, run: Run) -> Story:
@@ -37,6 +34,7 @@ def story(study: FocusShifting, run: Run) -> Story:
     if not settings:
         return diverged_story(study, run)
     shown = next((s for s in settings if s.multiple == 5), settings[-1])
+    networks = shown.networks[:_ROWS]
     curves = Figure(
         "focus-shift",
         "From a strong teacher node to a weaker one",
@@ -44,14 +42,27 @@ def story(study: FocusShifting, run: Run) -> Story:
         f"{study.epochs * study.steps / _EPOCH:g} epochs of 1,000 steps ({shown.label}): coloured students follow a "
         "strong node, leave it, and end on a weaker one.",
         "S1 fig 6",
-        _curves(study, run, shown),
+        FocusShift(
+            run.epochs * study.steps / _EPOCH,
+            np.stack([run.pairs(int(n)).transpose(1, 2, 0) for n in networks]),
+            networks,
+            run.column("seed")[networks],
+            np.stack(shown.shifted[:_ROWS]),
+        ),
     )
     counts = Figure(
         "focus-shift-counts",
         "How many students shift",
         "Students of each network that followed a stronger teacher node and end on a weaker one, above 0.95.",
         "S1 fig 6, over seeds",
-        _counts(settings),
+        Dots.from_columns(
+            {s.label: (s.counts, s.networks) for s in settings},
+            "students that shifted",
+            "over-realization",
+            bound=1.0,
+            bound_words="one",
+            colours=tuple(style.multiple_colour(s.multiple) for s in settings),
+        ),
     )
     return Story(_headline(settings) + some_diverged(run), _numbers(run, shown), (curves, counts))
 
@@ -64,30 +75,9 @@ def _settings(run: Run) -> list[_Setting]:
         networks = cell.index[cell.alive]
         if len(networks):
             label = f"{k:g}×" if len(polarities) == 1 else f"{k:g}×, p = {p:g}"
-            found.append(_Setting(label, k, networks, shifted_students(run, networks)))
+            shifted = shifted_students(run, networks)
+            found.append(_Setting(label, k, networks, shifted, np.array([students.sum() for students in shifted])))
     return found
-
-
-def _curves(study: FocusShifting, run: Run, shown: _Setting) -> FocusShift:
-    networks = shown.networks[:_ROWS]
-    return FocusShift(
-        run.epochs * study.steps / _EPOCH,
-        np.stack([run.pairs(int(n)).transpose(1, 2, 0) for n in networks]),
-        networks,
-        run.column("seed")[networks],
-        np.stack(shown.shifted[:_ROWS]),
-    )
-
-
-def _counts(settings: list[_Setting]) -> Dots:
-    return Dots.from_columns(
-        {s.label: (s.counts, s.networks) for s in settings},
-        "students that shifted",
-        "over-realization",
-        bound=1.0,
-        bound_words="one",
-        colours=tuple(style.multiple_colour(s.multiple) for s in settings),
-    )
 
 
 def _headline(settings: list[_Setting]) -> str:

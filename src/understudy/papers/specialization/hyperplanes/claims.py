@@ -1,5 +1,6 @@
 """Claim T8: students' boundaries come to lie on the teacher's (Tian 2020, fig. 3; Tian 2019, fig. 2)."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -55,12 +56,15 @@ def _long_enough(study: MovingHyperplanes) -> bool:
 claims = Claims(fixed="students outputs batch input_std", least={"train": 10_000}, when=_long_enough)
 
 
-def _larger_scales(study: MovingHyperplanes, run: Run) -> dict[str, Settled]:
-    return {f"initial scale {scale:g}": settled(run, scale) for scale in sorted(study.scale)[1:]}
+def _by_scale(study: MovingHyperplanes, run: Run, test: Callable[[Settled], Verdict]) -> Verdict | None:
+    """Decide on the smallest initial scale, and show the larger ones beside it."""
+    smallest, *larger = (settled(run, scale) for scale in sorted(study.scale))
+    names = (f"initial scale {scale:g}" for scale in sorted(study.scale)[1:])
+    others = {name: test(ends) for name, ends in zip(names, larger, strict=True)}
+    return test(smallest).beside(others) if len(smallest.networks) else None
 
 
 def _smallest(study: MovingHyperplanes, run: Run) -> list[dict[str, float]]:
-    """The claims are decided on the smallest initial scale."""
     return [{"smallest": min(study.scale)}]
 
 
@@ -74,12 +78,7 @@ def _smallest(study: MovingHyperplanes, run: Run) -> list[dict[str, float]]:
     cases=_smallest,
 )
 def boundaries_covered(study: MovingHyperplanes, run: Run, smallest: float) -> Verdict | None:
-    def test(ends: Settled) -> Verdict:
-        return every(ends.covered, at_least=2.0, say="both covered in {count} seeds")
-
-    ends = settled(run, smallest)
-    others = {where: test(other) for where, other in _larger_scales(study, run).items()}
-    return test(ends).beside(others) if len(ends.networks) else None
+    return _by_scale(study, run, lambda ends: every(ends.covered, at_least=2.0, say="both covered in {count} seeds"))
 
 
 @claims.claim(
@@ -91,10 +90,5 @@ def boundaries_covered(study: MovingHyperplanes, run: Run, smallest: float) -> V
     cases=_smallest,
 )
 def others_are_silent(study: MovingHyperplanes, run: Run, smallest: float) -> Verdict | None:
-    def test(ends: Settled) -> Verdict:
-        words = "under 2% in {count} seeds; median {median:.2%}, largest {most:.2%}"
-        return every(ends.others, below=SHARE, say=words)
-
-    ends = settled(run, smallest)
-    others = {where: test(other) for where, other in _larger_scales(study, run).items()}
-    return test(ends).beside(others) if len(ends.networks) else None
+    words = "under 2% in {count} seeds; median {median:.2%}, largest {most:.2%}"
+    return _by_scale(study, run, lambda ends: every(ends.others, below=SHARE, say=words))

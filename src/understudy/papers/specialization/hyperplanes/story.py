@@ -25,7 +25,15 @@ def story(study: MovingHyperplanes, run: Run) -> Story:
             "large initial weights, and in a few seeds from any, some stay active on all data as a linear part of the "
             "fit.",
             "S1 fig 2, over seeds",
-            _others(scales, ends),
+            Dots.from_columns(
+                {f"{scale:g}": (end.others, end.networks) for scale, end in zip(scales, ends, strict=True)},
+                "fan-out of the others / largest",
+                "scale of the initial weights",
+                bound=SHARE,
+                bound_words=f"{SHARE:.0%}",
+                floor=1e-5,
+                percent=True,
+            ),
         ),
     )
     return Story(_headline(study, ends[-1]), _numbers(run, ends[-1]), figures)
@@ -73,18 +81,6 @@ def _bias(bias: object, place: int) -> np.ndarray:
 
     assert isinstance(bias, Tensor), "networks of this study have biases"
     return bias[place].numpy()
-
-
-def _others(scales: list[float], ends: list[Settled]) -> Dots:
-    return Dots.from_columns(
-        {f"{scale:g}": (end.others, end.networks) for scale, end in zip(scales, ends, strict=True)},
-        "fan-out of the others / largest",
-        "scale of the initial weights",
-        bound=SHARE,
-        bound_words=f"{SHARE:.0%}",
-        floor=1e-5,
-        percent=True,
-    )
 
 
 def _headline(study: MovingHyperplanes, ends: Settled) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from understudy.claims import Claims, Verdict, every, number
 from understudy.papers.specialization.prune_and_connect.study import DRAWS, PruneAndConnect
 from understudy.store import Run
-from understudy.store.older import read_units
+from understudy.store.units import read_units
 
 COST = 1e-4
 """Share of the output variance by which the loss may grow when nodes are removed (Y4)."""
@@ -17,7 +17,6 @@ TIMES = 2.0
 """Largest loss after refitting, relative to that of the whole student (Y4)."""
 APART = 100.0
 """Least ratio of the largest loss on the straight line to that on the path (Y5)."""
-_LOSSES = ("before", "after", "refitted")
 
 
 class Cell(NamedTuple):
@@ -36,27 +35,14 @@ class Cell(NamedTuple):
     """[pair][point]: losses at evenly spaced points."""
     left_out: tuple[str, ...]
     """Why each of the other pairs was not pruned and connected."""
-
-    @property
-    def cost(self) -> np.ndarray:
-        """[draw, pair]: growth of the loss when nodes are removed."""
-        return self.losses[1] - self.losses[0]
-
-    @property
-    def times(self) -> np.ndarray:
-        """[draw, pair]: loss after refitting, relative to that of the whole student."""
-        return self.losses[2] / self.losses[0]
-
-    @property
-    def largest(self) -> np.ndarray:
-        """[path and line, pair]: largest losses."""
-        return np.array([[each.max() for each in losses] for losses in (self.path, self.line)])
-
-    @property
-    def apart(self) -> np.ndarray:
-        """[pair]: largest loss on the line, relative to that on the path."""
-        path, line = self.largest
-        return line / path
+    cost: np.ndarray
+    """[draw, pair]: growth of the loss when nodes are removed."""
+    times: np.ndarray
+    """[draw, pair]: loss after refitting, relative to that of the whole student."""
+    largest: np.ndarray
+    """[path and line, pair]: largest losses."""
+    apart: np.ndarray
+    """[pair]: largest loss on the line, relative to that on the path."""
 
 
 def cells(run: Run) -> list[Cell]:
@@ -76,15 +62,22 @@ def _cell(run: Run, pairs: list[dict[str, Any]], polarity: float, multiple: floa
     def read(metric: str) -> np.ndarray:
         return students.array(metric, "draw seed").to_numpy() if seeds else np.zeros((len(DRAWS), 0))
 
+    path, line = (tuple(np.array(pair[name]) for pair in measured) for name in ("path_loss", "line_loss"))
+    before, after, refitted = losses = np.stack([read(metric) for metric in ("before", "after", "refitted")])
+    largest = np.array([[each.max() for each in curves] for curves in (path, line)])
     return Cell(
         polarity,
         multiple,
         students.select(draw=DRAWS[0]).index,
-        np.stack([read(metric) for metric in _LOSSES]),
-        read("kept"),
-        tuple(np.array(pair["path_loss"]) for pair in measured),
-        tuple(np.array(pair["line_loss"]) for pair in measured),
-        tuple(left_out),
+        losses,
+        kept=read("kept"),
+        path=path,
+        line=line,
+        left_out=tuple(left_out),
+        cost=after - before,
+        times=refitted / before,
+        largest=largest,
+        apart=largest[1] / largest[0],
     )
 
 

@@ -25,7 +25,7 @@ from understudy.papers.specialization.two_layer.study import TwoLayer
 if TYPE_CHECKING:
     from understudy.lab.study import Tables
     from understudy.nets import Population
-    from understudy.papers.specialization.theory.student_pairs import PrunedStudent, StudentPair
+    from understudy.papers.specialization.theory.student_pairs import PrunedStudent
     from understudy.store import Run
 
 DRAWS = (1, 2)
@@ -75,35 +75,28 @@ class PruneAndConnect(OverRealized, ComputedStudy):
 
     def _pair(self, parameters: dict[str, Any], teacher: Population, students: list[Population], first: int) -> Tables:
         """Tables of one pair: networks `first` and the next, each pruned, and the path between them."""
-        found = self._measure(teacher, students)
+        from understudy.papers.specialization.theory.student_pairs import measure_pair
+
+        found, left_out = None, None if students else "one of the two diverged"
+        if students:
+            try:
+                found = measure_pair(teacher, (students[0], students[1]), self.source(), self.below, self.points)
+            except UserError as error:  # one of them learned too little
+                left_out = str(error)
         networks = np.arange(first, first + len(DRAWS), dtype=np.int32)
         diverged = pa.array([None if students else self.epochs] * len(DRAWS), pa.int64())
         same = {name: [value] * len(DRAWS) for name, value in parameters.items()}
-        left_out, path, line, segments = (
-            (found, None, None, None) if isinstance(found, str) else (None, found.path, found.line, found.segments)
-        )
         pair = {
-            "path_loss": pa.array([path], pa.list_(pa.float64())),
-            "line_loss": pa.array([line], pa.list_(pa.float64())),
-            "segments": pa.array([segments], pa.int32()),
+            "path_loss": pa.array([found and found.path], pa.list_(pa.float64())),
+            "line_loss": pa.array([found and found.line], pa.list_(pa.float64())),
+            "segments": pa.array([found and found.segments], pa.int32()),
             "left_out": pa.array([left_out], pa.string()),
         }
         return {
             "networks": pa.table({"network": networks} | same | {"draw": list(DRAWS), "diverged_at": diverged}),
             "pairs": pa.table({name: [value] for name, value in parameters.items()} | pair),
-            **self._pruned(networks, () if isinstance(found, str) else found.pruned),
+            **self._pruned(networks, found.pruned if found else ()),
         }
-
-    def _measure(self, teacher: Population, students: list[Population]) -> StudentPair | str:
-        """Prune and connect a pair; or why it is left out: one diverged, or learned too little."""
-        from understudy.papers.specialization.theory.student_pairs import measure_pair
-
-        if not students:
-            return "one of the two diverged"
-        try:
-            return measure_pair(teacher, (students[0], students[1]), self.source(), self.below, self.points)
-        except UserError as error:
-            return str(error)
 
     def _pruned(self, networks: np.ndarray, pruned: tuple[PrunedStudent, ...]) -> Tables:
         """Losses of pruned students, and the correlation and contribution of every node; no rows if there are none."""

@@ -8,7 +8,7 @@ whatever the lengths of the weights: the contribution of a node is v ‖w̃‖, 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -32,12 +32,8 @@ class WeightPath:
     moves: tuple[Move, ...]
 
 
-class _Representatives(NamedTuple):
-    """One student for each teacher node that was learned, with the fan-outs of all students that learned it."""
-
-    holder: dict[int, int]
-    """Student that represents each learned teacher node."""
-    fan_out: Float[Tensor, "node out"]
+_Representatives = tuple[dict[int, int], Tensor]
+"""The student that represents each learned teacher node, and fan-outs [node, out] of all that learned it, on it."""
 
 
 def straight_path(a: Population, b: Population) -> WeightPath:
@@ -134,7 +130,7 @@ def _representatives(teacher: Population, student: Population, x: Tensor, below:
             f"no node of the {name} network correlates with a teacher node at {below:g} or above: the highest is "
             f"{float(best.max()):.3g}; give trained students of this teacher, or a lower level"
         )
-    return _Representatives(holder, gathered)
+    return holder, gathered
 
 
 def _steps(
@@ -142,11 +138,10 @@ def _steps(
 ) -> Iterator[tuple[Population, Move]]:
     """Yield every waypoint after the first, and what moved."""
     to_weight, to_bias = end.layers[0]
-    place, home = dict(ours.holder), theirs.holder
+    (place, fan_out), (home, end_fan_out) = ours, theirs
     carried: set[int] = set()  # teacher nodes that are held by b's weights
-    now = _with_fan_outs(start, ours.fan_out, start)
+    now = _with_fan_outs(start, fan_out, start)
     yield now, "fan-outs"
-    fan_out = ours.fan_out.clone()
     while any(place.get(j) != k or j not in carried for j, k in home.items()):
         idle = sorted(set(range(len(fan_out))) - set(place.values()))
         waiting = {j for j in place if j in home and (place[j] != home[j] or j not in carried)}
@@ -179,7 +174,7 @@ def _steps(
         for j in [*unlearned, *(j for j in place if j in going)]:
             fan_out[place.pop(j)] = 0.0
         for j, k in going.items():
-            fan_out[k] = theirs.fan_out[home[j]]
+            fan_out[k] = end_fan_out[home[j]]
         place |= going
         carried |= set(going)
         now = _with_fan_outs(now, fan_out, end)

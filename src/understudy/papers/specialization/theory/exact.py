@@ -6,8 +6,6 @@ and between samples, and on either side of it, nearer than any other boundary. I
 that boundary cancel, and some other node has the same boundary.
 """
 
-from typing import NamedTuple
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -27,15 +25,6 @@ _OBSERVERS = 8
 """Number of students that are tried as observers, those with the smallest gradients first."""
 _SIDE = 32
 """Samples on either side whose connecting segments are tried for a point of the boundary."""
-
-
-class _BoundaryPoint(NamedTuple):
-    """A point of the boundary, and its distance from other boundaries."""
-
-    at: Float[Tensor, "in"]
-    room: float
-    rivals: Planes
-    """Boundaries of nodes other than the students of the lowest layer."""
 
 
 def _finding(pair: PairGeometry, j: int, name: str, deep: bool) -> Finding:
@@ -89,15 +78,15 @@ def _hypotheses(pair: PairGeometry, j: int, k: int, deep: bool) -> tuple[Hypothe
     if not zero.holds:
         return seen, zero
     try:
-        point = _boundary_point(pair, j, upper[:_SIDE], lower[:_SIDE], deep)
+        at, room, rivals = _boundary_point(pair, j, upper[:_SIDE], lower[:_SIDE], deep)
     except TooManyBoundaries as error:
         return seen, zero, error.hypothesis
-    alpha = float(pair.alpha(k, j, point.at.unsqueeze(0))[0]) * pair.slope_jump
-    half = point.room / 2
-    points = torch.stack((point.at, point.at + half * one.normal[0], point.at - half * one.normal[0]))
+    alpha = float(pair.alpha(k, j, at.unsqueeze(0))[0]) * pair.slope_jump
+    half = room / 2
+    points = torch.stack((at, at + half * one.normal[0], at - half * one.normal[0]))
     beside = float(pair.gradient(points).upper[:, k].max())
     bound = kink_bound(alpha, half, 0.0)
-    nearest = float(plane_distances(one, point.rivals).eps.min()) if len(point.rivals) else 1.0
+    nearest = float(plane_distances(one, rivals).eps.min()) if len(rivals) else 1.0
     return (
         seen,
         zero,
@@ -121,8 +110,11 @@ def _hypotheses(pair: PairGeometry, j: int, k: int, deep: bool) -> tuple[Hypothe
 
 def _boundary_point(
     pair: PairGeometry, j: int, upper: Float[Tensor, "upper in"], lower: Float[Tensor, "lower in"], deep: bool
-) -> _BoundaryPoint:
-    """Among the points where segments between samples cross the boundary, the farthest from other boundaries."""
+) -> tuple[Float[Tensor, "in"], float, Planes]:
+    """Among the points where segments between samples cross the boundary, the farthest from other boundaries.
+
+    Returned with its distance from them, and the boundaries of nodes other than the students of the lowest layer.
+    """
     one = pair.teacher_plane(j)
     up, down = (one.distances(side)[:, 0].abs() for side in (upper, lower))
     share = (up.unsqueeze(1) / (up.unsqueeze(1) + down)).unsqueeze(2)
@@ -134,7 +126,7 @@ def _boundary_point(
     others = others.select((plane_distances(one, others).eps > SAME).nonzero().flatten())
     room = others.distances(points).abs().amin(1) if len(others) else points.new_ones(len(points))
     which = int(room.argmax())
-    return _BoundaryPoint(points[which], float(room[which]), rivals)
+    return points[which], float(room[which]), rivals
 
 
 _ZERO_GRADIENT = (

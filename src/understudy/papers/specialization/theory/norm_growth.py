@@ -20,7 +20,7 @@ from understudy.nets.activation import gate
 from understudy.nets.population import incoming
 from understudy.papers.specialization.theory.spherical import angle, pull
 from understudy.theory.gradient_flow import move, velocity
-from understudy.theory.result import Finding, Hypothesis, above, result
+from understudy.theory.result import Finding, above, result
 
 AGREE = 1e-6
 _STEP = 1e-5
@@ -99,15 +99,16 @@ def norm_ratios(teacher: Population, student: Population, x: Float[Tensor, "samp
         shown=f"{float(least):.3g} (node {int(node)})",
         change="leave nodes without weights out: they have no direction",
     )
+    here = "S1 theorem 7", "all pairs of student nodes", (shortest,)
     if not shortest.holds:
-        return [_finding(shortest, "d/dt ln of the ratio is the difference of w̄ᵀr", "not measured", None)]
+        return [Finding(*here, "d/dt ln of the ratio is the difference of w̄ᵀr", "not measured")]
     found = compare_rates(teacher, student, x)
     up, down = int(found.predicted[0].argmax()), int(found.predicted[0].argmin())
     fastest = float(found.predicted[0, up] - found.predicted[0, down])
     off = float(found.off[0])
     return [
-        _finding(
-            shortest,
+        Finding(
+            *here,
             f"‖w‖ of node {up} grows fastest relative to that of node {down}: d/dt ln of their ratio is {fastest:.4g}",
             f"a small gradient step gives {float(found.stepped[0, up] - found.stepped[0, down]):.4g}; over all pairs "
             f"of nodes it differs by at most {off:.1e} of the fastest motion",
@@ -116,40 +117,8 @@ def norm_ratios(teacher: Population, student: Population, x: Float[Tensor, "samp
     ]
 
 
-def _finding(hypothesis: Hypothesis, conclusion: str, measured: str, agrees: bool | None) -> Finding:
-    return Finding("S1 theorem 7", "all pairs of student nodes", (hypothesis,), conclusion, measured, agrees)
-
-
-class Residues(NamedTuple):
-    """The special case r_k = w* − Σ a w + ε_k w* of sec. 5.3."""
-
-    h: Float[Tensor, "*net node"]
-    """w̄_kᵀ r_k."""
-    rate: Float[Tensor, "*net node"]
-    """Derivative of h, ‖r_k‖² − h_k² + w̄_kᵀ ṙ (eqn 66) with ṙ = −Σ a_i ‖w_i‖ r_i.
-
-    Without ε it is ‖r‖² − h² − S h, eqn 67, and for differences eqn 68. Eqn 69 uses w̄ᵀṙ = −S h also for ε ≠ 0, and so
-    omits ε_k S w̄_kᵀw* − Σ ε_i a_i ‖w_i‖ w̄_kᵀw*: the extra part of r_k is constant, and ṙ has more terms.
-    """
-    pull: Float[Tensor, "*net"]
-    """S = Σ a ‖w‖."""
-
-
-def residues(
-    weights: Float[Tensor, "*#net node in"],
-    target: Float[Tensor, "*#net in"],
-    shares: Float[Tensor, "*#net node"],
-    extra: Float[Tensor, "*#net node"],
-) -> Residues:
-    """Compute h_k and its derivative for nodes that share a target, of which node k sees the surplus ε_k (`extra`)."""
-    lengths = weights.norm(dim=-1)
-    r = _residue(weights, target, shares, extra)
-    changing = -((shares * lengths).unsqueeze(-1) * r).sum(-2, keepdim=True)
-    h, turning = ((weights * v).sum(-1) / lengths for v in (r, changing.expand_as(r)))
-    return Residues(h, r.square().sum(-1) - h.square() + turning, (shares * lengths).sum(-1))
-
-
-def _residue(weights: Tensor, target: Tensor, shares: Tensor, extra: Tensor) -> Tensor:
+def residues(weights: Tensor, target: Tensor, shares: Tensor, extra: Tensor) -> Float[Tensor, "*net node in"]:
+    """The special case r_k = w* − Σ a w + ε_k w* of sec. 5.3: nodes share a target, and node k sees ε_k more of it."""
     left = target - (shares.unsqueeze(-1) * weights).sum(-2)
     return left.unsqueeze(-2) + extra.unsqueeze(-1) * target.unsqueeze(-2)
 
@@ -173,7 +142,7 @@ def shared_target_flow(
             _: float, state: np.ndarray, like: Tensor = w, rest: tuple[Tensor, ...] = (goal, share, more)
         ) -> Any:
             now = torch.from_numpy(state).reshape(like.shape)
-            return (now.norm(dim=-1, keepdim=True) * _residue(now, *rest)).flatten().numpy()
+            return (now.norm(dim=-1, keepdim=True) * residues(now, *rest)).flatten().numpy()
 
         done = solve_ivp(moving, (0.0, max(times)), w.flatten().numpy(), t_eval=list(times), **_TIGHT)
         paths.append(torch.from_numpy(done.y.T.copy()).reshape(len(times), *w.shape))
@@ -186,7 +155,7 @@ class Contest(NamedTuple):
     log_ratio: Float[Tensor, "net time"]
     """ln ‖w_0‖ / ‖w_1‖."""
     gap: Float[Tensor, "net time"]
-    """h_0 − h_1, the derivative of `log_ratio`."""
+    """h_0 − h_1 with h_k = w̄_kᵀ r_k, the derivative of `log_ratio`."""
     cosine: Float[Tensor, "net time"]
     """Cosine between w_1 and w*."""
 
@@ -199,10 +168,10 @@ def contest(seeds: Sequence[int], nodes: int, dim: int, start: float, extra: flo
     shares, more = torch.ones(2, len(seeds), nodes, dtype=torch.float64)
     more = extra * more * (torch.arange(nodes) == 0)
     path = shared_target_flow(w, target, shares, more, times)
-    found = residues(path, target.unsqueeze(1), shares.unsqueeze(1), more.unsqueeze(1))
     length = path.norm(dim=-1)
+    h = (path * residues(path, target.unsqueeze(1), shares.unsqueeze(1), more.unsqueeze(1))).sum(-1) / length
     cosine = (path[:, :, 1] * target.unsqueeze(1)).sum(-1) / length[:, :, 1]
-    return Contest((length[..., 0] / length[..., 1]).log(), found.h[..., 0] - found.h[..., 1], cosine)
+    return Contest((length[..., 0] / length[..., 1]).log(), h[..., 0] - h[..., 1], cosine)
 
 
 def escape_time(eps: float, until: float = math.pi / 2) -> float:

@@ -97,21 +97,20 @@ class Residuals(NamedTuple):
         return (~(self.nearest <= ALIGNED)).nonzero().flatten().tolist()
 
 
-def residuals(
-    teacher: Population, student: Population, x: Float[Tensor, "sample in"], aligned: float = ALIGNED
-) -> Residuals:
+def residuals(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Residuals:
     """Apply theorem 2 in its finite form to one teacher and one student of two layers, in float64."""
     below, fan_out = student.layers[0], student.layers[1].weight[0].T
     groups = co_linear(below)
     size = torch.linalg.vector_norm(group_sums(student, groups)[0], dim=1)
     nearest = hyperplane_eps(below, teacher.layers[0])[0].amin(1)
-    ours = size[nearest <= aligned]
+    aligned = nearest <= ALIGNED
+    ours = size[aligned]
     seen = observers_on_both_sides(below, below, x).observed[0]  # [observed node, observer]
     strength = torch.linalg.vector_norm(fan_out, dim=1)
     asked = strength.argsort(descending=True, stable=True)[: _OBSERVERS + 2 * fan_out.shape[1]]
     separation, gradient = _independence(teacher, student, x, asked)
     bound, smallest, left = (torch.full_like(size, value) for value in (math.inf, 0.0, 0.0))
-    for k in (~(nearest <= aligned)).nonzero().flatten().tolist():
+    for k in (~aligned).nonzero().flatten().tolist():
         of = seen[k, asked] & (separation[:, k] > 0)
         if int(of.sum()) < fan_out.shape[1]:
             continue
@@ -126,7 +125,7 @@ def residuals(
             if bool(shares.isfinite().all()):
                 bound[k] = math.sqrt(len(most)) / torch.linalg.svdvals(shares)[-1]
     contribution, linear = _contributions(student, groups, x)
-    strongest = contribution[nearest <= aligned].max() if len(ours) else contribution.new_zeros(())
+    strongest = contribution[aligned].max() if len(ours) else contribution.new_zeros(())
     # Infinity times the 0 of a node that is never active would be NaN.
     kinked = torch.where(bound < math.inf, bound * _unit_rms(student, x), math.inf)
     return Residuals(
@@ -286,11 +285,9 @@ def prunable_finding(k: int, found: Residuals, outputs: int) -> Finding:
     )
 
 
-def unaligned_share(
-    teacher: Population, student: Population, x: Float[Tensor, "sample in"], aligned: float = ALIGNED
-) -> Float[Tensor, "net"]:
+def unaligned_share(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Float[Tensor, "net"]:
     """E‖Σ v_k f_k‖² over the students k without a teacher's boundary, as a share of the variance of the outputs f*."""
-    alone = ~(hyperplane_eps(student.layers[0], teacher.layers[0]) <= aligned).any(2)
+    alone = ~(hyperplane_eps(student.layers[0], teacher.layers[0]) <= ALIGNED).any(2)
     (hidden,) = student.activations(x).hidden
     part = torch.bmm(hidden * alone.unsqueeze(1), student.layers[1].weight.mT)
     return part.square().sum(2).mean(1) / output_variance(teacher, x)

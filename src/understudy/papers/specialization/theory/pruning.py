@@ -97,7 +97,10 @@ def prune_student(
     if below is not None and not 0 <= below <= 1:
         raise UserError(f"below must be a number from 0 to 1, got {below}")
     validate_pair(teacher, student, x)
-    by = by or _default_rule(teacher, student, below)
+    if by is None and below is not None:
+        by = "correlation"
+    elif by is None:
+        by = "modulation" if find_result("S0 theorem 2").why_inapplicable(teacher, student) else "theorem"
     level = BELOW[by] if below is None else float(below)
     ours, theirs, inputs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64), x.double()
     rules = {"theorem": _by_theorem, "correlation": _by_correlation, "modulation": _by_modulation}
@@ -125,12 +128,6 @@ def prune_student(
         by=by,
         notes=tuple(note for decision in decisions for note in decision.notes),
     )
-
-
-def _default_rule(teacher: Population, student: Population, below: float | None) -> Rule:
-    if below is not None:
-        return "correlation"
-    return "modulation" if find_result("S0 theorem 2").why_inapplicable(teacher, student) else "theorem"
 
 
 def _validate_active(student: Population, x: Tensor) -> None:

@@ -60,7 +60,51 @@ class BandTrial:
 
     @cached_property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        return band_hypotheses(self)
+        """Hypotheses of theorems 3 to 5 for one band and one observer.
+
+        If the bound on the bias gap is as large as the root mean square distance of the samples from the boundary,
+        nearly every parallel boundary that the data crosses satisfies it: such a guarantee certifies nothing.
+        """
+        e, seen, most, found = self.e, self.samples, self.gradient, self.guarantee
+        sin, gap = self.sin, self.gap
+        bound = kink_bound(self.alpha, self.step * e, e)
+        finite = all(map(math.isfinite, (found.m1, found.m2, most, bound)))
+        nearest, eps = float(self.rivals.eps.min()), max(sin, gap)
+        return (
+            Hypothesis(
+                "samples of the band that an observer sees",
+                f"{seen:,} in |w̃ᵀx + b| ≤ {e:.3g}, by student node {self.observer}",
+                f"at least (γ + 3) K (d + 1) = {found.needed:,}",
+                seen >= found.needed,
+                f"{found.needed / max(seen, 1):,.1f} times as many samples, or fewer students",
+                found.needed / max(seen, 0.5),
+            ),
+            Hypothesis(
+                "gradient at these samples and their augmentation",
+                f"at most {most:.3g}",
+                f"at most |α| · {self.step - 1:.3g} e / 5 = {bound:.3g}, with α = {self.alpha:.3g}",
+                finite and most <= bound and bound > 0,
+                "train longer, until every sample's gradient is that small",
+                most / bound if bound > 0 and math.isfinite(most) else math.inf,
+            ),
+            Hypothesis(
+                INFORMATIVE,
+                f"sin θ ≤ M1 e = {round_up(sin)}, bias gap ≤ M2 e = {round_up(gap)} "
+                f"(η = {found.eta:.3g}, μ = {found.mu:.3g})",
+                f"M1 e below 1, M2 e below the samples' distance from the boundary, {self.spread:.3g}",
+                finite and sin < 1 and gap < self.spread,
+                "more samples near this boundary, so that a narrower band holds enough of them",
+                max(sin, gap / self.spread) if finite and self.spread > 0 else math.inf,
+            ),
+            Hypothesis(
+                UNRIVALLED,
+                f"{self.rival} at ε = {nearest:.3g}" if self.rival else "no other node",
+                f"further than the guaranteed ε = {round_up(eps)}",
+                eps < nearest,
+                "more samples, or a teacher whose nodes are further apart",
+                max(eps / nearest, 1.0) if nearest > 0 else math.inf,
+            ),
+        )
 
     @property
     def holds(self) -> bool:
@@ -181,55 +225,6 @@ def _rivals(pair: PairGeometry, j: int, higher: Planes | None) -> tuple[PlaneDis
     far = plane_distances(pair.teacher_plane(j), rivals)
     nearest = int(far.eps.argmin())
     return far, pair.name(int(rest[nearest])) if nearest < len(rest) else "a boundary of a higher layer"
-
-
-def band_hypotheses(band: BandTrial) -> tuple[Hypothesis, ...]:
-    """Hypotheses of theorems 3 to 5 for one band and one observer.
-
-    If the bound on the bias gap is as large as the root mean square distance of the samples from the boundary, nearly
-    every parallel boundary that the data crosses satisfies it: such a guarantee is not informative and certifies
-    nothing.
-    """
-    e, seen, most, found = band.e, band.samples, band.gradient, band.guarantee
-    sin, gap = band.sin, band.gap
-    bound = kink_bound(band.alpha, band.step * e, e)
-    finite = all(map(math.isfinite, (found.m1, found.m2, most, bound)))
-    nearest, eps = float(band.rivals.eps.min()), max(sin, gap)
-    return (
-        Hypothesis(
-            "samples of the band that an observer sees",
-            f"{seen:,} in |w̃ᵀx + b| ≤ {e:.3g}, by student node {band.observer}",
-            f"at least (γ + 3) K (d + 1) = {found.needed:,}",
-            seen >= found.needed,
-            f"{found.needed / max(seen, 1):,.1f} times as many samples, or fewer students",
-            found.needed / max(seen, 0.5),
-        ),
-        Hypothesis(
-            "gradient at these samples and their augmentation",
-            f"at most {most:.3g}",
-            f"at most |α| · {band.step - 1:.3g} e / 5 = {bound:.3g}, with α = {band.alpha:.3g}",
-            finite and most <= bound and bound > 0,
-            "train longer, until every sample's gradient is that small",
-            most / bound if bound > 0 and math.isfinite(most) else math.inf,
-        ),
-        Hypothesis(
-            INFORMATIVE,
-            f"sin θ ≤ M1 e = {round_up(sin)}, bias gap ≤ M2 e = {round_up(gap)} "
-            f"(η = {found.eta:.3g}, μ = {found.mu:.3g})",
-            f"M1 e below 1, M2 e below the samples' distance from the boundary, {band.spread:.3g}",
-            finite and sin < 1 and gap < band.spread,
-            "more samples near this boundary, so that a narrower band holds enough of them",
-            max(sin, gap / band.spread) if finite and band.spread > 0 else math.inf,
-        ),
-        Hypothesis(
-            UNRIVALLED,
-            f"{band.rival} at ε = {nearest:.3g}" if band.rival else "no other node",
-            f"further than the guaranteed ε = {round_up(eps)}",
-            eps < nearest,
-            "more samples, or a teacher whose nodes are further apart",
-            max(eps / nearest, 1.0) if nearest > 0 else math.inf,
-        ),
-    )
 
 
 def round_up(value: float) -> str:

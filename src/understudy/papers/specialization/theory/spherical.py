@@ -171,7 +171,9 @@ def spherical_pull(teacher: Population, student: Population, x: Float[Tensor, "s
     if len(x) < 2:
         raise UserError("S1 theorem 6 compares a mean with its standard error and needs at least 2 samples, got 1")
     theirs, ours = teacher.layers[0], student.layers[0]
-    hypotheses = (_lengths(theirs.weight[0], ours.weight[0]), _biases(theirs, ours), *_spherical(x, theirs, ours))
+    shortest = min(float(layer.weight[0].norm(dim=1).min()) for layer in (theirs, ours))
+    lengths = above("shortest weights", shortest, change="leave nodes without weights out")
+    hypotheses = (lengths, _biases(theirs, ours), *_spherical(x, theirs, ours))
     found = compare_pull(theirs.weight[0], ours.weight[0], x, student.slope)
     compared = found.passing >= _PASSING
     off = torch.where(compared, found.off.amax(-1), 0.0)
@@ -196,16 +198,13 @@ def spherical_pull(teacher: Population, student: Population, x: Float[Tensor, "s
     ]
 
 
-def _lengths(*weights: Tensor) -> Hypothesis:
-    least = min(float(w.norm(dim=1).min()) for w in weights)
-    return above("shortest weights", least, change="leave nodes without weights out")
-
-
 def _biases(*layers: tuple[Tensor, Tensor | None]) -> Hypothesis:
-    most = 0.0
-    for weight, bias in layers:
-        if bias is not None:
-            most = max(most, float((bias[0].abs() / weight[0].norm(dim=1)).nan_to_num(0.0, posinf=math.inf).max()))
+    each = [
+        (bias[0].abs() / weight[0].norm(dim=1)).nan_to_num(0.0, posinf=math.inf).max()
+        for weight, bias in layers
+        if bias is not None
+    ]
+    most = max(map(float, each), default=0.0)
     return Hypothesis(
         "largest bias over the length of its weights",
         f"{most:.3g}",

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
+from torch import Tensor
 
 from understudy.data import Source
 from understudy.measures import contribution
@@ -54,13 +55,7 @@ def measure_pair(
     return StudentPair((one, other), losses.cpu().numpy(), line.cpu().numpy(), len(path.moves))
 
 
-def _prune(
-    teacher: Population,
-    student: Population,
-    given: Float[torch.Tensor, "sample in"],
-    others: Float[torch.Tensor, "sample in"],
-    below: float,
-) -> PrunedStudent:
+def _prune(teacher: Population, student: Population, given: Tensor, others: Tensor, below: float) -> PrunedStudent:
     pruning = prune_student(teacher, student, given, below, "correlation")
     losses = pruning_losses(teacher, student, pruning, refit(teacher, pruning.network, given), others)
     kept = torch.zeros(student.sizes[1], dtype=torch.bool)
