@@ -8,8 +8,7 @@ import numpy as np
 import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, median, number, ordered
-from understudy.lab import matrices
-from understudy.lab.matrices import MATRICES, Modulation
+from understudy.lab.matrices import MATRICES, Modulation, measure_modulation
 from understudy.lab.study import ranked
 from understudy.papers.luck.gaus.study import Gaus
 from understudy.store import Run
@@ -200,7 +199,7 @@ def modulated(study: Gaus, run: Run, setting: Setting) -> Modulation | None:
     which = some.index[some.alive][: 1 if setting.kind == "cnn" else None]
     if not len(which):
         return None
-    return matrices.measure_modulation(run, which, lambda: study.source(setting.kind, setting.data))
+    return measure_modulation(run, which, lambda: study.source(setting.kind, setting.data))
 
 
 def _diagonals(study: Gaus, run: Run) -> dict[str, np.ndarray]:

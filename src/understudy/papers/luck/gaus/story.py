@@ -159,16 +159,11 @@ def _students(study: Gaus, run: Run, rho: xr.DataArray, sized: dict[str, str]) -
 def _matrices(study: Gaus, run: Run, shown: list[Setting]) -> list[Figure]:
     """H* and β* of the first fully connected network, of the large teacher if there is one, and of the first CNN."""
     first = sorted(shown, key=lambda s: (s.kind != "fc", s.norm != "none"))
-    each = {
-        "modulation": [s for s in first if s.kind != "cnn"],
-        "modulation-cnn": [s for s in first if s.kind == "cnn"],
-    }
-    return [
-        figure
-        for name, settings in each.items()
-        for setting in settings[:1]
-        for figure in matrix_images(modulated(study, run, setting), setting.words, name)
-    ]
+    figures: list[Figure] = []
+    for name, is_cnn in (("modulation", False), ("modulation-cnn", True)):
+        for setting in [s for s in first if (s.kind == "cnn") == is_cnn][:1]:
+            figures += matrix_images(modulated(study, run, setting), setting.words, name)
+    return figures
 
 
 def _headline(study: Gaus, run: Run, shown: list[Setting], sized: dict[str, str]) -> str:

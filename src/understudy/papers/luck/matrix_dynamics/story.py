@@ -119,4 +119,4 @@ def _headline(run: Run, loss: xr.DataArray, below: xr.DataArray) -> str:
 
 
 def _numbers(values: xr.DataArray) -> str:
-    return listed([style.signed(round(value, 2)) for value in values.to_numpy().tolist()])
+    return listed([f"{round(value, 2):g}" for value in values.to_numpy().tolist()])
