@@ -26,7 +26,7 @@ def typeset_fields(shown: object, *names: str) -> None:
 
 def _power(found: re.Match[str]) -> str:
     digits, sign, exponent = found.groups()
-    if float(digits) == 0:
+    if float(digits) == 0 or exponent == "0":
         return digits
     power = f"10{'' if sign == '+' else '⁻'}{exponent.translate(_RAISED)}"
     return power if digits == "1" else f"{digits}×{power}"

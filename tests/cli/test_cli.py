@@ -146,7 +146,7 @@ def test_run_prints_one_json_object_on_standard_output_and_plain_lines_elsewhere
     first, *lines, last = done.stderr.splitlines()
     assert first == f"understudy run two-layer {_in_order(TINY)}: in {result['run']}"
     assert [line[:12] for line in lines] == [f"epoch    {epoch}/3" for epoch in range(4)]
-    assert all(re.search(r"networks 4/4   loss \d\.\d\de-\d\d   recovered \d+\.\d%   left \d+ s$", x) for x in lines)
+    assert all(re.search(r"networks 4/4   loss \d\.\d\d×10⁻\S   recovered \d+\.\d%   left \d+ s$", x) for x in lines)
     assert last == "writing tables, figures and the report"
     assert "\x1b" not in done.stderr
 

@@ -11,6 +11,7 @@ from torch import nn
 import understudy as us
 from support.commands import understudy
 from understudy import cli
+from understudy._numbers import number
 from understudy.nets import Layer, Population
 from understudy.nets.population import stack
 from understudy.papers.local.theory import gaussian
@@ -75,7 +76,7 @@ def test_a_student_is_written_and_reported(start):
     rows = [line.split() for line in out.splitlines()]
     assert ["0", "1", "3", "1", "0", "0.3"] in rows
     assert ["1", "1.5", "2", "1.5", "0", "0.3"] in rows
-    assert f"Loss {float(gaussian.loss(students, NODES)):.3e}: " in out
+    assert f"Loss {number(gaussian.loss(students, NODES), '.3e')}: " in out
     assert out.endswith("student: student.safetensors\n")
 
 
@@ -128,10 +129,9 @@ def test_the_end_of_a_descent_is_reported_and_written(start):
     assert result["power"] == pytest.approx(math.log(losses[1] / losses[2]) / math.log(3), rel=1e-6)
     out = start(*words)[1]
     assert f"After 900 steps of gradient descent, rate {bound:.3g}:" in out
-    assert (
-        f"The loss fell from {losses[0]:.3e} to {losses[2]:.3e}, over the last two thirds of the steps as "
-        f"t^−{result['power']:.2f}." in out
-    )
+    before, after = (number(losses[i], ".3e") for i in (0, 2))
+    power = f"over the last two thirds of the steps as t^−{result['power']:.2f}."
+    assert f"The loss fell from {before} to {after}, {power}" in out
     assert out.endswith("student after descent: end.safetensors\n")
 
 

@@ -34,6 +34,7 @@ PLAIN = re.compile(r"\de[-+−]\d|(?<![\w.)-])-\.?\d")
         ("within 1e-06%", "within 10⁻⁶%"),
         ("1e−12", "10⁻¹²"),
         ("0.00e+00", "0.00"),
+        ("4.07e+00", "4.07"),
         ("12,345", "12,345"),
         ("CIFAR-10, 20-30 nodes, commit 7e7cfc6, --seeds", "CIFAR-10, 20-30 nodes, commit 7e7cfc6, --seeds"),
     ],

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 
-from understudy._numbers import typeset
+from understudy import _numbers as numbers
 
 NARROW, WIDE, HIGHEST = 3.3, 6.8, 8.3
 """Widths of a figure in inches: one column of a paper, or both; and the height of all panels on a page."""
@@ -146,13 +146,8 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     if value == 0 or 0.01 <= abs(value) < 1000:
-        return typeset(f"{value:.2f}")
-    return typeset(f"{value:.1e}")
-
-
-def signed(value: float) -> str:
-    """Format a number in its shortest form: `0.5`, `−6.45`, `10⁻⁶`."""
-    return typeset(f"{value:g}")
+        return numbers.number(value, ".2f")
+    return numbers.number(value, ".1e")
 
 
 def grid(count: int, most: int) -> tuple[int, int]:

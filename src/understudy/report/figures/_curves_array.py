@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures.curves import Panel, Series
 from understudy.report.story import counted
@@ -134,7 +135,7 @@ def _words(words: Mapping[Any, str], values: tuple[Any, ...]) -> str:
     """Words for all values together, or for each, or the values themselves."""
     if values in words:
         return words[values]
-    each = (words.get(v, v if isinstance(v, str) else style.signed(v)) for v in values)
+    each = (words.get(v, v if isinstance(v, str) else number(v, "g")) for v in values)
     return ", ".join(part for part in each if part)
 
 

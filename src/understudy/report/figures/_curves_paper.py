@@ -11,6 +11,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures.curves import (
     BANDS,
@@ -143,7 +144,7 @@ def _set_ticks(axis: Axis, log: bool, limits: tuple[float, float]) -> None:
         axis.set_major_locator(MaxNLocator(5))
     elif decades(*limits) < FEW_DECADES:
         axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades(*limits) > 0.7 else (1, 2, 3, 4, 5, 6, 8)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: style.signed(value)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value, "g")))
         axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(LogLocator(numticks=6))

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Int, Num
 from matplotlib.figure import Figure
 
-from understudy._numbers import typeset_fields
+from understudy._numbers import number, typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
@@ -270,7 +270,7 @@ def sloping(panel: Panel) -> tuple[np.ndarray, np.ndarray]:
 
 def slope_words(slope: float) -> str:
     """Name of a sloping line in the key."""
-    return f"slope {style.signed(slope)}"
+    return f"slope {number(slope, 'g')}"
 
 
 def readable_ticks(values: Num[np.ndarray, "size"]) -> tuple[list[float], list[str]]:

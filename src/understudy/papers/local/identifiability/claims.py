@@ -9,7 +9,7 @@ from scipy import stats
 
 from understudy.claims import Claims, Verdict, every
 from understudy.papers.local.identifiability.study import COEFFICIENTS, FAR, MATCHED, SIZE
-from understudy.report.style import number, signed
+from understudy.report.style import number
 from understudy.store import Run
 from understudy.store.units import read_units
 
@@ -268,7 +268,7 @@ def hermite_coefficients(study: Identifiability, run: Run) -> Verdict:
     found = found[found["k"] <= COEFFICIENTS]
     off = np.abs(found["coefficient"] - found["quadrature"]).to_numpy()
     power = decay(run)
-    words = f"σ̂² follows k to the power {signed(round(power, 3))}, fitted from k = {FAR[0]} to {FAR[-1]:,}"
+    words = f"σ̂² follows k to the power {round(power, 3):g}, fitted from k = {FAR[0]} to {FAR[-1]:,}"
     printed = Verdict(abs(power + 1.5) <= 0.05, words, len(FAR))
     decided = every(off, at_most=COEFFICIENT, say=f"largest difference {number(off.max())}")
     return decided.beside({"the decay printed with the formula, σ̂² = Θ(k^(−3/2))": printed})

@@ -107,7 +107,7 @@ def story(study: Identifiability, run: Run) -> Story:
             Number(f"{off.max():.2f}", f"standard errors, the largest of {off.size:,}"),
             Number(matched, "networks match after the reduction"),
             Number(f"{eigenvalue_slope(run):.3f}", "slope of λ_min in Δ"),
-            Number(style.signed(round(decay(run), 2)), "power of k of squared Hermite coefficients"),
+            Number(f"{round(decay(run), 2):g}", "power of k of squared Hermite coefficients"),
         ),
         figures,
     )

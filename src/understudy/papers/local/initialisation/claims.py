@@ -9,7 +9,7 @@ import numpy as np
 
 from understudy.claims import Claims, Verdict, every
 from understudy.papers.local.initialisation.study import ALGORITHMS, OTHERS, REACHED, Initialisation
-from understudy.report.style import number, signed
+from understudy.report.style import number
 from understudy.store import Run
 from understudy.store.units import read_units
 
@@ -134,7 +134,7 @@ def loss_falls(study: Initialisation, run: Run, **sizes: int) -> Verdict:
 )
 def span_converges(study: Initialisation, run: Run, **sizes: int) -> Verdict | None:
     found = slopes(study, run)
-    words = ", ".join(f"{signed(round(value, 3))} at r = {nodes}, d = {dim}" for (nodes, dim), value in found.items())
+    words = ", ".join(f"{round(value, 3):g} at r = {nodes}, d = {dim}" for (nodes, dim), value in found.items())
     inside = every(list(found.values()), at_least=SLOPE - WITHIN, at_most=SLOPE + WITHIN, n=study.seeds, say=words)
     return inside if found else None
 

@@ -58,7 +58,7 @@ def story(study: Initialisation, run: Run) -> Story:
         ),
     ]
     if steep := slopes(study, run):
-        numbers.append(Number(style.signed(round(float(np.median([*steep.values()])), 3)), "power of N of the angle"))
+        numbers.append(Number(f"{round(float(np.median([*steep.values()])), 3):g}", "power of N of the angle"))
     nodes, dim = study.settings(study.dim)[-1]
     least = initial_losses(run, nodes, dim).isel(students=-1).median("seed")
     scattered, subspace = (style.number(float(least.sel(by=by))) for by in ALGORITHMS)

@@ -10,7 +10,6 @@ import numpy as np
 from understudy.claims import Claims, Verdict, every, number
 from understudy.papers.local.local_rate.study import CLAIMED, FROM, TO
 from understudy.report.style import number as power_of_ten
-from understudy.report.style import signed
 from understudy.store import Run
 from understudy.store.arrays import Networks
 
@@ -308,5 +307,5 @@ def _decide_distance(ratios: xr.DataArray) -> Verdict:
 
 def _span(values: Any) -> str:
     """Smallest and largest value in words."""
-    low, high = (signed(float(f"{v:.2g}")) for v in (np.min(values), np.max(values)))
+    low, high = (f"{float(f'{v:.2g}'):g}" for v in (np.min(values), np.max(values)))
     return low if low == high else f"{low} to {high}"

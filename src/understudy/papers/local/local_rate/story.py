@@ -142,7 +142,7 @@ def _fall(study: LocalRate, run: Run) -> str:
         neurons = counted(kind["r"], "teacher neuron")
         return f"{study.by.capitalize()} of {study.steps:,} steps near {neurons} in {kind['d']} dimensions"
     goes = "falls" if max(middle.values()) < 0 else "rises" if min(middle.values()) > 0 else "changes"
-    each = ", ".join(f"{style.signed(round(slope, 2))} for {m}×" for m, slope in middle.items())
+    each = ", ".join(f"{round(slope, 2):g} for {m}×" for m, slope in middle.items())
     return f"Between steps {steps[0]:,} and {steps[1]:,} the loss {goes} with a log-log slope of {each}"
 
 
