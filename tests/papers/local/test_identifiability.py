@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from support.changed_runs import with_units, with_values
 from support.commands import Said
+from support.gaussian_digits import tensor
 from support.runs import made_run
 from understudy._errors import UserError
 from understudy.lab.discovery import studies
@@ -19,12 +20,12 @@ from understudy.papers.local.identifiability import study as studied
 from understudy.papers.local.identifiability import trials
 from understudy.papers.local.identifiability.claims import (
     claims,
-    coefficients,
     decay,
     eigenvalue_slope,
     eigenvalues,
     sampled_errors,
     smallest_accurate,
+    units,
 )
 from understudy.papers.local.identifiability.study import Identifiability
 from understudy.papers.local.theory import gaussian
@@ -37,22 +38,18 @@ F = torch.float64
 seeds = st.integers(1, 10**6)
 
 
-def _tensor(*rows):
-    return torch.tensor(rows, dtype=F)
-
-
 # Independent computations.
 
 
 def test_sixty_digits_by_hand():
     """One student of length 2 and one node: ½(4 − 1)² with slope 2·2·3 if parallel, ½(17 − 16/π) at a right angle."""
-    node = _tensor([1.0, 0.0])
-    loss, gradient = trials.exact_gradient(_tensor([2.0, 0.0]), node)
+    node = tensor([1.0, 0.0])
+    loss, gradient = trials.exact_gradient(tensor([2.0, 0.0]), node)
     assert loss == pytest.approx(4.5, rel=1e-15)
-    torch.testing.assert_close(gradient, _tensor([12.0, 0.0]))
-    assert trials.exact_gradient(_tensor([-2.0, 0.0]), node)[1][0, 0] == -12
-    assert trials.exact_gradient(_tensor([0.0, 2.0]), node)[0] == pytest.approx((17 - 16 / math.pi) / 2, rel=1e-15)
-    assert trials.exact_gradient(_tensor([0.0, 0.0]), node) == (0.5, pytest.approx(torch.zeros(1, 2, dtype=F)))
+    torch.testing.assert_close(gradient, tensor([12.0, 0.0]))
+    assert trials.exact_gradient(tensor([-2.0, 0.0]), node)[1][0, 0] == -12
+    assert trials.exact_gradient(tensor([0.0, 2.0]), node)[0] == pytest.approx((17 - 16 / math.pi) / 2, rel=1e-15)
+    assert trials.exact_gradient(tensor([0.0, 0.0]), node) == (0.5, pytest.approx(torch.zeros(1, 2, dtype=F)))
 
 
 @pytest.mark.parametrize("delta", [1e-1, 1e-3, 1e-6, 1e-9])
@@ -60,10 +57,10 @@ def test_sixty_digits_agree_with_mpmath_on_the_two_students_of_claim_2(delta):
     """In 100 digits of mpmath, and by hand: R = (t|x₂| − |x₁|)₊, t = tan δ, so that L goes as 2/(3π) t³."""
     with mp.workdps(100):
         exact = _two_students(mp.mpf(math.tan(delta)))
-        students = _tensor([1.0, math.tan(delta)], [1.0, -math.tan(delta)])
+        students = tensor([1.0, math.tan(delta)], [1.0, -math.tan(delta)])
         students = students / (2 * students.norm(dim=1, keepdim=True)).sqrt()
         # Rounded weights are not exactly the students of claim 2: both computations get the same ones.
-        found, _ = trials.exact_gradient(students, _tensor([1.0, 0.0]))
+        found, _ = trials.exact_gradient(students, tensor([1.0, 0.0]))
         rounded = _loss([[mp.mpf(x) for x in row] for row in students.tolist()])
     assert found == pytest.approx(float(rounded), rel=1e-15)
     if delta > 1e-4:
@@ -146,7 +143,7 @@ def test_quadrature_by_hand(k):
 
 def test_opposite_students_by_hand():
     """Three nodes that sum to zero: their opposites have exactly the same sum of ReLUs."""
-    teachers = _tensor([1.0, 0.0], [-0.5, 0.75], [-0.5, -0.75])
+    teachers = tensor([1.0, 0.0], [-0.5, 0.75], [-0.5, -0.75])
     students = theory.opposite_students(teachers)
     x = torch.from_numpy(np.random.default_rng(0).standard_normal((1_000, 2)))
     theirs = (x @ teachers.T).clamp_min(0).sum(1)
@@ -276,7 +273,7 @@ def test_results_agree_with_the_theory(run):
 def test_units_are_read_from_runs_that_stored_them_as_networks():
     networks = [{"part": "hermite", "k": 0}, {"part": "descent", "k": None}, {"part": "hermite", "k": 30}]
     values = {"coefficient": [[0.8], [np.nan], [0.1]], "quadrature": [[0.7], [np.nan], [np.nan]]}
-    found = coefficients(made_run(networks, metrics=values))
+    found = units(made_run(networks, metrics=values), "coefficients")
     assert found["k"].tolist() == [0, 30]
     assert found["coefficient"].tolist() == [0.8, 0.1]
     assert found["quadrature"][0] == 0.7 and np.isnan(found["quadrature"][1])

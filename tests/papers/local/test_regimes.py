@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.commands import Said
 from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.study import named_pieces
@@ -19,13 +20,9 @@ from understudy.papers.local.theory.geometry import local_geometry
 SHORT = Regimes(seeds=2, steps=3_000, probes=20)
 
 
-class Silent:
-    def say(self, what: str) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return execute(SHORT, tmp_path_factory.mktemp("runs"), Silent())
+    return execute(SHORT, tmp_path_factory.mktemp("runs"), Said())
 
 
 def output(students, x):
@@ -148,7 +145,7 @@ def test_a_rate_above_the_bound_causes_a_warning(capsys):
 
 def test_diverged_networks_are_marked_and_reported(tmp_path):
     study = Regimes(seeds=1, steps=200, probes=10, rate=40.0)
-    run = execute(study, tmp_path, Silent())
+    run = execute(study, tmp_path, Said())
     assert any(at is not None for at in run.networks["diverged_at"].to_pylist())
     for figure in study.story(run).figures:
         figure.kind.paper()

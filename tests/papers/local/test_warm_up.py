@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.commands import Said
 from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.local.theory.gaussian import loss_and_gradient
@@ -17,13 +18,9 @@ from understudy.papers.local.warm_up.study import WarmUp, place_students
 TEACHER = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
 
 
-class Silent:
-    def say(self, what: str) -> None: ...
-
-
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return execute(WarmUp(), tmp_path_factory.mktemp("runs"), Silent())
+    return execute(WarmUp(), tmp_path_factory.mktemp("runs"), Said())
 
 
 def one(delta):

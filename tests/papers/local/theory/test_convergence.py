@@ -236,7 +236,7 @@ def test_theorem_3_reports_its_threshold_and_the_measured_value():
     (finding,) = _found(*_taught(3, 6, 5))["S4 theorem 3"]
     (loss,) = finding.failing
     assert loss.name == "loss"
-    assert loss.requirement.startswith("at most 10^-")
+    assert loss.requirement.startswith("at most 10^−")
     assert "‖∇L‖/L is " in loss.value
     assert "/√(r w_max)" in loss.value
     assert loss.factor > 1e20

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.gaussian_digits import F, tensor
 from understudy._errors import UserError
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.geometry import (
@@ -23,7 +24,6 @@ from understudy.papers.local.theory.geometry import (
     spread_bound,
 )
 
-F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 CONSTANTS = {
@@ -52,10 +52,6 @@ SHAPES = [
     (5, 12, 8, 2),
 ]
 """Teacher nodes, students, inputs, and number of students far from all teacher nodes."""
-
-
-def _rows(*rows):
-    return torch.tensor(rows, dtype=F)
 
 
 def _draw(seed, nets, r, m, d, far, mirrored=False):
@@ -110,8 +106,8 @@ def _small(students, teachers):
 
 def _claim_2(delta):
     """Two students on opposite sides of a teacher node, which is their average (claim 2)."""
-    directions = _rows([math.cos(delta), math.sin(delta)], [math.cos(delta), -math.sin(delta)])
-    return (directions / math.sqrt(2 * math.cos(delta)))[None], _rows([1.0, 0.0])[None]
+    directions = tensor([math.cos(delta), math.sin(delta)], [math.cos(delta), -math.sin(delta)])
+    return (directions / math.sqrt(2 * math.cos(delta)))[None], tensor([1.0, 0.0])[None]
 
 
 @pytest.mark.parametrize("delta", [1e-3, 0.1, 0.3])
@@ -134,7 +130,7 @@ def test_two_students_on_opposite_sides_by_hand(delta):
 def test_one_student_parallel_to_its_teacher_node_by_hand():
     """w = (1 + a) w* of length 1 gives R = ((1+a)² − 1) |x|, a gradient of 2 (1+a) R along w, and R₂ = 0."""
     a = 0.1
-    students, teachers = _rows([1 + a, 0.0])[None], _rows([-1.0, 0.0])[None]
+    students, teachers = tensor([1 + a, 0.0])[None], tensor([-1.0, 0.0])[None]
     found = local_geometry(students, teachers)
     rest = (1 + a) ** 2 - 1
     assert float(found.loss) == pytest.approx(rest**2 / 2)
@@ -152,8 +148,8 @@ def test_one_student_parallel_to_its_teacher_node_by_hand():
 
 def test_right_sides_by_hand():
     """Lengths 1 and 3 at a right angle; students parallel to them with ‖w‖² = 1.2 and 3: R = 0.2 |x₁|, L = 0.02."""
-    teachers = _rows([1.0, 0.0], [0.0, 3.0])[None]
-    students = _rows([math.sqrt(1.2), 0.0], [0.0, -math.sqrt(3)])[None]
+    teachers = tensor([1.0, 0.0], [0.0, 3.0])[None]
+    students = tensor([math.sqrt(1.2), 0.0], [0.0, -math.sqrt(3)])[None]
     found = local_geometry(students, teachers)
     assert float(found.loss) == pytest.approx(0.02)
     both = {name: (float(side.left), float(side.right)) for name, side in sides(found, teachers).items()}
@@ -277,8 +273,8 @@ def test_lemma_8_needs_a_constant_above_3_5():
 def test_a_far_student_balanced_optimally_has_the_constant_4_53_in_lemma_c_4():
     """|x₂| − 2/π |x₁| is the part of |x₂| that a student parallel to x₁ cannot cancel."""
     mass = 1e-4
-    students = _rows([math.sqrt(1 - 2 / math.pi * mass), 0.0], [0.0, math.sqrt(mass)])[None]
-    teachers = _rows([1.0, 0.0])[None]
+    students = tensor([math.sqrt(1 - 2 / math.pi * mass), 0.0], [0.0, math.sqrt(mass)])[None]
+    teachers = tensor([1.0, 0.0])[None]
     left, right, _ = sides(local_geometry(students, teachers), teachers)["lemma C.4"]
     assert float(left / right) == pytest.approx(math.pi**2 / 4 / math.sqrt((1 - 4 / math.pi**2) / 2), rel=1e-6)
 
@@ -322,7 +318,7 @@ def test_students_of_length_zero_do_not_count():
 
 def test_lemma_7_is_undefined_where_a_teacher_node_has_no_student():
     teachers = torch.eye(2, dtype=F)[None]
-    found = local_geometry(_rows([1.0, 0.1])[None], teachers)
+    found = local_geometry(tensor([1.0, 0.1])[None], teachers)
     assert found.counts.tolist() == [[1, 0]]
     assert bool(found.descent.isnan())
     assert float(sides(found, teachers)["lemma 8"].left) == math.inf
@@ -330,7 +326,7 @@ def test_lemma_7_is_undefined_where_a_teacher_node_has_no_student():
 
 def test_the_angle_of_lemma_8_includes_half_of_the_mass():
     students = torch.stack([math.sqrt(share) * _at(angle) for share, angle in ((0.3, 0.01), (0.1, 0.02), (0.2, -0.2))])
-    teachers = _rows([1.0, 0.0])[None]
+    teachers = tensor([1.0, 0.0])[None]
     found = local_geometry(students[None], teachers)
     assert float(sides(found, teachers)["lemma 8"].left) == pytest.approx(0.2)
     assert float(sides(found, teachers / 2)["lemma 8"].left) == pytest.approx(0.01)
@@ -347,7 +343,7 @@ def test_least_angle_is_up_to_sign_and_thresholds_are_logarithms():
     expected = 36 * math.log10(0.3) - 162 * math.log10(3) - 78 * math.log10(2)
     assert float(log_threshold(teachers)) == pytest.approx(expected)
     # For one node of length 2: δ_max = 4 · 2 · 2^(−5/3) ε^(1/3) is π/4.
-    assert float(log_threshold(_rows([2.0, 0.0]))) == pytest.approx(3 * math.log10(math.pi / 4 / (8 * 2 ** (-5 / 3))))
+    assert float(log_threshold(tensor([2.0, 0.0]))) == pytest.approx(3 * math.log10(math.pi / 4 / (8 * 2 ** (-5 / 3))))
     assert float(log_threshold(torch.eye(2, dtype=F))) == pytest.approx(
         36 * math.log10(math.pi / 2) - 162 * math.log10(2)
     )
@@ -355,7 +351,7 @@ def test_least_angle_is_up_to_sign_and_thresholds_are_logarithms():
 
 def test_teacher_nodes_of_length_zero_are_rejected():
     with pytest.raises(UserError, match="teacher node 1 has length zero: remove it"):
-        local_geometry(torch.eye(2, dtype=F), _rows([1.0, 0.0], [0.0, 0.0]))
+        local_geometry(torch.eye(2, dtype=F), tensor([1.0, 0.0], [0.0, 0.0]))
 
 
 def test_half_of_the_mass_tolerates_rounding():

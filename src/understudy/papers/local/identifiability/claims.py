@@ -32,23 +32,24 @@ COEFFICIENT = 1e-12
 """Largest error of a Hermite coefficient."""
 
 
+def units(run: Run, table: str) -> pd.DataFrame:
+    """A table of problems, solutions, eigenvalues or coefficients, one row each."""
+    parts = {"problems": "sampled", "solutions": "digits", "eigenvalues": "lemma 10", "coefficients": "hermite"}
+    return read_units(run, table, part=parts[table]).to_pandas()
+
+
 def sampled_errors(run: Run) -> pd.DataFrame:
     """Monte Carlo estimates minus closed forms in standard errors, one row per problem: columns `loss` and `slope`."""
-    found = read_units(run, "problems", part="sampled").to_pandas()
+    found = units(run, "problems")
     off = {
         name: (found[f"{name}_mean"] - found[f"{name}_closed"]) / found[f"{name}_error"] for name in ("loss", "slope")
     }
     return found[list(SIZE)].assign(**off)
 
 
-def solutions(run: Run) -> pd.DataFrame:
-    """Losses near solutions in 60 digits, with relative errors, one row per problem."""
-    return read_units(run, "solutions", part="digits").to_pandas()
-
-
 def smallest_accurate(run: Run, column: str) -> float:
     """The smallest loss down to which all relative errors are at most 1%; infinite if that of the largest is not."""
-    found = solutions(run)
+    found = units(run, "solutions")
     loss = found["exact"].to_numpy()
     inaccurate = loss[found[column].to_numpy() > ACCURATE]
     return float(loss[loss > inaccurate.max(initial=0.0)].min(initial=np.inf))
@@ -56,7 +57,7 @@ def smallest_accurate(run: Run, column: str) -> float:
 
 def eigenvalues(run: Run, **where: Any) -> pd.DataFrame:
     """λ_min and Δ of arrangements of teacher nodes, in the order of Δ; `where` selects values of columns."""
-    found = read_units(run, "eigenvalues", part="lemma 10").to_pandas()
+    found = units(run, "eigenvalues")
     for name, value in where.items():
         found = found[found[name] == value]
     found = found.iloc[np.argsort(found["separated"].to_numpy())]
@@ -74,14 +75,9 @@ def eigenvalue_slope(run: Run) -> float:
     return log_slope(two["separated"], two["least_eigenvalue"])
 
 
-def coefficients(run: Run) -> pd.DataFrame:
-    """Hermite coefficients by the closed form and, up to k = 20, by quadrature."""
-    return read_units(run, "coefficients", part="hermite").to_pandas()
-
-
 def decay(run: Run) -> float:
     """The power of k that squares of Hermite coefficients follow."""
-    far = coefficients(run)[-len(FAR) :]
+    far = units(run, "coefficients")[-len(FAR) :]
     return log_slope(far["k"], far["coefficient"] ** 2)
 
 
@@ -133,7 +129,7 @@ def closed_forms_agree_with_samples(study: Identifiability, run: Run) -> Verdict
     when=_many_problems,
 )
 def gradients_agree_with_differences(study: Identifiability, run: Run) -> Verdict:
-    off = read_units(run, "problems", part="sampled")["difference"].to_numpy()
+    off = units(run, "problems")["difference"].to_numpy()
     return every(off, at_most=DIFFERENCE, say=f"largest difference {number(off.max())}")
 
 
@@ -147,7 +143,7 @@ def gradients_agree_with_differences(study: Identifiability, run: Run) -> Verdic
     when=lambda study: study.digits >= 60,
 )
 def small_losses_are_accurate(study: Identifiability, run: Run) -> Verdict:
-    found = solutions(run)
+    found = units(run, "solutions")
     small = found[found["exact"] >= LEAST]
 
     loss, gradient, textbook = (small[name] for name in ("off", "gradient_off", "textbook_off"))
@@ -264,7 +260,7 @@ def linear_fit_restores_matching(study: Identifiability, run: Run) -> Verdict:
     values_are="difference, per coefficient",
 )
 def hermite_coefficients(study: Identifiability, run: Run) -> Verdict:
-    found = coefficients(run)
+    found = units(run, "coefficients")
     found = found[found["k"] <= COEFFICIENTS]
     off = np.abs(found["coefficient"] - found["quadrature"]).to_numpy()
     power = decay(run)

@@ -11,14 +11,13 @@ from understudy.papers.local.identifiability.claims import (
     ACCURATE,
     CONVERGED,
     ERRORS,
-    coefficients,
     decay,
     eigenvalue_slope,
     eigenvalues,
     final,
     sampled_errors,
     smallest_accurate,
-    solutions,
+    units,
 )
 from understudy.papers.local.identifiability.study import FAR, MATCHED, SIZE, size_words
 from understudy.report import style
@@ -114,7 +113,7 @@ def story(study: Identifiability, run: Run) -> Story:
 
 
 def _accuracy(run: Run) -> Curves:
-    found = solutions(run)
+    found = units(run, "solutions")
 
     def points(column: str, label: str, colour: str) -> Series:
         errors = np.maximum(found[column].to_numpy(), _FLOOR)
@@ -200,7 +199,7 @@ def _sampled(run: Run) -> Curves:
 
 
 def _hermite(run: Run) -> Curves:
-    found = coefficients(run)
+    found = units(run, "coefficients")
     found = found[(found["k"] > 0) & (found["k"] % 2 == 0)]
     k, squares = found["k"].to_numpy(float), found["coefficient"].to_numpy() ** 2
     series = (
