@@ -37,6 +37,16 @@ _LETTER, _HANDLE = 0.058, 0.34
 _STILL = 1e-4
 """Share of a figure's width or height by which panels may still move when the layout is final."""
 
+_TICKS: dict[str, Any] = {
+    "labelsize": SMALL,
+    "color": SOFT,
+    "labelcolor": INK,
+    "major.width": 0.5,
+    "minor.width": 0.4,
+    "major.size": 2.5,
+    "minor.size": 1.5,
+    "major.pad": 2.0,
+}
 _RC: dict[str, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": NORMAL,
@@ -53,22 +63,7 @@ _RC: dict[str, Any] = {
     "axes.spines.right": False,
     "axes.grid": False,
     "axes.formatter.use_mathtext": True,
-    "xtick.labelsize": SMALL,
-    "ytick.labelsize": SMALL,
-    "xtick.color": SOFT,
-    "ytick.color": SOFT,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "xtick.major.width": 0.5,
-    "ytick.major.width": 0.5,
-    "xtick.minor.width": 0.4,
-    "ytick.minor.width": 0.4,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "xtick.minor.size": 1.5,
-    "ytick.minor.size": 1.5,
-    "xtick.major.pad": 2.0,
-    "ytick.major.pad": 2.0,
+    **{f"{axis}tick.{name}": value for axis in "xy" for name, value in _TICKS.items()},
     "lines.linewidth": 1.1,
     "lines.solid_capstyle": "round",
     "lines.markersize": 3.0,

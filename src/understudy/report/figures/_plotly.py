@@ -14,6 +14,8 @@ from understudy.report.style import HAIRLINE, evenly
 JSON = dict[str, Any]
 
 _CODES = {"f4": "<f4", "i1": "|i1", "i2": "<i2", "i4": "<i4", "u1": "|u1"}
+AT_ONCE = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
+"""How a frame is shown without an animation."""
 _SMALL = 48
 _MOST_BYTES = 750_000
 """Size of the curves of single networks; longer ones are thinned."""
@@ -66,6 +68,11 @@ def points(x: Any, y: Any) -> JSON:
 def scatter(panel: int, x: Any, y: Any, mode: str = "lines", **trace: Any) -> JSON:
     """A trace of lines, markers or text in a panel."""
     return {"type": "scatter", "mode": mode, **points(x, y), **at(panel), **trace}
+
+
+def heat_map(panel: int, z: Any, x: list[str], y: list[Any], **trace: Any) -> JSON:
+    """An image of numbers, in the colours of the layout's `coloraxis`."""
+    return {"type": "heatmap", "z": z, "x": x, "y": y, "coloraxis": "coloraxis", **at(panel), **trace}
 
 
 def band(panel: int, x: Any, low: Any, high: Any, colour: str, opacity: float, **trace: Any) -> list[JSON]:
@@ -222,11 +229,10 @@ def animated(page: JSON, names: Sequence[str], frames: Sequence[list[JSON]], pre
     """
     if len(names) < 2:
         return page
-    now = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
     page["layout"]["sliders"] = [
         {
             "active": len(names) - 1,
-            "steps": [{"label": name, "method": "animate", "args": [[name], now]} for name in names],
+            "steps": [{"label": name, "method": "animate", "args": [[name], AT_ONCE]} for name in names],
             "x": 0,
             "len": 1,
             "y": 0.0,

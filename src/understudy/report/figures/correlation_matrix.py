@@ -58,18 +58,11 @@ class CorrelationMatrix:
         for i, values in enumerate(self.correlation):
             order = match_order(values)
             teachers, students = values.shape
-            trace: pages.JSON = {
-                "type": "heatmap",
-                "z": pages.typed(values[:, order]),
-                "x": [str(s) for s in order],
-                "y": list(range(teachers)),
-                "zmin": -1,
-                "zmax": 1,
-                "coloraxis": "coloraxis",
-                "hovertemplate": f"{self.titles[i]}<br>teacher node %{{y}}, student node %{{x}}"
-                "<br>correlation %{z:.3f}<extra></extra>",
-                **pages.at(i),
-            }
+            hover = (
+                f"{self.titles[i]}<br>teacher node %{{y}}, student node %{{x}}<br>correlation %{{z:.3f}}<extra></extra>"
+            )
+            x, y = [str(s) for s in order], list(range(teachers))
+            trace = pages.heat_map(i, pages.typed(values[:, order]), x, y, hovertemplate=hover)
             if values.size <= _MOST_NAMED_CELLS:
                 grid = np.meshgrid(np.arange(teachers), order, indexing="ij")
                 whose = np.stack([np.full(values.shape, self.network), *grid], axis=-1)

@@ -131,19 +131,12 @@ class MatrixImages:
             teachers = matrix.values.shape[1]
             percent = np.round(100 * _blocks(matrix.shown, most))
             x, y = _names(np.arange(teachers), most), _names(matrix.student[:teachers], most)
-            data.append(
-                {
-                    "type": "heatmap",
-                    "z": pages.typed(percent, "i1" if np.isfinite(percent).all() else "f4"),
-                    "x": x,
-                    "y": y,
-                    "coloraxis": "coloraxis",
-                    "meta": {"network": self.network},
-                    "hovertemplate": f"layer {row + 1}, {name}<br>student node %{{y}}, <b>teacher node %{{x}}</b><br>"
-                    f"%{{z}}% of the largest entry, {number(matrix.largest)}<extra></extra>",
-                    **pages.at(i),
-                }
+            z = pages.typed(percent, "i1" if np.isfinite(percent).all() else "f4")
+            hover = (
+                f"layer {row + 1}, {name}<br>student node %{{y}}, <b>teacher node %{{x}}</b><br>"
+                f"%{{z}}% of the largest entry, {number(matrix.largest)}<extra></extra>"
             )
+            data.append(pages.heat_map(i, z, x, y, hovertemplate=hover, meta={"network": self.network}))
             ends = {"tickvals": [x[0], x[-1]], "ticktext": ["0", str(teachers - 1)], "tickangle": 0}
             pages.axis(layout, "x", i).update(ends)
             if i % columns == 0:

@@ -198,7 +198,6 @@ class Trajectories:
 
 _LEFT = 0.14
 """Left end of the slider, after the buttons."""
-_STILL = {"mode": "immediate", "frame": {"duration": 0, "redraw": True}, "transition": {"duration": 0}}
 _PLAYING = {"fromcurrent": True, "frame": {"duration": 120, "redraw": True}, "transition": {"duration": 0}}
 _PLAY: pages.JSON = {
     "type": "buttons",
@@ -211,7 +210,7 @@ _PLAY: pages.JSON = {
     "pad": {"t": 62},
     "buttons": [
         {"label": "▶", "method": "animate", "args": [None, _PLAYING]},
-        {"label": "❚❚", "method": "animate", "args": [[None], _STILL]},
+        {"label": "❚❚", "method": "animate", "args": [[None], pages.AT_ONCE]},
     ],
 }
 

@@ -87,13 +87,9 @@ def page(
         "plotly": _packed_plotly(),
     }
     content = render("page.html", panels=panels, **values)
-    while len(content) > MAXIMUM_BYTES and any(panel.curves for panel in panels):
-        largest = max(range(len(panels)), key=lambda i: len(panels[i].curves))
-        panels[largest] = panels[largest].without_curves()
-        content = render("page.html", panels=panels, **values)
-    while len(content) > MAXIMUM_BYTES and any(panel.spec != _NOTHING for panel in panels):
-        largest = max(range(len(panels)), key=lambda i: len(panels[i].spec))
-        panels[largest] = panels[largest].left_out()
+    while len(content) > MAXIMUM_BYTES and any(panel.curves or panel.spec != _NOTHING for panel in panels):
+        i = max(range(len(panels)), key=lambda i: (len(panels[i].curves), len(panels[i].spec)))
+        panels[i] = panels[i].without_curves() if panels[i].curves else panels[i].left_out()
         content = render("page.html", panels=panels, **values)
     return content
 

@@ -38,8 +38,9 @@ def strip(values: Sequence[float], low: float | None, high: float | None) -> Mar
         else ""
     )
     edges = "".join(f'<path class="bound" d="M{x(bound):.1f} 0V{FOOT}"/>' for bound in bounds)
+    words = _words(len(values), finite, low, high)
     return Markup(
-        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_words(values, low, high)}">'
+        f'<svg class="strip" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{words}">'
         f'{band}<path class="axis" d="M0 {FOOT}H{WIDTH}"/>{marks}{edges}{_labels(finite, bounds, x)}</svg>'
     )
 
@@ -79,9 +80,8 @@ def _label(text: str, place: float) -> str:
     return f'<text x="{at:.1f}" y="{HEIGHT - 4}" text-anchor="{anchor}">{text}</text>'
 
 
-def _words(values: Sequence[float], low: float | None, high: float | None) -> str:
-    finite = [value for value in values if math.isfinite(value)]
-    text = f"{len(values):,} values from {number(min(finite))} to {number(max(finite))}"
+def _words(count: int, finite: Sequence[float], low: float | None, high: float | None) -> str:
+    text = f"{count:,} values from {number(finite[0])} to {number(finite[-1])}"
     if low is None and high is None:
         return text
     inside = sum((low is None or value >= low) and (high is None or value <= high) for value in finite)
