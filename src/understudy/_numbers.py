@@ -2,6 +2,7 @@
 
 import re
 
+_OPTION = re.compile(r"(--[a-z][\w-]*(?:[ =]-?\d[\d.e+-]*)*)")
 _EXPONENT = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)e([-−+])0*(\d+)\b")
 _HYPHEN = re.compile(r"(?<![\w.)-])-(?=\.?\d)")
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -13,8 +14,13 @@ def number(value: float, spec: str = ".3g") -> str:
 
 
 def typeset(text: str) -> str:
-    """Write the numbers of a text for people: `-0.25` becomes `−0.25`, `3.2e-07` becomes `3.2×10⁻⁷`."""
-    return _HYPHEN.sub("−", _EXPONENT.sub(_power, text))
+    """Write the numbers of a text for people: `-0.25` becomes `−0.25`, `3.2e-07` becomes `3.2×10⁻⁷`.
+
+    Options keep their values as they are typed: `--lr 1e-06`.
+    """
+    parts = _OPTION.split(text)
+    parts[::2] = (_HYPHEN.sub("−", _EXPONENT.sub(_power, part)) for part in parts[::2])
+    return "".join(parts)
 
 
 def typeset_fields(shown: object, *names: str) -> None:

@@ -36,6 +36,7 @@ PLAIN = re.compile(r"\de[-+−]\d|(?<![\w.)-])-\.?\d")
         ("0.00e+00", "0.00"),
         ("4.07e+00", "4.07"),
         ("12,345", "12,345"),
+        ("repeat with --lr 1e-06 1e-05, not -1e-06", "repeat with --lr 1e-06 1e-05, not −10⁻⁶"),
         ("CIFAR-10, 20-30 nodes, commit 7e7cfc6, --seeds", "CIFAR-10, 20-30 nodes, commit 7e7cfc6, --seeds"),
     ],
 )
