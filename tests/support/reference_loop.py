@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from understudy.nets import EPS, MOMENTUM, Layer, Norm, Population, activate
-from understudy.training.problem import batch_indices
 from understudy.training.objectives import Objective
 from understudy.training.optimisers import SGD, Adam, Optimiser, rates
+from understudy.training.problem import batch_indices
 
 Tensors = list[tuple[Tensor | None, ...]]
 """Weight and bias of each layer, or the tensors of each BatchNorm, of one network."""
