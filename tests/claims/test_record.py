@@ -123,7 +123,7 @@ def test_keeping_a_run_records_its_claims_with_command_machine_and_commit(run_cl
         "holds": True,
         "part": "p = 1",
     }
-    assert entry["command"].startswith("understudy run two-layer --seeds 2 --device cpu ")
+    assert entry["command"].startswith("understudy run two-layer --seeds 2 --device ")
     assert " --teacher-nodes 3 " in entry["command"]
     assert entry["commit"] == "unknown"
     assert entry["machine"]

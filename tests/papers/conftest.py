@@ -5,7 +5,7 @@ import os
 import pytest
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def figures_are_laid_out_only():
     """Leave out the files of figures, which take longer than everything else in small runs; not under `make deep`."""
     with pytest.MonkeyPatch.context() as patch:

@@ -154,10 +154,11 @@ def test_memory_includes_the_state_of_every_optimiser():
 
 
 def test_the_command_shows_the_plan_and_writes_nothing(tmp_path):
-    shown = understudy("run", "two-layer", "--quick", "--plan", cwd=tmp_path).stdout
+    command = ("run", "two-layer", "--quick", "--plan", "--device", "cpu")
+    shown = understudy(*command, cwd=tmp_path).stdout
     assert "24 networks, 25 epochs of 1,000 steps, on cpu" in shown and "compiled" in shown and "100-20-50" in shown
     assert "GB that may be used" in shown and "time: about" in shown
-    one = json.loads(understudy("run", "two-layer", "--quick", "--plan", "--json", cwd=tmp_path).stdout)
+    one = json.loads(understudy(*command, "--json", cwd=tmp_path).stdout)
     assert [group["networks"] for group in one["groups"]] == [12, 12] and one["waves"] == 1 and one["seconds"] > 0
     assert one["groups"][0]["engine"] == "compiled" and set(one["memory"]) > {"inputs", "targets", "parameters"}
     assert not list(tmp_path.iterdir())

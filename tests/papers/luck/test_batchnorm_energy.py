@@ -238,7 +238,7 @@ def test_the_result_does_not_apply_to_a_node_whose_activation_is_constant():
     finding = THEOREM(population((4, 6, 3), 1), network, gaussians(3, 100, 4))[2]
     assert not finding.applies
     assert finding.agrees
-    assert finding.failing[0].value == "ε/(σ² + ε) = 1.0e+00"
+    assert finding.failing[0].value == "ε/(σ² + ε) = 1.0"
     assert finding.failing[0].factor == pytest.approx(1e3)
 
 

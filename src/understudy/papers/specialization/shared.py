@@ -45,7 +45,8 @@ class TrainedStudents(Study):
         from understudy.training.plan import require_memory
 
         students = [(sizes[0], *us.students.hidden_sizes(sizes, k), sizes[-1]) for sizes, k in groups]
-        require_memory([(us.nets.Shape(sizes), len(self.cells)) for sizes in students], self.torch_dtype)
+        networks = self.seeds * len(getattr(self, "polarity", (0.0,)))  # counted, not listed: there may be too many
+        require_memory([(us.nets.Shape(sizes), networks) for sizes in students], self.torch_dtype)
 
     def training(
         self, groups: Iterable[tuple[dict[str, Any], Group]], optimiser: Optimiser | None = None, **more: Any

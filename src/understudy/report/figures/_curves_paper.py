@@ -61,7 +61,7 @@ def paper(curves: Curves) -> Figure:
         if not own:
             figure.supylabel(curves.panels[0].y_label, fontsize=style.NORMAL)
             figure.supxlabel(curves.panels[0].x_label, fontsize=style.NORMAL)
-        if curves.ramp is not None:
+        if curves.ramp is not None and colours:
             _colour_bar(axes[columns - 1], list(colours.values()), curves.ramp)
         style.key(figure, _key(curves, {} if at_ends or curves.ramp else colours), curves.note)
         return style.finish(figure)
