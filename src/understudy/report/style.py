@@ -233,9 +233,10 @@ def spread(wanted: Num[np.ndarray, "label"], gap: float) -> Num[np.ndarray, "lab
 
 def finish(figure: Figure) -> Figure:
     """Fix the layout of a figure, so that all saved files are the same."""
-    before = np.zeros(0)
+    before, engine = np.zeros(0), figure.get_layout_engine()
     for _ in range(4):  # each pass sees the ticks of the pass before; after four nothing moves
-        figure.draw_without_rendering()
+        if engine is not None:
+            engine.execute(figure)
         now = np.array([axes.get_position(original=True).bounds for axes in figure.axes]).ravel()
         if now.shape == before.shape and np.allclose(now, before, rtol=0, atol=_STILL):
             break
