@@ -15,10 +15,13 @@ if TYPE_CHECKING:
     from understudy import teachers as teachers
     from understudy._errors import UserError as UserError
     from understudy.lab.check_runs import check as check
+    from understudy.lab.run import run as run
     from understudy.measures import align as align
     from understudy.nets import Population as Population
+    from understudy.nets import from_module as from_module
     from understudy.nets import load as load
     from understudy.nets import save as save
+    from understudy.papers.local.theory.start_and_descend import start as start
     from understudy.store import Run as Run
     from understudy.training import GD as GD
     from understudy.training import SGD as SGD
@@ -47,12 +50,15 @@ _ROOMS = (
 )
 _NAMES = {
     "Population": "nets",
+    "from_module": "nets",
     "load": "nets",
     "save": "nets",
     "Run": "store",
     "UserError": "_errors",
     "align": "measures",
     "check": "lab.check_runs",
+    "run": "lab.run",
+    "start": "papers.local.theory.start_and_descend",
     "train": "training",
     "SGD": "training",
     "GD": "training",

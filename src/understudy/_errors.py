@@ -1,8 +1,17 @@
 """The exception for mistakes that the user can correct."""
 
+import difflib
+from collections.abc import Sequence
 
-class UserError(Exception):
-    """A bad option, file or run folder; the message states what is wrong, what was given and what to do.
+
+class UserError(ValueError):
+    """A bad option, argument, file or run folder; the message states what is wrong, what was given and what to do.
 
     The command line prints the message and exits with status 2.
     """
+
+
+def suggest(word: str, known: Sequence[str]) -> str:
+    """Suggest the known word that is closest to a mistyped one."""
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {near[0]}? " if near else ""

@@ -297,11 +297,10 @@ def test_diverged_networks_are_reported_and_the_run_ends_normally(tmp_path):
 
 
 def test_quick_changes_defaults_and_explicit_options_take_precedence(tmp_path, monkeypatch):
-    from understudy.cli.parsing import parse
-    from understudy.cli.run import run_options
+    from understudy.cli.run import parse_run
 
     kind = studies()["two-layer"]
-    options = parse(run_options(kind, True), ["--quick", "--seeds", "9"], "x")
+    options = parse_run(kind, ["--quick", "--seeds", "9"], "x")
     assert options.study.seeds == 9
     assert options.study.epochs == kind.quick().epochs != kind().epochs
 

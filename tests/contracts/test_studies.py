@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from understudy.claims import record
-from understudy.cli.parsing import parse
-from understudy.cli.run import run_options
+from understudy.cli.run import parse_run
 from understudy.lab.cifar import CifarOptions
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
@@ -272,7 +271,7 @@ def test_its_command_makes_the_same_study_again(study, make):
     made = make(study)
     program, run, named, *words = shlex.split(made.command())
     assert (program, run, named) == ("understudy", "run", study.name)
-    assert parse(run_options(study, False), words, "x").study == made
+    assert parse_run(study, words, "x").study == made
 
 
 @every_study
@@ -316,4 +315,4 @@ def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monke
 def test_numbers_of_many_digits_survive_the_command():
     made = studies()["two-layer"](polarity=(0.1234567891, 1.0), lr=1e-7 / 3)
     words = shlex.split(made.command())[3:]
-    assert parse(run_options(type(made), False), words, "x").study == made
+    assert parse_run(type(made), words, "x").study == made

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, Any, NamedTuple, Union
 
-from understudy._errors import UserError
+from understudy._errors import UserError, suggest
 from understudy.cli.align import Align, run_align
 from understudy.cli.bench import Bench, run_bench
 from understudy.cli.check import Check, run_check
 from understudy.cli.claims import Claims, run_claims
 from understudy.cli.connect import Connect, run_connect
 from understudy.cli.list import List, run_list
-from understudy.cli.parsing import parse, suggest
+from understudy.cli.parsing import parse
 from understudy.cli.prune import Prune, run_prune
 from understudy.cli.report import Report, run_report
 from understudy.cli.run import run_options, run_study

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -80,9 +79,3 @@ def _reader(kind: Any) -> Callable[[str], Any]:
             raise ValueError(f"must be {_NAMES[kind][1]}, got {word!r}") from None
 
     return read
-
-
-def suggest(word: str, known: Sequence[str]) -> str:
-    """Suggest the known word that is closest to a mistyped one."""
-    near = difflib.get_close_matches(word, known, 1)
-    return f"did you mean {near[0]}? " if near else ""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import field, make_dataclass
+from dataclasses import field, make_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from understudy._errors import UserError
-from understudy.cli.parsing import parse, suggest
+from understudy.cli.parsing import parse
 from understudy.cli.plan import show_plan
 from understudy.cli.report import show_run
 
@@ -27,32 +27,25 @@ def run_study(words: list[str]) -> None:
     """Run the study that the first word names, with the options that follow."""
     if words[:1] in (["-h"], ["--help"]):
         return _print_help()
-    study = find_study(words)
-    options = _current_names(study, words[1:])
-    chosen: Any = parse(run_options(study, "--quick" in options), options, f"understudy run {words[0]}")
+    study = _find_study(words)
+    chosen = parse_run(study, _current_names(study, words[1:]), f"understudy run {words[0]}")
     if chosen.plan:
         return show_plan(chosen.study, chosen.out, chosen.json)
-    from understudy.lab.execute import execute
-    from understudy.report.terminal.tables import Watch
+    from understudy.lab.run import run
 
-    with Watch(chosen.study.command()) as watch:
-        finished = execute(chosen.study, chosen.out, watch)
-    return show_run(finished, chosen.json)
+    return show_run(run(chosen.study, out=chosen.out), chosen.json)
 
 
-def find_study(words: list[str]) -> type[Study]:
-    """The study that the first word names: one of the papers', or one defined in the user's file."""
-    from understudy.lab import discovery
+def _find_study(words: list[str]) -> type[Study]:
+    """The study that the first word names."""
+    from understudy.lab import studies
+    from understudy.lab.run import find_study
 
-    known = discovery.studies()
     name = words[0] if words else ""
     if not name or name.startswith("-"):
-        raise UserError(f"run needs the name of a study first: one of {', '.join(known)}, or a file such as study.py")
-    if name in known:
-        return known[name]
-    if name.endswith(".py") or Path(name).is_file():
-        return discovery.load_file(Path(name))
-    raise UserError(f"there is no study {name!r}; {suggest(name, list(known))}studies are {', '.join(known)}")
+        known = ", ".join(studies())
+        raise UserError(f"run needs the name of a study first: one of {known}, or a file such as study.py")
+    return find_study(name)
 
 
 def _current_names(study: type[Study], words: list[str]) -> list[str]:
@@ -69,16 +62,25 @@ def _current_names(study: type[Study], words: list[str]) -> list[str]:
     return current
 
 
+def parse_run(study: type[Study], words: list[str], prog: str) -> Any:
+    """Parse the study's options and those of every run."""
+    chosen: Any = parse(run_options(study, "--quick" in words), words, prog)
+    return replace(chosen, study=study(**chosen.study.options()))
+
+
 def run_options(study: type[Study], quick: bool) -> type:
     """The study's options and those of every run; `quick` uses the small defaults."""
     from tyro.conf import arg
 
+    # Validated after parsing only: tyro would print an error of its own around any ValueError.
+    unvalidated = type(study.__name__, (study,), {"__post_init__": lambda self: None, "__doc__": study.__doc__})
+    default = (study.quick() if quick else study()).options()
     out = "Folder that contains the runs; this one is written to OUT/STUDY/<hash of its configuration>."
     small = "Use small defaults that finish in seconds; explicit options still take precedence."
     ahead = "Only show how the study would be executed here: groups, pieces, memory, approximate time."
     one_object = "Print one JSON object on standard output and nothing else."
     options: list[Any] = [
-        ("study", study, field(default=study.quick() if quick else study())),
+        ("study", unvalidated, field(default=unvalidated(**default))),
         ("out", Annotated[Path, arg(help=out)], field(default=Path("runs"))),
         ("quick", Annotated[bool, arg(help=small)], field(default=False)),
         ("plan", Annotated[bool, arg(help=ahead)], field(default=False)),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, get_type_hints
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from understudy._errors import UserError
+from understudy._errors import UserError, suggest
 from understudy._numbers import typeset
 
 
@@ -68,6 +71,41 @@ def validate_options(study: object) -> None:
 def _constraints(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
     hints = get_type_hints(kind, include_extras=True)
     return {field.name: getattr(hints[field.name], "__metadata__", ()) for field in fields(kind)}
+
+
+def converted(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of options as a study has them: a sequence or a single value as a tuple, numbers of numpy as plain ones.
+
+    Raises:
+        UserError: The study has no such option, or a value is of another type.
+    """
+    hints, known = get_type_hints(kind), [field.name for field in fields(kind)]
+    for name in given:
+        if name not in known:
+            near = suggest(name, known)
+            raise UserError(f"{kind.name} has no option {name!r}; {near}its options are {', '.join(known)}")
+    return {name: _convert(name, hints[name], value) for name, value in given.items()}
+
+
+def _convert(name: str, hint: Any, value: Any) -> Any:
+    if get_origin(hint) is not tuple:
+        return _convert_one(name, hint, value)
+    several = value if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
+    return tuple(_convert_one(name, get_args(hint)[0], each) for each in several)
+
+
+def _convert_one(name: str, kind: Any, value: Any) -> Any:
+    if get_origin(kind) is Literal:
+        wanted, fits = f"one of {', '.join(get_args(kind))}", isinstance(value, str) and value in get_args(kind)
+        kind = str
+    elif kind is str:
+        wanted, fits = "a word or a path", isinstance(value, str | os.PathLike)
+    else:
+        wanted = "a whole number" if kind is int else "a number"
+        fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+    if not fits:
+        raise UserError(f"{option(name)} must be {wanted}, got {value!r}")
+    return kind(value)
 
 
 def file_options(kind: type[Any]) -> list[str]:

@@ -10,8 +10,7 @@ import torch
 import understudy as us
 from support.commands import Said
 from understudy._errors import UserError
-from understudy.cli.parsing import parse
-from understudy.cli.run import run_options
+from understudy.cli.run import parse_run
 from understudy.lab.cifar import kept_sizes
 from understudy.lab.execute import execute
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
@@ -178,4 +177,4 @@ def test_incomplete_files_are_refused_with_the_name_of_the_option(cifar, tmp_pat
 
 def test_a_folder_with_a_space_survives_the_command():
     made = CifarTeacher(data="my images/of 'cifar'")
-    assert parse(run_options(CifarTeacher, False), shlex.split(made.command())[3:], "x").study == made
+    assert parse_run(CifarTeacher, shlex.split(made.command())[3:], "x").study == made

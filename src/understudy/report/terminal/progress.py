@@ -36,3 +36,16 @@ class Watcher(Protocol):
     def epoch(self, progress: Progress) -> None: ...
 
     def say(self, what: str) -> None: ...
+
+
+class Silent:
+    """Watcher that shows nothing."""
+
+    def start(self, folder: Path, epoch: int, epochs: int) -> None:
+        """Ignore the start of a run."""
+
+    def epoch(self, progress: Progress) -> None:
+        """Ignore an epoch."""
+
+    def say(self, what: str) -> None:
+        """Ignore a message."""
