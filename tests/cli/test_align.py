@@ -172,3 +172,20 @@ def test_the_same_command_draws_the_same_inputs(align, tmp_path):
     assert first == again
     assert first != other
     assert first != flat
+
+
+def test_the_inputs_that_were_drawn_stand_in_the_result(tmp_path):
+    torch.save(stack(3, 4, 2).state_dict(), tmp_path / "t.pt")
+    words = ("align", "t.pt", "t.pt", "--samples", 1234, "--seed", 7, "--input-std", 2)
+    drawn = "1,234 inputs drawn: gaussian, std 2, seed 7"
+    assert drawn in understudy(*words, cwd=tmp_path).stdout
+    assert json.loads(understudy(*words, "--json", cwd=tmp_path).stdout)["inputs"] == drawn
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
+    assert "50 inputs of x.npy" in understudy("align", "t.pt", "t.pt", "--data", "x.npy", cwd=tmp_path).stdout
+
+
+def test_a_heat_map_counts_only_the_nodes_that_it_cuts(tmp_path):
+    for sizes, name in (((3, 4, 2), "t.pt"), ((3, 70, 2), "s.pt")):
+        torch.save(stack(*sizes).state_dict(), tmp_path / name)
+    shown = understudy("align", "t.pt", "s.pt", cwd=tmp_path).stdout
+    assert "60 of 70 student nodes are shown" in shown and "4 teacher" not in shown.replace("4 teacher nodes above", "")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from understudy._errors import UserError
 from understudy.data.input_files import read_inputs
 
-ENDINGS = ".npy, .npz, .parquet"
+ENDINGS = ".npy, .npz, .parquet, .csv"
 
 
 def matrix(samples: int, inputs: int, dtype: str = "float32") -> np.ndarray:
@@ -139,6 +139,58 @@ class TestRead:
         assert read_inputs(tmp_path / "x.npy").shape == (3, 2)
 
 
+class TestCsv:
+    @settings(max_examples=40, deadline=None)
+    @given(st.integers(1, 6), st.integers(1, 5), st.booleans(), st.booleans())
+    def test_every_digit_with_and_without_names_and_index(self, samples, inputs, named, index):
+        values = matrix(samples, inputs, "float64")
+        names = [f"c{i}" for i in range(inputs)]
+        rows = [*([names] if named or index else []), *([repr(v) for v in row] for row in values.tolist())]
+        if index:
+            rows = [["", *rows[0]], *([f"row {i}", *row] for i, row in enumerate(rows[1:]))]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "x.csv")
+            path.write_text("".join(",".join(row) + "\n" for row in rows))
+            read = read_inputs(path)
+            assert read.dtype == torch.float64 and np.array_equal(read.numpy(), values)
+            if named or index:
+                assert np.array_equal(read_inputs(path, name="c0").numpy(), values[:, :1])
+
+    def test_as_pandas_writes_frames(self, tmp_path):
+        pd = pytest.importorskip("pandas")
+        values = matrix(4, 3, "float64")
+        for index in (True, False):
+            pd.DataFrame(values).to_csv(tmp_path / "x.csv", index=index)
+            assert np.array_equal(read_inputs(tmp_path / "x.csv").numpy(), values)
+
+    def test_as_numpy_writes_arrays(self, tmp_path):
+        np.savetxt(tmp_path / "x.csv", matrix(4, 3), delimiter=",", fmt="%.17g")
+        assert np.array_equal(read_inputs(tmp_path / "x.csv").numpy(), matrix(4, 3, "float64").astype("float32"))
+
+    def test_fractions_after_a_megabyte_of_integers(self, tmp_path):
+        (tmp_path / "x.csv").write_text("1,2\n" * 300_000 + "0.5,2\n")
+        assert read_inputs(tmp_path / "x.csv")[-1].tolist() == [0.5, 2]
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("a,b\n1,x\n", "'x'"),
+            ("a;b\n1;2\n", "separated by commas"),
+            ("a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
+            ("a,b\n1,\n", "'b' has 1 null values"),
+            ("1,2\n3,inf\n", "finite"),
+            ("a,b\n", "at least one sample"),
+        ],
+    )
+    def test_refused(self, tmp_path, text, words):
+        (tmp_path / "x.csv").write_text(text)
+        refusal(tmp_path / "x.csv", words)
+
+    def test_bytes_that_are_no_text(self, tmp_path):
+        (tmp_path / "x.csv").write_bytes(bytes(range(128, 256)) * 10)
+        refusal(tmp_path / "x.csv", "separated by commas")
+
+
 class TestNotAFile:
     def test_missing(self, tmp_path):
         refusal(tmp_path / "absent.npy", "no such file", ENDINGS, "check the path")
@@ -147,12 +199,12 @@ class TestNotAFile:
         (tmp_path / "folder.npy").mkdir()
         refusal(tmp_path / "folder.npy", "directory", ENDINGS, "name a file in it")
 
-    @pytest.mark.parametrize("ending", [".npy", ".npz", ".parquet"])
+    @pytest.mark.parametrize("ending", [".npy", ".npz", ".parquet", ".csv"])
     def test_empty(self, tmp_path, ending):
         (tmp_path / f"x{ending}").touch()
         refusal(tmp_path / f"x{ending}", "empty", "0 bytes", "again")
 
-    @pytest.mark.parametrize(("name", "shown"), [("x.csv", "got .csv"), ("x", "got none"), ("x.pt", "got .pt")])
+    @pytest.mark.parametrize(("name", "shown"), [("x.tsv", "got .tsv"), ("x", "got none"), ("x.pt", "got .pt")])
     def test_unknown_suffix(self, tmp_path, name, shown):
         (tmp_path / name).write_text("1, 2\n")
         refusal(tmp_path / name, shown, ENDINGS, "numpy.save")

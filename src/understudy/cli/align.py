@@ -42,15 +42,18 @@ def run_align(options: Align) -> None:
 
     teacher = inputs.read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
     student = inputs.read_network(options.student, options.leaky, options.student_network, "--student-network")
-    layers = measures.align(teacher, student, inputs.read_inputs(options, teacher))
+    x = inputs.read_inputs(options, teacher)
+    layers = measures.align(teacher, student, x)
+    measured_on = f"{len(x):,} inputs {inputs.describe_inputs(options)}"
     if options.figure is not None:
         inputs.write_figure(_heat_map(layers), options.figure)
     if options.json:
-        emit({"layers": [_as_json(layer) for layer in layers]})
+        emit({"inputs": measured_on, "layers": [_as_json(layer) for layer in layers]})
         return
     from understudy.report.terminal.tables import output, print_alignment
 
     print_alignment(output(), layers)
+    print(f"Correlations over {measured_on}.")
     if len(teacher.layers) != len(student.layers):
         depths = f"{len(teacher.layers) - 1} and {len(student.layers) - 1}"
         print(f"The networks have {depths} hidden layers; the lowest {len(layers)} were compared.")

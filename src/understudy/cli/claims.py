@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from understudy.cli.list import finished_runs
+from understudy._errors import UserError
+from understudy.cli.list import finished_runs, studies_by_paper
 from understudy.cli.parsing import emit
 from understudy.cli.report import study_of
+
+if TYPE_CHECKING:
+    from understudy.claims.record import Measured, Row
+
+    Found = list[tuple[Row, list[tuple[str, Measured]]]]
+    """Claims of the catalogue, each with its measurements and where they come from."""
 
 
 @dataclass(frozen=True)
@@ -16,6 +24,12 @@ class Claims:
 
     out: Path = Path("runs")
     """Folder that contains the runs."""
+    study: str | None = None
+    """Show only the claims that this study decides."""
+    paper: str | None = None
+    """Show only the claims of this paper, by the name of its folder (specialization, luck, local, …)."""
+    failing: bool = False
+    """Show only measurements that do not hold."""
     keep: Path | None = None
     """Folder of a run whose claims to add to the project's record."""
     markdown: bool = False
@@ -26,11 +40,8 @@ class Claims:
 
 def run_claims(options: Claims) -> None:
     """Print what the papers claim and what was measured, or record a run's claims."""
-    from rich.text import Text
-
     from understudy._atomic import disk_errors
     from understudy.claims import record
-    from understudy.report.terminal.tables import output, plain_table, verdict
     from understudy.store import Run
 
     if options.keep is not None:
@@ -40,25 +51,79 @@ def run_claims(options: Claims) -> None:
         print(f"added {kept} claims of {options.keep} to the record {record.RECORD}")
         return
     if options.markdown:
+        if options.study or options.paper or options.failing:
+            raise UserError("--markdown prints the whole record; omit --study, --paper and --failing")
         print(record.as_markdown(), end="")
         return
+    wanted = _wanted(options)
     measured = [(f"{m.machine}, {m.commit}", m) for m in record.recorded()]
     for run in finished_runs(options.out):
         measured += [(str(run.folder), m) for m in record.measured(run, study_of(run).command())]
+    found: Found = []
+    for row in record.rows():
+        if wanted is None or row.study.split()[0] in wanted:
+            of_row = [(where, m) for where, m in measured if m.claim.id == row.id]
+            if options.failing:
+                of_row = [(where, m) for where, m in of_row if not m.claim.holds]
+            if of_row or not options.failing:
+                found.append((row, of_row))
     if options.json:
-        entries = [{"from": where} | m.as_dict() for where, m in measured]
-        listed = [{"id": r.id, "statement": r.statement, "value": r.value, "study": r.study} for r in record.rows()]
-        emit({"claims": [row | {"measured": [e for e in entries if e["id"] == row["id"]]} for row in listed]})
+        listed = [
+            {"id": row.id, "statement": row.statement, "value": row.value, "study": row.study}
+            | {"measured": [{"from": where} | m.as_dict() for where, m in of_row]}
+            for row, of_row in found
+        ]
+        emit({"summary": _counts(found), "claims": listed})
+        return
+    _show(found, failing=options.failing)
+
+
+def _wanted(options: Claims) -> set[str] | None:
+    """Names of the studies whose claims are shown, or None for all claims."""
+    if options.study is None and options.paper is None:
+        return None
+    papers = {name.rpartition(".")[2]: {study.name for study in all_} for name, all_ in studies_by_paper().items()}
+    known = set().union(*papers.values())
+    if options.paper is not None and options.paper not in papers:
+        raise UserError(f"--paper must be one of {', '.join(papers)}, got {options.paper}")
+    if options.study is not None and options.study not in known:
+        raise UserError(f"--study must be one of {', '.join(sorted(known))}, got {options.study}")
+    wanted = known if options.paper is None else papers[options.paper]
+    return wanted if options.study is None else wanted & {options.study}
+
+
+def _counts(found: Found) -> dict[str, int]:
+    """Number of claims, of those that were measured, hold in every measurement, or fail in one."""
+    measured = [all(m.claim.holds for _, m in of_row) for _, of_row in found if of_row]
+    held = sum(measured)
+    return {"claims": len(found), "measured": len(measured), "hold": held, "fail": len(measured) - held}
+
+
+def _show(found: Found, *, failing: bool) -> None:
+    from rich.text import Text
+
+    from understudy.report.terminal.tables import output, plain_table, verdict
+
+    counts = _counts(found)
+    failed = [row.id for row, of_row in found if not all(m.claim.holds for _, m in of_row)]
+    if failing:
+        print(f"{counts['claims']} claims have measurements that do not hold." if found else "No measured claim fails.")
+    else:
+        print(
+            f"{counts['claims']} claims, {counts['measured']} measured: {counts['hold']} hold in every measurement, "
+            f"{counts['fail']} fail in at least one" + (f" ({', '.join(failed)})." if failed else ".")
+        )
+    if not found:
         return
     table = plain_table("claim", "what", "paper", "measured", "n", "holds", "from")
-    for row in record.rows():
-        found = [(where, m.claim) for where, m in measured if m.claim.id == row.id]
-        if not found:
+    for row, of_row in found:
+        if not of_row:
             table.add_row(row.id, Text(row.statement), row.value, "", "", verdict(None), row.study)
             continue
-        holding = f"{sum(claim.holds for _, claim in found)} of {len(found)}"
+        held = sum(m.claim.holds for _, m in of_row)
+        holding = f"{len(of_row)} not" if failing else f"{held} of {len(of_row)}"
         table.add_row(row.id, Text(row.statement, style="bold"), "", "", "", holding, "")
-        for where, claim in found:
-            part = Text(f"  {claim.part or claim.statement}")
+        for where, m in of_row:
+            claim, part = m.claim, Text(f"  {m.claim.part or m.claim.statement}")
             table.add_row("", part, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds), where)
     output().print(table)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _UNTRAINED = 0.1
 """A student that leaves more than this share of the output variance has hardly learned the teacher."""
 _NOTABLE = 2.0
-"""Ratio of the losses on line and path from which it is reported as a number."""
+"""Ratio of the losses on line and path from which, either way, it is reported as a number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +87,8 @@ def run_connect(options: Connect) -> None:
     for i, (move, losses) in enumerate(zip(path.moves, along, strict=True), 1):
         table.add_row(str(i), "weights of idle nodes" if move == "weights" else move, number(losses.max(), ".2e"))
     output().print(table)
-    times = ""
-    if ratio is not None:
-        times = f": {ratio:,.0f} times as much" if ratio >= _NOTABLE else ": the path is hardly lower"
-    print(typeset(f"Largest loss on the path {highest:.2e}, on the straight line {of_line:.2e}{times}."))
+    compared = _compared(highest, of_line)
+    print(typeset(f"Largest loss on the path {highest:.2e}, on the straight line {of_line:.2e}{compared}."))
     ends = float(along[0, 0]), float(along[-1, -1])
     if max(ends) > _UNTRAINED:
         own = typeset(f"{ends[0]:.2g} and {ends[1]:.2g}")
@@ -102,6 +100,18 @@ def run_connect(options: Connect) -> None:
         print(f"{len(path.points)} way points: {options.save}")
     if options.figure is not None:
         print(f"figure: {options.figure}")
+
+
+def _compared(path: float, line: float) -> str:
+    """Say which of path and straight line has the lower loss, and by what factor."""
+    if path == line:
+        return ": they are equal"
+    if line >= _NOTABLE * path:
+        return f": {line / path:,.0f} times as much" if path > 0 else ""
+    if path >= _NOTABLE * line:
+        higher = f": the path is {path / line:,.0f} times higher" if line > 0 else ": the path is higher"
+        return f"{higher}, and the straight line already connects the students"
+    return f": the path is hardly {'lower' if path < line else 'higher'}"
 
 
 def _curves(along: Tensor, line: Tensor) -> Figure:

@@ -25,7 +25,7 @@ class InputOptions:
     """Options of every command that measures networks on inputs."""
 
     data: Path | None = None
-    """Inputs to measure on: .npy, .npz or .parquet, samples × inputs. By default they are drawn at random."""
+    """Inputs to measure on: .npy, .npz, .parquet or .csv, samples × inputs. By default they are drawn at random."""
     inputs: Literal["gaussian", "uniform"] = "gaussian"
     """Distribution of the drawn inputs."""
     input_std: float = 1.5
@@ -49,8 +49,8 @@ class TeacherOptions(InputOptions):
     teacher_network: int = 0
     """Index of the network to use, if the teacher's file contains several."""
     data: Path | None = None
-    """Inputs: .npy, .npz or .parquet, samples × inputs; every fifth sample is held out. By default they are drawn at
-    random."""
+    """Inputs: .npy, .npz, .parquet or .csv, samples × inputs; every fifth sample is held out. By default they are drawn
+    at random."""
     samples: int = 10_000
     """Number of inputs to draw, and number of held-out inputs to test on."""
 

@@ -43,7 +43,7 @@ class File(_Stored):
     """Rows of a file, shuffled by the seed, the first for training and the next for evaluation.
 
     Args:
-        path: File of inputs (.npy, .npz or .parquet).
+        path: File of inputs (.npy, .npz, .parquet or .csv).
         train: Training samples.
         evaluation: Evaluation samples.
         name: Array or column to read, if the file has several.

@@ -1,5 +1,6 @@
-"""Input files of the user: a matrix of samples from .npy, .npz or .parquet."""
+"""Input files of the user: a matrix of samples from .npy, .npz, .parquet or .csv."""
 
+import csv
 import os
 import warnings
 from pathlib import Path
@@ -14,7 +15,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.nets.io import existing_file
 
-_ENDINGS = (".npy", ".npz", ".parquet")
+_ENDINGS = (".npy", ".npz", ".parquet", ".csv")
 _NEEDED = f"a file of inputs ({', '.join(_ENDINGS)}) is needed"
 _NUMERIC = "biuf"  # numpy kinds: bool, integers, floating point
 
@@ -25,11 +26,13 @@ def read_inputs(
     """Read inputs in float32 or float64 as stored; float16, integers and bool become float32.
 
     Arrays with more than two axes are flattened per sample. In `.parquet` every column is one input, or one column of
-    lists of equal length contains them all; an index stored by pandas is ignored.
+    lists of equal length contains them all; an index stored by pandas is ignored. In `.csv` every column is one input,
+    separated by commas and read in float64. Its first line contains names unless all of its values are numbers; the
+    numbers 0, 1, 2 … in this order are names too, as pandas writes them, and a first column without a name is an index.
 
     Args:
-        path: The file (.npy, .npz or .parquet).
-        name: Array of a `.npz` (default: the only one, else `x`) or column of a `.parquet` (default: all).
+        path: The file (.npy, .npz, .parquet or .csv).
+        name: Array of a `.npz` (default: the only one, else `x`), or column of a `.parquet` or `.csv` (default: all).
         image: (channels, height, width) that samples with more than one axis must have.
 
     Raises:
@@ -44,7 +47,8 @@ def read_inputs(
         )
     if ending == ".npy" and name is not None:
         raise UserError(f"{file}: .npy contains one array without a name; omit the name {name!r}.")
-    found = _read_parquet(file, name) if ending == ".parquet" else _read_numpy(file, name)
+    readers = {".parquet": _read_parquet, ".csv": _read_csv}
+    found = readers.get(ending, _read_numpy)(file, name)
     if image is not None and found.ndim > 2 and _sides(found.shape[1:]) != _sides(image):
         raise UserError(
             f"{file}: the array must have shape [samples, {', '.join(map(str, image))}], channels before height and "
@@ -129,6 +133,46 @@ def _read_parquet(file: Path, name: str | None) -> NDArray[Any]:
         raise UserError(
             f"{file}: the Parquet file is truncated, damaged or not Parquet; write or download it again."
         ) from error
+    return _table_matrix(file, table, index, name)
+
+
+def _read_csv(file: Path, name: str | None) -> NDArray[Any]:
+    import pyarrow.csv
+
+    try:
+        with open(file, newline="", encoding="utf-8-sig") as lines:
+            first = next(csv.reader(lines), [])
+        counted = [str(i) for i in range(len(first))]
+        named = not _all_numbers(first) or (first == counted and len(first) > 1)
+        names = first if named else counted
+        table = pyarrow.csv.read_csv(
+            file,
+            read_options=pyarrow.csv.ReadOptions(column_names=names, skip_rows=int(named)),
+            # Given types: those that pyarrow infers hold for the first megabyte only. An index may be anything.
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={each: pyarrow.float64() if each else pyarrow.string() for each in names}
+            ),
+        )
+    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
+        why = str(error).partition("\n")[0].rstrip(".")
+        raise UserError(
+            f"{file}: the file is not a table of numbers separated by commas: {why}; correct it, or write it again, "
+            "for example with pandas.DataFrame.to_csv(index=False)."
+        ) from error
+    return _table_matrix(file, table, names[:1] if names[:1] == [""] else [], name)
+
+
+def _all_numbers(cells: list[str]) -> bool:
+    try:
+        return bool([float(cell) for cell in cells])
+    except ValueError:
+        return False
+
+
+def _table_matrix(file: Path, table: Any, index: list[str], name: str | None) -> NDArray[Any]:
+    """Combine the columns of a table other than its index, or the one of this name."""
+    import pyarrow
+
     columns = [(field.name, table.column(i)) for i, field in enumerate(table.schema) if field.name not in index]
     if name is not None:
         columns = [column for column in columns if column[0] == name]

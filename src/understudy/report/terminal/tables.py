@@ -201,7 +201,8 @@ def _heat_map(correlation: list[list[float]], best: list[int]) -> Text:
     order += [k for k in range(len(correlation[0])) if k not in set(order)]
     rows = ("".join(_SHADES[min(4, int(5 * max(0.0, row[k])))] * 2 for k in order[:_MOST]) for row in correlation)
     lines = [f"{j:>4} {row}" for j, row in zip(range(_MOST), rows, strict=False)]
-    if len(order) > _MOST or len(correlation) > _MOST:
-        nodes = f"{len(correlation)} teacher and {len(order)} student nodes"
-        lines.append(f"     at most {_MOST} of {nodes} are shown; --figure draws all")
+    nodes = {"teacher": len(correlation), "student": len(order)}
+    cut = [f"{_MOST} of {n:,} {kind} nodes" for kind, n in nodes.items() if n > _MOST]
+    if cut:
+        lines.append(f"     {' and '.join(cut)} are shown; --figure draws all")
     return Text("\n".join(lines))

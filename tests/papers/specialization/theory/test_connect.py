@@ -13,6 +13,7 @@ from support.problems import population
 from support.taught import inputs, network, solution, teacher, trained
 from understudy import cli
 from understudy._errors import UserError
+from understudy.cli.connect import _compared
 from understudy.papers.specialization.theory.connectivity import (
     WeightPath,
     connecting_path,
@@ -269,13 +270,36 @@ def test_the_command_prints_a_summary(run_connect):
     assert "The students themselves" not in out
 
 
+def test_a_path_from_a_student_to_itself_is_not_called_lower(run_connect):
+    status, out, _ = run_connect("a.safetensors", "a.safetensors", *FILES[2:])
+    largest = json.loads(run_connect("a.safetensors", "a.safetensors", *FILES[2:], "--json")[1])["largest"]
+    assert status == 0 and largest["ratio"] <= 1
+    assert "lower" not in out and "times as much" not in out
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "words"),
+    [
+        (1e-4, 1e-2, ": 100 times as much"),
+        (7.5e-3, 1e-4, ": the path is 75 times higher, and the straight line already connects the students"),
+        (1e-4, 0.0, ": the path is higher, and the straight line already connects the students"),
+        (1.0, 1.5, ": the path is hardly lower"),
+        (1.5, 1.0, ": the path is hardly higher"),
+        (1.0, 1.0, ": they are equal"),
+        (0.0, 1.0, ""),
+    ],
+)
+def test_how_path_and_line_are_compared(path, line, words):
+    assert _compared(path, line) == words
+
+
 def test_untrained_students_are_reported_as_such(run_connect, taught, tmp_path):
     of, _, _ = taught
     for name, seed in (("a", 1), ("b", 2)):
         us.save(us.students.gaussian(of, multiple=5, scale=0.05, seeds=[seed]), tmp_path / f"{name}.safetensors")
     status, out, _ = run_connect(*FILES, "--below", "0.3")
     assert status == 0
-    assert "times as much" not in out and "the path is hardly lower" in out
+    assert "times as much" not in out and "the path is hardly higher" in out
     assert "The students themselves leave " in out and "no path between them has a low loss" in out
 
 

@@ -1,0 +1,56 @@
+"""`understudy claims`: the summary and its filters."""
+
+import json
+
+import pytest
+
+from support.commands import understudy
+from understudy.claims import record
+
+
+def claims(tmp_path, *words: str) -> dict:
+    return json.loads(understudy("claims", *words, "--json", cwd=tmp_path).stdout)
+
+
+def test_the_summary_comes_first_and_counts_every_claim(tmp_path):
+    found = claims(tmp_path)
+    ids = {m.claim.id for m in record.recorded()}
+    failing = {m.claim.id for m in record.recorded() if not m.claim.holds}
+    counts = found["summary"]
+    assert counts == {
+        "claims": len(record.rows()), "measured": len(ids), "hold": len(ids - failing), "fail": len(failing)
+    }  # fmt: skip
+    first = understudy("claims", cwd=tmp_path).stdout.splitlines()[0]
+    assert first.startswith(f"{counts['claims']} claims, {counts['measured']} measured: {counts['hold']} hold")
+    assert all(id in first for id in failing)
+
+
+def test_claims_of_a_study(tmp_path):
+    listed = claims(tmp_path, "--study", "two-layer")["claims"]
+    assert {row["study"].split()[0] for row in listed} == {"two-layer"} and len(listed) >= 5
+
+
+def test_claims_of_a_paper(tmp_path):
+    listed = {row["id"] for row in claims(tmp_path, "--paper", "specialization")["claims"]}
+    assert {row["id"] for row in claims(tmp_path, "--study", "two-layer")["claims"]} < listed
+    assert not listed & {row["id"] for row in claims(tmp_path, "--paper", "luck")["claims"]}
+    assert claims(tmp_path, "--paper", "luck", "--study", "two-layer")["claims"] == []
+
+
+def test_only_failing_measurements(tmp_path):
+    listed = claims(tmp_path, "--failing")["claims"]
+    assert listed and all(row["measured"] for row in listed)
+    assert not any(m["holds"] for row in listed for m in row["measured"])
+    assert " yes " not in understudy("claims", "--failing", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (("--study", "three-layer"), "--study must be one of "),
+        (("--paper", "S9"), "--paper must be one of distillation, "),
+        (("--markdown", "--failing"), "--markdown prints the whole record"),
+    ],
+)
+def test_bad_words_are_answered_by_what_is_allowed(tmp_path, words, error):
+    assert error in understudy("claims", *words, cwd=tmp_path, status=2).stderr
