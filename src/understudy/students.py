@@ -55,17 +55,18 @@ def gaussian(
     """Students with weights from N(0, scale²) and equal biases (two-layer students of Tian 2020 and Tian 2019).
 
     Args:
-        teacher: The teachers, one per student.
+        teacher: The teachers, one per student; or a single one for any number of students.
         multiple: Width of the hidden layers relative to the teacher.
         scale: Standard deviation of the weights.
-        seeds: One seed per teacher. Default: the teachers' own.
+        seeds: One seed per student, as many as there are teachers, or any number for a single teacher. Default: the
+            teachers' own.
         bias: Value of every bias.
         slope: Slope of the activation below zero. Default: the teachers' own.
         norm: Position of BatchNorm; "same" as in the teachers.
         affine: Whether BatchNorm has a scale and a shift. Default: as in the teachers.
 
     Returns:
-        One student per teacher, with biases where the teacher has them.
+        One student per seed, with biases where the teacher has them.
 
     Raises:
         UserError: An option out of range.
@@ -118,11 +119,11 @@ def near(
     Output biases, if the teacher has them, start at 0.
 
     Args:
-        teacher: Fully connected two-layer teachers without BatchNorm, one per student.
+        teacher: Fully connected two-layer teachers without BatchNorm, one per student or one for all.
         multiple: Width of the hidden layer relative to the teacher.
         weights: p_W; 0 is pure noise, 10 is very near.
         fan_out: p_V, likewise.
-        seeds: One seed per teacher. Default: the teachers' own.
+        seeds: One seed per student, as in `gaussian`. Default: the teachers' own.
 
     Raises:
         UserError: Another kind of teacher, or a nearness below 0.
@@ -169,9 +170,12 @@ def _shape(teacher: Population, multiple: float, slope: float | None, norm: Batc
 def _assemble(
     teacher: Population, shape: Shape, seeds: Iterable[int] | None, weights: _Draw, biases: _Draw
 ) -> Population:
+    if seeds is not None and not isinstance(seeds, Iterable):
+        raise UserError(f"seeds must be several whole numbers, such as range({seeds}), got {seeds}")
     names = [int(s) for s in (teacher.seeds if seeds is None else seeds)]
-    if len(names) != len(teacher):
-        raise UserError(f"seeds must be one per teacher ({len(teacher)}), got {len(names)}")
+    if not names or len(teacher) not in (1, len(names)):
+        expected = "one or more" if len(teacher) == 1 else f"one per teacher ({len(teacher)})"
+        raise UserError(f"seeds must be {expected}, got {len(names)}")
 
     def draw(make: _Draw, layer: int) -> Tensor:
         out, *fan = shape.weights[layer]

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from support.kinds import KINDS, made, same, tensors
 from understudy import students, teachers
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.nets import Layer, Population, Shape
+from understudy.nets import Layer, Population, Shape, stack
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEACHER = teachers.separated((7, 4, 6, 3), seeds=[3, 8, 3], slope=0.1)
@@ -72,6 +73,24 @@ def test_students_take_dtype_and_biases_of_their_teacher_and_their_own_seeds(sta
     assert all(bias is None for _, bias in start(bare).layers)
     with pytest.raises(UserError, match=r"seeds must be one per teacher \(3\), got 2"):
         start(TEACHER, seeds=[1, 2])
+
+
+@pytest.mark.parametrize(
+    "start", [*(students.gaussian, students.like_linear), partial(students.near, weights=0.5, fan_out=2.0)]
+)
+@given(seeds=st.lists(st.integers(0, 2**40), min_size=1, max_size=6))
+def test_one_teacher_serves_any_number_of_students(start, seeds):
+    teacher = teachers.separated((7, 4, 3), seeds=[3], slope=0.1)
+    by_hand = stack([teacher] * len(seeds))
+    assert same(start(teacher, multiple=2, seeds=seeds), start(by_hand, multiple=2, seeds=seeds))
+
+
+@starts
+def test_seeds_that_give_no_student_are_rejected(start):
+    with pytest.raises(UserError, match="seeds must be one or more, got 0"):
+        start(TEACHER[0], seeds=[])
+    with pytest.raises(UserError, match=r"seeds must be several whole numbers, such as range\(5\), got 5"):
+        start(TEACHER[0], seeds=5)
 
 
 def test_moments_of_both_starts():

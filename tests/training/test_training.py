@@ -8,12 +8,13 @@ import pyarrow.compute as pc
 import pytest
 import torch
 
+from support.kinds import KINDS, made, same
 from support.reference_loop import reference
 from understudy import measures, teachers
 from understudy import students as starts
 from understudy._errors import UserError
 from understudy.data import Gaussian
-from understudy.nets import Layer, Population
+from understudy.nets import Layer, Population, stack
 from understudy.training import GD, SGD, Adam, CrossEntropy, Group, SquaredError, Training, train
 from understudy.training.optimisers import rates
 from understudy.training.probes.reading import loss
@@ -388,6 +389,29 @@ def test_optimisers_reject_bad_values(make, message):
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("shape", ["fc-before", "conv"])
+def test_one_teacher_of_all_students_equals_one_each(shape):
+    teacher = made(KINDS[shape], 1, dtype=torch.float32)
+    data = Gaussian(dim=teacher.inputs, train=40, evaluation=30)
+    students = [starts.like_linear(teacher, multiple=k, seeds=[4, 9, 4]) for k in (1, 2)]
+    options = {"epochs": 2, "steps": 3}
+    shared = train(students, teacher, data, SGD(0.05, batch=8), **options)
+    by_hand = train(students, stack([teacher] * 3), data, SGD(0.05, batch=8), **options)
+    assert_same(shared.metrics, by_hand.metrics)
+    assert_same(shared.nodes, by_hand.nodes)
+    assert all(same(one, other) for one, other in zip(shared.students, by_hand.students, strict=True))
+    assert shared.teacher is teacher
+
+
+def test_populations_of_different_length_share_one_teacher():
+    students = [starts.gaussian(TEACHER[0], multiple=2, scale=0.3, seeds=range(n)) for n in (2, 3)]
+    together = trained_with(students, TEACHER[0])
+    for i, (first, alone) in enumerate(zip((0, 2), students, strict=True)):
+        found = trained_with(alone, TEACHER[0])
+        assert same(found.students, together.students[i])
+        assert_same(rows_of(found.nodes, 1), rows_of(together.nodes, first + 1))
+
+
 def trained_with(students=STUDENTS, teacher=TEACHER, data=DATA, optimiser=None, **options):
     return train(students, teacher, data, optimiser or SGD(), **{"epochs": 1, "steps": 1, **options})
 
@@ -395,7 +419,7 @@ def trained_with(students=STUDENTS, teacher=TEACHER, data=DATA, optimiser=None, 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"teacher": TEACHER[:3]}, "5 students need as many teachers, got 3"),
+        ({"teacher": TEACHER[:3]}, "5 students need one teacher, or as many teachers, got 3"),
         (
             {"teacher": teachers.separated((6, 3, 2), seeds=range(5))},
             "students and teachers must have the same number of inputs, got 4 and 6",

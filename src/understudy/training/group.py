@@ -21,7 +21,7 @@ class Group:
 
     Args:
         students: Networks to train, as they are before the first step.
-        teacher: One teacher per student, with the same inputs, outputs and number of layers.
+        teacher: One teacher per student, or one for all, with the same inputs, outputs and number of layers.
         data: Source of the training and evaluation inputs.
         objective: Loss that is minimised.
         labelled: Train on the labels of `data` instead of the teacher's outputs. Students are then only compared with
@@ -38,9 +38,10 @@ class Group:
     labelled: bool = False
 
     def __post_init__(self) -> None:
-        students, teacher = self.students, self.teacher
+        students, teacher = self.students, share(self.teacher, len(self.students))
+        object.__setattr__(self, "teacher", teacher)
         if len(students) != len(teacher):
-            raise UserError(f"{len(students)} students need as many teachers, got {len(teacher)}")
+            raise UserError(f"{len(students)} students need one teacher, or as many teachers, got {len(teacher)}")
         inputs, outputs = (students.inputs, teacher.inputs), (students.sizes[-1], teacher.sizes[-1])
         for name, (one, other) in {"inputs": inputs, "outputs": outputs}.items():
             if one != other:
@@ -69,6 +70,11 @@ class Group:
             raise UserError(f"the logistic loss needs 1 output, got {nodes}; use us.CrossEntropy() for several")
         if isinstance(self.objective, CrossEntropy) and nodes == 1:
             raise UserError("cross-entropy needs 2 or more outputs, got 1; use us.Logistic() for binary targets")
+
+
+def share(teacher: Population, students: int) -> Population:
+    """A single teacher as the teacher of each of several students; several teachers unchanged."""
+    return teacher[[0] * students] if len(teacher) == 1 < students else teacher
 
 
 def _describe_layers(networks: Population) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data import Source
 from understudy.nets import Population
-from understudy.training.group import Group
+from understudy.training.group import Group, share
 from understudy.training.loop import Training
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser
@@ -64,7 +64,7 @@ def train(
 
     Args:
         students: Students before training: one population, or several populations of different shapes.
-        teacher: Teachers, paired by index with the students of each population.
+        teacher: Teachers, paired by index with the students of each population; or one teacher of all students.
         data: Source of training and evaluation inputs, for example `us.data.Gaussian(dim=20)`.
         optimiser: `us.SGD`, `us.GD` or `us.Adam`. Its `lr` may be one number or one per network.
         epochs: Number of epochs. Networks are measured after each.
@@ -91,7 +91,9 @@ def train(
         raise UserError(f"data must be a source of inputs, such as us.data.Gaussian(dim=20), {_got(data)}")
     if epochs < 0:
         raise UserError(f"epochs must be at least 0, got {epochs}")
-    groups = [Group(population, teacher, data, objective or SquaredError()) for population in several]
+    # Populations of equal length share one object, and with it the teacher outputs.
+    teachers = {count: share(teacher, count) for count in set(map(len, several))}
+    groups = [Group(each, teachers[len(each)], data, objective or SquaredError()) for each in several]
     training = Training(groups, optimiser, steps=steps, stops=stops, device=device, pairs=pairs, memory=memory)
     tables = [training.probe().tables()]
     for _ in range(epochs):
