@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     from understudy import students as students
     from understudy import teachers as teachers
     from understudy._errors import UserError as UserError
+    from understudy.lab.align import align as align
     from understudy.lab.check_runs import check as check
+    from understudy.lab.claimed import claims as claims
     from understudy.lab.run import run as run
-    from understudy.measures import align as align
     from understudy.nets import Population as Population
     from understudy.nets import from_module as from_module
     from understudy.nets import load as load
     from understudy.nets import save as save
     from understudy.papers.local.theory.start_and_descend import start as start
+    from understudy.papers.specialization.connect import connect as connect
+    from understudy.papers.specialization.prune import prune as prune
     from understudy.store import Run as Run
     from understudy.training import GD as GD
     from understudy.training import SGD as SGD
@@ -55,10 +58,12 @@ _NAMES = {
     "save": "nets",
     "Run": "store",
     "UserError": "_errors",
-    "align": "measures",
+    "align": "lab.align",
     "check": "lab.check_runs",
     "run": "lab.run",
     "start": "papers.local.theory.start_and_descend",
+    "prune": "papers.specialization.prune",
+    "connect": "papers.specialization.connect",
     "train": "training",
     "SGD": "training",
     "GD": "training",
@@ -67,7 +72,7 @@ _NAMES = {
     "CrossEntropy": "training",
     "Logistic": "training",
 }
-__all__ = ["__version__", "data", "measures", "nets", "students", "teachers", *_NAMES]
+__all__ = ["__version__", "claims", "data", "measures", "nets", "students", "teachers", *_NAMES]
 
 
 def __getattr__(name: str) -> Any:

@@ -106,6 +106,13 @@ def correlation_matrix(panels=2, seed=0, **_):
     return figures.CorrelationMatrix(tuple(f"layer {i + 1}" for i in range(panels)), tuple(layers), network=12)
 
 
+def layer_matrix(panels=2, seed=0, **_):
+    values = np.random.default_rng(seed).random((panels, 19, 7))
+    teacher = tuple(f"layer{i // 6 + 1}.{i % 6}.relu#2" for i in range(19))
+    titles = ("mean best correlation", "linear CKA", *(f"measure {i}" for i in range(panels)))[:panels]
+    return figures.LayerMatrix(titles, teacher, teacher[:7], values)
+
+
 def recovery_time(panels=5, times=2, seed=0, **_):
     rng = np.random.default_rng(seed)
     nets = 32 if times > 1 else 1
@@ -146,6 +153,7 @@ EXAMPLES = (
     hyperplanes,
     sample_curves,
     correlation_matrix,
+    layer_matrix,
     recovery_time,
     dots,
     pairs,

@@ -17,6 +17,9 @@ from understudy.measures.correlation import Correlation as Correlation
 from understudy.measures.correlation import correlation as correlation
 from understudy.measures.fan_out import contribution as contribution
 from understudy.measures.fan_out import fan_out as fan_out
+from understudy.measures.layer_pairs import LayerAlignment as LayerAlignment
+from understudy.measures.layer_pairs import LayerPair as LayerPair
+from understudy.measures.layer_pairs import linear_cka as linear_cka
 from understudy.measures.matching import THRESHOLD as THRESHOLD
 from understudy.measures.matching import Match as Match
 from understudy.measures.matching import Reordered as Reordered

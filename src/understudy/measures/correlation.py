@@ -101,6 +101,16 @@ class Correlation:
         rho = torch.where(live, self._cross * t.unsqueeze(2) * s.unsqueeze(1), 0.0)
         return rho.clamp(-1.0, 1.0).to(self._dtype)
 
+    def cross_products(self) -> Float[Tensor, "net teacher student"]:
+        """Sums over all samples so far of products of centred activations, in float64.
+
+        Raises:
+            ValueError: No samples were added.
+        """
+        if self._cross is None:
+            raise ValueError("cross products of no samples are undefined: call update with at least one sample first")
+        return self._cross
+
     def _inverse_length(self, side: Side) -> Float[Tensor, "net node"]:
         """Inverse length of each node's centred activations; 0 for a node that is dead or not finite."""
         noise = _ROUNDINGS * torch.finfo(self._dtype).eps * side.mean

@@ -7,6 +7,7 @@ from understudy.report.figures.curves import Series as Series
 from understudy.report.figures.dots import Dots as Dots
 from understudy.report.figures.focus_shift import FocusShift as FocusShift
 from understudy.report.figures.hyperplanes import Hyperplanes as Hyperplanes
+from understudy.report.figures.layer_matrix import LayerMatrix as LayerMatrix
 from understudy.report.figures.layer_specialization import LayerSpecialization as LayerSpecialization
 from understudy.report.figures.matrix_images import MatrixImages as MatrixImages
 from understudy.report.figures.matrix_images import OrderedMatrix as OrderedMatrix
@@ -22,6 +23,7 @@ KINDS = (
     FocusShift,
     Hyperplanes,
     CorrelationMatrix,
+    LayerMatrix,
     RecoveryTime,
     Dots,
     LayerSpecialization,

@@ -23,6 +23,8 @@ class CorrelationMatrix:
     titles: tuple[str, ...]
     correlation: tuple[Num[np.ndarray, "teacher student"], ...]
     network: int = -1
+    nodes: tuple[tuple[Int[np.ndarray, "teacher"], Int[np.ndarray, "student"]], ...] | None = None
+    """Numbers of the teacher nodes and students of each panel, where not all of a layer are shown."""
 
     def __post_init__(self) -> None:
         typeset_fields(self, "titles")
@@ -61,12 +63,13 @@ class CorrelationMatrix:
             hover = (
                 f"{self.titles[i]}<br>teacher node %{{y}}, student node %{{x}}<br>correlation %{{z:.3f}}<extra></extra>"
             )
-            x, y = [str(s) for s in order], list(range(teachers))
+            rows, columns = self.nodes[i] if self.nodes else (np.arange(teachers), np.arange(students))
+            x, y = [str(s) for s in columns[order]], [str(t) for t in rows]
             trace = pages.heat_map(i, pages.typed(values[:, order]), x, y, hovertemplate=hover)
-            if values.size <= _MOST_NAMED_CELLS:
-                grid = np.meshgrid(np.arange(teachers), order, indexing="ij")
+            if self.network >= 0 and values.size <= _MOST_NAMED_CELLS:
+                grid = np.meshgrid(rows, columns[order], indexing="ij")
                 whose = np.stack([np.full(values.shape, self.network), *grid], axis=-1)
-                trace["customdata"] = pages.typed(whose, "i2" if max(self.network, students) < 2**15 else "i4")
+                trace["customdata"] = pages.typed(whose, "i2" if whose.max() < 2**15 else "i4")
             data.append(trace)
         layout = pages.layout(
             self._headings(),

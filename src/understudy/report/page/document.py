@@ -29,6 +29,9 @@ _NOTHING = Markup('{"data":[],"layout":{}}')
 _EMPTY_HEIGHT = 40
 _SCRIPTS = ("page.js", "figures.js", "grid.js", "table.js")
 _DEFAULT_HEIGHT = 440
+_TABLE_LEAD = (
+    "Each teacher node of each network at the end of training, with the student node that correlates best with it."
+)
 
 
 def page(
@@ -36,11 +39,12 @@ def page(
     title: str,
     story: Story,
     table: pa.Table,
-    claims: list[Claim],
+    claims: list[Claim] | None,
     settings: dict[str, object],
     environment: dict[str, object],
     command: str,
     files: list[str],
+    table_lead: str = _TABLE_LEAD,
 ) -> bytes:
     """Write the page of a run; the same inputs give the same bytes.
 
@@ -54,11 +58,12 @@ def page(
             [N, T], `y` [N, T] or [N, m, T] (one line per teacher node), and `xaxis`, `yaxis`, one name or one per
             network.
         table: One row per network and teacher node; columns other than `MEASURED` are swept parameters.
-        claims: The claims that the run decides.
+        claims: The claims that the run decides; None where there is nothing to claim, as for networks of the user.
         settings: Options of the study.
         environment: Versions and hardware of the run.
         command: Command line that repeats the run.
         files: Files beside the page, to link.
+        table_lead: What a row of the table is.
 
     Returns:
         The HTML file.
@@ -80,8 +85,9 @@ def page(
         "table": inline_json(table_columns(shown)),
         "rows_shown": shown.num_rows,
         "rows": table.num_rows,
+        "table_lead": table_lead,
         "has_table": bool(table.num_columns),
-        "clickable": _clickable(any(panel.marks for panel in panels), bool(table.num_columns)),
+        "clickable": _clickable(any(panel.marks for panel in panels), "network" in table.column_names),
         "css": asset("page.css"),
         "script": Markup("\n").join(asset(name) for name in _SCRIPTS),
         "plotly": _packed_plotly(),
@@ -135,9 +141,9 @@ class _Panel:
 
 
 def _thin(table: pa.Table) -> pa.Table:
-    """All rows, or those of as many networks, evenly chosen, as the page has room for."""
-    if table.num_rows <= _MOST_ROWS:
-        return table
+    """All rows, or those of as many networks, evenly chosen, as the page has room for; without networks the first."""
+    if table.num_rows <= _MOST_ROWS or "network" not in table.column_names:
+        return table.slice(0, _MOST_ROWS)
     networks = np.unique(table["network"].to_numpy())
     kept = max(1, int(len(networks) * _MOST_ROWS / table.num_rows))
     chosen = networks[np.linspace(0, len(networks) - 1, kept).round().astype(int)]

@@ -185,7 +185,9 @@ function startTable({ rows, columns: specs }) {
   }
 
   view.onSort(sort);
-  view.onChoose((i) => mark.set({ network: named.network.value(i), teacher: named.teacher?.value(i) ?? -1 }, "table"));
+  if (named.network) {
+    view.onChoose((i) => mark.set({ network: named.network.value(i), teacher: named.teacher?.value(i) ?? -1 }, "table"));
+  }
   byId("search").addEventListener("input", refresh);
   byId("filters").addEventListener("change", refresh);
   byId("reset").addEventListener("click", reset);

@@ -1,0 +1,229 @@
+"""Correlation and linear CKA of every pair of layers of two networks, accumulated over batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy.measures.correlation import Correlation
+from understudy.measures.matching import THRESHOLD, best_students, mean_best_correlation
+from understudy.measures.recording import Activations
+
+
+class LayerPair(NamedTuple):
+    """A layer of the teacher and a layer of the student: which node matches which, and how similar they are."""
+
+    correlation: Float[Tensor, "teacher student"]
+    best: Int[Tensor, "teacher"]
+    """The student node that correlates best with each teacher node; −1 for a teacher node that is constant."""
+    best_correlation: Float[Tensor, "teacher"]
+    mean_best_correlation: float
+    cka: float
+    """Linear CKA (Kornblith et al. 2019, eq. 3)."""
+    at_positions: bool
+    """Whether a row is a sample at a position; otherwise a sample, averaged over positions."""
+
+    @property
+    def recovered(self) -> int:
+        """Number of teacher nodes whose best correlation exceeds 0.95."""
+        return int((self.best_correlation > THRESHOLD).sum())
+
+
+def linear_cka(
+    cross: Float[Tensor, "teacher student"], teacher: Float[Tensor, "a a"], student: Float[Tensor, "b b"]
+) -> float:
+    """Linear CKA, ‖XᵀY‖² / (‖XᵀX‖ ‖YᵀY‖) in Frobenius norms (Kornblith et al. 2019, eq. 3).
+
+    Args:
+        cross: XᵀY, the cross products of centred activations.
+        teacher: XᵀX.
+        student: YᵀY.
+
+    Returns:
+        A value from 0 to 1; 0 if either layer is constant.
+    """
+    norms = torch.linalg.matrix_norm(teacher) * torch.linalg.matrix_norm(student)
+    # Square after dividing: products of large activations would overflow.
+    return float(((torch.linalg.matrix_norm(cross) / norms.sqrt()) ** 2).clamp(0, 1)) if norms > 0 else 0.0
+
+
+class _Group:
+    """Sums over layers that are compared in the same rows: one matrix product for all pairs, one for each layer."""
+
+    def __init__(self, teacher: Sequence[int], student: Sequence[int], positions: tuple[int, ...] | None) -> None:
+        self.layers = teacher, student
+        self.positions = positions
+        self._cross = Correlation()
+        self._own = [Correlation() for _ in teacher], [Correlation() for _ in student]
+        self._widths: tuple[list[int], list[int]] = [], []
+
+    def update(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> None:
+        sides = []
+        for layers, of, own in zip((teacher, student), self.layers, self._own, strict=True):
+            rows = [layers[i].averaged if self.positions is None else layers[i].rows for i in of]
+            for total, x in zip(own, rows, strict=True):
+                total.update(x.unsqueeze(0), x.unsqueeze(0))
+            sides.append(rows)
+        self._widths = [x.shape[1] for x in sides[0]], [x.shape[1] for x in sides[1]]
+        kind = torch.promote_types(sides[0][0].dtype, sides[1][0].dtype)
+        t, s = (torch.cat(rows, 1).to(sides[0][0].device, kind).unsqueeze(0) for rows in sides)
+        self._cross.update(t, s)
+
+    def results(self) -> dict[tuple[int, int], LayerPair]:
+        made = {}
+        own = [
+            [total.cross_products()[0].to(self._cross.cross_products().device) for total in side] for side in self._own
+        ]
+        rho, cross = (m[0].split(self._widths[0]) for m in (self._cross.result(), self._cross.cross_products()))
+        for i, t in enumerate(self.layers[0]):
+            blocks = zip(rho[i].split(self._widths[1], 1), cross[i].split(self._widths[1], 1), strict=True)
+            for j, (block, products) in enumerate(blocks):
+                cka = linear_cka(products, own[0][i], own[1][j])
+                made[t, self.layers[1][j]] = _pair(block.cpu(), cka, self.positions is not None)
+        return made
+
+    def not_finite(self) -> list[list[int]]:
+        """Layers of teacher and student with activations that are not finite, or whose squares are not."""
+        return [
+            [i for i, total in zip(of, own, strict=True) if not total.cross_products().isfinite().all()]
+            for of, own in zip(self.layers, self._own, strict=True)
+        ]
+
+
+def _pair(rho: Float[Tensor, "teacher student"], cka: float, at_positions: bool) -> LayerPair:
+    best = best_students(rho.unsqueeze(0))
+    partner = torch.where((rho != 0).any(1), best.partner[0], -1)
+    mean = float(mean_best_correlation(rho.double().unsqueeze(0)))
+    return LayerPair(rho.clone(), partner, best.correlation[0], mean, cka, at_positions)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerAlignment:
+    """Pairs of layers of two networks, and how similar they are.
+
+    Attributes:
+        teacher_layers: Names of the teacher's layers, in the order of its forward pass.
+        student_layers: Names of the student's layers.
+        pairs: One row per teacher layer, one `LayerPair` per student layer.
+        samples: Number of samples.
+        notes: What was assumed, left out or converted.
+    """
+
+    teacher_layers: tuple[str, ...]
+    student_layers: tuple[str, ...]
+    pairs: tuple[tuple[LayerPair, ...], ...]
+    samples: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mean_best_correlation(self) -> Float[np.ndarray, "teacher_layer student_layer"]:
+        """Best correlation with a node of the student layer, averaged over the teacher layer (Tian 2020, eq. 9)."""
+        return np.array([[pair.mean_best_correlation for pair in row] for row in self.pairs])
+
+    @property
+    def cka(self) -> Float[np.ndarray, "teacher_layer student_layer"]:
+        """Linear CKA of each pair of layers (Kornblith et al. 2019)."""
+        return np.array([[pair.cka for pair in row] for row in self.pairs])
+
+    @property
+    def best_layers(self) -> dict[str, str]:
+        """The student layer with the highest mean best correlation, for each teacher layer."""
+        best = self.mean_best_correlation.argmax(1)
+        return {name: self.student_layers[i] for name, i in zip(self.teacher_layers, best, strict=True)}
+
+    def __getitem__(self, layers: tuple[str, str]) -> LayerPair:
+        teacher, student = layers
+        for role, name, names in (("teacher", teacher, self.teacher_layers), ("student", student, self.student_layers)):
+            if name not in names:
+                raise UserError(f"{name!r} is no layer of the {role} that was compared; there are {', '.join(names)}")
+        return self.pairs[self.teacher_layers.index(teacher)][self.student_layers.index(student)]
+
+
+class LayerPairs:
+    """Correlation (Tian 2020, eq. 9) and linear CKA of all pairs of layers, accumulated over batches.
+
+    Two layers with the same positions (both maps of 8 × 8, or sequences of the same length) are compared at every
+    position of every sample. Where positions differ, both are first averaged over their positions.
+
+    Memory depends on the widths of layers, not on the number of samples: for each layer a square matrix, and for each
+    pair a matrix of their widths, in float64.
+
+    Args:
+        teacher: Names of the teacher's layers, for errors.
+        student: Names of the student's layers.
+        average: Average all layers over positions.
+    """
+
+    def __init__(self, teacher: Sequence[str], student: Sequence[str], *, average: bool = False) -> None:
+        self.names = tuple(teacher), tuple(student)
+        self._average = average
+        self.samples = 0
+        self._groups: list[_Group] = []
+
+    def update(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> None:
+        """Add the activations of all layers on one batch.
+
+        Args:
+            teacher: Activations of the teacher's layers.
+            student: Activations of the student's layers on the same samples.
+
+        Raises:
+            UserError: Layers had the same positions on the first batch, and have not on this one.
+        """
+        self._groups = self._groups or self._divide(teacher, student)
+        for group in self._groups:
+            parts = [layers[i] for layers, of in zip((teacher, student), group.layers, strict=True) for i in of]
+            if group.positions is not None and len({part.positions for part in parts}) > 1:
+                names = [self.names[side][i] for side in (0, 1) for i in group.layers[side]]
+                raise UserError(
+                    f"layers {', '.join(names)} have the same positions on the first batch and not on another one; "
+                    "give inputs of one size, or choose other layers"
+                )
+            group.update(teacher, student)
+        self.samples += len(teacher[0].values)
+
+    def bytes(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> int:
+        """Bytes that the sums of these layers need, with the copies while a batch is added."""
+        total = 0
+        for group in self._divide(teacher, student):
+            t, s = ([a[i].values.shape[2] for i in of] for a, of in zip((teacher, student), group.layers, strict=True))
+            total += 8 * (3 * sum(t) * sum(s) + sum(w * w for w in t + s) + 2 * max(t + s) ** 2)
+        return total
+
+    def results(self) -> tuple[tuple[LayerPair, ...], ...]:
+        """Pairs of layers, one row per layer of the teacher.
+
+        Raises:
+            UserError: A layer has activations that are not finite.
+        """
+        found: dict[tuple[int, int], LayerPair] = {}
+        for group in self._groups:  # the averaged group is the last one, and pairs of it that are not averaged precede
+            for role, names, bad in zip(("teacher", "student"), self.names, group.not_finite(), strict=True):
+                if bad:
+                    raise UserError(
+                        f"{names[bad[0]]!r} of the {role} has activations that are NaN, infinite or too large to "
+                        "square; leave it out with layers=, or use weights from before it diverged"
+                    )
+            found = group.results() | found
+        return tuple(tuple(found[t, s] for s in range(len(self.names[1]))) for t in range(len(self.names[0])))
+
+    def _divide(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> list[_Group]:
+        """Layers that are compared at every position, by their positions, and those averaged for some partner."""
+        ours, theirs = [layer.positions for layer in teacher], [layer.positions for layer in student]
+        if self._average:
+            return [_Group(range(len(ours)), range(len(theirs)), None)]
+        groups = [
+            _Group([i for i, q in enumerate(ours) if q == p], [i for i, q in enumerate(theirs) if q == p], p)
+            for p in dict.fromkeys(ours)
+            if p in theirs
+        ]
+        t = [i for i, p in enumerate(ours) if any(p != q for q in theirs)]
+        s = [i for i, p in enumerate(theirs) if any(p != q for q in ours)]
+        return [*groups, _Group(t, s, None)] if t else groups
