@@ -193,7 +193,7 @@ def test_v_is_backpropagated_by_sums_over_kernels(kind):
     shape, x = network.shape, inputs(network, 2)
     values, energies = by_torch(network, 0, x[0]), measures.modulated_fan_out(network, x)
     for i in range(1, len(shape.resolved_convolutions)):
-        (height, width), (_, stride, padding), weight = (
+        (height, width), (_, stride, padding, _), weight = (
             shape.maps[i],
             shape.resolved_convolutions[i],
             network.layers[i].weight[0],
@@ -216,7 +216,7 @@ def unrolled(network):
     layers, shape = [], network.shape
     for i, (weight, bias) in enumerate(network.layers):
         if weight.ndim == 5:
-            _, stride, padding = shape.resolved_convolutions[i]
+            _, stride, padding, _ = shape.resolved_convolutions[i]
             pixels = weight.shape[2] * math.prod(shape.spatial_sizes[i])
             each = torch.eye(pixels).double().view(pixels, weight.shape[2], *shape.spatial_sizes[i])
             maps = [nn.functional.conv2d(each, w, stride=stride, padding=padding).flatten(1).mT for w in weight]

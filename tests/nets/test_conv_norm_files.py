@@ -299,7 +299,7 @@ class TestRejected:
         refusal(path, "2 convolutions with kernels 5, 5", "(4, 27)", image=(6, 6), convolutions=((5, 2, 2),) * 2)
         refusal(path, "got (5, 0, 2)", image=(6, 6), convolutions=((5, 0, 2),))
         refusal(path, "are too small for convolution 1", image=(2, 2), convolutions=((5, 1, 0),))
-        refusal(path, "each convolution must be (kernel, stride, padding)", image=(6, 6), convolutions=((5, 2, 2, 2),))
+        refusal(path, "a convolution is (kernel, stride, padding)", image=(6, 6), convolutions=((5, 2, 2, 2),))
 
     def test_convolutions_that_do_not_chain(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(4, 3, 3), nn.Linear(12, 4))

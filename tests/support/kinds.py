@@ -61,7 +61,7 @@ def module(population: Population, which: int) -> nn.Sequential:
         out, into, *kernel = weight.shape[1:]
         options = {"bias": bias is not None, "dtype": dtype}
         linear = (
-            nn.Conv2d(into, out, *shape.resolved_convolutions[i], **options)
+            nn.Conv2d(into, out, *shape.resolved_convolutions[i][:3], **options)
             if kernel
             else nn.Linear(into, out, **options)
         )

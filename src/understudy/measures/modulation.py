@@ -28,6 +28,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data.source import Inputs
 from understudy.nets import Layer, Population, Shape, batch_norm, evaluation_scale, gate, incoming, outgoing
+from understudy.nets.shape import pair
 
 _OF_V = {"v_star", "v", "energy", "beta_star", "beta"}
 # Numbers in memory per piece of work.
@@ -177,6 +178,11 @@ def backpropagate(
 
     At the highest layer V is the matrix of output weights for every sample, and is yielded once for all of them.
     """
+    if shape.pooled:
+        raise UserError(
+            "V, β, H and fan-outs are computed layer by layer, which pooling does not allow: choose networks without "
+            "pooling, or with strides in its place"
+        )
     outputs, positions = layers[-1].weight.shape[1], shape.positions
     v = _by_position(layers[-1].weight, positions[-1])
     yield v
@@ -199,11 +205,11 @@ def _transposed_convolution(
     v: Float[Tensor, "net row node"], weight: Float[Tensor, "net node below kernel kernel"], shape: Shape, i: int
 ) -> Float[Tensor, "net _ below"]:
     """Multiply V D of convolution i by W, as one transposed convolution with one group of channels per network."""
-    size, below = shape.spatial_sizes[i + 1], shape.spatial_sizes[i]
-    kernel, stride, padding = shape.resolved_convolutions[i]
+    size, below = shape.maps[i], shape.spatial_sizes[i]
+    kernel, stride, padding = map(pair, shape.resolved_convolutions[i][:3])
     images = v.unflatten(1, (-1, *size)).permute(1, 0, 4, 2, 3).flatten(1, 2)
     # Pixels at the far sides that no position of the kernel covers.
-    missed = [(side + 2 * padding - kernel) % stride for side in below]
+    missed = [(side + 2 * p - k) % s for side, k, s, p in zip(below, kernel, stride, padding, strict=True)]
     maps = F.conv_transpose2d(images, weight.flatten(0, 1), None, stride, padding, output_padding=missed, groups=len(v))
     return maps.unflatten(1, (len(v), -1)).permute(1, 0, 3, 4, 2).flatten(1, 3)
 

@@ -5,6 +5,8 @@ from understudy.nets.activation import gate as gate
 from understudy.nets.io import bn_biases as bn_biases
 from understudy.nets.io import load as load
 from understudy.nets.io import save as save
+from understudy.nets.modules import from_module as from_module
+from understudy.nets.modules import from_program as from_program
 from understudy.nets.nodes import outgoing_weights as outgoing_weights
 from understudy.nets.nodes import with_nodes as with_nodes
 from understudy.nets.norm import EPS as EPS
@@ -22,4 +24,5 @@ from understudy.nets.population import outgoing as outgoing
 from understudy.nets.population import stack as stack
 from understudy.nets.population import training_pass as training_pass
 from understudy.nets.shape import Convolution as Convolution
+from understudy.nets.shape import Pool as Pool
 from understudy.nets.shape import Shape as Shape

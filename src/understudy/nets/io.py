@@ -24,7 +24,7 @@ from understudy._errors import UserError
 from understudy.nets.layer_order import natural_key, order_layers
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, Population, dtype_name
-from understudy.nets.shape import Convolution
+from understudy.nets.shape import Convolution, convolution, stored
 from understudy.nets.state_dict import (
     SAVE_STATE,
     Contents,
@@ -75,7 +75,7 @@ def save(population: Population, path: str | os.PathLike[str], *, which: int | N
     description: dict[str, Any] = {"version": _VERSION, "slope": float(population.slope)}
     description |= {"image": population.image} if population.image else {}
     description |= {"norm": population.shape.norm} if population.norms else {}
-    description |= {"convolutions": given} if (given := population.shape.convolutions) else {}
+    description |= {"convolutions": given} if (given := stored(population.shape.convolutions)) else {}
     # A single entry: safetensors writes several in no fixed order, and equal networks must give equal bytes.
     metadata = {_FORMAT: json.dumps(description)}
     # Copies, because layers may be views of one buffer and safetensors rejects tensors that share memory.
@@ -91,7 +91,7 @@ def load(
     slope: float | None = None,
     image: tuple[int, int] | None = None,
     norm_first: bool | None = None,
-    convolutions: Sequence[Sequence[int]] | None = None,
+    convolutions: Sequence[Sequence[Any]] | None = None,
 ) -> Population:
     """Load a population saved by `save`, or one network from another program's file of named tensors.
 
@@ -142,11 +142,11 @@ def load(
     )
 
 
-def _parse_convolutions(file: Path, given: Sequence[Sequence[int]]) -> tuple[Convolution, ...]:
+def _parse_convolutions(file: Path, given: Sequence[Sequence[Any]]) -> tuple[Convolution, ...]:
     try:
-        return tuple(Convolution(*each) for each in given)
-    except TypeError as error:
-        raise UserError(f"{file}: each convolution must be (kernel, stride, padding), got {given}.") from error
+        return tuple(map(convolution, given))
+    except UserError as error:
+        raise UserError(f"{file}: {error}.") from None
 
 
 def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*net node"]]]:
@@ -257,7 +257,7 @@ def _parse_description(file: Path, text: str | None) -> dict[str, Any]:
         if norm not in (None, "before", "after"):
             raise ValueError(norm)
         given = stated.get("convolutions")
-        convolutions = None if given is None else tuple(Convolution(*(int(n) for n in each)) for each in given)
+        convolutions = None if given is None else tuple(map(convolution, given))
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{file}: the metadata {text!r} is damaged; save the networks again.") from error
     if version != _VERSION:

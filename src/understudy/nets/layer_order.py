@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from understudy._errors import UserError
-from understudy.nets.shape import Convolution
+from understudy.nets.shape import Convolution, pair
 from understudy.nets.state_dict import Item, NamedLayer, NamedNorm
 
 _Some = TypeVar("_Some", bound=Item)
@@ -122,8 +122,8 @@ def _match_by_place(file: Path, items: Sequence[Item], layers: Sequence[NamedLay
 
 def _validate_chain(file: Path, layers: list[NamedLayer], convolutions: Sequence[Convolution] | None) -> None:
     if convolutions is not None:
-        found = [layer.weight.shape[-1] if layer.kernel else 0 for layer in layers]
-        if found != [each.kernel for each in convolutions] + [0] * max(1, len(layers) - len(convolutions)):
+        found = [tuple(layer.weight.shape[-2:]) if layer.kernel else 0 for layer in layers]
+        if found != [pair(each.kernel) for each in convolutions] + [0] * max(1, len(layers) - len(convolutions)):
             raise UserError(
                 f"{file}: expected {len(convolutions)} convolutions with kernels "
                 f"{', '.join(str(each.kernel) for each in convolutions)}, then fully connected layers, got "

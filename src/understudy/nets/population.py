@@ -19,7 +19,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.nets.activation import activate
 from understudy.nets.norm import Norm, Statistics, batch_norm
-from understudy.nets.shape import Shape, format_size
+from understudy.nets.shape import Convolution, Shape, format_size
 
 
 class Layer(NamedTuple):
@@ -55,7 +55,7 @@ class Population:
         norms: BatchNorm, one per hidden layer; empty for networks without it.
         norm_first: Whether BatchNorm stands before the activation instead of after it.
         image: Height and width of the inputs of convolutional networks, whose channels are the first of `sizes`.
-        convolutions: (kernel, stride, padding) of the lowest hidden layers, as in `Shape`.
+        convolutions: Kernel, stride, padding and pooling of the lowest hidden layers, as in `Shape`.
 
     Raises:
         ValueError: Tensors whose shapes do not fit together.
@@ -68,7 +68,7 @@ class Population:
     norms: tuple[Norm, ...] = ()
     norm_first: bool = False
     image: tuple[int, int] | None = None
-    convolutions: tuple[tuple[int, int, int], ...] | None = None
+    convolutions: tuple[Convolution, ...] | None = None
 
     def __post_init__(self) -> None:
         nets, shape = len(self.seeds), self.shape
@@ -141,6 +141,22 @@ class Population:
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Population:
         """Move the networks to a device, or convert them to a precision."""
         return self._with_each(lambda part: part.to(device=device, dtype=dtype), self.seeds.to(device))
+
+    def to_module(self, which: int = 0) -> torch.nn.Sequential:
+        """Convert one network to a module in evaluation mode; `understudy.from_module` goes back.
+
+        Args:
+            which: Index of the network.
+
+        Returns:
+            The layers in order. It takes [sample, input], or for convolutions [sample, channel, height, width].
+
+        Raises:
+            UserError: There is no such network.
+        """
+        from understudy.nets.modules import to_module
+
+        return to_module(self, which)
 
     def _with_each(self, change: Callable[[Tensor], Tensor], seeds: Int[Tensor, "net"]) -> Population:
         def change_all(parts: tuple[_Part, ...]) -> tuple[_Part, ...]:
@@ -221,7 +237,7 @@ def incoming(population: Population, i: int, h: Tensor) -> Float[Tensor, "net ro
     if weight.ndim == 5:
         return _convolve(population, i, h)
     if i and population.layers[i - 1].weight.ndim == 5:  # flattened channel by channel, position varying fastest
-        h = h.unflatten(1, (-1, *population.shape.spatial_sizes[i])).permute(0, 1, 4, 2, 3).flatten(2)
+        h = _read_maps(population, i, h).flatten(2)
     elif h.ndim == 2:
         h = h.unsqueeze(0).expand(len(population), *h.shape)
     across = weight.transpose(1, 2)
@@ -250,6 +266,14 @@ def outgoing(
     return batch_norm(activate(h, population.slope), population.norms[i], training)
 
 
+def _read_maps(population: Population, i: int, h: Float[Tensor, "net row node"]) -> Tensor:
+    """Feature maps [net, sample, channel, height, width] that layer `i` reads from the convolution below, pooled."""
+    shape = population.shape
+    maps = h.unflatten(1, (-1, *shape.maps[i - 1])).permute(0, 1, 4, 2, 3)
+    pool = shape.resolved_convolutions[i - 1].pool
+    return maps if pool is None else pool.apply(maps)
+
+
 def _convolve(population: Population, i: int, h: Tensor) -> Float[Tensor, "net row node"]:
     """Convolve all networks at once, as groups of channels; inputs that all share need no groups."""
     weight, bias = population.layers[i]
@@ -262,7 +286,7 @@ def _convolve(population: Population, i: int, h: Tensor) -> Float[Tensor, "net r
             # Inputs are stored channel by channel; convert the layout once instead of in every layer.
             images = images.contiguous(memory_format=torch.channels_last)
     else:
-        images = h.unflatten(1, (-1, *size)).permute(1, 0, 4, 2, 3).flatten(1, 2)
+        images = _read_maps(population, i, h).transpose(0, 1).flatten(1, 2)
     filters, shifts = weight.flatten(0, 1), None if bias is None else bias.flatten()
     maps = torch.nn.functional.conv2d(
         images, filters, shifts, stride=convolution.stride, padding=convolution.padding, groups=1 if shared else nets

@@ -17,7 +17,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, dtype_name
-from understudy.nets.shape import Convolution, Shape
+from understudy.nets.shape import Convolution, Shape, pair
 
 SAVE_STATE = "save the state dict: torch.save(model.state_dict(), path)"
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -127,7 +127,7 @@ def _read_layer(file: Path, stem: str, contents: Contents) -> NamedLayer:
     name, bias_name = tensor_name(stem, "weight"), tensor_name(stem, "bias")
     weight, bias = contents.tensors[name], contents.tensors.get(bias_name)
     allowed = (2, 3, 4, 5) if contents.ours else (2, 4)
-    kernels = {(each.kernel, each.kernel) for each in contents.convolutions or (Convolution(),)}
+    kernels = {pair(each.kernel) for each in contents.convolutions or (Convolution(),)}
     if weight.ndim not in allowed or not weight.numel() or (weight.ndim > 3 and weight.shape[-2:] not in kernels):
         raise UserError(
             f"{file}: the weight '{name}' has shape {_size(weight)}, but a layer is a non-empty 2-D matrix (out, in) "
@@ -209,7 +209,7 @@ def infer_image(
             raise UserError(f"{file}: also give the height and width of the inputs: load(path, image=(height, width)).")
         sizes = (layers[0].sizes[0], *(layer.sizes[1] for layer in layers))
         try:
-            left = Shape(sizes, image=given, convolutions=convolutions).maps[-1]
+            left = Shape(sizes, image=given, convolutions=convolutions).spatial_sizes[-1]
         except UserError as error:
             raise UserError(f"{file}: {error}.") from None
         if math.prod(left) != area:

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from understudy._atomic import atomic_path
 from understudy._errors import UserError
-from understudy.nets import Convolution, Layer, Norm, Population
+from understudy.nets import Layer, Norm, Population
+from understudy.nets.shape import convolution, stored
 
 _PARTS: dict[str, type[Layer] | type[Norm]] = {"layers": Layer, "norms": Norm}
 
@@ -31,7 +32,7 @@ def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> No
             if not population.shape.dense:
                 kinds[stem] = {"image": population.image, "norm_first": population.norm_first}
                 # Written only if it is not the default: files of the same networks keep the same bytes.
-                convolutions = population.shape.convolutions
+                convolutions = stored(population.shape.convolutions)
                 kinds[stem] |= {"convolutions": convolutions} if convolutions else {}
             tensors[f"{stem}.seeds"] = population.seeds.cpu().clone()
             for kind in _PARTS:
@@ -66,7 +67,7 @@ def read_weights(path: Path, who: str) -> list[Population]:
                     tuple(norms),
                     kind.get("norm_first", False),
                     None if image is None else (image[0], image[1]),
-                    None if convolutions is None else tuple(Convolution(*each) for each in convolutions),
+                    None if convolutions is None else tuple(map(convolution, convolutions)),
                 )
             )
         if not populations:
