@@ -8,7 +8,16 @@ class UserError(ValueError):
     """A bad option, argument, file or run folder; the message states what is wrong, what was given and what to do.
 
     The command line prints the message and exits with status 2.
+
+    Args:
+        message: What is wrong.
+        argument: The argument that is wrong, with whose name the message then begins; on the command line it is the
+            option of this name.
     """
+
+    def __init__(self, message: str, argument: str = "") -> None:
+        super().__init__(f"{argument} {message}" if argument else message)
+        self.for_command = f"--{argument.replace('_', '-')} {message}" if argument else message
 
 
 def suggest(word: str, known: Sequence[str]) -> str:

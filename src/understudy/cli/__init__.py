@@ -77,7 +77,7 @@ def main() -> int:
         _dispatch(words)
         return 0
     except UserError as error:
-        print(f"understudy: {error}", file=sys.stderr)
+        print(f"understudy: {error.for_command}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         again = "resumes where it stopped" if words[:1] == ["run"] else "starts again"

@@ -83,10 +83,7 @@ def _check_files(options: Check) -> Checks:
     if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
         # Students are paired with teachers by index.
         teacher = inputs.read_network(options.paths[0], options.leaky, options.student_network, "--student-network")
-    x = inputs.read_inputs(options, student)
-    return check_runs.check(
-        teacher, student, x, networks=options.network or None, inputs=inputs.describe_inputs(options)
-    )
+    return check_runs.check(teacher, student, networks=options.network or None, **inputs.drawing(options))
 
 
 def _write(found: Checks, path: Path) -> None:

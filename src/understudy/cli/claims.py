@@ -7,15 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy._errors import UserError
-from understudy.cli.list import finished_runs, studies_by_paper
 from understudy.cli.parsing import emit
-from understudy.cli.report import study_of
 
 if TYPE_CHECKING:
-    from understudy.claims.record import Measured, Row
-
-    Found = list[tuple[Row, list[tuple[str, Measured]]]]
-    """Claims of the catalogue, each with its measurements and where they come from."""
+    from understudy.lab.claimed import Found
 
 
 @dataclass(frozen=True)
@@ -42,6 +37,8 @@ def run_claims(options: Claims) -> None:
     """Print what the papers claim and what was measured, or record a run's claims."""
     from understudy._atomic import disk_errors
     from understudy.claims import record
+    from understudy.lab.claimed import find_claims
+    from understudy.lab.runs import study_of
     from understudy.store import Run
 
     if options.keep is not None:
@@ -55,18 +52,7 @@ def run_claims(options: Claims) -> None:
             raise UserError("--markdown prints the whole record; omit --study, --paper and --failing")
         print(record.as_markdown(), end="")
         return
-    wanted = _wanted(options)
-    measured = [(f"{m.machine}, {m.commit}", m) for m in record.recorded()]
-    for run in finished_runs(options.out):
-        measured += [(str(run.folder), m) for m in record.measured(run, study_of(run).command())]
-    found: Found = []
-    for row in record.rows():
-        if wanted is None or row.study.split()[0] in wanted:
-            of_row = [(where, m) for where, m in measured if m.claim.id == row.id]
-            if options.failing:
-                of_row = [(where, m) for where, m in of_row if not m.claim.holds]
-            if of_row or not options.failing:
-                found.append((row, of_row))
+    found = find_claims(options.out, study=options.study, paper=options.paper, failing=options.failing)
     if options.json:
         listed = [
             {"id": row.id, "statement": row.statement, "value": row.value, "study": row.study}
@@ -76,20 +62,6 @@ def run_claims(options: Claims) -> None:
         emit({"summary": _counts(found), "claims": listed})
         return
     _show(found, failing=options.failing)
-
-
-def _wanted(options: Claims) -> set[str] | None:
-    """Names of the studies whose claims are shown, or None for all claims."""
-    if options.study is None and options.paper is None:
-        return None
-    papers = {name.rpartition(".")[2]: {study.name for study in all_} for name, all_ in studies_by_paper().items()}
-    known = set().union(*papers.values())
-    if options.paper is not None and options.paper not in papers:
-        raise UserError(f"--paper must be one of {', '.join(papers)}, got {options.paper}")
-    if options.study is not None and options.study not in known:
-        raise UserError(f"--study must be one of {', '.join(sorted(known))}, got {options.study}")
-    wanted = known if options.paper is None else papers[options.paper]
-    return wanted if options.study is None else wanted & {options.study}
 
 
 def _counts(found: Found) -> dict[str, int]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy._errors import UserError
 from understudy._numbers import number, typeset
 from understudy.cli import inputs
 from understudy.cli.parsing import emit
@@ -50,24 +49,18 @@ def run_connect(options: Connect) -> None:
     """Print and save a path of low loss between two students."""
     inputs.validate_ending("--save", options.save, (".safetensors",))
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
-    if options.points < 2:
-        raise UserError(f"--points must be at least 2, got {options.points}")
-    if not -1 <= options.below <= 1:
-        raise UserError(f"--below must be between −1 and 1, got {options.below}")
-    from understudy.papers.specialization.theory.connectivity import connecting_path, losses_along, straight_path
+    from understudy.papers.specialization.connect import connect
 
     teacher = inputs.read_teacher(options)
     a = inputs.read_network(options.a, options.leaky, options.a_network, "--a-network")
     b = inputs.read_network(options.b, options.leaky, options.b_network, "--b-network")
-    samples = inputs.read_samples(options, a)
-    path = connecting_path(a, b, teacher, samples.given, options.below)
-    along = losses_along(path, teacher, samples.held_out, options.points)
-    line = losses_along(straight_path(a, b), teacher, samples.held_out, along.numel())[0]
+    found = connect(a, b, teacher, **inputs.drawing(options), below=options.below, points=options.points)
+    path, along, line = found.path, found.losses, found.line
     if options.save is not None:
         inputs.write_networks(path.points, options.save)
     if options.figure is not None:
         inputs.write_figure(_curves(along, line), options.figure)
-    highest, of_line = float(along.max()), float(line.max())
+    highest, of_line = found.largest, found.largest_on_line
     ratio = of_line / highest if highest > 0 else None
     if options.json:
         emit(

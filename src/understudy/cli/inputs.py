@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 from understudy._errors import UserError
 
@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from understudy.data import Gaussian, Uniform
     from understudy.nets import Population
-
-_HELD_OUT = 5
-"""Every fifth sample of a file of inputs is held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +51,6 @@ class TeacherOptions(InputOptions):
     """Number of inputs to draw, and number of held-out inputs to test on."""
 
 
-class Samples(NamedTuple):
-    """Inputs to select and fit on, and held-out inputs to test on."""
-
-    given: Tensor
-    held_out: Tensor
-
-
 def read_teacher(options: TeacherOptions) -> Population:
     """Read the teacher, which these commands require."""
     if options.teacher is None:
@@ -83,55 +72,27 @@ def read_network(path: Path, slope: float | None, index: int | None, option: str
     return population[index]
 
 
+def drawing(options: InputOptions) -> dict[str, Any]:
+    """The options of inputs by name, for the functions of the commands."""
+    names = ("data", "inputs", "input_std", "samples", "seed")
+    return {name: getattr(options, name) for name in names}
+
+
 def read_inputs(options: InputOptions, networks: Population) -> Tensor:
     """Read all inputs of the file, or draw them."""
-    if options.data is not None:
-        return _from_file(options.data, networks)
-    return _source(options, networks.inputs).evaluating(options.seed)
+    from understudy.data.measuring import Drawn, measuring_inputs
+
+    given = drawing(options)
+    return measuring_inputs(given.pop("data"), networks, Drawn(**given))
 
 
 def describe_inputs(options: InputOptions) -> str:
     """Name the file of the inputs, or the distribution that they were drawn from."""
-    if options.data is not None:
-        return f"of {options.data}"
-    return f"drawn: {options.inputs}, std {options.input_std:g}, seed {options.seed}"
+    from understudy.data.measuring import Drawn
 
-
-def read_samples(options: TeacherOptions, networks: Population) -> Samples:
-    """Read inputs and held-out inputs from the file, or draw both."""
-    import torch
-
-    if options.data is not None:
-        inputs = _from_file(options.data, networks)
-        if len(inputs) < _HELD_OUT:
-            raise UserError(f"--data must have at least {_HELD_OUT} samples, got {len(inputs)} in {options.data}")
-        held = torch.arange(len(inputs)) % _HELD_OUT == _HELD_OUT - 1
-        return Samples(inputs[~held].double(), inputs[held].double())
-    source = _source(options, networks.inputs)
-    return Samples(*(draw(options.seed, dtype=torch.float64) for draw in (source.training, source.evaluating)))
-
-
-def _from_file(path: Path, networks: Population) -> Tensor:
-    from understudy.data.input_files import read_inputs
-
-    inputs = read_inputs(path, image=networks.image and (networks.sizes[0], *networks.image))
-    if inputs.shape[1] != networks.inputs:
-        raise UserError(
-            f"--data must have {networks.inputs} inputs per sample, as the networks do, got {inputs.shape[1]} in {path}"
-        )
-    return inputs
-
-
-def _source(options: InputOptions, dim: int) -> Gaussian | Uniform:
-    from understudy.data import Gaussian, Uniform
-
-    if not 0 <= options.seed < 2**63:
-        raise UserError(f"--seed must be between 0 and 2^63 − 1, got {options.seed}")
-    for name, value in (("samples", options.samples), ("input-std", options.input_std)):
-        if not value > 0 or not isfinite(value):
-            raise UserError(f"--{name} must be above 0, got {value:g}")
-    kind = Gaussian if options.inputs == "gaussian" else Uniform
-    return kind(dim, options.input_std, train=options.samples, evaluation=options.samples)
+    given = drawing(options)
+    file = given.pop("data")
+    return str(Drawn(**given)) if file is None else f"of {file}"
 
 
 def validate_ending(option: str, path: Path | None, endings: tuple[str, ...]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.cli import inputs
 from understudy.cli.parsing import emit
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
 _MOST = 20
 """Number of pruned nodes that are listed one by one."""
-_MANY = 3_000
-"""Number of features from which a fit takes ten seconds or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +45,15 @@ class Prune(inputs.TeacherOptions):
 def run_prune(options: Prune) -> None:
     """Remove student nodes by a rule, and print the cost."""
     inputs.validate_ending("--save", options.save, (".safetensors",))
-    if options.below is not None and not 0 <= options.below <= 1:
-        raise UserError(f"--below must be between 0 and 1, got {options.below}")
-    from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit
+    from understudy.papers.specialization.prune import prune
 
     teacher = inputs.read_teacher(options)
     student = inputs.read_network(options.student, options.leaky, options.student_network, "--student-network")
-    samples = inputs.read_samples(options, student)
-    pruning = prune_student(teacher, student, samples.given, options.below, options.by)
-    if (features := pruning.network.layers[-1].weight.shape[-1]) >= _MANY:
-        print(f"fitting the weights of {features:,} features, which may take minutes", file=sys.stderr)
-    fitted = refit(teacher, pruning.network, samples.given)
-    losses = {where: pruning_losses(teacher, student, pruning, fitted, x) for where, x in samples._asdict().items()}
+    chosen = {name: getattr(options, name) for name in ("by", "below", "refit")}
+    pruned = prune(student, teacher, **inputs.drawing(options), **chosen)
+    pruning, losses = pruned.pruning, {"given": pruned.given, "held_out": pruned.held_out}
     if options.save is not None:
-        inputs.write_networks(fitted if options.refit else pruning.network, options.save)
+        inputs.write_networks(pruned.network, options.save)
     if options.json:
         emit(
             {

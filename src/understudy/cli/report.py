@@ -6,11 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from understudy._errors import UserError
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
-    from understudy.lab import Study
     from understudy.store import Run
 
 
@@ -29,6 +27,7 @@ class Report:
 def run_report(options: Report) -> None:
     """Decide a run's claims and draw its figures and page again."""
     from understudy._atomic import disk_errors
+    from understudy.lab.runs import study_of
     from understudy.lab.write_report import write_report
     from understudy.store import Run
     from understudy.store.folder import RunFolder
@@ -38,24 +37,6 @@ def run_report(options: Report) -> None:
     with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
         write_report(study, run)
     show_run(Run(options.run), options.json)
-
-
-def study_of(run: Run, file: Path | None = None) -> Study:
-    """The study of a run, with the options of the run; it is one of the papers' unless a file defines it."""
-    from understudy.lab.discovery import load_file, studies
-
-    if file is None:
-        known = studies()
-    else:
-        study = load_file(file)
-        known = {study.name: study}
-    name = run.config.get("study")
-    if name not in known:
-        raise UserError(
-            f"{run.folder} is a run of unknown study {name!r}; known studies: {', '.join(known)}; for a study of your "
-            "own, give its file with --study"
-        )
-    return known[name].from_config(run.config)
 
 
 def show_run(run: Run, as_json: bool) -> None:

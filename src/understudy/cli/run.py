@@ -90,7 +90,8 @@ def run_options(study: type[Study], quick: bool) -> type:
 
 
 def _print_help() -> None:
-    from understudy.cli.list import heading, studies_by_paper
+    from understudy.cli.list import heading
+    from understudy.lab.discovery import studies_by_paper
 
     print(_USAGE)
     for paper, studies in studies_by_paper().items():

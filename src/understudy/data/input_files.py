@@ -54,7 +54,7 @@ def read_inputs(
             f"{file}: the array must have shape [samples, {', '.join(map(str, image))}], channels before height and "
             f"width, got {found.shape}; if channels are last, convert it with array.transpose(0, 3, 1, 2)."
         )
-    return _to_matrix(file, found)
+    return to_matrix(file, found)
 
 
 def read_labels(path: str | os.PathLike[str], *, name: str = "y") -> Shaped[Tensor, "sample"]:
@@ -236,8 +236,8 @@ def _sides(shape: tuple[int, ...]) -> list[int]:
     return [side for side in shape if side != 1]
 
 
-def _to_matrix(file: Path, found: NDArray[Any]) -> Tensor:
-    """Convert to a finite matrix [sample, input] in float32 or float64."""
+def to_matrix(file: Path | str, found: NDArray[Any]) -> Tensor:
+    """Convert to a finite matrix [sample, input] in float32 or float64; errors begin with the name of the file."""
     if found.dtype.kind not in _NUMERIC:
         raise UserError(
             f"{file}: the array must contain real numbers (bool, integers or floating point), got {found.dtype}; "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.data import Source
+    from understudy.data.measuring import Distribution, Drawn, Given
     from understudy.nets import Population
     from understudy.store import Run
     from understudy.theory import Check
@@ -92,11 +94,13 @@ class _Pair(NamedTuple):
 def check(
     teacher: Population | Trained | Run | Path | str,
     student: Population | Sequence[Population] | None = None,
-    x: Tensor | Source | None = None,
+    data: Given | None = None,
     *,
     networks: int | Sequence[int] | None = None,
+    inputs: Distribution = "gaussian",
+    input_std: float = 1.5,
     samples: int = 10_000,
-    inputs: str = "as given",
+    seed: int = 1,
 ) -> Checks:
     """Check every applicable theorem on teacher–student pairs.
 
@@ -104,10 +108,14 @@ def check(
         teacher: A population, or a finished run (the result of `us.train`, a `us.store.Run`, or a run folder).
         student: Students, paired with teachers by index; a single teacher is shared by all students. Omit for a run,
             of which the students at the end of training are checked.
-        x: Inputs `[sample, in]` or a data source. Omit for a run, which uses its own training inputs.
+        data: Inputs as a tensor (`[sample, in]`, or one set per student), array, pandas frame or file; or a source,
+            whose training inputs are used. Default: drawn at random. Omit for a run, which uses its own training
+            inputs.
         networks: Indices to check, from 0. Default: all, or 20 evenly spaced ones if there are more.
-        samples: Maximum number of training inputs to use.
-        inputs: Description of a tensor of inputs, for reports; sources and runs describe themselves.
+        inputs: Distribution of drawn inputs.
+        input_std: Standard deviation of drawn inputs.
+        samples: Number of inputs to draw; of a source or a run, the maximum number of training inputs to use.
+        seed: Seed of drawn inputs.
 
     Returns:
         One `Check` per network; `print()` it for a summary.
@@ -117,17 +125,18 @@ def check(
     """
     import torch
 
+    from understudy.data.measuring import Drawn
     from understudy.nets import Population
     from understudy.training.parallel import run_parallel
 
-    if samples < 1:
-        raise UserError(f"samples must be at least 1, got {samples}")
+    drawn = Drawn(inputs, input_std, samples, seed)
     if isinstance(teacher, Population):
-        if student is None or x is None:
-            raise UserError("a teacher needs a student and inputs; give all three, or a run")
+        if student is None:
+            raise UserError("a teacher needs a student; give both, or a run")
         several = [student] if isinstance(student, Population) else list(student)
-        pairs = [pair for each in several for pair in _pairs(teacher, each, x, samples, inputs)]
-    elif student is not None or x is not None:
+        x, description = _described(data, several[0], drawn)
+        pairs = [pair for each in several for pair in _pairs(teacher, each, x, samples, description)]
+    elif student is not None or data is not None:
         raise UserError("a run has its own students and inputs; give the run alone")
     elif isinstance(teacher, tuple):
         pairs = _pairs_of_trained(teacher, samples)
@@ -139,6 +148,19 @@ def check(
         first = found[0].why
         raise UserError(first if len(found) == 1 else f"none of {len(found)} networks can be checked: {first}")
     return Checks(tuple(found), len(pairs))
+
+
+def _described(data: Given | None, student: Population, drawn: Drawn) -> tuple[Tensor | Source, str]:
+    """The inputs, and a description of those that do not describe themselves."""
+    from torch import Tensor
+
+    from understudy.data import Source
+    from understudy.data.measuring import measuring_inputs
+
+    if isinstance(data, Source | Tensor):
+        return data, "as given"
+    file = f"of {os.fspath(data)}" if isinstance(data, str | os.PathLike) else "as given"
+    return measuring_inputs(data, student, drawn), str(drawn) if data is None else file
 
 
 def _check_pair(number: int, pair: _Pair) -> NetworkCheck:

@@ -27,6 +27,12 @@ def studies() -> dict[str, type[Study]]:
     return found
 
 
+def studies_by_paper() -> dict[str, list[type[Study]]]:
+    """All studies by the import name of their paper."""
+    found = studies().values()
+    return {paper: [study for study in found if study.__module__.startswith(f"{paper}.")] for paper in papers()}
+
+
 def defined_in(namespace: dict[str, object], module: str) -> list[type[Study]]:
     """The studies that a module defines itself: classes with a name of their own."""
     return [

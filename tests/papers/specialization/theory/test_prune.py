@@ -168,7 +168,7 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_per_position():
             "correlation, modulation, theorem|theorem, correlation, modulation",
             marks=pytest.mark.wrong_shapes,
         ),
-        ({"below": 1.5}, "from 0 to 1"),
+        ({"below": 1.5}, "below must be between 0 and 1, got 1.5"),
         ({"below": 1.0, "by": "modulation"}, "all 3 nodes of hidden layer 1 would be removed"),
         ({"student": population((4, 3, 3, 2), 1)}, "2 hidden layers and the teacher 1"),
         ({"student": population((4, 3, 3, 2), 1), "by": "theorem"}, "equal depth, and these have 2 and 3"),
@@ -298,7 +298,7 @@ def test_the_command_without_a_threshold_uses_the_theorem_and_explains_kept_node
 
 
 def test_a_long_fit_is_announced(files, capsys, monkeypatch):
-    monkeypatch.setattr("understudy.cli.prune._MANY", 2)
+    monkeypatch.setattr("understudy.papers.specialization.prune._MANY", 2)
     status, out, err = said(capsys, monkeypatch, "student.safetensors", "--teacher", "teacher.safetensors")
     assert status == 0 and "became" in out
     assert re.fullmatch(r"fitting the weights of \d+ features, which may take minutes\n", err)

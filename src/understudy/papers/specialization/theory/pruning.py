@@ -93,9 +93,9 @@ def prune_student(
     if len(student) != 1 or len(teacher) != 1:
         raise UserError(f"pruning needs one student and one teacher, got {len(student)} and {len(teacher)}")
     if by is not None and by not in BELOW:
-        raise UserError(f"by must be one of {', '.join(BELOW)}, got {by}")
+        raise UserError(f"must be one of {', '.join(BELOW)}, got {by}", "by")
     if below is not None and not 0 <= below <= 1:
-        raise UserError(f"below must be a number from 0 to 1, got {below}")
+        raise UserError(f"must be between 0 and 1, got {below}", "below")
     validate_pair(teacher, student, x)
     if by is None and below is not None:
         by = "correlation"

@@ -1,0 +1,94 @@
+"""The claims of the papers, with what was measured by the project's full runs and by the runs made here."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from understudy._errors import UserError
+from understudy.claims import record
+from understudy.lab.discovery import studies_by_paper
+from understudy.lab.runs import finished_runs, study_of
+
+
+class Measurement(NamedTuple):
+    """A decided claim, and where it comes from: a machine and commit, or a run folder."""
+
+    origin: str
+    measured: record.Measured
+
+
+Found = list[tuple[record.Row, list[Measurement]]]
+"""Claims of the catalogue, each with its measurements."""
+
+
+def claims(
+    out: str | os.PathLike[str] = "runs", *, study: str | None = None, paper: str | None = None, failing: bool = False
+) -> pa.Table:
+    """List the claims of the papers with what was measured, by the project's full runs and by the runs made here.
+
+    Args:
+        out: Folder that contains the runs made here.
+        study: Only the claims that this study decides.
+        paper: Only the claims of this paper, by the name of its folder (specialization, luck, local, …).
+        failing: Only measurements that do not hold.
+
+    Returns:
+        One row per claim and measurement, and one without a measurement for each claim that was not measured: `id`,
+        `study`, `statement`, `part`, `paper` (the value that counts), `measured`, `n`, `holds`, `origin`.
+
+    Raises:
+        UserError: There is no such study or paper.
+    """
+    rows = []
+    for row, measurements in find_claims(out, study=study, paper=paper, failing=failing):
+        same = {"id": row.id, "study": row.study}
+        if not measurements:
+            rows.append(same | {"statement": row.statement, "paper": row.value})
+        for origin, measured in measurements:
+            claim = measured.claim
+            names = ("statement", "part", "paper", "measured", "n", "holds")
+            rows.append(same | {name: getattr(claim, name) for name in names} | {"origin": origin})
+    return pa.Table.from_pylist(rows, _SCHEMA)
+
+
+_SCHEMA = pa.schema(
+    {name: pa.string() for name in ("id", "study", "statement", "part", "paper", "measured")}
+    | {"n": pa.int64(), "holds": pa.bool_(), "origin": pa.string()}
+)
+
+
+def find_claims(
+    out: str | os.PathLike[str], *, study: str | None = None, paper: str | None = None, failing: bool = False
+) -> Found:
+    """The claims that `claims` lists, as they are recorded."""
+    wanted = _wanted(study, paper)
+    every = [Measurement(f"{m.machine}, {m.commit}", m) for m in record.recorded()]
+    for run in finished_runs(Path(out)):
+        every += [Measurement(str(run.folder), m) for m in record.measured(run, study_of(run).command())]
+    found: Found = []
+    for row in record.rows():
+        if wanted is None or row.study.split()[0] in wanted:
+            of_row = [each for each in every if each.measured.claim.id == row.id]
+            if failing:
+                of_row = [each for each in of_row if not each.measured.claim.holds]
+            if of_row or not failing:
+                found.append((row, of_row))
+    return found
+
+
+def _wanted(study: str | None, paper: str | None) -> set[str] | None:
+    """Names of the studies whose claims are listed, or None for all claims."""
+    if study is None and paper is None:
+        return None
+    papers = {name.rpartition(".")[2]: {each.name for each in all_} for name, all_ in studies_by_paper().items()}
+    known = set().union(*papers.values())
+    if paper is not None and paper not in papers:
+        raise UserError(f"must be one of {', '.join(papers)}, got {paper}", "paper")
+    if study is not None and study not in known:
+        raise UserError(f"must be one of {', '.join(sorted(known))}, got {study}", "study")
+    wanted = known if paper is None else papers[paper]
+    return wanted if study is None else wanted & {study}

@@ -1,0 +1,93 @@
+"""`us.connect`: a path of low loss between two students of one teacher."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor
+
+from understudy._errors import UserError
+from understudy._numbers import number
+from understudy.data.measuring import Distribution, Drawn, Given, split_inputs
+from understudy.nets import Population
+from understudy.papers.specialization.theory.connectivity import (
+    BELOW,
+    WeightPath,
+    connecting_path,
+    losses_along,
+    straight_path,
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Connection:
+    """A path between two students, and the straight line beside it.
+
+    Attributes:
+        path: Way points, and what moves between consecutive ones.
+        losses: Losses along each segment of the path on held-out inputs, as shares of the output variance.
+        line: Losses along the straight line, at as many points.
+    """
+
+    path: WeightPath
+    losses: Float[Tensor, "segment point"]
+    line: Float[Tensor, "point"]
+
+    @property
+    def largest(self) -> float:
+        """Largest loss on the path."""
+        return float(self.losses.max())
+
+    @property
+    def largest_on_line(self) -> float:
+        """Largest loss on the straight line."""
+        return float(self.line.max())
+
+    def __repr__(self) -> str:
+        path, line = number(self.largest, ".2e"), number(self.largest_on_line, ".2e")
+        return f"Connection({len(self.path.moves)} segments; largest loss {path}, on the straight line {line})"
+
+
+def connect(
+    a: Population,
+    b: Population,
+    teacher: Population,
+    data: Given | None = None,
+    *,
+    below: float = BELOW,
+    points: int = 9,
+    inputs: Distribution = "gaussian",
+    input_std: float = 1.5,
+    samples: int = 10_000,
+    seed: int = 1,
+) -> Connection:
+    """Connect two students of one teacher by line segments on which the loss stays low (Tian 2020, appendix E).
+
+    Args:
+        a: The student at the start of the path, of two layers.
+        b: The student at its end, of equal sizes.
+        teacher: Their teacher.
+        data: Inputs as a tensor, array, pandas frame or file (.npy, .npz, .parquet or .csv), of which every fifth is
+            held out; or a source. Default: drawn at random.
+        below: Student nodes whose best correlation with a teacher node is below this count as unspecialised.
+        points: Points per segment at which the loss is measured.
+        inputs: Distribution of drawn inputs.
+        input_std: Standard deviation of drawn inputs.
+        samples: Number of inputs to draw, and number of held-out inputs to test on.
+        seed: Seed of drawn inputs.
+
+    Returns:
+        The path, and the losses along it and along the straight line.
+
+    Raises:
+        UserError: Networks or inputs that do not fit, no idle node, or a value out of range.
+    """
+    if points < 2:
+        raise UserError(f"must be at least 2, got {points}", "points")
+    if not -1 <= below <= 1:
+        raise UserError(f"must be between −1 and 1, got {below}", "below")
+    x = split_inputs(data, a, Drawn(inputs, input_std, samples, seed))
+    path = connecting_path(a, b, teacher, x.given, below)
+    losses = losses_along(path, teacher, x.held_out, points)
+    return Connection(path, losses, losses_along(straight_path(a, b), teacher, x.held_out, losses.numel())[0])
