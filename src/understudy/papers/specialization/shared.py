@@ -81,7 +81,7 @@ class SeparatedTeachers(TrainedStudents):
         """Polarity and seed of each teacher. Networks of one seed are next to each other: they share their samples."""
         return [{"polarity": p, "seed": seed} for seed in self.seed_names for p in self.polarity]
 
-    def teacher(self, nodes: int, slope: float = 0.0) -> Population:
+    def teachers(self, nodes: int, slope: float = 0.0) -> Population:
         """One teacher with this many nodes per polarity and seed."""
         return us.teachers.separated(
             (self.dim, nodes, self.outputs),
@@ -125,6 +125,6 @@ class OverRealized(SeparatedTeachers):
                 us.training.Group(us.students.gaussian(teacher, multiple=k), teacher, source),
             )
             for nodes in self.sizes
-            for teacher in (self.teacher(nodes, slope),)
+            for teacher in (self.teachers(nodes, slope),)
             for k in self.multiple
         ]

@@ -64,7 +64,7 @@ class TeacherAwareData(SeparatedTeachers, TrainingStudy):
         return us.data.TeacherAware(teacher, samples, self.evaluation, moved, self.input_std)
 
     def experiment(self, *runs: Run) -> Experiment:
-        teacher = self.teacher(self.teacher_nodes)
+        teacher = self.teachers(self.teacher_nodes)
         students = us.students.gaussian(teacher, multiple=self.over_realization)
         return self.training(
             ({"data": kind, "samples": n}, us.training.Group(students, teacher, self.source(kind, n, teacher)))

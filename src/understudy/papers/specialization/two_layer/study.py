@@ -6,17 +6,23 @@ Tian 2020, figs 5, 7, 8; Tian 2019, figs 3, 5, 7, 11.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import understudy as us
-from understudy.lab.options import Counts
+from understudy._errors import UserError
+from understudy.lab.options import Counts, InputFile, option, typed, validate_batch, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
 if TYPE_CHECKING:
     from understudy.data import Source
-    from understudy.store import Run
+    from understudy.nets import Population
+    from understudy.store import Claim, Run
+
+_DECIDED = ("teacher_nodes", "dim", "outputs", "polarity")
+"""Options that a teacher of one's own decides."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,10 @@ class TwoLayer(OverRealized, TrainingStudy):
     """Distribution of each input; uniform is U[−a, a] with a = √3 times the standard deviation."""
     leaky: float = 0.0
     """Slope of the activation below zero, for teacher and student: 0 is ReLU."""
+    teacher: InputFile = ""
+    """File of a two-layer teacher of your own, the same for all seeds. It decides --teacher-nodes, --dim and --outputs,
+    and stands as polarity 0, with fan-outs as they are; --leaky is for files that do not record the slope. No claim of
+    the papers is then decided."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -55,3 +65,67 @@ class TwoLayer(OverRealized, TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         return self.training(self.groups(self.leaky))
+
+    def teachers(self, nodes: int, slope: float = 0.0) -> Population:
+        """One teacher per polarity and seed: drawn, or the user's own."""
+        if not self.teacher:
+            return super().teachers(nodes, slope)
+        own = self._own_teacher()
+        print(
+            f"{self.teacher}: read as {' → '.join(map(str, own.sizes))}, slope {own.slope:g} below zero",
+            file=sys.stderr,
+        )
+        seeds = [cell["seed"] for cell in self.cells]
+        each = own[[0] * len(seeds)].to(dtype=self.torch_dtype)
+        return replace(each, seeds=each.seeds.new_tensor(seeds))
+
+    def validate(self) -> None:
+        if self.teacher:
+            validate_batch(self.train, self.batch)
+        else:
+            super().validate()
+
+    def validate_files(self) -> None:
+        if self.teacher:
+            self._own_teacher()
+
+    def resolved(self) -> Self:
+        """The study on the device that `auto` means here, with the options that a teacher of one's own decides."""
+        study = super().resolved()
+        if not study.teacher:
+            return study
+        own = study._own_teacher()
+        dim, nodes, outputs = own.sizes
+        decided: dict[str, Any] = dict(zip(_DECIDED, ((nodes,), dim, outputs, (0.0,)), strict=True))
+        for name, value in decided.items():
+            given = getattr(study, name)
+            if given not in (value, getattr(type(self)(), name), getattr(type(self).quick(), name)):
+                shown = " ".join(typed(v) for v in (given if isinstance(given, tuple) else (given,)))
+                raise UserError(f"{option(name)} is decided by --teacher {study.teacher}, got {shown}; omit it")
+        validate_widths(nodes, study.multiple)
+        return replace(study, **decided, leaky=own.slope)
+
+    def _own_teacher(self) -> Population:
+        own = us.load(self.teacher, slope=self.leaky or None)
+        if len(own) != 1 or len(own.sizes) != 3 or own.image is not None:
+            raise UserError(
+                f"--teacher must be a file of one network of two fully connected layers, got {own} in {self.teacher}; "
+                "us.save(population, FILE, which=0) saves one of several"
+            )
+        return own
+
+    def command(self) -> str:
+        """The command that makes the same run again, without the options that a teacher of one's own decides."""
+        default = {name: getattr(type(self)(), name) for name in _DECIDED if self.teacher}
+        return super(TwoLayer, replace(self, **default)).command()
+
+    def config(self) -> dict[str, Any]:
+        """What fixes the results of a run; without a teacher of one's own as before this option existed."""
+        config = super().config()
+        if not self.teacher:
+            del config["options"]["teacher"]
+        return config
+
+    def claims(self, run: Run) -> list[Claim]:
+        """The claims of the papers, which are about the papers' teachers."""
+        return [] if self.teacher else super().claims(run)
