@@ -9,8 +9,12 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def number(value: float, spec: str = ".3g") -> str:
-    """A number as it is shown to people, with a minus sign and a power of ten: `−0.25`, `3.2×10⁻⁷`."""
-    return typeset(format(float(value), spec))
+    """A number as it is shown to people, with a minus sign and a power of ten: `−0.25`, `3.2×10⁻⁷`.
+
+    Three digits before the point are written out where `g` would take a power: `100`, not `1e+02`.
+    """
+    shown = format(float(value), spec)
+    return typeset(f"{float(shown):.0f}" if spec.endswith("g") and shown.endswith("e+02") else shown)
 
 
 def typeset(text: str) -> str:

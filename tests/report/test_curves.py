@@ -25,9 +25,11 @@ from support.curve_figures import (
     stacked,
     titles,
 )
+from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.figures._curves_array import quantiles
+from understudy.report.figures.curves import log_ticks
 
 decoded = contract._decode
 
@@ -322,8 +324,10 @@ def test_an_axis_of_few_decades_has_more_than_powers_of_ten():
     low, high = mse.get_ylim()
     assert sum(low <= tick <= high for tick in mse.get_yticks()) >= 3
     wide = sample_losses(factor=np.geomspace(1, 1e-6, 4))
-    assert [wide.page()["layout"][axis]["dtick"] for axis in ("yaxis", "yaxis2")] == [1, 1]
-    assert kind.page()["layout"]["yaxis"]["dtick"] == "D2"
+    for axis in ("yaxis", "yaxis2"):
+        layout = wide.page()["layout"][axis]
+        assert layout["ticktext"] == [number(10.0 ** round(np.log10(v)), ".0e") for v in layout["tickvals"]]
+    assert len(kind.page()["layout"]["yaxis"]["tickvals"]) >= 3
 
 
 def test_panels_keep_the_rows_they_are_given():
@@ -489,3 +493,43 @@ def test_arrays_stay_as_they_are():
     before = array.copy(deep=True)
     curves_of_layers(array).page()
     xr.testing.assert_identical(array, before)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (1e-3, 1, ["10⁻³", "10⁻²", "10⁻¹", "1"]),
+        (0.5, 2000, ["1", "10¹", "10²", "10³"]),
+        (1e-5, 1e-3, ["10⁻⁵", "10⁻⁴", "10⁻³"]),
+        (0.01, 0.1, ["0.01", "0.02", "0.05", "0.1"]),
+        (2e-5, 2e-4, ["2×10⁻⁵", "5×10⁻⁵", "10⁻⁴", "2×10⁻⁴"]),
+        (2.1, 2.9, ["2.1", "2.9"]),
+    ],
+)
+def test_decades_are_labelled_alike(low, high, words):
+    assert log_ticks(low, high)[1] == words
+
+
+@given(st.floats(-12, 12), st.floats(0.01, 20))
+def test_ticks_of_logarithmic_axes_are_few_and_inside(start, width):
+    low, high = 10.0**start, 10.0 ** (start + width)
+    ticks, words = log_ticks(low, high)
+    assert 2 <= len(ticks) <= 9 and len(set(words)) == len(words)
+    assert all(low * 0.99 <= tick <= high * 1.01 for tick in ticks)
+
+
+def test_the_paper_labels_decades_like_the_page():
+    kind = Curves((Panel("", "x", "y", (Series("a", np.arange(1, 6), 10.0 ** -np.arange(1, 6)),), log_y=True),))
+    labels = [label.get_text() for label in kind.paper().axes[0].get_yticklabels()]
+    assert {"10⁻¹", "10⁻³", "10⁻⁵"} <= set(labels) and not any("$" in label for label in labels)
+
+
+def test_the_mean_of_networks_without_a_band_keeps_single_networks():
+    values = xr.DataArray(
+        np.array([[0.0, 1.0], [1.0, 1.0], [np.nan, 0.0]]),
+        dims=("seed", "epoch"),
+        coords={"network": ("seed", [4, 5, 6]), "epoch": [0, 1]},
+    )
+    (panel,) = Curves.from_array(values, name="share", band="mean").panels
+    assert panel.series[0].y.tolist() == pytest.approx([0.5, 2 / 3]) and panel.series[0].low is None
+    assert panel.series[0].network[:, 0].tolist() == [4, 5, 6]

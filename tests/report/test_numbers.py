@@ -6,7 +6,7 @@ import pytest
 
 from support.made import computed_run
 from understudy._numbers import number, typeset
-from understudy.claims import Claim, Variant
+from understudy.claims import Claim, Variant, range_words
 from understudy.papers.distillation.data_geometry.study import DataGeometry
 from understudy.papers.distillation.monotonicity.study import Monotonicity
 from understudy.papers.local.warm_up.study import WarmUp
@@ -20,6 +20,18 @@ STUDIES = (
 )
 PLAIN = re.compile(r"\de[-+−]\d|(?<![\w.)-])-\.?\d")
 """Numbers as Python writes them, with a hyphen or an exponent after e."""
+
+
+@pytest.mark.parametrize(
+    ("value", "spec", "shown"),
+    [(99.7, ".2g", "100"), (-123, ".2g", "−120"), (99.7, ".3g", "99.7"), (1234, ".2g", "1.2×10³"), (100, ".0e", "10²")],
+)
+def test_hundreds_are_written_out(value, spec, shown):
+    assert number(value, spec) == shown
+
+
+def test_a_range_of_percents_ends_at_100():
+    assert f"{range_words([98.9, 99.8], '.2g')}%" == "99 to 100%"
 
 
 @pytest.mark.parametrize(

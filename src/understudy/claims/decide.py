@@ -119,12 +119,15 @@ class Claims:
 
     def applies(self, study: Any) -> bool:
         """Whether a study has the paper's settings."""
-        plain = type(study)().options()
+        return not self.lacks(study) and self._when(study)
+
+    def lacks(self, study: Any) -> dict[str, Any]:
+        """Values of the paper's settings, or the least allowed, by the options in which a study differs from them."""
+        plain, options = type(study)().options(), study.options()
         fixed = self._fixed.split() if self._fixed is not None else [] if self._free is None else list(plain)
         fixed = [name for name in fixed if name not in (self._free or "").split()]
-        options = study.options()
-        same = all(options[name] == plain[name] for name in fixed)
-        return same and all(options[name] >= least for name, least in self._least.items()) and self._when(study)
+        other = {name: plain[name] for name in fixed if options[name] != plain[name]}
+        return other | {name: least for name, least in self._least.items() if options[name] < least}
 
 
 def _includes(study: Any, name: str, value: Any) -> bool:

@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
+from understudy._devices import resolve_device
 from understudy._errors import UserError
 from understudy.lab.options import Count, file_options, option, typed, validate_options
 
@@ -85,26 +86,20 @@ class Study:
 
     def story(self, run: Run) -> Story:
         """What the report shows; by default `story(study, run)` of the module `story` beside the study's own."""
-        story: Story = _sibling(self, "story").story(self, run)
+        story: Story = sibling(self, "story").story(self, run)
         return story
 
     def claims(self, run: Run) -> list[Claim]:
         """The claims that a run decides; by default those of the module `claims` beside the study's own."""
         if not self.decides:
             return []
-        decide = _sibling(self, "claims").claims
+        decide = sibling(self, "claims").claims
         claims: list[Claim] = decide(self, run)
         return claims
 
     def resolved(self) -> Self:
         """The study with the device that `auto` means here."""
-        import torch
-
-        available = torch.cuda.is_available()
-        if self.device == "cuda" and not available:
-            raise UserError("--device cuda needs a CUDA GPU, but torch sees none here; use --device auto or cpu")
-        chosen = ("cuda" if available else "cpu") if self.device == "auto" else self.device
-        return type(self)(**(self.options() | {"device": chosen}))
+        return type(self)(**(self.options() | {"device": resolve_device(self.device).type}))
 
     def options(self) -> dict[str, Any]:
         """The options by name, as plain values."""
@@ -255,7 +250,7 @@ def ranked(epochs: int) -> tuple[int, ...]:
     return (*(epoch for epoch in _RANKED if epoch < epochs), epochs)
 
 
-def _sibling(study: Study, name: str) -> Any:
+def sibling(study: Study, name: str) -> Any:
     """The module of this name beside the one that defines the study, or a study that it derives from."""
     for kind in type(study).__mro__:
         package = kind.__module__.rpartition(".")[0]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from understudy._atomic import write_bytes, write_json, write_text
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.lab.study import Study, TrainingStudy
+from understudy.lab.undecided import undecided
 from understudy.report.page.document import page
 from understudy.report.pool import FigurePool, endings
 from understudy.report.story import Number, Story
@@ -40,6 +41,7 @@ def write_report(study: Study, run: Run) -> None:
             environment=run.environment,
             command=study.command(),
             files=[*(f"{name}.parquet" for name in run.tables), *_OTHER_FILES, *figures],
+            undecided=undecided(study, claims),
         )
         drawn = pool.finish()
     _write_figures(
@@ -95,7 +97,7 @@ def _layer_rows(run: Run, layer: int, top: bool) -> pa.Table:
         {"network": network.astype(np.int32)}
         | {name: run.networks[name].take(pa.array(network)) for name in run.swept}
         | {
-            "layer": np.full(len(network), layer, np.int16),
+            "layer": np.full(len(network), layer + 1, np.int16),  # pages count layers from 1
             "teacher": teacher.astype(np.int32),
             "strength": numbers(strength),
             "student": columns["student"][network, teacher].astype(np.int32),

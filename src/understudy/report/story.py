@@ -1,5 +1,6 @@
 """The story of a run, which a study passes to the report: a headline, a few numbers, and figures."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -60,6 +61,41 @@ class Story:
 
     def __post_init__(self) -> None:
         typeset_fields(self, "headline")
+
+
+_LEAST, _MOST = 50, 146
+"""Letters of a headline: at most two lines of a page on a laptop."""
+_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z0-9−])")
+
+
+def split_headline(text: str) -> tuple[str, str]:
+    """Divide what was found into a headline of at most two lines, and the details.
+
+    The headline is the first sentence; the first clauses of it where it is longer; or the first phrases of these, with
+    an ellipsis.
+
+    Args:
+        text: What was found, in one or more sentences.
+
+    Returns:
+        The headline, and the rest, which may be empty.
+    """
+    whole = text.strip()
+    if found := _SENTENCE.search(whole):
+        if found.start() <= _MOST:
+            return whole[: found.start()], whole[found.end() :]
+    elif len(whole) <= _MOST:
+        return whole, ""
+    if (end := _last("; ", whole)) >= 0:
+        return f"{whole[:end]}.", whole[end + 2].upper() + whole[end + 3 :]
+    end = next((end for words in (", ", ": ", " and ", " ") if (end := _last(words, whole)) >= _LEAST), _MOST)
+    return f"{whole[:end]} …", f"… {whole[end:].lstrip(',: ')}"
+
+
+def _last(words: str, text: str) -> int:
+    """The last place of these words, outside of brackets, at which a headline can end; −1 if there is none."""
+    found = [m.start() for m in re.finditer(re.escape(words), text[: _MOST + len(words)])]
+    return next((end for end in reversed(found) if text.count("(", 0, end) == text.count(")", 0, end)), -1)
 
 
 def counted(n: int, thing: str) -> str:

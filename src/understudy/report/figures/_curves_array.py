@@ -101,6 +101,10 @@ def _summaries(values: np.ndarray, band: str | None, log: bool) -> tuple[np.ndar
             mean, deviation = np.nanmean(of, axis=3), np.nanstd(of, axis=3)
         found = (mean, mean - deviation, mean + deviation)
         return tuple(10**each for each in found) if log else found
+    if band == "mean":
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # no network left
+            return np.nanmean(values, axis=3), None, None
     middle, low, high = quantiles(values, (0.5, 0.0, 1.0) if band == "range" else (0.5, 0.25, 0.75), axis=3)
     return (middle, low, high) if band else (middle, None, None)
 

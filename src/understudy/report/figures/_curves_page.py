@@ -10,10 +10,9 @@ from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures.curves import (
     BANDS,
-    FEW_DECADES,
     Panel,
     Series,
-    decades,
+    log_ticks,
     readable_ticks,
     shown,
     slope_words,
@@ -23,7 +22,8 @@ from understudy.report.figures.curves import (
 if TYPE_CHECKING:
     from understudy.report.figures.curves import Curves
 
-_MANY_DECADES = 8
+_MARGIN = 1.6
+"""Factor by which a logarithmic axis may be longer than its values, at either end."""
 
 
 def page(curves: Curves) -> pages.JSON:
@@ -236,6 +236,8 @@ def _scale(log: bool, values: list[Any]) -> pages.JSON:
         return {}
     kept = np.concatenate([np.zeros(0), *(np.asarray(v, dtype=float).ravel() for v in values)])
     kept = kept[np.isfinite(kept) & (kept > 0)]
-    wide = decades(kept.min(), kept.max()) if len(kept) else 0.0
-    step = {} if wide > _MANY_DECADES else {"dtick": 1 if wide >= FEW_DECADES else "D2"}
-    return {"type": "log", **step}
+    if not len(kept):
+        return {"type": "log"}
+    # Room for the margin that plotly adds on either side.
+    ticks, words = log_ticks(kept.min() / _MARGIN, kept.max() * _MARGIN)
+    return {"type": "log", "tickvals": ticks, "ticktext": words}

@@ -9,16 +9,14 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
-from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures.curves import (
     BANDS,
-    FEW_DECADES,
     Panel,
     Series,
-    decades,
+    log_ticks,
     readable_ticks,
     shown,
     slope_words,
@@ -142,12 +140,8 @@ def _key(curves: Curves, colours: dict[str, str]) -> style.Key:
 def _set_ticks(axis: Axis, log: bool, limits: tuple[float, float]) -> None:
     if not log:
         axis.set_major_locator(MaxNLocator(5))
-    elif decades(*limits) < FEW_DECADES:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5) if decades(*limits) > 0.7 else (1, 2, 3, 4, 5, 6, 8)))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: number(value, "g")))
-        axis.set_minor_locator(NullLocator())
     else:
-        axis.set_major_locator(LogLocator(numticks=6))
+        axis.set_ticks(*log_ticks(*limits))
         axis.set_minor_locator(NullLocator())
 
 

@@ -215,10 +215,10 @@ def diverging(name: str, most: float = 1) -> JSON:
 
 
 def animated(page: JSON, names: Sequence[str], frames: Sequence[list[JSON]], prefix: str, *, first: int = 0) -> JSON:
-    """Add frames and a slider over them, which shows the last one first; a single frame needs none.
+    """Add frames and a slider over them, which starts at the first; a single frame needs none.
 
     Args:
-        page: Traces and layout, as they are in the last frame.
+        page: Traces and layout; the traces that frames change become those of the first frame.
         names: Name of each frame.
         frames: What each frame changes, trace by trace.
         prefix: What is written before the name of the frame that is shown.
@@ -231,10 +231,8 @@ def animated(page: JSON, names: Sequence[str], frames: Sequence[list[JSON]], pre
         return page
     page["layout"]["sliders"] = [
         {
-            "active": len(names) - 1,
+            "active": 0,
             "steps": [{"label": name, "method": "animate", "args": [[name], AT_ONCE]} for name in names],
-            "x": 0,
-            "len": 1,
             "y": 0.0,
             "yanchor": "top",
             "pad": {"t": 44, "b": 4},
@@ -245,6 +243,8 @@ def animated(page: JSON, names: Sequence[str], frames: Sequence[list[JSON]], pre
             "activebgcolor": HAIRLINE,
         }
     ]
+    for trace, moved in zip(page["data"][first:], frames[0], strict=False):
+        trace |= moved
     page["frames"] = [
         {"name": name, "data": frame, "traces": list(range(first, first + len(frame)))}
         for name, frame in zip(names, frames, strict=True)

@@ -26,8 +26,9 @@ BANDS = {
     "deviation": ("mean", "± 1 standard deviation", "mean ± 1 standard deviation"),
 }
 """What lines and bands show: the line, the band, and both in one note."""
-FEW_DECADES = 2
-"""Logarithmic axes shorter than this need more ticks than powers of ten."""
+_FEW_DECADES, _NARROW = 2, 0.7
+"""Decades below which logarithmic axes need more ticks than powers of ten, and more than 1, 2 and 5 of each."""
+_MOST_TICKS = 7
 _FEW_VALUES = 12
 """Lines with at most this many values have markers, in panels with axes of their own."""
 _MOST_COLUMNS = 5
@@ -126,7 +127,7 @@ class Curves:
         line: Dimensions = None,
         style: Dimensions = None,
         over: Dimensions = "seed",
-        band: Literal["quartiles", "range", "deviation"] | None = "quartiles",
+        band: Literal["quartiles", "range", "deviation", "mean"] | None = "quartiles",
         titles: Mapping[Any, str] | None = None,
         labels: Mapping[Any, str] | None = None,
         x_name: str | None = None,
@@ -154,7 +155,8 @@ class Curves:
             line: Dimension, or dimensions, with one line per value.
             style: Dimension with two values, the first drawn solid and the second dashed.
             over: Dimension, or dimensions, to summarise over; None if the values are summaries already.
-            band: Spread to show, or None. On a logarithmic axis a deviation is that of the logarithm.
+            band: Spread to show, or None for the median alone, or `mean` for the mean alone, such as a share of
+                networks. On a logarithmic axis a deviation is that of the logarithm.
             titles: Words for values of `panel`: for a whole tuple, or for each of its values.
             labels: Words for values of `line` and `style`.
             x_name: Name of the x axis; by default `x`.
@@ -195,7 +197,7 @@ class Curves:
             note=count(array, over) if note is None else note,
             columns=columns,
             share="names" if own_scales else "axes",
-            band=(band or "") if over else "",
+            band="" if not over or band is None or band == "mean" else band,
             ramp=ramp,
             height=height,
         )
@@ -280,9 +282,25 @@ def readable_ticks(values: Num[np.ndarray, "size"]) -> tuple[list[float], list[s
     for value in sorted(float(v) for v in values):
         if not ticks or np.log(value / ticks[-1]) > 0.17 * width:
             ticks.append(value)
-    return ticks, [f"{t:,.0f}" for t in ticks]
+    return ticks, [f"{t:,.0f}" if t.is_integer() else number(t, "g") for t in ticks]
 
 
-def decades(low: float, high: float) -> float:
-    """Powers of ten between two positive numbers; 0 where there are none."""
-    return float(np.log10(high / low)) if 0 < low < high else 0.0
+def log_ticks(low: float, high: float) -> tuple[list[float], list[str]]:
+    """Ticks of a logarithmic axis between two positive numbers, labelled alike.
+
+    They are powers of ten (10⁻³, 10⁻²), some of them where there are many; and simple multiples of these on axes of
+    less than two decades.
+    """
+    first, last = np.floor(np.log10(low)), np.ceil(np.log10(high))
+    powers = 10.0 ** np.arange(first, last + 1)
+    wide = float(np.log10(high / low))
+    if wide >= _FEW_DECADES:
+        ticks, spec = powers[:: -(-len(powers) // _MOST_TICKS)], ".0e"
+    else:
+        digits = (1, 2, 5) if wide > _NARROW else (1, 2, 3, 4, 5, 6, 8)
+        ticks = np.multiply.outer(powers, digits).ravel()
+        spec = "g" if low >= 1e-3 and high <= 1e5 else ".0e"
+    kept = [float(t) for t in ticks if low * 0.999 <= t <= high * 1.001]
+    if len(kept) < 2:
+        kept, spec = [low, high], ".3g"
+    return kept, [number(t, spec) for t in kept]

@@ -170,7 +170,7 @@ class Dots:
 
     def _tick(self, value: float) -> str:
         below = "≤ " if self.floor is not None and value <= self.floor * 1.001 else ""
-        return below + (number(100 * value, "g") + "%" if self.percent else number(value, "g"))
+        return below + (number(100 * value, ".0e") + "%" if self.percent else number(value, ".0e"))
 
     def page(self) -> pages.JSON:
         """Traces and layout for the page."""

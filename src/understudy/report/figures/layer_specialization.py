@@ -121,7 +121,7 @@ class LayerSpecialization(NodeScatter):
             words = [{"text": [_rho(means[t], "ρ̄")]} for t in times]
             corner = [self._left() + 0.02], [pages.axis(page["layout"], "y", i)["range"][1]]
             look = {"textposition": "bottom right", "textfont": {"size": 12, "color": "black"}, "hoverinfo": "skip"}
-            page["data"].append(pages.scatter(i, *corner, "text", showlegend=False) | look | words[-1])
+            page["data"].append(pages.scatter(i, *corner, "text", showlegend=False) | look | words[0])
             for frame, said in zip(page.get("frames", ()), words, strict=False):
                 frame["data"].append(said)
                 frame["traces"].append(len(page["data"]) - 1)

@@ -48,7 +48,7 @@ class Trajectories:
     """Panels of the plane as in Zhou, Ge & Jin 2021, fig. 1: teacher nodes as lines, students as points with their
     trajectories.
 
-    Paper shows the last time; the page has a slider over all times and a button that plays them.
+    Paper shows the last time; the page is a film over all times.
     """
 
     planes: tuple[Plane, ...]
@@ -116,11 +116,7 @@ class Trajectories:
         layout = self._layout(columns, len(times) > 1)
         frames = [[moved for plane in self.planes for moved in self._moved(plane, t)] for t in times.tolist()]
         page: pages.JSON = {"data": still + moving, "layout": layout}
-        pages.animated(page, names, frames, f"{self.time_name} ", first=len(still))
-        if len(times) > 1:
-            layout["sliders"][0] |= {"x": _LEFT, "len": 1 - _LEFT}
-            layout["updatemenus"] = [_PLAY]
-        return page
+        return pages.animated(page, names, frames, f"{self.time_name} ", first=len(still))
 
     def _shown(self) -> np.ndarray:
         """Times shown on the page, including the first and the last."""
@@ -149,7 +145,7 @@ class Trajectories:
         return [*traces, pages.scatter(p, *paths.swapaxes(0, 1).reshape(-1, 2).T, line=line, hoverinfo="skip", **named)]
 
     def _moving(self, p: int, plane: Plane) -> list[pages.JSON]:
-        """Traces that frames move, at the last time."""
+        """Traces that frames move, as they are without a film: at the last time."""
         students = plane.student_weights.shape[1]
         styles = [
             {
@@ -194,25 +190,6 @@ class Trajectories:
             x |= square | {"title": pages.title("w₁")}
             y |= square | {"scaleanchor": pages.axes_of(p)[0]} | ({} if p % columns else {"title": pages.title("w₂")})
         return layout
-
-
-_LEFT = 0.14
-"""Left end of the slider, after the buttons."""
-_PLAYING = {"fromcurrent": True, "frame": {"duration": 120, "redraw": True}, "transition": {"duration": 0}}
-_PLAY: pages.JSON = {
-    "type": "buttons",
-    "direction": "left",
-    "showactive": False,
-    "x": 0,
-    "y": 0,
-    "xanchor": "left",
-    "yanchor": "top",
-    "pad": {"t": 62},
-    "buttons": [
-        {"label": "▶", "method": "animate", "args": [None, _PLAYING]},
-        {"label": "❚❚", "method": "animate", "args": [[None], pages.AT_ONCE]},
-    ],
-}
 
 
 def _across(weight: np.ndarray, half: float) -> np.ndarray:

@@ -20,7 +20,7 @@ from understudy.report.glossary import Glossary
 from understudy.report.page.data import flat, inline_json, table_columns
 from understudy.report.page.strip import strip
 from understudy.report.page.templates import asset, render
-from understudy.report.story import Figure, Story
+from understudy.report.story import Figure, Story, split_headline
 from understudy.store.claims import Claim
 
 MAXIMUM_BYTES = 8_000_000
@@ -44,6 +44,7 @@ def page(
     environment: dict[str, object],
     command: str,
     files: list[str],
+    undecided: str = "",
     table_lead: str = _TABLE_LEAD,
 ) -> bytes:
     """Write the page of a run; the same inputs give the same bytes.
@@ -63,18 +64,22 @@ def page(
         environment: Versions and hardware of the run.
         command: Command line that repeats the run.
         files: Files beside the page, to link.
+        undecided: What would decide the study's other claims.
         table_lead: What a row of the table is.
 
     Returns:
         The HTML file.
     """
     glossary = Glossary()
-    headline = glossary.explain(story.headline)
+    headline, details = map(glossary.explain, split_headline(story.headline))
     panels = [_Panel.of(figure, glossary.explain(figure.caption), files) for figure in story.figures]
-    shown = _thin(table)
+    empty = [name for name in table.column_names if table.num_rows and table[name].null_count == table.num_rows]
+    shown = _thin(table).drop_columns(empty)
     values = {
         "title": title,
         "headline": headline,
+        "details": details,
+        "undecided": undecided,
         "numbers": story.numbers,
         "claims": claims,
         "strip": strip,

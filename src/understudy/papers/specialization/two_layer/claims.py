@@ -58,8 +58,13 @@ def best_correlations(networks: Networks, nodes: int, dims: str, epoch: int | No
 
 def recovery_rates(networks: Networks, nodes: int, epoch: int) -> xr.DataArray:
     """Share of seeds that recover each teacher node, by polarity and multiple; NaN where no network is left."""
+    return recovered_nodes(networks, nodes, epoch).mean("seed")
+
+
+def recovered_nodes(networks: Networks, nodes: int, epoch: int) -> xr.DataArray:
+    """Whether each teacher node is recovered, 1 or 0, by polarity, multiple and seed; NaN where a network diverged."""
     best = best_correlations(networks, nodes, "polarity multiple seed epoch", epoch).isel(epoch=0)
-    return (best > THRESHOLD).where(best.notnull()).mean("seed")
+    return (best > THRESHOLD).where(best.notnull())
 
 
 def rank_correlations(first: np.ndarray, strength: np.ndarray) -> np.ndarray:

@@ -81,16 +81,17 @@ function ensureAxes(layout, data) {
   }
 }
 
-// An animation without controls gets a slider over its frames and a play button.
-function addSlider(layout, frames, width) {
-  if (!frames?.length || layout.sliders) return;
+// A film has a slider over its frames, the first of which is shown, and before it the buttons that play and stop.
+function addControls(layout, frames, width) {
+  if (!frames?.length) return;
   const still = { mode: "immediate", frame: { duration: 0, redraw: true }, transition: { duration: 0 } };
   const left = Math.min(0.5, 110 / width);
-  layout.sliders = [{
-    x: left, len: 1 - left, y: 0, yanchor: "top", pad: { t: 48 }, ticklen: 3, minorticklen: 2, borderwidth: 1,
+  layout.sliders ??= [{
+    y: 0, yanchor: "top", pad: { t: 48 }, ticklen: 3, minorticklen: 2, borderwidth: 1,
     currentvalue: { visible: true, xanchor: "left", prefix: "epoch " },
     steps: frames.map(({ name }) => ({ label: String(name), method: "animate", args: [[String(name)], still] })),
   }];
+  Object.assign(layout.sliders[0], { x: left, len: 1 - left });
   const playing = { fromcurrent: true, frame: { duration: 120, redraw: true }, transition: { duration: 0 } };
   layout.updatemenus ??= [{
     type: "buttons", direction: "left", showactive: false, x: 0, y: 0, xanchor: "left", yanchor: "top", pad: { t: 60 },
@@ -118,7 +119,7 @@ function prepareLayout(spec, width) {
   // On touch screens dragging scrolls the page instead of zooming the figure.
   if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
   ensureAxes(layout, spec.data);
-  addSlider(layout, spec.frames, width);
+  addControls(layout, spec.frames, width);
   return paintLayout(layout);
 }
 
@@ -201,6 +202,20 @@ function curvesAt(curves, at, marked) {
   return y[marked.teacher] ? [...thin, ...inkLines(axes, x, Array.from(y[marked.teacher]), 2.5)] : thin;
 }
 
+// Frame the panels whose heat map shows the marked network; `plain` has the axes as they were drawn.
+function frameMaps(layout, data, plain) {
+  for (const trace of data.filter((each) => each.meta?.network >= 0)) {
+    const on = mark.current?.network === trace.meta.network;
+    const frame = { showline: true, mirror: true, linewidth: 3, linecolor: theme.colour("accent") };
+    for (const letter of ["x", "y"]) {
+      const key = `${letter}axis${(trace[`${letter}axis`] ?? letter).slice(1)}`;
+      const { showline = false, mirror = false, linewidth = 1 } = plain[key] ?? {};
+      Object.assign(layout[key], on ? frame : { showline, mirror, linewidth });
+    }
+  }
+  return layout;
+}
+
 function makeFigure(element) {
   const box = element.querySelector(".plot-box");
   const plot = element.querySelector(".plot");
@@ -208,6 +223,7 @@ function makeFigure(element) {
   let state = "waiting";
   let curves = null;
   let plain = [];
+  let axes = {};
 
   const json = (name) => revive(JSON.parse(element.querySelector(name)?.textContent ?? "null"));
 
@@ -227,6 +243,7 @@ function makeFigure(element) {
       }
       plain = spec.data.map((trace) => ({ ...trace }));
       const layout = prepareLayout(spec, plot.clientWidth);
+      axes = structuredClone(Object.fromEntries(Object.entries(layout).filter(([key]) => /^[xy]axis/.test(key))));
       const config = {
         displaylogo: false,
         modeBarButtonsToRemove: BUTTONS_LEFT_OUT,
@@ -274,7 +291,7 @@ function makeFigure(element) {
     const overlays = data.flatMap((trace, i) => markTrace(trace, plain[i], present ? mark.current : null));
     const own = mark.current ? curvesOf(curves, mark.current) : [];
     if (own.length) for (const trace of data) trace.opacity = (trace.opacity ?? 1) * 0.4;
-    window.Plotly.react(plot, [...data, ...overlays, ...own], paintLayout(plot.layout));
+    window.Plotly.react(plot, [...data, ...overlays, ...own], frameMaps(paintLayout(plot.layout), data, axes));
   }
 
   function print(on) {

@@ -5,7 +5,7 @@ const PRINTED = 50;
 const MANY = 40; // values a filter can list
 const MEANING = {
   network: "the network, as in networks.parquet",
-  layer: "hidden layer, the lowest first",
+  layer: "hidden layer, counted from 1, the lowest",
   teacher: "teacher node",
   strength: "how much the teacher node counts in the teacher's output",
   student: "the student node that correlates best with it",
