@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from understudy.papers.specialization.two_layer.claims import (
     best_correlations,
     by_size,
     rank_correlations,
-    recovery_rates,
+    recovered_nodes,
 )
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report import style
@@ -44,6 +45,18 @@ class Size(NamedTuple):
     seeds: str
     of: str = ""
     """Which teachers a figure is about, in runs with several sizes."""
+    own: str = ""
+    """The file of the user's own teacher, whose nodes are in the order of the file and which has no polarity."""
+
+    @property
+    def polarity(self) -> float:
+        """The polarity that headline and numbers are about."""
+        return 1.0 if 1.0 in self.polarities else float(self.polarities[len(self.polarities) // 2])
+
+    @property
+    def teacher(self) -> str:
+        """The teachers that headline and numbers are about, in words."""
+        return f"teacher {Path(self.own).name}" if self.own else f"polarity {self.polarity:g}"
 
     @property
     def run(self) -> Run:
@@ -52,12 +65,22 @@ class Size(NamedTuple):
     def titles(self, notes: Sequence[str] = ()) -> dict[float, str]:
         """Titles of panels by polarity, each with a note on a second line."""
         lines = [f"\n{note}" if note else "" for note in notes] or [""] * len(self.polarities)
-        return {p: f"p = {p:g}{line}" for p, line in zip(self.polarities.tolist(), lines, strict=True)}
+        names = [Path(self.own).name or f"p = {p:g}" for p in self.polarities]
+        return {p: name + line for p, name, line in zip(self.polarities.tolist(), names, lines, strict=True)}
+
+    @property
+    def order(self) -> str:
+        """The order of teacher nodes, in words."""
+        return "in the order of the file" if self.own else "from the strongest node to the weakest"
 
 
 def story(study: TwoLayer, run: Run) -> Story:
     """The papers' figures at their teacher sizes, then recovery and loss at the other sizes."""
-    sizes = [_size(nodes, networks) for nodes, networks in by_size(run).items() if networks.alive.any()]
+    sizes = [
+        _size(nodes, networks)._replace(own=study.teacher)
+        for nodes, networks in by_size(run).items()
+        if networks.alive.any()
+    ]
     if not sizes:
         return diverged_story(study, run)
     if len(sizes) > 1:
@@ -86,50 +109,50 @@ def _size(nodes: int, networks: Networks) -> Size:
     return Size(nodes, networks, loss, polarities, multiples, shown, counted(loss.sizes["seed"], "seed"))
 
 
-def _headline(study: TwoLayer, size: Size) -> str:
-    polarity = 1.0 if 1.0 in size.polarities else float(size.polarities[len(size.polarities) // 2])
-    epochs = first_epochs(size.run)[:, : size.nodes]
+def _median_epochs(size: Size, multiple: float) -> np.ndarray:
+    """Epoch at which each teacher node is recovered in the median of seeds; empty if every network diverged."""
+    cell = size.networks.select(polarity=size.polarity, multiple=multiple)
+    first = first_epochs(size.run)[cell.index[cell.alive], : size.nodes]
+    return np.ceil(np.median(first, axis=0)) if len(first) else np.zeros(0)
 
+
+def _headline(study: TwoLayer, size: Size) -> str:
     def sentence(multiple: float) -> str:
         students = "as many nodes as the teacher" if multiple == 1 else f"{multiple:g} times the teacher's nodes"
-        cell = size.networks.select(polarity=polarity, multiple=multiple)
-        first = epochs[cell.index[cell.alive]]
-        if not len(first):
+        middle = _median_epochs(size, multiple)
+        if not len(middle):
             return f"with {students} every network diverged"
-        middle = np.ceil(np.median(first, axis=0))
         found = int(np.isfinite(middle).sum())
         when = f"by epoch {middle.max() if found == size.nodes else study.epochs:g}"
         share = f"all {found} teacher nodes" if found == size.nodes else f"{found} of {size.nodes}"
         return f"with {students} {share} were recovered {when}"
 
     words = "; ".join(sentence(k) for k in dict.fromkeys((size.shown, float(size.multiples[0]))))
-    return f"{words[0].upper()}{words[1:]} (polarity {polarity:g}, median of {size.seeds}).{some_diverged(size.run)}"
+    return f"{words[0].upper()}{words[1:]} ({size.teacher}, median of {size.seeds}).{some_diverged(size.run)}"
 
 
 def _numbers(size: Size) -> tuple[Number, ...]:
-    wide = size.networks.select(multiple=size.shown)
-    recovered, loss = wide.end("recovered", layer=0)[wide.alive], wide.end("eval_loss")[wide.alive]
+    wide = size.networks.select(multiple=size.shown, polarity=size.polarity)
+    recovered, loss = np.isfinite(_median_epochs(size, size.shown)).sum(), wide.end("eval_loss")[wide.alive]
     diverged = size.run.networks["diverged_at"].drop_null()
-    which = f"{size.nodes} teacher nodes" if size.of else "teacher nodes"
+    where = f"at {size.shown:g}×, {size.teacher}"
     numbers = (
-        Number(f"{size.run.networks.num_rows:,}", "networks"),
-        Number(f"{recovered.mean() if len(loss) else np.nan:.0%}", f"of {which} recovered at {size.shown:g}×"),
-        Number(
-            f"{np.median(loss) if len(loss) else np.nan:.1e}", f"median evaluation loss at {size.shown:g}×{size.of}"
-        ),
+        Number(f"{size.run.networks.num_rows:,}", "networks in all settings"),
+        Number(f"{recovered} of {size.nodes}", f"teacher nodes recovered {where}"),
+        Number(f"{np.median(loss) if len(loss) else np.nan:.1e}", f"median evaluation loss {where}{size.of}"),
     )
     return (*numbers, Number(f"{len(diverged):,}", "networks diverged")) if len(diverged) else numbers
 
 
 def _recovery_rate(study: TwoLayer, size: Size) -> Figure:
     early = min(_EARLY, study.epochs)
-    rates = [recovery_rates(size.networks, size.nodes, epoch) for epoch in (study.epochs, early)]
+    rates = [recovered_nodes(size.networks, size.nodes, epoch) for epoch in (study.epochs, early)]
     both = xr.concat(rates, "time", coords="minimal", compat="override", join="outer")
     return Figure(
         "recovery-rate",
         "Which teacher nodes are recovered",
-        f"Share of {size.seeds} in which each teacher node has a student above 0.95, from the "
-        f"strongest node to the weakest: strong nodes come first, and more student nodes reach weaker ones{size.of}.",
+        f"Share of {size.seeds} in which each teacher node has a student above 0.95, {size.order}"
+        f"{'' if size.own else ': strong nodes come first, and more student nodes reach weaker ones'}{size.of}.",
         "S0 fig 7, S1 fig 5",
         Curves.from_array(
             both.assign_coords(time=[f"epoch {study.epochs}", f"epoch {early}"]).drop_vars("epoch", errors="ignore"),
@@ -138,7 +161,7 @@ def _recovery_rate(study: TwoLayer, size: Size) -> Figure:
             panel="polarity",
             line="multiple",
             style="time",
-            over=(),
+            band="mean",
             titles=size.titles(),
             labels=multiple_titles(size.multiples),
             x_name="teacher index",
@@ -157,8 +180,8 @@ def _best_correlation(size: Size) -> Figure:
     return Figure(
         "best-correlation",
         "When each teacher node is learned",
-        "Correlation of each teacher node's best student over training (median over seeds): strong nodes rise early, "
-        f"weak ones late or never{size.of}.",
+        f"Correlation of each teacher node's best student over training at {size.shown:g}× (median over seeds)"
+        f"{'' if size.own else ': strong nodes rise early, weak ones late or never'}{size.of}.",
         "S0 fig 8, S1 fig 7",
         Curves.from_array(
             best_correlations(some, size.nodes, "polarity seed epoch"),
@@ -170,7 +193,7 @@ def _best_correlation(size: Size) -> Figure:
             colours=style.ramp(size.nodes),
             limits=(0.0, 1.02),
             columns=style.grid(len(size.polarities), 5)[1],
-            ramp=("strong teacher", "weak teacher"),
+            ramp=("first teacher node", "last") if size.own else ("strong teacher", "weak teacher"),
             height=1.5,
         ),
     )
@@ -260,7 +283,7 @@ def _recovery_time(study: TwoLayer, size: Size) -> Figure:
     return Figure(
         "recovery-time",
         "Strength decides the order",
-        "Epoch at which each teacher node is first recovered, by teacher index from the strongest node to the weakest, "
+        f"Epoch at which each teacher node is first recovered at {size.shown:g}×, by teacher index {size.order}, "
         f"one point per node and network{size.of}.",
         "S0 fig 8",
         RecoveryTime(size.polarities, epochs, networks, float(study.epochs), tuple(notes)),
