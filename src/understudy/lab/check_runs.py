@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +28,7 @@ MOST = 20
 """Largest number of networks that are checked by default."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Checks:
     """Checks of several networks.
 
@@ -73,6 +74,13 @@ class Checks:
             for found in self.networks
         ]
         return {"networks": networks, "of": self.of, "summary": self.summary.as_dict()}
+
+    def __repr__(self) -> str:
+        return f"Checks({len(self)} of {self.of} networks: {self.headline})"
+
+    def _repr_html_(self) -> str:
+        """Show the summary in a notebook."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         from understudy.report.check.terminal import as_text

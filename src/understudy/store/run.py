@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,15 +18,20 @@ from understudy._errors import UserError
 from understudy.store.arrays import Networks
 from understudy.store.claims import Claim
 from understudy.store.config import Config, from_toml
-from understudy.store.tables import Stored
+from understudy.store.tables import Stored, Table
 
 if TYPE_CHECKING:
     import xarray as xr
+    from pandas import DataFrame
 
     from understudy.nets import Population
 
 
-@dataclass(frozen=True, eq=False)
+_SHOWN = 5
+"""Rows that a notebook shows."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Run:
     """A finished run: its configuration, tables, claims and weights.
 
@@ -89,21 +95,21 @@ class Run:
             raise UserError(f"{path} is not JSON ({error}); move the folder away and run the same command") from error
 
     @cached_property
-    def networks(self) -> pa.Table:
+    def networks(self) -> Table:
         """One row per network: its swept parameters, its seed, and the step at which it diverged."""
         return self.table("networks")
 
     @cached_property
-    def metrics(self) -> pa.Table:
+    def metrics(self) -> Table:
         """One row per network, epoch, layer and metric; layer −1 is the whole network."""
         return self.table("metrics")
 
     @cached_property
-    def nodes(self) -> pa.Table:
+    def nodes(self) -> Table:
         """One row per node of every network at every epoch, with its partner."""
         return self.table("nodes")
 
-    def table(self, name: str) -> pa.Table:
+    def table(self, name: str) -> Table:
         """A table of the run by name.
 
         Raises:
@@ -112,6 +118,38 @@ class Run:
         if name not in self.tables:
             raise UserError(f"{self.folder} has no table {name}; it has {', '.join(self.tables)}")
         return self._stored(name).read()
+
+    def to_pandas(self, table: str = "nodes") -> DataFrame:
+        """A table of the run as a data frame, with what distinguishes the networks in further columns.
+
+        Args:
+            table: `networks`, `metrics`, `nodes`, or another table of the run.
+
+        Returns:
+            The rows of the table; where it has a column `network`, also the columns of `networks`, such as `seed`.
+
+        Raises:
+            UserError: If the run has no such table.
+        """
+        frame = self.table(table).to_pandas()
+        if table == "networks" or "network" not in frame or "networks" not in self.tables:
+            return frame
+        networks = self.networks.to_pandas().drop(columns=["diverged_at"], errors="ignore")
+        return frame.merge(networks, on="network", how="left", suffixes=("", "_of_network"), validate="many_to_one")
+
+    def __repr__(self) -> str:
+        if "networks" not in self.tables:
+            return f"Run({self.config.get('study')}: tables {', '.join(self.tables)}, {self.folder})"
+        swept = ", ".join(f"{len(self.networks[name].unique())} {name}" for name in self.swept)
+        count = f"{self.networks.num_rows:,} networks ({swept})"
+        return f"Run({self.config.get('study')}: {count}, {self.folder})"
+
+    def _repr_html_(self) -> str:
+        """Show the headline and the first rows of the first table in a notebook."""
+        headline = self.folder / "headline.txt"
+        words = headline.read_text(encoding="utf-8").strip() if headline.is_file() else ""
+        rows = self.table(self.tables[0]).slice(0, _SHOWN).to_pandas().to_html(index=False)
+        return f"<p><b>{escape(repr(self))}</b></p><p>{escape(words)}</p>{rows}"
 
     def _stored(self, name: str) -> Stored:
         if name not in self._files:

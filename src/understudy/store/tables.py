@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,67 @@ import pyarrow.parquet as pq
 
 from understudy._atomic import atomic_path
 from understudy._errors import UserError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Table(Protocol):
+    """A `pyarrow.Table`, as type checkers see it: pyarrow has no type hints of its own.
+
+    `to_pandas()` gives a data frame, `table["column"].to_numpy()` an array.
+    """
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+
+    @property
+    def schema(self) -> Any:
+        """Names and types of the columns (`pyarrow.Schema`)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, key: str | int) -> Any:
+        """A column (`pyarrow.ChunkedArray`), with `to_numpy()`, `to_pylist()` and `unique()`."""
+
+    def select(self, columns: Sequence[str]) -> Table:
+        """Some of the columns."""
+
+    def append_column(self, field: Any, column: Any) -> Table:
+        """The table with one more column."""
+
+    def drop_columns(self, columns: Sequence[str]) -> Table:
+        """All other columns."""
+
+    def filter(self, mask: Any) -> Table:
+        """Rows for which an expression such as `pc.field("epoch") == 5` holds."""
+
+    def take(self, indices: Any) -> Table:
+        """Rows at these places."""
+
+    def slice(self, offset: int = 0, length: int | None = None) -> Table:
+        """Consecutive rows."""
+
+    def sort_by(self, sorting: str | list[tuple[str, str]]) -> Table:
+        """Rows in the order of columns."""
+
+    def group_by(self, keys: str | list[str]) -> Any:
+        """Groups of rows (`pyarrow.TableGroupBy`)."""
+
+    def to_pandas(self) -> DataFrame:
+        """A pandas data frame."""
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        """One dict per row."""
+
+    def to_pydict(self) -> dict[str, list[Any]]:
+        """One list per column."""
+
 
 _FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
 _ENOUGH = 1 << 16

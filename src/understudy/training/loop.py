@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from understudy._devices import resolve_device
 from understudy._errors import UserError
 from understudy.data import Labelled
 from understudy.nets import Population
@@ -56,7 +57,7 @@ class Training:
         steps: Optimiser steps per epoch.
         stops: Last epoch of each network. Default: no limit.
         engine: Name of the engine that runs the steps. Default: the fastest that supports each group.
-        device: "cpu" or "cuda".
+        device: "cpu", "cuda", or "auto" for a CUDA GPU if there is one.
         pairs: Record the correlation of every teacher node with every student node.
         ranks: Epochs at which the rank of every student by correlation with each teacher node is recorded.
         tf32: Allow TF32 (11-bit mantissa) in float32 matrix products and convolutions on a GPU.
@@ -82,7 +83,7 @@ class Training:
     ) -> None:
         count = sum(len(group.students) for group in groups)
         _validate(groups, optimiser, steps, stops, count)
-        self.device = torch.device(device)
+        self.device = resolve_device(device)
         self.optimiser, self.steps, self.pairs, self.ranks, self.tf32 = optimiser, steps, pairs, ranks, tf32
         self.epoch = 0
         self.stops = torch.full((count,), torch.iinfo(torch.int64).max) if stops is None else torch.tensor(stops)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._progress import track
 from understudy.data import Source
 from understudy.nets import Population
 from understudy.training.group import Group, share
@@ -18,6 +21,9 @@ from understudy.training.loop import Training
 from understudy.training.objectives import Objective, SquaredError
 from understudy.training.optimisers import Optimiser
 from understudy.training.records import METRICS, NODES, concatenate
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Trained(NamedTuple):
@@ -35,6 +41,34 @@ class Trained(NamedTuple):
     data: Source
     """Data that the students were trained on."""
 
+    def to_pandas(self, table: str = "nodes") -> DataFrame:
+        """A table as a data frame.
+
+        Args:
+            table: `nodes` or `metrics`.
+
+        Raises:
+            UserError: There is no such table.
+        """
+        if table not in ("nodes", "metrics"):
+            raise UserError(f"must be nodes or metrics, got {table}", "table")
+        return getattr(self, table).to_pandas()
+
+    def __repr__(self) -> str:
+        several = [self.students] if isinstance(self.students, Population) else self.students
+        sizes = ", ".join(f"{len(each):,} × {'-'.join(map(str, each.sizes))}" for each in several)
+        epochs = int(pc.max(self.metrics["epoch"]).as_py() or 0) if self.metrics.num_rows else 0
+        diverged = int((self.diverged_at >= 0).sum())
+        lost = f", {diverged:,} diverged" if diverged else ""
+        return f"Trained({sizes} students, epochs 0 to {epochs}{lost}; tables metrics, nodes)"
+
+    def _repr_html_(self) -> str:
+        """Show the last losses in a notebook."""
+        frame = self.to_pandas("metrics")
+        frame = frame[frame["epoch"] == frame["epoch"].max()]
+        rows = frame.pivot_table(index="network", columns=["metric", "layer"], values="value", observed=True)
+        return f"<p><b>{escape(repr(self))}</b></p>{rows.head().to_html()}"
+
 
 def train(
     students: Population | Sequence[Population],
@@ -49,6 +83,7 @@ def train(
     device: torch.device | str = "cpu",
     pairs: bool = False,
     memory: int | None = None,
+    progress: bool | None = None,
 ) -> Trained:
     """Train students against their teachers, and measure every network before the first and after every epoch.
 
@@ -71,9 +106,11 @@ def train(
         steps: Optimiser steps per epoch.
         objective: Loss, by default `us.SquaredError()`; also `us.CrossEntropy()` and `us.Logistic()`.
         stops: Last epoch of each network, in the order of `students`. Default: all networks train for all epochs.
-        device: "cpu" or "cuda".
+        device: "cpu", "cuda", or "auto" for a CUDA GPU if there is one.
         pairs: Also record the correlation of every teacher node with every student node, which makes tables large.
         memory: Bytes that training may use. Default: most of the free memory of the device.
+        progress: Whether to show a progress bar on standard error. Default: in terminals, and in notebooks that have
+            ipywidgets.
 
     Returns:
         Tables of measurements, the trained students, and the step at which each network diverged.
@@ -96,7 +133,7 @@ def train(
     groups = [Group(each, teachers[len(each)], data, objective or SquaredError()) for each in several]
     training = Training(groups, optimiser, steps=steps, stops=stops, device=device, pairs=pairs, memory=memory)
     tables = [training.probe().tables()]
-    for _ in range(epochs):
+    for _ in track(range(epochs), epochs, "epochs", progress):
         training.advance()
         tables.append(training.probe().tables())
     trained = training.populations()

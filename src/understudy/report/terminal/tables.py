@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from understudy._numbers import number
+from understudy._progress import can_animate
 from understudy.report.terminal.progress import Progress
 from understudy.store import Claim
 
@@ -48,7 +49,7 @@ class Watch:
     def start(self, folder: Path, epoch: int, epochs: int) -> None:
         resumed = f", resumed after epoch {epoch} of {epochs}" if epoch else ""
         self._line(f"{self.title}: in {folder}{resumed}")
-        if self.console.is_terminal:
+        if can_animate(self.console):
             self.live = Live(Text(f"epoch {epoch}/{epochs}"), console=self.console, auto_refresh=False)
             self.live.start()
 
