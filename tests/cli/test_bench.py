@@ -305,7 +305,7 @@ def test_benchmarks_of_several_machines_are_drawn_together(tmp_path):
         (("--draw", "missing.json"), "--draw: missing.json is not a bench.json written by `understudy bench` ("),
         pytest.param(
             ("--device", "cuda"),
-            "--device cuda needs a CUDA GPU, but torch sees none here; use --device auto or cpu",
+            "--device cuda needs a CUDA GPU, but torch sees none here; use auto or cpu",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA GPU"),
         ),
     ],

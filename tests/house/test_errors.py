@@ -144,7 +144,7 @@ def test_the_console_script_ends_with_status_2_and_without_a_traceback(tmp_path)
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA GPU")
 def test_a_missing_gpu_is_reported(refused):
     assert refused("run", "two-layer", *TINY, "--device", "cuda") == (
-        "understudy: --device cuda needs a CUDA GPU, but torch sees none here; use --device auto or cpu\n"
+        "understudy: --device cuda needs a CUDA GPU, but torch sees none here; use auto or cpu\n"
     )
 
 

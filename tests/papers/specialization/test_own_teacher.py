@@ -43,6 +43,9 @@ def test_what_the_file_decides_is_stated(teacher, run):
     stated = {"teacher_nodes": [3], "dim": 6, "outputs": 4, "polarity": [0.0], "leaky": 0.1, "teacher": str(teacher)}
     assert {name: run.options[name] for name in stated} == stated
     assert run.claims == []
+    page = (run.folder / "report.html").read_text(encoding="utf-8")
+    assert "(teacher t.pt, median of 2 seeds)" in page
+    assert "in the order of the file" in page and "from the strongest node" not in page
 
 
 def test_the_command_makes_the_same_run_again(run):
