@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from understudy.lab.check_runs import check as check
     from understudy.lab.claimed import claims as claims
     from understudy.lab.run import run as run
+    from understudy.lab.sweep import sweep as sweep
     from understudy.nets import Population as Population
     from understudy.nets import from_module as from_module
     from understudy.nets import load as load
@@ -61,6 +62,7 @@ _NAMES = {
     "align": "lab.align",
     "check": "lab.check_runs",
     "run": "lab.run",
+    "sweep": "lab.sweep",
     "start": "papers.local.theory.start_and_descend",
     "prune": "papers.specialization.prune",
     "connect": "papers.specialization.connect",

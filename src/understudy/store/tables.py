@@ -56,6 +56,9 @@ class Table(Protocol):
     def filter(self, mask: Any) -> Table:
         """Rows for which an expression such as `pc.field("epoch") == 5` holds."""
 
+    def cast(self, target_schema: Any) -> Table:
+        """The table with other types of columns."""
+
     def take(self, indices: Any) -> Table:
         """Rows at these places."""
 
