@@ -92,6 +92,7 @@ def test_attention_with_dicts_of_arguments_and_padding():
     data = [{"input_ids": WORDS[i : i + 30], "attention_mask": mask[i : i + 30]} for i in range(0, 80, 30)]
     found = us.align(teacher, student, data)
     assert found.teacher_layers == found.student_layers
+    assert "teacher place: left out, without an axis of samples" in found.notes
     assert {"encoder.self_attn", "encoder.linear1", "encoder.norm2", "head"} <= set(found.teacher_layers)
     names = ["encoder.linear1", "encoder.self_attn", "head"]
     t, s = (outputs(m, names, input_ids=WORDS, attention_mask=mask) for m in (teacher, student))
@@ -100,6 +101,20 @@ def test_attention_with_dicts_of_arguments_and_padding():
         np.testing.assert_allclose(found[a, b].correlation, rows, atol=1e-5)
     mean = (t["encoder.linear1"] * mask.unsqueeze(2)).sum(1) / mask.sum(1, keepdim=True)
     np.testing.assert_allclose(found["encoder.linear1", "head"].correlation, correlation(mean, s["head"]), atol=1e-5)
+
+
+def test_positions_are_not_taken_for_samples_where_there_are_as_many():
+    model = seeded(Attention)
+    found = us.align(model, model, [{"input_ids": WORDS[i : i + 6]} for i in range(0, 78, 6)])
+    assert "place" not in found.teacher_layers
+    rows = outputs(model, ["encoder.linear1"], input_ids=WORDS[:78])["encoder.linear1"].flatten(0, 1)
+    np.testing.assert_allclose(
+        found["encoder.linear1", "encoder.linear1"].correlation, correlation(rows, rows), atol=1e-5
+    )
+    with pytest.raises(
+        UserError, match=r"layers: 'place' of the teacher returns \[6, 16\], which has no axis of samples"
+    ):
+        us.align(model, model, [{"input_ids": WORDS[:6]}], layers="place")
 
 
 def test_a_gru_against_gelu_layers_of_another_depth():
@@ -123,7 +138,7 @@ def test_modules_that_take_time_first():
     with pytest.raises(UserError, match=r"'gru' of the teacher has batch_first=False and takes \[time,"):
         us.align(first, first, SEQUENCES.transpose(0, 1))
     with pytest.raises(
-        UserError, match="which axis is the sample cannot be told, since their number equals the length"
+        UserError, match="batch 0 of data has as many samples as steps, 6, so that they cannot be told apart"
     ):
         us.align(first, first, [SEQUENCES[:6].transpose(0, 1)])
 

@@ -31,16 +31,16 @@ def residual(width: int, depth: int) -> nn.Sequential:
 
 
 class Attention(nn.Module):
-    """Embedding, an encoder layer and a head that reads the mean; takes keyword arguments, returns a dict."""
+    """Embeddings of words and places, an encoder layer and a head; takes keyword arguments and returns a dict."""
 
     def __init__(self, width: int = 16, words: int = 11) -> None:
         super().__init__()
-        self.embed = nn.Embedding(words, width)
+        self.embed, self.place = nn.Embedding(words, width), nn.Embedding(6, width)
         self.encoder = nn.TransformerEncoderLayer(width, 4, 2 * width, dropout=0.0, batch_first=True)
         self.head = nn.Linear(width, 3)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> dict[str, Tensor]:
-        hidden = self.encoder(self.embed(input_ids))
+        hidden = self.encoder(self.embed(input_ids) + self.place(torch.arange(6)))
         if attention_mask is not None:
             hidden = hidden * attention_mask.unsqueeze(2).to(hidden.dtype)
         return {"logits": self.head(hidden.mean(1))}

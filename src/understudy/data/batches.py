@@ -36,6 +36,16 @@ class Batch(NamedTuple):
         named |= {f"{self.name}[{key!r}]": value for key, value in self.kwargs.items()}
         return {name: value for name, value in named.items() if isinstance(value, Tensor | np.ndarray)}
 
+    def shortened(self, axis: int) -> Batch:
+        """The batch without its last sample, where samples are on this axis of the first array."""
+        samples = next(iter(self.arrays.values())).shape[axis]
+
+        def short(value: Any) -> Any:
+            fits = isinstance(value, Tensor | np.ndarray) and value.ndim > axis and value.shape[axis] == samples
+            return value[(slice(None),) * axis + (slice(samples - 1),)] if fits else value
+
+        return self._replace(args=tuple(map(short, self.args)), kwargs={k: short(v) for k, v in self.kwargs.items()})
+
     def on(self, device: torch.device | None, dtype: torch.dtype | None) -> Batch:
         """Copy the batch to a module's device.
 

@@ -191,18 +191,21 @@ def _choose(sides: tuple[Recorder, Recorder], layers: Layers | None, axes: Mappi
     for side in sides:
         patterns = _patterns(wanted.get(side.role))
         if patterns is None:
-            found[side.role], more = default_calls(side.calls)
+            chosen, more = default_calls(side.calls)
+            found[side.role] = [call for call in chosen if call.sample is not None]
+            missing = [call.name for call in chosen if call.sample is None]
+            more += [f"{', '.join(missing)}: left out, without an axis of samples"] if missing else []
             notes += [f"{side.role} {note}" for note in more]
             if not found[side.role]:
                 raise UserError(f"the {side.role} has no submodule with activations to compare; name some with layers=")
         else:
             found[side.role] = matching_calls(side.role, side.model, side.calls, patterns)
     shared = not isinstance(layers, Mapping)
-    for chosen in [list(sides)] if shared else [[side] for side in sides]:
-        patterns = _patterns(wanted.get(chosen[0].role))
+    for some in [list(sides)] if shared else [[side] for side in sides]:
+        patterns = _patterns(wanted.get(some[0].role))
         if patterns is not None:
-            calls = [call for side in chosen for call in side.calls]
-            require_matches(patterns, {side.role: found[side.role] for side in chosen}, calls)
+            calls = [call for side in some for call in side.calls]
+            require_matches(patterns, {side.role: found[side.role] for side in some}, calls)
     for side in sides:
         notes += side.choose(found[side.role], axes)
     return notes

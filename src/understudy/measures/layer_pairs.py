@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -12,9 +14,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.measures.correlation import Correlation
-from understudy.measures.matching import THRESHOLD, best_students, mean_best_correlation
+from understudy.measures.correlation import Correlation, Side
+from understudy.measures.matching import THRESHOLD, best_students
 from understudy.measures.recording import Activations
+
+_ROWS = 1 << 14
+"""Rows that a CPU adds at once: float32 sums over more lose digits, and fewer fit its cache."""
 
 
 class LayerPair(NamedTuple):
@@ -49,59 +54,97 @@ def linear_cka(
     Returns:
         A value from 0 to 1; 0 if either layer is constant.
     """
-    norms = torch.linalg.matrix_norm(teacher) * torch.linalg.matrix_norm(student)
-    # Square after dividing: products of large activations would overflow.
-    return float(((torch.linalg.matrix_norm(cross) / norms.sqrt()) ** 2).clamp(0, 1)) if norms > 0 else 0.0
+    return _cka(*(float(torch.linalg.matrix_norm(products)) for products in (cross, teacher, student)))
+
+
+def _cka(cross: float, teacher: float, student: float) -> float:
+    """Linear CKA from Frobenius norms; square roots come first, since products of large norms would overflow."""
+    both = math.sqrt(teacher) * math.sqrt(student)
+    return min(1.0, (cross / both) ** 2) if both > 0 else 0.0
 
 
 class _Group:
-    """Sums over layers that are compared in the same rows: one matrix product for all pairs, one for each layer."""
+    """Sums over layers that are compared in the same rows: one matrix product for all pairs, one for each layer.
+
+    Layers are sorted by width, and the sums of layers of one width are one tensor: a GPU needs few large operations.
+    """
 
     def __init__(self, teacher: Sequence[int], student: Sequence[int], positions: tuple[int, ...] | None) -> None:
-        self.layers = teacher, student
+        self.layers = list(teacher), list(student)
         self.positions = positions
         self._cross = Correlation()
-        self._own = [Correlation() for _ in teacher], [Correlation() for _ in student]
         self._widths: tuple[list[int], list[int]] = [], []
+        self._own: tuple[list[Correlation], list[Correlation]] = [], []
 
     def update(self, teacher: Sequence[Activations], student: Sequence[Activations]) -> None:
         sides = []
-        for layers, of, own in zip((teacher, student), self.layers, self._own, strict=True):
+        for of, widths, layers in zip(self.layers, self._widths, (teacher, student), strict=True):
+            of.sort(key=lambda i: layers[i].values.shape[2])
+            widths[:] = [layers[i].values.shape[2] for i in of]
             rows = [layers[i].averaged if self.positions is None else layers[i].rows for i in of]
-            for total, x in zip(own, rows, strict=True):
-                total.update(x.unsqueeze(0), x.unsqueeze(0))
-            sides.append(rows)
-        self._widths = [x.shape[1] for x in sides[0]], [x.shape[1] for x in sides[1]]
-        kind = torch.promote_types(sides[0][0].dtype, sides[1][0].dtype)
-        t, s = (torch.cat(rows, 1).to(sides[0][0].device, kind).unsqueeze(0) for rows in sides)
-        self._cross.update(t, s)
+            sides.append(torch.cat(rows, 1))
+        kind = torch.promote_types(sides[0].dtype, sides[1].dtype)
+        sides = [side.to(sides[0].device, kind) for side in sides]
+        rows_at_once = _ROWS if sides[0].device.type == "cpu" else len(sides[0])
+        for t, s in zip(*(side.split(max(1, rows_at_once)) for side in sides), strict=True):
+            self._add(t, s)
+
+    def _add(self, teacher: Float[Tensor, "row a"], student: Float[Tensor, "row b"]) -> None:
+        """Add rows, which are centred in place."""
+        count, means, squares = len(teacher), [], []
+        for x, widths, own in zip((teacher, student), self._widths, self._own, strict=True):
+            mean = x.mean(0)
+            x -= mean
+            means.append(mean.double())
+            start, diagonals = 0, []
+            for i, (width, same) in enumerate(groupby(widths)):
+                layers = len(list(same))
+                columns = slice(start, start + layers * width)
+                # Not one batched product: of few columns and many rows, it would use a small part of a GPU.
+                products = torch.stack([layer.T @ layer for layer in x[:, columns].split(width, 1)]).double()
+                square = products.diagonal(dim1=1, dim2=2)
+                side = Side(means[-1][columns].view(layers, width), square)
+                if i == len(own):
+                    own.append(Correlation())
+                own[i].add(count, side, side, products, x.dtype)
+                diagonals.append(square.flatten())
+                start = columns.stop
+            squares.append(torch.cat(diagonals))
+        t, s = (Side(mean.unsqueeze(0), square.unsqueeze(0)) for mean, square in zip(means, squares, strict=True))
+        self._cross.add(count, t, s, (teacher.T @ student).double().unsqueeze(0), teacher.dtype)
 
     def results(self) -> dict[tuple[int, int], LayerPair]:
+        # Norms are computed on the device and copied together: each copy would wait for a GPU.
+        cross = self._cross.cross_products()[0].split(self._widths[0])
+        norms = _norms([block for row in cross for block in row.split(self._widths[1], 1)])
+        own = [_norms([products for total in side for products in total.cross_products()]) for side in self._own]
+        rho = self._cross.result()[0].cpu().split(self._widths[0])
         made = {}
-        own = [
-            [total.cross_products()[0].to(self._cross.cross_products().device) for total in side] for side in self._own
-        ]
-        rho, cross = (m[0].split(self._widths[0]) for m in (self._cross.result(), self._cross.cross_products()))
         for i, t in enumerate(self.layers[0]):
-            blocks = zip(rho[i].split(self._widths[1], 1), cross[i].split(self._widths[1], 1), strict=True)
-            for j, (block, products) in enumerate(blocks):
-                cka = linear_cka(products, own[0][i], own[1][j])
-                made[t, self.layers[1][j]] = _pair(block.cpu(), cka, self.positions is not None)
+            for j, (s, block) in enumerate(zip(self.layers[1], rho[i].split(self._widths[1], 1), strict=True)):
+                cka = _cka(norms[i * len(self.layers[1]) + j], own[0][i], own[1][j])
+                made[t, s] = _pair(block, cka, self.positions is not None)
         return made
 
     def not_finite(self) -> list[list[int]]:
         """Layers of teacher and student with activations that are not finite, or whose squares are not."""
-        return [
-            [i for i, total in zip(of, own, strict=True) if not total.cross_products().isfinite().all()]
-            for of, own in zip(self.layers, self._own, strict=True)
-        ]
+        found = []
+        for of, own in zip(self.layers, self._own, strict=True):
+            norms = _norms([products for total in own for products in total.cross_products()])
+            found.append([i for i, norm in zip(of, norms, strict=True) if not math.isfinite(norm)])
+        return found
+
+
+def _norms(matrices: Sequence[Float[Tensor, "row column"]]) -> list[float]:
+    """Frobenius norms."""
+    return torch.stack([torch.linalg.matrix_norm(matrix) for matrix in matrices]).tolist()
 
 
 def _pair(rho: Float[Tensor, "teacher student"], cka: float, at_positions: bool) -> LayerPair:
     best = best_students(rho.unsqueeze(0))
     partner = torch.where((rho != 0).any(1), best.partner[0], -1)
-    mean = float(mean_best_correlation(rho.double().unsqueeze(0)))
-    return LayerPair(rho.clone(), partner, best.correlation[0], mean, cka, at_positions)
+    mean = float(best.correlation.double().mean())
+    return LayerPair(rho, partner, best.correlation[0], mean, cka, at_positions)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

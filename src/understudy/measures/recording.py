@@ -84,15 +84,35 @@ class Recorder:
         self._dtype = next((t.dtype for t in tensors if t.is_floating_point()), None)
         self.calls = trace(self.model, lambda: self._forward(batch))
         self.chosen: list[Call] = []
-        first = next(iter(batch.arrays.values()))
-        self._time_major = [c for c in self.calls if c.time_major and len(c.fed) == 3]
-        timed = next((c for c in self._time_major if c.fed[0] == len(first) != c.fed[1]), None)
-        self._data_axis = 0 if timed is None or first.ndim < 2 else 1
-        if timed is not None and batch.divided:
+        self._data_axis = self._find_samples(batch)
+
+    def _find_samples(self, batch: Batch) -> int:
+        """Find the axis of samples of the data, and by leaving out the last sample that of every output."""
+        shape = next(iter(batch.arrays.values())).shape
+        timed = [c for c in self.calls if c.time_major and len(c.fed) == 3 and c.fed[0] == shape[0]]
+        if timed and timed[0].fed[1] == shape[0]:
             raise UserError(
-                f"{timed.module!r} of the {role} has batch_first=False and takes [time, sample, feature], so that data "
-                "cannot be divided along its first axis; give an iterable of batches, or a module with batch_first=True"
+                f"{timed[0].module!r} of the {self.role} has batch_first=False and takes [time, sample, feature]; "
+                f"{batch.name} has as many samples as steps, {shape[0]}, so that they cannot be told apart; "
+                "give batches of another size"
             )
+        if timed and batch.divided:
+            raise UserError(
+                f"{timed[0].module!r} of the {self.role} has batch_first=False and takes [time, sample, feature], so "
+                "that data cannot be divided along its first axis; give an iterable of batches, or use batch_first=True"
+            )
+        axis = 1 if timed and len(shape) > 1 else 0
+        if shape[axis] == 1:
+            for call in self.calls:
+                call.sample = axis if call.shape[axis : axis + 1] == (1,) else None
+            return axis
+        fewer = trace(self.model, lambda: self._forward(batch.shortened(axis)))
+        shapes = {(call.module, call.number): call.shape for call in fewer}
+        for call in self.calls:
+            other = shapes.get((call.module, call.number), ())
+            changed = [i for i, (a, b) in enumerate(zip(call.shape, other, strict=False)) if a != b]
+            call.sample = changed[0] if len(changed) == 1 and call.shape[changed[0]] == shape[axis] else None
+        return axis
 
     def choose(self, calls: Sequence[Call], axes: Mapping[str, int]) -> list[str]:
         """Record these calls from now on.
@@ -105,11 +125,20 @@ class Recorder:
             Notes on axes that are assumed.
         """
         for call in calls:
+            if call.sample is None:
+                raise UserError(
+                    f"layers: {call.name!r} of the {self.role} returns {list(call.shape)}, which has no axis of "
+                    "samples; choose other layers"
+                )
             axis = next((axis for pattern, axis in axes.items() if fnmatchcase(call.name, pattern)), None)
             if axis is not None and not -len(call.shape) <= axis < len(call.shape):
                 raise UserError(f"axes: {call.name!r} has shape {list(call.shape)}, which has no axis {axis}")
             if axis is not None:
                 call.axis, call.assumed = axis % len(call.shape), False
+            if call.axis == call.sample:
+                raise UserError(
+                    f"axes: axis {call.axis} of {call.name!r} of the {self.role} is the sample, not the nodes"
+                )
         self.chosen = list(calls)
         return [
             f"{self.role} {c.name}: nodes assumed on axis {c.axis} of {list(c.shape)}; axes={{{c.name!r}: …}} decides"
@@ -167,11 +196,11 @@ class Recorder:
             ) from error
 
     def _activations(self, call: Call, output: Tensor | None, batch: Batch) -> Activations:
-        if output is None or output.ndim != len(call.shape):
+        samples = next(iter(batch.arrays.values())).shape[self._data_axis]
+        if output is None or output.ndim != len(call.shape) or output.shape[call.sample or 0] != samples:
             raise UserError(f"{call.name!r} of the {self.role} returns another kind of output on {batch.name}")
-        axis = self._sample_axis(call, tuple(output.shape), batch)
         kind = torch.promote_types(output.dtype, torch.float32)
-        moved = output.detach().movedim((axis, call.axis), (0, -1))
+        moved = output.detach().movedim((call.sample or 0, call.axis), (0, -1))
         positions = tuple(moved.shape[1:-1])
         copied = moved.to(kind, copy=True, memory_format=torch.contiguous_format)
         values = copied.reshape(len(copied), -1, copied.shape[-1])
@@ -179,19 +208,3 @@ class Recorder:
         if mask is None or positions != tuple(mask.shape[1:]):
             return Activations(values, positions)
         return Activations(values, positions, torch.as_tensor(mask).to(values.device).bool().flatten(1))
-
-    def _sample_axis(self, call: Call, shape: tuple[int, ...], batch: Batch) -> int:
-        """Axis of an output that is the sample: 0, or 1 where modules take [time, sample, feature]."""
-        samples = next(iter(batch.arrays.values())).shape[self._data_axis]
-        axes = [i for i in (0, 1) if i < len(shape) and shape[i] == samples]
-        if axes == [call.axis]:
-            raise UserError(f"axes: axis {call.axis} of {call.name!r} of the {self.role} is the sample, not the nodes")
-        axes = [i for i in axes if i != call.axis]
-        if not axes or (len(axes) > 1 and self._time_major):
-            why = "equals the length of sequences" if axes else "is on no axis of it"
-            raise UserError(
-                f"{call.name!r} of the {self.role} returns {list(shape)} on {batch.name} with {samples} samples: which "
-                f"axis is the sample cannot be told, since their number {why}; give batches of another size, or choose "
-                "other layers"
-            )
-        return axes[0]

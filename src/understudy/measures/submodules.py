@@ -53,6 +53,8 @@ class Call:
     """Shape of its input; empty if that is no tensor."""
     name: str = ""
     """Name of the submodule, with `#2` for the second of several calls."""
+    sample: int | None = None
+    """Axis of the samples; None if there is none."""
 
 
 def floating(output: Any) -> Tensor | None:
@@ -171,10 +173,11 @@ def default_calls(calls: Sequence[Call]) -> tuple[list[Call], list[str]]:
             worse.add(min(call, call.source, key=lambda c: _rank(c.part)))
     chosen = [call for call in kept if call not in worse]
     notes = [f"{', '.join(sorted(repeated))}: left out, called more than once"] if repeated else []
-    before = [call.name for call in chosen if _rank(call.part) < 2 and call is not chosen[-1]]
+    before = sum(_rank(call.part) < 2 for call in chosen[:-1])
     if before:
-        some = ", ".join(before[:3]) + f" and {len(before) - 3} others" * (len(before) > 3)
-        notes.append(f"{some}: outputs of the modules, before any function such as F.relu that follows")
+        notes.append(
+            f"{before} of {len(chosen)} layers are recorded before any function, such as F.relu, of their output"
+        )
     return chosen, notes
 
 
