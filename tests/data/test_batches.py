@@ -32,7 +32,7 @@ def joined(given, size=4):
         [[X[:7], 1], (X[7:], None)],
         (part for part in X.numpy().astype(np.float64).reshape(5, 2, 2)),
         [FRAME[:3], FRAME[3:]],
-        data.Fixed(X[:3], X),
+        data.Fixed(torch.zeros_like(X), X),
     ],
     ids=lambda given: type(given).__name__,
 )

@@ -135,8 +135,8 @@ class _Group:
         return found
 
 
-def _norms(matrices: Sequence[Float[Tensor, "row column"]]) -> list[float]:
-    """Frobenius norms."""
+def _norms(matrices: Sequence[Tensor]) -> list[float]:
+    """Frobenius norms of matrices of any sizes."""
     return torch.stack([torch.linalg.matrix_norm(matrix) for matrix in matrices]).tolist()
 
 
