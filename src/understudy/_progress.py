@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,8 +18,32 @@ def can_animate(console: Console) -> bool:
     return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
+@contextmanager
+def steps(what: str, total: int | None = None, show: bool | None = None) -> Iterator[Callable[[], None]]:
+    """Show a bar with the time taken and the time left; it disappears at the end.
+
+    Args:
+        what: What is being done, before the bar.
+        total: Number of steps; None where it is not known.
+        show: Whether to show the bar. Default: wherever it can be animated.
+
+    Yields:
+        A function that advances the bar by one step, from any thread.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    hidden = not (can_animate(console) if show is None else show)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    left = (TextColumn("left"), TimeRemainingColumn()) if total is not None else ()
+    with Progress(*columns, *left, console=console, transient=console.is_terminal, disable=hidden) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
+
+
 def track(items: Iterable[Item], total: int, description: str, show: bool | None = None) -> Iterator[Item]:
-    """Yield items with a progress bar and the time left.
+    """Yield items with a progress bar, as `steps` shows it.
 
     Args:
         items: The items.
@@ -26,9 +51,7 @@ def track(items: Iterable[Item], total: int, description: str, show: bool | None
         description: What is being done, before the bar.
         show: Whether to show the bar. Default: wherever it can be animated.
     """
-    from rich.console import Console
-    from rich.progress import track as with_bar
-
-    console = Console(stderr=True)
-    hidden = not (can_animate(console) if show is None else show)
-    yield from with_bar(items, description, total=total, console=console, disable=hidden)
+    with steps(description, total, show) as step:
+        for item in items:
+            yield item
+            step()

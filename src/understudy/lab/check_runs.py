@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from understudy._errors import UserError
+from understudy._progress import steps
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -135,6 +136,8 @@ def check(
 
     from understudy.data.measuring import Drawn
     from understudy.nets import Population
+    from understudy.report.story import counted
+    from understudy.theory.result import results
     from understudy.training.parallel import run_parallel
 
     drawn = Drawn(inputs, input_std, samples, seed)
@@ -151,7 +154,9 @@ def check(
     else:
         pairs = _pairs_of_run(teacher, samples)
     selected = _select(networks, len(pairs))
-    found = run_parallel(lambda i: _check_pair(i, pairs[i]), selected, torch.device("cpu"))
+    what = f"checking {counted(len(selected), 'network')}"
+    with steps(what, len(selected) * len(results())) as step:
+        found = run_parallel(lambda i: _check_pair(i, pairs[i], step), selected, torch.device("cpu"))
     if not any(each.check for each in found):
         first = found[0].why
         raise UserError(first if len(found) == 1 else f"none of {len(found)} networks can be checked: {first}")
@@ -171,7 +176,7 @@ def _described(data: Given | None, student: Population, drawn: Drawn) -> tuple[T
     return measuring_inputs(data, student, drawn), str(drawn) if data is None else file
 
 
-def _check_pair(number: int, pair: _Pair) -> NetworkCheck:
+def _check_pair(number: int, pair: _Pair, step: Callable[[], None]) -> NetworkCheck:
     from understudy.theory import check as check_one
     from understudy.theory.summary import NetworkCheck
 
@@ -179,7 +184,8 @@ def _check_pair(number: int, pair: _Pair) -> NetworkCheck:
         return NetworkCheck(number, None, pair.why)
     try:
         teacher, student = (make().to("cpu") for make in (pair.teacher, pair.student))
-        return NetworkCheck(number, replace(check_one(teacher, student, pair.inputs().cpu()), inputs=pair.description))
+        found = check_one(teacher, student, pair.inputs().cpu(), step)
+        return NetworkCheck(number, replace(found, inputs=pair.description))
     except UserError as error:
         return NetworkCheck(number, None, str(error))
 

@@ -185,6 +185,21 @@ def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*n
     return found
 
 
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Read the named tensors of a safetensors file or of a state dict, without executing code in it.
+
+    Args:
+        file: An existing file.
+
+    Returns:
+        Tensors by name, without prefixes of wrappers such as DataParallel.
+
+    Raises:
+        UserError: The file is damaged, or contains something other than tensors.
+    """
+    return _read(file).tensors
+
+
 def existing_file(path: str | os.PathLike[str], needed: str) -> Path:
     """Return the path of a readable, non-empty file, or raise a `UserError` that states what is `needed`."""
     file = Path(path)

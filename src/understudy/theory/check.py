@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, get_args
 
@@ -18,7 +18,7 @@ from understudy.nets import Population
 from understudy.teachers.assumptions import Assumptions, assumptions
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.conditions import WIDTHS, DataConditions, conditions
-from understudy.theory.pair_geometry import PairGeometry
+from understudy.theory.pair_geometry import PairGeometry, shared_pair
 from understudy.theory.result import INFORMATIVE, UNRIVALLED, Finding, Hypothesis, Subject, results
 
 _EXTREME = 1e60
@@ -239,10 +239,19 @@ def _finite(value: Any) -> Any:
             return value
 
 
-def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Check:
+def check(
+    teacher: Population, student: Population, x: Float[Tensor, "sample in"], step: Callable[[], None] = lambda: None
+) -> Check:
     """Apply every result that is stated for fully connected networks without BatchNorm, in float64.
 
-    Teacher and student are one network each.
+    Args:
+        teacher: One teacher.
+        student: One student.
+        x: The samples.
+        step: Called after each result, applied or not.
+
+    Returns:
+        What the results say.
 
     Raises:
         UserError: Networks and inputs do not match, contain numbers that are not finite or that would overflow, or no
@@ -250,7 +259,7 @@ def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"
     """
     _validate(teacher, student, x)
     theirs, ours, x = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double()
-    pair = PairGeometry(theirs, ours, x)
+    pair = shared_pair(theirs, ours, x)
     _validate_scale(pair)
     if not pair.active.any():
         raise UserError("no node of the student's lowest layer is active on any sample: give another student or data")
@@ -263,6 +272,7 @@ def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"
                 silent.append((result.name, why))
         else:
             found[result.subject] += result(theirs, ours, x)
+        step()
     data = conditions(pair)
     return Check(
         teacher_sizes=teacher.sizes,
@@ -293,7 +303,7 @@ def _check_nodes(pair: PairGeometry, data: DataConditions, findings: Sequence[Fi
 
 
 def _best_observer(pair: PairGeometry, j: int) -> Observer | None:
-    close = pair.teacher_plane(j).distances(pair.x)[:, 0].abs().argsort()[:_CLOSEST]
+    close = pair.closest(j, _CLOSEST)
     shares = pair.active[close].double().mean(0)
     observers = [
         Observer(k, float(shares[k]), float(pair.alpha(k, j, pair.x[close]).abs().median()))

@@ -121,12 +121,10 @@ def has_mirrored_pair(x: Float[Tensor, "sample in"], along: Float[Tensor, "in"])
     order = order[torch.argsort(mark[order], stable=True)]
     found = torch.zeros(samples, dtype=torch.bool)
     _, runs = torch.unique_consecutive(mark[order], return_counts=True)
-    start = 0
-    for count in runs.tolist():
-        if count >= 3:
-            line = order[start : start + count]
-            found[line] = _is_midpoint(length[line], scale)
-        start += count
+    long = (runs >= 3).nonzero().flatten()
+    for end, count in zip(runs.cumsum(0)[long].tolist(), runs[long].tolist(), strict=True):
+        line = order[end - count : end]
+        found[line] = _is_midpoint(length[line], scale)
     return found
 
 

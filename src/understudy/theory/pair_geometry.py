@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,6 +17,8 @@ from understudy.nets import Population, activate, gate, incoming
 from understudy.theory.boundaries import PlaneDistances, Planes, concatenate, layer_planes, plane_distances
 from understudy.theory.isolation import ROUNDING
 from understudy.theory.result import CheckFunction, Finding
+
+Value = TypeVar("Value")
 
 
 class Gradient(NamedTuple):
@@ -43,6 +47,14 @@ class PairGeometry:
     teacher: Population
     student: Population
     x: Float[Tensor, "sample in"]
+    _known: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def remember(self, what: object, compute: Callable[[], Value]) -> Value:
+        """Compute a quantity of the pair that several results need once."""
+        if what not in self._known:
+            self._known[what] = compute()
+        known: Value = self._known[what]
+        return known
 
     @cached_property
     def student_planes(self) -> Planes:
@@ -106,6 +118,19 @@ class PairGeometry:
         """Boundary of the j-th teacher node that has one."""
         return self.teacher_planes.select(torch.tensor([j]))
 
+    def away(self, j: int) -> Float[Tensor, "sample"]:
+        """Distance of every sample from the boundary of the j-th teacher node that has one."""
+        return self.remember(("away", j), lambda: self.teacher_plane(j).distances(self.x)[:, 0].abs())
+
+    def closest(self, j: int, count: int) -> Int[Tensor, "some"]:
+        """The samples nearest to the boundary of the j-th teacher node that has one."""
+        return self.remember(("closest", j, count), lambda: self.away(j).argsort()[:count])
+
+    @cached_property
+    def largest_norm(self) -> float:
+        """Largest length of a sample."""
+        return float(torch.linalg.vector_norm(self.x, dim=1).max())
+
     def other_teachers(self, j: int) -> Int[Tensor, "plane"]:
         """Positions of the other teacher nodes with a boundary."""
         return torch.tensor([i for i in range(len(self.teacher_planes)) if i != j], dtype=torch.long)
@@ -123,21 +148,43 @@ class PairGeometry:
         ours, theirs = _fan_out(self.student, k, points), _fan_out(self.teacher, int(self.teacher_nodes[j]), points)
         return (ours * theirs).sum(1) * self.teacher_norms[j]
 
-    def gradient(self, points: Float[Tensor, "point in"]) -> Gradient:
-        """Negative gradient of ½‖f* − f‖² with respect to the activations of the lowest student layer."""
+    def gradient(self, points: Float[Tensor, "point in"], node: int | None = None) -> Gradient:
+        """Negative gradient of ½‖f* − f‖² by the activations of the lowest student layer, or of one node of it."""
         ours, theirs = _forward(self.student, points), _forward(self.teacher, points)
         g, largest = theirs.output - ours.output, theirs.largest + ours.largest
-        for (weight, _), gates in zip(self.student.layers[:0:-1], ours.gates[::-1], strict=True):
-            g, largest = (g @ weight[0]) * gates, largest @ weight[0].abs()
+        for i, gates in zip(range(len(self.student.layers) - 1, 0, -1), ours.gates[::-1], strict=True):
+            weight = self.student.layers[i].weight[0]
+            if i == 1 and node is not None:
+                weight, gates = weight[:, node : node + 1], gates[:, node : node + 1]
+            g, largest = (g @ weight) * gates, largest @ weight.abs()
         terms = sum(self.teacher.sizes) + sum(self.student.sizes) + sum(self.student.sizes[1:])
         return Gradient(g, 2 * terms * ROUNDING * largest)
+
+
+_last = threading.local()
+
+
+def shared_pair(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> PairGeometry:
+    """The pair of these networks and samples that this thread made last and still uses, or a new one."""
+    known: PairGeometry | None = getattr(_last, "pair", lambda: None)()
+    if known is not None and known.x is x and _same(known.teacher, teacher) and _same(known.student, student):
+        return known
+    made = PairGeometry(teacher, student, x)
+    _last.pair = weakref.ref(made)
+    return made
+
+
+def _same(a: Population, b: Population) -> bool:
+    """Whether two networks have the same tensors."""
+    pairs = zip(a.layers, b.layers, strict=False)
+    return a.shape == b.shape and all(p is q for ours, theirs in pairs for p, q in zip(ours, theirs, strict=True))
 
 
 def per_teacher_node(finding: Callable[[PairGeometry, int], Finding]) -> CheckFunction:
     """Turn a function of a pair and its j-th teacher node into a check function with one finding per teacher node."""
 
     def check(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
-        pair = PairGeometry(teacher, student, x)
+        pair = shared_pair(teacher, student, x)
         return [finding(pair, j) for j in range(len(pair.teacher_planes))]
 
     return check

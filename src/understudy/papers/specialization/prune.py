@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from understudy._numbers import number
+from understudy._progress import steps
 from understudy.data.measuring import Distribution, Drawn, Given, split_inputs
 from understudy.nets import Population
 from understudy.papers.specialization.theory.pruning import (
@@ -18,9 +18,6 @@ from understudy.papers.specialization.theory.pruning import (
 from understudy.papers.specialization.theory.pruning import (
     refit as fit,
 )
-
-_MANY = 3_000
-"""Number of features from which a fit takes ten seconds or more."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,11 +87,11 @@ def prune(
         UserError: Networks or inputs that do not fit, or a value out of range.
     """
     x = split_inputs(data, student, Drawn(inputs, input_std, samples, seed))
-    pruning = prune_student(teacher, student, x.given, below, by)
+    with steps(f"selecting among {sum(student.sizes[1:-1]):,} nodes"):
+        pruning = prune_student(teacher, student, x.given, below, by)
     fitted = pruning.network
     if pruning.dropped or refit:  # where nothing was removed there is nothing to make up for
-        if (features := fitted.layers[-1].weight.shape[-1]) >= _MANY:
-            print(f"fitting the weights of {features:,} features, which may take minutes", file=sys.stderr)
-        fitted = fit(teacher, fitted, x.given)
+        with steps(f"fitting the weights of {fitted.layers[-1].weight.shape[-1]:,} features"):
+            fitted = fit(teacher, fitted, x.given)
     losses = [pruning_losses(teacher, student, pruning, fitted, each) for each in x]
     return PrunedStudent(fitted if refit else pruning.network, student.sizes, pruning, *losses)

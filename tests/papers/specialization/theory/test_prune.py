@@ -218,7 +218,7 @@ def test_a_small_fan_out_of_a_large_activation_is_kept():
     last = large.sizes[1] - 1
     assert last in pruned.kept[0].tolist()
     assert float(unexplained(of, pruned.network, x)) <= 1.001 * float(unexplained(of, large, x))
-    assert any("S0 theorem 2 does not apply to them" in note and "observers" in note for note in pruned.notes)
+    assert any("are kept: they contribute more than 0.05 of the strongest" in note for note in pruned.notes)
 
 
 def test_nodes_for_which_hypotheses_fail_are_kept_although_they_contribute_little():
@@ -297,11 +297,13 @@ def test_the_command_without_a_threshold_uses_the_theorem_and_explains_kept_node
     assert "without a teacher node's boundary are kept" in shown
 
 
-def test_a_long_fit_is_announced(files, capsys, monkeypatch):
-    monkeypatch.setattr("understudy.papers.specialization.prune._MANY", 2)
-    status, out, err = said(capsys, monkeypatch, "student.safetensors", "--teacher", "teacher.safetensors")
-    assert status == 0 and "became" in out
-    assert re.fullmatch(r"fitting the weights of \d+ features, which may take minutes\n", err)
+def test_progress_is_shown_in_terminals_only(files, capsys, monkeypatch):
+    words = "student.safetensors", "--teacher", "teacher.safetensors"
+    status, _, err = said(capsys, monkeypatch, *words)
+    assert (status, err) == (0, "")
+    monkeypatch.setattr("understudy._progress.can_animate", lambda console: True)
+    status, _, err = said(capsys, monkeypatch, *words)
+    assert status == 0 and "selecting among" in err and "fitting the weights of" in err
 
 
 def test_every_fifth_sample_of_a_file_is_held_out(files, taught, capsys, monkeypatch):

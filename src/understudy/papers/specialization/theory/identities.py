@@ -11,7 +11,7 @@ from torch import Tensor
 
 from understudy.measures import sample_modulation
 from understudy.nets import Population, activate, incoming
-from understudy.theory.pair_geometry import PairGeometry, hidden_gates
+from understudy.theory.pair_geometry import hidden_gates, shared_pair
 from understudy.theory.result import Finding, Hypothesis, at_least, result
 
 EQUAL = 1e-10
@@ -127,11 +127,12 @@ def largest_gradient_entries(
 
     The batch that maximises an entry consists of its largest terms, or of its most negative ones.
     """
-    most, single = 0.0, 0.0
+    most, single, across = 0.0, 0.0, below.T.contiguous()  # selecting among contiguous samples is faster
     for node in g.T:
-        terms = node.unsqueeze(1) * below
-        ends = torch.stack((terms.topk(batch, 0).values.sum(0), (-terms).topk(batch, 0).values.sum(0)))
-        most, single = max(most, float(ends.max())), max(single, float(terms.abs().max()))
+        terms = node * across
+        high, low = (terms.topk(batch, 1, largest=largest).values for largest in (True, False))
+        most = max(most, float(high.sum(1).max()), float((-low).sum(1).max()))
+        single = max(single, float(high[:, 0].max()), float(-low[:, 0].min()))
     return most, single
 
 
@@ -153,7 +154,7 @@ def batch_interpolation(teacher: Population, student: Population, x: Float[Tenso
     name, about = "S1 theorem 1", f"batches of {BATCH}"
     if not enough.holds:
         return [Finding(name, about, (enough,), "no conclusion", "nothing was measured")]
-    pair = PairGeometry(teacher, student, x)
+    pair = shared_pair(teacher, student, x)
     with_one = torch.cat((x, torch.ones_like(x[:, :1])), 1)
     most, single = largest_gradient_entries(pair.sample_gradients.value, with_one, BATCH)
     bound = (2 - 1 / BATCH) * most

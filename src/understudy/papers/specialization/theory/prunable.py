@@ -15,13 +15,17 @@ corollary 1 therefore leaves a linear function where an unaligned boundary has s
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from understudy.measures import observers_on_both_sides, regular
 from understudy.nets import Layer, Population, activate
 from understudy.theory.boundaries import ALIGNED, hyperplane_eps, same_ray
+from understudy.theory.pair_geometry import shared_pair
 from understudy.theory.result import Finding, Hypothesis, above, at_least, result
 from understudy.theory.unexplained import output_variance
 
@@ -50,12 +54,9 @@ def on_one_ray(layer: Layer, eps: float = CO_LINEAR) -> Bool[Tensor, "net node n
 
 
 def _transitive(near: Bool[Tensor, "net node node"]) -> Bool[Tensor, "net node node"]:
-    linked = near | torch.eye(near.shape[1], dtype=torch.bool, device=near.device)
-    while True:
-        further = torch.bmm(linked.double(), linked.double()) > 0
-        if bool((further == linked).all()):
-            return linked
-        linked = further
+    labels = [connected_components(csr_array(each.numpy()), directed=False)[1] for each in near.cpu()]
+    groups = torch.from_numpy(np.stack(labels)).to(near.device)
+    return groups.unsqueeze(2) == groups.unsqueeze(1)
 
 
 def group_sums(student: Population, groups: Bool[Tensor, "net node node"]) -> Float[Tensor, "net node out"]:
@@ -97,8 +98,23 @@ class Residuals(NamedTuple):
         return (~(self.nearest <= ALIGNED)).nonzero().flatten().tolist()
 
 
-def residuals(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Residuals:
-    """Apply theorem 2 in its finite form to one teacher and one student of two layers, in float64."""
+def residuals(
+    teacher: Population, student: Population, x: Float[Tensor, "sample in"], below: float = math.inf
+) -> Residuals:
+    """Apply theorem 2 in its finite form to one teacher and one student of two layers, in float64.
+
+    Args:
+        teacher: The teacher.
+        student: The student.
+        x: The samples.
+        below: Contribution, relative to the strongest, above which nothing has to be proved about a node: where all
+            unaligned nodes contribute more, none is bounded.
+    """
+    pair = shared_pair(teacher, student, x)
+    return pair.remember(("residuals", below), lambda: _residuals(teacher, student, x, below))
+
+
+def _residuals(teacher: Population, student: Population, x: Float[Tensor, "sample in"], share: float) -> Residuals:
     below, fan_out = student.layers[0], student.layers[1].weight[0].T
     groups = co_linear(below)
     size = torch.linalg.vector_norm(group_sums(student, groups)[0], dim=1)
@@ -108,9 +124,13 @@ def residuals(teacher: Population, student: Population, x: Float[Tensor, "sample
     seen = observers_on_both_sides(below, below, x).observed[0]  # [observed node, observer]
     strength = torch.linalg.vector_norm(fan_out, dim=1)
     asked = strength.argsort(descending=True, stable=True)[: _OBSERVERS + 2 * fan_out.shape[1]]
-    separation, gradient = _independence(teacher, student, x, asked)
+    contribution, linear = _contributions(student, groups, x)
+    strongest = contribution[aligned].max() if len(ours) else contribution.new_zeros(())
+    strongest = strongest if strongest > 0 else contribution.max()
     bound, smallest, left = (torch.full_like(size, value) for value in (math.inf, 0.0, 0.0))
-    for k in (~aligned).nonzero().flatten().tolist():
+    asking = (~aligned & (contribution <= share * strongest)).nonzero().flatten().tolist()
+    separation, gradient = _independence(teacher, student, x, asked) if asking else (left, left)
+    for k in asking:
         of = seen[k, asked] & (separation[:, k] > 0)
         if int(of.sum()) < fan_out.shape[1]:
             continue
@@ -118,14 +138,11 @@ def residuals(teacher: Population, student: Population, x: Float[Tensor, "sample
         singular = torch.linalg.svdvals(stacked)
         smallest[k] = singular[-1] / singular[0] if singular[0] > 0 else 0.0
         if smallest[k] > RANK:
-            most = gradient[of] / separation[of, k]
             # A larger limit remains valid, and no limit may be 0.
-            most = torch.maximum(most, _ROUNDING**2 * strength.max()).unsqueeze(1)
-            shares = stacked / most
+            limit = (gradient[of] / separation[of, k]).clamp_min(_ROUNDING**2 * float(strength.max())).unsqueeze(1)
+            shares = stacked / limit
             if bool(shares.isfinite().all()):
-                bound[k] = math.sqrt(len(most)) / torch.linalg.svdvals(shares)[-1]
-    contribution, linear = _contributions(student, groups, x)
-    strongest = contribution[aligned].max() if len(ours) else contribution.new_zeros(())
+                bound[k] = math.sqrt(len(limit)) / torch.linalg.svdvals(shares)[-1]
     # Infinity times the 0 of a node that is never active would be NaN.
     kinked = torch.where(bound < math.inf, bound * _unit_rms(student, x), math.inf)
     return Residuals(
@@ -137,7 +154,7 @@ def residuals(teacher: Population, student: Population, x: Float[Tensor, "sample
         separation=left,
         bound=bound,
         contribution=contribution,
-        strongest=float(strongest if strongest > 0 else contribution.max()),
+        strongest=float(strongest),
         contribution_bound=kinked + linear,
     )
 

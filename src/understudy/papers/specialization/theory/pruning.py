@@ -143,21 +143,22 @@ def _validate_active(student: Population, x: Tensor) -> None:
 def _by_theorem(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Decision]:
     if why := find_result("S0 theorem 2").why_inapplicable(teacher, student):
         raise UserError(f"S0 theorem 2 does not apply: {why}; prune by correlation or modulation")
-    whole, outputs = residuals(teacher, student, x), student.sizes[-1]
+    whole, outputs = residuals(teacher, student, x, below), student.sizes[-1]
     found = {k: prunable_finding(k, whole, outputs) for k in whole.unaligned}
     score, goes = torch.ones_like(whole.contribution), torch.zeros_like(whole.contribution, dtype=torch.bool)
     for k, each in found.items():
         score[k], goes[k] = each.amount or 0.0, prunable(each, below)
     notes = []
-    if strong := [k for k, each in found.items() if each.applies and not goes[k]]:
+    strong = [k for k, each in found.items() if (each.amount or 0.0) > below]
+    if strong:
         notes.append(
             f"{len(strong)} nodes without a teacher node's boundary are kept: they contribute more than {below:g} of "
             "the strongest"
         )
-    if silent := [k for k, each in found.items() if not each.applies]:
+    if silent := [k for k, each in found.items() if k not in strong and not each.applies]:
         notes.append(
-            f"{len(silent)} nodes without a teacher node's boundary are kept: S0 theorem 2 does not apply to them, for "
-            f"example to node {silent[0]}: {found[silent[0]].failing[0]}"
+            f"{len(silent)} nodes without a teacher node's boundary are kept although they contribute less: S0 theorem 2 "
+            f"does not apply to them, for example to node {silent[0]}: {found[silent[0]].failing[0]}"
         )
     return [_Decision(goes, score, "contribution relative to the strongest group", tuple(notes))]
 

@@ -138,13 +138,12 @@ def trials(pair: PairGeometry, j: int, aware: bool, induced: InducedPlanes | Non
     """
     one = pair.teacher_plane(j)
     gamma, step = augmentation_reach(one, aware)
-    away = one.distances(pair.x)[:, 0].abs()
+    away = pair.away(j)
     least = samples_needed(gamma, len(pair.other_planes(j)) + 1, pair.x.shape[1])
-    finest = 1e5 * ROUNDING * (1.0 + float(torch.linalg.vector_norm(pair.x, dim=1).max() + one.offset.abs()))
-    closest = pair.x[away.argsort()[:_CLOSEST]]
+    finest = 1e5 * ROUNDING * (1.0 + pair.largest_norm + float(one.offset.abs()))
     ranked = []
     for k in pair.student_nodes.tolist():
-        near, coefficient = away[pair.active[:, k]], float(pair.alpha(k, j, closest).abs().mean())
+        near, coefficient = away[pair.active[:, k]], _coefficients(pair, j)[k]
         if not (len(near) and coefficient > 0):
             continue
         enough = len(near) >= least
@@ -161,6 +160,16 @@ def trials(pair: PairGeometry, j: int, aware: bool, induced: InducedPlanes | Non
             if not wider or not wider * trial.hypotheses[2].factor < _HOPE:
                 break
             e *= wider
+
+
+def _coefficients(pair: PairGeometry, j: int) -> dict[int, float]:
+    """Mean |α| of each student with a boundary, over the samples nearest to that of the j-th teacher node."""
+
+    def compute() -> dict[int, float]:
+        closest = pair.x[pair.closest(j, _CLOSEST)]
+        return {k: float(pair.alpha(k, j, closest).abs().mean()) for k in pair.student_nodes.tolist()}
+
+    return pair.remember(("coefficients", j), compute)
 
 
 def augmentation_reach(one: Planes, aware: bool) -> tuple[float, float]:
@@ -188,14 +197,14 @@ def augmented_points(
 
 def _try_band(pair: PairGeometry, j: int, k: int, e: float, aware: bool, induced: InducedPlanes | None) -> BandTrial:
     one = pair.teacher_plane(j)
-    away = one.distances(pair.x)[:, 0].abs()
+    away = pair.away(j)
     gamma, step = augmentation_reach(one, aware)
     inside = pair.x[(away <= e) & pair.active[:, k]]
     higher = induced(pair, j, inside) if induced else None
     others = pair.other_planes(j) if higher is None else concatenate(pair.other_planes(j), higher)
     gradient, alpha = 0.0, 0.0
     if len(inside):
-        gradient = float(pair.gradient(augmented_points(one, inside, e, aware)).upper[:, k].max())
+        gradient = float(pair.gradient(augmented_points(one, inside, e, aware), k).upper.max())
         alpha = float(pair.alpha(k, j, inside).abs().min()) * pair.slope_jump
     rivals, rival = _rivals(pair, j, higher)
     total = int((away <= e).sum())
