@@ -146,9 +146,6 @@ class LabelNoise(TrainingStudy):
             (figure,),
         )
 
-    def claims(self, run: Run) -> list[us.claims.Claim]:
-        return claims(self, run)
-
 
 claims = Claims(fixed="teacher_nodes multiple epochs steps train lr", when=lambda study: len(study.noise) > 1)
 

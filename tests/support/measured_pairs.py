@@ -141,6 +141,7 @@ OTHERS = {
     "diagonal_mass": "of a matrix and an order",
     "final_winner_rank": "over epochs",
     "first_recovery": "over epochs",
+    "linear_cka": "of products of whole layers",
     "mean_rank": "over epochs",
     "ranks": "of correlations alone",
     "regular": "of one layer",

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from understudy.store import Claim, Run
     from understudy.training import Group, Optimiser
 
-    Tables = dict[str, Any]
-
+Tables = dict[str, Any]
 Dtype = Literal["float32", "tf32", "float64"]
 
 FORMAT = 3
@@ -85,12 +84,12 @@ class Study:
         return ()
 
     def story(self, run: Run) -> Story:
-        """What the report shows; by default `story(study, run)` of the module `story` beside the study's own."""
+        """What the report shows; by default `story(study, run)` of the module `story` beside its own, or of that."""
         story: Story = sibling(self, "story").story(self, run)
         return story
 
     def claims(self, run: Run) -> list[Claim]:
-        """The claims that a run decides; by default those of the module `claims` beside the study's own."""
+        """The claims that a run decides; by default those of the module `claims` beside its own, or of that."""
         if not self.decides:
             return []
         decide = sibling(self, "claims").claims
@@ -251,11 +250,18 @@ def ranked(epochs: int) -> tuple[int, ...]:
 
 
 def sibling(study: Study, name: str) -> Any:
-    """The module of this name beside the one that defines the study, or a study that it derives from."""
+    """The module of this name beside the one that defines the study, or a study that it derives from.
+
+    For a study in a file of its own it is that file, if it defines the name.
+    """
     for kind in type(study).__mro__:
         package = kind.__module__.rpartition(".")[0]
         if package.startswith("understudy.lab"):
             break
+        if not package:
+            if hasattr(own := sys.modules.get(kind.__module__), name):
+                return own
+            continue
         with suppress(ModuleNotFoundError):
             return import_module(f"{package}.{name}")
     raise TypeError(f"{type(study).__name__} has no method {name}, and there is no module {name} beside it")

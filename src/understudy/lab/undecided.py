@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from understudy.claims import Claims
@@ -43,8 +44,10 @@ def undecided(study: Study, claims: Sequence[Claim]) -> str:
 
 def _needs(study: Study) -> str:
     """The settings of the paper in which a study differs, in words."""
-    decide = sibling(study, "claims").claims
-    lacking = decide.lacks(study) if isinstance(decide, Claims) else {}
+    lacking: dict[str, Any] = {}
+    with suppress(TypeError):  # a study may decide its claims without a table of them
+        decide = sibling(study, "claims").claims
+        lacking = decide.lacks(study) if isinstance(decide, Claims) else {}
     if study.seeds < (usual := type(study)().seeds):
         lacking = {"seeds": usual} | lacking
     return listed([_setting(name, value) for name, value in lacking.items()])
