@@ -1,11 +1,8 @@
 """Compare two PyTorch models of your own, node by node.
 
-Two models are trained on the same task from different initial weights. Their state dicts are saved with
-`torch.save`, loaded as populations, and aligned: for every node of the first model, the most similar of the second.
+Two models are trained on the same task from different initial weights and converted by their graphs, so that nothing
+about them is assumed. Then they are aligned: for every node of the first model, the most similar of the second.
 """
-
-import tempfile
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -29,12 +26,9 @@ def trained(width: int) -> nn.Sequential:
     return model
 
 
-with tempfile.TemporaryDirectory() as folder:
-    for name, width in (("small", 8), ("large", 32)):
-        torch.save(trained(width).state_dict(), Path(folder) / f"{name}.pt")
-    small, large = (us.load(Path(folder) / f"{name}.pt") for name in ("small", "large"))
+small, large = (us.from_module(trained(width)) for width in (8, 32))
 
-(layer,) = us.measures.align(small, large, x)
+(layer,) = us.align(small, large, x)
 print(f"{layer.recovered} of {len(layer.best)} nodes of the small model have a counterpart in the large one\n")
 print("node   counterpart   correlation   sin of the angle")
 for node, (best, rho, sin) in enumerate(zip(layer.best, layer.best_correlation, layer.sin_angle, strict=True)):
