@@ -38,8 +38,9 @@ def build_module(spec: str, arguments: Sequence[str] = ()) -> nn.Module:
         The module, as the code made it.
 
     Raises:
-        UserError: The file or package cannot be imported or does not have the name; the call fails, or returns something
-            else. Where the user's own code fails, the message's first line says what failed, and its traceback follows.
+        UserError: The file or package cannot be imported or does not have the name; the call fails, or returns
+            something else. Where the user's own code fails, the first line of the message says what failed, and the
+            traceback of that code follows.
     """
     place, _, name = spec.rpartition(":")
     if not place or not name:

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import operator
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from understudy._errors import UserError
+from understudy.nets.agreement import noise, require_equal
 from understudy.nets.norm import EPS, Norm
 from understudy.nets.population import Population
-from understudy.nets.shape import Convolution, Pool
-from understudy.nets.steps import Activate, Affine, Normalise, Pooling, Step, assemble
-
-_TOLERANCE = 1e-5
-"""Largest difference of outputs from the module's, relative to the largest output."""
-_SKIPPED = ("dropout", "feature_dropout", "alpha_dropout", "contiguous", "clone", "alias", "detach", "to", "getitem 0")
-_RESHAPED = ("flatten", "view", "reshape", "squeeze", "_unsafe_view")
-
-
-_OTHERWISE = "understudy.align(teacher, student, data) compares modules of any kind by their activations"
+from understudy.nets.programs import from_program as from_program
+from understudy.nets.programs import parse_program
 
 
 def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[int, ...] | None = None) -> Population:
@@ -55,8 +46,8 @@ def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[
                 f"{type(model).__name__} could not be followed from its inputs {list(x.shape)} to its outputs "
                 f"({_first_line(error)}); give inputs that it takes: from_module(model, inputs=x)"
             ) from error
-        population = from_program(program)
-        _require_equal(population, model, x)
+        population = parse_program(program).population()
+        require_equal(population, model, [x, noise(*x.shape, seed=1).to(x.device, x.dtype)], type(model).__name__)
     return population
 
 
@@ -113,254 +104,6 @@ def _filled(module: nn.Module, tensors: dict[str, Tensor | None]) -> nn.Module:
     return module
 
 
-def from_program(program: torch.export.ExportedProgram) -> Population:
-    """Convert an exported program, as `torch.export.export` returns it or a `.pt2` file contains it.
-
-    Args:
-        program: The program of a module in evaluation mode, with one tensor of inputs.
-
-    Returns:
-        One network, whose inputs are flat.
-
-    Raises:
-        UserError: An operation that a population cannot represent, by its name.
-    """
-    graph = _Graph(program)
-    sides = graph.input_size[2:]
-    return assemble(list(graph.steps()), _as_image(sides) if sides else None)
-
-
-class _Graph:
-    """The graph of an exported program, followed from its input to its output."""
-
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
-        signature = program.graph_signature
-        names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        held = {**program.state_dict, **program.constants}
-        constants = getattr(signature, "inputs_to_lifted_tensor_constants", {})
-        self._tensors = {node: held[name] for node, name in {**names, **constants}.items() if name in held}
-        self._nodes = list(program.graph.nodes)
-        given = [node for node in self._nodes if node.op == "placeholder" and node.name in signature.user_inputs]
-        if len(given) != 1:
-            raise UserError(f"the module must take one tensor of inputs, got {len(given)}")
-        self._input = given[0]
-
-    @property
-    def input_size(self) -> tuple[int, ...]:
-        return tuple(self._input.meta["val"].shape)
-
-    def steps(self) -> Iterator[Step]:
-        """Steps from the input to the output; every operation must use the result of the one before, once."""
-        current = self._input
-        while True:
-            # What nothing uses is left out, such as the indices of max pooling.
-            users = [node for node in current.users if node.op != "output" and node.users]
-            ends = any(node.op == "output" for node in current.users)
-            if ends and not users:
-                return
-            if len(users) != 1 or ends:
-                words = ", ".join(_name(node) for node in users) or "nothing"
-                raise UserError(
-                    f"{_name(current)}: its result is used by {words}, but only stacks of layers without skips are "
-                    f"supported; {_OTHERWISE}"
-                )
-            (node,) = users
-            yield from self._read(node, current)
-            current = node
-
-    def _read(self, node: torch.fx.Node, before: torch.fx.Node) -> Iterator[Step]:
-        operation, name = _operation(node), _name(node)
-        if operation in _SKIPPED:
-            return
-        if operation in _RESHAPED:
-            _require_flat(node, before)
-            return
-        read = _READERS.get(operation)
-        if read is None or node.args[0] is not before:
-            raise UserError(
-                f"{name}: the operation {operation} is not among those of stacks of layers (linear, convolution, "
-                f"BatchNorm, ReLU, leaky ReLU, absolute value, pooling, dropout, flattening); {_OTHERWISE}"
-            )
-        yield from read(name, self._arguments(node), tuple(before.meta["val"].shape))
-
-    def _arguments(self, node: torch.fx.Node) -> dict[str, Any]:
-        """Arguments by the names of the operation's schema, with tensors and defaults filled in."""
-        schema = node.target._schema.arguments  # type: ignore[union-attr]
-        given = dict(zip((each.name for each in schema), node.args, strict=False)) | dict(node.kwargs)
-        found = {each.name: given.get(each.name, each.default_value) for each in schema}
-        return {
-            key: self._tensors.get(value.name) if isinstance(value, torch.fx.Node) else value
-            for key, value in found.items()
-        }
-
-
-def _operation(node: torch.fx.Node) -> str:
-    """Name of an operation without its overload: `relu`, `conv2d`."""
-    if node.target is operator.getitem:
-        return "getitem" if node.args[1] else "getitem 0"
-    name = str(node.target).removeprefix("aten.").split(".")[0]
-    return name.removesuffix("_") or name
-
-
-def _name(node: torch.fx.Node) -> str:
-    """Name of the module that an operation belongs to, as users know it."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    path, kind = stack[-1] if stack else ("", "")
-    return f"{path} ({str(kind).rpartition('.')[2]})" if path else node.name
-
-
-def _require_flat(node: torch.fx.Node, before: torch.fx.Node) -> None:
-    shape, below = tuple(node.meta["val"].shape), tuple(before.meta["val"].shape)
-    if shape[0] != below[0] or len(shape) != 2:
-        raise UserError(f"{_name(node)}: reshapes {list(below[1:])} to {list(shape[1:])}; only flattening is supported")
-
-
-Read = Callable[[str, dict[str, Any], tuple[int, ...]], Iterator[Step]]
-
-
-def _linear(name: str, given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-    if len(size) != 2:
-        raise UserError(f"{name}: a linear layer on inputs of shape {list(size[1:])}; flatten them first")
-    yield Affine(name, _float(name, given["weight"]), _float(name, given["bias"]))
-
-
-def _convolution(name: str, given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-    weight, line = _float(name, given["weight"]), len(size) == 3
-    weight = weight.unsqueeze(2) if line else weight
-    weight = _dilate(_ungroup(weight, given["groups"]), _sides(given["dilation"], line, 1))
-    kernel = (weight.shape[2], weight.shape[3])
-    padding = given["padding"]
-    if padding == "same" and any(side % 2 == 0 for side in kernel):
-        raise UserError(f"{name}: padding 'same' of an even kernel is not symmetric; give the padding as numbers")
-    if isinstance(padding, str):
-        padding = [side // 2 if padding == "same" else 0 for side in kernel]
-    how = Convolution(kernel, _sides(given["stride"], line, 1), _sides(padding, line, 0))
-    yield Affine(name, weight, _float(name, given["bias"]), how)
-
-
-def _sides(given: Sequence[int], line: bool, alone: int) -> tuple[int, int]:
-    """Height and width; a line has the height `alone`."""
-    values = [*given]
-    if len(values) == 1:
-        values = [alone if line else values[0], values[0]]
-    return values[0], values[1]
-
-
-def _ungroup(weight: Tensor, groups: int) -> Tensor:
-    """Weights of a convolution in groups as those of one over all channels, 0 between groups."""
-    if groups == 1:
-        return weight
-    out, into = weight.shape[0] // groups, weight.shape[1]
-    whole = weight.new_zeros(weight.shape[0], into * groups, *weight.shape[2:])
-    for g in range(groups):
-        whole[g * out : (g + 1) * out, g * into : (g + 1) * into] = weight[g * out : (g + 1) * out]
-    return whole
-
-
-def _dilate(weight: Tensor, dilation: tuple[int, int]) -> Tensor:
-    """Weights of a dilated convolution as those of a larger kernel, 0 in between."""
-    if dilation == (1, 1):
-        return weight
-    sides = [(side - 1) * by + 1 for side, by in zip(weight.shape[2:], dilation, strict=True)]
-    whole = weight.new_zeros(*weight.shape[:2], *sides)
-    whole[:, :, :: dilation[0], :: dilation[1]] = weight
-    return whole
-
-
-def _batch_norm(name: str, given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-    mean, variance = (_float(name, given[part]) for part in ("running_mean", "running_var"))
-    if mean is None or variance is None:
-        raise UserError(f"{name}: BatchNorm without running statistics depends on the batch; train it with them")
-    variance = variance + (given["eps"] - EPS)
-    if (variance < 0).any():
-        raise UserError(f"{name}: BatchNorm with ε = {given['eps']:g} below {EPS:g} and variances near 0")
-    scale, shift = (_float(name, given[part]) for part in ("weight", "bias"))
-    if scale is not None and shift is None:
-        shift = torch.zeros_like(scale)
-    yield Normalise(name, Norm(mean, variance, scale, shift))
-
-
-def _activation(slope: float | None) -> Read:
-    def read(name: str, given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-        yield Activate(name, float(given["negative_slope"]) if slope is None else slope)
-
-    return read
-
-
-def _pooling(kind: Literal["max", "average"]) -> Read:
-    def read(name: str, given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-        line = len(size) == 3
-        usual = {"ceil_mode": False, "divisor_override": None}
-        usual |= {"count_include_pad": True} if any(given["padding"]) else {}
-        for option, value in usual.items():
-            if given.get(option, value) != value:
-                raise UserError(f"{name}: pooling with {option}={given[option]} is not supported, only {value}")
-        if any(each != 1 for each in given.get("dilation") or ()):
-            raise UserError(f"{name}: dilated pooling is not supported")
-        kernel = _sides(given["kernel_size"], line, 1)
-        stride = _sides(given["stride"], line, 1) if given["stride"] else kernel
-        yield Pooling(name, Pool(kind, kernel, stride, _sides(given["padding"], line, 0)))
-
-    return read
-
-
-def _adaptive(kind: Literal["max", "average"]) -> Read:
-    def read(name: str, given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-        sides, wanted = _as_image(size[2:]), _sides(given["output_size"], len(size) == 3, 1)
-        if any(side % want for side, want in zip(sides, wanted, strict=True)):
-            raise UserError(
-                f"{name}: adaptive pooling from {list(sides)} to {list(wanted)} has kernels of different sizes; only "
-                "sizes that divide the map are supported"
-            )
-        kernel = (sides[0] // wanted[0], sides[1] // wanted[1])
-        yield Pooling(name, Pool(kind, kernel, kernel))
-
-    return read
-
-
-def _mean(name: str, given: dict[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-    axes = sorted(axis % len(size) for axis in given["dim"] or ())
-    if len(size) < 3 or axes != list(range(2, len(size))):
-        raise UserError(f"{name}: a mean over axes {given['dim']} is supported only over all positions of a map")
-    yield Pooling(name, Pool("average", _as_image(size[2:]), _as_image(size[2:])))
-
-
-_READERS: dict[str, Read] = {
-    "linear": _linear,
-    "conv1d": _convolution,
-    "conv2d": _convolution,
-    "batch_norm": _batch_norm,
-    "relu": _activation(0.0),
-    "leaky_relu": _activation(None),
-    "abs": _activation(-1.0),
-    "max_pool1d": _pooling("max"),
-    "max_pool2d": _pooling("max"),
-    "avg_pool1d": _pooling("average"),
-    "avg_pool2d": _pooling("average"),
-    "adaptive_avg_pool1d": _adaptive("average"),
-    "adaptive_avg_pool2d": _adaptive("average"),
-    "adaptive_max_pool1d": _adaptive("max"),
-    "adaptive_max_pool2d": _adaptive("max"),
-    "mean": _mean,
-}
-
-
-def _float(name: str, tensor: Tensor | None) -> Any:
-    """A copy in float32 or float64; None stays None."""
-    if tensor is None:
-        return None
-    if not tensor.is_floating_point():
-        raise UserError(f"{name}: its tensors must be floating-point numbers, got {tensor.dtype}")
-    wide = tensor.detach().to(torch.promote_types(tensor.dtype, torch.float32))
-    if not wide.isfinite().all():
-        raise UserError(f"{name}: some of its weights are NaN or infinite; use weights from before it diverged")
-    return wide.clone(memory_format=torch.contiguous_format)
-
-
-def _as_image(sides: Sequence[int]) -> tuple[int, int]:
-    return (1, sides[0]) if len(sides) == 1 else (sides[0], sides[1])
-
-
 @contextmanager
 def _evaluated(model: nn.Module) -> Iterator[None]:
     """Put every part of a module in evaluation mode, and back to the mode it was in."""
@@ -402,24 +145,7 @@ def _example(model: nn.Module, inputs: Tensor | None, image: tuple[int, ...] | N
         )
     else:
         size = (first.in_channels, *image)
-    generator = torch.Generator().manual_seed(0)
-    weight = first.weight
-    return torch.randn(8, *size, generator=generator).to(weight.device, weight.dtype)
-
-
-def _require_equal(population: Population, model: nn.Module, x: Tensor) -> None:
-    """Compare outputs with the module's, on the example and on random inputs of its shape."""
-    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(1)).to(x.device, x.dtype)
-    for inputs in (x, noise):
-        wanted = model(inputs)
-        found = population(inputs.flatten(1).to(population.dtype))[0].to(wanted.dtype)
-        scale = float(wanted.abs().max())
-        largest = float((found - wanted).abs().max())
-        if not largest <= max(_TOLERANCE, 20 * torch.finfo(wanted.dtype).eps) * scale:
-            raise UserError(
-                f"the converted network differs from {type(model).__name__} by {largest:.2g}, with outputs up to "
-                f"{scale:.2g}; this is an error of the conversion, or the module depends on more than its inputs"
-            )
+    return noise(8, *size).to(first.weight.device, first.weight.dtype)
 
 
 def _first_line(error: BaseException) -> str:

@@ -51,7 +51,15 @@ class Pooling:
     pool: Pool
 
 
-Step = Affine | Normalise | Activate | Pooling
+@dataclass(frozen=True, eq=False)
+class Shift:
+    """A number added to each node; without the network axis."""
+
+    name: str
+    amount: Tensor
+
+
+Step = Affine | Normalise | Activate | Pooling | Shift
 
 
 @dataclass(eq=False)
@@ -116,6 +124,8 @@ def _blocks(steps: Sequence[Step]) -> list[_Block]:
             blocks.append(_Block(step))
         elif not blocks:
             raise UserError(f"{step.name}: stands before the first layer; apply it to the data instead")
+        elif isinstance(step, Shift):
+            _add_shift(blocks[-1], step)
         elif isinstance(step, Normalise):
             _add_norm(blocks[-1], step)
         elif isinstance(step, Activate):
@@ -127,6 +137,14 @@ def _blocks(steps: Sequence[Step]) -> list[_Block]:
     if not blocks:
         raise UserError("the network has no linear layer and no convolution")
     return blocks
+
+
+def _add_shift(block: _Block, step: Shift) -> None:
+    """Add it to the bias of the layer."""
+    if block.before or block.activation or block.after or block.pooling:
+        raise UserError(f"{step.name}: a number added elsewhere than directly to the layer {block.affine.name}")
+    bias = step.amount.to(block.affine.weight.dtype)
+    block.affine = replace(block.affine, bias=bias if block.affine.bias is None else block.affine.bias + bias)
 
 
 def _add_norm(block: _Block, step: Normalise) -> None:
