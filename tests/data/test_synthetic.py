@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -132,11 +133,27 @@ def test_bad_values_are_rejected(make, text):
 @pytest.mark.wrong_shapes
 @pytest.mark.parametrize(
     ("train", "words"),
-    [((3,), r"train_x must be \[sample, dim\] .* got \[3\]"), ((3, 2), "equally many columns, got 2 and 1")],
+    [
+        ((3,), "train_x: the array must be 2-D .* got 1-D"),
+        ((3, 2), "equally many columns, got 2 and 1"),
+    ],
 )
 def test_tensors_that_do_not_fit_are_rejected(train, words):
     with pytest.raises(UserError, match=words):
         data.Fixed(torch.zeros(train), torch.zeros(3, 1))
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor.numpy, lambda x: pd.DataFrame(x.numpy()), lambda x: x.bfloat16()])
+def test_arrays_and_frames_are_inputs_too(kind):
+    x = torch.arange(12.0).view(6, 2)
+    fixed = data.Fixed(kind(x[:4]), kind(x[4:]))
+    assert torch.equal(fixed.training(1), x[:4]) and torch.equal(fixed.evaluating(1), x[4:])
+    assert repr(fixed) == "Fixed(4 training and 2 evaluation inputs of 2 numbers)"
+
+
+def test_inputs_that_are_not_finite_are_rejected():
+    with pytest.raises(UserError, match="evaluation_x: all values must be finite, but 1 of 2 are NaN"):
+        data.Fixed(torch.zeros(3, 1), torch.tensor([[0.0], [torch.nan]]))
 
 
 def test_agnostic_by_hand():

@@ -1,4 +1,4 @@
-"""Inputs given by the user: rows of a file, or tensors."""
+"""Inputs given by the user: rows of a file, or arrays."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, words
-from understudy.data.input_files import read_inputs
+from understudy.data.input_files import as_inputs, read_inputs
 from understudy.data.source import Device, Rows, require_counts
 
 
@@ -79,28 +80,28 @@ class File(_Stored):
         return self._rows[order[: self.train]], self._rows[order[self.train : self.train + self.evaluation]]
 
 
-@dataclass(frozen=True, eq=False)
 class Fixed(_Stored):
-    """Given tensors, the same for every seed.
+    """Given inputs, the same for every seed.
+
+    Args:
+        train_x: Training inputs [sample, dim]: a tensor, an array or a pandas frame.
+        evaluation_x: Evaluation inputs.
 
     Raises:
-        UserError: Tensors that are not matrices of floating-point numbers with equal numbers of columns.
+        UserError: Inputs that are not finite matrices of numbers with equal numbers of columns.
     """
 
-    train_x: Float[Tensor, "train dim"]
-    evaluation_x: Float[Tensor, "evaluation dim"]
-
-    def __post_init__(self) -> None:
-        for field, x in (("train_x", self.train_x), ("evaluation_x", self.evaluation_x)):
-            if x.ndim != 2 or 0 in x.shape or not x.is_floating_point():
-                raise UserError(
-                    f"{field} must be [sample, dim] of floating-point numbers, got {list(x.shape)} {x.dtype}"
-                )
+    def __init__(self, train_x: Tensor | np.ndarray, evaluation_x: Tensor | np.ndarray) -> None:
+        self.train_x: Float[Tensor, "train dim"] = as_inputs(train_x, "train_x")
+        self.evaluation_x: Float[Tensor, "evaluation dim"] = as_inputs(evaluation_x, "evaluation_x")
         if self.train_x.shape[1] != self.evaluation_x.shape[1]:
             raise UserError(
                 "train_x and evaluation_x must have equally many columns, got "
                 f"{self.train_x.shape[1]} and {self.evaluation_x.shape[1]}"
             )
+
+    def __repr__(self) -> str:
+        return f"Fixed({self.train:,} training and {self.evaluation:,} evaluation inputs of {self.dim:,} numbers)"
 
     @property
     def dim(self) -> int:

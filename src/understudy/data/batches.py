@@ -36,6 +36,11 @@ class Batch(NamedTuple):
         named |= {f"{self.name}[{key!r}]": value for key, value in self.kwargs.items()}
         return {name: value for name, value in named.items() if isinstance(value, Tensor | np.ndarray)}
 
+    def copied(self) -> Batch:
+        """A copy that does not change with the data."""
+        args = tuple(map(_copy, self.args))
+        return self._replace(args=args, kwargs={name: _copy(value) for name, value in self.kwargs.items()})
+
     def shortened(self, axis: int) -> Batch:
         """The batch without its last sample, where samples are on this axis of the first array."""
         samples = next(iter(self.arrays.values())).shape[axis]
@@ -62,6 +67,12 @@ class Batch(NamedTuple):
         given = [_placed(value, self.name, device, dtype) for value in self.args]
         named = {k: _placed(v, f"{self.name}[{k!r}]", device, dtype) for k, v in self.kwargs.items()}
         return Batch(tuple(given), named, self.name, self.divided)
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    return np.copy(value) if isinstance(value, np.ndarray) else value
 
 
 def batches(data: Any, size: int) -> Iterator[Batch]:

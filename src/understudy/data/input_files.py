@@ -236,6 +236,36 @@ def _sides(shape: tuple[int, ...]) -> list[int]:
     return [side for side in shape if side != 1]
 
 
+def as_inputs(data: Any, name: str, kinds: str = "a tensor, an array or a pandas frame") -> Float[Tensor, "sample in"]:
+    """Convert a tensor, an array or a pandas frame to a finite matrix of samples.
+
+    It is in float32, or float64 if the data is. Samples with several axes, such as images, are flattened. A tensor of
+    such a matrix stays where it is.
+
+    Args:
+        data: The samples.
+        name: Name of the argument, for errors.
+        kinds: What the argument may be, for errors.
+
+    Returns:
+        One row per sample.
+
+    Raises:
+        UserError: Something else, or values that are no finite numbers.
+    """
+    if isinstance(data, Tensor):
+        data = data.detach()
+        if data.dtype in (torch.float32, torch.float64) and data.ndim == 2 and data.numel() and data.isfinite().all():
+            return data
+        data = data.cpu()
+        data = (data.float() if data.dtype in (torch.bfloat16, torch.float16) else data).numpy()
+    elif hasattr(data, "to_numpy"):
+        data = data.to_numpy()
+    if not isinstance(data, np.ndarray):
+        raise UserError(f"must be {kinds}, got {type(data).__name__}", name)
+    return to_matrix(name, data)
+
+
 def to_matrix(file: Path | str, found: NDArray[Any]) -> Tensor:
     """Convert to a finite matrix [sample, input] in float32 or float64; errors begin with the name of the file."""
     if found.dtype.kind not in _NUMERIC:

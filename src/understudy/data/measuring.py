@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.data.input_files import read_inputs, to_matrix
+from understudy.data.input_files import as_inputs, read_inputs
 from understudy.data.source import Source
 from understudy.data.synthetic import Gaussian, Uniform
 from understudy.nets import Population
@@ -22,6 +22,7 @@ from understudy.nets import Population
 Distribution = Literal["gaussian", "uniform"]
 Given = Tensor | np.ndarray | Source | str | os.PathLike[str]
 """Inputs of a user's: a tensor, an array, a pandas frame (which mypy sees as Any), a source, or a file."""
+_KINDS = "a tensor, an array, a pandas frame, a source of us.data or a file"
 _HELD_OUT = 5
 """Every fifth sample of given inputs is held out."""
 
@@ -83,7 +84,7 @@ def measuring_inputs(data: Given | None, networks: Population, drawn: Drawn) -> 
     if isinstance(data, str | os.PathLike):
         image = networks.image and (networks.sizes[0], *networks.image)
         return _fitting(read_inputs(data, image=image), networks, f" in {Path(data)}")
-    return _fitting(as_inputs(data), networks, "")
+    return _fitting(as_inputs(data, "data", _KINDS).cpu(), networks, "")
 
 
 def split_inputs(data: Given | None, networks: Population, drawn: Drawn) -> Split:
@@ -102,27 +103,6 @@ def split_inputs(data: Given | None, networks: Population, drawn: Drawn) -> Spli
         raise UserError(f"must have at least {_HELD_OUT} samples, got {len(inputs)}{where}", "data")
     held = torch.arange(len(inputs)) % _HELD_OUT == _HELD_OUT - 1
     return Split(inputs[~held], inputs[held])
-
-
-def as_inputs(data: Any) -> Float[Tensor, "sample in"]:
-    """A finite matrix of samples from a tensor, an array or a pandas frame, in float32, or float64 if it is that.
-
-    Samples with several axes, such as images, are flattened.
-
-    Raises:
-        UserError: Something else, or values that are no finite numbers.
-    """
-    if isinstance(data, Tensor):
-        data = data.detach().cpu()
-        data = (data.float() if data.dtype in (torch.bfloat16, torch.float16) else data).numpy()
-    elif hasattr(data, "to_numpy"):
-        data = data.to_numpy()
-    if not isinstance(data, np.ndarray):
-        raise UserError(
-            f"must be a tensor, an array, a pandas frame, a source of us.data or a file, got {type(data).__name__}",
-            "data",
-        )
-    return to_matrix("data", data)
 
 
 def _fitting(inputs: Tensor, networks: Population, where: str) -> Tensor:
