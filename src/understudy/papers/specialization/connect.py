@@ -9,8 +9,9 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._numbers import number
-from understudy.data.measuring import Distribution, Drawn, Given, split_inputs
-from understudy.nets import Population
+from understudy._progress import steps
+from understudy.data.measuring import Distribution, Drawn, Given, Split, split_inputs
+from understudy.nets.given import Network, as_population
 from understudy.papers.specialization.theory.connectivity import (
     BELOW,
     WeightPath,
@@ -50,9 +51,9 @@ class Connection:
 
 
 def connect(
-    a: Population,
-    b: Population,
-    teacher: Population,
+    a: Network,
+    b: Network,
+    teacher: Network,
     data: Given | None = None,
     *,
     below: float = BELOW,
@@ -65,7 +66,7 @@ def connect(
     """Connect two students of one teacher by line segments on which the loss stays low (Tian 2020, appendix E).
 
     Args:
-        a: The student at the start of the path, of two layers.
+        a: The student at the start of the path, of two layers: a population, a module of PyTorch, or a network file.
         b: The student at its end, of equal sizes.
         teacher: Their teacher.
         data: Inputs as a tensor, array, pandas frame or file (.npy, .npz, .parquet or .csv), of which every fifth is
@@ -87,7 +88,12 @@ def connect(
         raise UserError(f"must be at least 2, got {points}", "points")
     if not -1 <= below <= 1:
         raise UserError(f"must be between −1 and 1, got {below}", "below")
-    x = split_inputs(data, a, Drawn(inputs, input_std, samples, seed))
-    path = connecting_path(a, b, teacher, x.given, below)
-    losses = losses_along(path, teacher, x.held_out, points)
-    return Connection(path, losses, losses_along(straight_path(a, b), teacher, x.held_out, losses.numel())[0])
+    start = as_population("a", a, data)
+    end, theirs = (as_population(*each, data).to(start.device) for each in (("b", b), ("teacher", teacher)))
+    x = split_inputs(data, start, Drawn(inputs, input_std, samples, seed))
+    x = Split(*(each.to(start.device) for each in x))
+    with steps("finding a path"):
+        path = connecting_path(start, end, theirs, x.given, below)
+        losses = losses_along(path, theirs, x.held_out, points)
+        line = losses_along(straight_path(start, end), theirs, x.held_out, losses.numel())[0]
+    return Connection(path, losses, line)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torch import nn
+
 from understudy._numbers import number
 from understudy._progress import steps
-from understudy.data.measuring import Distribution, Drawn, Given, split_inputs
+from understudy.data.measuring import Distribution, Drawn, Given, Split, split_inputs
 from understudy.nets import Population
+from understudy.nets.given import Network, as_population, input_shape
+from understudy.nets.smaller_modules import SmallerModule, smaller_module
 from understudy.papers.specialization.theory.pruning import (
     Pruning,
     PruningLosses,
@@ -18,6 +22,9 @@ from understudy.papers.specialization.theory.pruning import (
 from understudy.papers.specialization.theory.pruning import (
     refit as fit,
 )
+
+_COMPARED = 100
+"""Number of samples on which a smaller module is compared with its network."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,6 +37,8 @@ class PrunedStudent:
         pruning: Which nodes were kept and removed, by which rule and why.
         given: Losses on the inputs by which nodes were selected, as shares of the output variance.
         held_out: Losses on held-out inputs.
+        module: The smaller student as a module: of the class that was given where its parts allow that.
+        module_note: Why the module is an `nn.Sequential` instead; empty where it is of the class that was given.
     """
 
     network: Population
@@ -37,6 +46,8 @@ class PrunedStudent:
     pruning: Pruning
     given: PruningLosses
     held_out: PruningLosses
+    module: nn.Module
+    module_note: str
 
     @property
     def removed(self) -> int:
@@ -51,8 +62,8 @@ class PrunedStudent:
 
 
 def prune(
-    student: Population,
-    teacher: Population,
+    student: Network,
+    teacher: Network,
     data: Given | None = None,
     *,
     by: Rule | None = None,
@@ -66,8 +77,8 @@ def prune(
     """Remove the nodes of a student that learned none of the teacher's, and measure what that costs.
 
     Args:
-        student: One student.
-        teacher: Its teacher.
+        student: One student: a population, a module of PyTorch, or a network file.
+        teacher: Its teacher, in the same forms.
         data: Inputs as a tensor, array, pandas frame or file (.npy, .npz, .parquet or .csv), of which every fifth is
             held out; or a source. Default: drawn at random.
         by: `theorem` (Tian 2020, theorem 2, for two layers), `modulation` (Tian et al. 2019, sec. 3.3) or
@@ -86,12 +97,21 @@ def prune(
     Raises:
         UserError: Networks or inputs that do not fit, or a value out of range.
     """
-    x = split_inputs(data, student, Drawn(inputs, input_std, samples, seed))
-    with steps(f"selecting among {sum(student.sizes[1:-1]):,} nodes"):
-        pruning = prune_student(teacher, student, x.given, below, by)
+    ours = as_population("student", student, data)
+    theirs = as_population("teacher", teacher, data).to(ours.device)
+    x = split_inputs(data, ours, Drawn(inputs, input_std, samples, seed))
+    x = Split(*(each.to(ours.device) for each in x))
+    with steps(f"selecting among {sum(ours.sizes[1:-1]):,} nodes"):
+        pruning = prune_student(theirs, ours, x.given, below, by)
     fitted = pruning.network
     if pruning.dropped or refit:  # where nothing was removed there is nothing to make up for
         with steps(f"fitting the weights of {fitted.layers[-1].weight.shape[-1]:,} features"):
-            fitted = fit(teacher, fitted, x.given)
-    losses = [pruning_losses(teacher, student, pruning, fitted, each) for each in x]
-    return PrunedStudent(fitted if refit else pruning.network, student.sizes, pruning, *losses)
+            fitted = fit(theirs, fitted, x.given)
+    given, held_out = (pruning_losses(theirs, ours, pruning, fitted, each) for each in x)
+    network = fitted if refit else pruning.network
+    if isinstance(student, nn.Module):
+        few = x.held_out[:_COMPARED].unflatten(1, input_shape(student, ours, data))
+        made = smaller_module(student, network, pruning.kept, few, refit)
+    else:
+        made = SmallerModule(network.to_module(), "the student was not given as a module")
+    return PrunedStudent(network, ours.sizes, pruning, given, held_out, *made)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy.lab.pieces import log_probes
-from understudy.nets import Population
+from understudy.nets.given import Network, as_population
 from understudy.papers.local.theory import descent, starts
 from understudy.papers.local.theory.gaussian import kernel, loss
 from understudy.papers.local.theory.teachers import teacher_nodes
@@ -78,7 +78,7 @@ class StartedStudent:
 
 
 def start(
-    teacher: Population,
+    teacher: Network,
     *,
     by: Literal["near", "scattered", "subspace", "large", "small"] = "near",
     students: int | None = None,
@@ -97,7 +97,8 @@ def start(
     standard normal inputs, in closed form (Zhou, Ge & Jin 2021).
 
     Args:
-        teacher: One network of two layers with one output, slope −1 and no biases.
+        teacher: One network of two layers with one output, slope −1 and no biases: a population, a module of PyTorch,
+            or a network file.
         by: `near`: at an angle from the teacher's neurons. `scattered`: random directions, lengths by least squares
             (algorithm 1). `subspace`: the same within the span of the teacher, estimated from samples (algorithm 2).
             `large`, `small`: normal weights of one scale.
@@ -119,7 +120,7 @@ def start(
     """
     given = {"angle": angle, "samples": samples, "scale": scale, "seed": seed, "within": within}
     _validate(by, given | {"descend": descend, "rate": rate, "batch": batch})
-    teachers = teacher_nodes(teacher)
+    teachers = teacher_nodes(as_population("teacher", teacher))
     _, neurons, dim = teachers.shape
     count = 2 * neurons if students is None else students
     _validate_students(count, neurons)
