@@ -216,18 +216,13 @@ def _key_width(widths: Sequence[float], columns: int) -> float:
 
 def spread(wanted: Num[np.ndarray, "label"], gap: float) -> Num[np.ndarray, "label"]:
     """Positions of labels that are at least `gap` apart and as close as possible to the wanted ones."""
+    from scipy.optimize import isotonic_regression
+
     order = np.argsort(wanted, kind="stable")
-    # Isotonic regression: after subtracting rank × gap the positions only have to be in order, and blocks that are not
-    # are replaced by their mean.
-    blocks: list[list[float]] = []
-    for rank, i in enumerate(order):
-        blocks.append([float(wanted[i]) - rank * gap, 1.0])
-        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
-            (a, m), (b, n) = blocks[-2:]
-            blocks[-2:] = [[(a * m + b * n) / (m + n), m + n]]
-    placed = np.repeat([b[0] for b in blocks], [int(b[1]) for b in blocks]) + gap * np.arange(len(order))
+    steps = gap * np.arange(len(order))
     result = np.empty(len(order))
-    result[order] = placed
+    # After subtracting rank × gap the positions only have to be in order.
+    result[order] = isotonic_regression(wanted[order] - steps).x + steps if len(order) else steps
     return result
 
 

@@ -1,4 +1,4 @@
-"""Curves from labelled arrays: summaries over networks, arranged in panels and lines."""
+"""Labelled arrays as panels, lines and summaries over networks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from understudy._numbers import number
 from understudy.report import style
-from understudy.report.figures.curves import Panel, Series
 from understudy.report.story import counted
 
 if TYPE_CHECKING:
@@ -22,59 +21,30 @@ Dimensions = str | tuple[str, ...] | None
 Colours = Literal["layers", "categories", "multiples"] | Sequence[str]
 
 
-def arrange(
-    array: xr.DataArray,
-    *,
-    name: str,
-    roles: tuple[Dimensions, Dimensions, Dimensions, Dimensions, str],
-    band: str | None,
-    titles: Mapping[Any, str],
-    labels: Mapping[Any, str],
-    x_name: str,
-    colours: Colours,
-    axes: dict[str, Any],
-) -> tuple[Panel, ...]:
-    """Panels of summarised series; `roles` are the dimensions of panels, lines, styles, networks and x."""
-    groups = [_names(role) for role in roles]
-    _validate(array, groups)
-    dims = [dim for group in groups for dim in group]
-    sizes = [int(np.prod([array.sizes[dim] for dim in group])) for group in groups]
+def names(role: Dimensions) -> tuple[str, ...]:
+    """The dimensions of a role, which may be one, several or none."""
+    return (role,) if isinstance(role, str) else tuple(role or ())
+
+
+def stack(array: xr.DataArray, roles: Sequence[Sequence[str]]) -> tuple[np.ndarray, np.ndarray | None]:
+    """Values, and networks if the array names them, with one axis per role: panels, lines, styles, networks and x.
+
+    Raises:
+        ValueError: If the array has a dimension without a role, or lacks one that is named.
+    """
+    _validate(array, roles)
+    dims = [dim for role in roles for dim in role]
+    sizes = [int(np.prod([array.sizes[dim] for dim in role])) for role in roles]
     values = array.transpose(*dims).values.reshape(sizes)
-    network = None
-    if "network" in array.coords and groups[3]:
-        numbers = array.coords["network"].broadcast_like(array).transpose(*dims).values.reshape(sizes)
-        network = np.where(np.isnan(numbers), -1, numbers).astype(int)
-    there = np.isfinite(values).any(axis=(0, 1, 2, 3))
-    values, x = values[..., there], _coordinate(array, groups[4][0])[there]
-    middle, low, high = _summaries(values, band if groups[3] else None, log=bool(axes.get("log_y")))
-    panels_at, lines_at, styles_at = (_coordinates(array, group) for group in groups[:3])
-    shades = _colours(colours, lines_at)
-    panels = []
-    for p, title in enumerate(panels_at):
-        series = tuple(
-            Series(
-                _words(labels, label),
-                x,
-                middle[p, i, s],
-                None if low is None else low[p, i, s],
-                None if high is None else high[p, i, s],
-                dashed=s > 0,
-                colour=shades[i],
-                part=_words(labels, part),
-                network=None if network is None else network[p, i, s][:, there],
-                network_y=None if network is None else values[p, i, s],
-            )
-            for s, part in enumerate(styles_at)
-            for i, label in enumerate(lines_at)
-            if np.isfinite(middle[p, i, s]).any()
-        )
-        panels.append(Panel(_words(titles, title), x_name, name, series, **axes))
-    return tuple(panel for panel in panels if panel.series) or tuple(panels)
+    if "network" not in array.coords or not roles[3]:
+        return values, None
+    numbers = array.coords["network"].broadcast_like(array).transpose(*dims).values.reshape(sizes)
+    return values, np.where(np.isnan(numbers), -1, numbers).astype(int)
 
 
-def count(array: xr.DataArray, over: Dimensions) -> str:
+def count(array: xr.DataArray, over: Sequence[str]) -> str:
     """Number of networks that a line summarises, such as `n = 8 seeds`."""
-    return ", ".join(f"n = {counted(array.sizes[dim], dim)}" for dim in _names(over))
+    return ", ".join(f"n = {counted(array.sizes[dim], dim)}" for dim in over)
 
 
 def quantiles(values: np.ndarray, shares: Sequence[float], axis: int) -> list[np.ndarray]:
@@ -92,7 +62,7 @@ def quantiles(values: np.ndarray, shares: Sequence[float], axis: int) -> list[np
     return [quantile(share) for share in shares]
 
 
-def _summaries(values: np.ndarray, band: str | None, log: bool) -> tuple[np.ndarray, ...] | tuple[Any, None, None]:
+def summaries(values: np.ndarray, band: str | None, log: bool) -> tuple[np.ndarray, ...] | tuple[Any, None, None]:
     """Middle, low and high over networks, the fourth axis."""
     if band == "deviation":
         of = np.log10(values) if log else values
@@ -109,10 +79,6 @@ def _summaries(values: np.ndarray, band: str | None, log: bool) -> tuple[np.ndar
     return (middle, low, high) if band else (middle, None, None)
 
 
-def _names(role: Dimensions) -> tuple[str, ...]:
-    return (role,) if isinstance(role, str) else tuple(role or ())
-
-
 def _validate(array: xr.DataArray, groups: Sequence[Sequence[str]]) -> None:
     """Raise ValueError unless every dimension has exactly one role."""
     named = [dim for group in groups for dim in group]
@@ -126,24 +92,26 @@ def _validate(array: xr.DataArray, groups: Sequence[Sequence[str]]) -> None:
         )
 
 
-def _coordinate(array: xr.DataArray, dim: str) -> np.ndarray:
+def coordinate(array: xr.DataArray, dim: str) -> np.ndarray:
+    """Values of a dimension; their indices if it has no coordinate."""
     return np.asarray(array.coords[dim].values) if dim in array.coords else np.arange(array.sizes[dim])
 
 
-def _coordinates(array: xr.DataArray, dims: Sequence[str]) -> list[tuple[Any, ...]]:
+def coordinates(array: xr.DataArray, dims: Sequence[str]) -> list[tuple[Any, ...]]:
     """All combinations of values of some dimensions, the last one fastest."""
-    return list(itertools.product(*(_coordinate(array, dim).tolist() for dim in dims)))
+    return list(itertools.product(*(coordinate(array, dim).tolist() for dim in dims)))
 
 
-def _words(words: Mapping[Any, str], values: tuple[Any, ...]) -> str:
+def words(known: Mapping[Any, str], values: tuple[Any, ...]) -> str:
     """Words for all values together, or for each, or the values themselves."""
-    if values in words:
-        return words[values]
-    each = (words.get(v, v if isinstance(v, str) else number(v, "g")) for v in values)
+    if values in known:
+        return known[values]
+    each = (known.get(v, v if isinstance(v, str) else number(v, "g")) for v in values)
     return ", ".join(part for part in each if part)
 
 
-def _colours(colours: Colours, lines: Sequence[tuple[Any, ...]]) -> list[str]:
+def line_colours(colours: Colours, lines: Sequence[tuple[Any, ...]]) -> list[str]:
+    """One colour per line."""
     match colours:
         case "layers":
             return style.layer_colours(len(lines))

@@ -1,26 +1,12 @@
 """Curves as plotly's JSON for the page."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
-from understudy.report.figures.curves import (
-    BANDS,
-    Panel,
-    Series,
-    log_ticks,
-    readable_ticks,
-    shown,
-    slope_words,
-    sloping,
-)
-
-if TYPE_CHECKING:
-    from understudy.report.figures.curves import Curves
+from understudy.report.figures.curves import BANDS, Curves, Panel, Series, log_ticks, readable_ticks
 
 _MARGIN = 1.6
 """Factor by which a logarithmic axis may be longer than its values, at either end."""
@@ -36,16 +22,16 @@ def page(curves: Curves) -> pages.JSON:
         if not followed:
             data += [t for s in panel.series for t in _network_points(p, panel, s, colours[s.label])]
         for series in reversed(panel.series):
-            x, _, low, high = shown(panel, series)
+            x, _, low, high = panel.shown(series)
             if low is not None and high is not None and not series.points:
                 opacity, group = 0.1 if curves.ramp else 0.18, series.label
                 data += pages.band(p, x, low, high, colours[group], opacity, legendgroup=group)
         data += [_trace(curves, p, panel, series, colours[series.label]) for series in reversed(panel.series)]
         if panel.slope is not None:
-            words = slope_words(panel.slope)
             line = {"color": style.HAIRLINE, "width": 1.5, "dash": "dot"}
-            named: pages.JSON = {"name": words, "hoverinfo": "skip", "showlegend": words not in slopes}
-            data.append(pages.scatter(p, *sloping(panel), line=line, **named))
+            named: pages.JSON = {"name": (words := panel.slope_words), "hoverinfo": "skip"}
+            named["showlegend"] = words not in slopes
+            data.append(pages.scatter(p, *panel.sloping(panel.slope), line=line, **named))
             slopes.add(words)
     made: pages.JSON = {"data": data, "layout": _layout(curves)}
     if followed and (own := _network_curves(curves)):
@@ -74,7 +60,7 @@ def _hover(panel: Panel, series: Series) -> str:
 
 
 def _trace(curves: Curves, p: int, panel: Panel, series: Series, colour: str) -> pages.JSON:
-    x, y, low, high = shown(panel, series)
+    x, y, low, high = panel.shown(series)
     summary = f"<br>{BANDS[curves.band][0]}, {curves.note}" if curves.band else ""
     trace = pages.scatter(
         p,
@@ -197,10 +183,6 @@ def _own_axes(curves: Curves, titles: list[str], columns: int) -> pages.JSON:
     layout = pages.layout(
         titles,
         columns,
-        x={},
-        y={},
-        x_title="",
-        y_title="",
         note=curves.note,
         row_height=300,
         column_width=290,

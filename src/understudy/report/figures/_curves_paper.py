@@ -1,8 +1,6 @@
 """Curves drawn for paper by matplotlib."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -12,19 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from understudy.report import style
-from understudy.report.figures.curves import (
-    BANDS,
-    Panel,
-    Series,
-    log_ticks,
-    readable_ticks,
-    shown,
-    slope_words,
-    sloping,
-)
-
-if TYPE_CHECKING:
-    from understudy.report.figures.curves import Curves
+from understudy.report.figures.curves import BANDS, Curves, Panel, Series, log_ticks, readable_ticks
 
 _DASHED = (0, (3, 2))
 _SHORT = 16
@@ -57,8 +43,7 @@ def paper(curves: Curves) -> Figure:
             if at_ends:
                 _label_ends(ax, panel, colours)
         if not own:
-            figure.supylabel(curves.panels[0].y_label, fontsize=style.NORMAL)
-            figure.supxlabel(curves.panels[0].x_label, fontsize=style.NORMAL)
+            style.name_axes(figure, curves.panels[0].x_label, curves.panels[0].y_label)
         if curves.ramp is not None and colours:
             _colour_bar(axes[columns - 1], list(colours.values()), curves.ramp)
         style.key(figure, _key(curves, {} if at_ends or curves.ramp else colours), curves.note)
@@ -76,7 +61,7 @@ def _draw(curves: Curves, ax: Axes, panel: Panel, colours: dict[str, str]) -> No
     """Draw bands below lines, and the first series on top."""
     ax.set(xscale="log" if panel.log_x else "linear", yscale="log" if panel.log_y else "linear")
     for series in reversed(panel.series):
-        x, _, low, high = shown(panel, series)
+        x, _, low, high = panel.shown(series)
         if low is not None and high is not None:
             colour = colours[series.label]
             if series.points or len(x) < 2:
@@ -84,13 +69,13 @@ def _draw(curves: Curves, ax: Axes, panel: Panel, colours: dict[str, str]) -> No
             else:
                 ax.fill_between(x, low, high, color=colour, alpha=0.13 if curves.ramp else 0.2, linewidth=0)
     for series in reversed(panel.series):
-        x, y, _, _ = shown(panel, series)
+        x, y, _, _ = panel.shown(series)
         width = 0.9 if curves.ramp else None
         ax.plot(x, y, color=colours[series.label], linewidth=width, **_line_style(curves, panel, series))
     if panel.bound is not None:
         ax.axhline(panel.bound, color=style.SOFT, linewidth=0.7, linestyle=_DASHED, zorder=0)
     if panel.slope is not None:
-        ax.plot(*sloping(panel), color=style.SOFT, linewidth=0.9, linestyle=":", zorder=4)
+        ax.plot(*panel.sloping(panel.slope), color=style.SOFT, linewidth=0.9, linestyle=":", zorder=4)
 
 
 def _line_style(curves: Curves, panel: Panel, series: Series) -> dict[str, Any]:
@@ -133,7 +118,7 @@ def _key(curves: Curves, colours: dict[str, str]) -> style.Key:
         if panel.bound is not None:
             entries.setdefault(panel.bound_words, {"linestyle": _DASHED, "linewidth": 0.7})
         if panel.slope is not None:
-            entries.setdefault(slope_words(panel.slope), {"linestyle": ":", "linewidth": 0.9})
+            entries.setdefault(panel.slope_words, {"linestyle": ":", "linewidth": 0.9})
     return tuple(entries.items())
 
 
@@ -150,7 +135,7 @@ def _label_ends(ax: Axes, panel: Panel, colours: dict[str, str]) -> None:
     ax.get_ylim()  # makes matplotlib compute the limits that the transforms below use
     ends: dict[str, float] = {}
     for series in panel.series:
-        x, y, _, _ = shown(panel, series)
+        x, y, _, _ = panel.shown(series)
         there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
         if len(there):
             last = there[np.argmax(x[there])]

@@ -130,10 +130,10 @@ def layout(
     titles: Sequence[str],
     columns: int,
     *,
-    x: Mapping[str, Any],
-    y: Mapping[str, Any],
-    x_title: str,
-    y_title: str,
+    x: Mapping[str, Any] | None = None,
+    y: Mapping[str, Any] | None = None,
+    x_title: str = "",
+    y_title: str = "",
     note: str = "",
     row_height: int = 230,
     column_width: int = 170,
@@ -175,8 +175,8 @@ def layout(
         top = 1 - row * (high + gap_y)
         lowest = i + columns >= count
         across = [round(column * (wide + gap_x), 5), round(min(1.0, column * (wide + gap_x) + wide), 5)]
-        xaxis: JSON = {**line, **x, "domain": across, "anchor": yn}
-        yaxis: JSON = {**line, **y, "domain": [round(max(0.0, top - high), 5), round(top, 5)], "anchor": xn}
+        xaxis: JSON = {**line, **(x or {}), "domain": across, "anchor": yn}
+        yaxis: JSON = {**line, **(y or {}), "domain": [round(max(0.0, top - high), 5), round(top, 5)], "anchor": xn}
         if shared and i:
             xaxis["matches"], yaxis["matches"] = "x", "y"
         if shared:

@@ -49,8 +49,7 @@ class CorrelationMatrix:
                 ax.set_ylabel("teacher")
                 ax.set_yticks(sorted({0, values.shape[0] // 2, values.shape[0] - 1}))
                 ax.set_xticks([])
-                for side in ax.spines.values():
-                    side.set_visible(False)
+                ax.spines[:].set_visible(False)
             axes[-1].set_xlabel("students, ordered by the teacher node they match")
             style.colour_bar(figure, image, axes, "correlation", aspect=25)
             return style.finish(figure)

@@ -12,13 +12,12 @@ from matplotlib.figure import Figure
 
 from understudy._numbers import number, typeset_fields
 from understudy.report import style
+from understudy.report.figures import _curves_array as arrays
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
 
 if TYPE_CHECKING:
     import xarray as xr
-
-    from understudy.report.figures._curves_array import Colours, Dimensions
 
 BANDS = {
     "quartiles": ("median", "quartiles", "median and quartiles"),
@@ -85,6 +84,27 @@ class Panel:
     def __post_init__(self) -> None:
         typeset_fields(self, "title", "x_label", "y_label", "bound_words")
 
+    def shown(self, series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """x, y, low and high of a series, as far as the axes can show them."""
+        x, y = _positive(series.x, self.log_x), _positive(series.y, self.log_y)
+        low, high = (None if v is None else _positive(v, self.log_y) for v in (series.low, series.high))
+        return x, y, low, high
+
+    def sloping(self, slope: float) -> tuple[np.ndarray, np.ndarray]:
+        """Two points of a power law through the last value of the first series, from its first x to its last."""
+        x, y, _, _ = self.shown(self.series[0])
+        there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
+        if not len(there):
+            return np.zeros(0), np.zeros(0)
+        last = there[np.argmax(x[there])]
+        ends = np.array([x[there].min(), x[last]])
+        return ends, y[last] * (ends / x[last]) ** slope
+
+    @property
+    def slope_words(self) -> str:
+        """Name of the sloping line in the key; empty if there is none."""
+        return "" if self.slope is None else f"slope {number(self.slope, 'g')}"
+
 
 @dataclass(frozen=True, eq=False)
 class Curves:
@@ -123,15 +143,15 @@ class Curves:
         *,
         name: str,
         x: str = "epoch",
-        panel: Dimensions = None,
-        line: Dimensions = None,
-        style: Dimensions = None,
-        over: Dimensions = "seed",
+        panel: arrays.Dimensions = None,
+        line: arrays.Dimensions = None,
+        style: arrays.Dimensions = None,
+        over: arrays.Dimensions = "seed",
         band: Literal["quartiles", "range", "deviation", "mean"] | None = "quartiles",
         titles: Mapping[Any, str] | None = None,
         labels: Mapping[Any, str] | None = None,
         x_name: str | None = None,
-        colours: Colours = "layers",
+        colours: arrays.Colours = "layers",
         bound: tuple[float, str] | None = None,
         limits: tuple[float, float] | None = None,
         log_x: bool = False,
@@ -178,23 +198,39 @@ class Curves:
         Raises:
             ValueError: If the array has a dimension without a role, or lacks one that is named.
         """
-        from understudy.report.figures._curves_array import arrange, count
-
-        panels = arrange(
-            array,
-            name=name,
-            roles=(panel, line, style, over, x),
-            band=band,
-            titles=titles or {},
-            labels=labels or {},
-            x_name=x_name or x,
-            colours=colours,
-            axes={"limits": limits, "log_x": log_x, "log_y": log_y}
-            | ({} if bound is None else {"bound": bound[0], "bound_words": bound[1]}),
-        )
+        roles = tuple(arrays.names(role) for role in (panel, line, style, over, x))
+        values, network = arrays.stack(array, roles)
+        there = np.isfinite(values).any(axis=(0, 1, 2, 3))
+        values, along = values[..., there], arrays.coordinate(array, x)[there]
+        middle, low, high = arrays.summaries(values, band if over else None, log=log_y)
+        panels_at, lines_at, styles_at = (arrays.coordinates(array, dims) for dims in roles[:3])
+        shades = arrays.line_colours(colours, lines_at)
+        bound_at, bound_words = bound or (None, "bound")
+        panels = []
+        for p, title in enumerate(panels_at):
+            series = tuple(
+                Series(
+                    arrays.words(labels or {}, label),
+                    along,
+                    middle[p, i, s],
+                    None if low is None else low[p, i, s],
+                    None if high is None else high[p, i, s],
+                    dashed=s > 0,
+                    colour=shades[i],
+                    part=arrays.words(labels or {}, part),
+                    network=None if network is None else network[p, i, s][:, there],
+                    network_y=None if network is None else values[p, i, s],
+                )
+                for s, part in enumerate(styles_at)
+                for i, label in enumerate(lines_at)
+                if np.isfinite(middle[p, i, s]).any()
+            )
+            words = arrays.words(titles or {}, title)
+            axes: dict[str, Any] = {"log_x": log_x, "log_y": log_y, "limits": limits}
+            panels.append(Panel(words, x_name or x, name, series, bound=bound_at, bound_words=bound_words, **axes))
         return cls(
-            panels,
-            note=count(array, over) if note is None else note,
+            tuple(panel for panel in panels if panel.series) or tuple(panels),
+            note=arrays.count(array, roles[3]) if note is None else note,
             columns=columns,
             share="names" if own_scales else "axes",
             band="" if not over or band is None or band == "mean" else band,
@@ -249,30 +285,6 @@ def _positive(values: np.ndarray, log: bool) -> np.ndarray:
     """Values that a logarithmic axis can show, NaN for the others."""
     values = np.asarray(values, dtype=float)
     return np.where(values > 0, values, np.nan) if log else values
-
-
-def shown(panel: Panel, series: Series) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
-    """x, y, low and high of a series, as far as the axes can show them."""
-    x, y = _positive(series.x, panel.log_x), _positive(series.y, panel.log_y)
-    low, high = (None if v is None else _positive(v, panel.log_y) for v in (series.low, series.high))
-    return x, y, low, high
-
-
-def sloping(panel: Panel) -> tuple[np.ndarray, np.ndarray]:
-    """Two points of a power law through the last value of the first series, from its first x to its last."""
-    assert panel.slope is not None
-    x, y, _, _ = shown(panel, panel.series[0])
-    there = np.flatnonzero(np.isfinite(x) & np.isfinite(y))
-    if not len(there):
-        return np.zeros(0), np.zeros(0)
-    last = there[np.argmax(x[there])]
-    ends = np.array([x[there].min(), x[last]])
-    return ends, y[last] * (ends / x[last]) ** panel.slope
-
-
-def slope_words(slope: float) -> str:
-    """Name of a sloping line in the key."""
-    return f"slope {number(slope, 'g')}"
 
 
 def readable_ticks(values: Num[np.ndarray, "size"]) -> tuple[list[float], list[str]]:

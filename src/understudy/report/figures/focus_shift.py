@@ -95,10 +95,8 @@ class FocusShift:
         layout = pages.layout(
             [f"teacher node {t}" if net == 0 else "" for net in range(nets) for t in range(teachers)],
             teachers,
-            x={},
             y={"range": [-0.4, 1.03], "dtick": 0.4},
             x_title="epoch",
-            y_title="",
             note="coloured: changed its teacher and ends matched; grey: the other students",
             x_left=True,
             row_height=150,

@@ -122,7 +122,6 @@ class Hyperplanes:
             1,
             x={"range": [-half, half]},
             y={"range": [-half, half], "scaleanchor": "x"},
-            x_title="",
             y_title="x₂",
             note=f"network {self.network}" if self.network >= 0 else "",
             row_height=420,

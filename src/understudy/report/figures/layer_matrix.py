@@ -47,8 +47,7 @@ class LayerMatrix:
                     shown = style.evenly(len(names), max(1, int(most / (columns if axis is ax.xaxis else 1))))
                     axis.set_ticks(shown, [_short(names[i]) for i in shown])
                 ax.tick_params(axis="x", rotation=90)
-                for side in ax.spines.values():
-                    side.set_visible(False)
+                ax.spines[:].set_visible(False)
             students = f"layers of the student, n = {len(self.student)}"
             style.name_axes(figure, students, f"layers of the teacher, n = {len(self.teacher)}")
             style.colour_bar(figure, image, axes, "similarity", aspect=25)
@@ -65,7 +64,6 @@ class LayerMatrix:
             columns,
             x={"type": "category", "showline": False, "ticks": "", "tickangle": -90},
             y={"type": "category", "autorange": "reversed", "showline": False, "ticks": ""},
-            x_title="",
             y_title="layer of the teacher",
             row_height=max(230, 20 * len(self.teacher)),
             column_width=max(170, 20 * len(self.student)),

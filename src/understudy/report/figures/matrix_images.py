@@ -89,8 +89,7 @@ class MatrixImages:
                 ax.set_title(f"{head}diagonal {_percent(matrix.diagonal)}", linespacing=1.25)
                 ax.set_xticks(sorted({0, teachers - 1}))
                 ax.set_yticks([])
-                for side in ax.spines.values():
-                    side.set(visible=True, color=style.CONTEXT, linewidth=0.4)
+                ax.spines[:].set(visible=True, color=style.CONTEXT, linewidth=0.4)
                 if column == 0:
                     ax.set_ylabel(f"layer {row + 1}\n{self._students(row)}", linespacing=1.25, fontsize=style.SMALL)
             figure.supxlabel("teacher node", fontsize=style.NORMAL)
@@ -113,7 +112,6 @@ class MatrixImages:
             x={"type": "category", "ticks": "", "mirror": True},
             y={"type": "category", "showticklabels": False, "ticks": "", "mirror": True, "autorange": "reversed"},
             x_title="teacher node",
-            y_title="",
             note="<br>".join(self._notes(most)),
             x_left=True,
             row_height=206,

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from understudy._numbers import number
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
+from understudy.report.figures._curves_array import quantiles
 from understudy.report.figures._shapes import agree
 
 _MANY = 5_000
@@ -50,12 +51,24 @@ class RecoveryTime:
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
         """Positions of networks and of their median on the axis of epochs (`never` if half of them never recover)."""
         y = np.where(np.isposinf(self.first), self._never(), np.maximum(self.first, self._floor()))
-        middle = np.full((len(y), y.shape[2]), np.nan)
-        for p, t in np.ndindex(middle.shape):
-            known = y[p, ~np.isnan(y[p, :, t]), t]
-            if known.size:
-                middle[p, t] = np.median(known)
+        (middle,) = quantiles(y, (0.5,), axis=1)
         return y, np.where(middle > self.last_epoch, self._never(), middle)
+
+    def _titles(self) -> list[str]:
+        notes = [f"\n{note}" for note in self.notes] or [""] * len(self.polarities)
+        return [f"p = {number(p, 'g')}{note}" for p, note in zip(self.polarities, notes, strict=True)]
+
+    def _across(self) -> np.ndarray:
+        """[net, teacher]: positions of points along the axis of teacher nodes."""
+        _, nets, teachers = self.first.shape
+        return np.arange(teachers) + (np.linspace(-0.28, 0.28, nets)[:, None] if nets > 1 else np.zeros((1, 1)))
+
+    def _ticks(self) -> tuple[list[float], list[str]]:
+        """Epochs 1, 2, 5, 10, …, only powers of ten where there would be many, and `never`."""
+        steps = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5)]
+        ticks = [s for s in steps if self._floor() * 0.999 <= s <= self.last_epoch * 1.001]
+        ticks = ticks if len(ticks) <= 8 else [t for t in ticks if f"{t:e}"[0] == "1"]
+        return [*ticks, self._never()], [*(f"{t:g}" for t in ticks), "never"]
 
     def _n(self) -> int:
         return int((~np.isnan(self.first)).any(axis=2).sum(axis=1).max(initial=0))
@@ -66,13 +79,11 @@ class RecoveryTime:
         colours = style.ramp(teachers)
         ramp = np.array([to_rgb(c) for c in colours])
         y, middle = self._points()
-        x = np.arange(teachers)
-        jitter = np.linspace(-0.28, 0.28, nets) if nets > 1 else np.zeros(1)
+        x, across = np.arange(teachers), self._across()
         with style.paper():
             figure, axes = style.panels(rows, columns, height=1.5, count=count)
-            for p, ax in enumerate(axes):
+            for p, (ax, title) in enumerate(zip(axes, self._titles(), strict=True)):
                 ax.set_yscale("log")
-                across = x + jitter[:, None]
                 never = y[p] > self.last_epoch
                 look: dict[str, Any] = {"s": 3, "linewidths": 0, "rasterized": y.size > _MANY, "clip_on": False}
                 ax.scatter(across[never], y[p][never], color=style.CONTEXT, alpha=0.6, **look)
@@ -81,11 +92,9 @@ class RecoveryTime:
                 inside = middle[p] <= self.last_epoch
                 ax.plot(x[inside], middle[p, inside], color=style.INK, linewidth=0.9, marker="o", markersize=2.2)
                 ax.plot(x[~inside], middle[p, ~inside], "o", color=style.CONTEXT, markersize=2.2)
-                note = f"\n{self.notes[p]}" if self.notes else ""
-                ax.set_title(f"p = {number(self.polarities[p], 'g')}{note}", linespacing=1.25)
+                ax.set_title(title, linespacing=1.25)
                 ax.set_ylim(self._floor() * 0.85, self._never() * 1.05)
-                ticks = _decades(self._floor(), self.last_epoch)
-                ax.set_yticks([*ticks, self._never()], [*(f"{t:g}" for t in ticks), "never"])
+                ax.set_yticks(*self._ticks())
                 ax.minorticks_off()
                 ax.axhline(self.last_epoch * 1.25, color=style.CONTEXT, linewidth=0.5, linestyle=(0, (1, 2)))
                 ax.set_xticks(x[:: max(1, teachers // 5)])
@@ -104,14 +113,13 @@ class RecoveryTime:
         _, columns = style.grid(count, 5)
         colours = style.ramp(teachers)
         y, middle = self._points()
-        x = np.arange(teachers)
+        x, across = np.arange(teachers), self._across()
         kind = "scattergl" if y.size > _MANY else "scatter"
         data: list[pages.JSON] = []
         for p, polarity in enumerate(self.polarities):
             panel = f"<extra>p = {number(polarity, 'g')}</extra>"
-            node = np.broadcast_to(np.arange(teachers), (nets, teachers))
+            node = np.broadcast_to(x, (nets, teachers))
             whose = np.broadcast_to(self.network[p][:, None], (nets, teachers))
-            shift = np.linspace(-0.28, 0.28, nets)[:, None] if nets > 1 else np.zeros((1, 1))
             for late in (True, False):
                 part = ~np.isnan(y[p]) & ((y[p] > self.last_epoch) == late)
                 when = "never recovered" if late else "first recovered at epoch %{y:.3~g}"
@@ -124,7 +132,7 @@ class RecoveryTime:
                 data.append(
                     pages.scatter(
                         p,
-                        (x + shift)[part],
+                        across[part],
                         y[p][part],
                         "markers",
                         type=kind,
@@ -148,20 +156,17 @@ class RecoveryTime:
                     showlegend=False,
                 )
             )
-        ticks = _decades(self._floor(), self.last_epoch)
-        titles = [f"p = {number(p, 'g')}" for p in self.polarities]
-        if self.notes:
-            titles = [f"{t}<br>{n}" for t, n in zip(titles, self.notes, strict=True)]
+        ticks, words = self._ticks()
         low, high = np.log10(self._floor() * 0.85), np.log10(self._never() * 1.08)
         layout = pages.layout(
-            titles,
+            [title.replace("\n", "<br>") for title in self._titles()],
             columns,
             x={"range": [-0.8, teachers - 0.2], "dtick": max(1, teachers // 5)},
             y={
                 "type": "log",
                 "range": [round(float(low), 4), round(float(high), 4)],
-                "tickvals": [*ticks, self._never()],
-                "ticktext": [*(f"{t:g}" for t in ticks), "never"],
+                "tickvals": ticks,
+                "ticktext": words,
             },
             x_title="teacher index",
             y_title="epoch of recovery",
@@ -172,10 +177,3 @@ class RecoveryTime:
         )
         layout["margin"]["t"] += 14 if self.notes else 0
         return {"data": data, "layout": layout}
-
-
-def _decades(low: float, high: float) -> list[float]:
-    """Ticks 1, 2, 5, 10, … between two epochs; only powers of ten where there would be many."""
-    steps = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5)]
-    ticks = [s for s in steps if low * 0.999 <= s <= high * 1.001]
-    return ticks if len(ticks) <= 8 else [t for t in ticks if f"{t:e}"[0] == "1"]

@@ -217,7 +217,6 @@ class Specialization(NodeScatter):
             [f"{n}, {final} {style.number(loss)}" for n, loss in zip(names, self.losses.flat, strict=True)],
             [f"fan-out norm %{{y:.3g}}<extra>{name}</extra>" for name in names],
             levels=(range(r * columns, (r + 1) * columns) for r in range(rows)),
-            y={},
             y_title="fan-out norm ‖v‖",
             note=f"n = {len(seeds)} seeds" + ("" if len(shown) == len(seeds) else f", {len(shown)} shown"),
             row_height=190,

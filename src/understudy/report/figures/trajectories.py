@@ -176,8 +176,6 @@ class Trajectories:
             columns,
             x={"constrain": "domain"},
             y={"constrain": "domain"},
-            x_title="",
-            y_title="",
             note=self.note,
             row_height=330,
             column_width=230,
