@@ -70,10 +70,19 @@ def layer_curves(values: xr.DataArray, panel: str | tuple[str, ...], titles: Map
     return Curves.from_array(values, panel=panel, line="layer", titles=titles, labels=names, **more)
 
 
-def loss_curves(run: Run, dims: str, panel: str | tuple[str, ...], titles: Mapping[Any, str], name: str) -> Curves:
-    """Evaluation and training loss over epochs, in one panel per value of `panel`; `name` is that of the y axis."""
+def correlation_curves(
+    rho: xr.DataArray, panel: str | tuple[str, ...], titles: Mapping[Any, str], **more: Any
+) -> Curves:
+    """Mean best correlations, one line per layer over epochs, in one panel per value of `panel`."""
+    return layer_curves(rho, panel, titles, name="mean best correlation", limits=(0.0, 1.02), **more)
+
+
+def loss_curves(
+    run: Run, dims: str, panel: str | tuple[str, ...], titles: Mapping[Any, str], name: str, **more: Any
+) -> Curves:
+    """Evaluation and training loss, as `metric_curves` draws them; `name` is that of the y axis."""
     colours = (style.BLUE, style.CONTEXT)
-    return metric_curves(run, LOSSES, dims, panel, titles, name=name, log_y=True, colours=colours)
+    return metric_curves(run, LOSSES, dims, panel, titles, name=name, log_y=True, colours=colours, **more)
 
 
 def metric_curves(
@@ -84,13 +93,14 @@ def metric_curves(
     titles: Mapping[Any, str],
     **more: Any,
 ) -> Curves:
-    """Several metrics over epochs, by the label of their line, in one panel per value of `panel`.
+    """Several metrics, by the label of their line, in one panel per value of `panel`.
 
-    `dims` are the swept columns and `seed`, as `Run.array` takes them, without `epoch`.
+    They are drawn over epochs; with `x`, one of `dims`, their last values against it. `dims` are the swept columns and
+    `seed`, as `Run.array` takes them, without `epoch`.
     """
     import xarray as xr
 
-    values = [run.array(metric, f"{dims} epoch") for metric in metrics.values()]
+    values = [run.array(metric, dims if "x" in more else f"{dims} epoch") for metric in metrics.values()]
     lines = xr.concat(values, "metric", coords="minimal", join="outer").assign_coords(metric=list(metrics))
     return Curves.from_array(lines, panel=panel, line="metric", titles=titles, **more)
 
@@ -124,7 +134,6 @@ def student_figures(
     row: str,
     *,
     titles: Mapping[Any, str],
-    widths: Mapping[Any, Sequence[int]],
     subject: str = "",
     name: str = "layer-specialization",
     channels: bool = False,
@@ -136,40 +145,43 @@ def student_figures(
     Args:
         run: The run.
         rho: Mean best correlations with the dimensions `row`, `seed`, `layer` and `epoch`, as `Run.array` returns them.
-        row: The dimension with one row of panels per value, each with its title and the widths of its layers.
+        row: The dimension with one row of panels per value, whose networks have layers of the same widths.
         titles: Titles of the rows.
-        widths: Students of each layer.
         subject: What the figure is of, added to its title.
         name: File name of the figure.
         channels: Whether students are channels, whose fan-out runs of earlier formats recorded in another way.
     """
     if channels and run.config.get("format", 3) < 3:
         return []
-    rho = rho.dropna(row, how="all").dropna("layer", how="all")
-    kind = layer_specialization(run, rho, row, titles, widths)
+    kind = layer_specialization(run, rho.dropna(row, how="all").dropna("layer", how="all"), row, titles)
     return [Figure(name, f"Every student of every layer{subject}", STUDENTS_CAPTION, "S1 figs 4, 12", kind)]
 
 
-def layer_specialization(
-    run: Run, rho: xr.DataArray, row: str, titles: Mapping[Any, str], widths: Mapping[Any, Sequence[int]]
-) -> LayerSpecialization:
+def layer_specialization(run: Run, rho: xr.DataArray, row: str, titles: Mapping[Any, str]) -> LayerSpecialization:
     """Every student of every layer, without title and caption: see `student_figures`."""
-    last = int(run.epochs[-1])
-    epochs = np.array(sorted({epoch for epoch in _SLIDER if epoch < last} | {last}))
-    seeds = run.column("seed")
-
-    def cell(networks: np.ndarray, students: int, layer: int) -> StudentNodes:
-        correlation, fan_out, teacher = (
-            np.stack([run.matched("student", column, layer, int(e))[networks, :students].ravel() for e in epochs])
-            for column in ("correlation", "fanout", "teacher")
-        )
-        network, student = np.repeat(networks, students), np.tile(np.arange(students), len(networks))
-        return StudentNodes(correlation, fan_out, teacher.astype(int), network, student, seeds[network])
-
+    epochs = slider_epochs(run, _SLIDER)
     groups = {value: rho.sel({row: value})["network"].to_numpy() for value in rho[row].to_numpy().tolist()}
     cells = tuple(
-        tuple(cell(networks[networks >= 0], students, layer) for layer, students in enumerate(widths[value]))
-        for value, networks in groups.items()
+        tuple(student_nodes(run, networks[networks >= 0], epochs, layer) for layer in rho["layer"].to_numpy())
+        for networks in groups.values()
     )
     middle = rho.sel(epoch=epochs).median("seed").transpose(row, "layer", "epoch").to_numpy()
     return LayerSpecialization(tuple(titles[value] for value in groups), epochs, cells, middle)
+
+
+def slider_epochs(run: Run, wanted: Sequence[int]) -> np.ndarray:
+    """The wanted epochs that a run has, and its last."""
+    last = int(run.epochs[-1])
+    return np.array(sorted({epoch for epoch in wanted if epoch < last} | {last}))
+
+
+def student_nodes(run: Run, networks: np.ndarray, epochs: np.ndarray, layer: int = 0) -> StudentNodes:
+    """Every student of a layer of some networks, which have equally many, at some epochs."""
+    correlation, fan_out, teacher = (
+        np.stack([run.matched("student", column, int(layer), int(epoch))[networks] for epoch in epochs])
+        for column in ("correlation", "fanout", "teacher")
+    )
+    students = int(np.isfinite(teacher[0]).any(axis=0).sum())  # wider networks of the run have more
+    rho, out, best = (each[..., :students].reshape(len(epochs), -1) for each in (correlation, fan_out, teacher))
+    network, student = np.repeat(networks, students), np.tile(np.arange(students), len(networks))
+    return StudentNodes(rho, out, best.astype(int), network, student, run.column("seed")[network])

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from itertools import product
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -169,13 +170,14 @@ def typed(value: Any) -> str:
     return short if not isinstance(value, float) or not math.isfinite(value) or float(short) == value else repr(value)
 
 
-def validate_widths(teacher_nodes: int, multiples: tuple[float, ...], name: str = "--multiple") -> None:
-    """Refuse a multiple of the teacher's nodes that is no whole number of student nodes."""
-    for multiple in multiples:
-        nodes = multiple * teacher_nodes
+def validate_widths(teacher_nodes: int | Iterable[int], multiples: tuple[float, ...], name: str = "--multiple") -> None:
+    """Refuse a multiple of the teacher's nodes, of one or several layers, that is no whole number of student nodes."""
+    layers = (teacher_nodes,) if isinstance(teacher_nodes, int) else teacher_nodes
+    for layer, multiple in product(layers, multiples):
+        nodes = multiple * layer
         if nodes < 1 or abs(nodes - round(nodes)) > 1e-9 * nodes:
             raise UserError(
-                f"{name} {multiple:g} × {teacher_nodes} teacher nodes = {nodes:g} student nodes; choose a multiple "
+                f"{name} {multiple:g} × {layer} teacher nodes = {nodes:g} student nodes; choose a multiple "
                 "that gives a whole number of at least 1"
             )
 

@@ -24,7 +24,6 @@ class OnGaussianInputs(Study):
     """Networks on Gaussian inputs, trained by plain SGD; networks of the kind `cnn` are convolutional."""
 
     dtype: Dtype = "tf32"
-    """Training precision. tf32: float32 with TF32 matrix products on the GPU (faster, 11-bit mantissa)."""
     dim: Count = 20
     """Number of inputs d of fully connected networks."""
     image: Count = 16

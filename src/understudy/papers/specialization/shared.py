@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from annotated_types import Ge
 
 import understudy as us
 from understudy.lab.options import Count, Distinct, NonNegatives, Positive, Positives, validate_batch, validate_widths
 from understudy.lab.study import Experiment, Study
-
-if TYPE_CHECKING:
-    from understudy.data import Source
-    from understudy.nets import Population
-    from understudy.training import Group, Optimiser
 
 
 @dataclass(frozen=True)
@@ -49,7 +44,10 @@ class TrainedStudents(Study):
         require_memory([(us.nets.Shape(sizes), networks) for sizes in students], self.torch_dtype)
 
     def training(
-        self, groups: Iterable[tuple[dict[str, Any], Group]], optimiser: Optimiser | None = None, **more: Any
+        self,
+        groups: Iterable[tuple[dict[str, Any], us.training.Group]],
+        optimiser: us.training.Optimiser | None = None,
+        **more: Any,
     ) -> Experiment:
         """The experiment of groups, each with its parameters."""
         parameters, each = zip(*groups, strict=True)
@@ -81,7 +79,7 @@ class SeparatedTeachers(TrainedStudents):
         """Polarity and seed of each teacher. Networks of one seed are next to each other: they share their samples."""
         return [{"polarity": p, "seed": seed} for seed in self.seed_names for p in self.polarity]
 
-    def teachers(self, nodes: int, slope: float = 0.0) -> Population:
+    def teachers(self, nodes: int, slope: float = 0.0) -> us.Population:
         """One teacher with this many nodes per polarity and seed."""
         return us.teachers.separated(
             (self.dim, nodes, self.outputs),
@@ -107,15 +105,14 @@ class OverRealized(SeparatedTeachers):
         return self.teacher_nodes if isinstance(self.teacher_nodes, tuple) else (self.teacher_nodes,)
 
     def validate(self) -> None:
-        for nodes in self.sizes:
-            validate_widths(nodes, self.multiple)
+        validate_widths(self.sizes, self.multiple)
         validate_batch(self.train, self.batch)
 
-    def source(self) -> Source:
+    def source(self) -> us.data.Source:
         """The source of inputs."""
         return us.data.Gaussian(self.dim, self.input_std, self.train, self.evaluation)
 
-    def groups(self, slope: float = 0.0) -> list[tuple[dict[str, Any], Group]]:
+    def groups(self, slope: float = 0.0) -> list[tuple[dict[str, Any], us.training.Group]]:
         """One group per teacher size and student width."""
         self.require_memory(((self.dim, m, self.outputs), k) for m in self.sizes for k in self.multiple)
         source = self.source()

@@ -47,7 +47,6 @@ class BatchNormEnergy(ExactDescent):
     time: Positive = 2.0
     """Learning rate × steps, the same for all learning rates."""
     batch: Annotated[int, Ge(2)] = 64
-    """Samples per step; every step draws new ones."""
     probes: Count = 20
     """Number of probes, besides the one at the start; the number of steps is rounded to a multiple of it."""
 

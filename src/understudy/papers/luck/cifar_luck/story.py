@@ -3,16 +3,7 @@
 import xarray as xr
 
 from understudy.claims import number
-from understudy.lab.layers import (
-    diverged_story,
-    first_network,
-    layer_curves,
-    loss_curves,
-    metric_curves,
-    rank_figures,
-    some_diverged,
-    student_figures,
-)
+from understudy.lab import layers
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.luck.cifar_luck.claims import KINDS, NORMS
 from understudy.papers.luck.cifar_luck.study import CifarLuck
@@ -29,7 +20,7 @@ def story(study: CifarLuck, run: Run) -> Story:
     """How well every layer is matched, and how early; then matrices, accuracies and losses."""
     rho = run.array("rho_mean", f"{_DIMS} layer epoch").dropna("network_kind", how="all")
     if not rho.size:
-        return diverged_story(study, run, "lr cnn_lr cnn_norm_lr")
+        return layers.diverged_story(study, run, "lr cnn_lr cnn_norm_lr")
     kinds = {kind: rho.sel(network_kind=kind) for kind in rho["network_kind"].to_numpy().tolist()}
     columns = len(study.norm)
     figures = (
@@ -38,10 +29,10 @@ def story(study: CifarLuck, run: Run) -> Story:
             "How well every layer is matched",
             "Mean correlation of a layer's teacher nodes with their best students over training.",
             "S2 fig 9",
-            layer_curves(rho, _PANEL, _TITLES, name="mean best correlation", limits=(0.0, 1.02), columns=columns),
+            layers.correlation_curves(rho, _PANEL, _TITLES, columns=columns),
         ),
-        *(figure for kind, each in kinds.items() for figure in _students(study, run, kind, each)),
-        *rank_figures(run, _DIMS, _PANEL, _TITLES, columns=columns),
+        *(figure for kind, each in kinds.items() for figure in _students(run, kind, each)),
+        *layers.rank_figures(run, _DIMS, _PANEL, _TITLES, columns=columns),
         *(figure for kind, each in kinds.items() for figure in _matrices(study, run, kind, each)),
         Figure(
             "accuracy",
@@ -49,7 +40,7 @@ def story(study: CifarLuck, run: Run) -> Story:
             "Share of evaluation images whose label is the largest output. Students never see a label: they learn the "
             "outputs of their teacher (grey).",
             "S2 sec 5.2",
-            metric_curves(
+            layers.metric_curves(
                 run,
                 {"student": "accuracy", "teacher": "teacher_accuracy"},
                 _DIMS,
@@ -66,31 +57,22 @@ def story(study: CifarLuck, run: Run) -> Story:
             "Squared error against the teacher, averaged over outputs: on the evaluation images after each epoch, and "
             "over its steps on training images.",
             "S2 fig 19",
-            loss_curves(run, _DIMS, _PANEL, _TITLES, "MSE loss"),
+            layers.loss_curves(run, _DIMS, _PANEL, _TITLES, "MSE loss"),
         ),
     )
     ahead = _ahead(run)
     return Story(_headline(study, run, rho, ahead), _numbers(study, run, ahead), figures)
 
 
-def _students(study: CifarLuck, run: Run, kind: str, rho: xr.DataArray) -> list[Figure]:
+def _students(run: Run, kind: str, rho: xr.DataArray) -> list[Figure]:
     """Every student of one kind of network, one row of panels per BatchNorm."""
-    widths = [round(study.over_realization * nodes) for nodes in study.layers(kind)]
-    return student_figures(
-        run,
-        rho,
-        "norm",
-        titles=NORMS,
-        widths=dict.fromkeys(NORMS, widths),
-        subject=f", {KINDS[kind]}",
-        name=f"layer-specialization-{kind}",
-        channels=kind == "cnn",
-    )
+    names = {"subject": f", {KINDS[kind]}", "name": f"layer-specialization-{kind}"}
+    return layers.student_figures(run, rho, "norm", titles=NORMS, channels=kind == "cnn", **names)
 
 
 def _matrices(study: CifarLuck, run: Run, kind: str, rho: xr.DataArray) -> tuple[Figure, ...]:
     """H* and β* of the first network of a kind that did not diverge."""
-    network = first_network(rho)
+    network = layers.first_network(rho)
     title = f"{KINDS[kind]}, {NORMS[run.column('norm')[network[0]]]}"
     return matrix_images(measure_modulation(run, network, study.source), title, f"modulation-{kind}")
 
@@ -113,7 +95,7 @@ def _headline(study: CifarLuck, run: Run, rho: xr.DataArray, ahead: dict[str, fl
         f"Students of {study.over_realization:g} times the teacher's nodes end {between} points of accuracy from "
         f"their teacher; mean best correlations grow in {grown} of {counted(len(ahead), 'setting')}, and the mean rank "
         f"of the final winners goes from {rank[0]:.2f} to {rank[1]:.2f} in the first epoch (mean of "
-        f"{counted(study.seeds, 'seed')}).{some_diverged(run)}"
+        f"{counted(study.seeds, 'seed')}).{layers.some_diverged(run)}"
     )
 
 

@@ -41,7 +41,6 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
     over_realization: Positive = 10.0
     """Student nodes, or channels, per node of the teacher in every hidden layer."""
     epochs: Count = 18
-    """Number of epochs; networks are probed after each."""
     lr: Positive = 0.0003
     """Peak learning rate of fully connected students (for SGD, on the squared error averaged over batch and outputs).
     It rises for 30% of the epochs, then falls to nearly 0."""
@@ -73,9 +72,7 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
     def validate(self) -> None:
         super().validate()
         validate_convolutions(self, "cnn_layers")
-        for kind in get_args(Kind):
-            for nodes in self.layers(kind):
-                validate_widths(nodes, (self.over_realization,), "--over-realization")
+        validate_widths((*self.fc_layers, *self.cnn_layers), (self.over_realization,), "--over-realization")
         self.validate_norm("after")  # of the teachers
 
     def layers(self, kind: str) -> tuple[int, ...]:

@@ -5,14 +5,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import (
-    diverged_story,
-    layer_curves,
-    layer_names,
-    rank_figures,
-    some_diverged,
-    student_figures,
-)
+from understudy.lab import layers
 from understudy.lab.matrices import matrix_images
 from understudy.papers.luck.gaus.claims import (
     NAMES,
@@ -42,7 +35,7 @@ def story(study: Gaus, run: Run) -> Story:
     """Every layer's correlations and ranks with the first kind of data, then comparisons, matrices and losses."""
     rho = run.array("rho_mean", "kind norm data seed layer epoch").dropna("kind", how="all").dropna("data", how="all")
     if not rho.size:
-        return diverged_story(study, run, "lr cnn_lr cnn_norm_lr")
+        return layers.diverged_story(study, run, "lr cnn_lr cnn_norm_lr")
     data = next(data for data in study.data if data in rho["data"])
     main = rho.sel(data=data).dropna("kind", how="all")
     alive = main.notnull().any(("seed", "layer", "epoch"))
@@ -59,10 +52,10 @@ def story(study: Gaus, run: Run) -> Story:
             "How well each layer is learned",
             f"Mean correlation of a layer's teacher nodes with their best students over training ({inputs}).",
             "S2 figs 8, 24",
-            layer_curves(main, ("kind", "norm"), titles, columns=columns, **_RHO),
+            layers.layer_curves(main, ("kind", "norm"), titles, columns=columns, **_RHO),
         ),
-        *(figure for kind in main["kind"].to_numpy() for figure in _students(study, run, main.sel(kind=kind), sized)),
-        *rank_figures(
+        *(figure for kind in main["kind"].to_numpy() for figure in _students(run, main.sel(kind=kind), sized)),
+        *layers.rank_figures(
             run,
             "kind norm seed",
             ("kind", "norm"),
@@ -132,7 +125,7 @@ def _comparison(
         rho,
         panel="layer",
         line=(compared, "norm"),
-        titles=layer_names(rho.sizes["layer"]),
+        titles=layers.layer_names(rho.sizes["layer"]),
         labels=_LABELS,
         colours=_colours(rho, compared),
         **_RHO,
@@ -140,20 +133,11 @@ def _comparison(
     return (Figure(name, title, caption, source, kind),)
 
 
-def _students(study: Gaus, run: Run, rho: xr.DataArray, sized: dict[str, str]) -> list[Figure]:
+def _students(run: Run, rho: xr.DataArray, sized: dict[str, str]) -> list[Figure]:
     """Every student of one kind of network, one row of panels per BatchNorm."""
     kind = str(rho["kind"].item())
-    widths = [round(study.multiple * nodes) for nodes in study.layers(kind)]
-    return student_figures(
-        run,
-        rho,
-        "norm",
-        titles=NORMS,
-        widths=dict.fromkeys(NORMS, widths),
-        subject=f": {sized[kind]}",
-        name=f"layer-specialization-{kind}",
-        channels=kind == "cnn",
-    )
+    names = {"subject": f": {sized[kind]}", "name": f"layer-specialization-{kind}"}
+    return layers.student_figures(run, rho, "norm", titles=NORMS, channels=kind == "cnn", **names)
 
 
 def _matrices(study: Gaus, run: Run, shown: list[Setting]) -> list[Figure]:
@@ -178,7 +162,7 @@ def _headline(study: Gaus, run: Run, shown: list[Setting], sized: dict[str, str]
     return (
         f"With {data} data mean best correlations end at {', '.join(ends)}; the final winners ({shown[0].words}) had a "
         f"mean rank of {early_rank(study, run, shown[0]):.2f} after epoch {first_epoch(study)}, where chance is 0.5 "
-        f"(means over layers, medians of {counted(study.seeds, 'seed')}).{some_diverged(run)}"
+        f"(means over layers, medians of {counted(study.seeds, 'seed')}).{layers.some_diverged(run)}"
     )
 
 

@@ -33,7 +33,6 @@ class Gaus(OnGaussianInputs, TrainingStudy):
     decides: ClassVar[str] = "D5 D7 D8"
 
     seeds: Count = 5
-    """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
     networks: Annotated[tuple[Kind, ...], Among(get_args(Kind)), Distinct()] = ("fc", "cnn", "fc-small")
     """Kinds of networks: fully connected, convolutional, and fully connected with a small teacher."""
     norm: Annotated[tuple[Norm, ...], Among(get_args(Norm)), Distinct()] = ("none", "after")
@@ -82,8 +81,7 @@ class Gaus(OnGaussianInputs, TrainingStudy):
 
     def validate(self) -> None:
         for kind in self.networks:
-            for nodes in self.layers(kind):
-                validate_widths(nodes, (self.multiple,))
+            validate_widths(self.layers(kind), (self.multiple,))
         if "cnn" in self.networks:
             self.validate_convolutions()
         if "after" in self.norm:

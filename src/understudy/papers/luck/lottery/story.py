@@ -67,7 +67,7 @@ def story(study: LotteryTickets, run: Run) -> Story:
             "",
             _curves(run, titles, "rho_mean", "mean best correlation", layer=0, limits=(0.0, 1.02)),
         ),
-        _students(study, run, titles),
+        _students(run, titles),
         *([] if "mean_rank" not in run.metric_names else [_ranks(run, titles)]),
         *_matrices(study, run, losses, titles),
     )
@@ -103,21 +103,12 @@ def pairs(losses: xr.DataArray, titles: Titles) -> Dots:
     )
 
 
-def _students(study: LotteryTickets, run: Run, titles: Titles) -> Figure:
+def _students(run: Run, titles: Titles) -> Figure:
     """Every student at the largest polarity: one row per ticket, one column per multiple."""
     polarity, _ = list(titles)[-1]
     rho = run.array("rho_mean", "multiple ticket seed layer epoch", polarity=polarity)
     shown = {k: title for (p, k), title in titles.items() if p == polarity}
-    each = [
-        layer_specialization(
-            run,
-            rho.sel(multiple=k),
-            "ticket",
-            NAMES,
-            {ticket: [round((k if ticket == "full" else 1) * study.teacher_nodes)] for ticket in TICKETS},
-        )
-        for k in shown
-    ]
+    each = [layer_specialization(run, rho.sel(multiple=k), "ticket", NAMES) for k in shown]
     return Figure(
         "layer-specialization",
         "Which students match, and which contribute",

@@ -35,7 +35,6 @@ class LotteryTickets(OverRealized, TrainingStudy):
     teacher_nodes: Count = 20
     """Hidden nodes of the teacher, and so the number of winners that are kept."""
     polarity: NonNegatives = (1.0,)
-    """Teacher polarities p: the fan-out of node j is divided by j^p (Tian 2020, eq. 10)."""
     multiple: Annotated[tuple[float, ...], Ge(1), Distinct()] = (5.0, 10.0)
     """Over-realizations of the students that the winners are taken from: student nodes per teacher node."""
 

@@ -16,6 +16,7 @@ from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, Positive
 from understudy.lab.pieces import blocks, table_rows
 from understudy.lab.study import ComputedStudy, Piece
+from understudy.papers.luck.shared import network_rows
 
 if TYPE_CHECKING:
     from understudy.papers.luck.theory.near_students import PathBounds
@@ -148,14 +149,11 @@ class LuckyInit(ComputedStudy):
         teacher = unit_columns(sizes, seeds=seeds, dtype=self.torch_dtype).to(self.device)
         initial = [us.students.near(teacher, multiple=multiple, weights=w, fan_out=v) for w, v in self.starts]
         students, teachers = us.nets.stack(initial), us.nets.stack([teacher] * len(initial))
-        swept = [
-            {"seed": seed, "setting": FIGURE, "multiple": multiple, "p_w": w, "p_v": v}
-            for w, v in self.starts
-            for seed in seeds
-        ]
+        p_w, p_v = np.repeat(self.starts, len(seeds), axis=0).T
+        start = {"multiple": multiple, "p_w": p_w, "p_v": p_v}
         networks, metrics, nodes = [], [], []
         for r, rule in enumerate(self.rules):
-            numbers = np.arange(len(swept), dtype=np.int32) + count + r * len(swept)
+            numbers = np.arange(len(students), dtype=np.int32) + count + r * len(students)
             trajectory = simulate(teachers, students, rule=rule, lr=self.lr, batch=self.batch, probes=self.probes)
             alive = []
             for step, now in zip(self.probes, trajectory, strict=True):
@@ -165,13 +163,10 @@ class LuckyInit(ComputedStudy):
                 alive.append(np.isfinite(found.others.cpu().numpy()))
                 if rule == "rescaled" and step in (0, self.steps):
                     metrics += _conditions(teachers, now, step, numbers, self.lr)
-            diverged = [None if c.all() else self.probes[int(np.argmin(c))] for c in np.stack(alive).T]
-            networks += [
-                row | {"network": number, "rule": rule, "diverged_at": step}
-                for row, number, step in zip(swept, numbers, diverged, strict=True)
-            ]
+            swept = {"seed": teachers.seeds.tolist(), "setting": FIGURE, "rule": rule} | start
+            networks.append(network_rows(np.stack(alive), self.probes, network=numbers, **swept))
             nodes.append(_nodes(found, self.steps, numbers))
-        return _tables(networks, metrics, pa.concat_tables(nodes))
+        return _tables(networks, metrics, nodes)
 
     def _follow_bounds(self, setting: Setting, count: int) -> dict[str, Any]:
         from scipy.special import ndtr
@@ -195,9 +190,9 @@ class LuckyInit(ComputedStudy):
         else:
             found = {p: theorem_5_bounds(teacher, path, lr, as_printed=bool(p)) for p in ("", "printed_")}
         rows = [row for prefix, along in found.items() for row in _bounds(theorem, along, prefix, numbers)]
-        nodes = _nodes(probe_students(teacher, students), 0, numbers)
-        swept = {"setting": str(setting), "rule": "expected"}
-        return _tables([swept | {"network": n, "seed": s} for n, s in zip(numbers, seeds, strict=True)], rows, nodes)
+        swept = {"seed": seeds, "setting": str(setting), "rule": "expected"}
+        networks = network_rows(np.ones((1, len(seeds)), bool), (0,), network=numbers, **swept)
+        return _tables([networks], rows, [_nodes(probe_students(teacher, students), 0, numbers)])
 
 
 def _rows(numbers: np.ndarray, step: int, layer: int, **metrics: Any) -> list[pa.Table]:
@@ -256,11 +251,6 @@ def _nodes(found: StudentReading, step: int, numbers: np.ndarray) -> pa.Table:
     )
 
 
-def _tables(networks: list[dict[str, Any]], metrics: list[pa.Table], nodes: pa.Table) -> dict[str, Any]:
-    words, numbers = dict.fromkeys(("setting", "rule"), pa.string()), ("multiple", "p_w", "p_v")
-    columns = {"network": pa.int32(), "seed": pa.int64()} | words | dict.fromkeys(numbers, pa.float64())
-    return {
-        "networks": pa.Table.from_pylist(networks, pa.schema(columns | {"diverged_at": pa.int64()})),
-        "metrics": pa.concat_tables(metrics).combine_chunks(),
-        "nodes": nodes,
-    }
+def _tables(networks: list[pa.Table], metrics: list[pa.Table], nodes: list[pa.Table]) -> dict[str, Any]:
+    rows = {"networks": networks, "metrics": metrics, "nodes": nodes}
+    return {name: pa.concat_tables(each).combine_chunks() for name, each in rows.items()}

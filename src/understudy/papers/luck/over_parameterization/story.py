@@ -6,15 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import (
-    diverged_story,
-    first_network,
-    layer_names,
-    multiple_titles,
-    rank_figures,
-    some_diverged,
-    student_figures,
-)
+from understudy.lab import layers
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.luck.over_parameterization.claims import BEST, MOST, correlations, gained
 from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
@@ -30,8 +22,10 @@ def story(study: OverParameterization, run: Run) -> Story:
     each = {kind: correlations(run, kind).dropna("multiple", how="all") for kind in study.networks}
     found: dict[str, xr.DataArray] = {kind: rho for kind, rho in each.items() if rho.size}
     if not found:
-        return diverged_story(study, run, " ".join({"fc": "lr", "cnn": "cnn_lr"}[kind] for kind in study.networks))
-    titles = multiple_titles(study.multiple)
+        return layers.diverged_story(
+            study, run, " ".join({"fc": "lr", "cnn": "cnn_lr"}[kind] for kind in study.networks)
+        )
+    titles = layers.multiple_titles(study.multiple)
     figures = (
         *(_width_curves(study, kind, rho) for kind, rho in found.items()),
         Figure(
@@ -46,7 +40,7 @@ def story(study: OverParameterization, run: Run) -> Story:
                 panel="networks",
                 line="layer",
                 titles=NAMES,
-                labels=layer_names(len(study.teacher_layers)),
+                labels=layers.layer_names(len(study.teacher_layers)),
                 x_name="student nodes per teacher node",
                 log_x=True,
                 **_RHO,
@@ -71,13 +65,13 @@ def story(study: OverParameterization, run: Run) -> Story:
             ),
         ),
         *(figure for kind, rho in found.items() for figure in _students(study, run, kind, rho)),
-        *rank_figures(run, "networks multiple seed", ("networks", "multiple"), NAMES | titles),
+        *layers.rank_figures(run, "networks multiple seed", ("networks", "multiple"), NAMES | titles),
     )
     return Story(_headline(study, run, found), _numbers(run, *next(iter(found.items()))), figures)
 
 
 def _width_curves(study: OverParameterization, kind: str, rho: xr.DataArray) -> Figure:
-    titles = multiple_titles(rho["multiple"].to_numpy())
+    titles = layers.multiple_titles(rho["multiple"].to_numpy())
     return Figure(
         f"width-curves-{kind}",
         f"How students of several widths come to match their teacher, {NAMES[kind]}",
@@ -89,7 +83,7 @@ def _width_curves(study: OverParameterization, kind: str, rho: xr.DataArray) -> 
             rho,
             panel="layer",
             line="multiple",
-            titles=layer_names(rho.sizes["layer"]),
+            titles=layers.layer_names(rho.sizes["layer"]),
             labels=titles,
             colours="multiples",
             columns=2,
@@ -101,16 +95,15 @@ def _width_curves(study: OverParameterization, kind: str, rho: xr.DataArray) -> 
 def _students(study: OverParameterization, run: Run, kind: str, rho: xr.DataArray) -> list[Figure]:
     """Every student of one kind of network, one row of panels per width; H* and β* at 10×, or at the widest."""
     multiples = rho["multiple"].to_numpy()
-    titles = multiple_titles(multiples)
+    titles = layers.multiple_titles(multiples)
     shown = BEST if BEST in multiples else float(multiples[-1])
-    matrices = measure_modulation(run, first_network(rho.sel(multiple=shown)), partial(study.source, kind))
+    matrices = measure_modulation(run, layers.first_network(rho.sel(multiple=shown)), partial(study.source, kind))
     return [
-        *student_figures(
+        *layers.student_figures(
             run,
             rho,
             "multiple",
             titles=titles,
-            widths={float(k): [round(k * nodes) for nodes in study.teacher_layers] for k in multiples},
             subject=f", {NAMES[kind]}",
             name=f"layer-specialization-{kind}",
             channels=kind == "cnn",
@@ -122,7 +115,7 @@ def _students(study: OverParameterization, run: Run, kind: str, rho: xr.DataArra
 def _headline(study: OverParameterization, run: Run, found: dict[str, xr.DataArray]) -> str:
     sentences = (f"{NAMES[kind]}: {_summary(study, rho)}" for kind, rho in found.items())
     text = ". ".join(f"{words[0].upper()}{words[1:]}" for words in sentences)
-    return f"{text} (mean over layers and {counted(study.seeds, 'seed')}).{some_diverged(run)}"
+    return f"{text} (mean over layers and {counted(study.seeds, 'seed')}).{layers.some_diverged(run)}"
 
 
 def _summary(study: OverParameterization, rho: xr.DataArray) -> str:

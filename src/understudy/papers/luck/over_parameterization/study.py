@@ -37,9 +37,7 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
     multiple: Positives = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     """Over-realizations: student nodes, or channels, per node of the teacher in every hidden layer."""
     epochs: Count = 40
-    """Number of epochs; networks are probed after each."""
     steps: Count = 1_562
-    """Steps per epoch."""
     lr: Positive = 0.01
     """Learning rate of plain SGD on the squared error averaged over batch and outputs (2/C of it on ½‖f*−f‖²), as in
     the released code."""
@@ -53,8 +51,7 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
         return cls(seeds=5, multiple=(1.0, 2.0, 5.0, 10.0), epochs=12, steps=250, lr=0.02, train=16_000, evaluation=500)
 
     def validate(self) -> None:
-        for nodes in self.teacher_layers:
-            validate_widths(nodes, self.multiple)
+        validate_widths(self.teacher_layers, self.multiple)
         validate_batch(self.train, self.batch)
         if "cnn" in self.networks:
             self.validate_convolutions()

@@ -18,13 +18,10 @@ import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Counts, Distinct, NonNegative, NonNegatives, Positive
 from understudy.lab.pieces import blocks, table_rows, unit_table
-from understudy.lab.study import ExactStudy, Piece
+from understudy.lab.study import ExactStudy, Piece, Tables
 
 if TYPE_CHECKING:
-    from understudy.lab.study import Tables
-    from understudy.nets import Population
     from understudy.papers.specialization.certificates.verdicts import NodeVerdict
-    from understudy.store import Run
 
 AUGMENTED = {"S0 theorem 3": "augmented along the axes", "S0 theorem 4": "augmented along the teacher's weights"}
 """The theorems whose certificates become more with samples and with training."""
@@ -110,7 +107,7 @@ class Certificates(ExactStudy):
         later = np.geomspace(_FIRST_PROBES[-1], self.epochs, 8).round().astype(int).tolist()
         return sorted({epoch for epoch in (*_FIRST_PROBES, *later) if epoch <= self.epochs} | {self.epochs})
 
-    def pieces(self, *runs: Run) -> Iterator[Piece]:
+    def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         for some in blocks(range(self.triples), _TRIPLES):
             yield Piece(f"triples {some[0]} to {some[-1]}", 0, partial(self._some_triples, some))
         for seeds in blocks(self.seed_names, _TOGETHER):
@@ -146,7 +143,7 @@ class Certificates(ExactStudy):
             rows += _verdict_rows("triples", number, 0, len(made.x), found, kind=made.kind)
         return {"triples": pa.Table.from_pylist(triples), "verdicts": _verdict_table(rows)}
 
-    def _teachers(self, seeds: range) -> Population:
+    def _teachers(self, seeds: range) -> us.Population:
         import torch
 
         return us.teachers.crossing(seeds, outputs=self.outputs, angle=self.angle, dtype=torch.float64)
@@ -205,7 +202,7 @@ class Certificates(ExactStudy):
         return {"networks": networks, "metrics": pa.concat_tables(metrics)}
 
 
-def _certify(teacher: Population, student: Population, seed: int, samples: int) -> list[NodeVerdict]:
+def _certify(teacher: us.Population, student: us.Population, seed: int, samples: int) -> list[NodeVerdict]:
     import torch
 
     from understudy.papers.specialization.certificates.verdicts import verdicts

@@ -1,20 +1,9 @@
 """Figures and headline of `cifar` (Tian 2020, fig. 10)."""
 
-from typing import Any
-
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import (
-    diverged_story,
-    layer_curves,
-    layer_names,
-    loss_curves,
-    multiple_titles,
-    rank_figures,
-    some_diverged,
-    student_figures,
-)
+from understudy.lab import layers
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.specialization.cifar.study import Cifar
 from understudy.report.figures import Curves
@@ -26,15 +15,14 @@ def story(study: Cifar, run: Run) -> Story:
     """Correlations by width and layer, the students of every layer, accuracies and losses."""
     rho = run.array("rho_mean", "multiple seed layer epoch").dropna("multiple", how="all")
     if not rho.size:
-        return diverged_story(study, run)
+        return layers.diverged_story(study, run)
     multiples = rho["multiple"].to_numpy()
-    titles, names = multiple_titles(multiples), layer_names(rho.sizes["layer"])
+    titles, names = layers.multiple_titles(multiples), layers.layer_names(rho.sizes["layer"])
     accuracy, teacher = (run.array(name, "multiple seed epoch") for name in ("accuracy", "teacher_accuracy"))
     accuracy = accuracy.sel(multiple=multiples)
     taught = float(np.nanmean(teacher.isel(epoch=-1)))
     end = dict(zip(multiples.tolist(), np.nanmean(accuracy.isel(epoch=-1), axis=1), strict=True))
-    widest = rho["network"].isel(multiple=-1).to_numpy()
-    correlations: dict[str, Any] = {"name": "mean best correlation", "limits": (0.0, 1.02)}
+    matrices = measure_modulation(run, layers.first_network(rho.isel(multiple=-1)), study.source)
     figures = (
         Figure(
             "layer-curves",
@@ -42,7 +30,7 @@ def story(study: Cifar, run: Run) -> Story:
             "Mean correlation of the teacher's channels with their best students over training; above each panel the "
             f"students' evaluation accuracy after training (mean over seeds, teacher {taught:.1%}).",
             "S0 fig 10",
-            layer_curves(rho, "multiple", {k: f"{titles[k]}: {end[k]:.1%}" for k in end}, **correlations),
+            layers.correlation_curves(rho, "multiple", {k: f"{titles[k]}: {end[k]:.1%}" for k in end}),
         ),
         Figure(
             "layer-widths",
@@ -50,19 +38,19 @@ def story(study: Cifar, run: Run) -> Story:
             f"The same curves, one panel per layer{_order(rho)}.",
             "S0 fig 10",
             Curves.from_array(
-                rho, panel="layer", line="multiple", titles=names, labels=titles, colours="multiples", **correlations
+                rho,
+                name="mean best correlation",
+                panel="layer",
+                line="multiple",
+                titles=names,
+                labels=titles,
+                colours="multiples",
+                limits=(0.0, 1.02),
             ),
         ),
-        *student_figures(
-            run,
-            rho,
-            "multiple",
-            titles=titles,
-            widths={k: [round(k * nodes) for nodes in study.kept] for k in titles},
-            channels=True,
-        ),
-        *rank_figures(run, "multiple seed", "multiple", titles),
-        *matrix_images(measure_modulation(run, widest[widest >= 0][:1], study.source), [*titles.values()][-1]),
+        *layers.student_figures(run, rho, "multiple", titles=titles, channels=True),
+        *layers.rank_figures(run, "multiple seed", "multiple", titles),
+        *matrix_images(matrices, [*titles.values()][-1]),
         Figure(
             "accuracy",
             "How accurate students are",
@@ -84,7 +72,7 @@ def story(study: Cifar, run: Run) -> Story:
             "Squared error to the teacher averaged over outputs: on the evaluation images after each epoch, and over "
             "its steps on the training images.",
             "",
-            loss_curves(run, "multiple seed", "multiple", titles, "MSE loss"),
+            layers.loss_curves(run, "multiple seed", "multiple", titles, "MSE loss"),
         ),
     )
     return Story(_headline(study, run, rho, end, taught), _numbers(run, rho, end, taught), figures)
@@ -104,7 +92,7 @@ def _headline(study: Cifar, run: Run, rho: xr.DataArray, end: dict[float, float]
     return (
         f"Students of a teacher that classifies {taught:.1%} of {study.evaluation:,} images correctly classify {right} "
         f"correctly; their mean best correlation over all layers {spread if few < many else f'is {match[few]:.2f}'} "
-        f"(mean of {counted(study.seeds, 'seed')}).{some_diverged(run)}"
+        f"(mean of {counted(study.seeds, 'seed')}).{layers.some_diverged(run)}"
     )
 
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import understudy as us
 from understudy.lab.cifar import Kept, Norm, TaughtCifarOptions, kept_sizes, validate_convolutions, validate_kept
 from understudy.lab.options import Count, NonNegative, Positive, Positives, Sizes, validate_widths
 from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
-
-if TYPE_CHECKING:
-    from understudy.store import Run
 
 
 @dataclass(frozen=True)
@@ -65,8 +62,7 @@ class Cifar(TaughtCifarOptions, TrainingStudy):
         super().validate()
         validate_convolutions(self, "teacher_layers")
         validate_kept(self.keep, self.teacher_layers)
-        for nodes in self.kept:
-            validate_widths(nodes, self.multiple)
+        validate_widths(self.kept, self.multiple)
         self.validate_norm(self.norm)
 
     @property
@@ -78,7 +74,7 @@ class Cifar(TaughtCifarOptions, TrainingStudy):
         same = {name: getattr(self, name) for name in ("norm", "keep", "tune_epochs", "tune_lr")}
         return (CifarTeacher(**self.teacher_options(), layers=self.teacher_layers, **same),)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         data, teacher = self.source(), trained_networks(*runs)
         groups = [
             ({"multiple": float(k)}, us.training.Group(us.students.like_linear(teacher, multiple=k), teacher, data))

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.cifar import CifarOptions, Kept, Norm, validate_convolutions, validate_kept
 from understudy.lab.options import Count, NonNegative, Positive, Sizes
 from understudy.lab.study import Experiment, Study, TrainingStudy
-
-if TYPE_CHECKING:
-    from understudy.nets import Population
-    from understudy.store import Run
 
 _OFFSET = 1 << 20
 """Added to the seeds of initial weights: students of the same seed start from other weights than their teacher."""
@@ -77,7 +73,7 @@ class CifarTeacher(CifarOptions, TrainingStudy):
         unpruned = replace(self, keep=plain.keep, tune_epochs=plain.tune_epochs, tune_lr=plain.tune_lr)
         return () if self.whole else (unpruned,)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         data = self.source()
         networks = us.teachers.pruned(trained_networks(runs[0]), self._shares).network if runs else self._untrained()
         group = us.training.Group(networks, networks, data, us.CrossEntropy(), labelled=True)
@@ -88,7 +84,7 @@ class CifarTeacher(CifarOptions, TrainingStudy):
     def _shares(self) -> tuple[float, ...]:
         return self.keep * len(self.layers) if len(self.keep) == 1 else self.keep
 
-    def _untrained(self) -> Population:
+    def _untrained(self) -> us.Population:
         import torch
 
         channels, height, width = us.data.Cifar10.image
@@ -104,7 +100,7 @@ class CifarTeacher(CifarOptions, TrainingStudy):
         return replace(initial, seeds=seeds)
 
 
-def trained_networks(run: Run) -> Population:
+def trained_networks(run: us.Run) -> us.Population:
     """The networks of a run of teachers after training.
 
     Raises:

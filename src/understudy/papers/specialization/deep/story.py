@@ -3,16 +3,7 @@
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import (
-    diverged_story,
-    layer_curves,
-    layer_names,
-    loss_curves,
-    multiple_titles,
-    rank_figures,
-    some_diverged,
-    student_figures,
-)
+from understudy.lab import layers
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.measures import THRESHOLD
 from understudy.papers.specialization.deep.claims import CLOSE, PAPERS_MULTIPLE, epoch_words, first_passed
@@ -27,12 +18,11 @@ def story(study: Deep, run: Run) -> Story:
     """The figures of the paper, then what the layers' students do, and the losses."""
     rho = run.array("rho_mean", "multiple seed layer epoch").dropna("multiple", how="all")
     if not rho.size:
-        return diverged_story(study, run)
+        return layers.diverged_story(study, run)
     multiples = rho["multiple"].to_numpy()
     multiple = PAPERS_MULTIPLE if PAPERS_MULTIPLE in multiples else float(multiples[-1])
     shown = rho.sel(multiple=multiple).dropna("seed", how="all").transpose("seed", "layer", "epoch")
-    first, titles = first_passed(shown), multiple_titles(multiples)
-    widths = {float(k): [round(k * nodes) for nodes in study.teacher_layers] for k in multiples}
+    first, titles = first_passed(shown), layers.multiple_titles(multiples)
     found = measure_modulation(run, shown["network"].to_numpy()[:1], lambda: study.source(study.train, fresh=True))
     figures = (
         Figure(
@@ -40,18 +30,11 @@ def story(study: Deep, run: Run) -> Story:
             "Which layer learns first",
             f"Mean correlation of a layer's teacher nodes with their best students over training{_order(first)}.",
             "S1 fig 4",
-            layer_curves(
-                rho,
-                "multiple",
-                titles,
-                name="mean best correlation",
-                limits=(0.0, 1.02),
-                bound=(THRESHOLD, f"{THRESHOLD}"),
-            ),
+            layers.correlation_curves(rho, "multiple", titles, bound=(THRESHOLD, f"{THRESHOLD}")),
         ),
         _epochs(first, f"{multiple:g}×"),
-        *student_figures(run, rho, "multiple", titles=titles, widths=widths),
-        *rank_figures(run, "multiple seed", "multiple", titles),
+        *layers.student_figures(run, rho, "multiple", titles=titles),
+        *layers.rank_figures(run, "multiple seed", "multiple", titles),
         *matrix_images(found, f"{multiple:g}×"),
         Figure(
             "layer-distance",
@@ -59,7 +42,7 @@ def story(study: Deep, run: Run) -> Story:
             "Distance to a perfect match, 1 − mean best correlation, over training, on a logarithmic axis; dashed is a "
             f"correlation of {CLOSE}.",
             "S1 fig 12",
-            layer_curves(
+            layers.layer_curves(
                 1 - rho,
                 "multiple",
                 titles,
@@ -74,7 +57,7 @@ def story(study: Deep, run: Run) -> Story:
             "Squared error averaged over outputs: on the evaluation inputs after each epoch, and over its steps on "
             "fresh inputs.",
             "",
-            loss_curves(run, "multiple seed", "multiple", titles, "MSE loss"),
+            layers.loss_curves(run, "multiple seed", "multiple", titles, "MSE loss"),
         ),
     )
     return Story(_headline(study, run, multiple, first, shown), _numbers(run, multiple, first, shown), figures)
@@ -99,7 +82,7 @@ def _epochs(first: xr.DataArray, multiple: str) -> Figure:
         + (f"; never: {missing}." if missing else "."),
         "S1 fig 4, over seeds",
         Dots(
-            tuple(layer_names(epochs.shape[1]).values()),
+            tuple(layers.layer_names(epochs.shape[1]).values()),
             np.where(np.isinf(epochs), np.nan, epochs).T,
             np.broadcast_to(first["network"].to_numpy(), epochs.T.shape),
             f"epoch above {THRESHOLD}",
@@ -118,7 +101,8 @@ def _headline(study: Deep, run: Run, multiple: float, first: xr.DataArray, rho: 
     end = listed([f"{m:.3f}" for m in rho.isel(epoch=-1).median("seed").to_numpy()])
     return (
         f"With {students} the mean best correlation passed {THRESHOLD} {', and '.join(parts)}; after {study.epochs} "
-        f"epochs it is {end}, from the lowest layer up (median of {counted(study.seeds, 'seed')}).{some_diverged(run)}"
+        f"epochs it is {end}, from the lowest layer up (median of {counted(study.seeds, 'seed')})."
+        f"{layers.some_diverged(run)}"
     )
 
 

@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import understudy as us
 from understudy.lab.options import Count, Positive, Positives, Sizes, validate_batch, validate_widths
 from understudy.lab.study import Dtype, Experiment, TrainingStudy, ranked
 from understudy.papers.specialization.shared import TrainedStudents
-
-if TYPE_CHECKING:
-    from understudy.data import Source
-    from understudy.nets import Population
-    from understudy.store import Run
-    from understudy.training import Group
 
 _ENTRIES = tuple(i / 4 for i in range(-4, 5))
 """Values of the teacher's weights, before each row is scaled to length 1."""
@@ -57,7 +51,7 @@ class DeepTeachers(TrainedStudents):
         """The distribution of the inputs in words."""
         return f"uniform ±{self.half_width:g}" if self.inputs == "uniform" else f"Gaussian, std {self.input_std:g}"
 
-    def source(self, train: int, fresh: bool) -> Source:
+    def source(self, train: int, fresh: bool) -> us.data.Source:
         """The source of inputs with this many training samples."""
         std = self.half_width / math.sqrt(3.0) if self.inputs == "uniform" else self.input_std
         kind = us.data.Uniform if self.inputs == "uniform" else us.data.Gaussian
@@ -68,18 +62,20 @@ class DeepTeachers(TrainedStudents):
         """Sizes of the teacher's layers, including inputs and outputs."""
         return self.dim, *self.teacher_layers, self.outputs
 
-    def teacher(self, source: Source) -> Population:
+    def teacher(self, source: us.data.Source) -> us.Population:
         """One teacher per seed."""
         import torch
 
-        def teacher(seed: int) -> Population:
+        def teacher(seed: int) -> us.Population:
             plain = us.teachers.separated(self.sizes, seeds=seed, choices=_ENTRIES, dtype=self.torch_dtype)
             x = source.evaluating(seed, dtype=torch.float64)
             return us.teachers.standardised(us.teachers.half_active(plain, x), x)
 
         return us.nets.stack([teacher(seed) for seed in self.seed_names])
 
-    def deep_training(self, groups: Iterable[tuple[dict[str, Any], Group]], rates: Iterable[float]) -> Experiment:
+    def deep_training(
+        self, groups: Iterable[tuple[dict[str, Any], us.training.Group]], rates: Iterable[float]
+    ) -> Experiment:
         """The experiment of groups, each with its parameters and its learning rate, which is halved once."""
         lr = tuple(rate for rate in rates for _ in self.seed_names)
         halved = us.SGD(lr=lr, batch=self.batch, schedule=((self.halve_after + 1, 0.5),))
@@ -118,11 +114,10 @@ class Deep(DeepTeachers, TrainingStudy):
         )
 
     def validate(self) -> None:
-        for nodes in self.teacher_layers:
-            validate_widths(nodes, self.multiple)
+        validate_widths(self.teacher_layers, self.multiple)
         validate_batch(self.train, self.batch)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         self.require_memory((self.sizes, k) for k in self.multiple)
         source = self.source(self.train, fresh=True)
         teacher = self.teacher(source)

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import LOSSES, diverged_story, layer_curves, rank_figures, some_diverged, student_figures
+from understudy.lab import layers
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.specialization.deep_samples.claims import NAMES
 from understudy.papers.specialization.deep_samples.study import DeepSamples
-from understudy.report import style
-from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -25,7 +23,7 @@ def story(study: DeepSamples, run: Run) -> Story:
     """The figure of the paper, the layers over training, and their students."""
     rho = run.array("rho_mean", f"{_DIMS} layer epoch")
     if rho.isnull().all():
-        return diverged_story(study, run, " ".join(_RATES[loss] for loss in study.loss))
+        return layers.diverged_story(study, run, " ".join(_RATES[loss] for loss in study.loss))
     titles = {(loss, n): f"{NAMES[loss]}, {n:,}" for loss in study.loss for n in study.samples}
     figures = (
         Figure(
@@ -34,15 +32,8 @@ def story(study: DeepSamples, run: Run) -> Story:
             "Mean correlation of each layer's teacher nodes with their best students after training, against the "
             "number of samples.",
             "S0 fig 6",
-            layer_curves(
-                rho.isel(epoch=-1),
-                "loss",
-                NAMES,
-                name="mean best correlation",
-                x="samples",
-                x_name="number of samples",
-                log_x=True,
-                limits=(0.0, 1.02),
+            layers.correlation_curves(
+                rho.isel(epoch=-1), "loss", NAMES, x="samples", x_name="number of samples", log_x=True
             ),
         ),
         Figure(
@@ -51,45 +42,20 @@ def story(study: DeepSamples, run: Run) -> Story:
             "Loss after training against the number of samples, each kind in its own units. The difference between "
             "training and evaluation is memorised.",
             "S0 fig 6",
-            _losses(run),
+            layers.loss_curves(
+                run, _DIMS, "loss", NAMES, "loss", x="samples", x_name="number of samples", log_x=True, own_scales=True
+            ),
         ),
         Figure(
             "layer-curves",
             "Layer by layer over training",
             "Mean best correlation of each layer over training, one panel per loss and number of samples.",
             "",
-            layer_curves(
-                rho,
-                ("loss", "samples"),
-                titles,
-                name="mean best correlation",
-                limits=(0.0, 1.02),
-                columns=len(study.samples),
-            ),
+            layers.correlation_curves(rho, ("loss", "samples"), titles, columns=len(study.samples)),
         ),
         *_layer_figures(study, run, rho, titles),
     )
     return Story(_headline(study, run, rho), _numbers(study, run), figures)
-
-
-def _losses(run: Run) -> Curves:
-    """Evaluation and training loss after training, one panel per kind of loss."""
-    both = xr.concat(
-        [run.array(metric, _DIMS) for metric in LOSSES.values()], "set", coords="minimal", join="outer"
-    ).assign_coords(set=list(LOSSES))
-    return Curves.from_array(
-        both,
-        name="loss",
-        x="samples",
-        panel="loss",
-        line="set",
-        titles=NAMES,
-        x_name="number of samples",
-        log_x=True,
-        log_y=True,
-        own_scales=True,
-        colours=(style.BLUE, style.CONTEXT),
-    )
 
 
 def _layer_figures(study: DeepSamples, run: Run, rho: xr.DataArray, titles: Mapping[Any, str]) -> tuple[Figure, ...]:
@@ -97,15 +63,14 @@ def _layer_figures(study: DeepSamples, run: Run, rho: xr.DataArray, titles: Mapp
     cells = rho.stack(cell=("loss", "samples")).dropna("cell", how="all")
     names = cells["cell"].to_numpy().tolist()
     shown = [name for name in names if name[0] == names[0][0]][-1]
-    networks = cells.sel(cell=shown)["network"].to_numpy()
+    network = layers.first_network(cells.sel(cell=shown))
     # Evaluation samples do not depend on the number of training samples.
     source = partial(study.source, max(study.samples), fresh=False)
-    widths = [round(study.over_realization * nodes) for nodes in study.teacher_layers]
     columns = len(study.samples) if len(names) == len(titles) else None
     return (
-        *student_figures(run, cells, "cell", titles=titles, widths=dict.fromkeys(names, widths)),
-        *rank_figures(run, _DIMS, ("loss", "samples"), titles, columns=columns),
-        *matrix_images(measure_modulation(run, networks[networks >= 0][:1], source), titles[shown]),
+        *layers.student_figures(run, cells, "cell", titles=titles),
+        *layers.rank_figures(run, _DIMS, ("loss", "samples"), titles, columns=columns),
+        *matrix_images(measure_modulation(run, network, source), titles[shown]),
     )
 
 
@@ -121,9 +86,11 @@ def _headline(study: DeepSamples, run: Run, rho: xr.DataArray) -> str:
             parts.append(f"{low} in the lowest layer{upper} ({NAMES[loss]})")
     samples = f"From {few:,} to {many:,} samples" if few < many else f"With {many:,} samples"
     if not parts:
-        return f"{samples}, no kind of loss has networks left at both ends.{some_diverged(run)}"
+        return f"{samples}, no kind of loss has networks left at both ends.{layers.some_diverged(run)}"
     verb, seeds = "goes from" if few < many else "is", counted(study.seeds, "seed")
-    return f"{samples} the mean best correlation {verb} {'; '.join(parts)}; median of {seeds}.{some_diverged(run)}"
+    return (
+        f"{samples} the mean best correlation {verb} {'; '.join(parts)}; median of {seeds}.{layers.some_diverged(run)}"
+    )
 
 
 def _numbers(study: DeepSamples, run: Run) -> tuple[Number, ...]:

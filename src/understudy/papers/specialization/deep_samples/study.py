@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Among, Counts, Distinct, Positive, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.deep.study import DeepTeachers
-
-if TYPE_CHECKING:
-    from understudy.store import Run
-    from understudy.training import Objective
 
 Loss = Literal["mse", "cross-entropy"]
 
@@ -54,8 +50,7 @@ class DeepSamples(DeepTeachers, TrainingStudy):
         )
 
     def validate(self) -> None:
-        for nodes in self.teacher_layers:
-            validate_widths(nodes, (self.over_realization,), "--over-realization")
+        validate_widths(self.teacher_layers, (self.over_realization,), "--over-realization")
         if (least := min(self.samples)) < self.batch:
             raise UserError(f"--samples must be at least the batch size ({self.batch}), got {least}")
         if "cross-entropy" in self.loss and self.outputs == 1:
@@ -66,13 +61,13 @@ class DeepSamples(DeepTeachers, TrainingStudy):
         """The range of the numbers of samples in words."""
         return f"{min(self.samples):,} to {max(self.samples):,} samples"
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         cells = [(loss, n) for loss in self.loss for n in self.samples]
         self.require_memory([(self.sizes, self.over_realization)] * len(cells))
         sources = {n: self.source(n, fresh=False) for n in self.samples}
         teacher = self.teacher(sources[self.samples[0]])
         students = us.students.like_linear(teacher, multiple=self.over_realization)
-        objectives: dict[Loss, Objective] = {"mse": us.SquaredError(), "cross-entropy": us.CrossEntropy()}
+        objectives: dict[Loss, us.training.Objective] = {"mse": us.SquaredError(), "cross-entropy": us.CrossEntropy()}
         groups = [
             ({"loss": loss, "samples": n}, us.training.Group(students, teacher, sources[n], objective=objectives[loss]))
             for loss, n in cells

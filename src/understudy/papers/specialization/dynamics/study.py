@@ -14,12 +14,10 @@ import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Among, Count, Distinct, NonNegatives, Positive
 from understudy.lab.pieces import blocks, network_tables, unit_table
-from understudy.lab.study import ExactStudy, Piece
+from understudy.lab.study import ExactStudy, Piece, Tables
 
 if TYPE_CHECKING:
-    from understudy.lab.study import Tables
     from understudy.papers.specialization.theory.norm_growth import Dynamics as Law
-    from understudy.store import Run
 
 Inputs = Literal["normal", "sphere"]
 LAWS: tuple[Law, ...] = ("angle", "both layers", "lower layer")
@@ -87,7 +85,7 @@ class NodeDynamics(ExactStudy):
         """Times at which nodes that share a target are probed."""
         return np.linspace(0.0, self.until, _PROBES)
 
-    def pieces(self, *runs: Run) -> Iterator[Piece]:
+    def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         for dim in self.dim:
             for inputs in self.inputs:
                 for seeds in blocks(self.seed_names, max(1, _DRAWS // (self.samples * dim))):

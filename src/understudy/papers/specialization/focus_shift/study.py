@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from annotated_types import Ge
 
+import understudy as us
 from understudy.lab.options import Count, NonNegatives, Positives
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
-
-if TYPE_CHECKING:
-    from understudy.store import Run
 
 
 @dataclass(frozen=True)
@@ -38,5 +36,5 @@ class FocusShifting(OverRealized, TrainingStudy):
     def quick(cls) -> Self:
         return cls(seeds=3, epochs=100, train=5_000, evaluation=1_000)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         return self.training(self.groups(), pairs=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
@@ -12,9 +12,6 @@ import understudy as us
 from understudy.lab.options import Count, Positive, Positives, validate_batch
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import TrainedStudents
-
-if TYPE_CHECKING:
-    from understudy.store import Run
 
 _FRAMES = 60
 
@@ -53,7 +50,7 @@ class MovingHyperplanes(TrainedStudents, TrainingStudy):
     def validate(self) -> None:
         validate_batch(self.train, self.batch)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         teacher = us.teachers.crossing(
             self.seed_names, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype
         )

@@ -14,19 +14,17 @@ import numpy as np
 import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
+import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, NonNegatives
 from understudy.lab.pieces import table_rows
-from understudy.lab.study import ComputedStudy, Piece, Study
+from understudy.lab.study import ComputedStudy, Piece, Study, Tables
 from understudy.papers.specialization.second_draw.study import SecondDraw
 from understudy.papers.specialization.shared import OverRealized
 from understudy.papers.specialization.two_layer.study import TwoLayer
 
 if TYPE_CHECKING:
-    from understudy.lab.study import Tables
-    from understudy.nets import Population
     from understudy.papers.specialization.theory.student_pairs import PrunedStudent
-    from understudy.store import Run
 
 DRAWS = (1, 2)
 
@@ -61,7 +59,7 @@ class PruneAndConnect(OverRealized, ComputedStudy):
         same = {name: value for name, value in self.options().items() if name not in ("below", "points")}
         return TwoLayer(**(same | {"teacher_nodes": (self.teacher_nodes,)})), SecondDraw(**same)
 
-    def pieces(self, *runs: Run) -> Iterator[Piece]:
+    def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         teachers = runs[0].weights("teacher")
         draws = [run.weights(f"epoch.{self.epochs}") for run in runs]
         diverged = [run.networks["diverged_at"].to_pylist() for run in runs]
@@ -73,7 +71,9 @@ class PruneAndConnect(OverRealized, ComputedStudy):
                 parameters = {"multiple": float(multiple)} | cell
                 yield Piece(name, len(DRAWS), partial(self._pair, parameters, teachers[k][i], students))
 
-    def _pair(self, parameters: dict[str, Any], teacher: Population, students: list[Population], first: int) -> Tables:
+    def _pair(
+        self, parameters: dict[str, Any], teacher: us.Population, students: list[us.Population], first: int
+    ) -> Tables:
         """Tables of one pair: networks `first` and the next, each pruned, and the path between them."""
         from understudy.papers.specialization.theory.student_pairs import measure_pair
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import understudy as us
 from understudy.lab.options import Count, NonNegatives, Positives
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
-
-if TYPE_CHECKING:
-    from understudy.store import Run
 
 _OTHER_DRAW = 1 << 56
 """Seed offset of the second initial weights, so large that no other study uses these seeds."""
@@ -33,7 +30,7 @@ class SecondDraw(OverRealized, TrainingStudy):
     def quick(cls) -> Self:
         return cls(seeds=4, teacher_nodes=5, dim=20, outputs=10, multiple=(5.0,), epochs=25, evaluation=2_000)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         return self.training([(cell, _redraw(group, cell["multiple"])) for cell, group in self.groups()])
 
 

@@ -37,12 +37,9 @@ def _far(study: TeacherAwareData) -> bool:
     return study.moved == (10.0, 11.0)
 
 
-def _polarities(study: TeacherAwareData, run: Run) -> list[dict[str, float]]:
-    return [{"p": p} for p in run.select().values("polarity") if p in _PAPERS_LOSSES]
-
-
-def _polarities_with_losses(study: TeacherAwareData, run: Run) -> list[dict[str, Any]]:
-    return [case | {"papers": _PAPERS_LOSSES[case["p"]]} for case in _polarities(study, run)]
+def _polarities(study: TeacherAwareData, run: Run) -> list[dict[str, Any]]:
+    known = [p for p in run.select().values("polarity") if p in _PAPERS_LOSSES]
+    return [{"p": p, "papers": _PAPERS_LOSSES[p]} for p in known]
 
 
 def _evaluation(run: Run, p: float) -> xr.DataArray:
@@ -58,7 +55,7 @@ def _evaluation(run: Run, p: float) -> xr.DataArray:
     when=_far,
     cases=_polarities,
 )
-def training_fits(study: TeacherAwareData, run: Run, p: float) -> Verdict | None:
+def training_fits(study: TeacherAwareData, run: Run, p: float, papers: str) -> Verdict | None:
     loss = run.array("train_loss", "data samples seed epoch", polarity=p)
     shares = [at(loss.isel(epoch=-1) / loss.isel(epoch=0), data, FEW) for data in ("aware", "agnostic")]
     shares = [share[np.isfinite(share)] for share in shares]
@@ -77,7 +74,7 @@ def training_fits(study: TeacherAwareData, run: Run, p: float) -> Verdict | None
     paper="{papers}",
     values_are="log10 of the ratio, per seed",
     when=_far,
-    cases=_polarities_with_losses,
+    cases=_polarities,
 )
 def lower_with_few_samples(study: TeacherAwareData, run: Run, p: float, papers: str) -> Verdict | None:
     aware, agnostic = (at(_evaluation(run, p), data, FEW) for data in ("aware", "agnostic"))
@@ -98,7 +95,7 @@ def lower_with_few_samples(study: TeacherAwareData, run: Run, p: float, papers: 
     when=_far,
     cases=_polarities,
 )
-def gap_closes(study: TeacherAwareData, run: Run, p: float) -> Verdict | None:
+def gap_closes(study: TeacherAwareData, run: Run, p: float, papers: str) -> Verdict | None:
     losses = _evaluation(run, p)
     few, enough = (at(losses, "agnostic", n) - at(losses, "aware", n) for n in (FEW, ENOUGH))
     left = enough[few > 0] / few[few > 0]
@@ -118,7 +115,7 @@ def gap_closes(study: TeacherAwareData, run: Run, p: float) -> Verdict | None:
     when=lambda study: study.moved_near == (1.0, 2.0),
     cases=_polarities,
 )
-def near_points_mislead(study: TeacherAwareData, run: Run, p: float) -> Verdict | None:
+def near_points_mislead(study: TeacherAwareData, run: Run, p: float, papers: str) -> Verdict | None:
     losses = _evaluation(run, p)
     sizes = [n for n in losses["samples"].to_numpy().tolist() if n < MANY]
     ratios = np.log10(at(losses, "aware-near", sizes) / at(losses, "agnostic", sizes))

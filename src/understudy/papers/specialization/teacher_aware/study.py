@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from annotated_types import Ge
 
@@ -12,11 +12,6 @@ from understudy._errors import UserError
 from understudy.lab.options import Among, Count, Counts, Distinct, NonNegatives, Positive, option, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import SeparatedTeachers
-
-if TYPE_CHECKING:
-    from understudy.data import Source
-    from understudy.nets import Population
-    from understudy.store import Run
 
 Data = Literal["aware", "agnostic", "aware-near"]
 
@@ -56,14 +51,14 @@ class TeacherAwareData(SeparatedTeachers, TrainingStudy):
         if (least := min(self.samples)) < self.batch:
             raise UserError(f"--samples must be at least the batch size ({self.batch}), got {least}")
 
-    def source(self, kind: Data, samples: int, teacher: Population) -> Source:
+    def source(self, kind: Data, samples: int, teacher: us.Population) -> us.data.Source:
         """The source of a training set of this kind and size."""
         if kind == "agnostic":
             return us.data.Gaussian(self.dim, self.input_std, samples, self.evaluation)
         moved = self.moved if kind == "aware" else self.moved_near
         return us.data.TeacherAware(teacher, samples, self.evaluation, moved, self.input_std)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         teacher = self.teachers(self.teacher_nodes)
         students = us.students.gaussian(teacher, multiple=self.over_realization)
         return self.training(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import diverged_story, multiple_titles, some_diverged
+from understudy.lab.layers import diverged_story, multiple_titles, slider_epochs, some_diverged, student_nodes
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.papers.specialization.two_layer.claims import (
     L_POLARITIES,
@@ -91,7 +91,7 @@ def story(study: TwoLayer, run: Run) -> Story:
         figures = [
             _recovery_rate(study, main),
             _best_correlation(main),
-            _specialization(study, ten, several=len(sizes) > 1),
+            _specialization(ten, several=len(sizes) > 1),
             _loss_curves(main),
             _recovery_time(study, main),
         ]
@@ -236,28 +236,15 @@ def _loss_caption(size: Size) -> str:
     return base if narrow == wide or not parts else f"{base}: {'; '.join(parts)}"
 
 
-def _specialization(study: TwoLayer, size: Size, several: bool) -> Figure:
+def _specialization(size: Size, several: bool) -> Figure:
     run = size.run
-    epochs = np.array(sorted({e for e in _SLIDER if e < study.epochs} | {study.epochs}))
-    columns = [
-        np.stack([run.matched("student", column, epoch=int(e)) for e in epochs])
-        for column in ("correlation", "fanout", "teacher")
-    ]
+    epochs = slider_epochs(run, _SLIDER)
     papers = np.isin(size.polarities, L_POLARITIES)
     rows = papers if several and papers.sum() == len(L_POLARITIES) else np.ones_like(papers)
 
     def cell(p: float, k: float) -> StudentNodes:
         some = size.networks.select(polarity=p, multiple=k)
-        networks, students = some.index[some.alive], round(k * size.nodes)
-        rho, fan_out, teacher = (values[:, networks, :students].reshape(len(epochs), -1) for values in columns)
-        return StudentNodes(
-            rho,
-            fan_out,
-            teacher.astype(int),
-            np.repeat(networks, students),
-            np.tile(np.arange(students), len(networks)),
-            np.repeat(run.column("seed")[networks], students),
-        )
+        return student_nodes(run, some.index[some.alive], epochs)
 
     polarities = size.polarities[rows]
     cells = tuple(tuple(cell(p, k) for k in size.multiples) for p in polarities)
