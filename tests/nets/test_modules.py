@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.utils import parametrizations, prune
 
 import understudy as us
 from understudy.nets import from_program
@@ -68,6 +69,29 @@ class PoolFirst(nn.Module):
         return self.fc2(F.relu(self.fc1(x.view(-1, 96))))
 
 
+class Stated(nn.Module):
+    """Layers and a function of them and the inputs."""
+
+    def __init__(self, forward, *layers):
+        super().__init__()
+        self.layers, self.call = nn.ModuleList(layers), forward
+
+    def forward(self, x):
+        return self.call(self.layers, x)
+
+
+def between(function, size=5):
+    """A function between two linear layers."""
+    return Stated(lambda layers, x: layers[1](function(layers[0](x))), nn.Linear(4, 5), nn.Linear(size, 2))
+
+
+def pooled(function, nodes):
+    """A function between a convolution of 6 × 4 pixels, which has 3 channels, and a linear layer."""
+    return Stated(
+        lambda layers, x: layers[1](function(layers[0](x))), nn.Conv2d(2, 3, 3, padding=1), nn.Linear(nodes, 2)
+    )
+
+
 class Skip(nn.Module):
     def __init__(self):
         super().__init__()
@@ -120,6 +144,70 @@ MODELS = {
         (2, 6, 4),
     ),
 }
+FUNCTIONS = {
+    "F.relu": between(F.relu),
+    "relu in place": between(lambda x: x.relu_()),
+    "the value changed in place": between(lambda x: (F.relu_(x), x)[1]),
+    "clamp": between(lambda x: x.clamp(min=0)),
+    "absolute value": between(torch.abs),
+    "x.abs()": between(lambda x: x.abs()),
+    "leaky": between(lambda x: F.leaky_relu(x, 0.3)),
+    "no dropout": between(lambda x: F.dropout(F.relu(x), training=False)),
+    "products": Stated(
+        lambda layers, x: 1 + torch.relu(x @ layers[0].weight.T + layers[0].bias) @ layers[1].weight.t(),
+        *(nn.Linear(4, 5), nn.Linear(5, 2)),
+    ),
+    "one layer twice": Stated(
+        lambda layers, x: layers[1](F.relu(layers[0](F.relu(layers[0](x))))), nn.Linear(4, 4), nn.Linear(4, 2)
+    ),
+    "one output without its axis": Stated(
+        lambda layers, x: layers[1](F.relu(layers[0](x))).squeeze(-1), nn.Linear(4, 5), nn.Linear(5, 1)
+    ),
+}
+POOLED = {
+    "view by length": pooled(lambda x: F.relu(x).view(len(x), -1), 72),
+    "reshape by shape": pooled(lambda x: F.relu(x).reshape(x.shape[0], -1), 72),
+    "torch.flatten": pooled(lambda x: torch.flatten(F.max_pool2d(F.relu(x), 2), 1), 18),
+    "ReLU after flattening": pooled(lambda x: F.relu(x.flatten(1)), 72),
+    "mean of a map": pooled(lambda x: F.relu(x).mean((2, 3)), 3),
+    "maximum of a map": pooled(lambda x: F.relu(x).amax([-1, -2]), 3),
+    "mean, squeezed": pooled(lambda x: F.relu(x).mean((2, 3), keepdim=True).squeeze(-1).squeeze(-1), 3),
+    "one axis adapted": pooled(lambda x: F.adaptive_avg_pool2d(F.relu(x), (None, 1)).flatten(1), 18),
+    "ceil_mode without a difference": pooled(lambda x: F.avg_pool2d(F.relu(x), 2, ceil_mode=True).flatten(1), 18),
+}
+MODELS |= {name: (model, (4,)) for name, model in FUNCTIONS.items()}
+MODELS |= {name: (model, (2, 6, 4)) for name, model in POOLED.items()}
+MODELS |= {
+    "images from flat inputs": (
+        Stated(
+            lambda layers, x: layers[1](F.relu(layers[0](x.view(-1, 1, 4, 4))).flatten(1)),
+            *(nn.Conv2d(1, 3, 3), nn.Linear(12, 2)),
+        ),
+        (16,),
+    ),
+    "padding of even kernels": (
+        pictures(nn.ReLU(), nn.Conv2d(3, 4, (4, 2), padding="same", dilation=(1, 3)), nn.ReLU(), nn.Flatten()).append(
+            nn.Linear(80, 2)
+        ),
+        (2, 5, 4),
+    ),
+    "padding of an even kernel of a line": (
+        nn.Sequential(nn.Conv1d(2, 4, 4, padding="same", groups=2), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten()).append(
+            nn.Linear(16, 2)
+        ),
+        (2, 8),
+    ),
+    "weight norm": (nn.Sequential(parametrizations.weight_norm(nn.Linear(4, 5)), nn.ReLU(), nn.Linear(5, 2)), (4,)),
+    "spectral norm": (nn.Sequential(parametrizations.spectral_norm(nn.Linear(4, 5)), nn.Linear(5, 2)), (4,)),
+    "pruned": (nn.Sequential(prune.l1_unstructured(nn.Linear(4, 5), "weight", 0.5), nn.ReLU(), nn.Linear(5, 2)), (4,)),
+    "nested": (
+        nn.Sequential(nn.Sequential(nn.Linear(4, 5), nn.Identity()), nn.Sequential(nn.ReLU()), nn.Linear(5, 2)),
+        (4,),
+    ),
+    "data parallel": (nn.DataParallel(wide(nn.ReLU())), (4,)),
+    "compiled": (torch.compile(wide(nn.ReLU()), backend="eager"), (4,)),
+    "small ε": (wide(nn.BatchNorm1d(5, eps=1e-12), nn.ReLU()), (4,)),
+}
 models = pytest.mark.parametrize(("model", "size"), MODELS.values(), ids=MODELS)
 
 
@@ -128,7 +216,7 @@ def test_outputs_are_those_of_the_module_also_after_a_round_trip_and_from_a_file
     model, x = trained(model), torch.randn(20, *size)
     population = us.from_module(model, x)
     with torch.no_grad():
-        wanted = model(x)
+        wanted = model(x).reshape(20, -1)
     found = population(x.flatten(1))
     torch.testing.assert_close(found[0], wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
 
@@ -136,43 +224,66 @@ def test_outputs_are_those_of_the_module_also_after_a_round_trip_and_from_a_file
     stored = us.load(tmp_path / "n.safetensors")
     assert stored.shape == population.shape and torch.equal(stored(x.flatten(1)), found)
 
-    again = us.from_module(population.to_module(), image=population.image)  # random images of this size
-    assert again.shape == population.shape
-    for one, other in zip((*population.layers, *population.norms), (*again.layers, *again.norms), strict=True):
-        assert all(torch.equal(a, b) if a is not None else b is None for a, b in zip(one, other, strict=True))
+    require_same(us.from_module(population.to_module(), image=population.image), population)  # on random images
 
 
 @st.composite
 def stacks(draw):
-    """Convolutions with BatchNorm, activation and pooling in any order that is supported, then linear layers."""
-    slope, side = draw(st.sampled_from([0.0, 0.1])), draw(st.integers(6, 9))
-    parts, channels = [], draw(st.integers(1, 3))
-    size = (channels, side, draw(st.integers(6, 9)))
+    """Convolutions of a line or of images with BatchNorm, activation and pooling, or none; then linear layers."""
+    slope, axes = draw(st.sampled_from([0.0, 0.1, -1.0])), draw(st.integers(1, 2))
+    channels = draw(st.integers(1, 3))
+    size = (channels, *(draw(st.integers(8, 11)) for _ in range(axes)))
+    conv, norm, most, mean, adapt = (
+        (nn.Conv1d, nn.BatchNorm1d, nn.MaxPool1d, nn.AvgPool1d, nn.AdaptiveAvgPool1d)
+        if axes == 1
+        else (nn.Conv2d, nn.BatchNorm2d, nn.MaxPool2d, nn.AvgPool2d, nn.AdaptiveAvgPool2d)
+    )
+
+    def each(least, largest):
+        return tuple(draw(st.integers(least, largest)) for _ in range(axes))
+
+    def hidden(nodes, norm):
+        middle = [nn.LeakyReLU(slope) if slope else nn.ReLU()]
+        if draw(st.booleans()):
+            middle.insert(draw(st.integers(0, 1)), norm(nodes, eps=draw(st.sampled_from([1e-5, 1e-3, 0.0]))))
+        return middle
+
+    parts = []
     for _ in range(draw(st.integers(0, 2))):
         into, channels = channels, 2 * draw(st.integers(1, 2))
         groups = 2 if into % 2 == 0 and draw(st.booleans()) else 1
-        kernel = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
-        parts.append(nn.Conv2d(into, channels, kernel, draw(st.integers(1, 2)), (1, 1), groups=groups))
-        middle = [nn.LeakyReLU(slope) if slope else nn.ReLU()]
-        middle.insert(draw(st.integers(0, 1)), nn.BatchNorm2d(channels)) if draw(st.booleans()) else None
-        pool = draw(st.sampled_from([None, nn.MaxPool2d(2, 1), nn.AvgPool2d((1, 2), 1), nn.MaxPool2d(2, 1, 1)]))
-        parts += [*middle, *([pool] if pool else [])]
+        how = {"dilation": each(1, 2), "groups": groups, "bias": draw(st.booleans())}
+        if draw(st.booleans()):
+            parts.append(conv(into, channels, each(1, 4), padding="same", **how))
+        else:
+            parts.append(conv(into, channels, each(1, 3), each(1, 2), each(1, 2), **how))
+        pool = draw(st.sampled_from([None, most(2, 1), most(2, 1, 1), mean(2, 1), mean(2, 1, 1), adapt(1)]))
+        parts += [*hidden(channels, norm), *([pool] if pool else [])]
     parts.append(nn.Flatten())
-    nodes = int(nn.Sequential(*parts).eval()(torch.zeros(1, *size)).shape[1])
-    above = (nn.Linear(nodes, 4), nn.BatchNorm1d(4), nn.LeakyReLU(slope) if slope else nn.ReLU(), nn.Linear(4, 2))
-    return nn.Sequential(*parts, *above), size
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of PyTorch, about padding of even kernels
+        nodes = int(nn.Sequential(*parts).eval()(torch.zeros(1, *size)).shape[1])
+    return nn.Sequential(*parts, nn.Linear(nodes, 4), *hidden(4, nn.BatchNorm1d), nn.Linear(4, 2)), size
 
 
 @settings(max_examples=5 if settings().max_examples < 100 else 50)
 @given(stacks(), st.integers(0, 99))
-def test_any_stack_of_layers_has_the_outputs_of_its_module(drawn, seed):
+def test_any_stack_of_layers_has_the_outputs_of_its_module_and_survives_the_round_trip(drawn, seed):
     model, size = drawn
-    model = trained(model, seed)
-    x = torch.randn(4, *size)
+    model, x = trained(model, seed), torch.randn(4, *size)
     population = us.from_module(model, x)
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         wanted = model(x)
     torch.testing.assert_close(population(x.flatten(1))[0], wanted, rtol=1e-5, atol=1e-5 * float(wanted.abs().max()))
+    require_same(us.from_module(population.to_module(), image=population.image), population)
+
+
+def require_same(one, other):
+    """Two populations are equal bit by bit."""
+    assert one.shape == other.shape
+    for a, b in zip((*one.layers, *one.norms), (*other.layers, *other.norms), strict=True):
+        assert all(torch.equal(x, y) if x is not None else y is None for x, y in zip(a, b, strict=True))
 
 
 def test_an_exported_program_needs_no_module():
@@ -186,8 +297,31 @@ def test_an_exported_program_needs_no_module():
 REFUSED = {
     "1 (GELU): the operation gelu": wide(nn.GELU()),
     "1 (Tanh): the operation tanh": wide(nn.Tanh()),
+    "relu6: the operation relu6": between(F.relu6),
+    "dropout: dropout also in evaluation mode": between(lambda x: F.dropout(x)),
+    "relu: its result is used by add, add": between(lambda x: (lambda h: h + h)(F.relu(x))),
+    "div: stands before the first layer; apply it to the data": Stated(
+        lambda layers, x: layers[0]((x - 1) / 2), nn.Linear(4, 2)
+    ),
+    "mul: the operation mul": Stated(lambda layers, x: 2 * layers[0](x), nn.Linear(4, 2)),
+    "Stated returns a dict": Stated(lambda layers, x: {"y": layers[0](x)}, nn.Linear(4, 2)),
+    "one tensor of outputs, got 2": Stated(lambda layers, x: (layers[0](x), x), nn.Linear(4, 2)),
+    "wrap it in a module that takes one tensor and returns one": Stated(
+        lambda layers, x: layers[0](x["x"]), nn.Linear(4, 2)
+    ),
+    "Stated could not be followed from its inputs [8, 4]": Stated(
+        lambda layers, x: layers[0](x) if x.sum() > 0 else x, nn.Linear(4, 2)
+    ),
+    "its weights are computed by matrix_exp": nn.Sequential(parametrizations.orthogonal(nn.Linear(4, 4))),
+    "lazy layers without weights yet": nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2)),
+    "weights on the device meta": nn.Linear(4, 2, device="meta"),
+    "0 (Linear): some of its weights are NaN": nn.Sequential(nn.Linear(4, 2)).apply(
+        lambda part: nn.init.constant_(part.weight, float("nan")) if isinstance(part, nn.Linear) else None
+    ),
     "2 (LayerNorm): the operation layer_norm": wide(nn.ReLU(), nn.LayerNorm(5)),
-    "3 (Softmax): the operation softmax": nn.Sequential(*wide(nn.ReLU()), nn.Softmax(-1)),
+    "3 (Softmax): the operation softmax follows the outputs; give the model without it": nn.Sequential(
+        *wide(nn.ReLU()), nn.Softmax(-1)
+    ),
     "3 (ReLU): follows the outputs": nn.Sequential(*wide(nn.ReLU()), nn.ReLU()),
     "used by a (Linear), add, but only stacks of layers without skips": Skip(),
     "one activation, got slopes below zero of 0 (Linear): 0, 2 (Linear): 0.1": nn.Sequential(
@@ -212,6 +346,16 @@ def test_what_a_population_cannot_represent_is_refused_by_name(words, model):
 PICTURES_REFUSED = {
     "2 (AdaptiveAvgPool2d): adaptive pooling from [7, 7] to [2, 2] has kernels": pictures(
         nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 2)
+    ),
+    "2 (BatchNorm1d): BatchNorm of 147 values above the layer 0 (Conv2d), which has 3": pictures(
+        nn.Flatten(), nn.BatchNorm1d(147), nn.ReLU(), nn.Linear(147, 2)
+    ),
+    "0 (Conv2d): the operation pad": nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), nn.ReLU(), nn.Flatten(), nn.Linear(147, 2)
+    ),
+    "1 (GroupNorm): the operation group_norm": pictures(nn.GroupNorm(1, 3), nn.ReLU(), nn.Flatten(), nn.Linear(147, 2)),
+    "1 (AvgPool2d): average pooling with count_include_pad=False": pictures(
+        nn.AvgPool2d(3, padding=1, count_include_pad=False), nn.Flatten(), nn.Linear(27, 2)
     ),
     "2 (MaxPool2d): pooling with ceil_mode=True": pictures(
         nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True), nn.Flatten(), nn.Linear(48, 2)
@@ -238,8 +382,10 @@ def test_a_module_in_training_mode_is_evaluated_and_restored():
     model = wide(nn.BatchNorm1d(5), nn.ReLU(), nn.Dropout()).train()
     model[2].eval()
     before = copy.deepcopy(model.state_dict())
-    with pytest.warns(UserWarning, match="Sequential is in training mode; it is read in evaluation mode"):
+    said = "Sequential is in training mode with BatchNorm1d and Dropout; it is evaluated in evaluation mode"
+    with pytest.warns(UserWarning, match=said) as warned:
         us.from_module(model)
+    assert warned[0].filename == __file__
     assert [part.training for part in model] == [True, True, False, True, True]
     assert all(torch.equal(model.state_dict()[name], tensor) for name, tensor in before.items())
     with warnings.catch_warnings():
@@ -289,3 +435,55 @@ def test_networks_are_chosen_by_index():
 def test_other_precisions_are_kept_or_widened(dtype):
     population = us.from_module(wide(nn.ReLU()).to(dtype).eval())
     assert population.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+def test_training_mode_comes_back_also_after_an_error():
+    model = wide(nn.Dropout(), nn.GELU()).train()
+    with pytest.warns(UserWarning, match="training mode with Dropout"), pytest.raises(us.UserError, match="gelu"):
+        us.from_module(model)
+    assert all(part.training for part in model.modules())
+
+
+def test_nothing_is_printed_where_a_module_cannot_be_followed(capfd):
+    model = Stated(lambda layers, x: layers[0](x) if x.sum() > 0 else x, nn.Linear(4, 2))
+    with pytest.raises(us.UserError, match="could not be followed"):
+        us.from_module(model.eval())
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("image", [7, (7,), (7, 7, 7), (7, 0), (7.0, 7.0)])
+def test_the_size_of_images_is_validated(image):
+    with pytest.raises(us.UserError, match=r"image must be \(height, width\)"):
+        us.from_module(pictures(nn.ReLU(), nn.Flatten(), nn.Linear(3 * 49, 2)).eval(), image=image)
+
+
+def test_inputs_are_those_of_the_user_in_the_precision_of_the_module():
+    model = wide(nn.ReLU()).eval()
+    assert us.from_module(model, torch.randn(3, 4, dtype=torch.float64)).dtype == torch.float32
+    assert us.from_module(model, torch.randn(3, 4).numpy()).sizes == (4, 5, 2)
+    with pytest.raises(us.UserError, match=r"at least one sample, got \[0, 4\]"):
+        us.from_module(model, torch.randn(0, 4))
+    with pytest.raises(us.UserError, match=r"takes an nn\.Module, got a"):
+        us.from_module(model.state_dict())
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3, -1.0, 1.0])
+def test_every_activation_survives_the_round_trip(slope):
+    layers = tuple(us.nets.Layer(torch.randn(1, *size), None) for size in ((5, 4), (5, 5), (2, 5)))
+    population = us.Population(layers, torch.zeros(1, dtype=torch.int64), slope)
+    again = us.from_module(population.to_module())
+    assert again.slope == slope and again.shape == population.shape
+    assert all(torch.equal(a.weight, b.weight) for a, b in zip(again.layers, layers, strict=True))
+
+
+def test_a_module_that_misleads_its_export_is_caught_by_its_outputs():
+    class Misleading(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(x) if torch.compiler.is_exporting() else 2 * self.layer(x)
+
+    with pytest.raises(us.UserError, match="the converted network differs from Misleading by"):
+        us.from_module(Misleading().eval())

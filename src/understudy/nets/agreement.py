@@ -35,7 +35,10 @@ def require_equal(
     """
     for inputs in batches:
         wanted = original(inputs)
+        if not isinstance(wanted, Tensor):
+            raise UserError(f"{name} returns a {type(wanted).__name__}; wrap it in a module that returns one tensor")
         found = population(inputs.flatten(1).to(population.dtype))[0].to(wanted.dtype)
+        wanted = wanted.unsqueeze(1) if wanted.ndim == 1 and found.shape[1] == 1 else wanted
         if found.shape != wanted.shape:
             raise UserError(
                 f"the converted network has outputs of shape {list(found.shape)}, but {name} of {list(wanted.shape)}; "

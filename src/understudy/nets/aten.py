@@ -114,9 +114,14 @@ def normalisation(name: str, parts: Sequence[Tensor | None], eps: float) -> Norm
     mean, variance, scale, shift = (widen(name, part) for part in parts)
     if mean is None or variance is None:
         raise UserError(f"{name}: BatchNorm without running statistics depends on the batch; train it with them")
-    variance = variance if eps == EPS else variance + (eps - EPS)
-    if (variance + EPS <= 0).any():
-        raise UserError(f"{name}: BatchNorm with ε = {eps:g} has variances + ε of 0 or less, so it divides by 0")
+    if (variance + eps <= 0).any():
+        raise UserError(f"{name}: BatchNorm with ε = {eps:g} and variances down to {variance.min():g} divides by 0")
+    # Population's ε is added to every variance. Where it is more than both together, the scale makes up for it.
+    exact = variance.double() + eps
+    variance = variance if eps == EPS else (exact - EPS).clamp_min(0).to(variance.dtype)
+    if (exact < EPS).any():
+        factor = ((variance.double() + EPS) / exact).sqrt().to(variance.dtype)
+        scale = factor if scale is None else scale * factor
     if scale is None and shift is not None:
         scale = torch.ones_like(shift)
     if scale is not None and shift is None:

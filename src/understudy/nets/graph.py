@@ -78,10 +78,10 @@ def chain(operations: Sequence[Operation], start: Value, end: Value, scalars: Se
             continue
         if reads != [current]:
             shared = next((value for value in reads if value != current), current)
-            users = ", ".join(each.name for each in live if shared in each.reads and each.kind not in scalars)
-            maker = next((each.name for each in live if shared in each.results), "the inputs")
+            users = [each.name for each in live if each.kind not in scalars for read in each.reads if read == shared]
+            maker = next((f"{each.name}: its result is" for each in live if shared in each.results), "the inputs are")
             raise UserError(
-                f"{maker}: its result is used by {users}, but only stacks of layers without skips are supported; "
+                f"{maker} used by {', '.join(users)}, but only stacks of layers without skips are supported; "
                 f"{OTHERWISE}"
             )
         found.append(operation)
@@ -92,8 +92,19 @@ def chain(operations: Sequence[Operation], start: Value, end: Value, scalars: Se
     return found
 
 
-def unsupported(operation: Operation, last: bool) -> UserError:
-    """Refuse an operation by its name."""
+def unsupported(operation: Operation, last: bool, first: bool) -> UserError:
+    """Refuse an operation by its name.
+
+    Args:
+        operation: The operation.
+        last: Whether nothing follows it.
+        first: Whether it stands before the first layer.
+
+    Returns:
+        The error, with what to do.
+    """
+    if first and operation.kind in ("add", "sub", "rsub", "mul", "div", "Add", "Sub", "Mul", "Div"):
+        return UserError(f"{operation.name}: stands before the first layer; apply it to the data instead")
     if last and operation.kind.lower().lstrip("_") in _OUTPUTS:
         return UserError(
             f"{operation.name}: the operation {operation.kind} follows the outputs; give the model without it, whose "
@@ -108,6 +119,8 @@ def unsupported(operation: Operation, last: bool) -> UserError:
 def require_same_order(name: str, before: Size, after: Size, inner: bool) -> None:
     """Accept a reshaping that keeps the order of the numbers of a sample: any of the inputs, else a flattening.
 
+    A single output may lose its axis.
+
     Args:
         name: The operation.
         before: Axes of what it reads.
@@ -118,7 +131,7 @@ def require_same_order(name: str, before: Size, after: Size, inner: bool) -> Non
         UserError: Another reshaping.
     """
     sizes = [_features(size) for size in (before, after)]
-    kept = sizes[0] == sizes[1] is not None and len(after) > 1
+    kept = sizes[0] == sizes[1] is not None and len(after) > 1 - inner
     maps = [[side for side in size[1:] if side != 1] for size in (before, after)]
     if not kept or not (not inner or len(after) == 2 or maps[0] == maps[1]):
         raise UserError(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.parameter import is_lazy
 
 from understudy._errors import UserError
 from understudy.nets.agreement import noise, require_equal
+from understudy.nets.evaluation import evaluated
 from understudy.nets.norm import EPS, Norm
 from understudy.nets.population import Population
+from understudy.nets.programs import Program, parse_program, parse_trace
 from understudy.nets.programs import from_program as from_program
-from understudy.nets.programs import parse_program
 
 
 def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[int, ...] | None = None) -> Population:
@@ -37,18 +42,58 @@ def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[
         UserError: An operation that a population cannot represent, by its name; inputs that the module does not take;
             outputs that differ from the module's.
     """
-    with _evaluated(model):
-        x = _example(model, inputs, image)
-        try:
-            program = torch.export.export(model, (x,))
-        except Exception as error:  # of many kinds: whatever the module's own code raises
-            raise UserError(
-                f"{type(model).__name__} could not be followed from its inputs {list(x.shape)} to its outputs "
-                f"({_first_line(error)}); give inputs that it takes: from_module(model, inputs=x)"
-            ) from error
-        population = parse_program(program).population()
-        require_equal(population, model, [x, noise(*x.shape, seed=1).to(x.device, x.dtype)], type(model).__name__)
+    if not isinstance(model, nn.Module):
+        raise UserError(f"from_module takes an nn.Module, got a {type(model).__name__}")
+    plain = _unwrapped(model)
+    name = type(plain).__name__
+    with evaluated(name, plain):
+        x = _example(plain, inputs, image)
+        with _quiet():
+            population = _follow(plain, x).population()
+            batches = [x, noise(*x.shape, seed=1).to(x.device, x.dtype)]
+            require_equal(population, plain, batches, name)
     return population
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside `torch.compile` and `nn.DataParallel`."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep warnings, logs and prints of PyTorch's tracers from the user; errors are raised all the same."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        nowhere = io.StringIO()
+        with warnings.catch_warnings(), contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _follow(model: nn.Module, x: Tensor) -> Program:
+    """Follow a module from its inputs to its outputs: exported, or else traced with its hooks and scripts."""
+    try:
+        return parse_program(torch.export.export(model, (x,)))
+    except UserError:
+        raise
+    except Exception as error:  # of many kinds: whatever the module's own code raises
+        with contextlib.suppress(Exception):
+            return parse_trace(make_fx(model, pre_dispatch=True)(x))
+        raise UserError(
+            f"{type(model).__name__} could not be followed from its inputs {list(x.shape)} to its outputs "
+            f"({_first_line(error)}); give inputs that it takes, from_module(model, inputs=x), or wrap it in a module "
+            "that takes one tensor and returns one"
+        ) from error
 
 
 def to_module(population: Population, which: int = 0) -> nn.Sequential:
@@ -104,47 +149,37 @@ def _filled(module: nn.Module, tensors: dict[str, Tensor | None]) -> nn.Module:
     return module
 
 
-@contextmanager
-def _evaluated(model: nn.Module) -> Iterator[None]:
-    """Put every part of a module in evaluation mode, and back to the mode it was in."""
-    training = [part for part in model.modules() if part.training]
-    depends = [
-        part for part in training if isinstance(part, nn.modules.batchnorm._BatchNorm | nn.modules.dropout._DropoutNd)
-    ]
-    if depends:
-        warnings.warn(
-            f"{type(model).__name__} is in training mode; it is read in evaluation mode, in which BatchNorm uses its "
-            "running statistics and dropout does nothing",
-            stacklevel=4,
-        )
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part in training:
-            part.training = True
-
-
 def _example(model: nn.Module, inputs: Tensor | None, image: tuple[int, ...] | None) -> Tensor:
     """Inputs of the shape that the module takes: given ones, or random ones for its first layer."""
+    name = type(model).__name__
+    weights = [weight for weight in (*model.parameters(), *model.buffers()) if weight.is_floating_point()]
+    if any(is_lazy(weight) for weight in weights):
+        raise UserError(f"{name} has lazy layers without weights yet; call it once on its inputs, or load its weights")
+    if any(weight.is_meta for weight in weights):
+        raise UserError(f"{name} has weights on the device meta, which has no numbers; load its weights")
     if inputs is not None:
-        return torch.as_tensor(inputs)[:64]
+        given = torch.as_tensor(inputs)[:64]
+        if given.ndim < 2 or not given.numel():
+            raise UserError(f"inputs must be [sample, …] with at least one sample, got {list(given.shape)}")
+        return given.to(weights[0].device, weights[0].dtype) if weights and given.is_floating_point() else given
     first = next((part for part in model.modules() if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d)), None)
     if first is None:
         raise UserError(
-            f"{type(model).__name__} has no nn.Linear, nn.Conv1d or nn.Conv2d; give a batch of its inputs: "
-            "from_module(model, inputs=x)"
+            f"{name} has no nn.Linear, nn.Conv1d or nn.Conv2d; give a batch of its inputs: from_module(model, inputs=x)"
         )
     if isinstance(first, nn.Linear):
         size: tuple[int, ...] = (first.in_features,)
     elif image is None:
         raise UserError(
-            f"{type(model).__name__} has convolutions, whose inputs can have any size; give it: from_module(model, "
-            "image=(height, width)), or a batch of inputs, from_module(model, inputs=x)"
+            f"{name} has convolutions, whose inputs can have any size; give it: from_module(model, image=(height, "
+            "width)), or a batch of inputs, from_module(model, inputs=x)"
         )
     else:
-        size = (first.in_channels, *image)
+        sides, axes = tuple(image) if isinstance(image, tuple | list) else (image,), first.weight.ndim - 2
+        if len(sides) != axes or any(type(side) is not int or side < 1 for side in sides):
+            wanted = "(height, width)" if axes == 2 else "(length,)"
+            raise UserError(f"image must be {wanted}, whole numbers, got {image}")
+        size = (first.in_channels, *sides)
     return noise(8, *size).to(first.weight.device, first.weight.dtype)
 
 

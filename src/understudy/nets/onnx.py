@@ -165,7 +165,9 @@ class _Network:
                 read = _READERS.get(operation.kind)
                 first = next(iter(operation.arguments.values()))
                 if read is None or (first != below and operation.kind != "Add"):
-                    raise unsupported(operation, operation is self._chain[-1])
+                    raise unsupported(
+                        operation, operation is self._chain[-1], not any(isinstance(step, Affine) for step in steps)
+                    )
                 known = fixed(name, size)
                 found = list(read(name, given, known))
                 if not steps and found and isinstance(found[0], Affine) and found[0].convolution:

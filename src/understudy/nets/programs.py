@@ -49,7 +49,9 @@ class Program:
             elif operation.kind not in SKIPPED:
                 read = READERS.get(operation.kind)
                 if read is None or not _reads_as_input(operation, below):
-                    raise unsupported(operation, operation is self.chain[-1])
+                    raise unsupported(
+                        operation, operation is self.chain[-1], not any(isinstance(step, Affine) for step in steps)
+                    )
                 found = list(read(name, self._arguments(operation, below, None), fixed(name, size)))
                 if not steps and found and isinstance(found[0], Affine) and found[0].convolution:
                     image = as_image(fixed(name, size)[1:])
@@ -193,19 +195,45 @@ def _compared(program: Program, name: str) -> Population:
 
 
 def parse_program(program: torch.export.ExportedProgram) -> Program:
+    """Parse an exported program.
+
+    Raises:
+        UserError: Several inputs or outputs.
+    """
     signature, held = program.graph_signature, {**program.state_dict, **program.constants}
     names = {
         **signature.inputs_to_parameters,
         **signature.inputs_to_buffers,
         **signature.inputs_to_lifted_tensor_constants,
     }
-    nodes = list(program.graph.nodes)
+    inputs = [node.name for node in program.graph.nodes if node.op == "placeholder" and node.name not in names]
+    tensors = {node: held[name] for node, name in names.items() if name in held}
+    return _program(program.graph, tensors, inputs, signature.user_outputs)
+
+
+def parse_trace(module: torch.fx.GraphModule) -> Program:
+    """Parse what `torch.fx.experimental.proxy_tensor.make_fx` returns.
+
+    Raises:
+        UserError: Several inputs or outputs.
+    """
+    nodes = list(module.graph.nodes)
+    tensors = {node.name: getattr(module, node.target) for node in nodes if node.op == "get_attr"}
+    inputs = [node.name for node in nodes if node.op == "placeholder"]
+    (outputs,) = nodes[-1].args
+    found = outputs if isinstance(outputs, tuple | list) else [outputs]
+    return _program(module.graph, tensors, inputs, [getattr(each, "name", None) for each in found])
+
+
+def _program(
+    graph: torch.fx.Graph, tensors: Mapping[str, Tensor], inputs: Sequence[Any], outputs: Sequence[Any]
+) -> Program:
     return Program(
-        without_mutation(_operation(node) for node in nodes if node.op == "call_function"),
-        {node: held[name] for node, name in names.items() if name in held},
-        {node.name: size for node in nodes if (size := _size(node.meta.get("val"))) is not None},
-        only_value("inputs", [node.name for node in nodes if node.op == "placeholder" and node.name not in names]),
-        only_value("outputs", signature.user_outputs),
+        without_mutation(_operation(node) for node in graph.nodes if node.op == "call_function"),
+        tensors,
+        {node.name: size for node in graph.nodes if (size := _size(node.meta.get("val"))) is not None},
+        only_value("inputs", inputs),
+        only_value("outputs", outputs),
     )
 
 
@@ -216,7 +244,9 @@ def only_value(kind: str, found: Sequence[Any]) -> Value:
         UserError: Several, none, or one that is not a tensor.
     """
     if len(found) != 1 or not isinstance(found[0], str):
-        raise UserError(f"the network must have one tensor of {kind}, got {len(found)}; wrap it in a module that has")
+        raise UserError(
+            f"the network must have one tensor of {kind}, got {len(found)}; wrap it in a module with one: [sample, …]"
+        )
     return Value(found[0])
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.nets.graph import OTHERWISE
 from understudy.nets.norm import EPS, Norm, evaluation_scale
 from understudy.nets.population import Layer, Population
 from understudy.nets.shape import Convolution, Pool
@@ -148,6 +149,11 @@ def _add_shift(block: _Block, step: Shift) -> None:
 
 
 def _add_norm(block: _Block, step: Normalise) -> None:
+    if len(step.norm.mean) != len(block.affine.weight):
+        raise UserError(
+            f"{step.name}: BatchNorm of {len(step.norm.mean)} values above the layer {block.affine.name}, which has "
+            f"{len(block.affine.weight)} nodes; only one value per node or channel is supported"
+        )
     if block.pooling is not None:
         raise UserError(f"{step.name}: BatchNorm after the pooling {block.pooling.name}; only before it is supported")
     if block.activation is None and block.before is None:
@@ -187,7 +193,9 @@ def _common_slope(hidden: Sequence[_Block]) -> float:
     slopes = {block.affine.name: 1.0 if block.activation is None else block.activation.slope for block in hidden}
     if len(set(slopes.values())) > 1:
         each = ", ".join(f"{name}: {slope:g}" for name, slope in slopes.items())
-        raise UserError(f"all hidden layers must have one activation, got slopes below zero of {each} (1 is none)")
+        raise UserError(
+            f"all hidden layers must have one activation, got slopes below zero of {each} (1 is none); {OTHERWISE}"
+        )
     return next(iter(slopes.values()), 0.0)
 
 
