@@ -68,6 +68,19 @@ def sample_modulation(teacher: Population, student: Population, x: Inputs) -> tu
     )
 
 
+def absorb_biases(population: Population) -> Population:
+    """Turn biases into weights of constant nodes: the same function of (x, 1), each hidden layer ending in a node 1."""
+    layers = []
+    for i, (weight, bias) in enumerate(population.layers):
+        column = torch.zeros_like(weight[..., :1]) if bias is None else bias.unsqueeze(2)
+        wide = torch.cat((weight, column), 2)
+        if i < len(population.layers) - 1:
+            wide = F.pad(wide, (0, 0, 0, 1))
+            wide[:, -1, -1] = 1.0
+        layers.append(Layer(wide, None))
+    return Population(tuple(layers), population.seeds, population.slope)
+
+
 class _Side(NamedTuple):
     """One hidden layer of the teachers or of the students on every sample, with the constant node last."""
 
@@ -79,13 +92,7 @@ class _Side(NamedTuple):
 @torch.no_grad()
 def _add_constant_node(population: Population, x: Float[Tensor, "..."]) -> list[_Side]:
     """Compute every hidden layer, the lowest first, with biases as weights of a node that is always 1."""
-    layers = []
-    for i, (weight, bias) in enumerate(population.layers):
-        wide = torch.cat((weight, torch.zeros_like(weight[..., :1]) if bias is None else bias.unsqueeze(2)), 2)
-        if i < len(population.layers) - 1:
-            wide = F.pad(wide, (0, 0, 0, 1))
-            wide[:, -1, -1] = 1.0
-        layers.append(Layer(wide, None))
+    layers = absorb_biases(population).layers
     hidden, gates = (
         [F.pad(value, (0, 1), value=1.0) for value in values] for values in gated_activations(population, x)
     )

@@ -11,9 +11,10 @@ import understudy as us
 from support.kinds import KINDS, made
 from support.problems import gaussians, population
 from understudy._errors import UserError
+from understudy.measures.sample_modulation import absorb_biases
 from understudy.nets import Layer, Population, activate
 from understudy.papers.luck.theory import factorisation, matrix_dynamics
-from understudy.papers.luck.theory.factorisation import absorb_biases, factorisation_gaps
+from understudy.papers.luck.theory.factorisation import factorisation_gaps
 from understudy.papers.luck.theory.matrix_dynamics import compare_velocities, matrix_gradient, probe_descent
 from understudy.theory import gradient_flow, results
 

@@ -14,23 +14,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets import Layer, Population, gate, incoming, outgoing
+from understudy.measures.modulation import backpropagate, gated_activations
+from understudy.measures.sample_modulation import absorb_biases
+from understudy.nets import Population
 
 _PIECE = 1 << 22
 """Numbers held in memory at once by this check."""
-
-
-def absorb_biases(population: Population) -> Population:
-    """Turn biases into weights of constant nodes: the same function of (x, 1), each hidden layer ending in a node 1."""
-    layers = []
-    for i, (weight, bias) in enumerate(population.layers):
-        column = torch.zeros_like(weight[..., :1]) if bias is None else bias.unsqueeze(2)
-        wide = torch.cat((weight, column), 2)
-        if i < len(population.layers) - 1:
-            wide = F.pad(wide, (0, 0, 0, 1))
-            wide[:, -1, -1] = 1.0
-        layers.append(Layer(wide, None))
-    return Population(tuple(layers), population.seeds, population.slope)
 
 
 def without_biases(teacher: Population, student: Population, x: Tensor) -> tuple[Population, Population, Tensor]:
@@ -82,18 +71,11 @@ def factorisation_gaps(
 
 def _layer_signals(network: Population, x: Float[Tensor, "sample in"]) -> list[_LayerSignals]:
     """Signals of every hidden layer of one network, lowest first."""
-    h, below, gates = x, [], []
-    for i in range(len(network.layers) - 1):
-        before = incoming(network, i, h)
-        below.append(h if i == 0 else h[0])
-        gates.append(gate(before, network.slope).to(h.dtype)[0])
-        h, _ = outgoing(network, i, before)
-    v = network.layers[-1].weight.expand(len(x), -1, -1)
-    fans = [v]
-    for layer, slopes in zip(network.layers[-2:0:-1], gates[:0:-1], strict=True):
-        v = (v * slopes.unsqueeze(1)) @ layer.weight[0]
-        fans.append(v)
-    return [_LayerSignals(*layer) for layer in zip(reversed(fans), gates, below, strict=True)]
+    hidden, gates = gated_activations(network, x)
+    rows = (v[0].unflatten(0, (-1, network.sizes[-1])) for v in backpropagate(network.layers, gates, network.shape))
+    fans = reversed([v.expand(len(x), -1, -1) for v in rows])
+    below = (x, *(h[0] for h in hidden[:-1]))
+    return [_LayerSignals(v, slopes[0], f) for v, slopes, f in zip(fans, gates, below, strict=True)]
 
 
 def _gaps_and_sizes(ours: _LayerSignals, theirs: _LayerSignals, nodes: int) -> tuple[Tensor, Tensor]:
