@@ -3,12 +3,13 @@
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from understudy.nets import Layer, Population
+from understudy.nets import Population, with_nodes
 from understudy.papers.luck.theory.overlap import (
     Nodes,
     Overlap,
@@ -101,12 +102,9 @@ def order_by_teacher(teacher: Population, student: Population) -> Population:
     """Reorder student nodes: first the one matched to each teacher node by angle, then the others."""
     theirs, ours = (extended_weights(network.layers[0]) for network in (teacher, student))
     theta = angles(theirs.unsqueeze(2), ours.unsqueeze(1))[0]
-    rows, columns = linear_sum_assignment(theta.cpu().numpy())
-    first = [int(c) for _, c in sorted(zip(rows, columns, strict=True))]
-    order = first + [k for k in range(student.sizes[1]) if k not in first]
-    (weight, bias), (fan_out, top) = student.layers
-    hidden = Layer(weight[:, order], None if bias is None else bias[:, order])
-    return Population((hidden, Layer(fan_out[:, :, order], top)), student.seeds, student.slope)
+    _, first = linear_sum_assignment(theta.cpu().numpy())
+    others = np.setdiff1d(np.arange(student.sizes[1]), first)
+    return with_nodes(student, [torch.from_numpy(np.concatenate((first, others))).unsqueeze(0)])
 
 
 @result(

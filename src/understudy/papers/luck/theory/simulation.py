@@ -78,7 +78,7 @@ def lucky_pair(
     moved = torch.where(near.unsqueeze(1), w + angle * off, w)
     tops = torch.where(near, v + missed * push, fan_out * push)
     unit = moved / moved.norm(dim=2, keepdim=True)
-    return _replace_weights(whole, w[:, :nodes], v[:, :, :nodes]), _replace_weights(whole, unit, tops)
+    return with_weights(whole, w[:, :nodes], v[:, :, :nodes]), with_weights(whole, unit, tops)
 
 
 def simulate(
@@ -137,7 +137,7 @@ def _validate(teacher: Population, students: Population) -> None:
         )
 
 
-def _replace_weights(networks: Population, w: Tensor, v: Tensor) -> Population:
+def with_weights(networks: Population, w: Tensor, v: Tensor) -> Population:
     """Networks with the extended weights w and the fan-outs v."""
     return Population((Layer(w[:, :, :-1], w[:, :, -1]), Layer(v, None)), networks.seeds, networks.slope)
 
@@ -156,7 +156,7 @@ def _advance_tensors(
             x = drawn.to(w).view(len(seeds), batch, -1)
             x = torch.cat((x, torch.ones_like(x[..., :1])), dim=-1)[which]
             w, v = step(w_star, v_star, w, v, x, lr, rule)
-    return _replace_weights(now, w, v)
+    return with_weights(now, w, v)
 
 
 def _advance_compiled(
@@ -180,7 +180,7 @@ def _advance_compiled(
     groups = [np.flatnonzero(now.seeds.numpy() == seed) for seed in now.seeds.unique().numpy()]
     run_parallel(advance, groups, now.device)
     weight, top = torch.from_numpy(w[:, :, :nodes]).mT, torch.from_numpy(v[:, :nodes, :outputs]).mT
-    return _replace_weights(now, weight.contiguous(), top.contiguous())
+    return with_weights(now, weight.contiguous(), top.contiguous())
 
 
 def _pad(matrices: Tensor, rows: bool = False) -> np.ndarray:

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from understudy.nets import Layer, Population
+from understudy.nets import Population
 from understudy.papers.luck.theory.near_students import PathBounds, order_by_teacher, shared_hypotheses
 from understudy.papers.luck.theory.overlap import (
     Lipschitz,
@@ -34,7 +34,7 @@ from understudy.papers.luck.theory.overlap import (
     over_steps,
     small_overlap,
 )
-from understudy.papers.luck.theory.simulation import Trajectory, expected_dynamics
+from understudy.papers.luck.theory.simulation import Trajectory, expected_dynamics, with_weights
 from understudy.theory.result import Finding, Hypothesis, result
 
 _ROUNDS = 200
@@ -118,9 +118,7 @@ def theorem_5_bounds(teacher: Population, path: Trajectory, lr: float, as_printe
     `certified_rate`.
     """
     m, n = teacher.sizes[1], path.w.shape[2]
-    first = Population(
-        (Layer(path.w[:, 0, :, :-1], path.w[:, 0, :, -1]), Layer(path.v[:, 0], None)), teacher.seeds, teacher.slope
-    )
+    first = with_weights(teacher, path.w[:, 0], path.v[:, 0])
     refs, start = references(teacher, first), initial_conditions(teacher, first, gaussian)
     k = over_steps(lipschitz(refs.unsqueeze(1), path.w, gaussian))
     measured = distances(teacher, path)
