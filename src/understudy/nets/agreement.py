@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -17,6 +18,11 @@ TOLERANCE = 1e-5
 def noise(*size: int, seed: int = 0) -> Tensor:
     """Random inputs, the same each time."""
     return torch.randn(*size, generator=torch.Generator().manual_seed(seed))
+
+
+def enough(size: Sequence[int]) -> int:
+    """How many random samples of this size to compare: 8, or fewer large ones."""
+    return max(1, min(8, 10**6 // math.prod(size)))
 
 
 def require_equal(

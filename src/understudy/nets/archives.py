@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,7 +22,7 @@ from understudy.nets.graph import Operation, Size, Value
 from understudy.nets.io import existing_file
 from understudy.nets.programs import Program, describe, module_name, only_value, without_mutation
 
-_AGAIN = "save it again: torch.export.save(torch.export.export(model.eval(), (x,)), path)"
+AGAIN = "save it again: torch.export.save(torch.export.export(model.eval(), (x,)), path)"
 _INTEGERS = {1: torch.uint8, 2: torch.int8, 3: torch.int16, 4: torch.int32, 5: torch.int64, 12: torch.bool}
 _DTYPES = _INTEGERS | {6: torch.float16, 7: torch.float32, 8: torch.float64, 13: torch.bfloat16}
 """Codes of data types in the archive."""
@@ -44,11 +45,11 @@ def read_archive(path: Path) -> Program:
     try:
         with zipfile.ZipFile(file) as archive:
             return _Archive(file, archive).program()
-    except (UserError, MemoryError):
-        raise
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise UserError(
-            f"{file}: the file is truncated, damaged or not written by torch.export.save ({_brief(error)}); {_AGAIN}"
+            f"{file}: the file is truncated, damaged or not written by torch.export.save ({brief(error)}); {AGAIN}"
         ) from error
 
 
@@ -56,13 +57,13 @@ class _Archive:
     """Records of an archive, by their path below its root folder."""
 
     def __init__(self, file: Path, archive: zipfile.ZipFile) -> None:
-        self._file, self._archive, size = file, archive, file.stat().st_size
+        self._archive, size = archive, file.stat().st_size
         self._records = {info.filename.partition("/")[2]: info for info in archive.infolist()}
         for name, info in self._records.items():
             if info.compress_type != zipfile.ZIP_STORED or info.file_size > size:
                 raise UserError(
-                    f"{file}: its record {name} is compressed or declares {info.file_size:,} bytes in a file of "
-                    f"{size:,}; torch.export.save writes neither, so {_AGAIN}"
+                    f"its record {name} is compressed or declares {info.file_size:,} bytes in a file of "
+                    f"{size:,}; torch.export.save writes neither, so {AGAIN}"
                 )
 
     def program(self) -> Program:
@@ -99,14 +100,14 @@ class _Archive:
         if len(names) == 1:
             return names[0]
         if any(name.startswith("data/aotinductor/") for name in self._records) and not names:
-            raise UserError(f"{self._file}: a package of compiled code, which is not executed; {_AGAIN}")
+            raise UserError(f"a package of compiled code, which is not executed; {AGAIN}")
         if "serialized_exported_program.json" in self._archive.namelist():
-            raise UserError(f"{self._file}: the file was written by an older PyTorch; with a newer one {_AGAIN}")
-        raise UserError(f"{self._file}: the archive contains {len(names)} programs, but one is needed; {_AGAIN}")
+            raise UserError(f"the file was written by an older PyTorch; with a newer one {AGAIN}")
+        raise UserError(f"the archive contains {len(names)} programs, but one is needed; {AGAIN}")
 
     def _json(self, name: str) -> Any:
         if name not in self._records:
-            raise UserError(f"{self._file}: the archive lacks {name}; {_AGAIN}")
+            raise UserError(f"the archive lacks {name}; {AGAIN}")
         return json.loads(self._archive.read(self._records[name]))
 
     def _tensors(self, kind: str, config: str) -> dict[str, Tensor]:
@@ -121,15 +122,15 @@ class _Archive:
         meta, record = entry["tensor_meta"], f"data/{kind}/{entry['path_name']}"
         dtype, sizes = _DTYPES.get(meta["dtype"]), [side["as_int"] for side in meta["sizes"]]
         if dtype is None:
-            raise UserError(f"{self._file}: the tensor {name} has a data type that is not supported, {meta['dtype']}")
+            raise UserError(f"the tensor {name} has a data type that is not supported, {meta['dtype']}")
         strides, offset = [side["as_int"] for side in meta["strides"]], meta["storage_offset"]["as_int"]
         info = self._records.get(record)
         present = 0 if info is None else info.file_size // dtype.itemsize
         wanted = 0 if 0 in sizes else 1 + offset + sum((n - 1) * by for n, by in zip(sizes, strides, strict=True))
         if min([*sizes, *strides, offset], default=0) < 0 or max(wanted, math.prod(sizes)) > present:
             raise UserError(
-                f"{self._file}: the tensor {name} declares the shape {sizes}, but {present:,} numbers are there; the "
-                f"file is damaged or incomplete, so {_AGAIN}"
+                f"the tensor {name} declares the shape {sizes}, but {present:,} numbers are there; the "
+                f"file is damaged or incomplete, so {AGAIN}"
             )
         if not present or info is None:
             return torch.empty(sizes, dtype=dtype)
@@ -176,9 +177,15 @@ def _name(node: Mapping[str, Any]) -> str:
 
 
 def _size(meta: Mapping[str, Any]) -> Size:
-    return tuple(side["as_int"] if "as_int" in side else str(side["as_expr"]["expr_str"]) for side in meta["sizes"])
+    return tuple(side["as_int"] if "as_int" in side else _symbol(side["as_expr"]["expr_str"]) for side in meta["sizes"])
 
 
-def _brief(error: Exception) -> str:
+def _symbol(expression: str) -> str:
+    """An expression of sizes that are not fixed, with their names alone."""
+    return re.sub(r"Symbol\('(\w+)'[^)]*\)", r"\1", expression)
+
+
+def brief(error: Exception) -> str:
+    """First line of an error's message, without the full stop."""
     lines = str(error).strip().splitlines()
     return lines[0][:120].rstrip(".") if lines else type(error).__name__

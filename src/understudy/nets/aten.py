@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.nets.graph import LARGEST
 from understudy.nets.norm import EPS, Norm
 from understudy.nets.shape import Convolution, Pool, pair
 from understudy.nets.steps import Activate, Affine, Normalise, Pooling, Shift, Step
@@ -200,29 +202,47 @@ def _convolution(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> 
     else:
         pads = [(each, each) for each in sides([0] if padding == "valid" else padding, line, 0)]
     stride = sides(given["stride"], line, 1)
-    yield convolution(name, weight, widen(name, given["bias"]), (stride, dilation, pads, given["groups"]))
+    yield convolution(name, weight, widen(name, given["bias"]), Window(stride, dilation, pads, given["groups"]), size)
 
 
-def convolution(
-    name: str,
-    weight: Tensor,
-    bias: Tensor | None,
-    how: tuple[tuple[int, int], tuple[int, int], Sequence[tuple[int, int]], int],
-) -> Affine:
+class Window(NamedTuple):
+    """How the kernel of a convolution moves: for height and width each."""
+
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    pads: Sequence[tuple[int, int]]
+    """Padding before and after."""
+    groups: int
+
+
+def convolution(name: str, weight: Tensor, bias: Tensor | None, window: Window, size: tuple[int, ...]) -> Affine:
     """A convolution with dilation, groups and any padding as one with a larger kernel and symmetric padding.
 
     Args:
         name: Its name.
         weight: [out, in, height, width].
         bias: [out].
-        how: Stride, dilation, (padding before, padding after) of height and width, groups.
+        window: How the kernel moves.
+        size: Axes of what it reads, without samples.
 
     Returns:
         The layer.
+
+    Raises:
+        UserError: The kernel does not fit the map, or becomes too large.
     """
-    stride, dilation, pads, groups = how
-    weight = dilate(ungroup(weight, groups), dilation)
+    stride, dilation, pads, groups = window
     padding = (max(pads[0]), max(pads[1]))
+    spans = [(side - 1) * by + 1 for side, by in zip(weight.shape[2:], dilation, strict=True)]
+    padded = [side + sum(both) for side, both in zip(as_image(size[1:]), pads, strict=True)]
+    whole = [span + 2 * most - sum(both) for span, most, both in zip(spans, padding, pads, strict=True)]
+    if min(*stride, *dilation, groups, *spans) < 1 or weight.shape[1] * groups != size[0] or len(weight) % groups:
+        raise UserError(f"{name}: a convolution {list(weight.shape)} with {window} does not fit maps {list(size)}")
+    if any(span > side for span, side in zip(spans, padded, strict=True)):
+        raise UserError(f"{name}: a kernel that spans {spans} pixels does not fit a padded map of {padded}")
+    if max(math.prod(whole) * len(weight) * size[0], len(weight) * math.prod(padded)) > 10 * LARGEST:
+        raise UserError(f"{name}: a convolution {list(weight.shape)} with {window} on maps {list(size)} is too large")
+    weight = dilate(ungroup(weight, groups), dilation)
     # Where less is padded before, the kernel begins later: zeros before it. The same after it.
     (top, bottom), (left, right) = ((most - a, most - b) for most, (a, b) in zip(padding, pads, strict=True))
     weight = torch.nn.functional.pad(weight, (left, right, top, bottom)) if top or bottom or left or right else weight
@@ -238,8 +258,8 @@ def sides(given: Sequence[int], line: bool, alone: int) -> tuple[int, int]:
 
 
 def _batch_norm(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
-    if given.get("training"):
-        raise UserError(f"{name}: BatchNorm without running statistics depends on the batch; train it with them")
+    if given.get("training") and given["running_mean"] is not None:
+        raise UserError(f"{name}: BatchNorm in training mode depends on the batch; export the model after model.eval()")
     names = ("running_mean", "running_var", "weight", "bias")
     yield normalisation(name, [given[part] for part in names], given["eps"])
 

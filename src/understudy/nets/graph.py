@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,8 @@ from understudy._errors import UserError
 Size = tuple[int | str, ...]
 """Axes of a value; where the size of one is not fixed, its symbol."""
 OTHERWISE = "understudy.align(teacher, student, data) compares modules of any kind by their activations"
+LARGEST = 10**8
+"""Largest number of values per sample; files can declare any number without containing it."""
 _OUTPUTS = ("softmax", "log_softmax", "logsoftmax", "sigmoid")
 
 
@@ -153,11 +156,17 @@ def fixed(name: str, size: Size) -> tuple[int, ...]:
     """Axes besides that of samples, which must all be known.
 
     Raises:
-        UserError: The size of one is not fixed.
+        UserError: The size of one is not fixed, or they are too large.
     """
     if unknown := [side for side in size[1:] if isinstance(side, str)]:
         raise UserError(
             f"{name}: reads values of shape {list(size)}, and {', '.join(map(str, unknown))} can be any number; save "
             "the network with fixed sizes of all axes but that of samples"
         )
-    return tuple(int(side) for side in size[1:])
+    found = tuple(int(side) for side in size[1:])
+    if math.prod(found) > LARGEST:
+        raise UserError(
+            f"{name}: reads values of shape {list(size)}, more than {LARGEST:,} numbers per sample; the network is "
+            "damaged, or too large"
+        )
+    return found

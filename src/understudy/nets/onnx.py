@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.agreement import noise, require_equal
-from understudy.nets.aten import as_image, convolution, normalisation, overall, pooling, sides, vector, widen
+from understudy.nets.agreement import enough, noise, require_equal
+from understudy.nets.aten import Window, as_image, convolution, normalisation, overall, pooling, sides, vector, widen
 from understudy.nets.graph import Operation, Size, Value, chain, fixed, require_same_order, unsupported
 from understudy.nets.io import existing_file
 from understudy.nets.population import Population
@@ -54,6 +54,10 @@ def from_onnx(path: Path) -> Population:
         network.require_equal(population, file.name)
     except UserError as error:
         raise UserError(f"{file}: {error}") from error
+    except Exception as error:  # arbitrary contents can raise any exception
+        raise UserError(
+            f"{file}: the network contradicts itself, so the file is damaged ({_brief(error)}); {_AGAIN}"
+        ) from error
     return population
 
 
@@ -144,7 +148,9 @@ class _Network:
                 f"{len(graph.output)}"
             )
         self._start, self._end = Value(given[0].name), Value(graph.output[0].name)
-        self._size = _declared_size(given[0])
+        self._size, self._kind = _declared_size(given[0]), given[0].type.tensor_type.elem_type
+        if self._kind not in (1, 10, 11):
+            raise UserError(f"the inputs {self._start} must be float, float16 or double, got the type {self._kind}")
         versions = {"" if each.domain == "ai.onnx" else each.domain: each.version for each in model.opset_import}
         self._operations = [_operation(node, versions) for node in graph.node]
         self._chain = chain(self._operations, self._start, self._end, _SCALARS)
@@ -183,17 +189,15 @@ class _Network:
         from onnx.reference import ReferenceEvaluator
 
         evaluator = ReferenceEvaluator(self._reduced())
-        declared = self._model.graph.input
-        kind = next(each.type.tensor_type.elem_type for each in declared if each.name == self._start)
-        dtype = {10: np.float16, 11: np.float64}.get(kind, np.float32)
+        dtype = {10: torch.float16, 11: torch.float64}.get(self._kind, torch.float32)
 
         def run(x: Tensor) -> Tensor:
-            (found,) = evaluator.run(None, {str(self._start): x.numpy().astype(dtype)})
-            return torch.from_numpy(np.ascontiguousarray(found)).to(population.dtype)
+            (found,) = evaluator.run(None, {str(self._start): x.to(dtype).numpy()})
+            return torch.from_numpy(np.array(found, order="C"))
 
-        samples = self._size[0] if isinstance(self._size[0], int) else 4
-        inputs = noise(samples, *fixed("the inputs", self._size)).to(population.dtype)
-        require_equal(population, run, [inputs], name)
+        size = fixed("the inputs", self._size)
+        samples = self._size[0] if isinstance(self._size[0], int) else enough(size)
+        require_equal(population, run, [noise(samples, *size).to(dtype).to(population.dtype)], name)
 
     def _reduced(self) -> Any:
         """The model without nodes that the outputs do not depend on; all nodes left are among those supported."""
@@ -229,7 +233,8 @@ class _Network:
         if maker is None or maker.kind not in _FOLDED:
             return None
         if maker.kind == "Constant":
-            return next(np.asarray(each) for key, each in maker.arguments.items() if key.startswith("value"))
+            stated = [each for key, each in maker.arguments.items() if key.startswith("value") and each is not None]
+            return np.asarray(stated[0]) if stated else None
         source = self._array(next(iter(maker.reads)))
         return (
             source if source is None or maker.kind == "Identity" else np.transpose(source, maker.arguments.get("perm"))
@@ -387,7 +392,8 @@ def _conv(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterato
     stride, dilation = (sides(given.get(key) or ones, line, 1) for key in ("strides", "dilations"))
     pads = _pads(name, given, size, kernel)
     weight = weight.unsqueeze(2) if line else weight
-    yield convolution(name, weight, _weight(name, given.get("B")), (stride, dilation, pads, given["group"]))
+    window = Window(stride, dilation, pads, given["group"])
+    yield convolution(name, weight, _weight(name, given.get("B")), window, size)
 
 
 def _batch_norm(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterator[Step]:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.agreement import noise, require_equal
+from understudy.nets.agreement import enough, noise, require_equal
 from understudy.nets.aten import FOLDED, READERS, RESHAPED, SCALARS, SKIPPED, as_image
-from understudy.nets.graph import Operation, Size, Value, chain, fixed, require_same_order, unsupported
+from understudy.nets.graph import LARGEST, Operation, Size, Value, chain, fixed, require_same_order, unsupported
 from understudy.nets.population import Population
 from understudy.nets.steps import Affine, Step, assemble
 
@@ -91,6 +91,10 @@ class Program:
         given = {
             key: self._weight(maker, each) if isinstance(each, Value) else each for key, each in maker.arguments.items()
         }
+        whole = {key: each.to("meta") if isinstance(each, Tensor) else each for key, each in given.items()}
+        sizes = _call(maker, whole)
+        if isinstance(sizes, Tensor) and sizes.numel() > LARGEST:
+            raise UserError(f"{maker.name}: computes weights of shape {list(sizes.shape)}, which is too large")
         found = _call(maker, given)
         return found if isinstance(found, Tensor) else found[maker.results.index(value)]
 
@@ -178,19 +182,25 @@ def from_pt2(path: Path) -> Population:
         UserError: The file is damaged or of another kind; it contains an operation that a population cannot represent,
             by its name; outputs that differ from the program's.
     """
-    from understudy.nets.archives import read_archive
+    from understudy.nets.archives import AGAIN, brief, read_archive
 
+    program = read_archive(path)
     try:
-        return _compared(read_archive(path), path.name)
+        return _compared(program, path.name)
     except UserError as error:
-        raise UserError(str(error) if str(error).startswith(str(path)) else f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
+    except Exception as error:  # arbitrary contents can raise any exception
+        raise UserError(
+            f"{path}: the program contradicts itself, so the file is damaged ({brief(error)}); {AGAIN}"
+        ) from error
 
 
 def _compared(program: Program, name: str) -> Population:
     population = program.population()
     size = fixed("the inputs", program.sizes[program.start])
     with torch.no_grad():
-        require_equal(population, program, [noise(8, *size).to(population.device, population.dtype)], name)
+        inputs = noise(enough(size), *size).to(population.device, population.dtype)
+        require_equal(population, program, [inputs], name)
     return population
 
 
