@@ -93,3 +93,16 @@ def tiny(tmp_path_factory):
         patch.setattr("understudy.report.pool.files", style.files)  # also where tests lay figures out only
         done = understudy("run", "two-layer", *TINY, "--json", cwd=here)
     return done, here / Path(json.loads(done.stdout)["run"])
+
+
+@pytest.fixture(scope="session")
+def example_printed(tmp_path_factory):
+    """What `understudy example mine --json` printed in a folder of its own."""
+    here = tmp_path_factory.mktemp("example")
+    return understudy("example", here / "mine", "--json", cwd=here).stdout
+
+
+@pytest.fixture(scope="session")
+def example(example_printed):
+    """The folder that `understudy example mine` wrote; copy it to write into it."""
+    return Path(json.loads(example_printed)["folder"])

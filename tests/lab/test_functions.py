@@ -3,15 +3,18 @@
 import inspect
 import json
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import Tensor, nn
 
 import understudy as us
 from support.commands import understudy
 from understudy.cli import _COMMANDS
+from understudy.cli.networks import DESCRIBING
 from understudy.lab.check_runs import check
 from understudy.lab.claimed import claims
 from understudy.papers.local.theory.start_and_descend import start
@@ -19,7 +22,7 @@ from understudy.papers.specialization.connect import connect
 from understudy.papers.specialization.prune import prune
 
 FUNCTIONS = {"prune": prune, "connect": connect, "check": check, "start": start, "claims": claims}
-OF_FILES = {"save", "figure", "html", "json", "leaky", "keep", "markdown", "paths"}
+OF_FILES = {"save", "figure", "html", "json", "keep", "markdown", "paths", *DESCRIBING}
 """Options of commands that read or write files, where functions take and return values."""
 
 
@@ -109,6 +112,7 @@ def test_check_takes_inputs_of_every_kind(pair, files, kind):
     found = check(teacher, a, given)
     words = ("check", "teacher.safetensors", "a.safetensors", "--data", "x.npy", "--json")
     shown = json.loads(understudy(*words, cwd=files).stdout)
+    shown.pop("assumed")
     assert found[0].as_dict() | {"inputs": ""} == shown | {"inputs": ""}
     assert found[0].inputs == (f"of {given}" if kind is str else "as given")
 
@@ -116,8 +120,9 @@ def test_check_takes_inputs_of_every_kind(pair, files, kind):
 def test_check_draws_inputs(pair, files):
     found = check(*pair[:2], samples=100, inputs="uniform", input_std=2, seed=4)
     words = ("--samples", 100, "--inputs", "uniform", "--input-std", 2, "--seed", 4, "--json")
-    shown = understudy("check", "teacher.safetensors", "a.safetensors", *words, cwd=files).stdout
-    assert json.loads(shown) == found[0].as_dict()
+    shown = json.loads(understudy("check", "teacher.safetensors", "a.safetensors", *words, cwd=files).stdout)
+    shown.pop("assumed")
+    assert shown == found[0].as_dict()
     assert found[0].inputs == "drawn: uniform, std 2, seed 4"
 
 
@@ -142,6 +147,160 @@ def test_bad_arguments_are_named(pair, function, given, message):
     teacher, a, b = pair
     with pytest.raises(us.UserError, match=message):
         prune(a, teacher, **given) if function == "prune" else connect(a, b, teacher, **given)
+
+
+class Wide(nn.Module):
+    """A class of the user's, with names of its own."""
+
+    def __init__(self, population: us.Population) -> None:
+        super().__init__()
+        self.lower, _, self.upper = population.to_module()
+        self.sizes = population.sizes
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.upper(torch.relu(self.lower(x.flatten(1))))
+
+
+@pytest.fixture(scope="module")
+def modules(pair):
+    return [Wide(each).train() for each in pair]
+
+
+def test_modules_and_files_give_what_populations_give(pair, modules, files):
+    teacher, a, b = pair
+    paths = [files / f"{name}.safetensors" for name in ("teacher", "a", "b")]
+    x = files / "x.npy"
+    wanted = prune(a, teacher, x), connect(a, b, teacher, x), check(teacher, [a, b], x)
+    for theirs, first, second in (modules, paths):
+        assert prune(first, theirs, x).held_out == wanted[0].held_out
+        assert connect(first, second, theirs, x).largest_on_line == wanted[1].largest_on_line
+        assert check(theirs, [first, second], x).as_dict() == wanted[2].as_dict()
+    assert modules[1].training
+
+
+@pytest.mark.parametrize("options", [{"below": 0.5}, {"below": 0.5, "refit": True}])
+def test_a_pruned_module_has_its_class(pair, modules, files, options):
+    teacher, a, _ = pair
+    found = prune(modules[1], teacher, files / "x.npy", **options)
+    assert found.removed and type(found.module) is Wide and found.module_note == "" and found.module.training
+    assert found.module.lower.out_features == found.network.sizes[1] == 6 - found.removed
+    x = torch.from_numpy(np.load(files / "x.npy"))
+    torch.testing.assert_close(found.module(x), found.network(x)[0], rtol=0, atol=1e-5)
+    of_population = prune(a, teacher, files / "x.npy", **options)
+    assert type(of_population.module) is nn.Sequential
+    assert of_population.module_note == "the student was not given as a module"
+    torch.testing.assert_close(of_population.module(x), found.module(x), rtol=0, atol=1e-12)
+
+
+def test_images_state_what_a_module_takes(pair, modules):
+    x = np.random.default_rng(0).normal(size=(50, 1, 2, 3))
+    assert prune(modules[1], modules[0], x).held_out == prune(*pair[1::-1], x.reshape(50, 6)).held_out
+    conv = nn.Sequential(nn.Conv2d(1, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 4)).double().eval()
+    found = prune(conv, conv, torch.from_numpy(x), by="correlation")
+    assert found.removed == 0 and torch.equal(found.module(torch.from_numpy(x)), conv(torch.from_numpy(x)))
+    with pytest.raises(us.UserError, match=r"^student: Sequential has convolutions, .* image=\(height, width\)"):
+        prune(conv, conv)
+
+
+def test_start_takes_modules_and_files(tmp_path):
+    network = nn.Sequential(nn.Linear(4, 2, bias=False), Absolute(), nn.Linear(2, 1, bias=False))
+    network[2].weight.data.abs_()
+    wanted = start(us.from_module(network), by="scattered", students=5)
+    us.save(us.from_module(network), tmp_path / "teacher.safetensors")
+    for given in (network, tmp_path / "teacher.safetensors"):
+        assert start(given, by="scattered", students=5).loss == wanted.loss
+
+
+class Absolute(nn.Module):
+    """|·|, which PyTorch has as a function only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+
+class Skip(nn.Module):
+    """No stack of layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layer(x)
+
+
+def with_nan(network: us.Population) -> Any:
+    module = network.to_module()
+    module[0].weight.data[0, 0] = torch.nan
+    return module
+
+
+BAD_NETWORKS = {
+    "kind": (lambda _: [1], r"^{role} must be a population, a module of PyTorch or a network file, got "),
+    "file": (lambda _: "none.pt", r"^none\.pt: there is no such file"),
+    "skip": (lambda _: Skip(), r"^{role}: .*"),
+    "nan": (with_nan, r"^{role}: .*NaN or infinite"),
+    "inputs": (lambda _: nn.Sequential(nn.Linear(5, 6), nn.ReLU(), nn.Linear(6, 4)), "inputs|equal sizes"),
+    "outputs": (lambda _: nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Linear(6, 2)), "outputs|equal sizes"),
+}
+
+
+@pytest.mark.parametrize("function", ["prune", "connect", "check"])
+@pytest.mark.parametrize("kind", BAD_NETWORKS)
+def test_bad_networks_are_named(pair, function, kind):
+    teacher, a, _ = pair
+    make, message = BAD_NETWORKS[kind]
+    bad = make(a) if kind != "kind" or function != "check" else 3
+    role = {"prune": "student", "connect": "b", "check": "student"}[function]
+    calls = {
+        "prune": lambda: prune(bad, teacher),
+        "connect": lambda: connect(a, bad, teacher),
+        "check": lambda: check(teacher, bad),
+    }
+    with pytest.raises(us.UserError, match=message.format(role=role)):
+        calls[function]()
+
+
+BAD_DATA = {
+    "complex": (torch.zeros(9, 6, dtype=torch.complex64), "must contain real numbers"),
+    "width": (torch.zeros(9, 5), "data must have 6 inputs per sample, as the networks do, got 5"),
+    "nan": (torch.full((9, 6), torch.nan), "must be finite, but 54 of 54"),
+    "axes": (torch.zeros(9), "must be 2-D"),
+    "kind": ([[1.0] * 6] * 9, "got list"),
+    "empty": (torch.zeros(0, 6), "0|at least"),
+}
+
+
+@pytest.mark.parametrize("function", ["prune", "connect", "check"])
+@pytest.mark.parametrize("kind", BAD_DATA)
+def test_bad_data_is_named(pair, modules, function, kind):
+    data, message = BAD_DATA[kind]
+    teacher, a, b = modules if kind == "width" else pair
+    calls = {"prune": lambda: prune(a, teacher, data), "connect": lambda: connect(a, b, teacher, data)}
+    with pytest.raises(us.UserError, match=message):
+        calls.get(function, lambda: check(teacher, a, data))()
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.float16, torch.bfloat16, torch.float32])
+def test_data_of_any_precision_is_taken(pair, dtype):
+    teacher, a, b = pair
+    x = (torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * 3).to(dtype)
+    assert prune(a, teacher, x).held_out == prune(a, teacher, x.double()).held_out
+    assert connect(a, b, teacher, x).largest == connect(a, b, teacher, x.double()).largest
+    assert check(teacher, a, x)[0].as_dict() == check(teacher, a, x.double())[0].as_dict()
+
+
+def test_one_set_of_inputs_per_student(pair):
+    teacher, a, b = pair
+    x = torch.randn(2, 100, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    found = check(teacher, us.nets.stack([a, b]), x)
+    assert found[1].as_dict() == check(teacher, b, x[1])[0].as_dict()
+    with pytest.raises(us.UserError, match=r"^data must have one set of inputs for each of 2 students, got 3$"):
+        check(teacher, us.nets.stack([a, b]), torch.randn(3, 100, 6))
+    with pytest.raises(us.UserError, match=r"^a run has its own students and inputs; give the run alone$"):
+        check(".", a)
+    with pytest.raises(us.UserError, match=r"^student must be at least one network, got none$"):
+        check(teacher, [])
 
 
 def test_claims(tmp_path):
