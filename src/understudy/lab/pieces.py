@@ -24,7 +24,7 @@ def network_tables(
     parameters: Mapping[str, Any],
     probes: Sequence[int],
     values: Mapping[str, np.ndarray],
-    nodes: Mapping[str, Any] | None = None,
+    nodes: pa.Table | None = None,
     weights: dict[str, Population] | None = None,
 ) -> Tables:
     """A piece's rows: of parameters one a network, or one for all; values are [probe, net].
@@ -46,7 +46,7 @@ def network_tables(
     return {
         "networks": pa.table({"network": network, "seed": list(seeds)} | columns | ended),
         "metrics": pa.concat_tables(rows),
-        "nodes": pa.table(dict(nodes)) if nodes else table_rows([], [], []),
+        "nodes": table_rows([], [], []) if nodes is None else nodes,
         "weights": weights or {},
     }
 

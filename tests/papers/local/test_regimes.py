@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,17 @@ from support.commands import Said
 from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.lab.study import named_pieces
-from understudy.papers.local.regimes.claims import Regime, lazy_students_stay, light_words, matches, regimes, stays
+from understudy.papers.local.regimes.claims import (
+    add_turns,
+    heavy,
+    largest_angles,
+    largest_turns,
+    lazy_students_stay,
+    light_words,
+    matches,
+    regimes,
+    stays,
+)
 from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES, Regimes
 from understudy.papers.local.theory.gaussian import decompose_residual, kernel, loss
 from understudy.papers.local.theory.geometry import local_geometry
@@ -81,22 +92,23 @@ def test_local_students_are_spread_up_to_the_angle(seed, students):
 
 def test_lazy_students_keep_their_directions_and_the_others_turn(run):
     found = regimes(run)
-    assert found[LAZY].farthest.max() < 0.02
+    turns = {name: largest_turns(found.sel(regime=name)) for name in REGIMES}
+    assert turns[LAZY].max() < 0.02
     verdict = lazy_students_stay(SHORT, run)
     assert verdict.holds and verdict.n == 2
     assert [variant.holds for variant in verdict.variants] == [False]  # the large regime
-    assert min(found[name].farthest.min() for name in (MEAN_FIELD, LOCAL, LARGE)) > 0.1
-    for name in (LAZY, MEAN_FIELD, LOCAL):
-        assert (found[name].loss[:, -1] < 0.05 * found[name].loss[:, 0]).all()
-    for name in (MEAN_FIELD, LOCAL):
-        left = (found[name].shares * found[name].angles).sum(-1)
-        assert (left[:, -1] < 0.3 * left[:, 0]).all()
+    assert min(turns[name].min() for name in (MEAN_FIELD, LOCAL, LARGE)) > 0.1
+    loss = found["loss"].sel(regime=[LAZY, MEAN_FIELD, LOCAL])
+    assert (loss.isel(epoch=-1) < 0.05 * loss.isel(epoch=0)).all()
+    left = (found["share"] * found["angle"]).sum("student").sel(regime=[MEAN_FIELD, LOCAL])
+    assert (left.isel(epoch=-1) < 0.3 * left.isel(epoch=0)).all()
 
 
 def test_tables_contain_every_trajectory(run):
     nodes = run.nodes.to_pydict()
     assert set(nodes["role"]) == {"student", "teacher", "target"}
-    places = regimes(run)[MEAN_FIELD].places
+    found = regimes(run).sel(regime=MEAN_FIELD)
+    places = np.stack([found["x"], found["y"]], -1)
     assert places.shape == (2, len(run.epochs), 20, 2)
     assert np.allclose(places[:, 0], SHORT.problem(MEAN_FIELD, [1, 2]).students.numpy())
     x = run.matched("teacher", "x", epoch=0)
@@ -151,24 +163,27 @@ def test_diverged_networks_are_marked_and_reported(tmp_path):
         figure.kind.paper()
         figure.kind.page()
     found = regimes(run)
-    assert all(np.isinf(found[name].farthest).all() for name in REGIMES if name != LAZY)
-    assert not matches(found[MEAN_FIELD]).holds
+    assert np.isinf(largest_turns(found.sel(regime=[name for name in REGIMES if name != LAZY]))).all()
+    assert not matches(found.sel(regime=MEAN_FIELD)).holds
     headline = (run.folder / "headline.txt").read_text(encoding="utf-8")
     assert "diverged" in headline
     assert "Warning: --rate 40 is above" in headline
 
 
-def made(places, angles=None, name=MEAN_FIELD):
-    """A regime of one seed from positions [probe, student, 2]."""
-    places = np.asarray(places, dtype=float)[None]
-    angles = np.zeros(places.shape[:3]) if angles is None else np.asarray(angles, dtype=float)[None]
-    return Regime(name, np.array([0]), np.ones(places.shape[:2]), places, angles)
+def made(places, angles=None):
+    """Students of one seed from positions [probe, student, 2], or of several from [seed, probe, student, 2]."""
+    places = np.asarray(places, dtype=float)
+    places = places if places.ndim == 4 else places[None]
+    angles = np.zeros(places.shape[:3]) if angles is None else np.reshape(np.asarray(angles, float), places.shape[:3])
+    dims = ("seed", "epoch", "student")
+    nodes = {"x": (dims, places[..., 0]), "y": (dims, places[..., 1]), "angle": (dims, angles)}
+    return add_turns(xr.Dataset(nodes | {"loss": (dims[:2], np.ones(places.shape[:2]))}))
 
 
 def test_turns_are_angles_with_the_initial_direction_at_every_probe():
     turned = made([[[1, 0], [0, 2]], [[1, 1], [0, 1]], [[3, 0], [0, 5]]])
-    assert turned.turns[0, 1] == pytest.approx([np.pi / 4, 0])
-    assert turned.farthest == pytest.approx([np.pi / 4])
+    assert turned["turn"][0, 1].to_numpy() == pytest.approx([np.pi / 4, 0])
+    assert largest_turns(turned) == pytest.approx([np.pi / 4])
     assert not stays(turned).holds
     still = made([[[1, 0], [0, 2]], [[1, 0.09], [0, 1]]])
     assert stays(still).holds
@@ -177,7 +192,7 @@ def test_turns_are_angles_with_the_initial_direction_at_every_probe():
 def test_only_students_that_carry_mass_must_match_and_the_others_are_counted():
     ends = [[1, 0], [0, 1], [0.1, 0]]
     good = made([ends], [[0.009, 0.001, 0.5]])
-    assert good.heavy.tolist() == [[True, True, False]]
+    assert heavy(good).tolist() == [[True, True, False]]
     verdict = matches(good)
     assert verdict.holds
     assert verdict.values == (0.009,)
@@ -192,20 +207,19 @@ def test_only_students_that_carry_mass_must_match_and_the_others_are_counted():
 def test_every_seed_must_match():
     """One of two seeds matches and the other does not."""
     places, angles = np.ones((2, 1, 2, 2)), np.array([[[0.0, 0.001]], [[0.0, 0.02]]])
-    both = Regime(MEAN_FIELD, np.array([0, 1]), np.ones((2, 1)), places, angles)
-    assert both.ends == pytest.approx([0.001, 0.02])
+    both = made(places, angles)
+    assert largest_angles(both) == pytest.approx([0.001, 0.02])
     assert not matches(both).holds
-    assert matches(both._replace(angles=angles / 10)).holds
+    assert matches(made(places, angles / 10)).holds
     still, turned = [[[1, 0]], [[1, 0.01]]], [[[1, 0]], [[0, 1]]]
-    one_turned = Regime(LAZY, np.array([0, 1]), np.ones((2, 2)), np.array([still, turned], float), np.zeros((2, 2, 1)))
-    assert not stays(one_turned).holds
+    assert not stays(made([still, turned])).holds
 
 
 @pytest.mark.parametrize(("share", "carries"), [(0.02, True), (0.011, True), (0.009, False)])
 def test_students_with_one_percent_of_the_mass_count(share, carries):
     light = made([[[1, 0], [0, (share / (1 - share)) ** 0.5]]], [[0.0, 0.5]])
-    assert light.shares[0, 0, 1] == pytest.approx(share)
-    assert light.heavy.tolist() == [[True, carries]]
+    assert light["share"][0, 0, 1].item() == pytest.approx(share)
+    assert heavy(light).tolist() == [[True, carries]]
     assert matches(light).holds is not carries
 
 

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import xarray as xr
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from support.commands import Said
 from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.local.theory.gaussian import loss_and_gradient
-from understudy.papers.local.warm_up.claims import Approach, approach, power
+from understudy.papers.local.warm_up.claims import approach, power, slope
 from understudy.papers.local.warm_up.study import WarmUp, place_students
 
 TEACHER = torch.tensor([[[1.0, 0.0]]], dtype=torch.float64)
@@ -88,13 +89,13 @@ def test_slopes_are_two_and_three(run):
 
 
 def test_pl_holds_for_one_student_and_fails_for_two(run):
-    alone, both = approach(run, 1), approach(run, 2)
-    assert alone.squared_ratio[0] == pytest.approx(2, rel=1e-4)
-    assert alone.squared_ratio.min() > 1.5
-    assert both.squared_ratio[0] == pytest.approx(6e-6 / math.pi, rel=1e-3)
-    assert both.slope(both.squared_ratio) == pytest.approx(1, abs=0.01)
-    assert both.ratio.min() > 1
-    assert both.ratio[0] == pytest.approx(3e6, rel=1e-3)
+    alone, both = (approach(run).sel(students=students) for students in (1, 2))
+    assert alone["squared_ratio"][0] == pytest.approx(2, rel=1e-4)
+    assert alone["squared_ratio"].min() > 1.5
+    assert both["squared_ratio"][0] == pytest.approx(6e-6 / math.pi, rel=1e-3)
+    assert slope(both["squared_ratio"]) == pytest.approx(1, abs=0.01)
+    assert both["ratio"].min() > 1
+    assert both["ratio"][0] == pytest.approx(3e6, rel=1e-3)
 
 
 def test_quantities_of_the_proofs_are_recorded_at_every_angle(run):
@@ -109,10 +110,8 @@ def test_quantities_of_the_proofs_are_recorded_at_every_angle(run):
 
 def test_a_wrong_order_is_detected(run):
     deltas = np.geomspace(1e-6, 0.1, 30)
-    wrong = Approach(2, 1, deltas, deltas**2.9, deltas)
-    assert wrong.slope(wrong.loss) == pytest.approx(2.9)
-    far = Approach(2, 1, deltas + 1, deltas, deltas)
-    assert math.isnan(far.slope(far.loss))
+    assert slope(xr.DataArray(deltas**2.9, {"delta": deltas}, ("delta",))) == pytest.approx(2.9)
+    assert math.isnan(slope(xr.DataArray(deltas, {"delta": deltas + 1}, ("delta",))))
 
 
 @pytest.mark.parametrize("options", [{"least": 1e-5}, {"most": 0.05}, {"angles": 10}])

@@ -202,7 +202,7 @@ def made_up(study=None, change=()):
             if metric in values and all(setting.get(k) == v for k, v in wanted.items()):
                 values[metric][probe, seed] = value
         if networks:
-            pieces.append(network_tables(first, SEEDS, setting, (0, 1), values, _neuron_rows(first)))
+            pieces.append(network_tables(first, SEEDS, setting, (0, 1), values, pa.table(_neuron_rows(first))))
             first += 10
         else:
             rows = {name: value[0] for name, value in values.items()}

@@ -12,7 +12,8 @@ from annotated_types import Ge
 
 from understudy._errors import UserError
 from understudy.lab.options import InputFile, option
-from understudy.lab.study import ExactStudy
+from understudy.lab.pieces import table_rows
+from understudy.lab.study import ExactStudy, Study
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -49,11 +50,11 @@ class FileTeacherStudy(ExactStudy):
 
     def file_teacher(self) -> Float[Tensor, "1 teacher in"]:
         """Read the nodes w* of f*(x) = Σ |w*ᵀx| from the file."""
-        from understudy.nets import load
+        from understudy.nets.loading import read_stack
         from understudy.papers.local.theory.teachers import teacher_nodes
 
         file, which = self.teacher, self.teacher_network
-        networks = load(file, slope=self.leaky or None)
+        networks = read_stack(file, self.leaky or None).population
         if which >= len(networks):
             raise UserError(
                 f"--teacher-network must be at most {len(networks) - 1}, the last network of {file}, got {which}"
@@ -84,6 +85,16 @@ def rate_warnings(rate: float, teachers: Iterable[Float[Tensor, "net teacher in"
 
     bound = min(float(rate_bound(each).min()) for each in teachers)
     return (rate_warning(rate, bound),) if rate > bound else ()
+
+
+def warning_words(study: Study) -> str:
+    """The warnings of a study as sentences, each with a leading space."""
+    return "".join(f" Warning: {warning}." for warning in study.warnings())
+
+
+def log_slope(x: Any, y: Any) -> float:
+    """Slope of log y in log x, by least squares; NaN with fewer than two values."""
+    return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 else float("nan")
 
 
 class Measured(NamedTuple):
@@ -153,8 +164,8 @@ def node_rows(
     teachers: Mapping[str, np.ndarray] | None = None,
     role: str = "teacher",
     more: Sequence[pa.Table] = (),
-) -> dict[str, Any]:
-    """Columns of the table `nodes`, numbered from the network `first`.
+) -> pa.Table:
+    """The table `nodes`, numbered from the network `first`.
 
     Students have their teacher node, angle, length and part of the direction of lemma 7 (null where it is not
     defined); teacher nodes have the number and mass of students within δ_max, their average ŵ and the gap v = ŵ − w*.
@@ -174,8 +185,7 @@ def node_rows(
     near = {"count": nodes["counts"], "mass": nodes["mass"], "average": nodes["averages"], "gap": nodes["gaps"]}
     ours = _rows(first, probes, "student", "student", own)
     theirs = _rows(first, probes, role, "teacher", near | dict(teachers or {}))
-    every = pa.concat_tables([ours, theirs, *more], promote_options="default")
-    return {name: every[name] for name in every.column_names}
+    return pa.concat_tables([ours, theirs, *more], promote_options="default")
 
 
 _WHOLE = ("teacher", "target", "count")
@@ -186,21 +196,17 @@ def _rows(first: int, probes: Sequence[int], role: str, node: str, values: Mappi
     """One row per node of the networks that are finite; lists of numbers are null where one of them is NaN."""
     like = values["angle" if node == "student" else "mass"]
     there = np.nonzero(~np.isnan(like))
-    columns = {
-        "network": (first + there[1]).astype(np.int32),
-        "epoch": np.asarray(probes, np.int32)[there[0]],
-        "layer": np.zeros(len(there[0]), np.int16),
-        "role": pa.array([role] * len(there[0]), pa.string()),
-        node: there[2].astype(np.int32),
-    }
+    number = {node: there[2].astype(np.int32)}
+    rows = table_rows(first + there[1], np.asarray(probes)[there[0]], 0, role=role, **number)
     for name, value in values.items():
         here = np.broadcast_to(value, like.shape + value.shape[3:])[there]
         if here.ndim > 1:
             offsets = np.arange(0, here.size + 1, max(1, here.shape[1]), dtype=np.int32)
-            columns[name] = pa.ListArray.from_arrays(offsets, here.ravel(), mask=pa.array(np.isnan(here).any(-1)))
+            column = pa.ListArray.from_arrays(offsets, here.ravel(), mask=pa.array(np.isnan(here).any(-1)))
         else:
-            columns[name] = here.astype(np.int32) if name in _WHOLE else here
-    return pa.table(columns)
+            column = pa.array(here.astype(np.int32) if name in _WHOLE else here)
+        rows = rows.append_column(name, column)
+    return rows
 
 
 def endpoints(

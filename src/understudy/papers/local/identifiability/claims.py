@@ -1,22 +1,17 @@
 """Claims Z1, Z9, Z11, Z12: exactness of the closed forms, lemmas 10 and C.6, ReLU students (Zhou, Ge & Jin 2021)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy import stats
 
 from understudy.claims import Claims, Verdict, every
-from understudy.papers.local.identifiability.study import COEFFICIENTS, FAR, MATCHED, SIZE
+from understudy.papers.local.identifiability.study import COEFFICIENTS, FAR, MATCHED, SIZE, Identifiability
+from understudy.papers.local.shared import log_slope
 from understudy.report.style import number
 from understudy.store import Run
 from understudy.store.units import read_units
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from understudy.papers.local.identifiability.study import Identifiability
 
 ERRORS = 4.0
 """Largest difference from a Monte Carlo estimate, in standard errors."""
@@ -41,10 +36,9 @@ def units(run: Run, table: str) -> pd.DataFrame:
 def sampled_errors(run: Run) -> pd.DataFrame:
     """Monte Carlo estimates minus closed forms in standard errors, one row per problem: columns `loss` and `slope`."""
     found = units(run, "problems")
-    off = {
-        name: (found[f"{name}_mean"] - found[f"{name}_closed"]) / found[f"{name}_error"] for name in ("loss", "slope")
-    }
-    return found[list(SIZE)].assign(**off)
+    for name in ("loss", "slope"):
+        found[name] = (found[f"{name}_mean"] - found[f"{name}_closed"]) / found[f"{name}_error"]
+    return found[[*SIZE, "loss", "slope"]]
 
 
 def smallest_accurate(run: Run, column: str) -> float:
@@ -62,11 +56,6 @@ def eigenvalues(run: Run, **where: Any) -> pd.DataFrame:
         found = found[found[name] == value]
     found = found.iloc[np.argsort(found["separated"].to_numpy())]
     return found.assign(over_cube=found["least_eigenvalue"] / found["separated"] ** 3)
-
-
-def log_slope(x: Any, y: Any) -> float:
-    """Slope of log y in log x, by least squares."""
-    return float(np.polyfit(np.log(x), np.log(y), 1)[0])
 
 
 def eigenvalue_slope(run: Run) -> float:
@@ -145,7 +134,6 @@ def gradients_agree_with_differences(study: Identifiability, run: Run) -> Verdic
 def small_losses_are_accurate(study: Identifiability, run: Run) -> Verdict:
     found = units(run, "solutions")
     small = found[found["exact"] >= LEAST]
-
     loss, gradient, textbook = (small[name] for name in ("off", "gradient_off", "textbook_off"))
     decided = every(
         loss,

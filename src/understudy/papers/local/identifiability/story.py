@@ -1,32 +1,15 @@
 """Figures and headline of `identifiability` (Zhou, Ge & Jin 2021, claim 1, lemmas 10, C.6, app. A)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy import stats
 
-from understudy.papers.local.identifiability.claims import (
-    ACCURATE,
-    CONVERGED,
-    ERRORS,
-    decay,
-    eigenvalue_slope,
-    eigenvalues,
-    final,
-    sampled_errors,
-    smallest_accurate,
-    units,
-)
-from understudy.papers.local.identifiability.study import FAR, MATCHED, SIZE, size_words
+from understudy.papers.local.identifiability import claims
+from understudy.papers.local.identifiability.study import FAR, MATCHED, SIZE, Identifiability, size_words
+from understudy.papers.local.shared import warning_words
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.local.identifiability.study import Identifiability
 
 _FLOOR = 1e-17
 """Smaller relative errors, 0 among them, are drawn here."""
@@ -41,9 +24,9 @@ _FANS = 3
 
 def story(study: Identifiability, run: Run) -> Story:
     """Exactness of small losses, ReLU students, λ_min, differences from samples, and Hermite coefficients."""
-    nearest, loss = (final(run, name, start="opposite", linear=False) for name in ("nearest", "loss"))
-    unmatched = bool((loss <= CONVERGED).all() and (nearest > MATCHED).all())
-    diverged = int((~np.isfinite(final(run, "loss"))).sum())
+    nearest, loss = (claims.final(run, name, start="opposite", linear=False) for name in ("nearest", "loss"))
+    unmatched = bool((loss <= claims.CONVERGED).all() and (nearest > MATCHED).all())
+    diverged = int((~np.isfinite(claims.final(run, "loss"))).sum())
     figures = (
         Figure(
             "accuracy",
@@ -87,33 +70,32 @@ def story(study: Identifiability, run: Run) -> Story:
             _hermite(run),
         ),
     )
-    farthest = final(run, "farthest_line", start="opposite", linear=True)
+    farthest = claims.final(run, "farthest_line", start="opposite", linear=True)
     matched = f"{int((farthest < MATCHED).sum())} of {len(farthest)}"
-    exact, textbook = (style.number(smallest_accurate(run, name)) for name in ("off", "textbook_off"))
+    exact, textbook = (style.number(claims.smallest_accurate(run, name)) for name in ("off", "textbook_off"))
     alive = np.isfinite(loss)
     reached = f"All {len(loss)} networks of ReLU students near the opposite of teacher nodes diverged"
     if alive.any():
         worst, least = style.number(float(loss[alive].max())), nearest[alive].min()
         reached = f"ReLU students reach a loss of {worst} with none within {least:.2f} rad of a teacher node"
-    lost = f" {diverged} of {len(final(run, 'loss'))} descents diverged." if diverged else ""
-    off = np.abs(sampled_errors(run)[["loss", "slope"]].to_numpy())
+    lost = f" {diverged} of {len(claims.final(run, 'loss'))} descents diverged." if diverged else ""
+    off = np.abs(claims.sampled_errors(run)[["loss", "slope"]].to_numpy())
     return Story(
         f"{reached}; with the linear term fitted first, {matched} networks match within {MATCHED:g} rad.{lost} Losses "
-        f"are accurate to 1% down to {exact}, by the textbook formula to {textbook}."
-        + "".join(f" Warning: {warning}." for warning in study.warnings()),
+        f"are accurate to 1% down to {exact}, by the textbook formula to {textbook}.{warning_words(study)}",
         (
             Number(exact, "smallest loss accurate to 1%"),
             Number(f"{off.max():.2f}", f"standard errors, the largest of {off.size:,}"),
             Number(matched, "networks match after the reduction"),
-            Number(f"{eigenvalue_slope(run):.3f}", "slope of λ_min in Δ"),
-            Number(f"{round(decay(run), 2):g}", "power of k of squared Hermite coefficients"),
+            Number(f"{claims.eigenvalue_slope(run):.3f}", "slope of λ_min in Δ"),
+            Number(f"{round(claims.decay(run), 2):g}", "power of k of squared Hermite coefficients"),
         ),
         figures,
     )
 
 
 def _accuracy(run: Run) -> Curves:
-    found = units(run, "solutions")
+    found = claims.units(run, "solutions")
 
     def points(column: str, label: str, colour: str) -> Series:
         errors = np.maximum(found[column].to_numpy(), _FLOOR)
@@ -123,7 +105,7 @@ def _accuracy(run: Run) -> Curves:
     gradient = (points("gradient_off", "here", style.BLUE),)
     return Curves(
         tuple(
-            Panel(title, "loss", "relative error", series, True, True, ACCURATE, "1%")
+            Panel(title, "loss", "relative error", series, True, True, claims.ACCURATE, "1%")
             for title, series in (("loss", loss), ("gradient", gradient))
         ),
         note=f"n = {len(found)} networks",
@@ -131,14 +113,11 @@ def _accuracy(run: Run) -> Curves:
 
 
 def _relu(run: Run) -> Curves:
-    import xarray as xr
-
     def line(metric: str, linear: bool) -> Series:
-        networks = run.select(part="descent", start="opposite", linear=linear).index
-        values = xr.DataArray(run.series(metric)[networks, 1:], dims=("network", "step"))  # up to divergence
-        values = values.clip(min=_FLOORS[metric]).where(values < _LARGEST)
-        low, middle, high = values.min("network"), values.median("network"), values.max("network")
-        return Series(_NAMES[linear], run.epochs[1:], middle.to_numpy(), low.to_numpy(), high.to_numpy())
+        values = run.array(metric, diverged=True, part="descent", start="opposite", linear=linear)
+        values = values.reindex(epoch=run.epochs[1:]).clip(min=_FLOORS[metric]).where(lambda each: each < _LARGEST)
+        middle, low, high = (getattr(values, name)("network").to_numpy() for name in ("median", "min", "max"))
+        return Series(_NAMES[linear], values["epoch"].to_numpy(), middle, low, high)
 
     losses = tuple(line("loss", linear) for linear in _NAMES)
     angles = line("nearest", False), line("farthest_line", True)
@@ -158,24 +137,19 @@ def _eigenvalues(study: Identifiability, run: Run) -> Curves:
     shown = [numbers[i] for i in np.unique(np.linspace(0, len(numbers) - 1, _FANS).round().astype(int))]
     lines = []
     for nodes, colour in zip(shown, style.ramp(len(shown)), strict=True):
-        fan = eigenvalues(run, arranged="fan", teacher_nodes=nodes)
+        fan = claims.eigenvalues(run, arranged="fan", teacher_nodes=nodes)
         if len(fan):
-            x, y = fan["separated"].to_numpy(), fan["least_eigenvalue"].to_numpy()
+            x, y = (fan[name].to_numpy() for name in ("separated", "least_eigenvalue"))
             lines.append(Series(f"r = {nodes}", x, y, colour=colour))
     fans, scattered = (
-        eigenvalues(run, arranged=arranged).groupby("teacher_nodes")["over_cube"] for arranged in ("fan", "random")
+        claims.eigenvalues(run, arranged=arranged).groupby("teacher_nodes")["over_cube"]
+        for arranged in ("fan", "random")
     )
-    least, (middle, low, high) = fans.first(), (scattered.median(), scattered.min(), scattered.max())
+    least, spread = fans.first(), scattered.quantile([0.5, 0.0, 1.0]).unstack()
+    middle, low, high = spread.to_numpy().T
     by_nodes = (
         Series("fan, least Δ", least.index.to_numpy(float), least.to_numpy(), colour=style.BLUE),
-        Series(
-            "random",
-            middle.index.to_numpy(float),
-            middle.to_numpy(),
-            low.to_numpy(),
-            high.to_numpy(),
-            colour=style.ORANGE,
-        ),
+        Series("random", spread.index.to_numpy(float), middle, low, high, colour=style.ORANGE),
     )
     return Curves(
         (
@@ -186,20 +160,20 @@ def _eigenvalues(study: Identifiability, run: Run) -> Curves:
 
 
 def _sampled(run: Run) -> Curves:
-    errors = sampled_errors(run)
+    errors = claims.sampled_errors(run)
     lines = []
     for size, some in errors.groupby(list(SIZE)):
         off = np.sort(some[["loss", "slope"]].to_numpy().ravel())
         normal = stats.norm.ppf((np.arange(len(off)) + 0.5) / len(off))
         lines.append(Series(size_words(size), normal, off))
-    ends = np.array([-ERRORS, ERRORS])
+    ends = np.array([-claims.ERRORS, claims.ERRORS])
     chance = Series("normal distribution", ends, ends, dashed=True, colour=style.HAIRLINE)
     panel = Panel("", "normal quantile", "difference in standard errors", (*lines, chance))
     return Curves((panel,), note=f"n = {2 * len(errors):,} differences")
 
 
 def _hermite(run: Run) -> Curves:
-    found = units(run, "coefficients")
+    found = claims.units(run, "coefficients")
     found = found[(found["k"] > 0) & (found["k"] % 2 == 0)]
     k, squares = found["k"].to_numpy(float), found["coefficient"].to_numpy() ** 2
     series = (

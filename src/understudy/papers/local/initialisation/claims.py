@@ -1,21 +1,18 @@
 """Claim Z7: initial losses, estimated spans and descent from them (Zhou, Ge & Jin 2021, algorithms 1, 2, theorem 5)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every
 from understudy.papers.local.initialisation.study import ALGORITHMS, OTHERS, REACHED, Initialisation
+from understudy.papers.local.shared import log_slope
 from understudy.report.style import number
 from understudy.store import Run
 from understudy.store.units import read_units
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import xarray as xr
 
 SLOPE, WITHIN = -0.5, 0.1
 """Slope of the log of the median angle in log N, and its tolerance."""
@@ -63,11 +60,8 @@ def span_angles(study: Initialisation, run: Run) -> dict[tuple[int, int], pd.Dat
 
 def slopes(study: Initialisation, run: Run) -> dict[tuple[int, int], float]:
     """Slope of the log of the median angle in log N, by numbers of teacher nodes and inputs."""
-    return {
-        size: float(np.polyfit(np.log(angles.index), np.log(np.median(angles, 1)), 1)[0])
-        for size, angles in span_angles(study, run).items()
-        if len(angles) > 1
-    }
+    found = span_angles(study, run).items()
+    return {size: log_slope(angles.index, np.median(angles, 1)) for size, angles in found if len(angles) > 1}
 
 
 def descents(run: Run, by: str) -> Descents:

@@ -1,23 +1,18 @@
 """Figures and headline of `initialisation` (Zhou, Ge & Jin 2021, algorithms 1, 2, theorem 5)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.papers.local.initialisation.claims import descents, initial_losses, slopes, span_angles
-from understudy.papers.local.initialisation.study import ALGORITHMS, REACHED
+from understudy.papers.local.initialisation.study import ALGORITHMS, REACHED, Initialisation
+from understudy.papers.local.shared import warning_words
 from understudy.report import style
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.local.initialisation.study import Initialisation
 
 _NAMES = {"scattered": "scattered", "subspace": "in the span", "small": "small", "large": "large"}
 _COLOURS = (style.ORANGE, style.BLUE, style.GREEN, style.PURPLE)
@@ -27,7 +22,6 @@ _FLOOR = 1e-16
 
 def story(study: Initialisation, run: Run) -> Story:
     """Initial losses, estimated spans, and descent."""
-    warnings = "".join(f" Warning: {warning}." for warning in study.warnings())
     figures = (
         Figure(
             "start-loss",
@@ -43,7 +37,7 @@ def story(study: Initialisation, run: Run) -> Story:
             "descent",
             "Descent from these initial weights",
             "Loss of gradient descent from both and, for comparison, from normal weights of small and of large scale "
-            "(with a smaller rate); dashed is 10⁻⁶." + _notes(study, run, "descent") + warnings,
+            "(with a smaller rate); dashed is 10⁻⁶." + _notes(study, run, "descent") + warning_words(study),
             "S4 theorem 5",
             _descents(study, run),
         ),
@@ -122,8 +116,6 @@ def _losses(study: Initialisation, run: Run) -> Curves:
 
 def _spans(study: Initialisation, run: Run) -> list[Figure]:
     """The angle of the estimated span by the number of samples; no figure with fewer than two numbers."""
-    import xarray as xr
-
     found = {size: angles for size, angles in span_angles(study, run).items() if len(angles) > 1}
     if not found:
         return []

@@ -1,22 +1,17 @@
 """Claims Z2, Z3, Z4, Z8, Z10: convergence near a teacher (Zhou, Ge & Jin 2021, theorems 3, 4, 6 and their lemmas)."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, number
-from understudy.papers.local.local_rate.study import CLAIMED, FROM, TO
+from understudy.papers.local.local_rate.study import CLAIMED, FROM, TO, LocalRate
+from understudy.papers.local.shared import log_slope
 from understudy.report.style import number as power_of_ten
 from understudy.store import Run
 from understudy.store.arrays import Networks
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.local.local_rate.study import LocalRate
 
 SLOPE = -1.0
 """Largest slope of log loss in log steps."""
@@ -84,7 +79,7 @@ def exponent(loss: np.ndarray, value: np.ndarray) -> float:
     there = np.isfinite(loss) & np.isfinite(value) & (loss > 0) & (value > 0)
     if there.sum() < _FEW or loss[there].max() < _SPAN * loss[there].min():
         return math.nan
-    return float(np.polyfit(np.log(loss[there]), np.log(value[there]), 1)[0])
+    return log_slope(loss[there], value[there])
 
 
 def exponents(run: Run, metric: str, networks: np.ndarray, constant: float = 1.0) -> np.ndarray:
@@ -299,7 +294,7 @@ def floor_falls(study: LocalRate, run: Run) -> Verdict:
 
 def _decide_distance(ratios: xr.DataArray) -> Verdict:
     away, batch = abs(ratios - 1).median("seed").to_numpy(), ratios["batch"].to_numpy()
-    falls = float(np.polyfit(np.log(batch), np.log(away), 1)[0])
+    falls = log_slope(batch, away)
     medians = ", ".join(f"{m:.2f} at {b:,}" for b, m in zip(batch, ratios.median("seed").to_numpy(), strict=True))
     words = f"end loss relative to the exact one {medians} (medians); distance ∝ batch^{number(falls, '.2f')}"
     return Verdict(bool(falls < 0 and away[-1] < away[0]), words, ratios.size)

@@ -1,38 +1,20 @@
 """Figures and headline of `local-rate` (Zhou, Ge & Jin 2021, theorems 3, 4, 6 and their lemmas)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import some_diverged
-from understudy.papers.local.local_rate.claims import (
-    CONSTANT,
-    FACTOR,
-    FALLS,
-    LEMMAS,
-    SLOPE,
-    below,
-    end_ratios,
-    exponents,
-    label,
-    lojasiewicz,
-    slopes,
-    squared_ratios,
-)
-from understudy.papers.local.local_rate.study import FROM, TO
+from understudy.papers.local.local_rate import claims
+from understudy.papers.local.local_rate.study import FROM, TO, LocalRate, Setting
+from understudy.papers.local.shared import warning_words
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.local.local_rate.study import LocalRate, Setting
 
 _SMALLEST, _LARGEST = 1e-15, 1e6
 """Losses outside of these are not drawn: with m = r they fall to rounding errors, and before divergence they rise to
@@ -51,7 +33,7 @@ _SIDES = {
 
 def story(study: LocalRate, run: Run) -> Story:
     """Losses over steps, the gradient and the left sides of the lemmas by the loss, and mini-batches."""
-    ratios, runs = lojasiewicz(run), run.select(part="exact")
+    ratios, runs = claims.lojasiewicz(run), run.select(part="exact")
     least = float(np.min(ratios[runs.index], initial=np.inf, where=np.isfinite(ratios[runs.index])))
     shown = [setting for setting in study.settings() if _kind(setting) == _kind(study.batch_setting())]
     figures = (
@@ -66,12 +48,12 @@ def story(study: LocalRate, run: Run) -> Story:
         Figure(
             "ratio",
             "The gradient is bounded below by the loss"
-            if np.isfinite(least) and least >= CONSTANT
+            if np.isfinite(least) and least >= claims.CONSTANT
             else "Gradient and loss",
             "‖∇L‖/L times √(r w_max), the least over all runs at a given loss, below the threshold of lemma 8. Theorem "
             "3: it stays above one constant.",
             "S4 theorem 3",
-            _by_r(study, run, ratios, "‖∇L‖/L · √(r w_max)", bound=CONSTANT, bound_words=f"{CONSTANT:g}"),
+            _by_r(study, run, ratios, "‖∇L‖/L · √(r w_max)", bound=claims.CONSTANT, bound_words=f"{claims.CONSTANT:g}"),
         ),
         Figure(
             "pl",
@@ -79,7 +61,7 @@ def story(study: LocalRate, run: Run) -> Story:
             "‖∇L‖²/L relative to the length of the shortest teacher neuron, the least over all runs at a given loss. "
             "Where the PL inequality holds it stays above a constant; where it fails it converges to 0 with the loss.",
             "S4 sec 4",
-            _by_r(study, run, squared_ratios(run), "‖∇L‖²/L / w_min", slope=0.333),
+            _by_r(study, run, claims.squared_ratios(run), "‖∇L‖²/L / w_min", slope=0.333),
         ),
         Figure(
             "lemmas",
@@ -113,11 +95,10 @@ def _headline(study: LocalRate, run: Run, runs: int, least: float) -> str:
     if np.isfinite(least):
         steep = f"below the threshold, ‖∇L‖ is at least {least:.2f} L / √(r w_max)"
     large = max(study.batch)
-    share = float(end_ratios(study, run).sel(batch=large).median())
+    share = float(claims.end_ratios(study, run).sel(batch=large).median())
     lost = some_diverged(run)
     end = "" if lost else f", and mini-batches of {large:,} end at {share:.3g} times the loss of the exact gradient"
-    warnings = "".join(f" Warning: {warning}." for warning in study.warnings())
-    return f"{_fall(study, run)}; over {counted(runs, 'run')}, {steep}{end}.{lost}{warnings}"
+    return f"{_fall(study, run)}; over {counted(runs, 'run')}, {steep}{end}.{lost}{warning_words(study)}"
 
 
 def _kind(setting: Setting) -> dict[str, Any]:
@@ -136,7 +117,9 @@ def _fall(study: LocalRate, run: Run) -> str:
     kind = _kind(study.batch_setting())
     more = [m for m in study.multiple if m > 1] or list(study.multiple)
     steps = _fit_steps(study)
-    every = {m: slopes(run.select(part="exact", multiple=m, **kind), *steps).median() for m in more} if steps else {}
+    every = (
+        {m: claims.slopes(run.select(part="exact", multiple=m, **kind), *steps).median() for m in more} if steps else {}
+    )
     middle = {m: float(slope) for m, slope in every.items() if np.isfinite(slope)}
     if not middle or steps is None:
         neurons = counted(kind["r"], "teacher neuron")
@@ -151,9 +134,11 @@ def _loss_title(study: LocalRate, run: Run, settings: list[Setting]) -> str:
     steps = _fit_steps(study)
     if steps is None:
         return "Loss over training"
-    found = np.concatenate([slopes(run.select(part="exact", **setting._asdict()), *steps) for setting in settings])
+    found = np.concatenate(
+        [claims.slopes(run.select(part="exact", **setting._asdict()), *steps) for setting in settings]
+    )
     found = np.nan_to_num(found, nan=np.inf)
-    rising, slow = int((found >= 0).sum()), int((found >= SLOPE).sum())
+    rising, slow = int((found >= 0).sum()), int((found >= claims.SLOPE).sum())
     if rising:
         return f"The loss does not fall in {rising:,} of {counted(len(found), 'run')}"
     if slow:
@@ -165,16 +150,16 @@ def _pl_title(study: LocalRate, run: Run) -> str:
     """States that PL fails if ‖∇L‖²/L falls with the loss in every run with m > r that has enough probes."""
     multiples = [m for m in study.multiple if m > 1]
     some = run.select(part="exact", multiple=multiples, d=_widest(study))
-    found = exponents(run, "squared_ratio", some.index)
+    found = claims.exponents(run, "squared_ratio", some.index)
     found = found[np.isfinite(found)]
-    if len(found) and (found > FALLS).all():
+    if len(found) and (found > claims.FALLS).all():
         return "With more students than teacher neurons the PL inequality fails"
     return "The PL inequality"
 
 
 def _batch_title(study: LocalRate, run: Run) -> str:
-    share = float(end_ratios(study, run).sel(batch=min(study.batch)).median())
-    if 1 / FACTOR <= share <= FACTOR:
+    share = float(claims.end_ratios(study, run).sel(batch=min(study.batch)).median())
+    if 1 / claims.FACTOR <= share <= claims.FACTOR:
         return "Small mini-batches do as well, because labels have no noise"
     return "Mini-batches and the exact loss"
 
@@ -198,7 +183,7 @@ def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Curves:
         panel="separation",
         line="multiple",
         titles={setting.separation: study.setting_words(setting) for setting in settings},
-        labels={m: label(m) for m in multiples},
+        labels={m: claims.label(m) for m in multiples},
         x_name="step t",
         colours=[colours[m] for m in multiples],
         log_x=True,
@@ -218,7 +203,7 @@ def _envelopes(
     in one place, and stay equal.
     """
     colours, lines = _colours(study), []
-    there = np.isfinite(values) & (run.series("loss") > _SMALLEST) & below(run)
+    there = np.isfinite(values) & (run.series("loss") > _SMALLEST) & claims.below(run)
     for multiple in sorted(study.multiple, key=lambda m: (m == 1, m)):
         networks = run.select(part="exact", multiple=multiple, d=_widest(study), **where).index
         loss, value = (array[networks][there[networks]] for array in (run.series("loss"), values))
@@ -226,7 +211,7 @@ def _envelopes(
         bins = np.unique(place)
         if len(bins):
             y = np.array([summary(value[place == one]) for one in bins])
-            lines.append(Series(label(multiple), 10 ** ((bins + 0.5) / _BINS), y, colour=colours[multiple]))
+            lines.append(Series(claims.label(multiple), 10 ** ((bins + 0.5) / _BINS), y, colour=colours[multiple]))
     return tuple(lines)
 
 
@@ -250,7 +235,7 @@ def _lemmas(study: LocalRate, run: Run) -> Curves:
     """Left sides, divided by all factors of the right side but the power of the loss."""
     panels = []
     for name, (title, side) in _SIDES.items():
-        power = LEMMAS[name]
+        power = claims.LEMMAS[name]
         with np.errstate(invalid="ignore", divide="ignore"):
             scaled = run.series(f"{name} left") / run.series(f"{name} right") * run.series("loss") ** power
         lines = _envelopes(study, run, scaled, np.max)
@@ -265,31 +250,24 @@ def _batches(study: LocalRate, run: Run) -> Curves:
     loss = _drawable(run.array("loss", "batch seed epoch", part="batch").drop_vars("network"))
     ends = loss.sel(epoch=study.batch_steps, drop=True)
     exact = float(ends.sel(batch=0).median())
-    apart = _drawable(abs(end_ratios(study, run) - 1))
-    log: dict[str, Any] = {"log_x": True, "log_y": True, "panel": ()}
-    sizes: dict[str, Any] = log | {"line": (), "x": "batch", "x_name": "samples per batch", "labels": {(): "median"}}
-    figures = (
-        Curves.from_array(
-            loss.isel(epoch=slice(1, None)),
-            name="loss",
-            line="batch",
-            band=None,
-            titles={(): "over training"},
-            labels={0: "exact loss"} | {batch: f"batch {batch}" for batch in study.batch},
-            x_name="step t",
-            colours=(style.SOFT, *style.categories(len(study.batch))),
-            **log,
-        ),
-        Curves.from_array(
-            ends.drop_sel(batch=0),
-            name="loss",
-            band="range",
-            titles={(): "at the end"},
-            bound=(exact, "exact loss") if np.isfinite(exact) else None,
-            **sizes,
-        ),
-        Curves.from_array(apart, name="|L / L exact − 1|", titles={(): "relative distance"}, **sizes),
+    apart = _drawable(abs(claims.end_ratios(study, run) - 1))
+
+    def panel(values: xr.DataArray, title: str, name: str = "loss", **more: Any) -> Panel:
+        axes: dict[str, Any] = {"x": "batch", "x_name": "samples per batch", "labels": {(): "median"}} | more
+        return Curves.from_array(values, name=name, titles={(): title}, log_x=True, log_y=True, **axes).panels[0]
+
+    over_steps: dict[str, Any] = {
+        "x": "epoch",
+        "x_name": "step t",
+        "line": "batch",
+        "labels": {0: "exact loss"} | {batch: f"batch {batch}" for batch in study.batch},
+        "colours": (style.SOFT, *style.categories(len(study.batch))),
+    }
+    bound = (exact, "exact loss") if np.isfinite(exact) else None
+    panels = (
+        panel(loss.isel(epoch=slice(1, None)), "over training", band=None, **over_steps),
+        panel(ends.drop_sel(batch=0), "at the end", band="range", bound=bound),
+        panel(apart, "relative distance", "|L / L exact − 1|"),
     )
-    way, end, distance = (figure.panels[0] for figure in figures)
-    panels = tuple(panel for panel in (way, end, replace(distance, slope=-0.5)) if panel.series)
-    return Curves(panels, note=f"n = {counted(study.seeds, 'seed')}")
+    drawn = (replace(each, slope=-0.5) if each is panels[-1] else each for each in panels if each.series)
+    return Curves(tuple(drawn), note=f"n = {counted(study.seeds, 'seed')}")

@@ -1,17 +1,11 @@
 """Claim Z6: lazy students keep their directions, others turn to teacher nodes (Zhou, Ge & Jin 2021, fig. 1)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, number
-from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, REGIMES
+from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, Regimes
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.local.regimes.study import Regimes
 
 TURN, NEAR = 0.1, 0.01
 """Angles in rad: below the first, a lazy student counts as not turned; below the second, a student as matched."""
@@ -19,58 +13,39 @@ SHARE = 0.01
 """Share of its network's Σ ‖w‖² below which a student counts as carrying no mass."""
 
 
-class Regime(NamedTuple):
-    """Networks of one regime, in the order of their seeds; NaN after a network has diverged."""
-
-    name: str
-    networks: np.ndarray
-    loss: np.ndarray
-    """[seed, probe]."""
-    places: np.ndarray
-    """[seed, probe, student, 2]."""
-    angles: np.ndarray
-    """[seed, probe, student]: angle to the nearest teacher node, up to sign."""
-
-    @property
-    def turns(self) -> np.ndarray:
-        """[seed, probe, student]: angle to the initial direction."""
-        z = self.places[..., 0] + 1j * self.places[..., 1]
-        return np.abs(np.angle(z * z[:, :1].conj()))
-
-    @property
-    def shares(self) -> np.ndarray:
-        """[seed, probe, student]: share of the network's Σ ‖w‖²."""
-        masses = (self.places**2).sum(-1)
-        return masses / masses.sum(-1, keepdims=True)
-
-    @property
-    def heavy(self) -> np.ndarray:
-        """[seed, student]: carries mass at the end; in a network that diverged, all do."""
-        return ~(self.shares[:, -1] < SHARE)
-
-    @property
-    def ends(self) -> np.ndarray:
-        """[seed]: largest angle at the end of a student that carries mass; infinite if the network diverged."""
-        return np.where(self.heavy, np.nan_to_num(self.angles[:, -1], nan=np.inf), 0.0).max(-1)
-
-    @property
-    def farthest(self) -> np.ndarray:
-        """[seed]: largest turn of a student at any probe; infinite if the network diverged."""
-        return np.nan_to_num(self.turns, nan=np.inf).max((-2, -1))
+def regimes(run: Run) -> xr.Dataset:
+    """The `loss` of every network, and what `add_turns` measures of its students, by regime, seed and epoch."""
+    nodes = {name: run.array(name, "regime seed epoch student", diverged=True) for name in ("x", "y", "angle")}
+    found = xr.Dataset(nodes | {"loss": run.array("loss", "regime seed epoch", diverged=True)})
+    ended = run.array("loss", "regime seed").notnull().drop_vars("network")
+    return add_turns(found.where(ended | (found["epoch"] < found["epoch"][-1])))
 
 
-def regimes(run: Run) -> dict[str, Regime]:
-    """The networks of each regime by its name."""
-    x, y, angles = (run.matched("student", name) for name in ("x", "y", "angle"))
+def add_turns(students: xr.Dataset) -> xr.Dataset:
+    """Students at `x` and `y` with their `turn`, the angle to the initial direction, and `share` of Σ ‖w‖².
 
-    def regime(name: str) -> Regime:
-        some = run.select(regime=name)
-        found = [values[some.index] for values in (run.series("loss"), np.stack([x, y], -1), angles)]
-        for values in found:
-            values[~some.alive, -1] = np.nan  # if all networks diverge, the last recorded probe is not the end
-        return Regime(name, some.index, *found)
+    `angle` is that to the nearest teacher node, up to sign; all are NaN after a network has diverged.
+    """
+    z, mass = students["x"] + 1j * students["y"], students["x"] ** 2 + students["y"] ** 2
+    turned = z * z.isel(epoch=0).conj()
+    return students.assign(
+        turn=abs(np.arctan2(turned.imag, turned.real)), share=mass / mass.sum("student", skipna=False)
+    )
 
-    return {name: regime(name) for name in REGIMES}
+
+def heavy(found: xr.Dataset) -> np.ndarray:
+    """[…, student]: carries mass at the end; in a network that diverged, all do."""
+    return ~(found["share"].isel(epoch=-1) < SHARE).to_numpy()
+
+
+def largest_angles(found: xr.Dataset) -> np.ndarray:
+    """[…]: largest angle at the end of a student that carries mass; infinite if the network diverged."""
+    return np.where(heavy(found), np.nan_to_num(found["angle"].isel(epoch=-1), nan=np.inf), 0.0).max(-1)
+
+
+def largest_turns(found: xr.Dataset) -> np.ndarray:
+    """[…]: largest turn of a student at any probe; infinite if the network diverged."""
+    return found["turn"].fillna(np.inf).max(("epoch", "student")).to_numpy()
 
 
 claims = Claims(free="seeds device probes")
@@ -84,13 +59,13 @@ claims = Claims(free="seeds device probes")
     values_are="largest turn, per seed",
 )
 def lazy_students_stay(study: Regimes, run: Run) -> Verdict:
-    found = regimes(run)
-    return stays(found[LAZY]).beside({"the same initial weights without centring": stays(found[LARGE])})
+    lazy, large = (stays(regimes(run).sel(regime=name)) for name in (LAZY, LARGE))
+    return lazy.beside({"the same initial weights without centring": large})
 
 
-def stays(regime: Regime) -> Verdict:
-    """No student turns by much."""
-    turned, (start, end) = regime.farthest, np.median(regime.loss[:, [0, -1]], axis=0)
+def stays(found: xr.Dataset) -> Verdict:
+    """No student of a regime turns by much."""
+    turned, (start, end) = largest_turns(found), np.median(found["loss"].isel(epoch=[0, -1]), axis=0)
     least, most, middle = (number(value, ".2g") for value in (turned.min(), turned.max(), np.median(turned)))
     return every(
         turned,
@@ -110,26 +85,27 @@ def stays(regime: Regime) -> Verdict:
     cases={"regime": (MEAN_FIELD, LOCAL)},
 )
 def students_turn_to_teacher_nodes(study: Regimes, run: Run, regime: str) -> Verdict:
-    return matches(regimes(run)[regime])
+    return matches(regimes(run).sel(regime=regime))
 
 
-def matches(regime: Regime) -> Verdict:
-    """Every student that carries mass ends near a teacher node."""
-    heavy, near, ends = regime.heavy, regime.angles[:, -1] < NEAR, regime.ends
+def matches(found: xr.Dataset) -> Verdict:
+    """Every student of a regime that carries mass ends near a teacher node."""
+    carries, ends = heavy(found), largest_angles(found)
+    near = carries & (found["angle"].isel(epoch=-1) < NEAR).to_numpy()
     return every(
         ends,
         below=NEAR,
-        say=f"{(heavy & near).sum()} of these {heavy.sum()} students; largest angle {number(ends.max(), '.1e')} rad, "
-        f"median over seeds {number(np.median(ends), '.1e')}; {light_words(regime)}",
+        say=f"{near.sum()} of these {carries.sum()} students; largest angle {number(ends.max(), '.1e')} rad, "
+        f"median over seeds {number(np.median(ends), '.1e')}; {light_words(found)}",
     )
 
 
-def light_words(regime: Regime) -> str:
-    """The mass and the angles of the students that carry no mass, in words."""
-    light = ~regime.heavy
+def light_words(found: xr.Dataset) -> str:
+    """The mass and the angles of the students of a regime that carry no mass, in words."""
+    light = ~heavy(found)
     if not light.any():
         return "no student carries less"
-    share, angle = regime.shares[:, -1], regime.angles[:, -1]
+    share, angle = (found[name].isel(epoch=-1).to_numpy() for name in ("share", "angle"))
     far = light & (angle >= NEAR)
     held = np.where(light, share, 0.0).sum(-1)
     words = f"{light.sum()} of {light.size} students carry less, together at most {held.max():.1%} per network"

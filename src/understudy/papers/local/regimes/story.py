@@ -1,23 +1,28 @@
 """Figures and headline of `regimes` (Zhou, Ge & Jin 2021, fig. 1)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import xarray as xr
 
 from understudy.lab.layers import some_diverged
-from understudy.papers.local.regimes.claims import NEAR, SHARE, TURN, Regime, light_words, regimes
-from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD
+from understudy.papers.local.regimes.claims import (
+    NEAR,
+    SHARE,
+    TURN,
+    largest_angles,
+    largest_turns,
+    light_words,
+    regimes,
+)
+from understudy.papers.local.regimes.study import LARGE, LAZY, LOCAL, MEAN_FIELD, Regimes
+from understudy.papers.local.shared import warning_words
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Plane, Series, Trajectories
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.local.regimes.study import Regimes
 
 _COLOURS = {LAZY: style.ORANGE, MEAN_FIELD: style.BLUE, LOCAL: style.GREEN, LARGE: style.PURPLE}
 _LARGEST = 1e30
@@ -35,7 +40,7 @@ def story(study: Regimes, run: Run) -> Story:
             f"Weights of {study.students} students and {counted(study.teacher_nodes, 'teacher node')} in the plane, "
             "seed 1: lines are the directions of teacher nodes, points are students. Press ▶, or move the slider.",
             "S4 fig 1",
-            _planes(run, [found[name] for name in (LAZY, MEAN_FIELD, LOCAL)], note),
+            _planes(run, found, (LAZY, MEAN_FIELD, LOCAL), note),
         ),
         Figure(
             "courses",
@@ -43,25 +48,24 @@ def story(study: Regimes, run: Run) -> Story:
             "Exact loss (of f(W) − f(W₀) for lazy students); largest turn of a student since the start; angle to the "
             "nearest teacher node, averaged over students with weights ‖w‖².",
             "S4 fig 1, over seeds",
-            _over_steps(run, found),
+            _over_steps(found),
         ),
-        *_masses([found[name] for name in (MEAN_FIELD, LOCAL)]),
+        *_masses(found),
         Figure(
             "large-start",
             "Large initial weights alone are not lazy",
             "The initial weights of lazy students without centring: the output is far above the teacher's, so that "
             "students shrink towards the origin, and turn.",
             "beside S4 fig 1a",
-            _planes(run, [found[LARGE]], note),
+            _planes(run, found, (LARGE,), note),
         ),
     )
-    turned, large = (style.number(float(found[name].farthest.max())) for name in (LAZY, LARGE))
-    field, local = (style.number(float(found[name].ends.max())) for name in (MEAN_FIELD, LOCAL))
+    turned, large = (style.number(largest_turns(found.sel(regime=name)).max()) for name in (LAZY, LARGE))
+    field, local = (style.number(largest_angles(found.sel(regime=name)).max()) for name in (MEAN_FIELD, LOCAL))
     headline = (
         f"Lazy students turn by at most {turned} rad; from small initial weights all that carry mass end within "
         f"{field} rad of a teacher node, up to sign, and from near the teacher within {local}. From large initial "
-        f"weights without centring they turn by up to {large}.{some_diverged(run)}"
-        + "".join(f" Warning: {warning}." for warning in study.warnings())
+        f"weights without centring they turn by up to {large}.{some_diverged(run)}{warning_words(study)}"
     )
     numbers = (
         Number(f"{run.networks.num_rows:,}", "networks"),
@@ -72,43 +76,36 @@ def story(study: Regimes, run: Run) -> Story:
     return Story(headline, numbers, figures)
 
 
-def _drawable(values: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(values) < _LARGEST, values, np.nan)
+def _drawable(values: xr.DataArray) -> xr.DataArray:
+    return values.where(abs(values) < _LARGEST)
 
 
-def _planes(run: Run, found: list[Regime], note: str) -> Trajectories:
-    x, y = (run.matched("teacher", name, epoch=0) for name in ("x", "y"))
-    planes = tuple(
-        Plane(regime.name, np.stack([x[network], y[network]], -1), _drawable(regime.places[0]), network)
-        for regime in found
-        for network in [int(regime.networks[0])]
-    )
-    return Trajectories(planes, run.epochs, note=note)
+def _planes(run: Run, found: xr.Dataset, names: Sequence[str], note: str) -> Trajectories:
+    teachers = np.stack([run.matched("teacher", name, epoch=0) for name in ("x", "y")], -1)
+    planes = []
+    for name in names:
+        one = found.sel(regime=name).isel(seed=0)
+        places, network = np.stack([_drawable(one[axis]) for axis in ("x", "y")], -1), one["network"].item()
+        planes.append(Plane(name, teachers[network], places, network))
+    return Trajectories(tuple(planes), run.epochs, note=note)
 
 
-def _over_steps(run: Run, found: dict[str, Regime]) -> Curves:
-    import xarray as xr
-
-    quantities: dict[str, Callable[[Regime], np.ndarray]] = {
-        "loss": lambda regime: regime.loss,
-        "largest turn": lambda regime: np.maximum.accumulate(regime.turns.max(-1), axis=1),
-        "angle to a teacher node": lambda regime: (regime.shares * regime.angles).sum(-1),
+def _over_steps(found: xr.Dataset) -> Curves:
+    turned = found["turn"].max("student", skipna=False)
+    quantities = {
+        "loss": found["loss"],
+        "largest turn": turned.copy(data=np.maximum.accumulate(turned.to_numpy(), axis=-1)),
+        "angle to a teacher node": (found["share"] * found["angle"]).sum("student", skipna=False),
     }
-    values = np.stack([[quantity(regime) for regime in found.values()] for quantity in quantities.values()])
-    networks = np.stack([regime.networks for regime in found.values()])
-    array = xr.DataArray(
-        _drawable(values),
-        {"quantity": list(quantities), "regime": list(found), "step": run.epochs},
-        ("quantity", "regime", "seed", "step"),
-    ).assign_coords(network=(("regime", "seed"), networks))
+    later = xr.Dataset(quantities).isel(epoch=slice(1, None))  # a logarithmic axis has no step 0
     drawn = Curves.from_array(
-        array.isel(step=slice(1, None)),  # a logarithmic axis has no step 0
+        _drawable(later.to_dataarray("quantity")),
         name="rad",
-        x="step",
+        x_name="step",
         panel="quantity",
         line="regime",
         band="range",
-        colours=[_COLOURS[name] for name in found],
+        colours=[_COLOURS[name] for name in found["regime"].to_numpy()],
         log_x=True,
         log_y=True,
     )
@@ -120,21 +117,21 @@ def _over_steps(run: Run, found: dict[str, Regime]) -> Curves:
     return replace(drawn, panels=panels, share="none")
 
 
-def _masses(found: list[Regime]) -> list[Figure]:
+def _masses(found: xr.Dataset) -> list[Figure]:
     """The mass and the angle of every student at the end; no figure if every network diverged."""
-    if not any(np.isfinite(regime.angles[:, -1]).any() for regime in found):
+    ends = found.isel(epoch=-1).sel(regime=[MEAN_FIELD, LOCAL]).stack(each=("seed", "student"))
+    if ends["angle"].isnull().all():
         return []
 
-    def points(regime: Regime) -> Series:
-        network = np.repeat(regime.networks, regime.angles.shape[-1])
-        share, angle = regime.shares[:, -1].ravel(), regime.angles[:, -1].ravel()
-        return Series(regime.name, share, angle, points=True, colour=_COLOURS[regime.name], network=network)
+    def points(name: str) -> Series:
+        share, angle, network = (ends[column].sel(regime=name).to_numpy() for column in ("share", "angle", "network"))
+        return Series(name, share, angle, points=True, colour=_COLOURS[name], network=network)
 
     panel = Panel(
         "",
         "share of Σ ‖w‖²",
         "angle, rad",
-        tuple(map(points, found)),
+        tuple(map(points, (MEAN_FIELD, LOCAL))),
         log_x=True,
         log_y=True,
         bound=NEAR,
@@ -146,8 +143,8 @@ def _masses(found: list[Regime]) -> list[Figure]:
             "Students away from teacher nodes at the end carry little mass",
             "Every student of every seed at the last step: its share of Σ ‖w‖² in its network, and its angle to the "
             f"nearest teacher node, up to sign. Those left of {SHARE:g} count as carrying no mass: in the mean field "
-            f"{light_words(found[0])}.",
+            f"{light_words(found.sel(regime=MEAN_FIELD))}.",
             "S4 fig 1, over seeds",
-            Curves((panel,), f"n = {counted(len(found[0].networks), 'seed')}, every student"),
+            Curves((panel,), f"n = {counted(found.sizes['seed'], 'seed')}, every student"),
         )
     ]

@@ -16,7 +16,7 @@ from annotated_types import Ge
 
 from understudy._errors import UserError
 from understudy.lab.options import Angle, Count, Positive
-from understudy.lab.pieces import blocks, log_probes, network_tables
+from understudy.lab.pieces import blocks, log_probes, network_tables, table_rows
 from understudy.lab.study import ExactStudy, Piece
 from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warnings
 
@@ -173,7 +173,6 @@ def _places(nodes: Tensor) -> dict[str, np.ndarray]:
 
 def _place_rows(first: int, teachers: Tensor) -> pa.Table:
     """Rows of teacher nodes with their coordinates only."""
-    net, node = np.indices(teachers.shape[:2])
-    columns = {"network": (first + net).astype(np.int32), "epoch": np.zeros(net.shape, np.int32)}
-    columns |= {"layer": np.zeros(net.shape, np.int16), "teacher": node.astype(np.int32), **_places(teachers)}
-    return pa.table({"role": ["teacher"] * net.size, **{name: part.ravel() for name, part in columns.items()}})
+    net, node = (axis.ravel() for axis in np.indices(teachers.shape[:2], np.int32))
+    places = {name: each.ravel() for name, each in _places(teachers).items()}
+    return table_rows(first + net, 0, 0, role="teacher", teacher=node, **places)

@@ -1,16 +1,11 @@
 """Claim Z5: the order of the loss in the angle between students and a teacher node (Zhou, Ge & Jin 2021, claim 2)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, number
+from understudy.papers.local.shared import log_slope
+from understudy.papers.local.warm_up.study import WarmUp
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.local.warm_up.study import WarmUp
 
 FROM, TO = 1e-6, 0.1
 """Smallest and largest angle, in rad, of the fit of slopes."""
@@ -20,47 +15,22 @@ _FEWEST = 20
 """Least number of angles on which the claim is decided."""
 
 
-class Approach(NamedTuple):
-    """Losses and gradients of one or two students, one value per angle."""
-
-    students: int
-    network: int
-    deltas: np.ndarray
-    loss: np.ndarray
-    gradient: np.ndarray
-    """‖∇L‖."""
-
-    @property
-    def order(self) -> int:
-        """The power of δ that the loss is proved to be proportional to."""
-        return self.students + 1
-
-    @property
-    def squared_ratio(self) -> np.ndarray:
-        """‖∇L‖²/L."""
-        return self.gradient**2 / self.loss
-
-    @property
-    def ratio(self) -> np.ndarray:
-        """‖∇L‖/L."""
-        return self.gradient / self.loss
-
-    @property
-    def fitted(self) -> np.ndarray:
-        """Angles that slopes are fitted on."""
-        return self.deltas <= TO * (1 + 1e-9)
-
-    def slope(self, values: np.ndarray) -> float:
-        """Slope of log values in log δ, by least squares; NaN with fewer than two angles."""
-        if self.fitted.sum() < 2:
-            return float("nan")
-        return float(np.polyfit(np.log(self.deltas[self.fitted]), np.log(values[self.fitted]), 1)[0])
+def approach(run: Run) -> xr.Dataset:
+    """By numbers of students and δ: `loss`, `ratio` ‖∇L‖/L and `squared_ratio` ‖∇L‖²/L; all seeds are equal."""
+    names = ("delta", "loss", "ratio", "squared_ratio")
+    delta, *found = (run.array(name, "students epoch", seed=1) for name in names)
+    by_epoch = xr.Dataset(dict(zip(names[1:], found, strict=True)))
+    return by_epoch.assign_coords(epoch=delta[0].to_numpy()).rename(epoch="delta")
 
 
-def approach(run: Run, students: int) -> Approach:
-    """What a run measured for one or for two students; all seeds are equal."""
-    network = run.select(students=students).index[0]
-    return Approach(students, int(network), *(run.series(name)[network] for name in ("delta", "loss", "gradient_norm")))
+def fitted(values: xr.DataArray) -> xr.DataArray:
+    """The values at angles that slopes are fitted on."""
+    return values.sel(delta=slice(TO * (1 + 1e-9)))
+
+
+def slope(values: xr.DataArray) -> float:
+    """Slope of log values in log δ, by least squares; NaN with fewer than two angles."""
+    return log_slope(fitted(values)["delta"], fitted(values))
 
 
 def power(slope: float) -> str:
@@ -83,14 +53,13 @@ claims = Claims(when=lambda study: study.least <= FROM and study.most >= TO and 
     ],
 )
 def order_of_the_loss(study: WarmUp, run: Run, students: int, order: int, **words: str) -> Verdict:
-    found = approach(run, students)
-    constant = found.loss[0] / found.deltas[0] ** order
-    slope = found.slope(found.loss)
+    found = approach(run).sel(students=students)
+    least, loss = found["delta"][0].item(), slope(found["loss"])
     return every(
-        [slope],
+        [loss],
         at_least=order - WITHIN,
         at_most=order + WITHIN,
-        n=int(found.fitted.sum()),
-        say=f"{slope:.4f}; loss/δ^{order} = {constant:.4f} at δ = {number(found.deltas[0], '.0e')}; ‖∇L‖²/L is "
-        f"proportional to δ^{power(found.slope(found.squared_ratio))}, ‖∇L‖/L to δ^{power(found.slope(found.ratio))}",
+        n=len(fitted(found["loss"])),
+        say=f"{loss:.4f}; loss/δ^{order} = {found['loss'][0].item() / least**order:.4f} at δ = {least:.0e}; ‖∇L‖²/L is "
+        f"proportional to δ^{power(slope(found['squared_ratio']))}, ‖∇L‖/L to δ^{power(slope(found['ratio']))}",
     )

@@ -14,7 +14,7 @@ from annotated_types import Ge
 
 from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, InputFile, Positive, Positives, validate_batch
-from understudy.lab.pieces import blocks, log_probes, network_tables
+from understudy.lab.pieces import blocks, log_probes, network_tables, table_rows
 from understudy.lab.study import ExactStudy, Piece
 
 if TYPE_CHECKING:
@@ -259,14 +259,14 @@ class Orthogonal(ExactStudy):
                     whole[at] = np.where(sound[at], column, np.nan)
         values["time"] = np.repeat(times[:, None], len(seeds), 1)
         nodes = pa.concat_tables(_neuron_rows(path, made, found, probes, times, first), promote_options="default")
-        rows, weights = dict(zip(nodes.column_names, nodes.columns, strict=True)), {}
+        weights = {}
         if len(path) == 2:  # files cannot hold residual networks
             numbers = torch.tensor(list(seeds))
             weights = {
                 who: Population(tuple(Layer(part[at], None) for part in path), numbers, 0.0)
                 for who, at in (("start", 0), ("end", -1))
             }
-        return network_tables(first, seeds, parameters, probes, values, rows, weights)
+        return network_tables(first, seeds, parameters, probes, values, nodes, weights)
 
 
 def read_points(file: str) -> tuple[Float[Tensor, "sample in"], Float[Tensor, "sample"]]:
@@ -323,13 +323,13 @@ def _neuron_rows(
                 at = getattr(found.absorbed, name).numpy()
                 columns[name] = np.repeat(np.where(at < 0, np.nan, times[at])[None], len(some), 0)
         sound = np.isfinite(columns["norm"]).ravel()
-        yield pa.table(
-            {
-                "network": (first + net)[sound].astype(np.int32),
-                "epoch": np.asarray(probes, np.int32)[some][probe][sound],
-                "layer": np.full(int(sound.sum()), layer, np.int16),
-                "role": pa.array(["student"] * int(sound.sum())),
-                "student": node[sound].astype(np.int32),
-                **{name: pa.array(column.ravel()[sound], from_pandas=True) for name, column in columns.items()},
-            }
+        rows = table_rows(
+            (first + net)[sound],
+            np.asarray(probes)[some][probe][sound],
+            layer,
+            role="student",
+            student=node[sound].astype(np.int32),
         )
+        for name, column in columns.items():
+            rows = rows.append_column(name, pa.array(column.ravel()[sound], from_pandas=True))
+        yield rows
