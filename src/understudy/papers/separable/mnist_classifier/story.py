@@ -1,18 +1,12 @@
 """Figures and headline of `mnist-classifier`."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.lab.layers import diverged_story, loss_curves, some_diverged
+from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.separable.mnist_classifier.study import MnistClassifier
 
 
 def story(study: MnistClassifier, run: Run) -> Story:

@@ -1,22 +1,15 @@
 """Claims B1 to B3: rank two, max-margin neurons and extremal sectors (Phuong 2021, ch. 3)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from understudy.claims import Claims, Verdict, every, range_words
-from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, SGD, SPANNING, VALUES
+from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, SGD, SPANNING, VALUES, Orthogonal
 from understudy.store import Run
+from understudy.store.arrays import Networks
 from understudy.store.units import read_units
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from understudy.papers.separable.orthogonal.study import Orthogonal
-    from understudy.store.arrays import Networks
 
 START, DEEP = 0.05, 4
 """Factor of the initial weights, and depth of the residual networks, in the thesis."""

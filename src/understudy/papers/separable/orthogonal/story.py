@@ -1,26 +1,18 @@
 """Figures and headline of `orthogonal` (Phuong 2021, figs. 3.1, 3.2, theorem 3.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import xarray as xr
 
 from understudy.claims import range_words
 from understudy.lab.layers import some_diverged
-from understudy.papers.separable.orthogonal.claims import (
-    ALIGNED,
-    THIRD,
-    lemma_holds,
-    read_sets,
-    select_flow,
-    select_sgd,
-    singular_values,
-)
-from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, GIVEN, SGD, SPANNING
+from understudy.papers.separable.orthogonal import claims
+from understudy.papers.separable.orthogonal.study import DRAWN, FLOW, GIVEN, SGD, SPANNING, Orthogonal
 from understudy.papers.separable.shared import by_sign, margin_rays, outline, scatter
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
@@ -28,12 +20,6 @@ from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.store.arrays import Networks
 from understudy.store.units import unit_array
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import xarray as xr
-
-    from understudy.papers.separable.orthogonal.study import Orthogonal
 
 _KINDS = {DRAWN: "points as drawn", SPANNING: "supports span the space", GIVEN: "points of the file"}
 _BARS = 40
@@ -43,7 +29,7 @@ _SGD_COLOURS = (style.VERMILLION, style.PURPLE, style.ORANGE, style.SKY)
 
 def story(study: Orthogonal, run: Run) -> Story:
     """The figures of the thesis, then sectors, the limit of theorem 3.1, the size of the start, and assumptions."""
-    sets = read_sets(run)
+    sets = claims.read_sets(run)
     alive = {layers: bool(_sgd(study, run, layers).alive.any()) for layers in study.layers}
     figures = (
         *((_two_layers(study, run), _plane(study, run, sets)) if alive.get(2) else ()),
@@ -58,7 +44,7 @@ def story(study: Orthogonal, run: Run) -> Story:
 
 def _sgd(study: Orthogonal, run: Run, layers: int) -> Networks:
     """Networks trained by SGD from the largest start."""
-    return select_sgd(run, layers, max(study.start))
+    return claims.select_sgd(run, layers, max(study.start))
 
 
 def _setting(study: Orthogonal, layers: int) -> str:
@@ -81,7 +67,7 @@ def _at_neurons(one: Networks, names: Sequence[str], layer: int = 0) -> np.ndarr
 
 
 def _spectrum(one: Networks, layer: int) -> tuple[Series, ...]:
-    now, before = singular_values(one, layer)[0], singular_values(one, layer, start=True)[0]
+    now, before = claims.singular_values(one, layer)[0], claims.singular_values(one, layer, start=True)[0]
     each = np.arange(1, len(now) + 1)
     return (
         Series("after training", each, now, points=True, colour=style.VERMILLION, network=np.full(len(now), one.index)),
@@ -144,8 +130,8 @@ def _plane(study: Orthogonal, run: Run, sets: pa.Table) -> Figure:
     """Trajectories of neurons in the plane of the two max-margin vectors."""
     least = min(study.flow_start)
     starts = dict.fromkeys((max(study.start), min(study.start)))
-    shown = {f"SGD, × {start:g}": _drawn(select_sgd(run, 2, start)) for start in starts}
-    shown[f"gradient flow, λ = {least:g}"] = _drawn(select_flow(run, study.main, least))
+    shown = {f"SGD, × {start:g}": _drawn(claims.select_sgd(run, 2, start)) for start in starts}
+    shown[f"gradient flow, λ = {least:g}"] = _drawn(claims.select_flow(run, study.main, least))
     cosines = unit_array(sets, "cosine", "seed", points=study.main)
     panels = tuple(
         Panel(title, "along w₊", "orthogonal to w₊", _trajectories(one, cosines))
@@ -183,8 +169,11 @@ def _trajectories(one: Networks, cosines: xr.DataArray) -> tuple[Series, ...]:
     return (*_by_sign(one, paths[-1]), *margin_rays(paths[-1], cosine), trajectories)
 
 
-def _over_time(run: Run, metric: str, label: str, colours: Sequence[str], **where: Any) -> tuple[Series, ...]:
-    """One line per start, the largest first, over the time of gradient flow on the sum of losses."""
+def _over_time(study: Orthogonal, run: Run, metric: str, kind: str | None = None) -> tuple[Series, ...]:
+    """One line per start of flow on points of a kind, or of SGD, the largest first, over the time of gradient flow."""
+    label, colours, where = "SGD, × ", list(islice(cycle(_SGD_COLOURS), len(study.start))), {"part": SGD, "layers": 2}
+    if kind is not None:
+        label, colours, where = "flow, λ = ", style.ramp(len(study.flow_start))[::-1], {"part": FLOW, "points": kind}
     values, time = (run.array(name, "start seed epoch", diverged=True, **where) for name in (metric, "time"))
     values = values.assign_coords(epoch=time.max(("start", "seed")).sel(epoch=values["epoch"]).to_numpy())
     later = values.isel(epoch=slice(1, None), start=slice(None, None, -1))  # a logarithmic axis has no time 0
@@ -194,20 +183,10 @@ def _over_time(run: Run, metric: str, label: str, colours: Sequence[str], **wher
     return tuple(replace(line, network=None, network_y=None) for line in drawn.panels[0].series)
 
 
-def _flow_lines(study: Orthogonal, run: Run, kind: str, metric: str) -> tuple[Series, ...]:
-    colours = style.ramp(len(study.flow_start))[::-1]
-    return _over_time(run, metric, "flow, λ = ", colours, part=FLOW, points=kind)
-
-
-def _sgd_lines(study: Orthogonal, run: Run, metric: str) -> tuple[Series, ...]:
-    colours = tuple(islice(cycle(_SGD_COLOURS), len(study.start)))
-    return _over_time(run, metric, "SGD, × ", colours, part=SGD, layers=2)
-
-
 def _sectors(study: Orthogonal, run: Run) -> Figure:
-    panels = [Panel(_KINDS[k], "time", "share", _flow_lines(study, run, k, "inside"), log_x=True) for k in study.kinds]
+    panels = [Panel(_KINDS[k], "time", "share", _over_time(study, run, "inside", k), log_x=True) for k in study.kinds]
     if 2 in study.layers:
-        lines = _sgd_lines(study, run, "inside")
+        lines = _over_time(study, run, "inside")
         panels.append(Panel(f"SGD, {_KINDS[study.main]}", "time", "share", lines, log_x=True))
     left = float(np.nansum(run.select(part=[SGD, FLOW], layers=2).end("left")))
     seen = "None was seen to leave it" if not left else f"{left:,.0f} were seen to leave it"
@@ -230,9 +209,9 @@ def _limit(study: Orthogonal, run: Run) -> Figure:
     panels = []
     for kind in study.kinds:
         for name, words in sides.items():
-            lines = _flow_lines(study, run, kind, name)
+            lines = _over_time(study, run, name, kind)
             if kind == study.main and 2 in study.layers:
-                lines += tuple(replace(line, dashed=True) for line in _sgd_lines(study, run, name)[:1])
+                lines += tuple(replace(line, dashed=True) for line in _over_time(study, run, name)[:1])
             panels.append(Panel(f"{words}; {_KINDS[kind]}", "time", "distance", lines, log_x=True, log_y=True))
     return Figure(
         "limit",
@@ -246,8 +225,6 @@ def _limit(study: Orthogonal, run: Run) -> Figure:
 
 def _by_start(run: Run, metrics: dict[str, tuple[int, str]], **more: Any) -> Panel:
     """One line per matrix over the factor of the initial weights; its depth and metric are given by its name."""
-    import xarray as xr
-
     each = [run.array(metric, "start seed", part=SGD, layers=depth) for depth, metric in metrics.values()]
     values = xr.concat(each, "matrix", coords="different", compat="equals").assign_coords(matrix=list(metrics))
     name = "factor of default weights"
@@ -269,10 +246,10 @@ def _starts(study: Orthogonal, run: Run) -> Figure:
         {name: (names[name][0], "aligned") for name in first},
         name="share",
         colours=[colours[name] for name in first],
-        bound=(ALIGNED, f"{ALIGNED:.0%}"),
+        bound=(claims.ALIGNED, f"{claims.ALIGNED:.0%}"),
     )
     panels = (
-        thirds("third", "weights", bound=(THIRD, f"{THIRD:.0%}")),
+        thirds("third", "weights", bound=(claims.THIRD, f"{claims.THIRD:.0%}")),
         thirds("added third", "change by training"),
         replace(aligned, title="neurons above 0.9"),
     )
@@ -301,7 +278,7 @@ def _conditions(study: Orthogonal, run: Run, sets: pa.Table) -> Figure:
         by_seed("least of one class", "least same", style.GREEN),
         by_seed("largest of two", "largest different", style.VERMILLION),
     )
-    balances = [_balance("flow", select_flow(run, study.main, max(study.flow_start)), style.SKY)]
+    balances = [_balance("flow", claims.select_flow(run, study.main, max(study.flow_start)), style.SKY)]
     if 2 in study.layers:
         balances.append(_balance(f"SGD, × {max(study.start):g}", _sgd(study, run, 2), style.ORANGE))
     panels = (
@@ -341,7 +318,7 @@ def _headline(study: Orthogonal, run: Run) -> str:
         known = any("σ" in part for part in parts)
         parts.append(f"with {layers} layers " + ("{} and {}%" if known else words).format(third, share))
     least = min(study.flow_start)
-    flow = select_flow(run, study.main, least)
+    flow = claims.select_flow(run, study.main, least)
     inside, off, left = (flow.end(name) for name in ("inside", "off", "left"))
     inactive = f", {range_words(100 * off, '.2g')}% are active for no point" if off.any() else ""
     return (
@@ -352,7 +329,7 @@ def _headline(study: Orthogonal, run: Run) -> str:
 
 
 def _numbers(study: Orthogonal, run: Run, sets: pa.Table) -> tuple[Number, ...]:
-    holds, found = lemma_holds(sets), _sgd(study, run, 2)
+    holds, found = claims.lemma_holds(sets), _sgd(study, run, 2)
     numbers = [
         Number(f"{len(run.select(part=[SGD, FLOW])):,}", "networks"),
         Number(f"{holds.sum()} of {len(holds)}", "sets with the two extremal directions of lemma 3.2 and no other"),

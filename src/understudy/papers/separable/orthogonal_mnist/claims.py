@@ -1,17 +1,10 @@
 """Claim B4: representations of two digits are orthogonally separable (Phuong 2021, figs 3.3, 3.4)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every
-from understudy.papers.separable.orthogonal_mnist.study import SIGNIFICANT, TEST, TRAINING
+from understudy.papers.separable.orthogonal_mnist.study import SIGNIFICANT, TEST, TRAINING, OrthogonalMnist
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.separable.orthogonal_mnist.study import OrthogonalMnist
 
 FEW = 10.0
 """“perhaps five or ten” of 128 singular values."""

@@ -1,9 +1,5 @@
 """Figures and headline of `orthogonal-mnist` (Phuong 2021, figs 3.3, 3.4)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,15 +7,12 @@ import pyarrow.compute as pc
 from understudy.claims import every
 from understudy.lab.layers import diverged_story, some_diverged
 from understudy.papers.separable.orthogonal_mnist.claims import end, share_range, violations
-from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING
+from understudy.papers.separable.orthogonal_mnist.study import LAYERS, SIGNIFICANT, TEST, TRAINING, OrthogonalMnist
 from understudy.papers.separable.shared import by_sign, margin_rays, outline
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    from understudy.papers.separable.orthogonal_mnist.study import OrthogonalMnist
 
 _TOP = 10
 """Number of singular values in Phuong 2021, fig. 3.4a."""
