@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -17,7 +17,7 @@ from understudy._atomic import disk_errors, write_bytes
 from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.data import Source
-from understudy.data.batches import batches
+from understudy.data.batches import Batch, batches
 from understudy.measures.layer_pairs import LayerAlignment, LayerPair, LayerPairs
 from understudy.measures.recording import Activations, Recorder, evaluated
 from understudy.measures.submodules import Call, default_calls, matching_calls, require_matches
@@ -169,16 +169,52 @@ def align(
     first = next(given)
     notes = ["inputs: the evaluation inputs of seed 0 of the source"] if isinstance(data, Source) else []
     with evaluated("teacher", teacher), evaluated("student", student):
-        t, s = Recorder("teacher", teacher, first), Recorder("student", student, first)
-        notes += _choose((t, s), layers, axes or {})
-        sums = LayerPairs([call.name for call in t.chosen], [call.name for call in s.chosen], average=average)
-        for i, each in enumerate(itertools.chain([first], given)):
+        comparison = Comparison(teacher, student, first, layers=layers, axes=axes, average=average)
+        comparison.notes[:0] = notes
+        return comparison.compare(itertools.chain([first], given))
+
+
+class Comparison:
+    """Two modules and the layers of both that are compared, on data and as often as wanted.
+
+    Args:
+        teacher: A module in evaluation mode.
+        student: A module in evaluation mode.
+        first: A batch on which to find out which submodules they call.
+        layers: As for `align`.
+        axes: As for `align`.
+        average: As for `align`.
+
+    Raises:
+        UserError: As `align`.
+    """
+
+    def __init__(
+        self,
+        teacher: nn.Module,
+        student: nn.Module,
+        first: Batch,
+        *,
+        layers: Layers | None = None,
+        axes: Mapping[str, int] | None = None,
+        average: bool = False,
+    ) -> None:
+        self.teacher, self.student = Recorder("teacher", teacher, first), Recorder("student", student, first)
+        self.notes = _choose((self.teacher, self.student), layers, axes or {})
+        self._average = average
+
+    def compare(self, given: Iterable[Batch]) -> Alignment:
+        """Record the activations of both modules on batches, and match their nodes."""
+        t, s = self.teacher, self.student
+        sums = LayerPairs([call.name for call in t.chosen], [call.name for call in s.chosen], average=self._average)
+        for i, each in enumerate(given):
             activations = t.record(each), s.record(each)
             if i == 0:
                 _require_memory(sums, t, activations)
             sums.update(*activations)
-    pairs = sums.results()
-    return Alignment(*sums.names, pairs, sums.samples, tuple(notes + _remarks(sums.names[0], pairs, sums.samples)))
+        pairs = sums.results()
+        notes = tuple(self.notes + _remarks(sums.names[0], pairs, sums.samples))
+        return Alignment(*sums.names, pairs, sums.samples, notes)
 
 
 def _choose(sides: tuple[Recorder, Recorder], layers: Layers | None, axes: Mapping[str, int]) -> list[str]:

@@ -22,6 +22,10 @@ _ROWS = 1 << 14
 """Rows that a CPU adds at once: float32 sums over more lose digits, and fewer fit its cache."""
 
 
+class NotFiniteError(UserError):
+    """A network has activations that are NaN, infinite or too large to square."""
+
+
 class LayerPair(NamedTuple):
     """A layer of the teacher and a layer of the student: which node matches which, and how similar they are."""
 
@@ -244,13 +248,13 @@ class LayerPairs:
         """Pairs of layers, one row per layer of the teacher.
 
         Raises:
-            UserError: A layer has activations that are not finite.
+            NotFiniteError: A layer has activations that are not finite.
         """
         found: dict[tuple[int, int], LayerPair] = {}
         for group in self._groups:  # the averaged group is the last one, and pairs of it that are not averaged precede
             for role, names, bad in zip(("teacher", "student"), self.names, group.not_finite(), strict=True):
                 if bad:
-                    raise UserError(
+                    raise NotFiniteError(
                         f"{names[bad[0]]!r} of the {role} has activations that are NaN, infinite or too large to "
                         "square; leave it out with layers=, or use weights from before it diverged"
                     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -79,12 +80,21 @@ class Recorder:
 
     def __init__(self, role: str, model: nn.Module, batch: Batch) -> None:
         self.role, self.model = role, getattr(model, "_orig_mod", model)  # of torch.compile, which ignores hooks
-        tensors = [*self.model.parameters(), *self.model.buffers()]
-        self.device = tensors[0].device if tensors else None
-        self._dtype = next((t.dtype for t in tensors if t.is_floating_point()), None)
         self.calls = trace(self.model, lambda: self._forward(batch))
         self.chosen: list[Call] = []
         self._data_axis = self._find_samples(batch)
+
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the module's parameters at present; None if it has none."""
+        return next((tensor.device for tensor in self._tensors()), None)
+
+    @property
+    def _dtype(self) -> torch.dtype | None:
+        return next((tensor.dtype for tensor in self._tensors() if tensor.is_floating_point()), None)
+
+    def _tensors(self) -> Iterator[Tensor]:
+        return itertools.chain(self.model.parameters(), self.model.buffers())
 
     def _find_samples(self, batch: Batch) -> int:
         """Find the axis of samples of the data, and by leaving out the last sample that of every output."""

@@ -55,6 +55,8 @@ class Call:
     """Name of the submodule, with `#2` for the second of several calls."""
     sample: int | None = None
     """Axis of the samples; None if there is none."""
+    inside: Call | None = None
+    """The call within this one whose output this one returns."""
 
 
 def floating(output: Any) -> Tensor | None:
@@ -116,6 +118,9 @@ def trace(model: nn.Module, forward: Callable[[], object]) -> list[Call]:
         time_major = getattr(part, "batch_first", True) is False
         fed = () if given is None else tuple(given.shape)
         call = Call(name, part, numbers[name], shape, axis, assumed, source, time_major, fed)
+        # A module that works in place returns its input, whose label is that of a call before this one.
+        if inside is not None and (part is model or inside.module.startswith(f"{name}.")):
+            call.inside = inside
         calls.append(call)
         if made is not None:
             setattr(made, _SOURCE, source if isinstance(part, _PASSING) else call)

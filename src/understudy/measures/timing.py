@@ -36,7 +36,9 @@ def ranks(rho: Float[Tensor, "*batch student"]) -> Int[Tensor, "*batch student"]
 
     The basis of the ranks of Tian et al. 2019, sec. 5.1.
     """
-    return rho.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)
+    order = rho.argsort(dim=-1, descending=True, stable=True)
+    places = torch.arange(rho.shape[-1], device=rho.device).expand_as(order)
+    return torch.empty_like(order).scatter_(-1, order, places)
 
 
 def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[Tensor, "net epoch teacher"]:

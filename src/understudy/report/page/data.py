@@ -16,7 +16,8 @@ from markupsafe import Markup
 from understudy._numbers import number
 
 MEASURED = frozenset(
-    "network layer teacher strength student correlation sin_angle bias_gap recovered_at".split()  # noqa: SIM905
+    "network layer teacher strength student correlation sin_angle bias_gap recovered_at "  # noqa: SIM905
+    "correlation_before rank_before fan_out settled_at".split()
 )
 """Columns of the table that are not swept parameters."""
 _FEW = 64

@@ -12,7 +12,13 @@ const MEANING = {
   correlation: "of the two nodes' activations, at the end",
   sin_angle: "sine of the angle between the two nodes' weights",
   bias_gap: "distance of the two nodes' biases, at unit weight",
-  recovered_at: "first epoch at which the correlation exceeds 0.95",
+  recovered_at: "first epoch, or step, at which the correlation exceeds 0.95",
+  teacher_layer: "module of the teacher",
+  student_layer: "module of the student that matches it best",
+  correlation_before: "best correlation before training",
+  rank_before: "rank of the student node before training, 0 first to 1 last",
+  fan_out: "norm of the weights that read the student node",
+  settled_at: "step from which on the student node is the best one",
 };
 const collator = new Intl.Collator("en", { numeric: true });
 
