@@ -70,6 +70,8 @@ def test_widths_are_whole_numbers_of_nodes():
     validate_widths(4, (0.25, 1.5, 10.0))
     with pytest.raises(UserError, match=r"--multiple 1.5 × 5 teacher nodes = 7.5 student nodes; choose a multiple"):
         validate_widths(5, (1.0, 1.5))
+    with pytest.raises(UserError, match=r"--multiple 1.5 × 5 teacher nodes"):
+        validate_widths((4, 5), (1.0, 1.5))
 
 
 def test_a_batch_is_no_larger_than_the_training_set():

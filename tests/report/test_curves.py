@@ -533,3 +533,18 @@ def test_the_mean_of_networks_without_a_band_keeps_single_networks():
     (panel,) = Curves.from_array(values, name="share", band="mean").panels
     assert panel.series[0].y.tolist() == pytest.approx([0.5, 2 / 3]) and panel.series[0].low is None
     assert panel.series[0].network[:, 0].tolist() == [4, 5, 6]
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(0.01, 0.5))
+def test_labels_are_apart_and_no_farther_from_their_lines_than_needed(wanted, gap):
+    places = style.spread(np.array(wanted), gap)
+    ordered = np.sort(places)
+    assert (np.diff(ordered) >= gap - 1e-9).all()
+    assert (np.argsort(places) == np.argsort(wanted, kind="stable")).all()
+    # Labels that touch stand around the mean of their lines.
+    for block in np.split(np.arange(len(places)), np.flatnonzero(np.diff(ordered) > gap + 1e-9) + 1):
+        assert ordered[block].mean() == pytest.approx(np.sort(wanted)[block].mean(), abs=1e-9)
+
+
+def test_no_label_has_no_place():
+    assert style.spread(np.zeros(0), 0.1).shape == (0,)
