@@ -201,8 +201,11 @@ def test_a_file_without_a_slope(start):
     status, _, err = start(teacher="model.pt")
     assert status == 2
     assert "must be |·|, with slope −1 below zero, got slope 0" in err
-    assert "for a file that does not record the slope, add --leaky -1" in err
-    assert start("--leaky", -1, teacher="model.pt")[0] == 0
+    assert "for a file that does not record the activation, add --activation abs" in err
+    status, out, err = start("--activation", "abs", teacher="model.pt")
+    assert (status, err) == (0, "") and out.startswith("model.pt read as 4 → 2 → 1\n")
+    status, former, err = start("--leaky", -1, teacher="model.pt")
+    assert (status, former, err) == (0, out, "understudy: --leaky -1 is now --activation leaky:-1\n")
 
 
 def _write(name, **changes):

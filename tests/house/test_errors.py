@@ -128,7 +128,7 @@ def test_an_option_without_its_value_is_named(refused):
 def test_an_unknown_command_is_named_with_the_closest_known_one(refused):
     assert refused("clams") == (
         "understudy: there is no command 'clams'; did you mean claims? "
-        "commands are run, list, report, claims, align, check, prune, connect, start, bench\n"
+        "commands are run, list, report, claims, align, check, prune, connect, start, example, bench\n"
     )
 
 
@@ -323,7 +323,7 @@ def test_a_file_without_a_network_is_refused(refused, files, name, message):
         ("--input-std nan", "--input-std must be above 0, got nan"),
         ("--input-std 0", "--input-std must be above 0, got 0"),
         ("--input-std inf", "--input-std must be above 0, got inf"),
-        ("--leaky nan", "--leaky must be a finite number, such as 0 for ReLU, got nan"),
+        ("--norm-order under", "--norm-order must be before or after (the activation), got 'under'"),
         ("--figure map.jpg", "--figure must end in .pdf, .svg, .png, got map.jpg"),
         ("--figure map", "--figure must end in .pdf, .svg, .png, got map"),
         (
@@ -350,7 +350,7 @@ def test_images_with_channels_last_are_refused(refused, tmp_path):
     layers = nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 3 * 3, 2))
     torch.save(layers.state_dict(), tmp_path / "conv.pt")
     np.save(tmp_path / "images.npy", np.ones((4, 5, 5, 3)))
-    message = refused("align", "conv.pt", "conv.pt", "--data", "images.npy")
+    message = refused("align", "conv.pt", "conv.pt", "--image", "5x5", "--padding", 0, "--data", "images.npy")
     assert message.startswith("understudy: images.npy: the array must have shape [samples, 3, 5, 5], channels before ")
 
 

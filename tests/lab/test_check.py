@@ -386,7 +386,8 @@ def test_several_networks_in_files(files, run_check):
     assert [each["network"] for each in found_json["networks"]] == [0, 1, 2]
     assert found_json["summary"]["teacher_nodes"] == 6
     one = json.loads(run_check(*both, "--student-network", 2, "--json"))
-    assert one == {k: v for k, v in found_json["networks"][2].items() if k != "network"}
+    nothing = {"teacher": [], "student": []}
+    assert one == {k: v for k, v in found_json["networks"][2].items() if k != "network"} | {"assumed": nothing}
     same = json.loads(run_check(*both, "--teacher-network", 1, "--json"))
     assert same["networks"][1] == found_json["networks"][1]
     assert same["networks"][0] != found_json["networks"][0]
@@ -407,8 +408,10 @@ def test_all_inputs_of_a_file_are_used(files, run_check):
 
 def test_the_slope_can_be_given(files, run_check):
     torch.save({"0.weight": torch.eye(2), "2.weight": torch.eye(2)}, files / "plain.pt")
-    found_json = json.loads(run_check("plain.pt", "plain.pt", "--leaky", 0.1, "--samples", 100, "--json"))
+    words = ("plain.pt", "plain.pt", "--samples", 100, "--json")
+    found_json = json.loads(run_check(*words, "--activation", "leaky:0.1"))
     assert found_json["slope"] == 0.1
+    assert found_json["assumed"]["teacher"] == ["no skips or branches"]
 
 
 @pytest.mark.parametrize(
@@ -427,7 +430,7 @@ def test_the_slope_can_be_given(files, run_check):
         ("teacher.safetensors student.safetensors --samples 0", "--samples must be above 0, got 0"),
         ("teacher.safetensors student.safetensors --input-std nan", "--input-std must be above 0, got nan"),
         ("teacher.safetensors student.safetensors --seed -1", "--seed must be between 0 and 2^63 − 1, got -1"),
-        ("teacher.safetensors student.safetensors --leaky inf", "--leaky must be a finite number"),
+        ("teacher.safetensors student.safetensors --activation leaky:inf", "--activation must be relu, leaky:SLOPE (a finite number"),
         ("teacher.safetensors student.safetensors --html x.pdf", "--html must end in .html, .htm, got x.pdf"),
         (
             "teacher.safetensors student.safetensors --student-network 1",

@@ -15,12 +15,18 @@ from support.kinds import KINDS, made, module, same, tensors
 from understudy import nets
 from understudy._errors import UserError
 from understudy.nets import Shape
+from understudy.nets.stated import Stated
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
 
 
-def refusal(path, *words, load=nets.load, **options):
+def load(path, **stated):
+    """Load networks without the warning about what was assumed, which `test_assumptions.py` tests."""
+    return nets.read(path, Stated(**stated)).population
+
+
+def refusal(path, *words, load=load, **options):
     with pytest.raises(UserError) as caught:
         load(path, **options)
     text = str(caught.value)
@@ -45,6 +51,16 @@ def write(request, tmp_path):
     return put
 
 
+def described(shape):
+    """Everything about a shape that is not in a state dict."""
+    stated = {"activation": shape.slope} | ({"norm_order": shape.norm} if shape.norm else {})
+    if shape.image:
+        how = shape.resolved_convolutions
+        stated |= {"padding": [each.padding for each in how], "stride": [each.stride for each in how]}
+        stated |= {"image": shape.image, "pool": "none"}
+    return stated
+
+
 def flat(population, which=0):
     """Flatten the modules of a network into one `nn.Sequential`, as most networks are written."""
     nested = module(population, which)
@@ -60,7 +76,7 @@ class TestOurOwn:
     def test_a_population_is_restored_bit_for_bit(self, shape, dtype, tmp_path):
         networks = made(shape, 3, dtype=dtype)
         nets.save(networks, tmp_path / "n")
-        loaded = nets.load(tmp_path / "n")
+        loaded = load(tmp_path / "n")
         assert same(loaded, networks) and loaded.norm_first == networks.norm_first
         assert torch.equal(
             loaded(torch.ones(2, shape.inputs, dtype=dtype)), networks(torch.ones(2, shape.inputs, dtype=dtype))
@@ -70,7 +86,7 @@ class TestOurOwn:
     def test_one_network_is_saved_as_plain_tensors(self, shape, tmp_path):
         networks = made(shape, 3)
         nets.save(networks, tmp_path / "n.safetensors", which=1)
-        assert same(nets.load(tmp_path / "n.safetensors"), networks[1])
+        assert same(load(tmp_path / "n.safetensors"), networks[1])
         with safetensors.safe_open(tmp_path / "n.safetensors", "pt") as source:
             names = set(source.keys())
             assert source.get_tensor("layers.0.weight").shape == shape.weights[0]
@@ -81,7 +97,7 @@ class TestOurOwn:
     def test_more_than_ten_layers_keep_their_order(self, tmp_path):
         networks = made(Shape((2, *range(1, 12), 3), norm="before"), 2)
         nets.save(networks, tmp_path / "n")
-        assert same(nets.load(tmp_path / "n"), networks)
+        assert same(load(tmp_path / "n"), networks)
 
     def test_metadata_of_plain_networks(self, tmp_path):
         nets.save(made(KINDS["fc"], 1), tmp_path / "n")
@@ -120,10 +136,18 @@ class TestOurOwn:
         safetensors.torch.save_file(held, tmp_path / "n", {"understudy": text})
         refusal(tmp_path / "n", "metadata", "damaged", "save the networks again")
 
-    def test_norm_first_overrides_the_file(self, tmp_path):
-        nets.save(made(KINDS["conv-after"], 1), tmp_path / "n")
-        assert nets.load(tmp_path / "n", norm_first=True).norm_first
-        assert not nets.load(tmp_path / "n").norm_first
+    def test_what_is_stated_must_agree_with_the_file(self, tmp_path):
+        path = tmp_path / "n"
+        shape = KINDS["conv-strided"]
+        nets.save(made(shape, 1), path)
+        agreeing = {"activation": 0.1, "image": (7, 6), "padding": (1, 2), "stride": (1, 2), "pool": "none"}
+        assert load(path, **agreeing).shape == shape
+        refusal(path, "image (6, 7) was given, but the file records images of 7 × 6", image=(6, 7))
+        for name, value in (("padding", 1), ("stride", (2, 1)), ("pool", "max:2")):
+            refusal(path, f"{name} {value} was given, but the file records another", **{name: value})
+        nets.save(made(KINDS["conv-after"], 1), path)
+        refusal(path, "norm_order before was given", "BatchNorm after it", norm_order="before")
+        assert not load(path).norm_first
 
     def test_a_missing_norm_is_named(self, tmp_path):
         nets.save(made(KINDS["conv-before"], 2), tmp_path / "n")
@@ -147,7 +171,7 @@ class TestOurOwn:
         whole[data.draw(st.integers(0, 1500))] = data.draw(st.integers(0, 255))
         path.write_bytes(whole)
         try:
-            nets.load(path)
+            load(path)
         except UserError as error:
             assert path.name in str(error)
 
@@ -157,18 +181,17 @@ class TestStateDicts:
     def test_a_loaded_sequence_equals_the_module(self, shape, write):
         networks = made(shape, 2)
         plain = flat(networks, 1).eval()
-        options = {"image": shape.image} if shape.image else {}
-        if shape.norm:
-            options["norm_first"] = shape.norm == "before"
-        if shape.convolutions:
-            options["convolutions"] = shape.convolutions
-        loaded = nets.load(write(plain.state_dict()), slope=shape.slope, **options)
+        loaded = load(write(plain.state_dict()), **described(shape))
         assert loaded.shape == shape
         assert all(torch.equal(a, b[1:]) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
 
-    def test_by_default_batch_norm_stands_after_the_activation(self, write):
+    def test_the_place_of_batch_norm_must_be_stated(self, write):
         path = write(flat(made(KINDS["fc-before"], 1)).state_dict())
-        assert nets.load(path).shape.norm == "after" and nets.load(path, norm_first=True).shape.norm == "before"
+        refusal(
+            path, "BatchNorm '1' stands before or after the activation", "--norm-order before", "norm_order='before'"
+        )
+        for order in ("before", "after"):
+            assert load(path, norm_order=order).shape.norm == order
 
     def test_parts_with_names(self, write):
         networks = made(KINDS["conv-before"], 1)
@@ -189,7 +212,7 @@ class TestStateDicts:
         )
         for order in orders:
             named = nn.ModuleDict({name: modules[name] for name in order})
-            loaded = nets.load(write(named.state_dict()), slope=0.1, norm_first=True)
+            loaded = load(write(named.state_dict()), **described(networks.shape))
             assert all(torch.equal(a, b) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
 
     def test_blocks_and_wrappers(self, write):
@@ -201,15 +224,19 @@ class TestStateDicts:
             {"net1": nn.Sequential(first, norm_1), "net2": nn.Sequential(second, norm_2), "top": top},
         ):
             state = nn.ModuleDict(named).state_dict()
-            loaded = nets.load(write(state), image=(6, 7))
+            loaded = load(write(state), **described(networks.shape))
             assert all(torch.equal(a, b) for a, b in zip(tensors(loaded), tensors(networks), strict=True))
         wrapped = OrderedDict((f"module.{name}", tensor) for name, tensor in nn.ModuleDict(named).state_dict().items())
-        assert nets.load(write(wrapped), image=(6, 7)).shape == networks.shape
+        assert load(write(wrapped), **described(networks.shape)).shape == networks.shape
 
-    def test_the_image_is_the_square_that_fits(self, write):
-        path = write(flat(made(KINDS["conv-before"], 1)).state_dict())
-        assert nets.load(path).image == (8, 8) == nets.load(path, image=(8, 8)).image
-        assert nets.load(path, image=(7, 10)).image == (7, 10)  # 1 × 4 leaves as many numbers as 2 × 2
+    def test_the_image_must_be_stated(self, write):
+        path = write(flat(made(KINDS["conv"], 1)).state_dict())
+        refusal(path, "can read images of any size", "--image HEIGHTxWIDTH", "image=(height, width)")
+        square = write(flat(made(KINDS["conv-before"], 1)).state_dict())
+        assert "Without padding and pooling 8x8 would fit" in refusal(square, "--image", norm_order="before")
+        given = {"norm_order": "before", "padding": 0, "stride": 1, "pool": "none"}
+        assert load(square, image=(8, 8), **given).image == (8, 8)
+        assert load(square, image=(7, 10), **given).image == (7, 10)  # 1 × 4 leaves as many numbers as 2 × 2
 
     def test_missing_biases_and_affine_parts_are_filled_in(self, write):
         network = nn.Sequential(
@@ -217,14 +244,14 @@ class TestStateDicts:
             *(nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()),
             *(nn.Flatten(), nn.Linear(4 * 9, 5)),
         ).eval()
-        loaded = nets.load(write(network.state_dict()), norm_first=True)
+        loaded = load(write(network.state_dict()), norm_order="before", image=(7, 7), padding=0, pool="none")
         assert loaded.layers[0].bias.tolist() == [[0, 0, 0]] and loaded.norms[0].scale.tolist() == [[1, 1, 1]]
         x = torch.randn(3, 2, 7, 7)
         assert torch.allclose(loaded(x.flatten(1))[0], network(x), atol=1e-5)
 
     def test_the_widest_precision_wins(self, write):
         network = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, dtype=torch.float64), nn.Linear(3, 1).half())
-        loaded = nets.load(write(network.state_dict()))
+        loaded = load(write(network.state_dict()), norm_order="after")
         assert {t.dtype for t in tensors(loaded)} == {torch.float64}
 
 
@@ -248,12 +275,15 @@ class TestRejected:
         ],
     )
     def test_batch_norm_elsewhere(self, write, parts, words):
-        refusal(write(nn.Sequential(*parts).state_dict()), *words, "must directly follow a hidden layer", "fold it")
+        refusal(write(nn.Sequential(*parts).state_dict()), *words, "must directly follow a hidden layer", "--order")
 
     def test_batch_norm_in_front_of_the_layer_of_its_number(self, tmp_path):
         parts = {"bn1": nn.BatchNorm1d(3), "fc1": nn.Linear(3, 3), "fc2": nn.Linear(3, 2)}
         torch.save(nn.ModuleDict(parts).state_dict(), tmp_path / "net.pt")
-        refusal(tmp_path / "net.pt", "'bn1' of 3 nodes follows no layer")
+        refusal(tmp_path / "net.pt", "fit together in more than one order", "--order bn1,fc1,fc2")
+        refusal(tmp_path / "net.pt", "'bn1' of 3 nodes follows no layer", order=["bn1", "fc1", "fc2"])
+        stated = {"order": ["fc1", "bn1", "fc2"], "norm_order": "after"}
+        assert load(tmp_path / "net.pt", **stated).shape.norm == "after"
 
     def test_batch_norm_of_another_size(self, write):
         network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(5), nn.Linear(4, 2))
@@ -275,31 +305,32 @@ class TestRejected:
         refusal(write(state | square), "'1.running_mean' must have one number per node", "got (2, 2)")
 
     @pytest.mark.parametrize("kernel", [1, 2, 5, (3, 5)])
-    def test_other_kernels(self, write, kernel):
-        network = nn.Sequential(nn.Conv2d(2, 3, kernel), nn.Flatten(), nn.Linear(12, 2))
-        refusal(write(network.state_dict()), "'0.weight'", "3 × 3 convolution (out, in, 3, 3)", "for other kernels")
+    def test_kernels_of_any_size_are_read(self, write, kernel):
+        convolution = nn.Conv2d(2, 3, kernel)
+        network = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.LazyLinear(2)).eval()
+        x = torch.randn(4, 2, 7, 8)
+        outputs = network(x)
+        loaded = load(write(network.state_dict()), image=(7, 8), pool="none")
+        assert torch.allclose(loaded(x.flatten(1))[0], outputs, atol=1e-5)
 
-    def test_convolutions_with_anything_but_one_layer_after_them(self, write):
+    def test_convolutions_without_linear_layers_after_them(self, write):
         for parts in (
             [nn.Conv2d(2, 3, 3)],
             [nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3)],
-            [nn.Conv2d(2, 3, 3), nn.Linear(12, 4), nn.Linear(4, 2)],
             [nn.Linear(2, 2), nn.Conv2d(2, 3, 3), nn.Linear(12, 4)],
         ):
             path = write(nn.Sequential(*parts).state_dict())
-            refusal(path, "'0.weight'", "expected convolutions followed by one linear layer", "restructure")
+            refusal(path, "'0.weight'", "expected convolutions followed by one or more linear layers", "--model")
 
-    def test_kernels_strides_and_paddings_that_do_not_fit(self, write):
+    def test_strides_and_paddings_that_do_not_fit(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 5), nn.Flatten(), nn.Linear(27, 4), nn.ReLU(), nn.Linear(4, 2))
         path = write(network.state_dict())
-        assert nets.load(path, image=(6, 6), convolutions=((5, 2, 2),)).sizes == (2, 3, 4, 2)
-        refusal(path, "also give the height and width of the inputs", convolutions=((5, 2, 2),))
-        refusal(path, "reduce images of 6 × 6 to 6 × 6", "9 numbers", image=(6, 6), convolutions=((5, 1, 2),))
-        refusal(path, "'0.weight' has shape (3, 2, 5, 5)", image=(6, 6), convolutions=((3, 2, 2),))
-        refusal(path, "2 convolutions with kernels 5, 5", "(4, 27)", image=(6, 6), convolutions=((5, 2, 2),) * 2)
-        refusal(path, "got (5, 0, 2)", image=(6, 6), convolutions=((5, 0, 2),))
-        refusal(path, "are too small for convolution 1", image=(2, 2), convolutions=((5, 1, 0),))
-        refusal(path, "a convolution is (kernel, stride, padding)", image=(6, 6), convolutions=((5, 2, 2, 2),))
+        assert load(path, image=(6, 6), padding=2, stride=2, pool="none").sizes == (2, 3, 4, 2)
+        words = ("become maps of 36 positions", "9 numbers of each of 3 channels", "give the values of the model")
+        refusal(path, *words, image=(6, 6), padding=2, stride=1, pool="none")
+        refusal(path, "give --pool (in Python pool)", "(--pool max:2 would fit)", image=(6, 6), padding=2, stride=1)
+        refusal(path, "are too small for 1 convolutions", image=(2, 2), padding=0)
+        refusal(path, "padding must be one, or one for each of 1 convolutions, got 2", image=(6, 6), padding=(1, 2))
 
     def test_convolutions_that_do_not_chain(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(4, 3, 3), nn.Linear(12, 4))
@@ -307,35 +338,32 @@ class TestRejected:
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(13, 4))
         refusal(write(network.state_dict()), "has 3 nodes and the second takes 13", "or the second a multiple")
 
-    def test_a_map_that_is_not_square_needs_its_image(self, write):
-        network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Linear(3 * 2 * 4, 4))
-        path = write(network.state_dict())
-        refusal(path, "'2.weight' (4, 24)", "8 numbers of each of 3 channels", "image=(height, width)")
-        assert nets.load(path, image=(6, 8)).inputs == 2 * 6 * 8
-
-    @pytest.mark.parametrize("image", [(8, 8), (4, 4), (3, 40), (-2, -4)])
+    @pytest.mark.parametrize("image", [(8, 8), (4, 4), (3, 40)])
     def test_an_image_that_does_not_fit(self, write, image):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Conv2d(3, 3, 3), nn.Linear(3 * 2 * 4, 4))
+        path = write(network.state_dict())
+        assert load(path, image=(6, 8), pool="none").inputs == 2 * 6 * 8
         height, width = image
-        words = (f"{height} × {width}", "'2.weight' (4, 24)", "8 numbers of each of 3 channels", "Padding, strides")
-        refusal(write(network.state_dict()), *words, image=image)
+        words = (f"{height} × {width}", "'2.weight' (4, 24)", "8 numbers of each of 3 channels")
+        refusal(path, *words, image=image)
 
     @pytest.mark.wrong_shapes
     def test_an_image_of_three_sides_or_for_no_convolution(self, write):
         network = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Linear(3 * 4, 4))
-        refusal(write(network.state_dict()), "image must be (height, width)", "got (2, 4, 4)", image=(2, 4, 4))
+        with pytest.raises(UserError, match=r"image must be the height and width of the inputs, .* got \(2, 4, 4\)"):
+            load(write(network.state_dict()), image=(2, 4, 4))
         refusal(write(nn.Linear(3, 2).state_dict()), "no convolution", "omit it", image=(4, 4))
 
     def test_ambiguous_order_of_layers(self, tmp_path):
         state = {"low.weight": torch.eye(3), "top.weight": torch.eye(3)}
         state |= {f"even.running_{part}": torch.ones(3) for part in ("mean", "var")}
         safetensors.torch.save_file(state, tmp_path / "n.safetensors")
-        refusal(tmp_path / "n.safetensors", "more than one order", "number them")
+        refusal(tmp_path / "n.safetensors", "more than one order", "--order ")
 
     @pytest.mark.wrong_shapes
     def test_inputs_of_another_size(self, write):
         network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Linear(2 * 30 * 30, 10))
-        loaded = nets.load(write(network.state_dict()))
+        loaded = load(write(network.state_dict()), image=(32, 32))
         with pytest.raises(UserError, match=r"take 3 · 32 · 32 = 3,072 inputs, but the data has 784 per sample"):
             loaded(torch.zeros(5, 784))
 

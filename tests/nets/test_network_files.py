@@ -23,8 +23,14 @@ from torch import Tensor, nn
 from understudy import nets
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
+from understudy.nets.stated import Stated
 
 STATE = "torch.save(model.state_dict(), path)"
+
+
+def load(path: Path, **stated: object) -> Population:
+    """Load networks without the warning about what was assumed, which `test_assumptions.py` tests."""
+    return nets.read(path, Stated(**stated)).population
 
 
 def make(sizes: tuple[int, ...], count: int = 1, *, slope: float = 0.0, bias: bool = True, dtype=torch.float32):
@@ -58,10 +64,10 @@ def same(a: Population, b: Population) -> bool:
     )
 
 
-def refusal(path: Path, *words: str, **options: float) -> str:
+def refusal(path: Path, *words: str, **options: object) -> str:
     """Return the error message, which must name the file and end with a full stop."""
     with pytest.raises(UserError) as caught:
-        nets.load(path, **options)
+        load(path, **options)
     text = str(caught.value)
     for word in (path.name, *words):
         assert word in text, text
@@ -86,7 +92,7 @@ class TestRoundTrip:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "networks.safetensors")
             nets.save(population, path)
-            assert same(population, nets.load(path))
+            assert same(population, load(path))
             assert os.listdir(folder) == ["networks.safetensors"]
 
     @settings(max_examples=20, deadline=None)
@@ -96,7 +102,7 @@ class TestRoundTrip:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "network")
             nets.save(population, path, which=which)
-            assert same(population[which], nets.load(path))
+            assert same(population[which], load(path))
             with safetensors.safe_open(path, "pt") as source:
                 assert source.get_tensor("layers.0.weight").ndim == 2
 
@@ -112,7 +118,7 @@ class TestRoundTrip:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "net.pt")
             torch.save(nn.Sequential(*parts).state_dict(), path, _use_new_zipfile_serialization=not legacy)
-            loaded = nets.load(path)
+            loaded = load(path)
         assert loaded.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
         assert loaded.shape.bias == bias
         for part, layer in zip(parts, loaded.layers, strict=True):
@@ -122,17 +128,17 @@ class TestRoundTrip:
         buffer = torch.randn(2, 3, 3)
         population = Population((Layer(buffer, None), Layer(buffer.transpose(1, 2), None)), torch.arange(2))
         nets.save(population, tmp_path / "n.safetensors")
-        assert same(population, nets.load(tmp_path / "n.safetensors"))
+        assert same(population, load(tmp_path / "n.safetensors"))
 
     def test_parameters_that_require_gradients(self, tmp_path):
         weight = torch.randn(1, 3, 3, requires_grad=True)
         nets.save(Population((Layer(weight, None),), torch.arange(1)), tmp_path / "n.safetensors")
-        assert not nets.load(tmp_path / "n.safetensors").layers[0].weight.requires_grad
+        assert not load(tmp_path / "n.safetensors").layers[0].weight.requires_grad
 
     def test_loaded_networks_do_not_depend_on_the_file(self, tmp_path):
         population = make((2, 3, 1))
         nets.save(population, tmp_path / "n.safetensors")
-        loaded = nets.load(tmp_path / "n.safetensors")
+        loaded = load(tmp_path / "n.safetensors")
         loaded.layers[0].weight.zero_()
         (tmp_path / "n.safetensors").write_bytes(b"")
         assert torch.equal(loaded.layers[1].weight, population.layers[1].weight)
@@ -140,12 +146,15 @@ class TestRoundTrip:
     def test_saving_again_replaces(self, tmp_path):
         for sizes in ((2, 3, 1), (4, 4)):
             nets.save(make(sizes), tmp_path / "n.safetensors")
-        assert nets.load(tmp_path / "n.safetensors").sizes == (4, 4)
+        assert load(tmp_path / "n.safetensors").sizes == (4, 4)
 
-    def test_slope_from_the_file_unless_given(self, tmp_path):
+    def test_what_is_stated_must_agree_with_the_file(self, tmp_path):
         nets.save(make((2, 3, 1), slope=0.25), tmp_path / "n.safetensors")
-        assert nets.load(tmp_path / "n.safetensors").slope == 0.25
-        assert nets.load(tmp_path / "n.safetensors", slope=0.0).slope == 0.0
+        assert load(tmp_path / "n.safetensors").slope == load(tmp_path / "n.safetensors", activation=0.25).slope == 0.25
+        refusal(tmp_path / "n.safetensors", "activation relu was given", "slope 0.25", activation="relu")
+        refusal(tmp_path / "n.safetensors", "norm_order before was given", "no BatchNorm", norm_order="before")
+        refusal(tmp_path / "n.safetensors", "padding was given, but the network has no convolution", padding=1)
+        refusal(tmp_path / "n.safetensors", "records the order of its layers", order=["layers.0", "layers.1"])
 
 
 class TestOtherPrograms:
@@ -153,13 +162,13 @@ class TestOtherPrograms:
         module = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 3))
         torch.save(module.state_dict(), tmp_path / "net.pt")
         x = torch.randn(32, 5)
-        assert torch.allclose(nets.load(tmp_path / "net.pt")(x)[0], module(x), atol=1e-6)
+        assert torch.allclose(load(tmp_path / "net.pt")(x)[0], module(x), atol=1e-6)
 
     def test_leaky_slope_is_an_option(self, tmp_path):
         module = nn.Sequential(nn.Linear(5, 8), nn.LeakyReLU(0.2), nn.Linear(8, 3))
         torch.save(module.state_dict(), tmp_path / "net.pt")
         x = torch.randn(32, 5)
-        assert torch.allclose(nets.load(tmp_path / "net.pt", slope=0.2)(x)[0], module(x), atol=1e-6)
+        assert torch.allclose(load(tmp_path / "net.pt", activation="leaky:0.2")(x)[0], module(x), atol=1e-6)
 
     @pytest.mark.parametrize("key", ["state_dict", "model", "model_state_dict"])
     @pytest.mark.parametrize("prefix", ["", "module.", "_orig_mod.", "module._orig_mod."])
@@ -167,13 +176,13 @@ class TestOtherPrograms:
         inner = state(4, 3, 2)
         wrapped = OrderedDict((prefix + name, tensor) for name, tensor in inner.items())
         torch.save({"epoch": 3, key: wrapped, "optimizer": {"state": {}, "lr": 0.1}}, tmp_path / "net.ckpt")
-        loaded = nets.load(tmp_path / "net.ckpt")
+        loaded = load(tmp_path / "net.ckpt")
         assert torch.equal(loaded.layers[1].weight[0], inner["2.weight"]) and loaded.slope == 0.0
         assert loaded.seeds.tolist() == [0]
 
     def test_one_linear_layer(self, tmp_path):
         torch.save(nn.Linear(3, 2).state_dict(), tmp_path / "net.pt")
-        assert nets.load(tmp_path / "net.pt").sizes == (3, 2)
+        assert load(tmp_path / "net.pt").sizes == (3, 2)
 
     def test_layers_are_sorted_by_number_not_by_text(self, tmp_path):
         sizes = range(2, 15)
@@ -181,11 +190,14 @@ class TestOtherPrograms:
         safetensors.torch.save_file(tensors, tmp_path / "net.safetensors")
         torch.save(dict(sorted(tensors.items())), tmp_path / "net.pt")
         for name in ("net.safetensors", "net.pt"):
-            assert nets.load(tmp_path / name).sizes == tuple(range(2, 16))
+            assert load(tmp_path / name).sizes == tuple(range(2, 16))
 
-    def test_order_of_appearance_without_numbers(self, tmp_path):
+    def test_the_order_of_the_file_is_not_proof(self, tmp_path):
         torch.save({"hidden.weight": torch.eye(3) * 2, "first.weight": torch.eye(3)}, tmp_path / "net.pt")
-        assert nets.load(tmp_path / "net.pt").layers[0].weight[0, 0, 0] == 2
+        words = ("'hidden.weight' (3, 3), 'first.weight' (3, 3)", "more than one order", "--order hidden,first")
+        refusal(tmp_path / "net.pt", *words, "order=['hidden', 'first']")
+        assert load(tmp_path / "net.pt", order=["first", "hidden"]).layers[1].weight[0, 0, 0] == 2
+        assert load(tmp_path / "net.pt", order=["hidden.weight", "first.weight"]).layers[0].weight[0, 0, 0] == 2
 
     def test_safetensors_without_numbers_are_ordered_by_their_sizes(self, tmp_path):
         tensors = {
@@ -194,18 +206,18 @@ class TestOtherPrograms:
             "body.0.weight": torch.randn(4, 7),
         }
         safetensors.torch.save_file(tensors, tmp_path / "net.safetensors")
-        assert nets.load(tmp_path / "net.safetensors").sizes == (7, 4, 4, 2)
+        assert load(tmp_path / "net.safetensors").sizes == (7, 4, 4, 2)
 
     def test_missing_biases_become_zeros(self, tmp_path):
         torch.save(
             {"0.weight": torch.randn(3, 2), "2.weight": torch.ones(1, 3), "2.bias": torch.ones(1)}, tmp_path / "n"
         )
-        loaded = nets.load(tmp_path / "n")
+        loaded = load(tmp_path / "n")
         assert loaded.layers[0].bias.tolist() == [[0, 0, 0]] and loaded.layers[1].bias.tolist() == [[1]]
 
     def test_the_widest_precision_wins(self, tmp_path):
         torch.save({"0.weight": torch.randn(3, 2).half(), "1.weight": torch.randn(1, 3).double()}, tmp_path / "n")
-        assert {layer.weight.dtype for layer in nets.load(tmp_path / "n").layers} == {torch.float64}
+        assert {layer.weight.dtype for layer in load(tmp_path / "n").layers} == {torch.float64}
 
 
 class TestNotAFile:
@@ -282,7 +294,7 @@ class TestTruncated:
             kept = round(share * len(whole))
             path.write_bytes(whole[:kept])
             if kept == len(whole):
-                assert nets.load(path).sizes == (3, 4, 2)
+                assert load(path).sizes == (3, 4, 2)
             else:
                 refusal(path)
 
@@ -299,7 +311,7 @@ class TestTruncated:
             whole[near if data.draw(st.booleans()) else -1 - near] = data.draw(st.integers(0, 255))
             path.write_bytes(whole)
             try:
-                nets.load(path)
+                load(path)
             except UserError as error:
                 assert name in str(error)
 
@@ -375,9 +387,10 @@ class TestNotANetwork:
         refusal(write({"bias": torch.zeros(3)}), "no weights", "'*.weight'")
         refusal(write({}), "no weights", "0 tensors")
 
-    @pytest.mark.parametrize("shape", [(8, 3, 5, 5), (8, 3, 5), (8,), ()])
-    def test_convolutions_and_others(self, write, shape):
-        refusal(write({"conv.weight": torch.zeros(shape)}), "'conv.weight'", str(shape), "2-D", "(out, in)")
+    @pytest.mark.parametrize("shape", [(8, 3, 5), (8, 3, 5, 5, 5), ()])
+    def test_weights_of_other_layers(self, write, shape):
+        refusal(write({"conv.weight": torch.zeros(shape)}), "'conv.weight'", str(shape), "2-D", "(out, in)", "--model")
+        refusal(write({"even.weight": torch.zeros(8)}), "'even.weight' (8,)", "LayerNorm", "--model")
 
     def test_without_nodes(self, write):
         refusal(write({"0.weight": torch.zeros(0, 3)}), "'0.weight'", "(0, 3)", "non-empty")
@@ -476,12 +489,7 @@ class TestOurOwnFormat:
     def test_ambiguous_order_of_layers(self, tmp_path):
         path = tmp_path / "n.safetensors"
         safetensors.torch.save_file({"top.weight": torch.eye(3), "low.weight": torch.eye(3)}, path)
-        refusal(path, "'low.weight' (3, 3)", "'top.weight' (3, 3)", "more than one order", "number them")
-
-    @pytest.mark.parametrize("slope", [float("nan"), float("inf")])
-    def test_slope_that_is_not_finite(self, tmp_path, slope):
-        nets.save(make((2, 1)), tmp_path / "n.safetensors")
-        refusal(tmp_path / "n.safetensors", "slope must be a finite number", f"got {slope}", slope=slope)
+        refusal(path, "'low.weight' (3, 3)", "'top.weight' (3, 3)", "more than one order", "--order low,top")
 
 
 class TestSaving:

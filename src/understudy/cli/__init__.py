@@ -12,7 +12,9 @@ from understudy.cli.bench import Bench, run_bench
 from understudy.cli.check import Check, run_check
 from understudy.cli.claims import Claims, run_claims
 from understudy.cli.connect import Connect, run_connect
+from understudy.cli.example import Example, run_example
 from understudy.cli.list import List, run_list
+from understudy.cli.networks import StackOptions, current_words
 from understudy.cli.parsing import parse
 from understudy.cli.prune import Prune, run_prune
 from understudy.cli.report import Report, run_report
@@ -36,6 +38,7 @@ _COMMANDS = {
     "prune": _Command(Prune, run_prune),
     "connect": _Command(Connect, run_connect),
     "start": _Command(Start, run_start),
+    "example": _Command(Example, run_example),
     "bench": _Command(Bench, run_bench),
 }
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -49,6 +52,7 @@ Studies
   understudy claims                     show the claims of the papers with what was measured
 
 Your networks
+  understudy example FOLDER             write a teacher, students and inputs to try these commands on
   understudy align TEACHER STUDENT      match student nodes with teacher nodes, in any two network files
   understudy check TEACHER STUDENT      check the theorems on two network files; `check RUN` on the networks of a run
   understudy prune STUDENT              remove the nodes of a student that learned nothing, and report the cost
@@ -102,6 +106,8 @@ def _dispatch(words: list[str]) -> None:
         run_study(rest)
     elif name in _COMMANDS:
         command = _COMMANDS[name]
+        if issubclass(command.options, StackOptions):
+            rest = current_words(rest)
         command.function(parse(command.options, rest, f"understudy {name}"))
     else:
         known = ["run", *_COMMANDS]

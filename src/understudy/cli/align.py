@@ -7,20 +7,25 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from understudy._errors import UserError
 from understudy.cli import inputs
+from understudy.cli.networks import NetworkOptions, Networks
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from understudy.measures import LayerMatch
+    from understudy.nets import Population
+    from understudy.nets.loading import NotAStack
 
 
 @dataclass(frozen=True, kw_only=True)
-class Align(inputs.InputOptions):
+class Align(NetworkOptions, inputs.InputOptions):
     """Match student nodes with teacher nodes, layer by layer, in two network files of equal input size.
 
-    Files: safetensors, or state dicts of nn.Linear or 3×3 nn.Conv2d stacks written by torch.save.
+    Files: safetensors, .pt2, .onnx, or state dicts written by torch.save. With --model also state dicts of models that
+    are no stacks of layers, such as a ResNet: every layer is then compared with every layer, on the inputs of --data.
     """
 
     teacher: Path
@@ -33,25 +38,66 @@ class Align(inputs.InputOptions):
     """Index of the network to use, if the student's file contains several."""
     figure: Path | None = None
     """Draw the heat map of correlations to this file (.pdf, .svg or .png)."""
+    html: Path | None = None
+    """Write the page of all pairs of layers to this file (.html), for models that are no stacks of layers."""
 
 
 def run_align(options: Align) -> None:
     """Print which student node matches which teacher node of two network files."""
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
+    inputs.validate_ending("--html", options.html, (".html", ".htm"))
+    networks = Networks(options, "teacher", "student", image=_image_of(options.data) if options.model else None)
+    files = {"teacher": options.teacher, "student": options.student}
+    indices = {"teacher": options.teacher_network, "student": options.student_network}
+    found: dict[str, Population | NotAStack] = {}
+    for role, path in files.items():
+        try:
+            found[role] = networks.read(role, path, indices[role])
+        except UserError as error:
+            found[role] = _not_a_stack(error)
+    teacher, student = found.values()
+    if isinstance(teacher, Exception) or isinstance(student, Exception):
+        _align_modules(options, networks, teacher, student)
+    else:
+        _align_stacks(options, networks, teacher, student)
+
+
+def _image_of(data: Path | None) -> tuple[int, int] | None:
+    """Height and width of images in a .npy file; None for anything else."""
+    from understudy.cli.align_modules import read_array
+
+    if data is None or data.suffix != ".npy":
+        return None
+    *some, height, width = read_array(data).shape
+    return (height, width) if len(some) == 2 else None
+
+
+def _not_a_stack(error: UserError) -> NotAStack:
+    """The error itself if it is about a module that is no stack; otherwise it is raised."""
+    from understudy.nets.loading import NotAStack
+
+    if not isinstance(error, NotAStack):
+        raise error
+    return error
+
+
+def _align_stacks(options: Align, networks: Networks, teacher: Population, student: Population) -> None:
     from understudy import measures
 
-    teacher = inputs.read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
-    student = inputs.read_network(options.student, options.leaky, options.student_network, "--student-network")
+    if options.html is not None:
+        raise UserError("--html is for models that are no stacks of layers; --figure draws these as a heat map")
     x = inputs.read_inputs(options, teacher)
     layers = measures.align(teacher, student, x)
     measured_on = f"{len(x):,} inputs {inputs.describe_inputs(options)}"
     if options.figure is not None:
         inputs.write_figure(_heat_map(layers), options.figure)
     if options.json:
-        emit({"inputs": measured_on, "layers": [_as_json(layer) for layer in layers]})
+        shown = [_as_json(layer) for layer in layers]
+        emit({"assumed": networks.assumed, "inputs": measured_on, "layers": shown})
         return
     from understudy.report.terminal.tables import output, print_alignment
 
+    networks.show()
     print_alignment(output(), layers)
     print(f"Correlations over {measured_on}.")
     if len(teacher.layers) != len(student.layers):
@@ -59,6 +105,36 @@ def run_align(options: Align) -> None:
         print(f"The networks have {depths} hidden layers; the lowest {len(layers)} were compared.")
     if options.figure is not None:
         print(f"heat map: {options.figure}")
+
+
+def _align_modules(
+    options: Align, networks: Networks, teacher: Population | NotAStack, student: Population | NotAStack
+) -> None:
+    from understudy.cli.align_modules import align_modules, as_json
+    from understudy.nets import Population
+    from understudy.nets.graph import OTHERWISE
+
+    why = [str(each) for each in (teacher, student) if not isinstance(each, Population)]
+    if options.data is None:
+        raise UserError(
+            f"{why[0]}. Networks that are no stacks of layers are compared by their activations on given inputs: add "
+            "--data FILE.npy, an array in the shape that they take, such as samples × channels × height × width"
+        )
+    if options.figure is not None:
+        raise UserError("--figure is for stacks of layers; --html writes a page with all pairs of layers")
+    modules = [each.to_module() if isinstance(each, Population) else each.module for each in (teacher, student)]
+    found = align_modules(modules[0], modules[1], options.data)
+    if options.html is not None:
+        found.report(options.html)
+    if options.json:
+        emit({"assumed": networks.assumed, "inputs": f"of {options.data}"} | as_json(found))
+        return
+    networks.show()
+    for each in dict.fromkeys(why):
+        print(f"{each.removesuffix(f'; {OTHERWISE}')}: all layers are compared by their activations.")
+    print(found)
+    if options.html is not None:
+        print(f"page: {options.html}")
 
 
 def _as_json(layer: LayerMatch) -> dict[str, Any]:

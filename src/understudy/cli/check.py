@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from understudy._errors import UserError
 from understudy.cli import inputs
+from understudy.cli.networks import DESCRIBING, NetworkOptions, Networks
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -17,13 +18,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(inputs.InputOptions):
+class Check(NetworkOptions, inputs.InputOptions):
     """Check the theorems of the papers on your own networks: which teacher nodes are certified to have a student, which
     hypotheses fail and by what factor, properties of the data and the teacher, which students can be pruned.
 
-    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save. Students are paired with teachers by
-    index; a single teacher is shared by all students. For a run, the last students are checked on their training
-    inputs.
+    Files: safetensors, .pt2, .onnx, or state dicts written by torch.save. Students are paired with teachers by index; a
+    single teacher is shared by all students. For a run, the last students are checked on their training inputs.
     """
 
     paths: tuple[Path, ...]
@@ -48,13 +48,16 @@ def run_check(options: Check) -> None:
         raise UserError(
             f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.paths)} paths"
         )
-    found = _check_run(options) if len(options.paths) == 1 else _check_files(options)
+    networks = Networks(options, "teacher", "student")
+    found = _check_run(options) if len(options.paths) == 1 else _check_files(options, networks)
     if options.html is not None:
         _write(found, options.html)
     if options.json:
-        alone = len(options.paths) == 2 and found.of == 1
-        emit(found[0].as_dict() if alone else found.as_dict())
+        files = len(options.paths) == 2
+        shown = found[0].as_dict() if files and found.of == 1 else found.as_dict()
+        emit(shown | ({"assumed": networks.assumed} if files else {}))
         return
+    networks.show()
     from understudy.report.check.terminal import print_checks
     from understudy.report.terminal.tables import output
 
@@ -69,20 +72,20 @@ def _check_run(options: Check) -> Checks:
     (folder,) = options.paths
     if folder.is_file():
         raise UserError(f"{folder} is one network file; give those of the teacher and the student, or a run's folder")
-    for name in ("data", "leaky", "teacher_network", "student_network"):
-        if getattr(options, name) is not None:
+    for name in ("data", "teacher_network", "student_network", *DESCRIBING):
+        if getattr(options, name) not in (None, ()):
             raise UserError(f"--{name.replace('_', '-')} does not apply to a run; omit it, or give two network files")
     return check_runs.check(folder, networks=options.network or None, samples=options.samples)
 
 
-def _check_files(options: Check) -> Checks:
+def _check_files(options: Check, networks: Networks) -> Checks:
     from understudy.lab import check_runs
 
-    teacher = inputs.read_network(options.paths[0], options.leaky, options.teacher_network, "--teacher-network")
-    student = inputs.read_network(options.paths[1], options.leaky, options.student_network, "--student-network")
+    teacher = networks.read("teacher", options.paths[0], options.teacher_network)
+    student = networks.read("student", options.paths[1], options.student_network)
     if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
         # Students are paired with teachers by index.
-        teacher = inputs.read_network(options.paths[0], options.leaky, options.student_network, "--student-network")
+        teacher = networks.read("teacher", options.paths[0], options.student_network, "--student-network")
     return check_runs.check(teacher, student, networks=options.network or None, **inputs.drawing(options))
 
 

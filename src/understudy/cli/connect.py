@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from understudy._numbers import number, typeset
 from understudy.cli import inputs
+from understudy.cli.networks import NetworkOptions, Networks
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -21,10 +22,11 @@ _NOTABLE = 2.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connect(inputs.TeacherOptions):
+class Connect(NetworkOptions, inputs.TeacherOptions):
     """Connect two students of one teacher by line segments on which the loss stays low (Tian 2020, appendix E).
 
-    Files: safetensors, or state dicts of two nn.Linear layers written by torch.save; both students of equal sizes.
+    Files: safetensors, .pt2, .onnx, or state dicts written by torch.save, of networks of two linear layers; both
+    students of equal sizes.
     """
 
     a: Path
@@ -51,9 +53,10 @@ def run_connect(options: Connect) -> None:
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     from understudy.papers.specialization.connect import connect
 
-    teacher = inputs.read_teacher(options)
-    a = inputs.read_network(options.a, options.leaky, options.a_network, "--a-network")
-    b = inputs.read_network(options.b, options.leaky, options.b_network, "--b-network")
+    networks = Networks(options, "teacher", "a", "b")
+    teacher = inputs.read_teacher(networks, options)
+    a = networks.read("a", options.a, options.a_network)
+    b = networks.read("b", options.b, options.b_network)
     found = connect(a, b, teacher, **inputs.drawing(options), below=options.below, points=options.points)
     path, along, line = found.path, found.losses, found.line
     if options.save is not None:
@@ -65,6 +68,7 @@ def run_connect(options: Connect) -> None:
     if options.json:
         emit(
             {
+                "assumed": networks.assumed,
                 "way_points": len(path.points),
                 "moves": path.moves,
                 "losses": along.tolist(),
@@ -74,6 +78,7 @@ def run_connect(options: Connect) -> None:
             }
         )
         return
+    networks.show()
     from understudy.report.terminal.tables import output, plain_table
 
     table = plain_table("segment", "what moves", "largest loss / output variance")

@@ -1,13 +1,13 @@
-"""Options and files that several commands share: networks, inputs to measure them on, files to write."""
+"""Options and files that several commands share: inputs to measure networks on, files to write."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from understudy._errors import UserError
+from understudy.cli.networks import Networks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,8 +30,6 @@ class InputOptions:
     """Number of inputs to draw."""
     seed: int = 1
     """Seed of the drawn inputs."""
-    leaky: float | None = None
-    """Slope of the activation below zero, for files that do not record it. By default 0 (ReLU)."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -41,7 +39,7 @@ class TeacherOptions(InputOptions):
     """Options of the commands that change students of a teacher and test the result on held-out inputs."""
 
     teacher: Path | None = None
-    """File of the teacher: safetensors, or a state dict written by torch.save. Required."""
+    """File of the teacher: safetensors, .pt2, .onnx, or a state dict written by torch.save. Required."""
     teacher_network: int = 0
     """Index of the network to use, if the teacher's file contains several."""
     data: Path | None = None
@@ -51,25 +49,11 @@ class TeacherOptions(InputOptions):
     """Number of inputs to draw, and number of held-out inputs to test on."""
 
 
-def read_teacher(options: TeacherOptions) -> Population:
+def read_teacher(networks: Networks, options: TeacherOptions) -> Population:
     """Read the teacher, which these commands require."""
     if options.teacher is None:
         raise UserError("--teacher is missing; name the file of the teacher that the students learned from")
-    return read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
-
-
-def read_network(path: Path, slope: float | None, index: int | None, option: str) -> Population:
-    """Read the network of this index from a file, or all networks if the index is None."""
-    from understudy.nets import load
-
-    if slope is not None and not isfinite(slope):
-        raise UserError(f"--leaky must be a finite number, such as 0 for ReLU, got {slope}")
-    population = load(path, slope=slope)
-    if index is None:
-        return population
-    if not 0 <= index < len(population):
-        raise UserError(f"{option} must be between 0 and {len(population) - 1} for {path}, got {index}")
-    return population[index]
+    return networks.read("teacher", options.teacher, options.teacher_network)
 
 
 def drawing(options: InputOptions) -> dict[str, Any]:

@@ -20,6 +20,10 @@ _NAMES: dict[Any, tuple[str, str]] = {
 }
 
 
+class Words(tuple[str, ...]):
+    """Words of an option that takes one and may be repeated."""
+
+
 def emit(value: Any) -> None:
     """Print one JSON object on standard output."""
     print(json.dumps(value, ensure_ascii=False, allow_nan=False))
@@ -45,9 +49,14 @@ def parse(kind: type[Options], words: Sequence[str], prog: str) -> Options:
 
 def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     """Numbers, paths and choices, optional or repeated, with our own error messages; tyro reads all other types."""
-    from tyro.constructors import PrimitiveConstructorSpec
+    from tyro.conf import UseAppendAction
+    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
     one: Any = info.type
+    if one is Words:
+        repeated = PrimitiveTypeInfo.make(UseAppendAction[tuple[str, ...]], info.markers)
+        found = ConstructorRegistry.get_primitive_spec(repeated)
+        return found if isinstance(found, PrimitiveConstructorSpec) else None
     several = False
     if get_origin(one) in (Union, UnionType) and len(get_args(one)) == 2 and NoneType in get_args(one):
         one = next(part for part in get_args(one) if part is not NoneType)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from understudy._numbers import number
 from understudy.cli import inputs
+from understudy.cli.networks import NetworkOptions, Networks
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ _MOST = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Prune(inputs.TeacherOptions):
+class Prune(NetworkOptions, inputs.TeacherOptions):
     """Remove the nodes of a student that learned none of the teacher's, and report what that costs.
 
-    Files: safetensors, or state dicts of nn.Linear stacks written by torch.save.
+    Files: safetensors, .pt2, .onnx, or state dicts written by torch.save.
     """
 
     student: Path
@@ -47,8 +48,9 @@ def run_prune(options: Prune) -> None:
     inputs.validate_ending("--save", options.save, (".safetensors",))
     from understudy.papers.specialization.prune import prune
 
-    teacher = inputs.read_teacher(options)
-    student = inputs.read_network(options.student, options.leaky, options.student_network, "--student-network")
+    networks = Networks(options, "teacher", "student")
+    teacher = inputs.read_teacher(networks, options)
+    student = networks.read("student", options.student, options.student_network)
     chosen = {name: getattr(options, name) for name in ("by", "below", "refit")}
     pruned = prune(student, teacher, **inputs.drawing(options), **chosen)
     pruning, losses = pruned.pruning, {"given": pruned.given, "held_out": pruned.held_out}
@@ -57,6 +59,7 @@ def run_prune(options: Prune) -> None:
     if options.json:
         emit(
             {
+                "assumed": networks.assumed,
                 "sizes": {"before": student.sizes, "after": pruning.network.sizes},
                 "losses": {where: found._asdict() for where, found in losses.items()},
                 "by": pruning.by,
@@ -67,6 +70,7 @@ def run_prune(options: Prune) -> None:
             }
         )
         return
+    networks.show()
     _show(student.sizes, pruning, losses)
     if options.save is not None:
         print(f"saved {'with refitted output weights' if options.refit else 'as pruned'}: {options.save}")

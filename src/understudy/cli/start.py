@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from understudy._errors import UserError
 from understudy._numbers import number, typeset
-from understudy.cli.inputs import read_network, validate_ending
+from understudy.cli.inputs import validate_ending
+from understudy.cli.networks import Networks, StackOptions
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Start:
+class Start(StackOptions):
     """Initialise a student for a two-layer |·| teacher and, optionally, run gradient descent (Zhou, Ge & Jin 2021).
 
     Teacher: f*(x) = Σ a_i |u_i·x|, a file of two layers with one output, slope −1 and no biases, all a_i above 0.
@@ -25,7 +26,7 @@ class Start:
     """
 
     teacher: Path
-    """File of the teacher: safetensors, or a state dict of two nn.Linear written by torch.save."""
+    """File of the teacher: safetensors, .pt2, .onnx, or a state dict of two nn.Linear written by torch.save."""
     by: Literal["near", "scattered", "subspace", "large", "small"] = "near"
     """near: at an angle from the teacher's neurons. scattered: random directions, lengths by least squares (algorithm
     1). subspace: the same within the span of the teacher, estimated from samples (algorithm 2). large, small: normal
@@ -51,15 +52,13 @@ class Start:
     """Angle in rad within which a student counts as near a teacher neuron."""
     teacher_network: int = 0
     """Index of the network to use, if the teacher's file contains several."""
-    leaky: float | None = None
-    """Slope of the activation below zero, for files that do not record it: -1 is |·|."""
     out: Path | None = None
     """Write the student to this file (.safetensors); after descent, the final one."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
 
-_OF_FILES = ("teacher", "teacher_network", "leaky", "out", "json")
+_OF_FILES = ("teacher", "teacher_network", "out", "json", *(field.name for field in fields(StackOptions)))
 
 
 def run_start(options: Start) -> None:
@@ -70,11 +69,12 @@ def run_start(options: Start) -> None:
     from understudy.papers.local.shared import rate_warning
     from understudy.papers.local.theory import start_and_descend
 
-    teacher = read_network(options.teacher, options.leaky, options.teacher_network, "--teacher-network")
+    networks = Networks(options, "teacher")
+    teacher = networks.read("teacher", options.teacher, options.teacher_network)
     if teacher.slope != -1:
         raise UserError(
             f"{options.teacher}: the activation must be |·|, with slope −1 below zero, got slope {teacher.slope:g}; "
-            "for a file that does not record the slope, add --leaky -1"
+            "for a file that does not record the activation, add --activation abs"
         )
     chosen = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
     started = start_and_descend.start(teacher, **chosen)
@@ -84,8 +84,9 @@ def run_start(options: Start) -> None:
     if options.out is not None:
         _write(options, started)
     if options.json:
-        emit(_as_json(options, started))
+        emit({"assumed": networks.assumed} | _as_json(options, started))
     else:
+        networks.show()
         _show(options, started, teacher.sizes)
 
 

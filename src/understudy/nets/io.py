@@ -9,7 +9,7 @@ import math
 import os
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,25 +21,20 @@ from torch import Tensor
 
 from understudy._atomic import write_bytes
 from understudy._errors import UserError
-from understudy.nets.layer_order import natural_key, order_layers
+from understudy.nets.layer_order import natural_key
 from understudy.nets.norm import Norm
-from understudy.nets.population import Layer, Population, dtype_name
-from understudy.nets.shape import Convolution, convolution, stored
-from understudy.nets.state_dict import (
-    SAVE_STATE,
-    Contents,
-    infer_image,
-    norm_stems,
-    read_items,
-    read_norm,
-    stack_items,
-    tensor_name,
-)
+from understudy.nets.population import Layer, Population
+from understudy.nets.shape import convolution, stored
+from understudy.nets.state_dict import SAVE_STATE, Contents, norm_stems, read_norm, tensor_name
 
 _FORMAT, _VERSION = "understudy", 1
 _STATE_KEYS = ("state_dict", "model_state_dict", "model", "model_state", "network", "net", "weights", "params")
 _WRAPPERS = ("module.", "_orig_mod.")  # prefixes of DataParallel and torch.compile
-_ALLOWED = "safetensors or a state dict from torch.save"
+ALLOWED = "safetensors or a state dict from torch.save"
+_WHOLE = (
+    f"{SAVE_STATE}, and name the class of the model with --model FILE.py:Class (in Python model='FILE.py:Class') if it "
+    "is no plain stack of layers; or export the model to a .pt2 file with torch.export.save, or to ONNX"
+)
 
 
 def save(population: Population, path: str | os.PathLike[str], *, which: int | None = None) -> None:
@@ -85,70 +80,6 @@ def save(population: Population, path: str | os.PathLike[str], *, which: int | N
     _write(Path(path), safetensors.torch.save(copies, metadata))
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    slope: float | None = None,
-    image: tuple[int, int] | None = None,
-    norm_first: bool | None = None,
-    convolutions: Sequence[Sequence[Any]] | None = None,
-) -> Population:
-    """Load a population saved by `save`, or one network from another program's file of named tensors.
-
-    Other files are plain safetensors, or a state dict written by `torch.save`, alone or in a checkpoint under a usual
-    key such as `model_state_dict`; the prefix of DataParallel is dropped. The network is a stack of `nn.Linear`, or of
-    `nn.Conv2d` with 3×3 kernels, no padding and stride 1, followed by one `nn.Linear`; with `convolutions` given, other
-    kernels and several `nn.Linear` are allowed. Either every hidden layer is followed by BatchNorm or none is. Layers
-    are ordered by the numbers in their names if the names differ only in these, else by the order of the state dict;
-    safetensors do not keep that order, so there the sizes must allow only one. If some layers have a bias and others do
-    not, the missing ones become zeros (scales of BatchNorm: ones).
-
-    float16 and bfloat16 become float32; layers of different precision take the widest. Networks of a file without seeds
-    are numbered from 0.
-
-    Args:
-        path: The file.
-        slope: Slope of the activation below zero. Default: the file's own, else 0 (ReLU).
-        image: Height and width of the inputs of convolutions. Default: the file's own, else the square that fits the
-            last layer. Padding, strides and pooling are not stored in a state dict, so give the image if you know it: a
-            network whose convolutions do not each reduce height and width by two pixels is then rejected.
-        norm_first: Whether BatchNorm stands before the activation. Default: the file's own, else after it.
-        convolutions: (kernel, stride, padding) of each convolution, from the lowest up; needs `image`.
-
-    Returns:
-        The networks.
-
-    Raises:
-        UserError: The file does not exist, is damaged, or contains something other than such a network.
-    """
-    file = existing_file(path, f"{_ALLOWED} is needed")
-    if slope is not None and not math.isfinite(slope):
-        raise UserError(f"{file}: slope must be a finite number, such as 0 for ReLU, got {slope}.")
-    contents = _read(file)
-    if convolutions is not None:
-        contents = contents._replace(convolutions=_parse_convolutions(file, convolutions))
-    seeds = contents.tensors.pop("seeds", None) if contents.ours else None
-    found = order_layers(file, read_items(file, contents), contents.in_order, contents.convolutions)
-    size = infer_image(file, found[0], image or contents.image, contents.convolutions)
-    layers, norms = stack_items(*found)
-    return Population(
-        layers,
-        _seeds(file, seeds, len(layers[0].weight)),
-        next(value for value in (slope, contents.slope, 0.0) if value is not None),
-        norms,
-        bool(norms) and bool(contents.norm_first if norm_first is None else norm_first),
-        size,
-        contents.convolutions,
-    )
-
-
-def _parse_convolutions(file: Path, given: Sequence[Sequence[Any]]) -> tuple[Convolution, ...]:
-    try:
-        return tuple(map(convolution, given))
-    except UserError as error:
-        raise UserError(f"{file}: {error}.") from None
-
-
 def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*net node"]]]:
     """Read the shift (bias) of every BatchNorm in a network file, whatever other layers the network has.
 
@@ -164,8 +95,8 @@ def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*n
     Raises:
         UserError: The file cannot be read, or has no BatchNorm with an affine part.
     """
-    file = existing_file(path, f"{_ALLOWED} is needed")
-    contents = _read(file)
+    file = existing_file(path, f"{ALLOWED} is needed")
+    contents = read_contents(file)
     stems, (*_, shift) = norm_stems(contents), contents.norm_names
     if not stems:
         raise UserError(
@@ -197,7 +128,7 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     Raises:
         UserError: The file is damaged, or contains something other than tensors.
     """
-    return _read(file).tensors
+    return read_contents(file).tensors
 
 
 def existing_file(path: str | os.PathLike[str], needed: str) -> Path:
@@ -229,8 +160,18 @@ def _write(path: Path, data: bytes) -> None:
         ) from error
 
 
-def _read(file: Path) -> Contents:
-    """Read a file in the format that its first bytes show; the suffix of the name need not match."""
+def read_contents(file: Path) -> Contents:
+    """Read a file in the format that its first bytes show; the suffix of the name need not match.
+
+    Args:
+        file: An existing file.
+
+    Returns:
+        Its tensors, and what it records about them if `save` wrote it.
+
+    Raises:
+        UserError: The file is damaged, or contains something other than tensors.
+    """
     with open(file, "rb") as source:
         start = source.read(9)
     # A safetensors file starts with the length of its header, far below 2^32, in eight bytes.
@@ -294,13 +235,11 @@ def _read_torch(file: Path) -> Any:
             return torch.load(file, weights_only=True, map_location="cpu")
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"{file}: the file contains Python code or objects other than tensors (nothing was executed); {SAVE_STATE}."
+            f"{file}: the file contains Python code or objects other than tensors (nothing was executed); {_WHOLE}."
         ) from error
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         if "TorchScript" in str(error):
-            raise UserError(
-                f"{file}: this is a TorchScript archive, which contains a program; {SAVE_STATE}."
-            ) from error
+            raise UserError(f"{file}: this is a TorchScript archive, which contains a program; {_WHOLE}.") from error
         raise UserError(
             f"{file}: the file is truncated, damaged or not written by torch.save; copy it again, or {SAVE_STATE}."
         ) from error
@@ -323,17 +262,6 @@ def _state_dict(file: Path, found: Any) -> dict[str, Tensor]:
         if all(name.startswith(prefix) for name in state):
             state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     return state
-
-
-def _seeds(file: Path, seeds: Tensor | None, nets: int) -> Tensor:
-    if seeds is None:
-        return torch.arange(nets)
-    if seeds.dtype != torch.int64 or seeds.shape != (nets,):
-        raise UserError(
-            f"{file}: the tensor 'seeds' must be int64 ({nets},), one per network, got {dtype_name(seeds.dtype)} "
-            f"{tuple(seeds.shape)}; save the population again."
-        )
-    return seeds.clone()
 
 
 def _brief(error: Exception) -> str:

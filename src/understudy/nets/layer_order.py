@@ -8,45 +8,84 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from understudy._errors import UserError
-from understudy.nets.shape import Convolution, pair
-from understudy.nets.state_dict import Item, NamedLayer, NamedNorm
+from understudy._errors import UserError, suggest
+from understudy.nets.state_dict import OTHERWISE, Item, NamedLayer, NamedNorm
+from understudy.nets.stated import Unstated
 
 _Some = TypeVar("_Some", bound=Item)
 
 
 def order_layers(
-    file: Path, items: Sequence[Item], in_order: bool, convolutions: Sequence[Convolution] | None = None
+    file: Path, items: Sequence[Item], in_order: bool, order: Sequence[str] | None = None
 ) -> tuple[list[NamedLayer], list[NamedNorm]]:
     """Order layers from the inputs to the outputs, and find the BatchNorm of each hidden layer, if there are any.
 
-    If `convolutions` are given, the lowest layers must be these.
+    Numbers tell the order of layers whose names differ only in these. Otherwise the sizes must allow only one order:
+    that of the file is the one in which layers were defined, which need not be the one in which they are used.
+
+    Args:
+        file: The file, for messages.
+        items: Layers and BatchNorms, in the order of the file.
+        in_order: Whether the file keeps the order in which layers were defined.
+        order: Names of all layers from the inputs to the outputs, with or without those of BatchNorms.
+
+    Returns:
+        The layers, convolutions before linear ones, and the BatchNorm of each hidden layer or none.
+
+    Raises:
+        UserError: An order that is ambiguous or names other layers; layers or BatchNorms that do not fit together.
     """
-    layers = _sort_items(file, [item for item in items if isinstance(item, NamedLayer)], in_order)
     norms = [item for item in items if isinstance(item, NamedNorm)]
+    placed = None if order is None else _place(file, items, order)
+    if placed is None:
+        layers = _sort_items(file, [item for item in items if isinstance(item, NamedLayer)], in_order)
+    else:
+        layers = [item for item in placed if isinstance(item, NamedLayer)]
+    _validate_chain(file, layers)
     if not norms:
-        _validate_chain(file, layers, convolutions)
         return layers, []
-    follows = _match_by_number(layers, items if in_order else (), norms)
-    if follows is None:
-        items = _sort_items(file, items, in_order)
-        layers = [item for item in items if isinstance(item, NamedLayer)]
-        follows = _match_by_place(file, items, layers)
+    if placed is not None and len(placed) == len(items):
+        follows = _match_by_place(file, placed, layers)
+    else:
+        follows = _match_by_number(layers, items if in_order else (), norms) or _match_by_place(
+            file, _sort_with_norms(file, items, in_order, layers), layers
+        )
     lacking = [str(layer) for layer in layers[:-1] if layer.name not in follows]
     if lacking:
         raise UserError(
             f"{file}: no BatchNorm follows the hidden layers {', '.join(lacking)}, but one follows others; either "
-            "every hidden layer has one or none has, so add or remove them and train again."
+            f"every hidden layer has one or none has; {OTHERWISE}."
         )
-    _validate_chain(file, layers, convolutions)
     ordered = [follows[layer.name] for layer in layers[:-1]]
     for layer, norm in zip(layers, ordered, strict=False):
         _validate_norm(file, layer, norm)
     return layers, ordered
 
 
+def _place(file: Path, items: Sequence[Item], order: Sequence[str]) -> list[Item]:
+    """Layers, and BatchNorms where these are named too, in the stated order."""
+    known = {item.name: item for item in items}
+    names = [name.removesuffix(".weight") for name in order]
+    for name in names:
+        if name not in known:
+            raise UserError(
+                f"{file}: order has the name {name!r}, but there is no such layer; {suggest(name, list(known))}its "
+                f"layers are {', '.join(known)}."
+            )
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{file}: order has the name {twice!r} twice; a layer of a stack is used once. {OTHERWISE}.")
+    # BatchNorms need not be named, but then none is.
+    needed = {item.name for item in items if isinstance(item, NamedLayer)}
+    needed = set(known) if {*names} - needed else needed
+    if missing := [name for name in known if name in needed - {*names}]:
+        raise UserError(f"{file}: order lacks {', '.join(missing)}; name all layers, from the inputs to the outputs.")
+    return [known[name] for name in names]
+
+
 def _sort_items(file: Path, items: Sequence[_Some], in_order: bool) -> list[_Some]:
-    """Sort by the numbers in the names if the names differ only in these, else by the file's order or the sizes."""
+    """Sort by the numbers in the names if the names differ only in these, else by the only order that the sizes "
+    "allow."""
     families: dict[str, list[_Some]] = {}
     for item in items:
         families.setdefault(re.sub(r"\d+", "#", item.name), []).append(item)
@@ -54,15 +93,27 @@ def _sort_items(file: Path, items: Sequence[_Some], in_order: bool) -> list[_Som
         family.sort(key=lambda item: _numbers_in(item.name))
     if len(families) == 1:
         return next(iter(families.values()))
-    if in_order:
-        return list(items)
     orders = _chains(list(families.values()), [])
     if len(orders) > 1:
-        raise UserError(
-            f"{file}: the layers {', '.join(map(str, items))} fit together in more than one order; number them from "
-            "the inputs to the outputs in their names, as in 'layers.0.weight', 'layers.1.weight'."
+        names = [item.name for item in (items if in_order else orders[0])]
+        example = "in the order of the file" if in_order else "for example"
+        raise Unstated(
+            f"{file}: the layers {', '.join(map(str, items))} fit together in more than one order, and their names do "
+            f"not tell which; give it from the inputs to the outputs, {example} --order {','.join(names)} (in Python "
+            f"order={names})."
         )
     return orders[0] if orders else list(items)
+
+
+def _sort_with_norms(file: Path, items: Sequence[Item], in_order: bool, layers: list[NamedLayer]) -> list[Item]:
+    """Sort layers and BatchNorms; the layers must come out in the order that is already known."""
+    found = _sort_items(file, items, in_order)
+    if [item.name for item in found if isinstance(item, NamedLayer)] != [layer.name for layer in layers]:
+        raise Unstated(
+            f"{file}: it is not clear which layers its BatchNorms follow; name these in their places among the layers, "
+            "--order NAME,NAME,… (in Python order=[…])."
+        )
+    return found
 
 
 def _chains(families: Sequence[Sequence[_Some]], before: list[_Some]) -> list[list[_Some]]:
@@ -83,9 +134,8 @@ def _fits(before: Sequence[Item], item: Item) -> bool:
     below = next((other for other in reversed(before) if isinstance(other, NamedLayer)), None)
     if below is None:
         return not before or before[-1].sizes[1] == item.sizes[0]
-    if (
-        isinstance(item, NamedLayer) and below.kernel != item.kernel
-    ):  # a map can be flattened, but nodes never form a map
+    if isinstance(item, NamedLayer) and below.kernel != item.kernel:
+        # A map can be flattened, but nodes never form a map.
         return bool(below.kernel) and item.sizes[0] % below.sizes[1] == 0
     return below.sizes[1] == item.sizes[0]
 
@@ -112,29 +162,20 @@ def _match_by_place(file: Path, items: Sequence[Item], layers: Sequence[NamedLay
         if not isinstance(below, NamedLayer) or below.name == layers[-1].name:
             where = "the last layer" if isinstance(below, NamedLayer) else below or "no layer"
             raise UserError(
-                f"{file}: the BatchNorm {item} follows {where}, but it must directly follow a hidden layer; fold it "
-                "into a neighbouring layer, or give layers and BatchNorms the same numbers in their names, as in "
-                "'conv1' and 'bn1'."
+                f"{file}: the BatchNorm {item} follows {where}, but it must directly follow a hidden layer; name "
+                "layers and BatchNorms from the inputs to the outputs, --order NAME,NAME,… (in Python order=[…]), if "
+                f"that is not the order; {OTHERWISE}."
             )
         follows[below.name] = item
     return follows
 
 
-def _validate_chain(file: Path, layers: list[NamedLayer], convolutions: Sequence[Convolution] | None) -> None:
-    if convolutions is not None:
-        found = [tuple(layer.weight.shape[-2:]) if layer.kernel else 0 for layer in layers]
-        if found != [pair(each.kernel) for each in convolutions] + [0] * max(1, len(layers) - len(convolutions)):
-            raise UserError(
-                f"{file}: expected {len(convolutions)} convolutions with kernels "
-                f"{', '.join(str(each.kernel) for each in convolutions)}, then fully connected layers, got "
-                f"{', '.join(map(str, layers))}; give the convolutions that the network was made with."
-            )
-    elif any(layer.kernel for layer in layers) and (
-        layers[-1].kernel or not all(layer.kernel for layer in layers[:-1])
-    ):
+def _validate_chain(file: Path, layers: list[NamedLayer]) -> None:
+    filters = sum(1 for layer in layers if layer.kernel)
+    if layers[-1].kernel or any(layer.kernel for layer in layers[filters:]):
         raise UserError(
-            f"{file}: expected convolutions followed by one linear layer, got {', '.join(map(str, layers))}; "
-            "restructure the model, or give kernels, strides and paddings: load(path, image=…, convolutions=…)."
+            f"{file}: expected convolutions followed by one or more linear layers, got {', '.join(map(str, layers))}; "
+            f"{OTHERWISE}."
         )
     for lower, upper in itertools.pairwise(layers):
         if lower.networks != upper.networks:
@@ -145,8 +186,8 @@ def _validate_chain(file: Path, layers: list[NamedLayer], convolutions: Sequence
             multiple = ", or the second a multiple, a map of each channel" if lower.kernel and not upper.kernel else ""
             raise UserError(
                 f"{file}: the layers {lower} and {upper} do not fit together: the first has {lower.sizes[1]} nodes and "
-                f"the second takes {upper.sizes[0]}, but the two must be equal{multiple}; save one plain stack of "
-                "layers, in order."
+                f"the second takes {upper.sizes[0]}, but the two must be equal{multiple}; if the layers follow one "
+                f"another in another order, give it, --order NAME,NAME,… (in Python order=[…]); {OTHERWISE}."
             )
 
 

@@ -1,4 +1,4 @@
-"""Parse named tensors as a network: fully connected layers or convolutions, with or without BatchNorm.
+"""Parse named tensors as layers: fully connected ones, convolutions and BatchNorm.
 
 Names show which tensors belong to one layer. Anything else is rejected with a message.
 """
@@ -6,7 +6,7 @@ Names show which tensors belong to one layer. Anything else is rejected with a m
 from __future__ import annotations
 
 import itertools
-import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,13 +17,27 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, dtype_name
-from understudy.nets.shape import Convolution, Shape, pair
+from understudy.nets.shape import Convolution
+from understudy.nets.stated import Unstated
 
 SAVE_STATE = "save the state dict: torch.save(model.state_dict(), path)"
+OTHERWISE = (
+    "for other networks name the class that made them, --model FILE.py:Class (in Python model='FILE.py:Class'), or "
+    "compare modules of any kind with us.align(teacher, student, data)"
+)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TORCHS, _OURS = ("running_mean", "running_var", "weight", "bias"), ("mean", "variance", "scale", "shift")
 """Names of the parts of a `Norm` in state dicts of torch, and in our own files."""
 _COUNT = "num_batches_tracked"
+_UNLIKE_A_STACK = {
+    "a skip": r"down_?sample|short_?cut|skip|(?<![a-z])res(idual|_?net|_?block|_?unit|_?layer|_|\d|\.|$)|"
+    r"(?<![a-z])layer\d+\.\d+\.conv\d",
+    "a branch": r"branch|(?<![a-z])(actor|critic|aux(iliary)?)(?![a-z])",
+    "attention": r"attn|attention|(?<![a-z])(q|k|v|qkv)_?(proj|lin)|(?<![a-z])(query|key|value)(?![a-z])",
+    "an embedding": r"(?<![a-z])emb(ed.*)?(?![a-z])|(?<![a-z])w[tp]e(?![a-z])",
+    "a transposed convolution": r"deconv|transpose|up_?conv",
+}
+"""Names that suggest something that a stack of layers does not have."""
 
 
 class Contents(NamedTuple):
@@ -53,6 +67,11 @@ class NamedLayer(NamedTuple):
     def kernel(self) -> int:
         """Number of kernel axes: 2 for a convolution, else 0."""
         return 2 if self.weight.ndim > 3 else 0
+
+    @property
+    def kernel_size(self) -> tuple[int, int]:
+        """Height and width of the kernel of a convolution."""
+        return self.weight.shape[-2], self.weight.shape[-1]
 
     @property
     def sizes(self) -> tuple[int, int]:
@@ -92,17 +111,29 @@ class NamedNorm(NamedTuple):
 Item = NamedLayer | NamedNorm
 
 
-def read_items(file: Path, contents: Contents) -> list[Item]:
-    """Parse layers and BatchNorms, in the order of the file; validate each tensor and that those of a layer fit."""
+def read_items(file: Path, contents: Contents, *, stack: bool = False) -> list[Item]:
+    """Parse layers and BatchNorms, in the order of the file; validate each tensor and that those of a layer fit.
+
+    Args:
+        file: The file, for messages.
+        contents: Its tensors.
+        stack: Whether it is known that the layers are a stack, so that their names need not suggest one.
+
+    Returns:
+        The layers and BatchNorms.
+
+    Raises:
+        UserError: A tensor that belongs to neither, or whose name suggests something that a stack does not have.
+    """
     tensors, normed = contents.tensors, norm_stems(contents)
     weights = [stem for stem, part in map(_parts, tensors) if part == "weight" and stem not in normed]
     for name in tensors:
         stem, part = _parts(name)
         if part not in ((*contents.norm_names, _COUNT) if stem in normed else ("weight", "bias")):
             raise UserError(
-                f"{file}: the tensor '{name}' {_size(tensors[name])} belongs to no fully connected layer, 3 × 3 "
-                "convolution or BatchNorm, of which only '*.weight', '*.bias' and running statistics are read; "
-                "remove it or fold it into a neighbouring layer."
+                f"{file}: the tensor '{name}' {_size(tensors[name])} belongs to no fully connected layer, convolution "
+                "or BatchNorm, of which only '*.weight', '*.bias' and running statistics are read, as stacks of these "
+                f"layers have them; {OTHERWISE}."
             )
     if not weights:
         raise UserError(
@@ -113,8 +144,21 @@ def read_items(file: Path, contents: Contents) -> list[Item]:
             raise UserError(
                 f"{file}: the bias '{name}' has no weight of the same layer; remove it, or save the complete layer."
             )
-    stems = dict.fromkeys(_parts(name)[0] for name in tensors)
-    return [read_norm(file, stem, contents) if stem in normed else _read_layer(file, stem, contents) for stem in stems]
+    stems = list(dict.fromkeys(_parts(name)[0] for name in tensors))
+    found = [read_norm(file, stem, contents) if stem in normed else _read_layer(file, stem, contents) for stem in stems]
+    if not (stack or contents.ours):
+        _require_names_of_a_stack(file, weights)
+    return found
+
+
+def _require_names_of_a_stack(file: Path, stems: Sequence[str]) -> None:
+    for stem, (what, pattern) in itertools.product(stems, _UNLIKE_A_STACK.items()):
+        if re.search(pattern, stem.lower()):
+            raise Unstated(
+                f"{file}: the name of '{tensor_name(stem, 'weight')}' suggests {what}, but only stacks of layers are "
+                f"read from tensors alone; {OTHERWISE}. If the layers do follow one another with nothing beside them, "
+                "name all of them from the inputs to the outputs, --order NAME,NAME,… (in Python order=[…])."
+            )
 
 
 def norm_stems(contents: Contents) -> list[str]:
@@ -126,13 +170,16 @@ def norm_stems(contents: Contents) -> list[str]:
 def _read_layer(file: Path, stem: str, contents: Contents) -> NamedLayer:
     name, bias_name = tensor_name(stem, "weight"), tensor_name(stem, "bias")
     weight, bias = contents.tensors[name], contents.tensors.get(bias_name)
-    allowed = (2, 3, 4, 5) if contents.ours else (2, 4)
-    kernels = {pair(each.kernel) for each in contents.convolutions or (Convolution(),)}
-    if weight.ndim not in allowed or not weight.numel() or (weight.ndim > 3 and weight.shape[-2:] not in kernels):
+    if weight.ndim == 1:
+        raise UserError(
+            f"{file}: the tensor '{name}' {_size(weight)} has one number per node, as in LayerNorm, PReLU, or "
+            "BatchNorm without running statistics, which stacks of layers that are read from tensors alone do not "
+            f"have; {OTHERWISE}."
+        )
+    if weight.ndim not in ((2, 3, 4, 5) if contents.ours else (2, 4)) or not weight.numel():
         raise UserError(
             f"{file}: the weight '{name}' has shape {_size(weight)}, but a layer is a non-empty 2-D matrix (out, in) "
-            "or 3 × 3 convolution (out, in, 3, 3); for other kernels give strides and paddings, load(path, image=…, "
-            "convolutions=…); other layers are not supported."
+            f"or convolution (out, in, height, width); {OTHERWISE}."
         )
     layer = NamedLayer(stem, weight, bias)
     nodes = (*layer.networks, layer.sizes[1])
@@ -186,54 +233,6 @@ def _numbers(file: Path, name: str, tensor: Tensor) -> Tensor:
             "so use weights from before the network diverged."
         )
     return wide.clone(memory_format=torch.contiguous_format)
-
-
-def infer_image(
-    file: Path,
-    layers: Sequence[NamedLayer],
-    given: tuple[int, int] | None,
-    convolutions: tuple[Convolution, ...] | None = None,
-) -> tuple[int, int] | None:
-    """Height and width of the inputs of convolutions, inferred from (or compared with) the size of the last map."""
-    *filters, last = (layer for i, layer in enumerate(layers) if convolutions is None or i <= len(convolutions))
-    if given is not None and len(given) != 2:
-        raise UserError(f"{file}: image must be (height, width), got {given}.")
-    if not layers[0].kernel:
-        if given is not None:
-            raise UserError(f"{file}: image {given} was given, but the network has no convolution; omit it.")
-        return None
-    channels, shrink = filters[-1].sizes[1], 2 * len(filters)
-    area = last.sizes[0] // channels
-    if convolutions is not None:
-        if given is None:
-            raise UserError(f"{file}: also give the height and width of the inputs: load(path, image=(height, width)).")
-        sizes = (layers[0].sizes[0], *(layer.sizes[1] for layer in layers))
-        try:
-            left = Shape(sizes, image=given, convolutions=convolutions).spatial_sizes[-1]
-        except UserError as error:
-            raise UserError(f"{file}: {error}.") from None
-        if math.prod(left) != area:
-            raise UserError(
-                f"{file}: the given convolutions reduce images of {given[0]} × {given[1]} to {left[0]} × {left[1]}, "
-                f"but the layer {last} takes {area} numbers of each of {channels} channels; give the kernels, strides "
-                "and paddings that the network was made with."
-            )
-        return given
-    side = math.isqrt(area)
-    height, width = given or (side + shrink, side + shrink)
-    if given is None and side * side != area:
-        raise UserError(
-            f"{file}: the last layer {last} takes {area} numbers of each of {channels} channels, which is not a "
-            "square map; give the height and width of the inputs: load(path, image=(height, width))."
-        )
-    if min(height, width) <= shrink or (height - shrink) * (width - shrink) != area:
-        raise UserError(
-            f"{file}: {len(filters)} convolutions, each of which reduces height and width by two pixels, reduce images "
-            f"of {height} × {width} to {max(0, height - shrink)} × {max(0, width - shrink)}, but the last layer "
-            f"{last} takes {area} numbers of each of {channels} channels; give the image size that the network was "
-            "made for. Padding, strides and pooling are not stored in the file."
-        )
-    return height, width
 
 
 def stack_items(layers: Sequence[NamedLayer], norms: Sequence[NamedNorm]) -> tuple[tuple[Layer, ...], tuple[Norm, ...]]:

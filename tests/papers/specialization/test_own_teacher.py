@@ -28,7 +28,7 @@ def run(teacher, tmp_path_factory):
 
 
 def test_the_students_equal_those_trained_on_a_population_stacked_by_hand(teacher, run):
-    by_hand = us.nets.stack([us.load(teacher, slope=0.1)] * 2)
+    by_hand = us.nets.stack([us.load(teacher, activation=0.1)] * 2)
     students = [us.students.gaussian(by_hand, multiple=k, seeds=[1, 2]) for k in (1, 2)]
     data = us.data.Gaussian(dim=6, std=1.5, train=64, evaluation=64)
     trained = us.train(students, by_hand, data, us.SGD(lr=0.01, batch=16), epochs=2, steps=20)
@@ -101,4 +101,4 @@ def test_other_networks_are_refused(tmp_path):
 
 def test_the_command_says_how_the_file_was_read(teacher, tmp_path):
     done = understudy("run", "two-layer", "--teacher", teacher, "--leaky", "0.1", "--plan", cwd=tmp_path)
-    assert done.stderr == f"{teacher}: read as 6 → 3 → 4, slope 0.1 below zero\n"
+    assert done.stderr == f"{teacher} read as 6 → 3 → 4, slope 0.1 below zero\n"

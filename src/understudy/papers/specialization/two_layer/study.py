@@ -17,9 +17,7 @@ from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
 if TYPE_CHECKING:
-    from understudy.data import Source
-    from understudy.nets import Population
-    from understudy.store import Claim, Run
+    from understudy.store import Claim
 
 _DECIDED = ("teacher_nodes", "dim", "outputs", "polarity")
 """Options that a teacher of one's own decides."""
@@ -59,22 +57,20 @@ class TwoLayer(OverRealized, TrainingStudy):
             inputs = f"uniform ±{math.sqrt(3) * self.input_std:.2g}"
         return ", ".join(part for part in (f"leaky {self.leaky:g}" if self.leaky else "", inputs) if part)
 
-    def source(self) -> Source:
+    def source(self) -> us.data.Source:
         kind = us.data.Gaussian if self.inputs == "gaussian" else us.data.Uniform
         return kind(self.dim, self.input_std, self.train, self.evaluation)
 
-    def experiment(self, *runs: Run) -> Experiment:
+    def experiment(self, *runs: us.Run) -> Experiment:
         return self.training(self.groups(self.leaky))
 
-    def teachers(self, nodes: int, slope: float = 0.0) -> Population:
+    def teachers(self, nodes: int, slope: float = 0.0) -> us.Population:
         """One teacher per polarity and seed: drawn, or the user's own."""
         if not self.teacher:
             return super().teachers(nodes, slope)
-        own = self._own_teacher()
-        print(
-            f"{self.teacher}: read as {' → '.join(map(str, own.sizes))}, slope {own.slope:g} below zero",
-            file=sys.stderr,
-        )
+        loaded = self._read_teacher()
+        own = loaded.population
+        print(f"{loaded}, slope {own.slope:g} below zero", file=sys.stderr)
         seeds = [cell["seed"] for cell in self.cells]
         each = own[[0] * len(seeds)].to(dtype=self.torch_dtype)
         return replace(each, seeds=each.seeds.new_tensor(seeds))
@@ -105,14 +101,18 @@ class TwoLayer(OverRealized, TrainingStudy):
         validate_widths(nodes, study.multiple)
         return replace(study, **decided, leaky=own.slope)
 
-    def _own_teacher(self) -> Population:
-        own = us.load(self.teacher, slope=self.leaky or None)
+    def _own_teacher(self) -> us.Population:
+        return self._read_teacher().population
+
+    def _read_teacher(self) -> us.nets.Loaded:
+        loaded = us.nets.loading.read_stack(self.teacher, self.leaky or None)
+        own = loaded.population
         if len(own) != 1 or len(own.sizes) != 3 or own.image is not None:
             raise UserError(
                 f"--teacher must be a file of one network of two fully connected layers, got {own} in {self.teacher}; "
                 "us.save(population, FILE, which=0) saves one of several"
             )
-        return own
+        return loaded
 
     def command(self) -> str:
         """The command that makes the same run again, without the options that a teacher of one's own decides."""
@@ -126,6 +126,6 @@ class TwoLayer(OverRealized, TrainingStudy):
             del config["options"]["teacher"]
         return config
 
-    def claims(self, run: Run) -> list[Claim]:
+    def claims(self, run: us.Run) -> list[Claim]:
         """The claims of the papers, which are about the papers' teachers."""
         return [] if self.teacher else super().claims(run)

@@ -1,0 +1,194 @@
+"""What a user states about a network whose file contains only tensors, and what is assumed in its place."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from understudy._errors import UserError
+from understudy.nets.shape import Pool, Sides, pair
+
+Pooling = Pool | Literal["global"] | None
+"""Pooling of a map as it is stated: the size of a global average is that of the map."""
+
+_SLOPES = {"relu": 0.0, "abs": -1.0, "linear": 1.0}
+_SIDES = r"\d+(?:x\d+)?"
+_POOL = re.compile(rf"(max|average):({_SIDES})(?:/({_SIDES}))?(?:\+({_SIDES}))?")
+_ANY = (
+    "networks with others are compared as modules: us.align(teacher, student, data), or understudy align with --model "
+    "FILE.py:Class"
+)
+
+
+class Unstated(UserError):
+    """Something that changes the function of a network, is not in its file, and must be stated."""
+
+
+class Assumed(NamedTuple):
+    """Something that is not in a file and was assumed."""
+
+    words: str
+    argument: str
+    """The argument that decides it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stated:
+    """What is stated about a network: each argument as in `load`, None if it is not stated.
+
+    Raises:
+        UserError: A value that is not among the allowed ones.
+    """
+
+    activation: str | float | None = None
+    norm_order: str | None = None
+    padding: int | Sequence[Sides] | None = None
+    stride: int | Sequence[Sides] | None = None
+    pool: str | Sequence[str] | None = None
+    image: Sequence[int] | None = None
+    order: Sequence[str] | None = None
+    model: str | None = None
+    model_args: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        _ = self.slope
+        if self.norm_order not in (None, "before", "after"):
+            raise UserError(f"must be before or after (the activation), got {self.norm_order!r}", "norm_order")
+        for name, least in (("padding", 0), ("stride", 1)):
+            for each in _listed(getattr(self, name)):
+                _validate_sides(each, least, name)
+        for word in _listed(self.pool):
+            parse_pool(word)
+        if self.image is not None and (len(self.image) != 2 or any(not _whole(side, 1) for side in self.image)):
+            raise UserError(
+                f"must be the height and width of the inputs, two whole numbers above 0, got {self.image}", "image"
+            )
+        if isinstance(self.order, str):
+            raise UserError(f"must be a list of names of layers, from the inputs up, got {self.order!r}", "order")
+        if self.model is None:
+            if self.model_args:
+                raise UserError("needs model, the class or function that it is for", "model_args")
+        elif not isinstance(self.model, str):
+            raise UserError(
+                f"must be FILE.py:Class or PACKAGE:NAME, got a {type(self.model).__name__}; us.from_module converts a "
+                "module at hand",
+                "model",
+            )
+
+    @property
+    def slope(self) -> float | None:
+        """Slope of the activation below zero."""
+        given = self.activation
+        if given is None or given in _SLOPES:
+            return None if given is None else _SLOPES[str(given)]
+        word, _, number = given.partition(":") if isinstance(given, str) else ("leaky", ":", given)
+        try:
+            slope = float(number) if word == "leaky" else None
+        except ValueError:
+            slope = None
+        if slope is None or not math.isfinite(slope):
+            raise UserError(
+                f"must be relu, leaky:SLOPE (a finite number, as in leaky:0.1), abs or linear, got {given!r}; {_ANY}",
+                "activation",
+            )
+        return slope
+
+    def paddings(self, count: int) -> tuple[Sides, ...] | None:
+        """Padding of each of this many convolutions."""
+        return _spread(self.padding, count, "padding")
+
+    def strides(self, count: int) -> tuple[Sides, ...] | None:
+        """Stride of each of this many convolutions."""
+        return _spread(self.stride, count, "stride")
+
+    def pools(self, count: int) -> tuple[Pooling, ...] | None:
+        """Pooling after each of this many convolutions; a single global average is that of the last."""
+        if self.pool == "global":
+            return (None,) * (count - 1) + ("global",)
+        words = _spread(self.pool, count, "pool")
+        return None if words is None else tuple(map(parse_pool, words))
+
+    def named(self, *names: str) -> list[str]:
+        """Those of these arguments that are stated."""
+        return [name for name in names if getattr(self, name) is not None]
+
+
+def parse_pool(word: str) -> Pooling:
+    """Parse a pooling: none, global, or max or average with kernel, stride and padding, as in `max:3/2+1`.
+
+    Raises:
+        UserError: Anything else.
+    """
+    if word == "none":
+        return None
+    if word == "global":
+        return "global"
+    found = _POOL.fullmatch(word) if isinstance(word, str) else None
+    if found is None:
+        raise UserError(
+            "must be none, global (the average of the whole map), or max or average with the kernel, and stride and "
+            f"padding where they differ from kernel and 0, as in max:2, average:3/2 or max:3/2+1, got {word!r}",
+            "pool",
+        )
+    kind, kernel, stride, padding = found.groups()
+    sides = parse_sides(kernel), parse_sides(stride or kernel), parse_sides(padding or "0")
+    for side, least in zip(sides, (1, 1, 0), strict=True):
+        _validate_sides(side, least, "pool")
+    return Pool("max" if kind == "max" else "average", *sides)
+
+
+def parse_sides(word: str) -> Sides:
+    """Parse a whole number, or height and width as in `28x32`; equal ones become one number."""
+    sides = [int(side) for side in word.split("x")]
+    return sides[0] if len(set(sides)) == 1 else (sides[0], sides[1])
+
+
+def format_pool(pool: Pooling) -> str:
+    """The word that `parse_pool` reads."""
+    if pool is None or pool == "global":
+        return pool or "none"
+    kernel, stride, padding = (format_sides(side) for side in pool[1:])
+    return (
+        f"{pool.kind}:{kernel}" + (f"/{stride}" if stride != kernel else "") + (f"+{padding}" if pool.padding else "")
+    )
+
+
+def format_sides(sides: Sides) -> str:
+    """A whole number, or height and width as in `28x32`."""
+    return str(sides) if isinstance(sides, int) else "x".join(map(str, sides))
+
+
+def format_activation(slope: float) -> str:
+    """Name of the activation of this slope below zero."""
+    return {0.0: "ReLU", 1.0: "no activation", -1.0: "|·|"}.get(slope, f"leaky ReLU of slope {slope:g}")
+
+
+def _listed(given: Any) -> list[Any]:
+    return [] if given is None else [given] if isinstance(given, int | str) else list(given)
+
+
+def _spread(given: Any, count: int, name: str) -> tuple[Any, ...] | None:
+    """One value for each convolution."""
+    if given is None:
+        return None
+    values = _listed(given)
+    if len(values) not in (1, count):
+        raise UserError(f"must be one, or one for each of {count} convolutions, got {len(values)}", name)
+    return tuple(values * count if len(values) == 1 else values)
+
+
+def _whole(value: Any, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _validate_sides(value: Any, least: int, name: str) -> None:
+    sides = pair(value) if isinstance(value, int) else tuple(value)
+    if len(sides) != 2 or not all(_whole(side, least) for side in sides):
+        raise UserError(
+            f"must be whole numbers of at least {least}, or (height, width) of these, one for each convolution, got "
+            f"{value!r}",
+            name,
+        )
