@@ -11,7 +11,7 @@ from support.fake_gpu import FakeGpu
 from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.papers.local.theory import gaussian
-from understudy.papers.local.theory.descent import descend, draw_samples, gradient_flow, rate_bound, sampled_gradient
+from understudy.papers.local.theory.descent import descend, gradient_flow, rate_bound, sampled_gradient
 from understudy.papers.local.theory.starts import draw_normal, place_near
 from understudy.papers.local.theory.teachers import random_teachers
 
@@ -119,13 +119,6 @@ def test_the_distance_from_the_exact_trajectory_falls_as_one_over_the_root_of_th
         for b in (10, 1_000)
     ]
     assert gaps[0] / gaps[1] == pytest.approx(10, rel=0.2)
-
-
-@given(st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=3), st.integers(0, 2**40), st.integers(1, 7))
-def test_samples_drawn_for_all_seeds_together_equal_those_of_each_seed(seeds, step, count):
-    found = draw_samples(seeds, step, count, torch.zeros(len(seeds), 2, 3, dtype=F))
-    for seed, x in zip(seeds, found, strict=True):
-        assert torch.equal(x, normal(seed, Stream.TRAIN, step, 3 * count).view(count, 3))
 
 
 def test_mini_batch_descent_agrees_on_gpu_and_cpu():

@@ -1,6 +1,5 @@
 """Gradient descent and gradient flow on the exact loss of Zhou, Ge & Jin 2021, from given students (theorems 4, 6)."""
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy._random import Stream, normal, words
+from understudy._random import Stream, normal
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.gaussian.pairs import units, validate_nodes
 from understudy.theory.flows import follow_flows
@@ -106,35 +105,24 @@ def sampled_gradient(
 
     On a CPU the result of a network does not depend on the other networks; a GPU draws and multiplies all together.
     """
-    rows = max(1, _NUMBERS // students.shape[-1])
+    size = students.shape[-1]
+    rows = max(1, _NUMBERS // size)
     parts = -(-batch // rows)
     every = teachers.expand(len(students), *teachers.shape[1:])
     gradient = torch.zeros_like(students)
     for part in range(parts):
         count = min(rows, batch - part * rows)
         if students.device.type != "cpu":
-            gradient += _sum_pulls(students, every, draw_samples(seeds, step * parts + part, count, students))
+            names, device = torch.tensor(list(seeds)), str(students.device)
+            drawn = normal(names, Stream.TRAIN, step * parts + part, count * size, device)
+            gradient += _sum_pulls(students, every, drawn.unflatten(-1, (count, size)))
             continue
-        size = students.shape[-1]
-        drawn = {s: normal(s, Stream.TRAIN, step * parts + part, count * size).view(count, size) for s in set(seeds)}
+        own = {s: normal(s, Stream.TRAIN, step * parts + part, count * size).view(count, size) for s in set(seeds)}
         for pulls, ours, theirs, seed in zip(gradient, students, every, seeds, strict=True):
-            pulls += _sum_pulls(ours, theirs, drawn[seed])
+            pulls += _sum_pulls(ours, theirs, own[seed])
     directions, lengths = units(students)
     along = (gradient * directions).sum(-1, keepdim=True)
     return lengths.unsqueeze(-1) * (gradient + along * directions) / batch
-
-
-def draw_samples(
-    seeds: Sequence[int], step: int, count: int, like: Float[Tensor, "net student in"]
-) -> Float[Tensor, "net sample in"]:
-    """Samples of all seeds at once on the device of `like`, equal to those of `normal` up to rounding."""
-    size, device = like.shape[-1], str(like.device)
-    each = 2 * (-(-count * size // 2))
-    bits = words(torch.tensor(list(seeds), device=device), Stream.TRAIN, step, each, device)
-    u = (bits.double() + 0.5) / 2.0**32
-    radius, angle = (-2.0 * u[..., 0::2].log()).sqrt(), 2.0 * math.pi * u[..., 1::2]
-    drawn = torch.stack([radius * angle.cos(), radius * angle.sin()], -1).flatten(-2)
-    return drawn[..., : count * size].unflatten(-1, (count, size))
 
 
 def _sum_pulls(

@@ -24,7 +24,7 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import torch
@@ -172,16 +172,9 @@ def take_steps(
     pairs = (ours.shape[1] + theirs.shape[1]) ** 2
     while steps:  # in parts, since compiled code cannot be interrupted
         some = min(steps, max(1, _UNINTERRUPTED // (len(ours) * pairs)))
-        solve = partial(_descend_part, now, theirs, slope, each, some)
-        _divide(len(ours), some * pairs, solve)
+        _divide(len(ours), some * pairs, lambda p, n=some: compiled.descend(now[p], theirs[p], slope, each[p], n))
         steps -= some
     return torch.from_numpy(now)
-
-
-def _descend_part(
-    now: np.ndarray, teachers: np.ndarray, slope: float, rates: np.ndarray, steps: int, part: slice
-) -> None:
-    compiled.descend(now[part], teachers[part], slope, rates[part], steps)
 
 
 def _gradient_from_pulls(pulls: Tensor, directions: Tensor, lengths: Tensor) -> Tensor:
@@ -201,11 +194,8 @@ def _run_compiled(
     problems, m, d = students.shape
     r = teachers.shape[1]
     if m + r <= _SMALL:
-        _divide(
-            problems,
-            (m + r) ** 2,
-            lambda p: compiled.solve(students[p], teachers[p], slope, losses[p], gradients[p]),
-        )
+        pairs = (m + r) ** 2
+        _divide(problems, pairs, lambda p: compiled.solve(students[p], teachers[p], slope, losses[p], gradients[p]))
         return
     threads = torch.get_num_threads()
     in_parallel = _thread_pool(threads).map if threads > 1 else map
