@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from understudy._atomic import disk_errors
 from understudy._errors import UserError
@@ -23,6 +23,7 @@ COMMANDS = (
     "understudy check teacher.pt student.pt --html check.html",
     "understudy prune student.pt --teacher teacher.pt --save smaller.safetensors",
     "understudy connect a.pt b.pt --teacher teacher.pt",
+    "understudy start absolute.pt --activation abs --descend 1000",
 )
 """What to type next in the folder."""
 _STUDENTS = ("student", "a", "b")
@@ -57,6 +58,9 @@ class Example:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+Module = TypeVar("Module", bound="nn.Module")
 
 
 class _File(NamedTuple):
@@ -141,7 +145,9 @@ def _make(seed: int) -> tuple[dict[str, _File], tuple[str, ...]]:
         students = _train_students(teacher, seed)
         program = torch.export.export(students["student"], (x[:8],), dynamic_shapes=({0: torch.export.Dim.AUTO},))
     files = {
-        "models.py": _File("classes Teacher and Student of the networks", Path(example_models.__file__).read_bytes()),
+        "models.py": _File(
+            "classes of the networks: Teacher, Student, Absolute", Path(example_models.__file__).read_bytes()
+        ),
         "teacher.pt": _File("state dict of the teacher, 10-6-4, ReLU", _torch(teacher.state_dict())),
     }
     for name, student in students.items():
@@ -152,6 +158,7 @@ def _make(seed: int) -> tuple[dict[str, _File], tuple[str, ...]]:
         "checkpoint.pt": _File("checkpoint of the teacher's training: model, optimiser and epoch", _torch(checkpoint)),
         "student.safetensors": _File("student.pt as safetensors", safetensors.torch.save(student.state_dict())),
         "student.pt2": _File("student.pt as a program of torch.export", _exported(program)),
+        "absolute.pt": _File("state dict of a teacher of nodes |·|, 10-3-1, for start", _torch(_absolute(seed))),
         "inputs.npy": _File(f"{_INPUTS:,} inputs as an array", _numpy(x)),
         "inputs.csv": _File("the same inputs as text", _csv(x)),
     }
@@ -170,9 +177,7 @@ def _train_teacher(seed: int) -> tuple[dict[str, Any], Tensor]:
     from understudy.data import Gaussian
     from understudy.lab.example_models import Teacher
 
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        teacher = Teacher()
+    teacher = _initial(Teacher, seed)
     nodes, inputs = teacher.hidden.weight.shape
     x = Gaussian(dim=inputs, std=_STD, train=_INPUTS).training(seed)
     along, out = (
@@ -188,6 +193,23 @@ def _train_teacher(seed: int) -> tuple[dict[str, Any], Tensor]:
         optimiser.step()
     states = {"model_state_dict": teacher.state_dict(), "optimizer_state_dict": optimiser.state_dict()}
     return {"epoch": _STEPS, **states}, x
+
+
+def _initial(kind: type[Module], seed: int) -> Module:
+    """A module with the initial weights of a seed."""
+    import torch
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return kind()
+
+
+def _absolute(seed: int) -> dict[str, Tensor]:
+    """State dict of a network with random weights, above 0 in the output layer."""
+    from understudy.lab.example_models import Absolute
+
+    state = _initial(Absolute, seed).state_dict()
+    return state | {"output.weight": state["output.weight"].abs()}
 
 
 def _train_students(teacher: nn.Module, seed: int) -> dict[str, nn.Module]:

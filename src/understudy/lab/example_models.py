@@ -17,6 +17,19 @@ class TwoLayers(nn.Module):
         return outputs
 
 
+class Absolute(nn.Module):
+    """A teacher of three nodes |·| with one output, for 10 inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(10, 3, bias=False)
+        self.output = nn.Linear(3, 1, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs: Tensor = self.output(self.hidden(x).abs())
+        return outputs
+
+
 class Teacher(TwoLayers):
     """The network that the students learn from."""
 
