@@ -55,6 +55,16 @@ def run():
     return computed_run(SMALL)
 
 
+def test_descent_that_diverges_is_drawn_as_far_as_it_went():
+    study = dataclasses.replace(SMALL, rate=1e4, depths=(3,))
+    story = study.story(run := computed_run(study))
+    assert run.networks["diverged_at"].null_count < run.networks.num_rows
+    (training,) = (figure.kind for figure in story.figures if figure.name == "training")
+    flow, descent = training.panels[0].series
+    assert np.isfinite(flow.y).all() and np.isfinite(descent.y[0]) and np.isnan(descent.y[-1])
+    assert len(descent.x) == len(descent.y) == study.probes - 1
+
+
 def test_flow_ends_in_the_closed_form_and_its_error_is_from_the_projection(run):
     task, seeds = AngleTask(4), [1, 2, 3]
     x = task.inputs(seeds, 2)

@@ -1,18 +1,12 @@
 """Claim K3: the risk of a student falls as inputs are better aligned with its teacher (Phuong 2021, fig. 5.3)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from understudy.claims import Claims, Verdict
+from understudy.papers.distillation.data_geometry.study import DataGeometry
 from understudy.papers.distillation.shared import estimate_words, estimates, read_sets, read_settings
 from understudy.store import Run
 from understudy.store.units import unit_array
-
-if TYPE_CHECKING:
-    from understudy.papers.distillation.data_geometry.study import DataGeometry
 
 EXPECTED = {0.5: (0.0165, 0.0175), 1.0: (0.00035, 0.00045), 2.0: (0.0, 0.00005)}
 """Expected risks by κ, 0.017, 0.0004 and 0, each as the interval of numbers that are rounded to it."""

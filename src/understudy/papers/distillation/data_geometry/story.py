@@ -1,24 +1,18 @@
 """Figures and headline of `data-geometry` (Phuong 2021, fig. 5.3, theorem 5.3)."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import xarray as xr
 
+from understudy.papers.distillation.data_geometry.study import DataGeometry
 from understudy.papers.distillation.shared import estimates, line_series, mean_series, read_sets, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.store.units import unit_array
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import xarray as xr
-
-    from understudy.papers.distillation.data_geometry.study import DataGeometry
 
 _SHOWN = 100
 """Number of sets whose own risks are drawn."""

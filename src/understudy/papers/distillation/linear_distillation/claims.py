@@ -1,20 +1,15 @@
 """Claims K1 and K2: what linear students learn, and their risk under its bound (Phuong 2021, sec. 5.3)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from understudy.claims import Claims, Verdict
-from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, LEARNED, MARGIN
+from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, LEARNED, MARGIN, LinearDistillation
 from understudy.papers.distillation.shared import estimates, read_sets, read_settings
 from understudy.store import Run
+from understudy.store.arrays import Networks
 from understudy.store.units import unit_array
-
-if TYPE_CHECKING:
-    from understudy.papers.distillation.linear_distillation.study import LinearDistillation
-    from understudy.store.arrays import Networks
 
 NEAR = 1e-6
 """Distance from ŵ at which it counts as learned."""

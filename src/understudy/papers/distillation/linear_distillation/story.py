@@ -1,37 +1,23 @@
 """Figures and headline of `linear-distillation` (Phuong 2021, theorems 5.1 to 5.3)."""
 
-from __future__ import annotations
-
-import warnings
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import xarray as xr
 
 from understudy.lab.layers import some_diverged
-from understudy.papers.distillation.linear_distillation.claims import (
-    NEAR,
-    ROUNDING,
-    at_start,
-    ends,
-    select_students,
-)
-from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, OWN
+from understudy.papers.distillation.linear_distillation import claims
+from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, OWN, LinearDistillation
 from understudy.papers.distillation.shared import estimates, line_series, mean_series, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
+from understudy.store.arrays import Networks
 from understudy.store.units import read_units, unit_array
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.distillation.linear_distillation.study import LinearDistillation
-    from understudy.store.arrays import Networks
 
 _FLOOR = 1e-13
 """Distances and risks below are rounding; distances are drawn here."""
@@ -40,7 +26,7 @@ _OWN_BOUND = " p(θ) is taken from the upper end of its band, so that the bounds
 
 def story(study: LinearDistillation, run: Run) -> Story:
     """Where students end, over training; their risk and its bounds; angles of inputs; starts."""
-    settings, students = read_settings(run, part="risk"), select_students(run)
+    settings, students = read_settings(run, part="risk"), claims.select_students(run)
     sets = f"d = {study.dim}, {counted(study.seeds, 'transfer set')}"
     if study.data:
         sets = f"{counted(study.seeds, 'transfer set')} of {Path(study.data).name}"
@@ -121,7 +107,7 @@ def _ends(study: LinearDistillation, students: Networks) -> tuple[Panel, ...]:
         labels={depth: f"L = {depth}" for depth in depths},
         x_name="n",
         colours=[_colour(depth) for depth in depths],
-        bound=(NEAR, style.number(NEAR)),
+        bound=(claims.NEAR, style.number(claims.NEAR)),
         log_y=True,
     )
     epsilon = flows.array("epsilon", f"{dims} epoch", diverged=True).isel(epoch=0).median("seed")
@@ -141,21 +127,19 @@ def _courses(students: Networks, n: int) -> Panel:
     """Distance from ŵ over time, one line per depth and optimiser."""
     series = []
     for depth, by in product(students.values("depth"), (FLOW, DESCENT)):
-        found = students.select(depth=depth, by=by)
-        time, error = (found.array(name, diverged=True).to_numpy()[:, 1:] for name in ("time", "error"))
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # all students diverged
-            low, middle, high = np.nanquantile(np.maximum(error, _FLOOR), (0, 0.5, 1), axis=0)
-        line = Series(f"L = {depth:g}", np.median(time, 0), middle, low, high, colour=_colour(int(depth)))
-        if by == DESCENT:
-            line = replace(line, label=f"{line.label}, descent", low=None, high=None, dashed=True)
+        found, flows = students.select(depth=depth, by=by), by == FLOW
+        time = found.array("time", diverged=True).median("network")
+        error = found.array("error", diverged=True).reindex(epoch=time["epoch"]).clip(min=_FLOOR)
+        middle, low, high = (getattr(error, name)("network")[1:].to_numpy() for name in ("median", "min", "max"))
+        band = {"low": low, "high": high} if flows else {}
+        label = f"L = {depth:g}" if flows else f"L = {depth:g}, descent"
+        line = Series(label, time[1:].to_numpy(), middle, dashed=not flows, colour=_colour(int(depth)), **band)
         series.append(line)
     return Panel(f"n = {n}", "time", "‖w − ŵ‖", tuple(series), log_x=True, log_y=True)
 
 
 def _risk(study: LinearDistillation, task: str, settings: pa.Table) -> Panel:
     """Mean risk by the number of inputs, one line per depth, with the bounds."""
-
     series = []
     for depth in sorted(study.depths):
         risk = _drawable(estimates(settings, "risk", "inputs", task=task, depth=depth))
@@ -231,14 +215,14 @@ def _starts(study: LinearDistillation, run: Run, sets: str) -> Figure:
 
 def _headline(study: LinearDistillation, run: Run, students: Networks | None, settings: pa.Table) -> str:
     mean, bound = (settings[name].to_numpy() for name in ("mean risk", "bound"))
-    words = f"The mean risk is under its bound in {(mean <= bound + ROUNDING).sum()} of {len(mean)} settings."
+    words = f"The mean risk is under its bound in {(mean <= bound + claims.ROUNDING).sum()} of {len(mean)} settings."
     if study.data:
         return f"{_own_data(study, read_angles(run), settings)} {words}"
     parts = []
     flows = students.select(by=FLOW) if students else None
     if flows is not None:
         deep = (flows.column("depth") > 1) & (flows.column("inputs") < study.dim)
-        found = ends(flows, exact=False)
+        found = claims.ends(flows, exact=False)
         if (~deep).any():
             parts.append(f"within {style.number(found.error[~deep].max())} of ŵ")
         held, within = found.counted & deep, found.within & deep
@@ -268,7 +252,7 @@ def _numbers(students: Networks | None, settings: pa.Table) -> tuple[Number, ...
     where = f"mean risk, {row['task']}, n = {{}}, L = {row['depth']}"
     numbers = [Number(_number(each.item()), where.format(each["inputs"].item())) for each in shown]
     if students:
-        off = style.number(at_start(students.select(by=FLOW), "off").max())
+        off = style.number(claims.at_start(students.select(by=FLOW), "off").max())
         numbers.insert(0, Number(f"{len(students):,}", "students followed"))
         numbers.append(Number(off, "largest distance of flow from the closed form"))
     return tuple(numbers)

@@ -1,22 +1,16 @@
 """Claim K5: monotonicity and risk of learners are negatively correlated (Phuong 2021, fig. 5.5)."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict, number
-from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT
+from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, Monotonicity
 from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_sets, read_settings
 from understudy.store import Run
 from understudy.store.units import unit_array
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.distillation.monotonicity.study import Monotonicity
 
 _RESAMPLED = 2_000
 _RANGE = (0.025, 0.975)
@@ -60,8 +54,6 @@ class Learners(NamedTuple):
 
 def read_learners(study: Monotonicity, run: Run) -> Learners:
     """The values of every learner on every transfer set, and their means."""
-    import xarray as xr
-
     where = {"learner": list(study.learners)}
     sets, settings = read_sets(run, **where), read_settings(run, **where)
     names = ("risk", "angle", "angle with one more", "nearer")

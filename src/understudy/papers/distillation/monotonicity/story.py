@@ -1,25 +1,24 @@
 """Figures and headline of `monotonicity` (Phuong 2021, fig. 5.5, lemma 5.1)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pyarrow as pa
+import xarray as xr
 
 from understudy.claims import number
 from understudy.papers.distillation.monotonicity.claims import Learners, correlation, read_learners
-from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, PATH, biased_name
+from understudy.papers.distillation.monotonicity.study import (
+    DESCENT,
+    DISTILLATION,
+    LIMIT,
+    PATH,
+    Monotonicity,
+    biased_name,
+)
 from understudy.papers.distillation.shared import estimates, mean_series
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.distillation.monotonicity.study import Monotonicity
 
 _BIASED = "w_δ"
 _COLOURS = {DISTILLATION: style.BLUE, DESCENT: style.ORANGE, LIMIT: style.VERMILLION, _BIASED: style.GREEN}

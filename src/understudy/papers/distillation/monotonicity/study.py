@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
+import pyarrow as pa
 from annotated_types import Ge
 
 from understudy._errors import UserError
@@ -93,7 +94,6 @@ class Monotonicity(TransferStudy):
         yield Piece(PATH, self.seeds, self._path)
 
     def _learners(self, first: int) -> Tables:
-        import pyarrow as pa
         import torch
 
         each = [self._values(*(self.learned(x, some) for x in both)) for some, both in self._sets()]
@@ -108,7 +108,6 @@ class Monotonicity(TransferStudy):
 
     def _path(self, first: int) -> Tables:
         """The hard-target learner along gradient descent: one network per transfer set, and means over them."""
-        import pyarrow as pa
         import torch
 
         from understudy.papers.distillation.theory.soft_labels import hard_path

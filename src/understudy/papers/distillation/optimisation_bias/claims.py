@@ -1,21 +1,16 @@
 """Claim K4: the further from the solution of gradient descent, the higher the risk (Phuong 2021, fig. 5.4)."""
 
-from __future__ import annotations
-
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+import xarray as xr
 
 from understudy.claims import Claims, Verdict
+from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
 from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_sets, read_settings
 from understudy.store import Run
 from understudy.store.units import unit_array
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
 
 claims = Claims(
     fixed="digits inputs train",

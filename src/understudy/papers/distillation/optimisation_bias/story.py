@@ -1,23 +1,16 @@
 """Figures and headline of `optimisation-bias` (Phuong 2021, fig. 5.4)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import numpy as np
+import xarray as xr
 
 from understudy.papers.distillation.optimisation_bias.claims import risk_steps
+from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
 from understudy.papers.distillation.shared import estimate_words, estimates, mean_series, read_sets, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Dots, Panel
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 from understudy.store.units import unit_array
-
-if TYPE_CHECKING:
-    import xarray as xr
-
-    from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
 
 
 def story(study: OptimisationBias, run: Run) -> Story:

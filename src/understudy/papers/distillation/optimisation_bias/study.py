@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
+import pyarrow as pa
 from annotated_types import Ge, Le
 
 from understudy._errors import UserError
@@ -113,7 +114,6 @@ class OptimisationBias(TransferStudy):
         return GivenTask(x[1::2], weights, source.evaluating(0, dtype=torch.float64), right)
 
     def _measure(self, first: int) -> Tables:
-        import pyarrow as pa
         import torch
 
         from understudy.papers.distillation.theory.risk import errors, held_out_risk

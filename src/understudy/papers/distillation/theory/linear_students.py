@@ -3,17 +3,16 @@
 A student is a population of slope 1 with one output.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.integrate import LSODA
 from scipy.special import expit
 from torch import Tensor
 
@@ -34,9 +33,6 @@ from understudy.papers.distillation.theory.soft_labels import (
     whole_length,
 )
 from understudy.theory.flows import follow_flows
-
-if TYPE_CHECKING:
-    from scipy.integrate import LSODA
 
 _Sets = Float[Tensor, "net sample in"]
 _NEWTON = 200
@@ -209,8 +205,6 @@ class _BalancedFlow(NamedTuple):
         return path
 
     def _solver(self, now: float, at: np.ndarray, until: float, small: float) -> LSODA:
-        from scipy.integrate import LSODA
-
         return LSODA(self.velocity, now, at, until, rtol=_RELATIVE, atol=small, jac=self.jacobian)
 
     def velocity(self, _: float, v: np.ndarray) -> np.ndarray:
