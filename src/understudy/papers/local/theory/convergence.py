@@ -5,8 +5,6 @@ and 4 apply only below them; elsewhere the measured value is reported all the sa
 all constants instead (`geometry`), which needs no threshold.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import replace

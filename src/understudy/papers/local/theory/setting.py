@@ -5,8 +5,6 @@ nodes w* = a u. Losses are expectations under standard normal inputs; inputs of 
 and change nothing else. The given samples only serve to test whether inputs are normal.
 """
 
-from __future__ import annotations
-
 import math
 import threading
 from dataclasses import dataclass

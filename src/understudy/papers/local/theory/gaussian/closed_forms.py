@@ -170,9 +170,13 @@ def take_steps(
     ours, theirs = (part.contiguous().numpy() for part in broadcast_nodes(students.detach(), teachers.detach()))
     now, each = ours.copy(), rates.expand(len(ours)).numpy()
     pairs = (ours.shape[1] + theirs.shape[1]) ** 2
+
+    def descend(part: slice) -> None:
+        compiled.descend(now[part], theirs[part], slope, each[part], some)
+
     while steps:  # in parts, since compiled code cannot be interrupted
         some = min(steps, max(1, _UNINTERRUPTED // (len(ours) * pairs)))
-        _divide(len(ours), some * pairs, lambda p, n=some: compiled.descend(now[p], theirs[p], slope, each[p], n))
+        _divide(len(ours), some * pairs, descend)
         steps -= some
     return torch.from_numpy(now)
 
