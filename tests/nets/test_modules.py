@@ -401,7 +401,7 @@ def test_a_module_that_depends_on_more_than_its_inputs_is_refused():
 
         def forward(self, x):
             self.calls += 1
-            return self.layer(x) if self.calls < 2 else 2 * self.layer(x)
+            return self.layer(x) if self.calls < 3 else 2 * self.layer(x)
 
     with pytest.raises(us.UserError, match="Counting"):
         us.from_module(Counting().eval())
@@ -455,6 +455,13 @@ def test_nothing_is_printed_where_a_module_cannot_be_followed(capfd):
 def test_the_size_of_images_is_validated(image):
     with pytest.raises(us.UserError, match=r"image must be \(height, width\)"):
         us.from_module(pictures(nn.ReLU(), nn.Flatten(), nn.Linear(3 * 49, 2)).eval(), image=image)
+
+
+def test_layers_may_be_defined_in_any_order():
+    model = Stated(lambda layers, x: layers[0](F.relu(layers[1](x))), nn.Linear(5, 2), nn.Linear(4, 5))
+    assert us.from_module(model.eval()).sizes == (4, 5, 2)
+    line = nn.Sequential(nn.Conv1d(2, 3, 3), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)).eval()
+    assert us.from_module(line, image=(8,)).shape == us.from_module(line, image=(1, 8)).shape
 
 
 def test_inputs_are_those_of_the_user_in_the_precision_of_the_module():

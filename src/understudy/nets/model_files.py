@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import importlib
 import importlib.util
 import inspect
 import sys
 import traceback
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from understudy._errors import UserError
 from understudy.nets.io import existing_file, read_tensors
+from understudy.nets.modules import unwrapped
 
 _FORMS = "FILE.py:NAME or PACKAGE.MODULE:NAME, where NAME is a class or a function that makes the module"
+_PREFIX = "understudy_model_"
+"""How names of modules begin under which files are imported."""
 _LISTED = 5
 """How many tensors an error lists."""
 
@@ -66,7 +72,7 @@ def fill_module(module: nn.Module, path: Path) -> None:
     Raises:
         UserError: The file cannot be read, or its tensors do not fit the module, which is then left as it was.
     """
-    file = existing_file(path, "safetensors or a state dict from torch.save is needed")
+    file, module = existing_file(path, "safetensors or a state dict from torch.save is needed"), unwrapped(module)
     given, wanted = read_tensors(file), module.state_dict()
     problems = [
         _count("missing", [name for name in wanted if name not in given]),
@@ -77,7 +83,10 @@ def fill_module(module: nn.Module, path: Path) -> None:
         raise UserError(
             f"{file}: its tensors do not fit {type(module).__name__}: {'; '.join(filter(None, problems))}. Give the "
             "arguments with which the model was built, --model-args, or the file that belongs to it."
+            f"{_hint(given, wanted)}"
         )
+    if any(tensor.dtype == torch.float64 for tensor in given.values()):
+        module.double()  # rather than round them
     try:
         module.load_state_dict(given, strict=True)
     except Exception as error:  # of many kinds: modules may load in their own way
@@ -91,8 +100,16 @@ def _differing(given: Mapping[str, Tensor], wanted: Mapping[str, Any]) -> list[s
     return [
         f"{name} {list(given[name].shape)} instead of {list(tensor.shape)}"
         for name, tensor in wanted.items()
-        if isinstance(tensor, Tensor) and name in given and given[name].shape != tensor.shape
+        if isinstance(tensor, Tensor) and not is_lazy(tensor) and name in given and given[name].shape != tensor.shape
     ]
+
+
+def _hint(given: Mapping[str, Tensor], wanted: Mapping[str, Any]) -> str:
+    """Words on a prefix by which all names of the file differ from those of the module."""
+    first = next(iter(wanted), "")
+    prefixes = {name.removesuffix(first) for name in given if first and name.endswith(first) and name != first}
+    fitting = [prefix for prefix in prefixes if {prefix + name for name in wanted} == set(given)]
+    return f" All names of the file begin with {fitting[0]!r}; save the state dict of that part." if fitting else ""
 
 
 def _count(kind: str, names: Sequence[str]) -> str:
@@ -129,16 +146,23 @@ def _literal(text: str) -> Any:
         return text
 
 
-@contextmanager
+@contextlib.contextmanager
 def _importable(place: str) -> Iterator[None]:
     """Let a file import its neighbours, and a package be found in the working directory, as `python` does."""
-    folder = str(Path(place).resolve().parent) if place.endswith(".py") else str(Path.cwd())
-    sys.path.insert(0, folder)
+    of_file = place.endswith(".py")
+    folder, before = Path(place).resolve().parent if of_file else Path.cwd(), set(sys.modules)
+    sys.path.insert(0, str(folder))
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
+            yield
     finally:
-        if folder in sys.path:
-            sys.path.remove(folder)
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+        # Neighbours of a file are not to be taken for those of another, which may have the same names.
+        for name in set(sys.modules) - before if of_file else ():
+            origin = getattr(sys.modules[name], "__file__", None)
+            if origin is not None and Path(origin).is_relative_to(folder) and not name.startswith(_PREFIX):
+                del sys.modules[name]
 
 
 def _import(place: str) -> ModuleType:
@@ -147,7 +171,7 @@ def _import(place: str) -> ModuleType:
 
 def _import_file(path: Path) -> ModuleType:
     existing_file(path, "a Python file that defines the model is needed")
-    name = f"understudy_model_{path.stem}"
+    name = f"{_PREFIX}{path.stem}_{zlib.crc32(bytes(path.resolve())):08x}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # its name ends in .py
     module = importlib.util.module_from_spec(spec)
@@ -156,7 +180,9 @@ def _import_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise _failed(f"{path}: the file cannot be imported", error, "correct it") from error
+        relative = isinstance(error, ImportError) and "relative import" in str(error)
+        advice = "give it as part of its package, PACKAGE.MODULE:NAME" if relative else "correct it"
+        raise _failed(f"{path}: the file cannot be imported", error, advice) from error
     return module
 
 
@@ -224,11 +250,11 @@ def _failed(what: str, error: BaseException, advice: str) -> UserError:
 
 
 def _ours(filename: str) -> bool:
-    return filename == __file__ or "importlib" in filename
+    return filename in (__file__, importlib.__file__) or filename.startswith("<frozen importlib")
 
 
 def _described(value: Any) -> str:
-    return "None" if value is None else f"a {type(value).__name__}"
+    return "None" if value is None else f"an object of type {type(value).__name__}"
 
 
 def _brief(error: BaseException) -> str:

@@ -19,7 +19,6 @@ from understudy.nets.evaluation import evaluated
 from understudy.nets.norm import EPS, Norm
 from understudy.nets.population import Population
 from understudy.nets.programs import Program, parse_program, parse_trace
-from understudy.nets.programs import from_program as from_program
 
 
 def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[int, ...] | None = None) -> Population:
@@ -44,7 +43,7 @@ def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"from_module takes an nn.Module, got a {type(model).__name__}")
-    plain = _unwrapped(model)
+    plain = unwrapped(model)
     name = type(plain).__name__
     with evaluated(name, plain):
         x = _example(plain, inputs, image)
@@ -55,8 +54,8 @@ def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[
     return population
 
 
-def _unwrapped(model: nn.Module) -> nn.Module:
-    """The module inside `torch.compile` and `nn.DataParallel`."""
+def unwrapped(model: nn.Module) -> nn.Module:
+    """Take the module out of `torch.compile` and `nn.DataParallel`."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -162,25 +161,37 @@ def _example(model: nn.Module, inputs: Tensor | None, image: tuple[int, ...] | N
         if given.ndim < 2 or not given.numel():
             raise UserError(f"inputs must be [sample, …] with at least one sample, got {list(given.shape)}")
         return given.to(weights[0].device, weights[0].dtype) if weights and given.is_floating_point() else given
-    first = next((part for part in model.modules() if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d)), None)
-    if first is None:
+    layers = [part for part in model.modules() if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d)]
+    if not layers:
         raise UserError(
             f"{name} has no nn.Linear, nn.Conv1d or nn.Conv2d; give a batch of its inputs: from_module(model, inputs=x)"
         )
-    if isinstance(first, nn.Linear):
-        size: tuple[int, ...] = (first.in_features,)
-    elif image is None:
+    if image is None and not isinstance(layers[0], nn.Linear):
         raise UserError(
             f"{name} has convolutions, whose inputs can have any size; give it: from_module(model, image=(height, "
             "width)), or a batch of inputs, from_module(model, inputs=x)"
         )
+    examples = [_inputs_of(part, image) for part in layers if image is None or not isinstance(part, nn.Linear)]
+    for x in examples:  # layers need not be defined in the order in which they are used
+        with contextlib.suppress(Exception), _quiet():
+            model(x)
+            return x
+    return (examples or [_inputs_of(layers[0], None)])[0]
+
+
+def _inputs_of(layer: nn.Module, image: tuple[int, ...] | None) -> Tensor:
+    """Random inputs of the size that a layer takes."""
+    assert isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d)
+    if isinstance(layer, nn.Linear):
+        size: tuple[int, ...] = (layer.in_features,)
     else:
-        sides, axes = tuple(image) if isinstance(image, tuple | list) else (image,), first.weight.ndim - 2
+        sides, axes = tuple(image) if isinstance(image, tuple | list) else (image,), layer.weight.ndim - 2
+        sides = sides[1:] if axes == 1 and len(sides) == 2 and sides[0] == 1 else sides
         if len(sides) != axes or any(type(side) is not int or side < 1 for side in sides):
             wanted = "(height, width)" if axes == 2 else "(length,)"
             raise UserError(f"image must be {wanted}, whole numbers, got {image}")
-        size = (first.in_channels, *sides)
-    return noise(8, *size).to(first.weight.device, first.weight.dtype)
+        size = (layer.in_channels, *(int(side) for side in sides if side is not None))
+    return noise(8, *size).to(layer.weight.device, layer.weight.dtype)
 
 
 def _first_line(error: BaseException) -> str:
