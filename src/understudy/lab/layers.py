@@ -77,6 +77,16 @@ def correlation_curves(
     return layer_curves(rho, panel, titles, name="mean best correlation", limits=(0.0, 1.02), **more)
 
 
+def multiple_curves(
+    values: xr.DataArray, panel: str | None = None, titles: Mapping[Any, str] | None = None, **more: Any
+) -> Curves:
+    """One line per over-realization, in its colour, in one panel per value of `panel`."""
+    labels = multiple_titles(values["multiple"].to_numpy())
+    return Curves.from_array(
+        values, panel=panel, line="multiple", titles=titles, labels=labels, colours="multiples", **more
+    )
+
+
 def loss_curves(
     run: Run, dims: str, panel: str | tuple[str, ...], titles: Mapping[Any, str], name: str, **more: Any
 ) -> Curves:

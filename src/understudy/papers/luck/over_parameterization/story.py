@@ -52,16 +52,13 @@ def story(study: OverParameterization, run: Run) -> Story:
             "Squared error averaged over outputs, on the evaluation inputs, over training: mean and standard deviation "
             "of its logarithm over seeds.",
             "",
-            Curves.from_array(
+            layers.multiple_curves(
                 run.array("eval_loss", "networks multiple seed epoch"),
+                "networks",
+                NAMES,
                 name="MSE loss",
-                panel="networks",
-                line="multiple",
                 band="deviation",
-                titles=NAMES,
-                labels=titles,
                 log_y=True,
-                colours="multiples",
             ),
         ),
         *(figure for kind, rho in found.items() for figure in _students(study, run, kind, rho)),
@@ -71,24 +68,14 @@ def story(study: OverParameterization, run: Run) -> Story:
 
 
 def _width_curves(study: OverParameterization, kind: str, rho: xr.DataArray) -> Figure:
-    titles = layers.multiple_titles(rho["multiple"].to_numpy())
+    widths = " ".join(layers.multiple_titles(rho["multiple"].to_numpy()).values())
     return Figure(
         f"width-curves-{kind}",
         f"How students of several widths come to match their teacher, {NAMES[kind]}",
         f"Mean correlation of a layer's teacher nodes with their best students over training, for students with "
-        f"{' '.join(titles.values())} the teacher's nodes: mean and standard deviation over "
-        f"{counted(study.seeds, 'teacher')}.",
+        f"{widths} the teacher's nodes: mean and standard deviation over {counted(study.seeds, 'teacher')}.",
         "S2 fig 12",
-        Curves.from_array(
-            rho,
-            panel="layer",
-            line="multiple",
-            titles=layers.layer_names(rho.sizes["layer"]),
-            labels=titles,
-            colours="multiples",
-            columns=2,
-            **_RHO,
-        ),
+        layers.multiple_curves(rho, "layer", layers.layer_names(rho.sizes["layer"]), columns=2, **_RHO),
     )
 
 

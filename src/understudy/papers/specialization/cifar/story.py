@@ -6,7 +6,6 @@ import xarray as xr
 from understudy.lab import layers
 from understudy.lab.matrices import matrix_images, measure_modulation
 from understudy.papers.specialization.cifar.study import Cifar
-from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
@@ -37,16 +36,7 @@ def story(study: Cifar, run: Run) -> Story:
             "Over-realizations compared, layer by layer",
             f"The same curves, one panel per layer{_order(rho)}.",
             "S0 fig 10",
-            Curves.from_array(
-                rho,
-                name="mean best correlation",
-                panel="layer",
-                line="multiple",
-                titles=names,
-                labels=titles,
-                colours="multiples",
-                limits=(0.0, 1.02),
-            ),
+            layers.multiple_curves(rho, "layer", names, name="mean best correlation", limits=(0.0, 1.02)),
         ),
         *layers.student_figures(run, rho, "multiple", titles=titles, channels=True),
         *layers.rank_figures(run, "multiple seed", "multiple", titles),
@@ -57,14 +47,7 @@ def story(study: Cifar, run: Run) -> Story:
             "Share of evaluation images whose label is the largest output. Students see no labels: they learn the "
             "outputs of the pruned teacher (dashed).",
             "S0 fig 10",
-            Curves.from_array(
-                accuracy,
-                line="multiple",
-                labels=titles,
-                colours="multiples",
-                name="evaluation accuracy",
-                bound=(taught, f"teacher, {taught:.1%}"),
-            ),
+            layers.multiple_curves(accuracy, name="evaluation accuracy", bound=(taught, f"teacher, {taught:.1%}")),
         ),
         Figure(
             "losses",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import xarray as xr
 
-from understudy.lab.layers import diverged_story, multiple_titles, slider_epochs, some_diverged, student_nodes
+from understudy.lab.layers import diverged_story, multiple_curves, slider_epochs, some_diverged, student_nodes
 from understudy.lab.recovery import first_epochs, strengths
 from understudy.papers.specialization.two_layer.claims import (
     L_POLARITIES,
@@ -154,18 +154,15 @@ def _recovery_rate(study: TwoLayer, size: Size) -> Figure:
         f"Share of {size.seeds} in which each teacher node has a student above 0.95, {size.order}"
         f"{'' if size.own else ': strong nodes come first, and more student nodes reach weaker ones'}{size.of}.",
         "S0 fig 7, S1 fig 5",
-        Curves.from_array(
+        multiple_curves(
             both.assign_coords(time=[f"epoch {study.epochs}", f"epoch {early}"]).drop_vars("epoch", errors="ignore"),
+            "polarity",
+            size.titles(),
             name="success rate",
             x="teacher",
-            panel="polarity",
-            line="multiple",
             style="time",
             band="mean",
-            titles=size.titles(),
-            labels=multiple_titles(size.multiples),
             x_name="teacher index",
-            colours="multiples",
             limits=(-0.03, 1.03),
             note=f"n = {size.seeds}",
             columns=style.grid(len(size.polarities), 6)[1],
@@ -205,14 +202,11 @@ def _loss_curves(size: Size) -> Figure:
         "What that does to the loss",
         f"{_loss_caption(size)}{size.of}.",
         "S1 fig 11",
-        Curves.from_array(
+        multiple_curves(
             size.loss.copy(data=np.log10(size.loss)),
+            "polarity",
+            size.titles(),
             name="log₁₀ evaluation loss",
-            panel="polarity",
-            line="multiple",
-            titles=size.titles(),
-            labels=multiple_titles(size.multiples),
-            colours="multiples",
             columns=style.grid(len(size.polarities), 3)[1],
             height=1.55,
         ),
