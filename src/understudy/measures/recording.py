@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from understudy._errors import UserError
 from understudy.data.batches import Batch
 from understudy.measures.submodules import Call, floating, hooked, trace
+from understudy.nets import evaluation
 
 
 class Activations(NamedTuple):
@@ -43,27 +41,12 @@ class Activations(NamedTuple):
         return torch.einsum("spu,sp->su", self.values, weight / weight.sum(1, keepdim=True).clamp_min(1.0))
 
 
-@contextmanager
-def evaluated(role: str, model: nn.Module) -> Iterator[None]:
+def evaluated(role: str, model: nn.Module) -> AbstractContextManager[None]:
     """Put a module in evaluation mode without gradients, and every part of it back to the mode it was in.
 
     Warns if a BatchNorm or dropout was in training mode.
     """
-    training = [part for part in model.modules() if part.training]
-    kinds = sorted({type(part).__name__ for part in training if isinstance(part, _BatchNorm | _DropoutNd)})
-    if kinds:
-        warnings.warn(
-            f"the {role} is in training mode with {' and '.join(kinds)}; it is evaluated in evaluation mode and put "
-            "back into training mode",
-            stacklevel=5,
-        )
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part in training:
-            part.training = True
+    return evaluation.evaluated(f"the {role}", model, stacklevel=5)
 
 
 class Recorder:
