@@ -228,6 +228,7 @@ def test_an_exception_leaves_a_readable_run(tmp_path, capsys):
         us.watch(teacher, student, X, every=2, out=tmp_path / "run") as watch,
     ):
         train(student, teacher, 5, watch)
+        assert us.Run(tmp_path / "run").report(tmp_path / "so-far.html").is_file()
         raise ZeroDivisionError
     assert us.Run(tmp_path / "run").epochs.tolist() == [0, 1, 2]
     assert not (tmp_path / "run/report.html").exists()
@@ -291,6 +292,11 @@ def test_convolutions_in_batches_of_dicts_with_ranks_of_some_probes(tmp_path, mo
     kept = run.metrics.to_pandas().query("metric == 'mean_rank'")["step"].unique().tolist()
     assert kept[0] == 0 and kept[-1] == 9 and 3 <= len(kept) < 9
     assert len(run.table("layers").to_pandas()["step"].unique()) == 10
+    found = us.align(teacher, student.eval(), images)
+    for t, row in zip(found.teacher_layers, found.pairs, strict=True):
+        alike = [s for s, pair in zip(found.student_layers, row, strict=True) if pair.at_positions]
+        best = max(alike or found.student_layers, key=lambda s: found[t, s].mean_best_correlation)
+        assert set(run.nodes.to_pandas().query(f"teacher_layer == '{t}'")["student_layer"]) == {best}
     assert load_file(run.folder / "weights.safetensors") == {}
     assert not (run.folder / "progress").exists() and "loss" not in run.metric_names
 

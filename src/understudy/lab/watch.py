@@ -207,7 +207,11 @@ class Watch:
         if self._closed or self._files is None:
             return
         self._closed, words = True, self._overhead()
-        self._files.close(finished=False)
+        try:
+            self._files.close(finished=False)
+        except UserError as error:  # it must not hide the exception that ended the training
+            _say(str(error))
+            return
         _say(
             f"stopped at step {self.steps:,}: {self.folder} has everything up to step "
             f"{self._files.probes[-1].step:,}, and us.watch(…, resume=STEP) continues it; {words}"
@@ -285,7 +289,7 @@ class Watch:
     def _overhead(self) -> str:
         trained = self._clock() - self._began - self._spent
         share = number(100 * self._spent / max(trained, 1e-9), ".2g")
-        return f"overhead {share}% ({self._spent:.1f} s in probes, {trained:.1f} s of training)"
+        return f"overhead {share}% ({self._spent:.1f} s in probes and set-up, {trained:.1f} s of training)"
 
     def _clock(self) -> float:
         """The time when everything that was started on a GPU is done."""

@@ -156,13 +156,16 @@ class Watched:
         return frame[frame["epoch"] == frame["epoch"].max()]
 
     @cached_property
-    def best_layer(self) -> Any:
-        """The pair of layers with the highest mean best correlation."""
-        return self.last_pairs.loc[self.last_pairs["mean_best_correlation"].idxmax()]
+    def best_layer(self) -> tuple[str, str, float]:
+        """The teacher layer that is matched best, its student layer, and its mean best correlation."""
+        means = self.end.groupby("layer")["correlation"].mean()
+        row = self.end[self.end["layer"] == means.idxmax()].iloc[0]
+        return row["teacher_layer"], row["student_layer"], float(means.max())
 
 
 def _headline(watched: Watched) -> str:
-    end, start, best = watched.end, watched.start, watched.best_layer
+    end, start = watched.end, watched.start
+    layer, by, value = watched.best_layer
     above, before = (int((frame["correlation"] > THRESHOLD).sum()) for frame in (end, start))
     mean, first = (number(frame["correlation"].mean(), ".2f") for frame in (end, start))
     half = np.nanmedian(watched.settled_at) if np.isfinite(watched.settled_at).any() else np.nan
@@ -171,8 +174,8 @@ def _headline(watched: Watched) -> str:
     words += (
         f"After {counted(int(watched.steps[-1]), 'step')} {above:,} of {counted(len(end), 'teacher node')} correlate "
         f"above {THRESHOLD} with a student node ({before:,} before the first step). On average the best correlation "
-        f"went from {first} to {mean}; the teacher's layer {best['teacher_layer']} is matched best, by the student's "
-        f"{best['student_layer']} ({number(best['mean_best_correlation'], '.2f')})."
+        f"went from {first} to {mean}; the teacher's layer {layer} is matched best, by the student's {by} "
+        f"({number(value, '.2f')})."
     )
     return words + (f" Half of the teacher nodes had their final partner by step {half:,.0f}." if half == half else "")
 
@@ -222,7 +225,10 @@ def _curves(watched: Watched, metric: str, name: str, **more: Any) -> Curves:
     return Curves((Panel("", "optimiser step", name, _lines(watched, metric), **more),), ramp=ramp)
 
 
-_FOLLOWED = "Each teacher layer in the student layer that matches it best at the last probe."
+_FOLLOWED = (
+    "Each teacher layer in the student layer that matches it best at the last probe, of those with the same positions "
+    "if there are any."
+)
 
 
 def _correlations(watched: Watched) -> Figure:
@@ -267,12 +273,13 @@ def _fan_outs(watched: Watched) -> list[Figure]:
     nodes = watched.run.nodes.to_pandas()
     last = nodes[(nodes["role"] == "student") & (nodes["step"] == watched.steps[-1])].dropna(subset=["fanout"])
     best = last.groupby(["student_layer", "student"], observed=True, sort=False)[["correlation", "fanout"]].max()
-    layers = list(dict.fromkeys(best.index.get_level_values(0)))
+    known = set(best.index.get_level_values(0))
+    layers = [name for name in watched.run.options["student"]["layers"] if name in known]
     panels = []
     for i in style.evenly(len(layers), min(len(layers), MOST_LAYERS)):
         rows = best.loc[layers[i]]
         points = Series("student nodes", rows["correlation"].to_numpy(), rows["fanout"].to_numpy(), points=True)
-        panels.append(Panel(str(layers[i]), "best correlation with a teacher node", "fan-out", (points,)))
+        panels.append(Panel(layers[i], "best correlation with a teacher node", "fan-out", (points,)))
     if not panels:
         return []
     caption = (
@@ -295,10 +302,8 @@ def _nodes(watched: Watched) -> list[Figure]:
         return []
     some = len(titles) < len(watched.layers)
     caption = (
-        "Each teacher layer with the student layer that matches it best. Students are ordered by the teacher node they "
-        "match: nodes that came across form a staircase."
-        + f" {len(titles)} of {len(watched.layers)} teacher layers are shown."
-        * some
+        f"{_FOLLOWED} Students are ordered by the teacher node they match: nodes that came across form a staircase."
+        + f" {len(titles)} of {len(watched.layers)} teacher layers are shown." * some
     )
     kind = CorrelationMatrix(tuple(titles), tuple(values), nodes=tuple(shown))
     return [Figure("nodes", "Which node learned which node", caption, "", kind)]

@@ -45,12 +45,11 @@ _ROLES = ("teacher", "student", "pair")
 def make_tables(teacher: Nodes, student: Nodes, probes: Sequence[Probe]) -> dict[str, pa.Table]:
     """Make `metrics`, `nodes` and `layers` from all probes so far.
 
-    A teacher layer is followed in the student layer that matches it best at the last probe: rows of nodes and metrics
-    are of these pairs of layers at all probes, and `layers` has all pairs.
+    Rows of nodes and metrics are of each teacher layer with the student layer that `followed` chooses; `layers` has all
+    pairs of layers.
     """
     read = [(epoch, probe.step, probe.reading) for epoch, probe in enumerate(probes) if probe.reading is not None]
-    followed = read[-1][2].mean_best_correlation.argmax(1)
-    pairs = _Followed(teacher, student, followed, read[-1][2])
+    pairs = _Followed(teacher, student, followed(read[-1][2]), read[-1][2])
     metrics, nodes, layers = [], [], []
     for epoch, probe in enumerate(probes):
         for name, value in (probe.losses | {"seconds": probe.seconds}).items():
@@ -72,6 +71,17 @@ def make_tables(teacher: Nodes, student: Nodes, probes: Sequence[Probe]) -> dict
         "nodes": pa.concat_tables(nodes),
         "layers": pa.concat_tables(layers),
     }
+
+
+def followed(last: Reading) -> Int[np.ndarray, "teacher_layer"]:
+    """The student layer in which each teacher layer is followed: the one that matches it best at the last probe.
+
+    Where some student layers have the same positions as the teacher layer, it is one of these: correlations of averages
+    over positions, which all others have, are not comparable with correlations at every position.
+    """
+    comparable = last.at_positions | ~last.at_positions.any(axis=1, keepdims=True)
+    best: np.ndarray = np.where(comparable, last.mean_best_correlation, -np.inf).argmax(axis=1)
+    return best
 
 
 class _Followed:
