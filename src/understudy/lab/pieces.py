@@ -51,6 +51,17 @@ def network_tables(
     }
 
 
+def network_rows(
+    first: int, seeds: Sequence[int], diverged: Sequence[int | None] | None = None, **parameters: Any
+) -> pa.Table:
+    """Rows of `networks`, numbered from `first`: of parameters one a network, or one for all.
+
+    `diverged` are the steps at which networks diverged, None for those that did not; by default none did.
+    """
+    rows = unit_table(network=np.arange(first, first + len(seeds), dtype=np.int32), seed=list(seeds), **parameters)
+    return rows.append_column("diverged_at", pa.array(diverged or [None] * len(seeds), pa.int64()))
+
+
 def table_rows(network: Any, epoch: Any, layer: Any, **columns: Any) -> pa.Table:
     """Rows of `metrics` or `nodes`, such as `table_rows(networks, step, 0, metric="loss", value=losses)`.
 

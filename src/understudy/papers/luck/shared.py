@@ -13,7 +13,6 @@ from understudy.lab.study import Dtype, ExactStudy, Experiment, Study, ranked
 
 if TYPE_CHECKING:
     import numpy as np
-    import pyarrow as pa
 
 _BLOCK = 100
 """Batches that are drawn at a time."""
@@ -130,11 +129,6 @@ class ExactDescent(ExactStudy):
         return teacher, us.students.like_linear(teacher, multiple=self.multiple, norm=norm), source
 
 
-def network_rows(alive: np.ndarray, steps: Sequence[int] | np.ndarray, **columns: Any) -> pa.Table:
-    """Rows of `networks` with the first of the steps at which a network was not alive [step, network]."""
-    import pyarrow as pa
-
-    from understudy.lab.pieces import unit_table
-
-    diverged = [None if column.all() else int(steps[column.argmin()]) for column in alive.T]
-    return unit_table(**columns).append_column("diverged_at", pa.array(diverged, pa.int64()))
+def diverged_steps(alive: np.ndarray, steps: Sequence[int] | np.ndarray) -> list[int | None]:
+    """The first of the steps at which each network was not alive [step, network], or None."""
+    return [None if column.all() else int(steps[column.argmin()]) for column in alive.T]

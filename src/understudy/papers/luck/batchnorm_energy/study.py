@@ -15,9 +15,9 @@ from annotated_types import Ge
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Positive, Positives, Sizes
-from understudy.lab.pieces import blocks, table_rows
+from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import Piece
-from understudy.papers.luck.shared import ExactDescent, network_rows
+from understudy.papers.luck.shared import ExactDescent, diverged_steps
 
 NORMS: dict[str, us.students.BatchNorm] = {"before": "before", "after": "after", "none": None}
 """Whether BatchNorm comes before or after the ReLU."""
@@ -84,7 +84,7 @@ class BatchNormEnergy(ExactDescent):
         with_bias, alone = change[1:].mean(axis=0)
         alive = np.isfinite(squared).all(axis=(1, 3))  # [probe, net]
         return {
-            "networks": network_rows(alive, steps, network=numbers, seed=seeds, norm=norm, lr=lr),
+            "networks": network_rows(first, seeds, diverged_steps(alive, steps), norm=norm, lr=lr),
             "metrics": pa.concat_tables(
                 table_rows(network, step, i, metric="growth", value=value) for i, value in enumerate(medians)
             ),

@@ -14,9 +14,9 @@ from annotated_types import Ge, Gt
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, Positive
-from understudy.lab.pieces import blocks, table_rows
+from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import ComputedStudy, Piece
-from understudy.papers.luck.shared import network_rows
+from understudy.papers.luck.shared import diverged_steps
 
 if TYPE_CHECKING:
     from understudy.papers.luck.theory.near_students import PathBounds
@@ -153,7 +153,8 @@ class LuckyInit(ComputedStudy):
         start = {"multiple": multiple, "p_w": p_w, "p_v": p_v}
         networks, metrics, nodes = [], [], []
         for r, rule in enumerate(self.rules):
-            numbers = np.arange(len(students), dtype=np.int32) + count + r * len(students)
+            first = count + r * len(students)
+            numbers = np.arange(first, first + len(students), dtype=np.int32)
             trajectory = simulate(teachers, students, rule=rule, lr=self.lr, batch=self.batch, probes=self.probes)
             alive = []
             for step, now in zip(self.probes, trajectory, strict=True):
@@ -163,8 +164,9 @@ class LuckyInit(ComputedStudy):
                 alive.append(np.isfinite(found.others.cpu().numpy()))
                 if rule == "rescaled" and step in (0, self.steps):
                     metrics += _conditions(teachers, now, step, numbers, self.lr)
-            swept = {"seed": teachers.seeds.tolist(), "setting": FIGURE, "rule": rule} | start
-            networks.append(network_rows(np.stack(alive), self.probes, network=numbers, **swept))
+            swept = {"setting": FIGURE, "rule": rule} | start
+            diverged = diverged_steps(np.stack(alive), self.probes)
+            networks.append(network_rows(first, teachers.seeds.tolist(), diverged, **swept))
             nodes.append(_nodes(found, self.steps, numbers))
         return _tables(networks, metrics, nodes)
 
@@ -190,8 +192,7 @@ class LuckyInit(ComputedStudy):
         else:
             found = {p: theorem_5_bounds(teacher, path, lr, as_printed=bool(p)) for p in ("", "printed_")}
         rows = [row for prefix, along in found.items() for row in _bounds(theorem, along, prefix, numbers)]
-        swept = {"seed": seeds, "setting": str(setting), "rule": "expected"}
-        networks = network_rows(np.ones((1, len(seeds)), bool), (0,), network=numbers, **swept)
+        networks = network_rows(count, seeds, setting=str(setting), rule="expected")
         return _tables([networks], rows, [_nodes(probe_students(teacher, students), 0, numbers)])
 
 

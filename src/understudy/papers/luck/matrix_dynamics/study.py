@@ -15,9 +15,9 @@ from annotated_types import Ge
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, Positive
-from understudy.lab.pieces import blocks, table_rows
+from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import Piece
-from understudy.papers.luck.shared import ExactDescent, network_rows
+from understudy.papers.luck.shared import ExactDescent, diverged_steps
 
 if TYPE_CHECKING:
     from understudy.papers.luck.theory.matrix_dynamics import DescentReading
@@ -84,7 +84,7 @@ class MatrixDynamics(ExactDescent):
         alive = np.stack([np.isfinite(reading.loss.cpu().numpy()) for reading in readings])
         steps = [reading.step for reading in readings]
         return {
-            "networks": network_rows(alive, steps, network=numbers, seed=seeds, hidden=hidden, path=path),
+            "networks": network_rows(first, seeds, diverged_steps(alive, steps), hidden=hidden, path=path),
             "metrics": pa.concat_tables(
                 row for reading, some in zip(readings, alive, strict=True) for row in _metrics(reading, numbers, some)
             ),

@@ -17,7 +17,7 @@ from annotated_types import Ge, Gt, Le, Lt
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.options import Count, Counts, Distinct, NonNegative, NonNegatives, Positive
-from understudy.lab.pieces import blocks, table_rows, unit_table
+from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import ExactStudy, Piece, Tables
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class Certificates(ExactStudy):
             student = perturbed_copy(teachers[i], idle, self.distance, seed)
             for count in self.samples:
                 rows += _verdict_rows("setting", seed, 0, count, _certify(teachers[i], student, seed, count))
-        return {"networks": _network_rows(first, seeds, "setting"), "verdicts": _verdict_table(rows)}
+        return {"networks": network_rows(first, seeds, part="setting"), "verdicts": _verdict_table(rows)}
 
     def _training(self, near: float, seeds: range, first: int) -> Tables:
         from understudy.training import GD, Group, Training
@@ -180,7 +180,7 @@ class Certificates(ExactStudy):
                     found = _certify(teachers[i], now[i], seed, count)
                     rows += _verdict_rows("training", seed, epoch, count, found, near=near)
         diverged = [None if at < 0 else at for at in training.diverged_at.tolist()]
-        networks = _network_rows(first, seeds, "training", diverged, near=near)
+        networks = network_rows(first, seeds, diverged, part="training", near=near)
         return {"networks": networks, "verdicts": _verdict_table(rows)}
 
     def _identities(self, depth: int, slope: float, first: int) -> Tables:
@@ -198,7 +198,7 @@ class Certificates(ExactStudy):
             three = teachers[i], students[i], data.training(seed, dtype=torch.float64)
             for name, values in {"rule": rule_errors(*three), "varies": region_variation(*three)}.items():
                 metrics.append(table_rows(first + i, 0, range(len(values)), metric=name, value=values))
-        networks = _network_rows(first, seeds, "identities", layers=depth, slope=slope)
+        networks = network_rows(first, seeds, part="identities", layers=depth, slope=slope)
         return {"networks": networks, "metrics": pa.concat_tables(metrics)}
 
 
@@ -209,14 +209,6 @@ def _certify(teacher: us.Population, student: us.Population, seed: int, samples:
 
     x = us.data.Gaussian(teacher.inputs, 1.0, train=1, evaluation=samples).evaluating(seed, dtype=torch.float64)
     return verdicts(teacher, student, x, AUGMENTED)
-
-
-def _network_rows(
-    first: int, seeds: range, part: str, diverged: Sequence[int | None] | None = None, **parameters: Any
-) -> pa.Table:
-    network = np.arange(first, first + len(seeds), dtype=np.int32)
-    rows = unit_table(network=network, seed=list(seeds), part=part, **parameters)
-    return rows.append_column("diverged_at", pa.array(diverged or [None] * len(seeds), pa.int64()))
 
 
 def _verdict_rows(
