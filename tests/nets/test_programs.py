@@ -223,6 +223,11 @@ DAMAGED = {
     "missing weights": (removed("data/weights/weight_4"), "6.weight declares the shape [5, 36], but 0 numbers"),
     "missing graph": (removed("models/"), "the archive contains 0 programs"),
     "missing description": (removed("data/weights/model_weights"), "the archive lacks data/weights/model_weights"),
+    "another version": (
+        lambda name, data: data.replace(b'"schema_version": {"major": 8', b'"schema_version": {"major": 9'),
+        "the file has version 9 of the format and byte order 'little', but version 8 and 'little' are needed",
+    ),
+    "another byte order": (lambda name, data: b"big" if name == "byteorder" else data, "byte order 'big'"),
     "no JSON": (lambda name, data: b"{" if "models/" in name else data, "truncated, damaged or not written by"),
     "dilation": (
         lambda name, data: data.replace(

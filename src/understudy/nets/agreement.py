@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.nets.graph import OTHERWISE
 from understudy.nets.population import Population
 
 TOLERANCE = 1e-5
@@ -53,6 +54,6 @@ def require_equal(
         scale, largest = float(wanted.abs().max()), float((found - wanted).abs().max())
         if not largest <= max(TOLERANCE, 20 * torch.finfo(wanted.dtype).eps) * scale:
             raise UserError(
-                f"the converted network differs from {name} by {largest:.2g}, with outputs up to {scale:.2g}; this is "
-                "an error of the conversion, or the model depends on more than its inputs"
+                f"the converted network differs from {name} by {largest:.2g}, with outputs up to {scale:.2g}, so it "
+                f"depends on more than its inputs and cannot be converted; {OTHERWISE}"
             )

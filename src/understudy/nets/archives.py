@@ -23,6 +23,8 @@ from understudy.nets.io import existing_file
 from understudy.nets.programs import Program, describe, module_name, only_value, without_mutation
 
 AGAIN = "save it again: torch.export.save(torch.export.export(model.eval(), (x,)), path)"
+_VERSION = 8
+"""Version of the description of graphs that this reads."""
 _INTEGERS = {1: torch.uint8, 2: torch.int8, 3: torch.int16, 4: torch.int32, 5: torch.int64, 12: torch.bool}
 _DTYPES = _INTEGERS | {6: torch.float16, 7: torch.float32, 8: torch.float64, 13: torch.bfloat16}
 """Codes of data types in the archive."""
@@ -68,7 +70,13 @@ class _Archive:
 
     def program(self) -> Program:
         name = self._model_name()
-        model = self._json(f"models/{name}.json")["graph_module"]
+        described = self._json(f"models/{name}.json")
+        version, model = described["schema_version"]["major"], described["graph_module"]
+        if version != _VERSION or self._text("byteorder") != "little":
+            raise UserError(
+                f"the file has version {version} of the format and byte order {self._text('byteorder')!r}, but version "
+                f"{_VERSION} and 'little' are needed; with PyTorch 2.11 or later {AGAIN}"
+            )
         graph, signature = model["graph"], model["signature"]
         tensors = {
             **self._tensors("weights", f"data/weights/{name}_weights_config.json"),
@@ -106,9 +114,12 @@ class _Archive:
         raise UserError(f"the archive contains {len(names)} programs, but one is needed; {AGAIN}")
 
     def _json(self, name: str) -> Any:
+        return json.loads(self._text(name))
+
+    def _text(self, name: str) -> str:
         if name not in self._records:
             raise UserError(f"the archive lacks {name}; {AGAIN}")
-        return json.loads(self._archive.read(self._records[name]))
+        return self._archive.read(self._records[name]).decode()
 
     def _tensors(self, kind: str, config: str) -> dict[str, Tensor]:
         entries = self._json(config)["config"]
