@@ -99,7 +99,7 @@ class Networks:
     @property
     def assumed(self) -> dict[str, list[str]]:
         """What was assumed about each network, in words."""
-        return {role: loaded.words for role, loaded in self._loaded.items()}
+        return {role: self._loaded[role].words if role in self._loaded else [] for role in self._roles}
 
     def show(self) -> None:
         """Print how each file that contains only tensors was read, and the options that decide what was assumed."""
@@ -150,7 +150,7 @@ def _parse_numbers(name: str, word: str) -> Any:
 
     try:
         sides = [parse_sides(each) for each in word.split(",")]
-    except (ValueError, IndexError):
+    except ValueError:
         example = "28x28" if name == "image" else "1, or one for each convolution, as in 2,1,1"
         raise UserError(f"must be whole numbers, as in {example}, got {word!r}", name) from None
     if name == "image":

@@ -29,3 +29,4 @@ from understudy.nets.programs import from_program as from_program
 from understudy.nets.shape import Convolution as Convolution
 from understudy.nets.shape import Pool as Pool
 from understudy.nets.shape import Shape as Shape
+from understudy.nets.stated import Stated as Stated

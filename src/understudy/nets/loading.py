@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 import zipfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from understudy._errors import UserError
 from understudy.nets.convolutions import fit_convolutions
@@ -211,17 +212,33 @@ def _convert_module(file: Path, stated: Stated) -> Loaded:
     if needless := stated.named("activation", "norm_order", "padding", "stride", "pool", "order"):
         raise UserError(f"cannot be given with a model, which decides it: {stated.model}; omit it", needless[0])
     module = _read_module(file, stated)
-    first = next((part for part in module.modules() if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d)), None)
-    if stated.image is None and isinstance(first, nn.Conv1d | nn.Conv2d):
+    if stated.image is None and any(isinstance(part, nn.Conv1d | nn.Conv2d) for part in module.modules()):
         raise Unstated(
             f"{file}: the convolutions of {stated.model} can read inputs of any size; give --image HEIGHTxWIDTH (in "
             "Python image=(height, width)); the height of a line is 1."
         )
-    image = None if stated.image is None else tuple(stated.image[isinstance(first, nn.Conv1d) :])
     try:
-        return Loaded(file, from_module(module, image=image))
+        return Loaded(file, from_module(module, _example(module, stated.image)))
     except UserError as error:
         raise NotAStack(f"{file}: {error}", module) from error
+
+
+def _example(module: nn.Module, image: Sequence[int] | None) -> Tensor | None:
+    """Random inputs that a module takes, of the size of one of its layers; None if there is none."""
+    like = next(module.parameters(), torch.zeros(0))
+    for part in module.modules():
+        size: tuple[int, ...] = ()
+        if image is None and isinstance(part, nn.Linear):
+            size = (part.in_features,)
+        elif image is not None and isinstance(part, nn.Conv1d | nn.Conv2d):
+            size = (part.in_channels, *image[isinstance(part, nn.Conv1d) :])
+        if size:
+            x = torch.randn(8, *size, generator=torch.Generator().manual_seed(0)).to(like.device, like.dtype)
+            # Layers need not be defined in the order in which they are used.
+            with contextlib.suppress(Exception), torch.no_grad():
+                module(x)
+                return x
+    return None
 
 
 def _is_program(file: Path) -> bool:

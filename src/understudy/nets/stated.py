@@ -141,9 +141,15 @@ def parse_pool(word: str) -> Pooling:
 
 
 def parse_sides(word: str) -> Sides:
-    """Parse a whole number, or height and width as in `28x32`; equal ones become one number."""
-    sides = [int(side) for side in word.split("x")]
-    return sides[0] if len(set(sides)) == 1 else (sides[0], sides[1])
+    """Parse a whole number, or height and width as in `28x32`; equal ones become one number.
+
+    Raises:
+        ValueError: Anything else.
+    """
+    height, *width = (int(side) for side in word.split("x"))
+    if len(width) > 1:
+        raise ValueError(word)
+    return height if width in ([], [height]) else (height, width[0])
 
 
 def format_pool(pool: Pooling) -> str:

@@ -329,7 +329,7 @@ def test_every_fifth_sample_of_a_file_is_held_out(files, taught, capsys, monkeyp
         ("{} --save no/where.safetensors", "no/where"),
         ("{} --samples 0", "--samples must be above 0, got 0"),
         ("{} --seed -1", "--seed must be between 0 and 2^63 − 1, got -1"),
-        ("{} --leaky nan", "--leaky must be a finite number, such as 0 for ReLU, got nan"),
+        ("{} --activation leaky:nan", "--activation must be relu, leaky:SLOPE (a finite number, as in leaky:0.1)"),
         ("{} --student-network 4", "--student-network must be between 0 and "),
         ("{} --data few.npy", "--data must have at least 5 samples, got 3 in few.npy"),
         ("{} --data wide.npy", "--data must have 10 inputs per sample, as the networks do, got 4 in wide.npy"),
