@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from understudy.lab.align import align as align
     from understudy.lab.check_runs import check as check
     from understudy.lab.claimed import claims as claims
+    from understudy.lab.example import example as example
     from understudy.lab.run import run as run
     from understudy.lab.sweep import sweep as sweep
+    from understudy.lab.train import train as train
+    from understudy.lab.watch import watch as watch
     from understudy.nets import Population as Population
     from understudy.nets import from_module as from_module
     from understudy.nets import load as load
@@ -33,7 +36,6 @@ if TYPE_CHECKING:
     from understudy.training import CrossEntropy as CrossEntropy
     from understudy.training import Logistic as Logistic
     from understudy.training import SquaredError as SquaredError
-    from understudy.training.train import train as train
 
 __version__ = "0.2.0.dev0"
 
@@ -61,12 +63,14 @@ _NAMES = {
     "UserError": "_errors",
     "align": "lab.align",
     "check": "lab.check_runs",
+    "example": "lab.example",
     "run": "lab.run",
     "sweep": "lab.sweep",
+    "watch": "lab.watch",
     "start": "papers.local.theory.start_and_descend",
     "prune": "papers.specialization.prune",
     "connect": "papers.specialization.connect",
-    "train": "training",
+    "train": "lab.train",
     "SGD": "training",
     "GD": "training",
     "Adam": "training",

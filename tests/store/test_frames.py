@@ -48,18 +48,19 @@ def test_a_frame_agrees_with_the_labelled_array(run):
 def test_unknown_tables_are_named(run, trained):
     with pytest.raises(us.UserError, match="has no table node; it has networks, metrics, nodes"):
         run.to_pandas("node")
-    with pytest.raises(us.UserError, match="table must be nodes or metrics, got networks"):
-        trained.to_pandas("networks")
+    with pytest.raises(us.UserError, match="the run in memory has no table node; it has networks, metrics, nodes"):
+        trained.to_pandas("node")
 
 
 def test_trained_networks_as_frames(trained):
-    assert isinstance(trained.to_pandas(), pd.DataFrame)
-    assert trained.to_pandas("metrics").equals(trained.metrics.to_pandas())
+    frame = trained.to_pandas("metrics")
+    assert isinstance(frame, pd.DataFrame) and frame["seed"].tolist() == frame["network"].tolist()
+    assert frame.drop(columns=["seed"]).equals(trained.metrics.to_pandas())
 
 
 def test_words_are_short(run, trained):
     assert repr(run) == f"Run(two-layer: 4 networks (2 multiple, 2 seed), {run.folder})"
-    assert repr(trained) == "Trained(3 × 4-6-2 students, epochs 0 to 2; tables metrics, nodes)"
+    assert repr(trained) == "Run(train: 3 networks (3 seed), in memory)"
     found = us.check(trained, networks=0, samples=20)
     assert repr(found) == f"Checks(1 of 3 networks: {found.headline})"
     for shown in (run, trained, found):
@@ -69,10 +70,12 @@ def test_words_are_short(run, trained):
 
 
 def test_nodes_have_a_type_for_mypy(tmp_path):
-    (tmp_path / "code.py").write_text("import understudy as us\nx: int = us.Run('x').nodes\n")
+    train = "us.train(us.load('x'), us.load('x'), us.data.Gaussian(2), us.SGD(), epochs=1, steps=1)"
+    (tmp_path / "code.py").write_text(f"import understudy as us\nx: int = us.Run('x').nodes\ny: int = {train}.nodes\n")
     words = [sys.executable, "-m", "mypy", "--cache-dir", tmp_path / "cache", "--follow-imports=silent", "code.py"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert 'expression has type "Table", variable has type "int"' in done.stdout, done.stdout + done.stderr
+    error = 'expression has type "Table", variable has type "int"'
+    assert done.stdout.count(error) == 2, done.stdout + done.stderr
 
 
 def test_auto_is_a_device_that_is_here(monkeypatch):

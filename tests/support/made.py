@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from support.runs import MadeRun
+from support.runs import run_of
 from understudy.lab.study import named_pieces
 
 
@@ -18,7 +18,7 @@ def run_of_pieces(pieces, config=None):
     }
     epochs = np.unique(tables["metrics"]["epoch"].to_numpy()) if "metrics" in tables else ()
     weights = {who: [each[who] for each in kept] for who in (kept[0] if kept else ())}
-    return MadeRun(tables, epochs, weights, config)
+    return run_of(tables, epochs, weights, config)
 
 
 def computed_run(study):

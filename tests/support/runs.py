@@ -1,41 +1,17 @@
 """Runs made by hand in memory: given metrics and values of nodes, read as a run reads its tables."""
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from understudy.store import Run
+from understudy.store.memory import Memory
 
 
-class MadeRun(Run):
-    """A run whose tables are given; what is derived from them is what `Run` derives."""
-
-    def __init__(self, tables, epochs, weights, config):
-        self.__dict__.update(folder=Path("made"), given=tables, given_weights=weights or {}, config=config)
-        self.__dict__["environment"] = {"tables": list(tables), "seconds": 1.0}
-        self.__dict__["epochs"] = np.asarray(epochs)
-
-    def __post_init__(self):
-        pass
-
-    def _stored(self, name):
-        return _Table(self.given[name])
-
-    def weights(self, who):
-        return self.given_weights[who]
-
-
-class _Table:
-    def __init__(self, table):
-        self.table = table
-
-    def read(self, columns=None, **wanted):
-        table = self.table
-        for name, value in wanted.items():
-            table = table.filter(pc.equal(table[name], value))
-        return table if columns is None else table.select(list(columns))
+def run_of(tables, epochs, weights, config):
+    """A run of the given tables, whose epochs need not have rows."""
+    run = Run(Memory(config, tables, weights or {}, measure_environment=lambda: {"seconds": 1.0}))
+    run.__dict__["epochs"] = np.asarray(epochs)
+    return run
 
 
 def made_run(networks, epochs=(0,), metrics=None, nodes=None, weights=None, config=None, **tables):
@@ -54,7 +30,7 @@ def made_run(networks, epochs=(0,), metrics=None, nodes=None, weights=None, conf
         "metrics": _metric_rows(metrics or {}, np.asarray(epochs)),
         "nodes": _node_rows(nodes or {}, np.asarray(epochs)),
     }
-    return MadeRun(whole | tables, epochs, weights, config or {"study": "made", "format": 3, "options": {}})
+    return run_of(whole | tables, epochs, weights, config or {"study": "made", "format": 3, "options": {}})
 
 
 def _metric_rows(metrics, epochs):

@@ -14,8 +14,9 @@ from support.reference_loop import reference
 from understudy import measures
 from understudy._errors import UserError
 from understudy.data import Fixed, Gaussian
+from understudy.lab.train import train
 from understudy.nets import Shape
-from understudy.training import SGD, Adam, CrossEntropy, Group, Logistic, SquaredError, Training, train
+from understudy.training import SGD, Adam, CrossEntropy, Group, Logistic, SquaredError, Training
 from understudy.training.engines import ENGINES, choose
 from understudy.training.engines import autograd as engine
 from understudy.training.engines.chunks import run_in_chunks

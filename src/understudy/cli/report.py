@@ -26,16 +26,10 @@ class Report:
 
 def run_report(options: Report) -> None:
     """Decide a run's claims and draw its figures and page again."""
-    from understudy._atomic import disk_errors
-    from understudy.lab.runs import study_of
-    from understudy.lab.write_report import write_report
+    from understudy.lab.write_report import report
     from understudy.store import Run
-    from understudy.store.folder import RunFolder
 
-    run = Run(options.run)
-    study = study_of(run, options.study)
-    with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
-        write_report(study, run)
+    report(Run(options.run), study=options.study)
     show_run(Run(options.run), options.json)
 
 

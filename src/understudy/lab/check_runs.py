@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard
 
 from understudy._errors import UserError
 from understudy._progress import steps
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from understudy.data import Source
     from understudy.data.measuring import Distribution, Drawn, Given
     from understudy.nets import Population
+    from understudy.nets.given import Network
     from understudy.store import Run
     from understudy.theory import Check
     from understudy.theory.summary import CheckSummary, NetworkCheck
-    from understudy.training import Trained
 
 MOST = 20
 """Largest number of networks that are checked by default."""
@@ -101,8 +101,8 @@ class _Pair(NamedTuple):
 
 
 def check(
-    teacher: Population | Trained | Run | Path | str,
-    student: Population | Sequence[Population] | None = None,
+    teacher: Network | Run,
+    student: Network | Sequence[Network] | None = None,
     data: Given | None = None,
     *,
     networks: int | Sequence[int] | None = None,
@@ -114,9 +114,10 @@ def check(
     """Check every applicable theorem on teacher–student pairs.
 
     Args:
-        teacher: A population, or a finished run (the result of `us.train`, a `us.store.Run`, or a run folder).
-        student: Students, paired with teachers by index; a single teacher is shared by all students. Omit for a run,
-            of which the students at the end of training are checked.
+        teacher: A population, a module of PyTorch or a network file; or a finished run (of `us.train` or `us.run`, or
+            the folder of one).
+        student: Students in the same forms, paired with teachers by index; a single teacher is shared by all students.
+            Omit for a run, of which the students at the end of training are checked.
         data: Inputs as a tensor (`[sample, in]`, or one set per student), array, pandas frame or file; or a source,
             whose training inputs are used. Default: drawn at random. Omit for a run, which uses its own training
             inputs.
@@ -135,24 +136,32 @@ def check(
     import torch
 
     from understudy.data.measuring import Drawn
-    from understudy.nets import Population
+    from understudy.nets.given import as_population
     from understudy.report.story import counted
+    from understudy.store import Run
     from understudy.theory.result import results
     from understudy.training.parallel import run_parallel
 
     drawn = Drawn(inputs, input_std, samples, seed)
-    if isinstance(teacher, Population):
-        if student is None:
-            raise UserError("a teacher needs a student; give both, or a run")
-        several = [student] if isinstance(student, Population) else list(student)
-        x, description = _described(data, several[0], drawn)
-        pairs = [pair for each in several for pair in _pairs(teacher, each, x, samples, description)]
-    elif student is not None or data is not None:
-        raise UserError("a run has its own students and inputs; give the run alone")
-    elif isinstance(teacher, tuple):
-        pairs = _pairs_of_trained(teacher, samples)
-    else:
+    if isinstance(teacher, Run) or (
+        isinstance(teacher, str | os.PathLike) and (student is None or os.path.isdir(teacher))
+    ):
+        if student is not None or data is not None:
+            raise UserError("a run has its own students and inputs; give the run alone")
         pairs = _pairs_of_run(teacher, samples)
+    elif student is None:
+        raise UserError("a teacher needs a student; give both, or a run")
+    else:
+        several: list[Any] = list(student) if isinstance(student, list | tuple) else [student]
+        if not several:
+            raise UserError("must be at least one network, got none", "student")
+        alike = None if _one_set_each(data) else data
+        theirs, *ours = [
+            as_population(role, each, alike)
+            for role, each in [("teacher", teacher), *(("student", s) for s in several)]
+        ]
+        x, description = _described(data, ours[0], drawn)
+        pairs = [pair for each in ours for pair in _pairs(theirs, each, x, samples, description)]
     selected = _select(networks, len(pairs))
     what = f"checking {counted(len(selected), 'network')}"
     with steps(what, len(selected) * len(results())) as step:
@@ -165,15 +174,24 @@ def check(
 
 def _described(data: Given | None, student: Population, drawn: Drawn) -> tuple[Tensor | Source, str]:
     """The inputs, and a description of those that do not describe themselves."""
-    from torch import Tensor
+    import torch
 
     from understudy.data import Source
     from understudy.data.measuring import measuring_inputs
 
-    if isinstance(data, Source | Tensor):
+    if isinstance(data, Source):
         return data, "as given"
+    if _one_set_each(data):
+        return torch.stack([measuring_inputs(each, student, drawn) for each in data]), "as given"
     file = f"of {os.fspath(data)}" if isinstance(data, str | os.PathLike) else "as given"
     return measuring_inputs(data, student, drawn), str(drawn) if data is None else file
+
+
+def _one_set_each(data: object) -> TypeGuard[Tensor]:
+    """Whether data is a tensor with one set of inputs per student."""
+    from torch import Tensor
+
+    return isinstance(data, Tensor) and data.ndim == 3
 
 
 def _check_pair(number: int, pair: _Pair, step: Callable[[], None]) -> NetworkCheck:
@@ -210,6 +228,8 @@ def _pairs(
         raise UserError(
             f"{len(student)} students need one teacher each, or one for all of them, got {len(teacher)} teachers"
         )
+    if _one_set_each(x) and len(x) != len(student):
+        raise UserError(f"must have one set of inputs for each of {len(student)} students, got {len(x)}", "data")
     teachers = [partial(teacher.__getitem__, i if len(teacher) > 1 else 0) for i in range(len(student))]
     return [
         _Pair(made, partial(student.__getitem__, i), *_inputs(x, student, i, samples, description))
@@ -238,30 +258,18 @@ def _describe(source: Source) -> str:
     return f"{name}{of}{', those of epoch 1' * source.fresh}"
 
 
-def _pairs_of_trained(run: Trained, samples: int) -> list[_Pair]:
+def _pairs_of_run(run: Run | str | os.PathLike[str], samples: int) -> list[_Pair]:
+    """Pair the students of a run at the end of training with its teachers and training inputs."""
     from understudy.nets import Population
-
-    several = [run.students] if isinstance(run.students, Population) else run.students
-    pairs = [pair for each in several for pair in _pairs(run.teacher, each, run.data, samples)]
-    return _without_diverged(pairs, run.diverged_at.tolist())
-
-
-def _pairs_of_run(run: Run | Path | str, samples: int) -> list[_Pair]:
-    """Pair the students of a run at the end of training with the inputs that its folder records."""
-    from understudy.data import restore
     from understudy.store import Run
 
-    run = run if isinstance(run, Run) else Run(Path(run))
-    sources = [group["data"] for group in run.groups]
-    if not sources or None in sources:
-        raise UserError(
-            f"{run.folder} does not record on which inputs networks were trained; give a run of a study that trains on "
-            "samples and was made by this version, or two files (us.save(population, FILE, which=0) saves a network)"
-        )
-    ends = run.weights(f"epoch.{run.epochs[-1]}")
+    run = run if isinstance(run, Run) else Run(run)
+    sources, students = run.sources, run.students
+    ends = [students] if isinstance(students, Population) else students
     groups = zip(run.weights("teacher"), ends, sources, strict=True)
-    pairs = [pair for teacher, end, data in groups for pair in _pairs(teacher, end, restore(data, teacher), samples)]
-    pairs = [pair._replace(description=f"{run.config['study']}'s {pair.description}") for pair in pairs]
+    pairs = [pair for teacher, end, data in groups for pair in _pairs(teacher, end, data, samples)]
+    if (study := run.config["study"]) != "train":
+        pairs = [pair._replace(description=f"{study}'s {pair.description}") for pair in pairs]
     return _without_diverged(pairs, [-1 if at != at else int(at) for at in run.column("diverged_at")])
 
 

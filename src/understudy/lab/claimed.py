@@ -67,7 +67,7 @@ def find_claims(
     """The claims that `claims` lists, as they are recorded."""
     wanted = _wanted(study, paper)
     every = [Measurement(f"{m.machine}, {m.commit}", m) for m in record.recorded()]
-    for run in finished_runs(Path(out)):
+    for run in (run for run in finished_runs(Path(out)) if run.claims):
         every += [Measurement(str(run.folder), m) for m in record.measured(run, study_of(run).command())]
     found: Found = []
     for row in record.rows():

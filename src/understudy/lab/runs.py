@@ -10,16 +10,21 @@ from understudy.lab.discovery import load_file, studies
 from understudy.lab.study import Study
 from understudy.store import Run
 
+WITHOUT_STUDY = {"train": "understudy.lab.any_run", "watch": "understudy.lab.watch_story"}
+"""Modules with the function `subject(run)` of runs that no study made, by the name that their configuration has."""
+
 
 def finished_runs(out: Path) -> list[Run]:
-    """Finished runs of known studies in a folder, oldest first."""
-    pages = sorted(out.glob("*/*/report.html"), key=lambda page: page.stat().st_mtime)
+    """Finished runs in a folder, of known studies or without a study, oldest first."""
+    pages = sorted((*out.glob("*/report.html"), *out.glob("*/*/report.html")), key=lambda page: page.stat().st_mtime)
     runs = []
     for page in pages:
         try:
             run = Run(page.parent)
             if run.config.get("study") in studies():
                 studies()[run.config["study"]].from_config(run.config)
+                runs.append(run)
+            elif run.config.get("study") in WITHOUT_STUDY:
                 runs.append(run)
         except UserError as error:
             print(f"understudy: skipped a run: {error}", file=sys.stderr)

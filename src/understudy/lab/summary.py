@@ -29,11 +29,10 @@ def summarise(run: Run) -> list[Setting]:
     names = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
     swept = [name for name in run.swept if name in names] or names[:1]
     rows = run.networks.to_pylist()
-    layers = sorted(set(run.metrics["layer"].unique().to_pylist()) - {-1})
-    loss = run.series("eval_loss")[:, -1]
-    each = np.stack([run.series("recovered", layer)[:, -1] for layer in layers])
+    loss = run.array("eval_loss", "network").to_numpy()
+    each = run.array("recovered", "network layer").to_numpy()
     # Some networks of a run may have fewer layers than others.
-    recovered = np.nansum(each, axis=0) / np.maximum(np.isfinite(each).sum(axis=0), 1)
+    recovered = np.nansum(each, axis=1) / np.maximum(np.isfinite(each).sum(axis=1), 1)
     settings: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row in rows:
         settings[tuple(row[name] for name in swept)].append(row["network"])

@@ -127,13 +127,12 @@ def _rows(result: Any, name: str) -> Table:
         return pa.Table.from_pylist([{"value": result.item() if hasattr(result, "item") else result}])
     if isinstance(result, Run):
         return result.table(name)
-    table = result if isinstance(result, pa.Table) else getattr(result, name, None)
-    if not isinstance(table, pa.Table):
-        raise UserError(
-            f"a result of the sweep, a {type(result).__name__}, has no table {name}; the function must return a run, a "
-            "number or a dict of numbers"
-        )
-    return table
+    if isinstance(result, pa.Table):
+        return result
+    raise UserError(
+        f"a result of the sweep, a {type(result).__name__}, has no table {name}; the function must return a run, a "
+        "number or a dict of numbers"
+    )
 
 
 def _plain(table: Table) -> Table:

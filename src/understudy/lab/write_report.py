@@ -2,53 +2,93 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
-import pyarrow as pa
-
-from understudy._atomic import write_bytes, write_json, write_text
-from understudy.lab.recovery import first_epochs, strengths
-from understudy.lab.study import Study, TrainingStudy
-from understudy.lab.undecided import undecided
+from understudy._atomic import disk_errors, write_bytes, write_json, write_text
+from understudy._errors import UserError
+from understudy.lab.study import Study
+from understudy.lab.subject import Subject, study_subject, subject_of
 from understudy.report.page.document import page
 from understudy.report.pool import FigurePool, endings
 from understudy.report.story import Number, Story
 from understudy.store import Claim, Run
 from understudy.store.environment import commit
+from understudy.store.folder import RunFolder
 
 _OTHER_FILES = ("weights.safetensors", "claims.json", "config.toml")
 
 
+def report(run: Run, path: str | os.PathLike[str] | None = None, *, study: Path | None = None) -> Path:
+    """Write the report of a run: what `Run.report` and `understudy report` do.
+
+    Args:
+        run: The run.
+        path: File of the page alone. Default: the whole report in the run's folder, with figures for print.
+        study: The Python file that defines the study of the run, if that is one of the user's.
+
+    Returns:
+        The page.
+
+    Raises:
+        UserError: A run in memory without a path, a study that is not known, or a file that cannot be written.
+    """
+    if path is None and run.in_memory:
+        raise UserError(
+            "a run in memory needs a path for its report: run.report('run.html'), or run.save(FOLDER) first"
+        )
+    subject = subject_of(run, study)
+    if path is None:
+        with disk_errors(run.folder, "make it writable, or copy the run elsewhere"), RunFolder(run.folder).alone():
+            _write_folder(subject, run)
+        return run.folder / "report.html"
+    path = Path(path)
+    if path.is_dir():
+        raise UserError(f"{path} is a folder; give the name of a file, such as {path / 'run.html'}")
+    story, claims = subject.story(run), subject.claims and subject.claims(run)
+    with disk_errors(path, "choose another file"):
+        write_bytes(path, _page(subject, run, story, claims, ()))
+    return path
+
+
 def write_report(study: Study, run: Run) -> None:
-    """Decide the claims of a run, draw its figures and write its page, from its tables alone."""
-    trains = isinstance(study, TrainingStudy)
+    """Decide the claims of a run of a study, draw its figures and write its page, from its tables alone."""
+    _write_folder(study_subject(study), run)
+
+
+def _write_folder(subject: Subject, run: Run) -> None:
     with FigurePool() as pool:
         write_json(run.folder / "environment.json", run.environment | {"report_commit": commit()})
         run = Run(run.folder)
-        story = study.story(run)
+        story = subject.story(run)
         pool.begin([figure.kind for figure in story.figures])
-        claims = study.claims(run)
-        write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims])
+        claims = subject.claims and subject.claims(run)
+        write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims or ()])
         figures = [f"figures/{f.name}.{end}" for f in story.figures for end in endings(f.kind)]
-        content = page(
-            title=f"{study.name} — {study.summary}",
-            story=Story(story.headline, story.numbers + _numbers(trains, run, claims), story.figures),
-            table=who_learned_whom(run) if trains else pa.table({}),
-            claims=claims,
-            settings=study.options(),
-            environment=run.environment,
-            command=study.command(),
-            files=[*(f"{name}.parquet" for name in run.tables), *_OTHER_FILES, *figures],
-            undecided=undecided(study, claims),
-        )
+        files = [*(f"{name}.parquet" for name in run.tables), *_OTHER_FILES, *figures]
+        content = _page(subject, run, story, claims, files)
         drawn = pool.finish()
     _write_figures(
         run.folder, {f"{f.name}.{end}": d[end] for f, d in zip(story.figures, drawn, strict=True) for end in d}
     )
     write_text(run.folder / "headline.txt", story.headline + "\n")
     write_bytes(run.folder / "report.html", content)
+
+
+def _page(subject: Subject, run: Run, story: Story, claims: list[Claim] | None, files: Sequence[str]) -> bytes:
+    return page(
+        title=subject.title,
+        story=Story(story.headline, story.numbers + _numbers(subject.trained, run, claims or []), story.figures),
+        table=subject.table(run),
+        claims=claims,
+        settings=subject.settings,
+        environment=run.environment,
+        command=subject.command,
+        files=list(files),
+        undecided=subject.undecided(claims or []),
+    )
 
 
 def _write_figures(folder: Path, figures: dict[str, bytes]) -> None:
@@ -61,47 +101,13 @@ def _write_figures(folder: Path, figures: dict[str, bytes]) -> None:
             (Path(temporary) / name).replace(folder / "figures" / name)
 
 
-def _numbers(trains: bool, run: Run, claims: list[Claim]) -> tuple[Number, ...]:
-    trained = [Number(_time(run.environment["seconds"]), "to train")] if trains else []
+def _numbers(trained: bool, run: Run, claims: list[Claim]) -> tuple[Number, ...]:
+    took = [Number(_time(run.environment["seconds"]), "to train")] if trained else []
     held = Number(f"{sum(c.holds for c in claims)} of {len(claims)}", "claims hold")
-    return (*trained, *([held] if claims else []))
+    return (*took, *([held] if claims else []))
 
 
 def _time(seconds: float) -> str:
     """A duration as one number with its unit."""
     unit, name = next((u, n) for u, n in ((3600, "h"), (60, "min"), (1, "s")) if seconds >= u or u == 1)
     return f"{seconds / unit:.{0 if unit == 1 else 1}f}\u00a0{name}"
-
-
-def who_learned_whom(run: Run) -> pa.Table:
-    """One row per teacher node of every network at the end: its best student, and when it was recovered."""
-    layers = sorted(set(run.metrics["layer"].unique().to_pylist()) - {-1})
-    rows = pa.concat_tables([_layer_rows(run, layer, layer == layers[-1]) for layer in layers])
-    return rows.sort_by([(name, "ascending") for name in ("network", "layer", "teacher")])
-
-
-def _layer_rows(run: Run, layer: int, top: bool) -> pa.Table:
-    """The rows of one layer; only the top layer has strengths, and only the lowest layer angles."""
-    epoch = int(run.epochs[-1])
-    columns = {
-        name: run.matched("teacher", name, layer, epoch) for name in ("student", "correlation", "sin_angle", "bias_gap")
-    }
-    network, teacher = np.nonzero(~np.isnan(columns["correlation"]))
-    strength = strengths(run)[network, teacher] if top else np.full(len(network), np.nan)
-    since = first_epochs(run, layer)[network, teacher]
-
-    def numbers(values: np.ndarray) -> pa.Array:
-        return pa.array(values.astype(np.float32), from_pandas=True)  # NaN becomes null
-
-    return pa.table(
-        {"network": network.astype(np.int32)}
-        | {name: run.networks[name].take(pa.array(network)) for name in run.swept}
-        | {
-            "layer": np.full(len(network), layer + 1, np.int16),  # pages count layers from 1
-            "teacher": teacher.astype(np.int32),
-            "strength": numbers(strength),
-            "student": columns["student"][network, teacher].astype(np.int32),
-            **{c: numbers(columns[c][network, teacher]) for c in ("correlation", "sin_angle", "bias_gap")},
-            "recovered_at": pa.array([None if np.isinf(s) else int(s) for s in since], pa.int32()),
-        }
-    )

@@ -43,7 +43,7 @@ class Networks:
         """A column of `networks`."""
         if name not in self.run.networks.column_names:
             known = ", ".join(self.run.networks.column_names)
-            raise UserError(f"{self.run.folder}: networks have no column {name}; they have {known}")
+            raise UserError(f"{self.run.where}: networks have no column {name}; they have {known}")
         return self.run.column(name)[self.index]
 
     def values(self, name: str) -> list[Any]:
@@ -145,7 +145,7 @@ def _read_metric(some: Networks, metric: str, role: str, layer: Any, epoch: int 
         run._cache[key] = np.stack([rows[name].to_numpy() for name in rows.column_names])
     _, epochs_of, layers_of = run._cache[key][:, np.isin(run._cache[key][0], some.index)]
     if metric not in run.metric_names:
-        raise UserError(f"{run.folder} has no metric {metric}; it has {', '.join(sorted(run.metric_names))}")
+        raise UserError(f"{run.where} has no metric {metric}; it has {', '.join(sorted(run.metric_names))}")
     epochs = np.unique(epochs_of) if epoch is None else np.array([epoch])
     at = np.searchsorted(run.epochs, epochs)
     if layer == "all":

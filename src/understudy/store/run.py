@@ -1,12 +1,12 @@
-"""A run, read back from its folder without the code that wrote it."""
+"""A run: trained in memory, or read back from its folder without the code that wrote it."""
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +14,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from understudy._atomic import atomic_folder, disk_errors
 from understudy._errors import UserError
 from understudy.store.arrays import Networks
 from understudy.store.claims import Claim
-from understudy.store.config import Config, from_toml
-from understudy.store.tables import Stored, Table
+from understudy.store.config import Config
+from understudy.store.files import Files
+from understudy.store.memory import Memory
+from understudy.store.tables import Held, Stored, Table, same_rows
 
 if TYPE_CHECKING:
     import xarray as xr
     from pandas import DataFrame
 
+    from understudy.data import Source
     from understudy.nets import Population
 
 
@@ -31,68 +35,74 @@ _SHOWN = 5
 """Rows that a notebook shows."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """A finished run: its configuration, tables, claims and weights.
+    """A finished run: its configuration, tables, weights and claims.
+
+    `us.train` returns a run in memory, and `us.run` one in a folder; both have the same tables and methods. `save`
+    writes a run to a folder.
 
     Args:
-        folder: The run's folder, as `understudy run` printed it.
+        folder: The run's folder, as `understudy run` printed it; or the contents of a run in memory.
 
     Raises:
         UserError: If the folder is no run, or the run has not finished.
     """
 
-    folder: Path
+    def __init__(self, folder: str | os.PathLike[str] | Memory) -> None:
+        self._contents = folder if isinstance(folder, Memory) else Files(Path(folder))
+        self._tables: dict[str, Stored | Held] = {}
+        self._cache: dict[tuple[Any, ...], np.ndarray] = {}
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "folder", Path(self.folder))
-        if not (self.folder / "config.toml").is_file():
-            raise UserError(
-                f"{self.folder} is not a run (it has no config.toml); give a folder such as runs/two-layer/3f2a…, "
-                "which `understudy run` prints at its end"
-            )
-        complete = (self.folder / "environment.json").is_file() and (self.folder / "weights.safetensors").is_file()
-        if not complete or any(not (self.folder / f"{name}.parquet").is_file() for name in self.tables):
-            study = self.config.get("study", "STUDY")
-            raise UserError(f"{self.folder} has not finished; run `understudy run {study}` with its options again")
+    @property
+    def in_memory(self) -> bool:
+        """Whether the run is in memory only."""
+        return isinstance(self._contents, Memory)
 
-    @cached_property
+    @property
+    def folder(self) -> Path:
+        """The run's folder.
+
+        Raises:
+            UserError: If the run is in memory only.
+        """
+        if isinstance(self._contents, Memory):
+            raise UserError("a run in memory has no folder; write it to one with run.save(FOLDER)")
+        return self._contents.folder
+
+    @property
+    def where(self) -> str:
+        """The run's folder, or that it is in memory, for messages."""
+        return str(self._contents)
+
+    @property
     def config(self) -> Config:
-        """What fixed the run: the study's name, the format and the options."""
-        return from_toml(self.folder / "config.toml")
+        """What fixed the run: the study's name (`train` for runs of `us.train`), the format and the options."""
+        return self._contents.config
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the study."""
+        """The options of the study, or how `us.train` was called."""
         return self.config["options"]
 
-    @cached_property
+    @property
     def environment(self) -> dict[str, Any]:
         """Where and when the run was made: machine, versions, commit, seconds."""
-        return self._json("environment.json")
+        return self._contents.environment
 
     @property
     def tables(self) -> tuple[str, ...]:
         """The names of the run's tables."""
-        return tuple(self.environment.get("tables", ("networks", "metrics", "nodes")))
+        return self._contents.tables
 
-    @cached_property
+    @property
     def groups(self) -> list[dict[str, Any]]:
         """The groups of networks, each with the number of its networks and a description of its inputs."""
-        return self._json("groups.json") if (self.folder / "groups.json").is_file() else []
+        return self._contents.groups
 
     @cached_property
     def claims(self) -> list[Claim]:
         """The claims that the run decided."""
-        rows = self._json("claims.json") if (self.folder / "claims.json").is_file() else []
-        return [Claim.from_dict(row) for row in rows]
-
-    def _json(self, name: str) -> Any:
-        path = self.folder / name
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{path} is not JSON ({error}); move the folder away and run the same command") from error
+        return [Claim.from_dict(row) for row in self._contents.claims]
 
     @cached_property
     def networks(self) -> Table:
@@ -116,7 +126,7 @@ class Run:
             UserError: If the run has no such table.
         """
         if name not in self.tables:
-            raise UserError(f"{self.folder} has no table {name}; it has {', '.join(self.tables)}")
+            raise UserError(f"{self.where} has no table {name}; it has {', '.join(self.tables)}")
         return self._stored(name).read()
 
     def to_pandas(self, table: str = "nodes") -> DataFrame:
@@ -138,27 +148,26 @@ class Run:
         return frame.merge(networks, on="network", how="left", suffixes=("", "_of_network"), validate="many_to_one")
 
     def __repr__(self) -> str:
+        at = "in memory" if self.in_memory else self.where
         if "networks" not in self.tables:
-            return f"Run({self.config.get('study')}: tables {', '.join(self.tables)}, {self.folder})"
+            return f"Run({self.config.get('study')}: tables {', '.join(self.tables)}, {at})"
         swept = ", ".join(f"{len(self.networks[name].unique())} {name}" for name in self.swept)
         count = f"{self.networks.num_rows:,} networks ({swept})"
-        return f"Run({self.config.get('study')}: {count}, {self.folder})"
+        return f"Run({self.config.get('study')}: {count}, {at})"
 
     def _repr_html_(self) -> str:
-        """Show the headline and the first rows of the first table in a notebook."""
-        headline = self.folder / "headline.txt"
-        words = headline.read_text(encoding="utf-8").strip() if headline.is_file() else ""
-        rows = self.table(self.tables[0]).slice(0, _SHOWN).to_pandas().to_html(index=False)
-        return f"<p><b>{escape(repr(self))}</b></p><p>{escape(words)}</p>{rows}"
+        """Show the headline and the first rows of the first table, with the last losses, in a notebook."""
+        rows = self.table(self.tables[0]).slice(0, _SHOWN).to_pandas()
+        if self.tables[0] == "networks" and "metrics" in self.tables:
+            for metric in sorted(self.metric_names & {"train_loss", "eval_loss"}):
+                rows[metric] = self.series(metric)[:_SHOWN, -1]
+        words = f"<p><b>{escape(repr(self))}</b></p><p>{escape(self._contents.headline)}</p>"
+        return words + rows.to_html(index=False)
 
-    def _stored(self, name: str) -> Stored:
-        if name not in self._files:
-            self._files[name] = Stored(self.folder / f"{name}.parquet")
-        return self._files[name]
-
-    @cached_property
-    def _files(self) -> dict[str, Stored]:
-        return {}
+    def _stored(self, name: str) -> Stored | Held:
+        if name not in self._tables:
+            self._tables[name] = self._contents.table(name)
+        return self._tables[name]
 
     def column(self, name: str) -> np.ndarray:
         """A column of `networks`, in the order of the networks."""
@@ -194,10 +203,6 @@ class Run:
     def array(self, metric: str, dims: str = "network epoch", *, diverged: bool = False, **where: Any) -> xr.DataArray:
         """One metric as a labelled array: see `Networks.array`."""
         return self.select().array(metric, dims, diverged=diverged, **where)
-
-    @cached_property
-    def _cache(self) -> dict[tuple[Any, ...], np.ndarray]:
-        return {}
 
     def series(self, metric: str, layer: int = -1) -> np.ndarray:
         """[network, epoch] of one metric, read-only; NaN where nothing was recorded."""
@@ -239,9 +244,13 @@ class Run:
         dense.flags.writeable = False
         return dense
 
-    def pairs(self, network: int, layer: int = 0) -> np.ndarray:
-        """[epoch, teacher, student] correlations of one network, where the study recorded every pair."""
-        rows = self._pairs.filter((pc.field("layer") == layer) & (pc.field("network") == network))
+    def pairs(self, network: int | None = None, layer: int = 0) -> np.ndarray:
+        """[epoch, teacher, student] correlations of one network, or [network, …] of all, where pairs were recorded."""
+        rows = self._pairs.filter(pc.field("layer") == layer)
+        if network is None:
+            shape = tuple((pc.max(rows[name]).as_py() or 0) + 1 for name in ("teacher", "student"))
+            return self._dense(rows, self.epochs, ("teacher", "student"), "correlation", shape)
+        rows = rows.filter(pc.field("network") == network)
         where = [np.searchsorted(self.epochs, rows["epoch"]), rows["teacher"].to_numpy(), rows["student"].to_numpy()]
         dense = np.full((len(self.epochs), where[1].max() + 1, where[2].max() + 1), np.nan)
         dense[tuple(where)] = rows["correlation"]
@@ -252,13 +261,110 @@ class Run:
         columns = ("network", "epoch", "layer", "teacher", "student", "correlation")
         return self._stored("nodes").read(columns, role="pair")
 
-    def weights(self, who: str) -> list[Population]:
-        """The saved populations, one per group.
+    def weights(self, epoch: int | str) -> list[Population]:
+        """The networks at an epoch, one population per group.
 
         Args:
-            who: `teacher`, or the students of an epoch, `epoch.N` (the first, the last and those the study saves); for
-                computed studies the names that they save, such as `teacher`, `start` and `end`.
-        """
-        from understudy.store.weights import read_weights
+            epoch: An epoch: the first and the last of training are kept, and those that a study saves. Or a name:
+                `teacher`, `epoch.N`, and for computed studies the names that they save, such as `start` and `end`.
 
-        return read_weights(self.folder / "weights.safetensors", who)
+        Raises:
+            UserError: If no weights of this name were kept.
+        """
+        return self._contents.weights(f"epoch.{epoch}" if isinstance(epoch, int) else epoch)
+
+    @property
+    def students(self) -> Population | list[Population]:
+        """The students after the last epoch, a diverged network as it was before it diverged.
+
+        One population, or several: as `us.train` was called, or the groups of a study.
+
+        Raises:
+            UserError: If the run trained no students.
+        """
+        epochs = [int(name[6:]) for name in self._contents.saved if name.startswith("epoch.") and name[6:].isdigit()]
+        if not epochs:
+            raise UserError(
+                f"{self.where} has no trained students; it has weights of {', '.join(self._contents.saved)}"
+            )
+        groups = self.weights(max(epochs))
+        return groups if len(groups) > 1 or isinstance(self.options.get("students"), list) else groups[0]
+
+    @property
+    def teacher(self) -> Population:
+        """The teachers, paired by index with the students of each group; or one teacher of all students.
+
+        Raises:
+            UserError: If the groups have different teachers.
+        """
+        from understudy.store.weights import shared_networks
+
+        shared = shared_networks(self.weights("teacher"))
+        if shared is None:
+            raise UserError(f"the groups of {self.where} have different teachers; see run.weights('teacher')")
+        return shared
+
+    @property
+    def sources(self) -> list[Source]:
+        """The inputs of each group, which a folder describes.
+
+        Raises:
+            UserError: If the folder does not describe them.
+        """
+        return self._contents.sources
+
+    @property
+    def data(self) -> Source:
+        """The inputs of all networks.
+
+        Raises:
+            UserError: If the folder does not describe them, or the groups have different inputs.
+        """
+        if any(group["data"] != self.groups[0]["data"] for group in self.groups):
+            raise UserError(f"the groups of {self.where} have different inputs; see run.sources")
+        return self.sources[0]
+
+    def save(self, folder: str | os.PathLike[str]) -> Run:
+        """Write the run to a folder, complete or not at all.
+
+        Args:
+            folder: The folder, which must not exist or be empty. Where it holds this run already, nothing is written.
+
+        Returns:
+            The run in the folder.
+
+        Raises:
+            UserError: The folder holds something else, or cannot be written.
+        """
+        path = Path(folder)
+        with disk_errors(path, "choose another folder"):
+            if path.is_dir() and any(path.iterdir()):
+                if (path / "config.toml").is_file() and self._equals(Run(path)):
+                    return Run(path)
+                raise UserError(f"{path} holds other files or another run; choose a folder that is empty, or a new one")
+            with atomic_folder(path) as temporary:
+                self._contents.write(temporary)
+        return Run(path)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the report: what was found, figures, and a table of which student learned which teacher node.
+
+        Args:
+            path: File to write, such as `run.html`: one page that opens without a network. Default: `report.html` in
+                the run's folder, together with its figures for print and, for a study, its claims.
+
+        Returns:
+            The page.
+
+        Raises:
+            UserError: A run in memory without a path, a study that is not known, or a file that cannot be written.
+        """
+        # By name: the lab, which knows the studies, imports this package.
+        page: Path = import_module("understudy.lab.write_report").report(self, path)
+        return page
+
+    def _equals(self, other: Run) -> bool:
+        """Whether another run has the same configuration and the same rows."""
+        return (self.config, self.tables) == (other.config, other.tables) and all(
+            same_rows(self.table(name), other.table(name)) for name in self.tables
+        )

@@ -219,5 +219,26 @@ class Stored:
         return {}
 
 
+class Held:
+    """A table in memory, read in part as `Stored` reads one on disk."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def read(self, columns: Sequence[str] | None = None, **wanted: Any) -> pa.Table:
+        """Select the rows whose columns have the wanted values."""
+        table = self._table
+        for name, value in wanted.items():
+            table = table.filter(pc.equal(_plain(table[name]), value))
+        return table if columns is None else table.select(list(columns))
+
+
+def same_rows(one: Table, other: Table) -> bool:
+    """Whether two tables have the same columns and rows; missing values are equal, and so is how words are coded."""
+    return one.column_names == other.column_names and all(
+        _plain(one[name]).to_pandas().equals(_plain(other[name]).to_pandas()) for name in one.column_names
+    )
+
+
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

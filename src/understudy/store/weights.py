@@ -75,6 +75,26 @@ def read_weights(path: Path, who: str) -> list[Population]:
     return populations
 
 
+def shared_networks(groups: Sequence[Population]) -> Population | None:
+    """The one network that all networks of all groups are, or the networks that all groups have; None if neither."""
+    first = [_tensors(group) for group in groups]
+
+    def all_are(some: Sequence[Tensor]) -> bool:
+        return all(
+            a.shape[1:] == b.shape[1:] and bool((a == b).all())
+            for tensors in first
+            for a, b in zip(tensors, some, strict=True)
+        )
+
+    if all_are([tensor[:1] for tensor in first[0]]):
+        return groups[0][0]
+    return groups[0] if len({len(group) for group in groups}) == 1 and all_are(first[0]) else None
+
+
+def _tensors(networks: Population) -> list[Tensor]:
+    return [tensor for part in (*networks.layers, *networks.norms) for tensor in part if tensor is not None]
+
+
 def kept_weights(path: Path) -> list[str]:
     """Names of the populations in a file."""
     with safe_open(path, "pt") as file:

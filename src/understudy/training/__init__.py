@@ -1,7 +1,8 @@
 """Training of student populations: objectives, optimisers, the epoch loop, engines that run steps, and probes.
 
-Start reading at `train.py` (the public function) and `loop.py` (the epoch loop). `plan.py` cuts the work into pieces,
-`engines/` run the steps, `probes/` measure every network after an epoch, and `records.py` makes tables of that.
+Start reading at `loop.py` (the epoch loop), which `us.train` (in `lab/train.py`) and studies run. `plan.py` cuts the
+work into pieces, `engines/` run the steps, `probes/` measure every network after an epoch, and `records.py` makes
+tables of that.
 """
 
 from understudy.training.group import Group as Group
@@ -15,5 +16,3 @@ from understudy.training.optimisers import SGD as SGD
 from understudy.training.optimisers import Adam as Adam
 from understudy.training.optimisers import Optimiser as Optimiser
 from understudy.training.records import Records as Records
-from understudy.training.train import Trained as Trained
-from understudy.training.train import train as train
