@@ -4,8 +4,6 @@ A teacher node counts as recovered when some student node has a correlation abov
 recover more nodes, and recover them sooner (Tian 2020, figs. 7 and 8).
 """
 
-import pyarrow.compute as pc
-
 import understudy as us
 
 WIDTHS = (1, 2, 5, 10)
@@ -16,9 +14,8 @@ data = us.data.Gaussian(dim=40, std=1.5, train=5_000, evaluation=1_000)
 
 run = us.train(students, teacher, data, us.SGD(lr=0.02, batch=16), epochs=10, steps=1_000)
 
-rows = run.metrics.filter(pc.field("metric") == "recovered")
+recovered = run.array("recovered", "epoch multiple seed").mean("seed")
 print("share of 10 teacher nodes recovered, mean over 8 seeds\n")
 print("epoch " + "".join(f"{width:>7}×" for width in WIDTHS))
-for epoch in range(11):
-    now = rows.filter(pc.field("epoch") == epoch).sort_by("network")["value"].to_numpy().reshape(len(WIDTHS), -1)
-    print(f"{epoch:>5} " + "".join(f"{share:>8.2f}" for share in now.mean(axis=1)))
+for epoch in run.epochs:
+    print(f"{epoch:>5} " + "".join(f"{share:>8.2f}" for share in recovered.sel(epoch=epoch).to_numpy()))

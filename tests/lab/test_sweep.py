@@ -25,7 +25,7 @@ def test_tables_are_joined_with_the_values_beside(table):
     assert found.points == tuple(points)
     for point, result in zip(points, found, strict=True):
         rows = frame[(frame["lr"] == point["lr"]) & (frame["batch"] == point["batch"])].reset_index(drop=True)
-        alone = trained(**point).to_pandas(table)
+        alone = trained(**point).table(table).to_pandas()
         assert len(rows) == len(alone) == getattr(result, table).num_rows
         for name in alone.columns:
             assert rows[name].astype(alone[name].dtype).equals(alone[name])
