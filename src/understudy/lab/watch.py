@@ -122,7 +122,7 @@ class Watch:
         self._files: WatchFolder | None = None
         self._watching = self._closed = False
         self._began = self._clock()
-        self._spent = 0.0
+        self._set_up = self._spent = 0.0
 
     def start(self, data: Any, samples: int, batch: int, options: Mapping[str, Any]) -> None:
         """Find the layers, make or open the folder, and probe both networks as they are; `us.watch` calls it."""
@@ -143,7 +143,8 @@ class Watch:
         losses = probes[-1].losses if probes and probes[-1].step == self.steps else {}
         self._record(self._reading, losses, self._before)
         self._files.wait()
-        self._watching, self._spent = True, self._clock() - self._began
+        self._watching, now = True, self._clock()
+        self._set_up, self._began = now - self._began, now
         sizes = " × ".join(str(len(nodes.names)) for nodes in self._layers)
         words = f"{alignment.samples:,} samples, a probe every {counted(self._every, 'step')}"
         _say(f"watching in {self.folder}: {sizes} layers, {words}")
@@ -197,7 +198,7 @@ class Watch:
         elif self._watching and self._files.probes[-1].step < self.steps:
             self._probe()
         self._closed, words = True, self._overhead()
-        self._files.close(finished=True)
+        self._files.close(finished=True, facts=self._facts(self._before + self._trained()))
         start = time.perf_counter()
         page = Run(self.folder).report()
         _say(f"{words}; report, in {time.perf_counter() - start:.1f} s: {page}")
@@ -208,7 +209,7 @@ class Watch:
             return
         self._closed, words = True, self._overhead()
         try:
-            self._files.close(finished=False)
+            self._files.close(finished=False, facts=self._facts(self._before + self._trained()))
         except UserError as error:  # it must not hide the exception that ended the training
             _say(str(error))
             return
@@ -241,7 +242,7 @@ class Watch:
         """Measure both networks and record the probe. Where that fails, training goes on unwatched, with a warning."""
         assert self._files is not None
         start = self._clock()
-        trained = self._before + start - self._began - self._spent
+        trained = self._before + self._trained()
         before, losses = self._files.probes[-1].step, self._losses.means()
         try:
             reading = self._measure()
@@ -272,24 +273,28 @@ class Watch:
         return reading
 
     def _record(self, reading: Reading | None, losses: dict[str, float], trained: float) -> None:
-        """Add a probe to the run, with what has been spent up to it."""
+        """Add a probe to the run."""
         assert self._files is not None
+        weights = _copied(self._modules[1]) if self._weights else {}
+        probe = Probe(self.steps, trained, losses, reading)
+        self._files.add(probe, weights, self._losses.diverged_at, self._facts(trained))
+
+    def _facts(self, trained: float) -> dict[str, Any]:
+        """What the environment records of the training, given its seconds without probes, earlier parts included."""
         spent = self._spent_before + self._spent
-        self._files.add(
-            Probe(self.steps, trained, losses, reading),
-            _copied(self._modules[1]) if self._weights else {},
-            self._losses.diverged_at,
-            steps=self.steps,
-            probes=len(self._files.probes) + 1,
-            seconds=round(trained, 3),
-            probe_seconds=round(spent, 3),
-            overhead=round(spent / trained, 5) if trained else None,
-        )
+        share = round(spent / trained, 5) if trained else None
+        times = {"seconds": trained, "probe_seconds": spent, "set_up_seconds": self._set_up}
+        return {"steps": self.steps, "overhead": share} | {name: round(value, 3) for name, value in times.items()}
+
+    def _trained(self) -> float:
+        """Seconds of this part of the training without probes."""
+        return self._clock() - self._began - self._spent
 
     def _overhead(self) -> str:
-        trained = self._clock() - self._began - self._spent
+        trained = self._trained()
         share = number(100 * self._spent / max(trained, 1e-9), ".2g")
-        return f"overhead {share}% ({self._spent:.1f} s in probes and set-up, {trained:.1f} s of training)"
+        times = f"{self._spent:.1f} s in probes, {trained:.1f} s of training"
+        return f"overhead {share}% ({times}), after {self._set_up:.1f} s of set-up with the first probe"
 
     def _clock(self) -> float:
         """The time when everything that was started on a GPU is done."""

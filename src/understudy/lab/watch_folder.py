@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -91,14 +92,14 @@ class WatchFolder:
         with safe_open(self.path / "weights.safetensors", "pt") as file:
             self._initial = {name: file.get_tensor(name) for name in file.keys() if name.startswith("start.")}  # noqa: SIM118
 
-    def add(self, probe: Probe, weights: dict[str, Tensor], diverged_at: int | None, **facts: Any) -> None:
+    def add(self, probe: Probe, weights: dict[str, Tensor], diverged_at: int | None, facts: Mapping[str, Any]) -> None:
         """Record a probe, or once more the last one, and write everything up to it.
 
         Args:
             probe: The probe.
             weights: Copies of the student's weights by name; empty if they are not saved.
             diverged_at: The step at which training diverged.
-            **facts: What the environment is to record besides.
+            facts: What the environment is to record besides.
         """
         self.wait()
         if self.probes and self.probes[-1].step == probe.step:
@@ -108,7 +109,7 @@ class WatchFolder:
         self.probes.append(probe)
         self._initial = self._initial or {f"start.{name}": value.clone() for name, value in weights.items()}
         saved = self._initial | {f"last.{name}": value for name, value in weights.items()}
-        self.environment |= facts
+        self.environment |= {**facts, "probes": len(self.probes)}
         self._job = self._thread.submit(self._write, saved, diverged_at)
 
     def _write(self, weights: dict[str, Tensor], diverged_at: int | None) -> None:
@@ -123,6 +124,9 @@ class WatchFolder:
             write_table(self.path / f"{name}.parquet", tables[name])
         with atomic_path(self.path / "weights.safetensors") as temporary:
             save_file(weights, temporary)
+        self._write_environment()
+
+    def _write_environment(self) -> None:
         write_json(self.path / "environment.json", self.environment | {"tables": list(TABLES)})
 
     def _thin(self) -> None:
@@ -153,10 +157,13 @@ class WatchFolder:
             with disk_errors(self.path, _REMEDY):
                 job.result()
 
-    def close(self, finished: bool) -> None:
-        """Wait, and unlock the folder; a finished run cannot be continued."""
+    def close(self, finished: bool, facts: Mapping[str, Any]) -> None:
+        """Write everything with the last facts, and unlock the folder; a finished run cannot be continued."""
         try:
             self.wait()
+            self.environment |= facts
+            with disk_errors(self.path, _REMEDY):
+                self._write_environment()
         finally:
             self._thread.shutdown()
             if finished:
