@@ -11,10 +11,10 @@ from support.runs import made_run
 from understudy._errors import UserError
 from understudy.papers.distillation.data_geometry.claims import claims
 from understudy.papers.distillation.data_geometry.study import DataGeometry
-from understudy.papers.distillation.shared import estimates, read_sets, read_settings
+from understudy.papers.distillation.shared import estimates, read_settings
 from understudy.papers.distillation.theory.soft_labels import angle, solution
 from understudy.papers.distillation.theory.tasks import AngleTask
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 SMALL = DataGeometry(seeds=40, dim=50, inputs=4, kappa=(2.0, 0.5, 1.0))
 BOUNDS = {"bound": 0.5, "printed bound": 0.6, "corollary": 0.7}
@@ -26,7 +26,7 @@ def run():
 
 
 def risks(run, kappa):
-    return unit_array(read_sets(run), "risk", "kappa seed").sel(kappa=kappa).values
+    return unit_array(read_units(run, "sets"), "risk", "kappa seed").sel(kappa=kappa).values
 
 
 def made(means):

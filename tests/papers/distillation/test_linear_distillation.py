@@ -30,12 +30,12 @@ from understudy.papers.distillation.linear_distillation.study import (
     POLYNOMIAL,
     LinearDistillation,
 )
-from understudy.papers.distillation.shared import read_data, read_sets, read_settings
+from understudy.papers.distillation.shared import read_data, read_settings
 from understudy.papers.distillation.theory.linear_students import balanced, end_to_end
 from understudy.papers.distillation.theory.risk import polynomial_bound, risk_bound
 from understudy.papers.distillation.theory.soft_labels import angle, limit, solution
 from understudy.papers.distillation.theory.tasks import AngleTask
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 SMALL = LinearDistillation(
     seeds=40,
@@ -95,7 +95,7 @@ def test_descent_is_recorded_in_time_of_its_own_rate_and_lowers_the_loss(run):
 def test_only_students_that_are_trained_are_networks(run):
     assert run.select().values("part") == [LEARNED]
     assert len(run.select()) == 2 * 2 * 2 * 2 * 3
-    assert read_sets(run).num_rows == 2 * 2 * 2 * 40
+    assert read_units(run, "sets").num_rows == 2 * 2 * 2 * 40
 
 
 def by_setting(run):
@@ -109,7 +109,7 @@ def test_risks_and_bounds_are_those_of_the_theory(run):
     task = AngleTask(4)
     x = task.inputs(range(1, 41), 2)
     exact = task.risk(angle(solution(x, task.teacher), task.teacher))
-    risks = unit_array(read_sets(run), "risk", "seed", task=POLYNOMIAL, depth=1, inputs=2)
+    risks = unit_array(read_units(run, "sets"), "risk", "seed", task=POLYNOMIAL, depth=1, inputs=2)
     assert risks.values == pytest.approx(exact.numpy())
     assert few["bound"] == pytest.approx(risk_bound(task.p, 2, 4))
     assert few["corollary"] == pytest.approx(polynomial_bound(1.0, 2))

@@ -16,10 +16,10 @@ from understudy._errors import UserError
 from understudy.papers.distillation.optimisation_bias.claims import claims, risk_steps
 from understudy.papers.distillation.optimisation_bias.story import story
 from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
-from understudy.papers.distillation.shared import estimates, read_sets, read_settings
+from understudy.papers.distillation.shared import estimates, read_settings
 from understudy.papers.distillation.theory.risk import errors, held_out_risk
 from understudy.papers.distillation.theory.soft_labels import angle, less_biased
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 needs_data = needs(lambda: us.data.Mnist(digits=(0, 1)), "MNIST")
 
@@ -43,7 +43,7 @@ def own(tmp_path_factory):
 
 def by_delta(run, column="risk"):
     """[delta, seed] of a column of the sets."""
-    return unit_array(read_sets(run), column, "delta seed")
+    return unit_array(read_units(run, "sets"), column, "delta seed")
 
 
 def test_risks_are_those_of_theory_on_the_same_sets(own):

@@ -19,6 +19,7 @@ from understudy.store.units import read_units, unit_array
 
 if TYPE_CHECKING:
     import xarray as xr
+    from torch import Tensor
 
     from understudy.lab.study import Tables
     from understudy.papers.distillation.theory.risk import Estimate
@@ -87,13 +88,13 @@ def _read_target(file: str) -> tuple[str, np.ndarray]:
 def set_tables(
     seeds: Sequence[int],
     parameters: Mapping[str, Any],
-    values: Mapping[str, np.ndarray],
+    values: Mapping[str, Tensor],
     means: Mapping[str, Estimate],
     once: Mapping[str, float] | None = None,
 ) -> Tables:
     """Tables `sets`, one row per seed, and `settings`, one row with means over sets and values that all sets share."""
     each = {name: [value] * len(seeds) for name, value in parameters.items()}
-    own = {name: np.asarray(value, np.float64) for name, value in values.items()}
+    own = {name: value.double().numpy() for name, value in values.items()}
     setting = dict(parameters) | estimate_columns(means) | {name: float(value) for name, value in (once or {}).items()}
     return {"sets": pa.table({"seed": list(seeds)} | each | own), "settings": pa.Table.from_pylist([setting])}
 
@@ -107,16 +108,13 @@ def estimate_columns(means: Mapping[str, Estimate]) -> dict[str, float]:
     }
 
 
-def read_sets(run: Run, **where: Any) -> pa.Table:
-    """One row per transfer set; `where` selects them in runs that stored them as networks."""
-    return read_units(run, "sets", **where)
-
-
 def read_settings(run: Run, **where: Any) -> pa.Table:
     """One row per setting, with means over its transfer sets and what these share, such as bounds."""
     if "settings" in run.tables:
         return run.table("settings")
-    sets = read_sets(run, **where)  # runs that stored sets as networks have these at the first set of a setting
+    sets = read_units(
+        run, "sets", **where
+    )  # runs that stored sets as networks have these at the first set of a setting
     return sets.filter(pc.is_finite(sets["mean risk"]))
 
 

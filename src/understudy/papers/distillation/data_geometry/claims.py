@@ -4,9 +4,9 @@ import numpy as np
 
 from understudy.claims import Claims, Verdict
 from understudy.papers.distillation.data_geometry.study import DataGeometry
-from understudy.papers.distillation.shared import estimate_words, estimates, read_sets, read_settings
+from understudy.papers.distillation.shared import estimate_words, estimates, read_settings
 from understudy.store import Run
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 EXPECTED = {0.5: (0.0165, 0.0175), 1.0: (0.00035, 0.00045), 2.0: (0.0, 0.00005)}
 """Expected risks by κ, 0.017, 0.0004 and 0, each as the interval of numbers that are rounded to it."""
@@ -29,7 +29,7 @@ def risk_falls(study: DataGeometry, run: Run) -> Verdict:
     settings = read_settings(run)
     found = estimates(settings, "risk", "kappa")
     mean, low, high = (found[end].to_numpy() for end in ("mean", "low", "high"))
-    risk = unit_array(read_sets(run), "risk", "kappa seed").to_numpy()
+    risk = unit_array(read_units(run, "sets"), "risk", "kappa seed").to_numpy()
     falling = int((np.diff(risk, axis=0) < 0).all(0).sum())
     bound = unit_array(settings, "bound", "kappa").to_numpy()
     under = bool((mean <= bound).all())
@@ -57,6 +57,6 @@ def risk_falls(study: DataGeometry, run: Run) -> Verdict:
 def risk_is_expected(study: DataGeometry, run: Run, kappa: float, value: str) -> Verdict:
     low, high = EXPECTED[kappa]
     found = estimates(read_settings(run), "risk", "kappa").sel(kappa=kappa)
-    sets = unit_array(read_sets(run), "risk", "kappa seed").sizes["seed"]
+    sets = unit_array(read_units(run, "sets"), "risk", "kappa seed").sizes["seed"]
     holds = found["low"].item() < high and found["high"].item() >= low
     return Verdict(holds, estimate_words(found), sets).show(found["mean"], low=low or None, high=high)

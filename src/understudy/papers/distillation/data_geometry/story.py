@@ -7,12 +7,12 @@ import pyarrow as pa
 import xarray as xr
 
 from understudy.papers.distillation.data_geometry.study import DataGeometry
-from understudy.papers.distillation.shared import estimates, line_series, mean_series, read_sets, read_settings
+from understudy.papers.distillation.shared import estimates, line_series, mean_series, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 _SHOWN = 100
 """Number of sets whose own risks are drawn."""
@@ -21,7 +21,7 @@ _BOUNDS = {"bound": ("theorem 5.3", style.VERMILLION), "corollary": ("corollary 
 
 def story(study: DataGeometry, run: Run) -> Story:
     """The risk by κ, its bounds, and the angles between inputs and teacher."""
-    sets, settings = read_sets(run), read_settings(run)
+    sets, settings = read_units(run, "sets"), read_settings(run)
     found = estimates(settings, "risk", "kappa")
     risk = mean_series("mean risk", found, "kappa", colour=style.BLUE)
     bounds = (

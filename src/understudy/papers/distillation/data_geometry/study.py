@@ -62,5 +62,5 @@ class DataGeometry(TransferStudy):
             "printed bound": risk_bound(task.p, self.inputs, self.dim, printed=True),
             "corollary": polynomial_bound(kappa, self.inputs),
         }
-        values = {"risk": risks.numpy(), "angle": angle(learned, teacher).numpy()}
+        values = {"risk": risks, "angle": angle(learned, teacher)}
         return set_tables(self.seed_names, {"kappa": kappa}, values, {"risk": mean}, once)

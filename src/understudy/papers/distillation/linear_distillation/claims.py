@@ -6,10 +6,10 @@ import numpy as np
 
 from understudy.claims import Claims, Verdict
 from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, LEARNED, MARGIN, LinearDistillation
-from understudy.papers.distillation.shared import estimates, read_sets, read_settings
+from understudy.papers.distillation.shared import estimates, read_settings
 from understudy.store import Run
 from understudy.store.arrays import Networks
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 NEAR = 1e-6
 """Distance from ŵ at which it counts as learned."""
@@ -140,7 +140,7 @@ def risk_under_bound(study: LinearDistillation, run: Run, task: str, depth: int,
     beside = {
         label: _under(means, unit_array(settings, name, "inputs", **where).to_numpy()) for name, label in others.items()
     }
-    sets = unit_array(read_sets(run, part="risk"), "risk", "inputs seed", **where).sizes["seed"]
+    sets = unit_array(read_units(run, "sets", part="risk"), "risk", "inputs seed", **where).sizes["seed"]
     return Verdict(not over.any(), words, sets).show(shares, high=1.0).beside(beside)
 
 

@@ -168,11 +168,10 @@ class LinearDistillation(TransferStudy):
         relative = torch.where(known, met.epsilon / met.solution, torch.inf)
         error = torch.linalg.vector_norm(w - solution(x, task.teacher), dim=-1) / met.solution
         risks, mean = measured_risk(task, w, self.confidence)
-        values = {"risk": risks, "angle": angle(w, task.teacher), "error": error, "hold": known.double()}
+        values = {"risk": risks, "angle": angle(w, task.teacher), "error": error, "hold": known}
         values["epsilon"] = relative.nan_to_num(posinf=torch.nan)
         parameters = {"task": name, "depth": depth, "inputs": n}
-        own = {key: value.numpy() for key, value in values.items()}
-        return set_tables(seeds, parameters, own, {"risk": mean}, self._bounds(task, n, depth, relative))
+        return set_tables(seeds, parameters, values, {"risk": mean}, self._bounds(task, n, depth, relative))
 
     def _bounds(self, task: AngleTask | GivenTask, n: int, depth: int, relative: Tensor) -> dict[str, float]:
         """Theorem 5.3 for one layer and D.4 for more, with the upper end of the band of p where p is not known."""

@@ -8,9 +8,9 @@ import xarray as xr
 
 from understudy.claims import Claims, Verdict, number
 from understudy.papers.distillation.monotonicity.study import DESCENT, DISTILLATION, LIMIT, Monotonicity
-from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_sets, read_settings
+from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_settings
 from understudy.store import Run
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 _RESAMPLED = 2_000
 _RANGE = (0.025, 0.975)
@@ -55,7 +55,7 @@ class Learners(NamedTuple):
 def read_learners(study: Monotonicity, run: Run) -> Learners:
     """The values of every learner on every transfer set, and their means."""
     where = {"learner": list(study.learners)}
-    sets, settings = read_sets(run, **where), read_settings(run, **where)
+    sets, settings = read_units(run, "sets", **where), read_settings(run, **where)
     names = ("risk", "angle", "angle with one more", "nearer")
     return Learners(
         xr.Dataset({name: unit_array(sets, name, "learner seed") for name in names}),

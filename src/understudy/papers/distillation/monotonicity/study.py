@@ -102,8 +102,7 @@ class Monotonicity(TransferStudy):
         for i, name in enumerate(self.learners):
             values = {metric: torch.cat([one[metric][i] for one in each]) for metric in each[0]}
             parameters = {"learner": name} | ({"delta": deltas[name]} if name in deltas else {})
-            rows = {metric: value.double().numpy() for metric, value in values.items()}
-            found.append(set_tables(self.seed_names, parameters, rows, self._means(values)))
+            found.append(set_tables(self.seed_names, parameters, values, self._means(values)))
         return {name: pa.concat_tables([one[name] for one in found], promote_options="default") for name in found[0]}
 
     def _path(self, first: int) -> Tables:

@@ -8,9 +8,9 @@ import xarray as xr
 
 from understudy.claims import Claims, Verdict
 from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
-from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_sets, read_settings
+from understudy.papers.distillation.shared import estimate_words, estimates, mean_difference, read_settings
 from understudy.store import Run
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 claims = Claims(
     fixed="digits inputs train",
@@ -50,7 +50,7 @@ def risk_steps(risk: xr.DataArray) -> list[Step]:
 )
 def risk_grows(study: OptimisationBias, run: Run) -> Verdict:
     found = estimates(read_settings(run), "risk", "delta")
-    risk = unit_array(read_sets(run), "risk", "delta seed")
+    risk = unit_array(read_units(run, "sets"), "risk", "delta seed")
     steps = risk_steps(risk)
     least = min(steps, key=lambda step: step.mean)
     words = (

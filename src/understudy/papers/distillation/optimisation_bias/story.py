@@ -5,17 +5,17 @@ import xarray as xr
 
 from understudy.papers.distillation.optimisation_bias.claims import risk_steps
 from understudy.papers.distillation.optimisation_bias.study import OptimisationBias
-from understudy.papers.distillation.shared import estimate_words, estimates, mean_series, read_sets, read_settings
+from understudy.papers.distillation.shared import estimate_words, estimates, mean_series, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Dots, Panel
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
-from understudy.store.units import unit_array
+from understudy.store.units import read_units, unit_array
 
 
 def story(study: OptimisationBias, run: Run) -> Story:
     """The risk and the angle of w_δ by δ, then the risk on every transfer set."""
-    sets, settings = read_sets(run), read_settings(run)
+    sets, settings = read_units(run, "sets"), read_settings(run)
     found, risk = estimates(settings, "risk", "delta"), unit_array(sets, "risk", "delta seed")
     angle = unit_array(sets, "angle", "delta seed")
     degrees = Curves.from_array(

@@ -131,7 +131,7 @@ class OptimisationBias(TransferStudy):
         once |= {} if task.right is None else {"right": task.right}
         found: list[Tables] = []
         for i, delta in enumerate(self.deltas):
-            values = {"risk": every[i].double().mean(-1).numpy(), "angle": turned[i].numpy()}
+            values = {"risk": every[i].double().mean(-1), "angle": turned[i]}
             means = {"risk": held_out_risk(every[i], self.confidence)}
             found.append(set_tables(self.seed_names, {"delta": float(delta)}, values, means, once))
         return {name: pa.concat_tables([one[name] for one in found]) for name in found[0]}
