@@ -411,7 +411,7 @@ def test_the_slope_can_be_given(files, run_check):
     words = ("plain.pt", "plain.pt", "--samples", 100, "--json")
     found_json = json.loads(run_check(*words, "--activation", "leaky:0.1"))
     assert found_json["slope"] == 0.1
-    assert found_json["assumed"]["teacher"] == ["no skips or branches"]
+    assert found_json["assumed"]["teacher"] == ["no skips", "no branches or repeated layers"]
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ ACTIVATIONS = {
     "tanh": nn.Tanh,
     "gelu": nn.GELU,
 }
+STACK = ("no skips", "no branches or repeated layers")
 POOLS = {
     "none": nn.Identity,
     "max:2": lambda: nn.MaxPool2d(2),
@@ -63,7 +64,7 @@ def stacks(draw):
         parts += block(nn.Linear(into, out, bias=draw(st.booleans())), out, norm_order, activation, images=False)
     module = nn.Sequential(*parts, nn.Linear(*sizes[-2:]))
     stated = {"activation": activation} | ({"norm_order": norm_order} if norm_order and len(sizes) > 2 else {})
-    true = {"linear outputs", "no skips or branches"} | ({"ReLU"} if activation == "relu" else set())
+    true = {"linear outputs", *STACK} | ({"ReLU"} if activation == "relu" else set())
     return randomise(module), stated, torch.randn(6, sizes[0], generator=torch.Generator().manual_seed(1)), true
 
 
@@ -97,9 +98,9 @@ def convolutional(draw):
     module = nn.Sequential(*parts, nn.Flatten(), nn.Linear(flat, 2))
     stated = {"activation": activation, "image": image, "padding": paddings, "stride": strides, "pool": pools}
     stated |= {"norm_order": norm_order} if norm_order else {}
-    true = {"linear outputs", "no skips or branches", "BatchNorm before pooling"}
+    true = {"linear outputs", *STACK, "no dilation or groups", "BatchNorm before pooling"}
     true |= {"ReLU"} if activation == "relu" else set()
-    true |= {"no padding or dilation"} if not any(paddings) else set()
+    true |= {"no padding"} if not any(paddings) else set()
     true |= {"stride 1"} if set(strides) == {1} else set()
     true |= {"no pooling"} if set(pools) == {"none"} else set()
     return randomise(module), stated, x, true
@@ -207,7 +208,7 @@ def test_layers_defined_out_of_order(tmp_path):
 
 def test_a_skip_without_parameters_is_among_the_assumptions(tmp_path):
     path = save(Residual(), tmp_path / "net.pt")
-    assert nets.read(path).words == ["ReLU", "linear outputs", "no skips or branches"]
+    assert nets.read(path).words == ["ReLU", "linear outputs", *STACK]
     assert nets.read(path, Stated(activation="relu", order=["fc1", "fc2", "fc3"])).words == []
     narrow = save(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)), tmp_path / "narrow.pt")
     assert nets.read(narrow).words == ["ReLU", "linear outputs"]
@@ -296,8 +297,8 @@ def test_the_warning_states_what_was_assumed_and_what_decides_it(tmp_path):
         us.load(path)
     (warning,) = caught
     assert str(warning.message) == (
-        f"{path} read as 3 → 5 → 5 → 2, ReLU assumed, linear outputs assumed, no skips or branches assumed; us.load "
-        "decides this with activation, order"
+        f"{path} read as 3 → 5 → 5 → 2, ReLU assumed, linear outputs assumed, no skips assumed, no branches or "
+        "repeated layers assumed; us.load decides this with activation, order"
     )
     assert warning.filename == __file__
     with warnings.catch_warnings():

@@ -14,6 +14,8 @@ from understudy.nets.state_dict import NamedLayer
 from understudy.nets.stated import Assumed, Pooling, Stated, Unstated, format_pool, format_sides
 
 _ARGUMENTS = ("padding", "stride", "pool")
+_ABSENT = {"padding": ("no padding", "no dilation or groups"), "stride": ("stride 1",), "pool": ("no pooling",)}
+"""What is assumed where an argument is not stated."""
 _FEW = 8
 """Largest number of convolutions of which every choice of pooled ones is tried."""
 
@@ -117,8 +119,7 @@ def fit_convolutions(file: Path, layers: Sequence[NamedLayer], stated: Stated) -
             f"{file}: images of {format_size(image)} fit {choices[0].options(missing)} as well as "
             f"{next(iter(others.values())).options(missing)}, and the file does not tell which; give {give}."
         )
-    words = {"padding": "no padding or dilation", "stride": "stride 1", "pool": "no pooling"}
-    return Fitted(image, fitting[choices[0]], tuple(Assumed(words[name], name) for name in missing))
+    return Fitted(image, fitting[choices[0]], tuple(Assumed(each, name) for name in missing for each in _ABSENT[name]))
 
 
 def require_fit(file: Path, layers: Sequence[NamedLayer], image: tuple[int, int], how: Sequence[Convolution]) -> None:

@@ -275,10 +275,11 @@ def _infer(file: Path, contents: Contents, stated: Stated) -> Loaded:
             "network only (--norm-order student=…)."
         )
     if stated.slope is None:
-        words = ["ReLU", "linear outputs"] if len(layers) > 1 else ["linear outputs"]
+        words = ("ReLU", "linear outputs") if len(layers) > 1 else ("linear outputs",)
         assumed = (*(Assumed(each, "activation") for each in words), *assumed)
     if stated.order is None and _allows_skips(found[0]):
-        assumed = (*assumed, Assumed("no skips or branches", "order"))
+        words = ("no skips", "no branches or repeated layers")
+        assumed = (*assumed, *(Assumed(each, "order") for each in words))
     if any(_depends_on_place(*both) for both in zip(convolutions or (), norms, strict=False)):
         assumed = (*assumed, Assumed("BatchNorm before pooling", "model"))
     population = Population(
