@@ -8,6 +8,7 @@ import logging
 import warnings
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -21,7 +22,9 @@ from understudy.nets.population import Population
 from understudy.nets.programs import Program, parse_program, parse_trace
 
 
-def from_module(model: nn.Module, inputs: Tensor | None = None, *, image: tuple[int, ...] | None = None) -> Population:
+def from_module(
+    model: nn.Module, inputs: Tensor | np.ndarray | None = None, *, image: tuple[int, ...] | None = None
+) -> Population:
     """Convert a module to a population of one network, by its graph.
 
     Supported are linear layers and convolutions of one or two dimensions (any kernel, stride, padding, dilation and
@@ -148,7 +151,7 @@ def _filled(module: nn.Module, tensors: dict[str, Tensor | None]) -> nn.Module:
     return module
 
 
-def _example(model: nn.Module, inputs: Tensor | None, image: tuple[int, ...] | None) -> Tensor:
+def _example(model: nn.Module, inputs: Tensor | np.ndarray | None, image: tuple[int, ...] | None) -> Tensor:
     """Inputs of the shape that the module takes: given ones, or random ones for its first layer."""
     name = type(model).__name__
     weights = [weight for weight in (*model.parameters(), *model.buffers()) if weight.is_floating_point()]

@@ -247,10 +247,10 @@ def _even_biases(affine: Sequence[Affine]) -> tuple[Layer, ...]:
 
 def _fold(affine: Affine, step: Normalise) -> Affine:
     """The layer that computes what this layer and BatchNorm in evaluation mode compute together, in float64."""
-    norm = Norm._make(None if part is None else part.double() for part in step.norm)
-    scale = evaluation_scale(norm)
+    norm = Norm._make(None if part is None else part.double().unsqueeze(0) for part in step.norm)
+    scale = evaluation_scale(norm)[0]
     bias = torch.zeros_like(scale) if affine.bias is None else affine.bias.double()
-    shift = 0.0 if norm.shift is None else norm.shift
+    shift = 0.0 if norm.shift is None else norm.shift[0]
     weight = affine.weight.double() * scale.reshape(-1, *[1] * (affine.weight.ndim - 1))
     dtype = affine.weight.dtype
-    return replace(affine, weight=weight.to(dtype), bias=((bias - norm.mean) * scale + shift).to(dtype))
+    return replace(affine, weight=weight.to(dtype), bias=((bias - norm.mean[0]) * scale + shift).to(dtype))
