@@ -1,7 +1,9 @@
-"""The device that `auto` means here."""
+"""Devices: the one that `auto` means here, and how exactly a GPU computes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from understudy._errors import UserError
@@ -26,3 +28,17 @@ def resolve_device(device: torch.device | str) -> torch.device:
     if found.type == "cuda" and not available:
         raise UserError(f"{device} needs a CUDA GPU, but torch sees none here; use auto or cpu", "device")
     return found
+
+
+@contextmanager
+def allow_tf32(allowed: bool) -> Iterator[None]:
+    """Allow or forbid TF32 in float32 matrix products and convolutions on a GPU, in the block."""
+    import torch
+
+    matrices, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    before = matrices.allow_tf32, convolutions.allow_tf32
+    matrices.allow_tf32 = convolutions.allow_tf32 = allowed
+    try:
+        yield
+    finally:
+        matrices.allow_tf32, convolutions.allow_tf32 = before

@@ -459,6 +459,19 @@ def test_the_size_of_images_is_validated(image):
         us.from_module(pictures(nn.ReLU(), nn.Flatten(), nn.Linear(3 * 49, 2)).eval(), image=image)
 
 
+def test_outputs_are_compared_without_the_shorter_numbers_of_gpus():
+    seen = []
+
+    def forward(layers, x):
+        if not torch.compiler.is_exporting():
+            seen.append(torch.backends.cudnn.allow_tf32)
+        return layers[0](x)
+
+    before = torch.backends.cudnn.allow_tf32
+    us.from_module(Stated(forward, nn.Linear(4, 2)).eval(), torch.randn(3, 4))
+    assert seen == [False, False] and torch.backends.cudnn.allow_tf32 == before
+
+
 def test_layers_may_be_defined_in_any_order():
     model = Stated(lambda layers, x: layers[0](F.relu(layers[1](x))), nn.Linear(5, 2), nn.Linear(4, 5))
     assert us.from_module(model.eval()).sizes == (4, 5, 2)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from understudy._devices import allow_tf32
 from understudy._errors import UserError
 from understudy.nets.graph import OTHERWISE
 from understudy.nets.population import Population
@@ -41,10 +42,12 @@ def require_equal(
         UserError: The outputs differ by more than rounding.
     """
     for inputs in batches:
-        wanted = original(inputs)
+        with allow_tf32(False):
+            wanted = original(inputs)
         if not isinstance(wanted, Tensor):
             raise UserError(f"{name} returns a {type(wanted).__name__}; wrap it in a module that returns one tensor")
-        found = population(inputs.flatten(1).to(population.dtype))[0].to(wanted.dtype)
+        with allow_tf32(False):
+            found = population(inputs.flatten(1).to(population.dtype))[0].to(wanted.dtype)
         wanted = wanted.unsqueeze(1) if wanted.ndim == 1 and found.shape[1] == 1 else wanted
         if found.shape != wanted.shape:
             raise UserError(

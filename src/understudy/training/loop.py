@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy._devices import resolve_device
+from understudy._devices import allow_tf32, resolve_device
 from understudy._errors import UserError
 from understudy.data import Labelled
 from understudy.nets import Population
@@ -23,7 +23,7 @@ from understudy.training.engines import ENGINES, choose, resident
 from understudy.training.group import Group, GroupState, Shard
 from understudy.training.optimisers import Optimiser, rates
 from understudy.training.packing import State
-from understudy.training.parallel import allow_tf32, run_parallel
+from understudy.training.parallel import run_parallel
 from understudy.training.plan import (
     Plan,
     available,

@@ -28,18 +28,6 @@ def one_thread_each() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def allow_tf32(allowed: bool) -> Iterator[None]:
-    """Allow or forbid TF32 in float32 matrix products and convolutions on a GPU, in the block."""
-    matrices, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matrices.allow_tf32, convolutions.allow_tf32
-    matrices.allow_tf32 = convolutions.allow_tf32 = allowed
-    try:
-        yield
-    finally:
-        matrices.allow_tf32, convolutions.allow_tf32 = before
-
-
 def run_parallel(work: Callable[[Item], Result], items: Sequence[Item], device: torch.device) -> list[Result]:
     """Compute work(item) for every item, in order: on the CPU in parallel, on a GPU one after the other."""
     if device.type != "cpu":
