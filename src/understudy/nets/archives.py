@@ -111,7 +111,10 @@ class _Archive:
             raise UserError(f"a package of compiled code, which is not executed; {AGAIN}")
         if "serialized_exported_program.json" in self._archive.namelist():
             raise UserError(f"the file was written by an older PyTorch; with a newer one {AGAIN}")
-        raise UserError(f"the archive contains {len(names)} programs, but one is needed; {AGAIN}")
+        raise UserError(
+            f"the archive contains {len(names)} programs, but one is needed; it is truncated or of another kind, so "
+            f"{AGAIN}"
+        )
 
     def _json(self, name: str) -> Any:
         return json.loads(self._text(name))
