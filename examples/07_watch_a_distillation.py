@@ -146,7 +146,7 @@ def channels(folder: Path, level: float):
     nodes = nodes[nodes["role"] == "teacher"].sort_values("step")
     found = nodes.groupby(["teacher_layer", "teacher"], observed=True, sort=False).last()
     above = nodes[nodes["correlation"] > level].groupby(["teacher_layer", "teacher"], observed=True)["step"].min()
-    found["since"] = above.reindex(found.index)
+    found["since"] = above.reindex(found.index).where(found["correlation"] > level)
     return nodes, found.sort_values(["layer"], kind="stable")
 
 
@@ -155,7 +155,7 @@ def compare(out: Path, level: float) -> None:
     runs = {name: channels(out / name, level) for name in ("distilled", "alone")}
     with_teacher, without = (found for _, found in runs.values())
     print(f"\nTeacher channels with a student channel that correlates above {level}, and their mean best correlation:")
-    print(f"{'teacher layer':<20}{'channels':>9}{'distilled':>18}{'alone':>18}   half of them since step")
+    print(f"{'teacher layer':<20}{'channels':>9}{'distilled':>18}{'alone':>18}   half of these since step")
     for layer in with_teacher.index.unique(0):
         words = f"{layer:<20}{len(with_teacher.loc[layer]):>9}"
         for found in (with_teacher, without):
