@@ -29,6 +29,13 @@ def test_a_source_that_holds_tensors_has_no_description():
     assert us.data.describe(us.data.Fixed(torch.ones(3, 4), torch.ones(2, 4))) is None
 
 
+def test_a_source_of_a_class_of_the_users_has_no_description():
+    class Gaussian(us.data.Gaussian):
+        """Of the same name, with other samples."""
+
+    assert us.data.describe(Gaussian(4)) is None
+
+
 def test_an_unknown_kind_is_refused():
     with pytest.raises(UserError, match=r"understudy\.data has no source Poisson; upgrade understudy"):
         us.data.restore({"kind": "Poisson", "dim": 4}, TEACHER)

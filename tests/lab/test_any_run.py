@@ -102,6 +102,27 @@ def test_every_layer_has_a_line():
     assert [series.label for series in figures["layer-curves"].panels[0].series] == ["layer 1", "layer 2"]
 
 
+class Signs(us.data.Gaussian):
+    """Inputs labelled by the sign of their first number."""
+
+    classes = 2
+
+    def training_labels(self, seed, epoch=1):
+        return (self.training(seed, epoch)[:, 0] > 0).long()
+
+    def evaluation_labels(self, seed):
+        return (self.evaluating(seed)[:, 0] > 0).long()
+
+
+def test_labels_give_a_figure_of_accuracies():
+    run = train(WIDE[0], data=Signs(dim=4, train=40, evaluation=30), objective=us.CrossEntropy())
+    figures = drawn(run)
+    assert set(figures) == ALWAYS | {"accuracy"}
+    student, teacher = figures["accuracy"].panels[0].series
+    assert (student.label, teacher.label) == ("student", "teacher")
+    np.testing.assert_allclose(student.y, np.median(run.series("accuracy"), axis=0))
+
+
 def test_a_run_of_diverged_networks_says_so(tmp_path):
     run = train(WIDE[0], lr=1e6)
     assert story(run).headline.startswith("All 3 networks diverged, the first at step ")

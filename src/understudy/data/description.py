@@ -18,9 +18,11 @@ def describe(source: Source) -> dict[str, Any] | None:
 
     Returns:
         The name of its class and its fields as plain values (a population becomes a reference to the group's teacher),
-        or None for a source that holds tensors or is not a dataclass.
+        or None for a source that holds tensors, is not a dataclass or has a class of the user's.
     """
-    if not is_dataclass(source):
+    from understudy import data
+
+    if not is_dataclass(source) or getattr(data, type(source).__name__, None) is not type(source):
         return None
     values = {field.name: _plain(getattr(source, field.name)) for field in fields(source)}
     if any(value is NotImplemented for value in values.values()):

@@ -67,7 +67,9 @@ def story(run: Run) -> Story:
         note=settings.note,
     )
     figures = (
-        Figure("losses", "How the loss fell", _loss_caption(run), "", _curves(settings, LOSSES, "loss", log_y=True)),
+        Figure(
+            "losses", "The loss over training", _loss_caption(run), "", _curves(settings, LOSSES, "loss", log_y=True)
+        ),
         Figure(
             "layer-curves",
             "How well each layer matches its teacher",
