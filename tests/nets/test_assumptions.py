@@ -144,14 +144,22 @@ def test_a_state_dict_is_read_right_refused_or_read_with_a_false_assumption_that
             found = nets.read(path, Stated(**stated))
             assert agrees(found.population, module, x)
             assert set(found.words) <= true
-        some = {name: value for name, value in stated.items() if data.draw(st.booleans(), label=name)}
-        try:
-            found = nets.read(path, Stated(**some))
-        except UserError as error:
-            text = str(error)
-            assert any(f"--{name.replace('_', '-')}" in text for name in ({*stated, "activation"} - {*some})), text
-            return
-        assert agrees(found.population, module, x) or set(found.words) - true, found
+        subset = {name: value for name, value in stated.items() if data.draw(st.booleans(), label=name)}
+        without_one = [{other: stated[other] for other in stated if other != name} for name in stated]
+        for some in (subset, *without_one):
+            require_honest(path, some, (module, stated, x, true))
+
+
+def require_honest(path, some, drawn):
+    """Require that a file is refused with an option that decides it, read right, or read with a false assumption."""
+    module, stated, x, true = drawn
+    try:
+        found = nets.read(path, Stated(**some))
+    except UserError as error:
+        text = str(error)
+        assert any(f"--{name.replace('_', '-')}" in text for name in ({*stated, "activation"} - {*some})), text
+        return
+    assert agrees(found.population, module, x) or set(found.words) - true, found
 
 
 class Square(nn.Module):
@@ -268,6 +276,20 @@ def test_a_padded_network_with_pooling(tmp_path):
         nets.load(path, image=(28, 28))
     loaded = nets.load(path, image=(28, 28), padding=1, stride=1, pool="max:2", activation="relu")
     assert agrees(loaded, module, torch.randn(3, 1, 28, 28))
+
+
+def test_convolutions_without_anything_are_assumed_where_only_they_fit(tmp_path):
+    module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(2 * 26 * 26, 3))
+    path = save(randomise(module), tmp_path / "net.pt")
+    found = nets.read(path, Stated(image=(28, 28)))
+    assert agrees(found.population, module, torch.randn(3, 1, 28, 28))
+    convolution = ["no padding", "no dilation or groups", "stride 1", "no pooling"]
+    assert found.words == ["ReLU", "linear outputs", *convolution]
+    assert str(found).startswith(
+        f"{path} read as 1 → 2 → 3 on images of 28 × 28, ReLU assumed, linear outputs assumed, no"
+    )
+    stated = Stated(image=(28, 28), padding=0, stride=1, pool="none", activation="relu")
+    assert nets.read(path, stated).words == []
 
 
 def test_an_image_that_several_usual_choices_fit(tmp_path):
