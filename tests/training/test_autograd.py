@@ -162,7 +162,6 @@ def test_samples_of_convolutions_are_split_into_passes(monkeypatch):
         torch.testing.assert_close(one.correlation, other.correlation, atol=1e-12, rtol=0)
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class Sorted(Fixed):
     """Inputs whose class is the sign of the first number."""
 
