@@ -430,7 +430,10 @@ def test_the_slope_can_be_given(files, run_check):
         ("teacher.safetensors student.safetensors --samples 0", "--samples must be above 0, got 0"),
         ("teacher.safetensors student.safetensors --input-std nan", "--input-std must be above 0, got nan"),
         ("teacher.safetensors student.safetensors --seed -1", "--seed must be between 0 and 2^63 − 1, got -1"),
-        ("teacher.safetensors student.safetensors --activation leaky:inf", "--activation must be relu, leaky:SLOPE (a finite number"),
+        (
+            "teacher.safetensors student.safetensors --activation leaky:inf",
+            "--activation must be relu, leaky:SLOPE (a finite number",
+        ),
         ("teacher.safetensors student.safetensors --html x.pdf", "--html must end in .html, .htm, got x.pdf"),
         (
             "teacher.safetensors student.safetensors --student-network 1",

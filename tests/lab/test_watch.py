@@ -21,7 +21,7 @@ import understudy as us
 from support.commands import understudy
 from support.modules import dense, residual, seeded
 from understudy import UserError
-from understudy.lab import watch_folder
+from understudy.lab.watch import folder as watch_folder
 from understudy.measures import final_winner_rank
 
 pytestmark = pytest.mark.usefixtures("one_thread")

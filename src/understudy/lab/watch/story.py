@@ -12,7 +12,7 @@ from jaxtyping import Float
 
 from understudy._numbers import number
 from understudy.lab.subject import Subject
-from understudy.lab.watch_tables import MEASURED, MOST_LAYERS
+from understudy.lab.watch.tables import MEASURED, MOST_LAYERS
 from understudy.measures import THRESHOLD
 from understudy.report import style
 from understudy.report.figures import CorrelationMatrix, Curves, LayerMatrix, Panel, Series

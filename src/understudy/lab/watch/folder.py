@@ -17,8 +17,8 @@ from torch import Tensor
 
 from understudy._atomic import atomic_path, disk_errors, write_json, write_text
 from understudy._errors import UserError
-from understudy.lab.watch_probes import Nodes, Probe, load_probes, rank_file, save_probe
-from understudy.lab.watch_tables import TABLES, make_tables
+from understudy.lab.watch.probes import Nodes, Probe, load_probes, rank_file, save_probe
+from understudy.lab.watch.tables import TABLES, make_tables
 from understudy.store.config import Config, from_toml, to_toml
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table

@@ -1,4 +1,4 @@
-"""`us.watch`: follow a training in any loop, and record which student node learned which teacher node, and when."""
+"""What a training calls while it is watched: probes in between, and the run folder at the end."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from understudy.data import Source
 from understudy.data.batches import Batch, batches
 from understudy.lab.align import Comparison, Layers
 from understudy.lab.study import FORMAT
-from understudy.lab.watch_folder import WatchFolder
-from understudy.lab.watch_losses import Losses
-from understudy.lab.watch_probes import Nodes, Probe, Reading, layers_of, measure
-from understudy.lab.watch_tables import MEASURED
+from understudy.lab.watch.folder import WatchFolder
+from understudy.lab.watch.losses import Losses
+from understudy.lab.watch.probes import Nodes, Probe, Reading, layers_of, measure
+from understudy.lab.watch.tables import MEASURED
 from understudy.measures.layer_pairs import NotFiniteError
 from understudy.measures.undisturbed import undisturbed
 from understudy.report.story import counted
@@ -224,7 +224,7 @@ class Watch:
         Raises:
             UserError: Lightning is not installed.
         """
-        from understudy.lab.watch_adapters import lightning_callback
+        from understudy.lab.watch.adapters import lightning_callback
 
         return lightning_callback(self)
 
@@ -234,7 +234,7 @@ class Watch:
         Raises:
             UserError: transformers is not installed.
         """
-        from understudy.lab.watch_adapters import transformers_callback
+        from understudy.lab.watch.adapters import transformers_callback
 
         return transformers_callback(self)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from understudy._errors import UserError
 
 if TYPE_CHECKING:
-    from understudy.lab.watch import Watch
+    from understudy.lab.watch.watching import Watch
 
 
 def lightning_callback(watch: Watch) -> Any:

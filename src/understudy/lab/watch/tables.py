@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float, Int
 
-from understudy.lab.watch_probes import Nodes, Probe, Reading
+from understudy.lab.watch.probes import Nodes, Probe, Reading
 from understudy.measures.matching import THRESHOLD
 from understudy.report.style import evenly
 
