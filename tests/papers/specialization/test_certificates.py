@@ -10,7 +10,7 @@ import torch
 
 import understudy as us
 from support.commands import Said
-from support.runs import made_run
+from support.runs import made_run, run_of
 from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.papers.specialization.certificates.claims import (
@@ -161,8 +161,9 @@ def test_an_older_run_has_triples_among_its_networks(run):
     counts = [row["certified"] for row in triples] + [np.nan] * SMALL.seeds
     nodes = found[found["part"] != "training"]
     number = np.where(nodes["part"] == "triples", nodes["seed"], len(triples) + nodes["seed"] - 1)
-    old = made_run([row | {"near": np.nan} for row in networks], metrics={"certified": np.array(counts)[:, None]})
-    old.given["nodes"] = pa.table(nodes.drop(columns=["part", "seed", "kind", "near"]).assign(network=number))
+    new = made_run([row | {"near": np.nan} for row in networks], metrics={"certified": np.array(counts)[:, None]})
+    rows = pa.table(nodes.drop(columns=["part", "seed", "kind", "near"]).assign(network=number))
+    old = run_of({"networks": new.networks, "metrics": new.metrics, "nodes": rows}, (0,), {}, new.config)
     again = read_units(old, "triples", part="triples")
     for column in ("seed", "kind", "dim", "certified"):
         assert again[column].to_pylist() == [row[column] for row in triples]

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from support.commands import Said
-from support.runs import made_run
+from support.runs import made_run, run_of
 from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
@@ -74,9 +74,10 @@ def test_an_older_run_has_pairs_and_angles_among_its_networks(run, tmp_path):
     nan = np.full(len(pairs), np.nan)
     metrics = {"theta": np.concatenate([pairs["theta"], np.full(len(escapes), np.nan)])[:, None]}
     metrics |= {name: np.concatenate([nan, escapes[name]])[:, None] for name in ("time", "quadrature")}
-    old = made_run(rows, metrics=metrics)
+    new = made_run(rows, metrics=metrics)
     places = {"network": number, "epoch": 0 * number, "layer": 0 * number}
-    old.given["nodes"] = pa.table(places | {n: pulls[n] for n in ("component", "closed", "mean", "error")})
+    nodes = pa.table(places | {n: pulls[n] for n in ("component", "closed", "mean", "error")})
+    old = run_of({"networks": new.networks, "metrics": new.metrics, "nodes": nodes}, (0,), {}, new.config)
     for name in ("seed", "dim", "inputs", "theta", "component", "closed", "mean", "error", "off"):
         assert read_pulls(old)[name].tolist() == pulls[name].tolist()
     for name in escapes:
