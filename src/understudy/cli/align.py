@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from understudy.measures import LayerMatch
     from understudy.nets import Population
-    from understudy.nets.loading import NotAStack
+    from understudy.nets.files.loading import NotAStack
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def _image_of(data: Path | None) -> tuple[int, int] | None:
 
 def _not_a_stack(error: UserError) -> NotAStack:
     """The error itself if it is about a module that is no stack; otherwise it is raised."""
-    from understudy.nets.loading import NotAStack
+    from understudy.nets.files.loading import NotAStack
 
     if not isinstance(error, NotAStack):
         raise error
@@ -112,7 +112,7 @@ def _align_modules(
 ) -> None:
     from understudy.cli.align_modules import align_modules, as_json
     from understudy.nets import Population
-    from understudy.nets.graph import OTHERWISE
+    from understudy.nets.graphs.graph import OTHERWISE
 
     why = [str(each) for each in (teacher, student) if not isinstance(each, Population)]
     if options.data is None:

@@ -51,7 +51,7 @@ def read_array(path: Path) -> Tensor:
     import torch
 
     from understudy.data.input_files import read_inputs
-    from understudy.nets.io import existing_file
+    from understudy.nets.files.io import existing_file
 
     if path.suffix != ".npy":
         return read_inputs(path).float()

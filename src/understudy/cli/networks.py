@@ -14,7 +14,7 @@ from understudy.cli.parsing import Words
 
 if TYPE_CHECKING:
     from understudy.nets import Loaded, Population
-    from understudy.nets.stated import Stated
+    from understudy.nets.files.stated import Stated
 
 _NONE = Words()
 
@@ -114,7 +114,7 @@ class Networks:
         Raises:
             UserError: A value that is not among the allowed ones.
         """
-        from understudy.nets.stated import Stated
+        from understudy.nets.files.stated import Stated
 
         given = {name: self._word(name, role) for name in DESCRIBING}
         values = {name: _parse(name, word) for name, word in given.items() if word}
@@ -145,8 +145,8 @@ def _parse(name: str, word: str) -> Any:
 
 
 def _parse_numbers(name: str, word: str) -> Any:
+    from understudy.nets.files.stated import parse_sides
     from understudy.nets.shape import pair
-    from understudy.nets.stated import parse_sides
 
     try:
         sides = [parse_sides(each) for each in word.split(",")]

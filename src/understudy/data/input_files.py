@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.io import existing_file
+from understudy.nets.files.io import existing_file
 
 _ENDINGS = (".npy", ".npz", ".parquet", ".csv")
 _NEEDED = f"a file of inputs ({', '.join(_ENDINGS)}) is needed"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from understudy._errors import UserError
 from understudy.data.batches import Batch
 from understudy.measures.submodules import Call, floating, hooked, trace
-from understudy.nets import evaluation
+from understudy.nets.graphs import evaluation
 
 
 class Activations(NamedTuple):

@@ -2,13 +2,15 @@
 
 from understudy.nets.activation import activate as activate
 from understudy.nets.activation import gate as gate
-from understudy.nets.io import bn_biases as bn_biases
-from understudy.nets.io import save as save
-from understudy.nets.loading import Assumption as Assumption
-from understudy.nets.loading import Loaded as Loaded
-from understudy.nets.loading import load as load
-from understudy.nets.loading import read as read
-from understudy.nets.modules import from_module as from_module
+from understudy.nets.files.io import bn_biases as bn_biases
+from understudy.nets.files.io import save as save
+from understudy.nets.files.loading import Assumption as Assumption
+from understudy.nets.files.loading import Loaded as Loaded
+from understudy.nets.files.loading import load as load
+from understudy.nets.files.loading import read as read
+from understudy.nets.files.stated import Stated as Stated
+from understudy.nets.graphs.modules import from_module as from_module
+from understudy.nets.graphs.programs import from_program as from_program
 from understudy.nets.nodes import outgoing_weights as outgoing_weights
 from understudy.nets.nodes import with_nodes as with_nodes
 from understudy.nets.norm import EPS as EPS
@@ -25,8 +27,6 @@ from understudy.nets.population import incoming as incoming
 from understudy.nets.population import outgoing as outgoing
 from understudy.nets.population import stack as stack
 from understudy.nets.population import training_pass as training_pass
-from understudy.nets.programs import from_program as from_program
 from understudy.nets.shape import Convolution as Convolution
 from understudy.nets.shape import Pool as Pool
 from understudy.nets.shape import Shape as Shape
-from understudy.nets.stated import Stated as Stated

@@ -154,7 +154,7 @@ class Population:
         Raises:
             UserError: There is no such network.
         """
-        from understudy.nets.modules import to_module
+        from understudy.nets.graphs.modules import to_module
 
         return to_module(self, which)
 

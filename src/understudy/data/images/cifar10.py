@@ -26,7 +26,7 @@ from understudy._errors import UserError
 from understudy._random import Stream, integers, words
 from understudy.data.images.base import AGAIN, Images, ImageSource, data_folder, require_at_most, require_folder
 from understudy.data.source import Device, Rows
-from understudy.nets.io import existing_file
+from understudy.nets.files.io import existing_file
 
 _TRAIN, _TEST, _BATCH = 50_000, 10_000, 10_000
 _IMAGE = (3, 32, 32)

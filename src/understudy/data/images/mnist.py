@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from understudy._errors import UserError
 from understudy.data.images.base import AGAIN, Images, ImageSource, data_folder, require_at_most, require_folder
-from understudy.nets.io import existing_file
+from understudy.nets.files.io import existing_file
 
 _IMAGE = (1, 28, 28)
 _DIM = 784

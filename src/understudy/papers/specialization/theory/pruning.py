@@ -157,8 +157,8 @@ def _by_theorem(teacher: Population, student: Population, x: Tensor, below: floa
         )
     if silent := [k for k, each in found.items() if k not in strong and not each.applies]:
         notes.append(
-            f"{len(silent)} nodes without a teacher node's boundary are kept although they contribute less: S0 theorem 2 "
-            f"does not apply to them, for example to node {silent[0]}: {found[silent[0]].failing[0]}"
+            f"{len(silent)} nodes without a teacher node's boundary are kept although they contribute less: S0 theorem "
+            f"2 does not apply to them, for example to node {silent[0]}: {found[silent[0]].failing[0]}"
         )
     return [_Decision(goes, score, "contribution relative to the strongest group", tuple(notes))]
 

@@ -105,7 +105,9 @@ class TwoLayer(OverRealized, TrainingStudy):
         return self._read_teacher().population
 
     def _read_teacher(self) -> us.nets.Loaded:
-        loaded = us.nets.loading.read_stack(self.teacher, self.leaky or None)
+        from understudy.nets.files.loading import read_stack
+
+        loaded = read_stack(self.teacher, self.leaky or None)
         own = loaded.population
         if len(own) != 1 or len(own.sizes) != 3 or own.image is not None:
             raise UserError(

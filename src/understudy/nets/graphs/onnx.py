@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.agreement import noise, require_equal
-from understudy.nets.aten import as_image
-from understudy.nets.graph import Operation, Size, Value, chain, fixed, require_same_order, unsupported
-from understudy.nets.io import existing_file
-from understudy.nets.onnx_files import AGAIN, brief, load_model, read_node
-from understudy.nets.onnx_operations import READERS
+from understudy.nets.files.io import existing_file
+from understudy.nets.graphs.agreement import noise, require_equal
+from understudy.nets.graphs.aten import as_image
+from understudy.nets.graphs.graph import Operation, Size, Value, chain, fixed, require_same_order, unsupported
+from understudy.nets.graphs.onnx_files import AGAIN, brief, load_model, read_node
+from understudy.nets.graphs.onnx_operations import READERS
+from understudy.nets.graphs.steps import Affine, Pooling, Step, assemble
 from understudy.nets.population import Population
-from understudy.nets.steps import Affine, Pooling, Step, assemble
 
 _SKIPPED = ("Identity", "Cast")
 _RESHAPED = ("Flatten", "Reshape", "Squeeze", "Unsqueeze")

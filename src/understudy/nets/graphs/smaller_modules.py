@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from understudy._errors import UserError
-from understudy.nets.agreement import require_equal
+from understudy.nets.graphs.agreement import require_equal
 from understudy.nets.population import Population
 
 _Affine = nn.Linear | nn.Conv1d | nn.Conv2d

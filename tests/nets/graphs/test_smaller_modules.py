@@ -10,7 +10,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from support.modules import dense, seeded
 from understudy.nets import from_module, with_nodes
-from understudy.nets.smaller_modules import smaller_module
+from understudy.nets.graphs.smaller_modules import smaller_module
 
 
 class Stack(nn.Module):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.graph import OTHERWISE
+from understudy.nets.graphs.graph import OTHERWISE
 from understudy.nets.norm import EPS, Norm, evaluation_scale
 from understudy.nets.population import Layer, Population
 from understudy.nets.shape import Convolution, Pool

@@ -15,11 +15,11 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.parameter import is_lazy
 
 from understudy._errors import UserError
-from understudy.nets.agreement import noise, require_equal
-from understudy.nets.evaluation import evaluated
+from understudy.nets.graphs.agreement import noise, require_equal
+from understudy.nets.graphs.evaluation import evaluated
+from understudy.nets.graphs.programs import Program, parse_program, parse_trace
 from understudy.nets.norm import EPS, Norm
 from understudy.nets.population import Population
-from understudy.nets.programs import Program, parse_program, parse_trace
 
 
 def from_module(

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from understudy._devices import allow_tf32
 from understudy._errors import UserError
-from understudy.nets.graph import OTHERWISE
+from understudy.nets.graphs.graph import OTHERWISE
 from understudy.nets.population import Population
 
 TOLERANCE = 1e-5

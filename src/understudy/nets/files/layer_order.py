@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from understudy._errors import UserError, suggest
-from understudy.nets.state_dict import OTHERWISE, Item, NamedLayer, NamedNorm
-from understudy.nets.stated import Unstated
+from understudy.nets.files.state_dict import OTHERWISE, Item, NamedLayer, NamedNorm
+from understudy.nets.files.stated import Unstated
 
 _Some = TypeVar("_Some", bound=Item)
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import understudy as us
-from understudy.nets.model_files import build_module, fill_module
+from understudy.nets.files.model_files import build_module, fill_module
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

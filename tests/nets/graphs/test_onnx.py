@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import understudy as us
-from understudy.nets.onnx import from_onnx
+from understudy.nets.graphs.onnx import from_onnx
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

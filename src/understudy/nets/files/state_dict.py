@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.nets.files.stated import Unstated
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, dtype_name
 from understudy.nets.shape import Convolution
-from understudy.nets.stated import Unstated
 
 SAVE_STATE = "save the state dict: torch.save(model.state_dict(), path)"
 OTHERWISE = (

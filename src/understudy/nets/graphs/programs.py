@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.agreement import enough, noise, require_equal
-from understudy.nets.aten import FOLDED, READERS, RESHAPED, SCALARS, SKIPPED, as_image
-from understudy.nets.graph import LARGEST, Operation, Size, Value, chain, fixed, require_same_order, unsupported
+from understudy.nets.graphs.agreement import enough, noise, require_equal
+from understudy.nets.graphs.aten import FOLDED, READERS, RESHAPED, SCALARS, SKIPPED, as_image
+from understudy.nets.graphs.graph import LARGEST, Operation, Size, Value, chain, fixed, require_same_order, unsupported
+from understudy.nets.graphs.steps import Affine, Step, assemble
 from understudy.nets.population import Population
-from understudy.nets.steps import Affine, Step, assemble
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ def from_pt2(path: Path) -> Population:
         UserError: The file is damaged or of another kind; it contains an operation that a population cannot represent,
             by its name; outputs that differ from the program's.
     """
-    from understudy.nets.archives import AGAIN, brief, read_archive
+    from understudy.nets.graphs.archives import AGAIN, brief, read_archive
 
     program = read_archive(path)
     try:

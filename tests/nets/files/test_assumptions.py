@@ -360,7 +360,7 @@ def test_values_that_are_not_allowed(stated, message):
     "word", ["none", "global", "max:2", "average:3", "max:3/2", "max:3/2+1", "max:2x1", "average:3x2/2x1+1x0"]
 )
 def test_words_of_pooling_are_read_as_they_are_written(word):
-    from understudy.nets.stated import format_pool, parse_pool
+    from understudy.nets.files.stated import format_pool, parse_pool
 
     assert format_pool(parse_pool(word)) == word
 
@@ -400,7 +400,7 @@ def lines():
 @pytest.fixture
 def models(tmp_path):
     """A file of models, and a function that makes one of them with its state dict in a file."""
-    from understudy.nets.model_files import build_module
+    from understudy.nets.files.model_files import build_module
 
     file = tmp_path / "models.py"
     file.write_text(MODELS)
@@ -444,7 +444,7 @@ def test_exported_programs_record_everything(tmp_path):
 def test_onnx_files_record_everything(tmp_path, monkeypatch):
     wanted = nets.from_module(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
     (tmp_path / "net.onnx").write_bytes(b"x")
-    monkeypatch.setattr("understudy.nets.onnx.from_onnx", lambda path: wanted)
+    monkeypatch.setattr("understudy.nets.graphs.onnx.from_onnx", lambda path: wanted)
     found = nets.read(tmp_path / "net.onnx")
     assert found.words == [] and found.population is wanted
 

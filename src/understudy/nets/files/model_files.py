@@ -21,8 +21,8 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from understudy._errors import UserError
-from understudy.nets.io import existing_file, read_tensors
-from understudy.nets.modules import unwrapped
+from understudy.nets.files.io import existing_file, read_tensors
+from understudy.nets.graphs.modules import unwrapped
 
 _FORMS = "FILE.py:NAME or PACKAGE.MODULE:NAME, where NAME is a class or a function that makes the module"
 _PREFIX = "understudy_model_"

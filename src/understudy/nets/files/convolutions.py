@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from understudy._errors import UserError
+from understudy.nets.files.state_dict import NamedLayer
+from understudy.nets.files.stated import Assumed, Pooling, Stated, Unstated, format_pool, format_sides
 from understudy.nets.shape import Convolution, Pool, Sides, format_size, pair
-from understudy.nets.state_dict import NamedLayer
-from understudy.nets.stated import Assumed, Pooling, Stated, Unstated, format_pool, format_sides
 
 _ARGUMENTS = ("padding", "stride", "pool")
 _ABSENT = {"padding": ("no padding", "no dilation or groups"), "stride": ("stride 1",), "pool": ("no pooling",)}

@@ -16,15 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from understudy._errors import UserError
-from understudy.nets.convolutions import fit_convolutions
-from understudy.nets.io import ALLOWED, existing_file, read_contents
-from understudy.nets.layer_order import order_layers
+from understudy.nets.files.convolutions import fit_convolutions
+from understudy.nets.files.io import ALLOWED, existing_file, read_contents
+from understudy.nets.files.layer_order import order_layers
+from understudy.nets.files.recorded import require_agreement, restore
+from understudy.nets.files.state_dict import Contents, NamedLayer, read_items, stack_items
+from understudy.nets.files.stated import Assumed, Stated, Unstated
 from understudy.nets.norm import Norm
 from understudy.nets.population import Population
-from understudy.nets.recorded import require_agreement, restore
 from understudy.nets.shape import Convolution, Sides, format_size
-from understudy.nets.state_dict import Contents, NamedLayer, read_items, stack_items
-from understudy.nets.stated import Assumed, Stated, Unstated
 
 
 class Assumption(UserWarning):
@@ -163,11 +163,11 @@ def read(path: str | os.PathLike[str], stated: Stated | None = None) -> Loaded:
         return _convert_module(Path(path), stated)
     file = existing_file(path, f"{ALLOWED} is needed")
     if _is_program(file):
-        from understudy.nets.programs import from_pt2
+        from understudy.nets.graphs.programs import from_pt2
 
         return _recorded(file, from_pt2(file), stated)
     if file.suffix == ".onnx":
-        from understudy.nets.onnx import from_onnx
+        from understudy.nets.graphs.onnx import from_onnx
 
         return _recorded(file, from_onnx(file), stated)
     contents = read_contents(file)
@@ -198,7 +198,7 @@ def read_stack(path: str | os.PathLike[str], slope: float | None) -> Loaded:
 
 def _read_module(file: Path, stated: Stated) -> nn.Module:
     """Make the stated model with the tensors of a file, in evaluation mode."""
-    from understudy.nets.model_files import build_module, fill_module
+    from understudy.nets.files.model_files import build_module, fill_module
 
     assert stated.model is not None
     module = build_module(stated.model, stated.model_args or ())
@@ -207,7 +207,7 @@ def _read_module(file: Path, stated: Stated) -> nn.Module:
 
 
 def _convert_module(file: Path, stated: Stated) -> Loaded:
-    from understudy.nets.modules import from_module
+    from understudy.nets.graphs.modules import from_module
 
     if needless := stated.named("activation", "norm_order", "padding", "stride", "pool", "order"):
         raise UserError(f"cannot be given with a model, which decides it: {stated.model}; omit it", needless[0])

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.graph import Operation, Size, Value
-from understudy.nets.io import existing_file
-from understudy.nets.programs import Program, describe, module_name, only_value, without_mutation
+from understudy.nets.files.io import existing_file
+from understudy.nets.graphs.graph import Operation, Size, Value
+from understudy.nets.graphs.programs import Program, describe, module_name, only_value, without_mutation
 
 AGAIN = "save it again: torch.export.save(torch.export.export(model.eval(), (x,)), path)"
 _VERSION = 8

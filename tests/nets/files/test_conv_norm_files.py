@@ -15,7 +15,7 @@ from support.kinds import KINDS, made, module, same, tensors
 from understudy import nets
 from understudy._errors import UserError
 from understudy.nets import Shape
-from understudy.nets.stated import Stated
+from understudy.nets.files.stated import Stated
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)

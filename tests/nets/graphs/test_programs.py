@@ -18,7 +18,7 @@ from torch.export import Dim
 
 import understudy as us
 from understudy.nets import from_program
-from understudy.nets.programs import from_pt2
+from understudy.nets.graphs.programs import from_pt2
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.graph import LARGEST
+from understudy.nets.graphs.graph import LARGEST
+from understudy.nets.graphs.steps import Activate, Affine, Normalise, Pooling, Shift, Step
 from understudy.nets.norm import EPS, Norm
 from understudy.nets.shape import Convolution, Pool, pair
-from understudy.nets.steps import Activate, Affine, Normalise, Pooling, Shift, Step
 
 Read = Callable[[str, Mapping[str, Any], tuple[int, ...]], Iterator[Step]]
 """Steps of an operation from its name, its arguments by name and the size of what it reads, without samples."""

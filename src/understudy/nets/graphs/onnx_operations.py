@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.aten import Read, Window, convolution, normalisation, overall, pooling, sides, vector, widen
-from understudy.nets.onnx_files import AGAIN
+from understudy.nets.graphs.aten import Read, Window, convolution, normalisation, overall, pooling, sides, vector, widen
+from understudy.nets.graphs.onnx_files import AGAIN
+from understudy.nets.graphs.steps import Activate, Affine, Shift, Step
 from understudy.nets.shape import Pool
-from understudy.nets.steps import Activate, Affine, Shift, Step
 
 
 def _weight(name: str, array: Any) -> Any:

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from understudy._atomic import write_bytes
 from understudy._errors import UserError
-from understudy.nets.layer_order import natural_key
+from understudy.nets.files.layer_order import natural_key
+from understudy.nets.files.state_dict import SAVE_STATE, Contents, norm_stems, read_norm, tensor_name
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, Population
 from understudy.nets.shape import convolution, stored
-from understudy.nets.state_dict import SAVE_STATE, Contents, norm_stems, read_norm, tensor_name
 
 _FORMAT, _VERSION = "understudy", 1
 _STATE_KEYS = ("state_dict", "model_state_dict", "model", "model_state", "network", "net", "weights", "params")

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from understudy import nets
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
-from understudy.nets.stated import Stated
+from understudy.nets.files.stated import Stated
 
 STATE = "torch.save(model.state_dict(), path)"
 

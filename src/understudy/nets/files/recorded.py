@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.convolutions import require_fit
-from understudy.nets.layer_order import order_layers
+from understudy.nets.files.convolutions import require_fit
+from understudy.nets.files.layer_order import order_layers
+from understudy.nets.files.state_dict import Contents, read_items, stack_items
+from understudy.nets.files.stated import Pooling, Stated, format_activation
 from understudy.nets.population import Population, dtype_name
 from understudy.nets.shape import Convolution, Pool, Shape, Sides, format_size, pair
-from understudy.nets.state_dict import Contents, read_items, stack_items
-from understudy.nets.stated import Pooling, Stated, format_activation
 
 
 def restore(file: Path, contents: Contents) -> Population:

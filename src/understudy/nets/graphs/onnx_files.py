@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy._errors import UserError
-from understudy.nets.graph import Operation, Value
+from understudy.nets.graphs.graph import Operation, Value
 
 AGAIN = "export the network again"
 _ITEM_SIZES = {1: 4, 2: 1, 3: 1, 6: 4, 7: 8, 9: 1, 10: 2, 11: 8, 16: 2}

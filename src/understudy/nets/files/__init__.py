@@ -1,0 +1,1 @@
+"""Network files: reading, what is stated and what is assumed about them, and writing."""
