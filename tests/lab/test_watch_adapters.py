@@ -142,7 +142,7 @@ def test_a_missing_package_says_how_to_install_it(name, words, tmp_path, monkeyp
         return real(module, *rest)
 
     monkeypatch.setattr(builtins, "__import__", missing)
-    monkeypatch.setattr("understudy.lab.watch_adapters.import_module", lambda module: missing(module))
+    monkeypatch.setattr("understudy.lab.watch.adapters.import_module", lambda module: missing(module))
     with pytest.raises(UserError) as refused:
         getattr(watch, name)()
     assert str(refused.value) == words

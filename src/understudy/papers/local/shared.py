@@ -50,7 +50,7 @@ class FileTeacherStudy(ExactStudy):
 
     def file_teacher(self) -> Float[Tensor, "1 teacher in"]:
         """Read the nodes w* of f*(x) = Σ |w*ᵀx| from the file."""
-        from understudy.nets.loading import read_stack
+        from understudy.nets.files.loading import read_stack
         from understudy.papers.local.theory.teachers import teacher_nodes
 
         file, which = self.teacher, self.teacher_network
