@@ -25,6 +25,7 @@ ACTIVATIONS = {
     "tanh": nn.Tanh,
     "gelu": nn.GELU,
 }
+AVERAGED = "average pooling after the activation"
 STACK = ("no skips", "no branches or repeated layers")
 POOLS = {
     "none": nn.Identity,
@@ -98,7 +99,7 @@ def convolutional(draw):
     module = nn.Sequential(*parts, nn.Flatten(), nn.Linear(flat, 2))
     stated = {"activation": activation, "image": image, "padding": paddings, "stride": strides, "pool": pools}
     stated |= {"norm_order": norm_order} if norm_order else {}
-    true = {"linear outputs", *STACK, "no dilation or groups", "BatchNorm before pooling"}
+    true = {"linear outputs", *STACK, "no dilation or groups", "BatchNorm before pooling", AVERAGED}
     true |= {"ReLU"} if activation == "relu" else set()
     true |= {"no padding"} if not any(paddings) else set()
     true |= {"stride 1"} if set(strides) == {1} else set()
@@ -310,6 +311,15 @@ def test_batch_norm_that_may_stand_after_the_pooling(tmp_path):
     norm.weight.data[0] = -1
     found = nets.read(save(module, tmp_path / "net.pt"), stated)
     assert found.words == ["BatchNorm before pooling"] and found.arguments == ["model"]
+    assert not agrees(found.population, module, torch.randn(9, 1, 6, 6))
+
+
+def test_average_pooling_that_may_stand_before_the_activation(tmp_path):
+    parts = nn.Conv2d(1, 2, 3), nn.AvgPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2)
+    path = save(module := nn.Sequential(*parts).eval(), tmp_path / "net.pt")
+    stated = Stated(image=(6, 6), padding=0, stride=1, pool="average:2", activation="relu")
+    found = nets.read(path, stated)
+    assert found.words == [AVERAGED] and found.arguments == ["model"]
     assert not agrees(found.population, module, torch.randn(9, 1, 6, 6))
 
 

@@ -282,6 +282,8 @@ def _infer(file: Path, contents: Contents, stated: Stated) -> Loaded:
         assumed = (*assumed, *(Assumed(each, "order") for each in words))
     if any(_depends_on_place(*both) for both in zip(convolutions or (), norms, strict=False)):
         assumed = (*assumed, Assumed("BatchNorm before pooling", "model"))
+    if stated.slope != 1 and any(each.pool and each.pool.kind == "average" for each in convolutions or ()):
+        assumed = (*assumed, Assumed("average pooling after the activation", "model"))
     population = Population(
         layers,
         torch.arange(1),
