@@ -5,6 +5,10 @@ import json
 import os
 from pathlib import Path
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Every core has a worker: threads of torch, in tests and in the commands that they call, would wait for each other.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 from jaxtyping import install_import_hook
