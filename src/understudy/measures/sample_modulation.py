@@ -63,9 +63,18 @@ def sample_modulation(teacher: Population, student: Population, x: Inputs) -> tu
         raise UserError("V, A and B per sample are not defined with BatchNorm: give networks without it")
     ours, theirs = _add_constant_node(student, x), _add_constant_node(teacher, x)
     return tuple(
-        SampleModulation(s.v, t.v, s.v.mT @ t.v, s.v.mT @ s.v, s.gate, s.f, t.f)
+        SampleModulation(s.v, t.v, _products(s.v, t.v), _products(s.v, s.v), s.gate, s.f, t.f)
         for s, t in zip(ours, theirs, strict=True)
     )
+
+
+def _products(
+    v: Float[Tensor, "net sample out node"], other: Float[Tensor, "net sample out other"]
+) -> Float[Tensor, "net sample node other"]:
+    """Vᵀ V° of every sample; once where both are the same for all samples, as below the outputs."""
+    if v.stride(1) == other.stride(1) == 0:
+        return (v[:, :1].mT @ other[:, :1]).expand(-1, v.shape[1], -1, -1)
+    return v.mT @ other
 
 
 def absorb_biases(population: Population) -> Population:

@@ -304,12 +304,9 @@ def _check_nodes(pair: PairGeometry, data: DataConditions, findings: Sequence[Fi
 
 def _best_observer(pair: PairGeometry, j: int) -> Observer | None:
     close = pair.closest(j, _CLOSEST)
-    shares = pair.active[close].double().mean(0)
-    observers = [
-        Observer(k, float(shares[k]), float(pair.alpha(k, j, pair.x[close]).abs().median()))
-        for k in pair.student_nodes.tolist()
-        if shares[k] > 0
-    ]
+    shares = pair.active[close].double().mean(0).tolist()
+    alphas = pair.alphas(j, pair.x[close]).abs().median(0).values.tolist()
+    observers = [Observer(k, shares[k], alphas[k]) for k in pair.student_nodes.tolist() if shares[k] > 0]
     return max(observers, key=lambda o: o.kappa * o.alpha, default=None)
 
 

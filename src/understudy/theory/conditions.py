@@ -10,13 +10,15 @@ from torch import Tensor
 
 from understudy._random import Stream, normal, uniform
 from understudy.theory.boundaries import Planes, concatenate
-from understudy.theory.isolation import smallest_eta
+from understudy.theory.isolation import smallest_eta, sorted_rows
 from understudy.theory.pair_geometry import PairGeometry
 
 WIDTHS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """Half-widths ε of the bands in which samples are counted."""
 RANDOM = 256
 """Number of random planes."""
+_PLANES = 16
+"""Number of planes whose distances from all samples are sorted together."""
 _PAIRS_AT_ONCE = 1 << 16
 """Pairs of points that are compared together."""
 
@@ -59,21 +61,21 @@ def conditions(pair: PairGeometry, seed: int = 1) -> DataConditions:
     names += [f"teacher node {int(j)}" for j in pair.teacher_nodes]
     random = _random_planes(x, seed)
     random_names = [f"random direction {i}" for i in range(len(random))]
-    away = pair.teacher_planes.distances(x)
+    away = pair.teacher_sample_distances
     widths = x.new_tensor(WIDTHS)
     bands = (away.abs().unsqueeze(2) <= widths).sum(0)
     inside = away.abs() <= WIDTHS[-1]
-    along_axes = torch.ones(len(x), dtype=torch.bool)
+    lines, along_axes = Lines.of(x), torch.ones(len(x), dtype=torch.bool)
     for axis in torch.eye(dim, dtype=x.dtype):
-        along_axes &= has_mirrored_pair(x, axis)
+        along_axes &= has_mirrored_pair(x, axis, lines)
         if not along_axes.any():
             break
     # With a single input, every direction is the axis.
-    along = [along_axes if dim == 1 else has_mirrored_pair(x, weight) for weight in pair.teacher_planes.normal]
+    along = [along_axes if dim == 1 else has_mirrored_pair(x, weight, lines) for weight in pair.teacher_planes.normal]
     aware = [float(a[i].double().mean()) if i.any() else 0.0 for a, i in zip(along, inside.T, strict=True)]
     return DataConditions(
-        eta_own=_largest(smallest_eta(own.distances(x), dim), names),
-        eta_random=_largest(smallest_eta(random.distances(x), dim), random_names),
+        eta_own=_largest(_smallest_etas(own, x), names),
+        eta_random=_largest(_smallest_etas(random, x), random_names),
         mu_own=_largest(_smallest_mu(own, x), names),
         mu_random=_largest(_smallest_mu(random, x), random_names),
         mu_bound=float(torch.linalg.eigvalsh(x.T @ x / len(x))[-1]),
@@ -99,27 +101,52 @@ def _random_planes(x: Float[Tensor, "sample in"], seed: int) -> Planes:
     return Planes(toward, -(toward * through).sum(1))
 
 
+def _smallest_etas(planes: Planes, x: Float[Tensor, "sample in"]) -> Float[Tensor, "plane"]:
+    """Smallest η of each plane, a few planes at a time."""
+    parts = (planes.select(some) for some in torch.arange(len(planes)).split(_PLANES))
+    return torch.cat([smallest_eta(part.distances(x), x.shape[1]) for part in parts])
+
+
 def _smallest_mu(planes: Planes, x: Float[Tensor, "sample in"]) -> Float[Tensor, "plane"]:
     """Smallest μ per direction with N[|w̃ᵀx̃| ≥ 1/t] ≤ μ t² N for all t (eqn 7)."""
-    far = (planes.normal @ x.T).abs().sort(dim=1, descending=True).values
-    ranks = torch.arange(1, len(x) + 1, dtype=x.dtype)
-    return (ranks * far.square() / len(x)).amax(1)
+    ranks = torch.arange(len(x), 0, -1, dtype=x.dtype)
+    each = (sorted_rows((some @ x.T).abs()) for some in planes.normal.split(_PLANES))
+    return torch.cat([(ranks * far.square() / len(x)).amax(1) for far in each])
 
 
-def has_mirrored_pair(x: Float[Tensor, "sample in"], along: Float[Tensor, "in"]) -> Bool[Tensor, "sample"]:
+class Lines(NamedTuple):
+    """What identifies lines through samples, whatever their direction."""
+
+    toward: Float[Tensor, "in"]
+    """A random direction."""
+    projection: Float[Tensor, "sample"]
+    """The samples along it."""
+    scale: float
+
+    @staticmethod
+    def of(x: Float[Tensor, "sample in"]) -> Lines:
+        toward = normal(7, Stream.DIRECTIONS, 2, x.shape[1]).to(x)
+        return Lines(toward, x @ toward, float(x.abs().max()) + 1e-300)
+
+
+def has_mirrored_pair(
+    x: Float[Tensor, "sample in"], along: Float[Tensor, "in"], lines: Lines | None = None
+) -> Bool[Tensor, "sample"]:
     """Whether the data contains x + s·along and x − s·along for some s, per sample: the trace of an augmentation.
 
     Samples on a common line of that direction are identified by a random projection of the remaining coordinates, and
     are neighbours when sorted by it.
     """
     samples, dim = x.shape
-    length = (x * along).sum(1)
-    flat = x - length.unsqueeze(1) * along
-    scale = float(x.abs().max()) + 1e-300
-    mark = (flat @ normal(7, Stream.DIRECTIONS, 2, dim).to(x) / scale * 1e9).round() if dim > 1 else length * 0
+    length = x @ along
+    toward, projection, scale = lines or Lines.of(x)
+    mark = ((projection - length * (along @ toward)) / scale * 1e9).round() if dim > 1 else length * 0
+    found = torch.zeros(samples, dtype=torch.bool)
+    near = sorted_rows(mark.unsqueeze(0))[0]
+    if not bool((near[2:] == near[:-2]).any()):  # no three samples on one line
+        return found
     order = torch.argsort(length, stable=True)
     order = order[torch.argsort(mark[order], stable=True)]
-    found = torch.zeros(samples, dtype=torch.bool)
     _, runs = torch.unique_consecutive(mark[order], return_counts=True)
     long = (runs >= 3).nonzero().flatten()
     for end, count in zip(runs.cumsum(0)[long].tolist(), runs[long].tolist(), strict=True):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -61,10 +62,14 @@ def smallest_eta(distances: Float[Tensor, "sample plane"], dim: int) -> Float[Te
     samples = len(distances)
     if samples <= dim + 1:
         return distances.new_zeros(distances.shape[1])
-    # Sorting contiguous samples takes less than half the time.
-    near = distances.abs().T.contiguous().sort(dim=1).values[:, dim + 1 :]
+    near = sorted_rows(distances.abs().T)[:, dim + 1 :]
     beyond = torch.arange(1, near.shape[1] + 1, dtype=near.dtype, device=near.device)
     return (beyond / (near * samples)).amax(1)
+
+
+def sorted_rows(values: Float[Tensor, "row value"]) -> Float[Tensor, "row value"]:
+    """Sort each row, by numpy: without the indices that torch also sorts, it takes a quarter of the time."""
+    return torch.from_numpy(np.sort(values.contiguous().cpu().numpy(), axis=1)).to(values.device)
 
 
 def _eta(one: Planes, others: Planes, inside: Float[Tensor, "sample in"]) -> float:

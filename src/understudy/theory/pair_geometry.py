@@ -95,6 +95,16 @@ class PairGeometry:
         return (before if layer.bias is None else before + layer.bias[0]) > 0
 
     @cached_property
+    def active_rows(self) -> Bool[Tensor, "student sample"]:
+        """`active` with the samples of a student side by side."""
+        return self.active.T.contiguous()
+
+    @cached_property
+    def active_counts(self) -> list[int]:
+        """Number of samples on which each student is active."""
+        return self.active_rows.sum(1).tolist()
+
+    @cached_property
     def sample_gradients(self) -> Gradient:
         """Gradients at the samples."""
         return self.gradient(self.x)
@@ -114,13 +124,23 @@ class PairGeometry:
         """Name of the j-th teacher node with a boundary, as findings use it."""
         return f"teacher node {int(self.teacher_nodes[j])}"
 
+    @cached_property
+    def student_sample_distances(self) -> Float[Tensor, "sample plane"]:
+        """Signed distances of the samples to the boundaries of the students."""
+        return self.student_planes.distances(self.x)
+
+    @cached_property
+    def teacher_sample_distances(self) -> Float[Tensor, "sample plane"]:
+        """Signed distances of the samples to the boundaries of the teacher nodes."""
+        return self.teacher_planes.distances(self.x)
+
     def teacher_plane(self, j: int) -> Planes:
         """Boundary of the j-th teacher node that has one."""
         return self.teacher_planes.select(torch.tensor([j]))
 
     def away(self, j: int) -> Float[Tensor, "sample"]:
         """Distance of every sample from the boundary of the j-th teacher node that has one."""
-        return self.remember(("away", j), lambda: self.teacher_plane(j).distances(self.x)[:, 0].abs())
+        return self.remember(("away", j), lambda: self.teacher_sample_distances[:, j].abs())
 
     def closest(self, j: int, count: int) -> Int[Tensor, "some"]:
         """The samples nearest to the boundary of the j-th teacher node that has one."""
@@ -129,7 +149,12 @@ class PairGeometry:
     @cached_property
     def largest_norm(self) -> float:
         """Largest length of a sample."""
-        return float(torch.linalg.vector_norm(self.x, dim=1).max())
+        return float(self.squared_norms.max().sqrt())
+
+    @cached_property
+    def squared_norms(self) -> Float[Tensor, "sample"]:
+        """Squared length of every sample."""
+        return self.x.square().sum(1)
 
     def other_teachers(self, j: int) -> Int[Tensor, "plane"]:
         """Positions of the other teacher nodes with a boundary."""
@@ -137,16 +162,29 @@ class PairGeometry:
 
     def other_planes(self, j: int) -> Planes:
         """Boundaries of all other nodes of both lowest layers, students first."""
-        return concatenate(self.student_planes, self.teacher_planes.select(self.other_teachers(j)))
+        return self.remember(
+            ("other planes", j),
+            lambda: concatenate(self.student_planes, self.teacher_planes.select(self.other_teachers(j))),
+        )
 
     def student_distances(self, j: int) -> PlaneDistances:
         """Distances of all student boundaries from that of the j-th teacher node."""
-        return plane_distances(self.teacher_plane(j), self.student_planes)
+        return self.remember(
+            ("student distances", j), lambda: plane_distances(self.teacher_plane(j), self.student_planes)
+        )
 
     def alpha(self, k: int, j: int, points: Float[Tensor, "point in"]) -> Float[Tensor, "point"]:
         """α_kj(x) = v_k(x)ᵀ v*_j(x) for the j-th teacher node, made regular (Tian 2020, definition 2)."""
         ours, theirs = _fan_out(self.student, k, points), _fan_out(self.teacher, int(self.teacher_nodes[j]), points)
         return (ours * theirs).sum(1) * self.teacher_norms[j]
+
+    def alphas(self, j: int, points: Float[Tensor, "point in"]) -> Float[Tensor, "point student"]:
+        """α_kj(x) of every student of the lowest layer; of two layers it is the same at all points."""
+        if len(self.student.layers) == len(self.teacher.layers) == 2:
+            theirs = self.teacher.layers[1].weight[0, :, int(self.teacher_nodes[j])]
+            ours = self.student.layers[1].weight[0]
+            return ((theirs @ ours) * self.teacher_norms[j]).expand(len(points), -1)
+        return torch.stack([self.alpha(k, j, points) for k in range(self.student.sizes[1])], 1)
 
     def gradient(self, points: Float[Tensor, "point in"], node: int | None = None) -> Gradient:
         """Negative gradient of ½‖f* − f‖² by the activations of the lowest student layer, or of one node of it."""
@@ -157,8 +195,53 @@ class PairGeometry:
             if i == 1 and node is not None:
                 weight, gates = weight[:, node : node + 1], gates[:, node : node + 1]
             g, largest = (g @ weight) * gates, largest @ weight.abs()
-        terms = sum(self.teacher.sizes) + sum(self.student.sizes) + sum(self.student.sizes[1:])
-        return Gradient(g, 2 * terms * ROUNDING * largest)
+        return Gradient(g, 2 * self._terms * ROUNDING * largest)
+
+    def largest_gradient_beside(self, k: int, samples: Int[Tensor, "some"], shift: Float[Tensor, "in"]) -> float:
+        """Upper bound of the gradient of student k at samples and at points `shift` before and behind them.
+
+        Of two layers only what student k receives is computed, from pre-activations at the samples, which differ at the
+        other points by a constant.
+        """
+        if len(self.student.layers) > 2 or len(self.teacher.layers) > 2:
+            points = self.x[samples]
+            return float(self.gradient(torch.cat((points, points + shift, points - shift)), k).upper.max())
+        fan_out = self.student.layers[1].weight[0, :, k]
+        moves = torch.stack((torch.zeros_like(shift), shift, -shift))
+        total, largest = fan_out.new_zeros(len(moves), len(samples)), fan_out.new_zeros(len(samples))
+        for network, sign in ((self.teacher, 1.0), (self.student, -1.0)):
+            (weight, _), (above, bias) = network.layers
+            before, size = (each[samples] for each in self._pre_activations(network))
+            toward, beside = fan_out @ above[0], fan_out.abs() @ above[0].abs()
+            for row, move in zip(total, moves @ weight[0].T, strict=True):
+                row += sign * (activate(before + move, network.slope) @ toward)
+            largest += (size + shift.abs() @ weight[0].abs().T) @ beside
+            if bias is not None:
+                total += sign * (bias[0] @ fan_out)
+                largest += bias[0].abs() @ fan_out.abs()
+        own, slope = self.student.layers[0].weight[0, k], self.student.slope
+        gates = gate(self._pre_activations(self.student)[0][samples, k] + (moves @ own).unsqueeze(1), slope)
+        return float(((total * gates).abs() + 2 * self._terms * ROUNDING * largest).max())
+
+    def _pre_activations(
+        self, network: Population
+    ) -> tuple[Float[Tensor, "sample node"], Float[Tensor, "sample node"]]:
+        """Pre-activations of the lowest layer at the samples, and these if no terms cancelled."""
+
+        def compute() -> tuple[Tensor, Tensor]:
+            weight, bias = network.layers[0]
+            shift = torch.zeros_like(weight[0, :, 0]) if bias is None else bias[0]
+            return (
+                torch.addmm(shift, self.x, weight[0].T),
+                torch.addmm(shift.abs(), self.x.abs(), weight[0].abs().T),
+            )
+
+        return self.remember(("pre-activations", network is self.student), compute)
+
+    @property
+    def _terms(self) -> int:
+        """Number of terms that are added up on the way to a gradient."""
+        return sum(self.teacher.sizes) + sum(self.student.sizes) + sum(self.student.sizes[1:])
 
 
 _last = threading.local()

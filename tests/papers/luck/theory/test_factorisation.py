@@ -206,6 +206,22 @@ def test_the_errors_of_assumption_1_equal_their_definition(method, slope, monkey
         assert layer.bound.item() == pytest.approx(bound.item(), rel=1e-7)
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.2])
+def test_gates_give_the_same_products_where_v_is_the_same_for_all_samples(slope):
+    teacher, student = pair((3, 4, 2), nets=1, slope=slope)
+    *networks, x = factorisation.without_biases(teacher, student, gaussians(3, 12, 3))
+    theirs, ours = (factorisation._layer_signals(network, x)[0] for network in networks)
+    assert factorisation._has_one_v(ours, theirs)
+    slow, fast = (
+        torch.cat([a for _, a in found])
+        for found in (
+            factorisation._products(ours.gated, theirs.gated),
+            factorisation._products_of_gates(ours, theirs),
+        )
+    )
+    torch.testing.assert_close(fast, slow, rtol=1e-12, atol=1e-13)
+
+
 @every_depth
 @given(slope=slopes, seed=st.integers(0, 10**6), samples=st.integers(1, 20))
 def test_the_error_of_eqn_6_is_within_the_bound_of_assumption_1(sizes, slope, seed, samples):

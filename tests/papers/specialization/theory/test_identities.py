@@ -63,6 +63,17 @@ def test_the_worst_batch_is_found_among_all(seed, batch):
     assert single <= (2 - 1 / batch) * most * (1 + 1e-12)
 
 
+@pytest.mark.parametrize("likely", [1, 40, 200])
+def test_the_worst_batch_does_not_depend_on_where_it_is_sought_first(likely, monkeypatch):
+    g, below = gaussian(1, 300, 4) * (gaussian(2, 300, 4) > 0), gaussian(3, 300, 5)
+    wanted = largest_gradient_entries(g, below, 8)
+    terms = g.T.unsqueeze(2) * below
+    sums = [float((sign * terms).topk(8, 1).values.sum(1).max()) for sign in (1, -1)]
+    assert wanted == pytest.approx((max(sums), float(terms.abs().max())), rel=1e-12)
+    monkeypatch.setattr("understudy.papers.specialization.theory.identities._LIKELY", likely)
+    assert largest_gradient_entries(g, below, 8) == pytest.approx(wanted, rel=1e-15)
+
+
 def test_a_gradient_that_is_small_for_every_batch_is_small_for_every_sample():
     found = batch_interpolation(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(1, 500, 4))[0]
     assert found.applies

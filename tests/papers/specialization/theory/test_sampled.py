@@ -1,5 +1,6 @@
 """Theorems 3 and 4 of Tian 2020 on given networks: certificates, attacks on them, and missing hypotheses."""
 
+import itertools
 import math
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from support.pairs import gaussian, near_copy, network, random_network
 from understudy.papers.specialization.theory import sampled
 from understudy.papers.specialization.theory.exact import theorem_1
-from understudy.papers.specialization.theory.sampled import augmentation_reach, augmented_points, theorem_3, theorem_4
+from understudy.papers.specialization.theory.sampled import augmentation_reach, augmentation_shift, theorem_3, theorem_4
 from understudy.theory import results
 from understudy.theory.boundaries import layer_planes, plane_distances
 from understudy.theory.isolation import samples_needed
@@ -73,6 +74,40 @@ def test_the_observers_gradient_is_backpropagated():
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.3])
+@pytest.mark.parametrize("hidden", [(4,), (4, 3)])
+def test_the_largest_gradient_beside_samples_is_that_at_all_points(hidden, slope):
+    teacher, student = random_network(1, 3, *hidden, 2, slope=slope), random_network(5, 3, *hidden, 2, slope=slope)
+    x, some, shift = gaussian(9, 50, 3), torch.tensor([3, 7, 8, 20]), torch.tensor([0.3, -0.2, 0.5]).double()
+    pair = PairGeometry(teacher, student, x)
+    for k in range(hidden[0]):
+        found = pair.gradient(torch.cat((x[some], x[some] + shift, x[some] - shift)))
+        bound = pair.largest_gradient_beside(k, some, shift)
+        assert float(found.upper[:, k].max()) <= bound * (1 + 1e-13) + 1e-300
+        assert bound == pytest.approx(float(found.upper[:, k].max()), rel=1e-9, abs=1e-12)
+
+
+@pytest.mark.parametrize("hidden", [(4,), (4, 3)])
+def test_alphas_are_those_of_each_student(hidden):
+    pair = PairGeometry(random_network(1, 3, *hidden, 2), random_network(5, 3, *hidden, 2), gaussian(9, 20, 3))
+    for j in range(len(pair.teacher_planes)):
+        expected = torch.stack([pair.alpha(k, j, pair.x) for k in range(hidden[0])], 1)
+        torch.testing.assert_close(pair.alphas(j, pair.x), expected, rtol=1e-13, atol=1e-15)
+
+
+def test_the_narrowest_band_has_just_enough_samples():
+    pair = PairGeometry(TEACHER, random_network(5, 2, 6, 2), gaussian(9, 2_000, 2))
+    for j, aware in itertools.product(range(len(pair.teacher_planes)), (False, True)):
+        found = sampled._narrowest(pair, j)[aware]
+        gamma, _ = augmentation_reach(pair.teacher_plane(j), aware)
+        least = samples_needed(gamma, len(pair.other_planes(j)) + 1, 2)
+        assert set(found) == {k for k in pair.student_nodes.tolist() if pair.active[:, k].any()}
+        for k, (enough, width) in found.items():
+            near = pair.away(j)[pair.active[:, k]]
+            assert enough == (len(near) >= least)
+            assert width == float(near.kthvalue(least if enough else max(1, len(near) // 10)).values)
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.3])
 def test_alpha_is_the_kink_of_the_gradient(slope):
     """The second difference of g_k across a teacher node's boundary is α_kj (1 − slope) times the step."""
     teacher = network(([[1.2, 0.0], [0.6, 0.8]], [0.1, -0.2]), ([[1.0, -0.5], [0.3, 0.8]], [0.0, 0.1]), slope=slope)
@@ -98,7 +133,8 @@ def test_the_augmentation_moves_as_far_as_the_proof_needs(theorem):
     one = PairGeometry(TEACHER, TEACHER, gaussian(1, 9, 2)).teacher_plane(1)
     gamma, step = augmentation_reach(one, aware)
     x = gaussian(4, 7, 2)
-    points = augmented_points(one, x, 0.01, aware)
+    shift = augmentation_shift(one, 0.01, aware)
+    points = torch.cat((x, x + shift, x - shift))
     along = one.distances(points)[:, 0].view(3, -1)
     assert torch.allclose(along[1] - along[0], torch.full((7,), step * 0.01, dtype=torch.float64))
     assert torch.allclose(along[0] - along[2], along[1] - along[0])
@@ -228,7 +264,7 @@ def test_without_augmented_points_data_on_one_side_would_give_a_certificate(monk
     x = gaussian(1, 60_000, 2)
     x[:, 0] = x[:, 0].abs()
     assert not _contradicted(teacher, student, x)
-    monkeypatch.setattr(sampled, "augmented_points", lambda one, inside, e, aware: inside)
+    monkeypatch.setattr(sampled, "augmentation_shift", lambda one, e, aware: torch.zeros_like(one.normal[0]))
     assert _contradicted(teacher, student, x)
 
 

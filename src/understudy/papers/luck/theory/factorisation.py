@@ -6,6 +6,7 @@ nodes, without which the effect of biases in higher layers would be lost.
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,8 @@ from understudy.measures.modulation import backpropagate, gated_activations
 from understudy.measures.sample_modulation import absorb_biases
 from understudy.nets import Population
 
+_NEAR = 1e-4
+"""Relative error below which a difference of squares is not precise enough."""
 _PIECE = 1 << 22
 """Numbers held in memory at once by this check."""
 
@@ -48,6 +51,11 @@ class _LayerSignals(NamedTuple):
     v: Float[Tensor, "sample out node"]
     gates: Float[Tensor, "sample node"]
     below: Float[Tensor, "sample under"]
+
+    @property
+    def gated(self) -> Float[Tensor, "sample out node"]:
+        """V of the nodes that pass the sample."""
+        return self.v * self.gates.unsqueeze(1)
 
 
 @torch.no_grad()
@@ -88,20 +96,24 @@ def _gaps_and_sizes(ours: _LayerSignals, theirs: _LayerSignals, nodes: int) -> t
 def _gap_and_size(ours: _LayerSignals, other: _LayerSignals) -> tuple[Tensor, Tensor]:
     """‖E[a ⊗ b] − E[β]∘D ⊗ L‖ and ‖E[a ⊗ b]‖ for a = β ∘ gates and b = f f°ᵀ (eqns 4 and 5)."""
     samples, outputs, nodes = ours.v.shape
-    u, w = (side.v * side.gates.unsqueeze(1) for side in (ours, other))
     beta = ours.v.flatten(0, 1).T @ other.v.flatten(0, 1) / samples
     h = beta * (ours.gates.T @ other.gates / samples)
     lower = ours.below.T @ other.below / samples
-    pairs = [nodes, w.shape[2], ours.below.shape[1], other.below.shape[1]]
-    few = math.prod(pairs) < samples * outputs**2 * (nodes + w.shape[2])
-    return (_over_nodes if few else _over_samples)(u, w, ours.below, other.below, h, lower)
+    pairs = [nodes, other.v.shape[2], ours.below.shape[1], other.below.shape[1]]
+    few = math.prod(pairs) < samples * outputs**2 * (nodes + other.v.shape[2])
+    if few and not _has_one_v(ours, other):
+        return _over_nodes(ours, other, h, lower)
+    gap, size = _over_samples(ours, other, h, lower)
+    # What is left of two nearly equal sums of squares is not precise.
+    return _over_nodes(ours, other, h, lower) if few and gap < _NEAR * size else (gap, size)
 
 
-def _over_nodes(u: Tensor, w: Tensor, f: Tensor, g: Tensor, h: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
+def _over_nodes(ours: _LayerSignals, other: _LayerSignals, h: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the four-index arrays explicitly, a few nodes at a time."""
-    samples, gap, size = len(u), u.new_zeros(()), u.new_zeros(())
+    f, g, samples = ours.below, other.below, len(ours.gates)
+    gap, size = f.new_zeros(()), f.new_zeros(())
     few = max(1, _PIECE // (max(samples, h.shape[0] * h.shape[1]) * g.shape[1]))
-    a = (u.mT @ w).flatten(1)
+    a = (ours.gated.mT @ other.gated).flatten(1)
     for k in range(0, f.shape[1], few):
         b = (f[:, k : k + few].unsqueeze(2) * g.unsqueeze(1)).flatten(1)
         whole = a.T @ b / samples
@@ -110,18 +122,45 @@ def _over_nodes(u: Tensor, w: Tensor, f: Tensor, g: Tensor, h: Tensor, lower: Te
     return gap.sqrt(), size.sqrt()
 
 
-def _over_samples(u: Tensor, w: Tensor, f: Tensor, g: Tensor, h: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
+def _has_one_v(ours: _LayerSignals, other: _LayerSignals) -> bool:
+    """Whether V is stored once for all samples, as it is below the outputs."""
+    return ours.v.stride(0) == other.v.stride(0) == 0
+
+
+Products = Iterator[tuple[slice, Float[Tensor, "some sample"]]]
+"""Inner products ⟨a, a'⟩ of some samples with all, and which these are."""
+
+
+def _products(u: Float[Tensor, "sample out node"], w: Float[Tensor, "sample out other"]) -> Products:
+    """⟨a, a'⟩ of a = uᵀw, a few samples at a time."""
+    samples, outputs = u.shape[:2]
+    for some in _slices(samples, samples * outputs**2):
+        inner = [torch.tensordot(part[some], part, ([2], [2])) for part in (u, w)]  # [some, out, sample, out]
+        yield some, (inner[0] * inner[1]).sum((1, 3))
+
+
+def _products_of_gates(ours: _LayerSignals, other: _LayerSignals) -> Products:
+    """⟨a, a'⟩ where V is the same for all samples: a is β ∘ gates, so that Σ β² z z' z° z°' remains."""
+    z, y, squares = ours.gates, other.gates, (ours.v[0].T @ other.v[0]).square()
+    for some in _slices(len(z), len(z) * (z.shape[1] + y.shape[1])):
+        both = (z[some].unsqueeze(1) * z) @ squares
+        yield some, (both * (y[some].unsqueeze(1) * y)).sum(2)
+
+
+def _slices(samples: int, numbers: int) -> Iterator[slice]:
+    """Some samples at a time, each of which takes this many numbers."""
+    rows = max(1, _PIECE // numbers)
+    return (slice(start, start + rows) for start in range(0, samples, rows))
+
+
+def _over_samples(ours: _LayerSignals, other: _LayerSignals, h: Tensor, lower: Tensor) -> tuple[Tensor, Tensor]:
     """Use inner products of samples: ‖E[a ⊗ b]‖² is the mean of ⟨a, a'⟩⟨b, b'⟩ over pairs of samples.
 
     Computed as a difference of squares, a norm is accurate to about 10⁻⁸ of its size.
     """
-    samples, outputs = u.shape[:2]
-    whole = u.new_zeros(())
-    rows = max(1, _PIECE // (samples * outputs**2))
-    for start in range(0, samples, rows):
-        some = slice(start, start + rows)
-        inner = [torch.tensordot(part[some], part, ([2], [2])) for part in (u, w)]  # [some, out, sample, out]
-        a = (inner[0] * inner[1]).sum((1, 3))
+    u, w, f, g = ours.gated, other.gated, ours.below, other.below
+    samples, whole = len(u), u.new_zeros(())
+    for some, a in _products_of_gates(ours, other) if _has_one_v(ours, other) else _products(u, w):
         whole += (a * (f[some] @ f.T) * (g[some] @ g.T)).sum()
     whole /= samples**2
     met = (((u @ h) * w).sum((1, 2)) * ((f @ lower) * g).sum(1)).mean()

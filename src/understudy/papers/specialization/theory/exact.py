@@ -55,13 +55,14 @@ def _finding(pair: PairGeometry, j: int, name: str, deep: bool) -> Finding:
 def _hypotheses(pair: PairGeometry, j: int, k: int, deep: bool) -> tuple[Hypothesis, ...]:
     """Hypotheses for teacher node j and observer k, up to the first that fails before the boundary is examined."""
     one = pair.teacher_plane(j)
-    signed, active = one.distances(pair.x)[:, 0], pair.active[:, k]
-    upper, lower = pair.x[active & (signed > 0)], pair.x[active & (signed < 0)]
+    signed, active = pair.teacher_sample_distances[:, j], pair.active_rows[k]
+    upper, lower = active & (signed > 0), active & (signed < 0)
+    above_it, below_it = int(upper.sum()), int(lower.sum())
     seen = Hypothesis(
         "observed",
-        f"student node {k} is active at {len(upper):,} samples on one side and {len(lower):,} on the other",
+        f"student node {k} is active at {above_it:,} samples on one side and {below_it:,} on the other",
         "both sides",
-        bool(len(upper) and len(lower)),
+        bool(above_it and below_it),
         "data that crosses this boundary where a student is active",
     )
     if not seen.holds:
@@ -78,7 +79,7 @@ def _hypotheses(pair: PairGeometry, j: int, k: int, deep: bool) -> tuple[Hypothe
     if not zero.holds:
         return seen, zero
     try:
-        at, room, rivals = _boundary_point(pair, j, upper[:_SIDE], lower[:_SIDE], deep)
+        at, room, rivals = _boundary_point(pair, j, pair.x[upper][:_SIDE], pair.x[lower][:_SIDE], deep)
     except TooManyBoundaries as error:
         return seen, zero, error.hypothesis
     alpha = float(pair.alpha(k, j, at.unsqueeze(0))[0]) * pair.slope_jump

@@ -17,6 +17,8 @@ from understudy.theory.result import Finding, Hypothesis, at_least, result
 EQUAL = 1e-10
 """Relative difference up to which two computations of a gradient agree in float64."""
 BATCH = 16
+_LIKELY = 1_024
+"""Number of samples among which the largest terms of a gradient are sought first."""
 _NUMBERS = 1 << 24
 """Entries of B that are held in memory at a time."""
 
@@ -127,13 +129,27 @@ def largest_gradient_entries(
 
     The batch that maximises an entry consists of its largest terms, or of its most negative ones.
     """
-    most, single, across = 0.0, 0.0, below.T.contiguous()  # selecting among contiguous samples is faster
+    most, single, bounds = 0.0, 0.0, []
+    widest = below.abs().amax(1)
+    few = min(len(g), max(batch, _LIKELY))
     for node in g.T:
-        terms = node * across
-        high, low = (terms.topk(batch, 1, largest=largest).values for largest in (True, False))
-        most = max(most, float(high.sum(1).max()), float((-low).sum(1).max()))
-        single = max(single, float(high[:, 0].max()), float(-low[:, 0].min()))
+        # No term of a sample exceeds |g| max |f|: the largest terms are among the samples where that is large.
+        limit, likely = (node.abs() * widest).topk(few)
+        terms = _extreme_terms(node[likely], below[likely], batch)
+        most, single = max(most, float(terms.sum(2).max())), max(single, float(limit[0]))
+        bounds.append(float(terms.clamp_min(float(limit[-1])).sum(2).max()) if few < len(g) else most)
+    for node, bound in zip(g.T, bounds, strict=True):
+        if bound > most:
+            most = max(most, float(_extreme_terms(node, below, batch).sum(2).max()))
     return most, single
+
+
+def _extreme_terms(
+    node: Float[Tensor, "sample"], below: Float[Tensor, "sample in"], batch: int
+) -> Float[Tensor, "sign in batch"]:
+    """The largest terms of each entry, and of its negative, as many as a batch has."""
+    terms = node * below.T.contiguous()  # selecting among contiguous samples is faster
+    return torch.stack((terms.topk(batch, 1).values, -terms.topk(batch, 1, largest=False).values))
 
 
 @result(

@@ -18,6 +18,9 @@ from understudy.theory.boundaries import Planes, plane_distances
 from understudy.theory.pair_geometry import PairGeometry, per_teacher_node
 from understudy.theory.result import INFORMATIVE, Finding, Hypothesis, result
 
+_ROWS = 2_048
+"""Samples that are compared with all students at a time, few enough for the cache."""
+
 
 class Recovery(NamedTuple):
     """Guarantee of lemma 6: sin θ ≤ `sin` and |b − b'| ≤ `gap`."""
@@ -54,11 +57,12 @@ def _log_volume(dim: int) -> float:
 def theorem_5(pair: PairGeometry, j: int) -> Finding:
     """Compute the guarantee that would follow if the gradient were as small everywhere as at the samples."""
     one = pair.teacher_plane(j)
-    largest = float(torch.linalg.vector_norm(pair.x, dim=1).max())
+    largest = pair.largest_norm
     best = Recovery(math.inf, math.inf)
     observer, most, ball = "no student is active beside the boundary", 0.0, 0.0
+    alphas = pair.alphas(j, pair.x[:1])[0]
     for k, radius in zip(pair.student_nodes.tolist(), _radii(pair, one, largest).tolist(), strict=True):
-        alpha = abs(float(pair.alpha(k, j, pair.x[:1])[0])) * pair.slope_jump
+        alpha = abs(float(alphas[k])) * pair.slope_jump
         eps = float(pair.largest_gradients[k])
         count = len(pair.student_planes) + len(pair.teacher_planes)
         found = recovery(eps, alpha, radius, dim=pair.x.shape[1], count=count, largest=largest)
@@ -98,7 +102,13 @@ def _radii(pair: PairGeometry, one: Planes, largest: float) -> Float[Tensor, "st
 
     Centres are the projections of the samples on the boundary; the region is the ball of the largest sample.
     """
-    feet = pair.x - one.distances(pair.x) * one.normal
-    inside = largest - torch.linalg.vector_norm(feet, dim=1, keepdim=True)
-    room = pair.student_planes.distances(feet) / plane_distances(one, pair.student_planes).sin.clamp_min(1e-300)
-    return torch.minimum(inside, room).amax(0).clamp_min(0.0)
+    away = one.distances(pair.x)
+    # ‖x − d n‖² with n·x = d − b; distances from students change along n by a constant rate.
+    feet = (pair.squared_norms.unsqueeze(1) - away * (away - 2 * one.offset)).clamp_min(0.0).sqrt()
+    turn = (pair.student_planes.normal @ one.normal[0]).unsqueeze(0)
+    sin = plane_distances(one, pair.student_planes).sin.clamp_min(1e-300)
+    most = torch.zeros_like(sin)
+    parts = (tensor.split(_ROWS) for tensor in (pair.student_sample_distances, away, largest - feet))
+    for beside, d, inside in zip(*parts, strict=True):
+        most = torch.maximum(most, torch.minimum(inside, torch.addmm(beside, d, turn, alpha=-1) / sin).amax(0))
+    return most

@@ -91,6 +91,8 @@ class Residuals(NamedTuple):
     """Largest contribution of an aligned group; of all groups if no aligned group contributes."""
     contribution_bound: Float[Tensor, "node"]
     """Upper bound of `contribution` that follows from `bound`."""
+    unit_rms: Float[Tensor, "node"]
+    """Root mean square of σ(u) of its node with unit weights."""
 
     @property
     def unaligned(self) -> list[int]:
@@ -124,7 +126,8 @@ def _residuals(teacher: Population, student: Population, x: Float[Tensor, "sampl
     seen = observers_on_both_sides(below, below, x).observed[0]  # [observed node, observer]
     strength = torch.linalg.vector_norm(fan_out, dim=1)
     asked = strength.argsort(descending=True, stable=True)[: _OBSERVERS + 2 * fan_out.shape[1]]
-    contribution, linear = _contributions(student, groups, x)
+    u = _signed_distances(below, x)
+    contribution, linear = _contributions(student, groups, u)
     strongest = contribution[aligned].max() if len(ours) else contribution.new_zeros(())
     strongest = strongest if strongest > 0 else contribution.max()
     bound, smallest, left = (torch.full_like(size, value) for value in (math.inf, 0.0, 0.0))
@@ -144,7 +147,8 @@ def _residuals(teacher: Population, student: Population, x: Float[Tensor, "sampl
             if bool(shares.isfinite().all()):
                 bound[k] = math.sqrt(len(limit)) / torch.linalg.svdvals(shares)[-1]
     # Infinity times the 0 of a node that is never active would be NaN.
-    kinked = torch.where(bound < math.inf, bound * _unit_rms(student, x), math.inf)
+    unit_rms = _rms(activate(u, student.slope))
+    kinked = torch.where(bound < math.inf, bound * unit_rms, math.inf)
     return Residuals(
         nearest=nearest,
         size=size,
@@ -156,18 +160,18 @@ def _residuals(teacher: Population, student: Population, x: Float[Tensor, "sampl
         contribution=contribution,
         strongest=float(strongest),
         contribution_bound=kinked + linear,
+        unit_rms=unit_rms,
     )
 
 
 def _contributions(
-    student: Population, groups: Bool[Tensor, "net node node"], x: Float[Tensor, "sample in"]
+    student: Population, groups: Bool[Tensor, "net node node"], u: Float[Tensor, "sample node"]
 ) -> tuple[Float[Tensor, "node"], Float[Tensor, "node"]]:
     """Rms of what each node's group adds to the output, and of its linear part, which theorem 2 does not bound.
 
-    With fan-outs S on the node's own ray and S' on the opposite one the group adds S σ(u) + S' σ(−u); as σ(−u) is
-    σ(u) − (1 + slope) u, this is also (S + S') σ(u) − (1 + slope) S' u.
+    `u` are the distances from the nodes' boundaries. With fan-outs S on the node's own ray and S' on the opposite one
+    the group adds S σ(u) + S' σ(−u); as σ(−u) is σ(u) − (1 + slope) u, this is also (S + S') σ(u) − (1 + slope) S' u.
     """
-    u = _signed_distances(student.layers[0], x)
     ray = on_one_ray(student.layers[0])
     ahead = group_sums(student, ray & groups)[0]
     behind = group_sums(student, groups)[0] - ahead
@@ -178,11 +182,6 @@ def _contributions(
     alone = [torch.linalg.vector_norm(s, dim=1) * _rms(f) for s, f in ((ahead, one), (behind, other))]
     contribution = (alone[0].square() + 2 * both + alone[1].square()).clamp_min(0.0).sqrt()
     return contribution, (1 + student.slope) * torch.linalg.vector_norm(behind, dim=1) * _rms(u)
-
-
-def _unit_rms(student: Population, x: Float[Tensor, "sample in"]) -> Float[Tensor, "node"]:
-    """Rms of σ(u) of the student's nodes with unit weights."""
-    return _rms(activate(_signed_distances(student.layers[0], x), student.slope))
 
 
 def _signed_distances(layer: Layer, x: Float[Tensor, "sample in"]) -> Float[Tensor, "sample node"]:
@@ -206,16 +205,17 @@ def _independence(
     first = co_linear(every)[0].double().argmax(1)
     units = regular(every)
     kinked = activate(_signed_distances(every, x), student.slope)
+    positive = (x @ units.weight[0].T + units.bias[0]) > 0
     error = teacher(x)[0] - student(x)[0]
     active = x @ student.layers[0].weight[0].T + _weight_and_bias(student.layers[0])[1][0] > 0
     separation, gradient = x.new_zeros(len(observers), nodes), x.new_zeros(len(observers))
     for i, o in enumerate(observers.tolist()):
         rows = active[:, o].nonzero().flatten()[: _SAMPLES * (inputs + 1 + len(first))]
         gradient[i] = (error[rows] @ student.layers[1].weight[0, :, o]).square().mean().sqrt() if len(rows) else 0.0
-        sign = (x[rows] @ units.weight[0].T + units.bias[0]) > 0
+        sign, some = positive[rows], x[rows]
         # Without samples on both sides a node is affine there, and already among the affine functions.
         there = (sign.any(0) & ~sign.all(0) & (first == torch.arange(len(first), device=x.device))).nonzero().flatten()
-        columns = torch.cat((x[rows], torch.ones_like(x[rows, :1]), kinked[rows][:, there]), 1)
+        columns = torch.cat((some, torch.ones_like(some[:, :1]), kinked[rows][:, there]), 1)
         if len(rows) < columns.shape[1]:
             continue
         left = torch.zeros(len(first), dtype=x.dtype, device=x.device)
@@ -330,7 +330,7 @@ def corollary_1(teacher: Population, student: Population, x: Float[Tensor, "samp
     bounded = int((found.bound[alone] < math.inf).sum())
     first = groups.double().argmax(1) == torch.arange(len(groups), device=x.device)
     variance = float(output_variance(teacher, x))
-    total = float((found.bound * _unit_rms(student, x))[alone & first].sum())
+    total = float((found.bound * found.unit_rms)[alone & first].sum())
     limit = total**2 / variance if variance > 0 else math.nan
     share, count = float(unaligned_share(teacher, student, x)), int(alone.sum())
     hypotheses = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy.theory.boundaries import PlaneDistances, Planes, concatenate, plane_distances
@@ -137,17 +137,13 @@ def trials(pair: PairGeometry, j: int, aware: bool, induced: InducedPlanes | Non
     adds the boundaries of higher layers (theorem 5).
     """
     one = pair.teacher_plane(j)
-    gamma, step = augmentation_reach(one, aware)
-    away = pair.away(j)
-    least = samples_needed(gamma, len(pair.other_planes(j)) + 1, pair.x.shape[1])
+    _, step = augmentation_reach(one, aware)
     finest = 1e5 * ROUNDING * (1.0 + pair.largest_norm + float(one.offset.abs()))
     ranked = []
-    for k in pair.student_nodes.tolist():
-        near, coefficient = away[pair.active[:, k]], _coefficients(pair, j)[k]
-        if not (len(near) and coefficient > 0):
+    for k, (enough, narrow) in _narrowest(pair, j)[aware].items():
+        coefficient = _coefficients(pair, j)[k]
+        if not coefficient > 0:
             continue
-        enough = len(near) >= least
-        narrow = float(near.kthvalue(least if enough else max(1, len(near) // 10)).values)
         small = 5 * float(pair.largest_gradients[k]) / (coefficient * pair.slope_jump * (step - 1))
         ranked.append((not enough, max(narrow, small, finest), max(narrow, finest), k))
     for _, _, width, k in sorted(ranked)[:_OBSERVERS]:
@@ -162,12 +158,44 @@ def trials(pair: PairGeometry, j: int, aware: bool, induced: InducedPlanes | Non
             e *= wider
 
 
-def _coefficients(pair: PairGeometry, j: int) -> dict[int, float]:
-    """Mean |α| of each student with a boundary, over the samples nearest to that of the j-th teacher node."""
+def _narrowest(pair: PairGeometry, j: int) -> dict[bool, dict[int, tuple[bool, float]]]:
+    """Narrowest bands of each student that is active somewhere: whether one has enough samples, and its width.
 
-    def compute() -> dict[int, float]:
-        closest = pair.x[pair.closest(j, _CLOSEST)]
-        return {k: float(pair.alpha(k, j, closest).abs().mean()) for k in pair.student_nodes.tolist()}
+    By whether the augmentation is teacher-aware. Without enough samples, the band of a tenth of them.
+    """
+
+    def compute() -> dict[bool, dict[int, tuple[bool, float]]]:
+        count, away = len(pair.other_planes(j)) + 1, pair.away(j)
+        least = {
+            aware: samples_needed(augmentation_reach(pair.teacher_plane(j), aware)[0], count, pair.x.shape[1])
+            for aware in (False, True)
+        }
+        nearest_first, counts = away.argsort(), pair.active_counts
+        found: dict[bool, dict[int, tuple[bool, float]]] = {aware: {} for aware in least}
+        for k in (k for k in pair.student_nodes.tolist() if counts[k]):
+            ranks = {a: needed if counts[k] >= needed else max(1, counts[k] // 10) for a, needed in least.items()}
+            widths = {r: float(away[_active_at(pair.active_rows[k], nearest_first, r)]) for r in set(ranks.values())}
+            for aware, rank in ranks.items():
+                found[aware][k] = counts[k] >= least[aware], widths[rank]
+        return found
+
+    return pair.remember(("narrowest", j), compute)
+
+
+def _active_at(active: Bool[Tensor, "sample"], order: Int[Tensor, "sample"], rank: int) -> int:
+    """The sample that is active as the `rank`-th in an order."""
+    for count in (4 * rank, len(order)):  # where half of the samples are active, it is among the first few
+        places = active[order[:count]].nonzero().flatten()
+        if len(places) >= rank:
+            break
+    return int(order[places[rank - 1]])
+
+
+def _coefficients(pair: PairGeometry, j: int) -> list[float]:
+    """Mean |α| of each student over the samples nearest to the boundary of the j-th teacher node."""
+
+    def compute() -> list[float]:
+        return pair.alphas(j, pair.x[pair.closest(j, _CLOSEST)]).abs().mean(0).tolist()
 
     return pair.remember(("coefficients", j), compute)
 
@@ -182,31 +210,30 @@ def augmentation_reach(one: Planes, aware: bool) -> tuple[float, float]:
     return gamma, 2.0 if aware else gamma * float(one.normal[0].abs().max())
 
 
-def augmented_points(
-    one: Planes, inside: Float[Tensor, "sample in"], e: float, aware: bool
-) -> Float[Tensor, "point in"]:
-    """Samples of the band with the part of their augmentation that the proof uses (definition 7)."""
-    if aware:
-        shift = 2 * e * one.normal[0]
-    else:
-        gamma, _ = augmentation_reach(one, aware)
-        axis = int(one.normal[0].abs().argmax())
-        shift = gamma * e * torch.eye(inside.shape[1], dtype=inside.dtype)[axis]
-    return torch.cat((inside, inside + shift, inside - shift))
+def augmentation_shift(one: Planes, e: float, aware: bool) -> Float[Tensor, "in"]:
+    """Shift of samples to both sides, the part of their augmentation that the proof uses (definition 7)."""
+    gamma, _ = augmentation_reach(one, aware)
+    weight = one.normal[0]
+    axis = torch.zeros_like(weight)
+    axis[weight.abs().argmax()] = 1.0
+    return gamma * e * (weight if aware else axis)
 
 
 def _try_band(pair: PairGeometry, j: int, k: int, e: float, aware: bool, induced: InducedPlanes | None) -> BandTrial:
     one = pair.teacher_plane(j)
     away = pair.away(j)
     gamma, step = augmentation_reach(one, aware)
-    inside = pair.x[(away <= e) & pair.active[:, k]]
+    samples = ((away <= e) & pair.active_rows[k]).nonzero().flatten()
+    inside = pair.x[samples]
     higher = induced(pair, j, inside) if induced else None
     others = pair.other_planes(j) if higher is None else concatenate(pair.other_planes(j), higher)
     gradient, alpha = 0.0, 0.0
     if len(inside):
-        gradient = float(pair.gradient(augmented_points(one, inside, e, aware), k).upper.max())
+        gradient = pair.largest_gradient_beside(k, samples, augmentation_shift(one, e, aware))
         alpha = float(pair.alpha(k, j, inside).abs().min()) * pair.slope_jump
-    rivals, rival = _rivals(pair, j, higher)
+    rivals, rival = (
+        pair.remember(("rivals", j), lambda: _rivals(pair, j, None)) if higher is None else _rivals(pair, j, higher)
+    )
     total = int((away <= e).sum())
     return BandTrial(
         observer=k,
@@ -216,7 +243,7 @@ def _try_band(pair: PairGeometry, j: int, k: int, e: float, aware: bool, induced
         gradient=gradient,
         alpha=alpha,
         step=step,
-        spread=float(away.square().mean().sqrt()),
+        spread=pair.remember(("spread", j), lambda: float(away.square().mean().sqrt())),
         rivals=rivals,
         rival=rival,
         boundaries=len(others) + 1,

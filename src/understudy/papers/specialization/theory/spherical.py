@@ -25,6 +25,8 @@ Inputs = Literal["normal", "sphere"]
 CHANCE = 2 * float(stats.norm.sf(4))
 """Probability that a normal number is more than 4 standard errors off."""
 _ROUNDING = 1e-12
+_ROWS = 2_048
+"""Samples that are added up at a time, few enough for the cache."""
 _PASSING = 300
 """Expected number of samples that pass both nodes from which their mean is nearly normal."""
 COMPONENTS = ("along", "across", "outside")
@@ -90,13 +92,25 @@ def compare_pull(
     """
     samples, dim = x.shape
     gates, f = gate(x @ student.T, slope).to(x.dtype), activate(x @ teacher.T, slope)
-    mean = torch.stack([(gates * f[:, [j]]).T @ x for j in range(f.shape[1])], 1) / samples
+    mean = _weighted_sums(gates, f, x) / samples
     closed, square = pull(teacher, student, 1.0, slope), pull_square(teacher, student, slope)
     lengths = x.square().sum(1)
     spread = (square / (dim * (dim + 2)) - closed.square() / dim**2).clamp_min(0)
     error = (lengths.square().sum() * spread).sqrt() / samples
     passing = samples * (math.pi - angle(teacher.unsqueeze(0), student.unsqueeze(1))) / (2 * math.pi)
     return PullComparison(mean, closed * lengths.mean() / dim, error, passing)
+
+
+def _weighted_sums(
+    gates: Float[Tensor, "sample student"], f: Float[Tensor, "sample teacher"], x: Float[Tensor, "sample in"]
+) -> Float[Tensor, "student teacher in"]:
+    """Σ z_k f*_j x over the samples, of each pair, by the samples that pass the teacher node."""
+    sums = x.new_zeros(gates.shape[1], f.shape[1], x.shape[1])
+    for z, strength, some in zip(*(part.split(_ROWS) for part in (gates, f, x)), strict=True):
+        for j, weight in enumerate(strength.T):
+            passing = weight.nonzero().flatten()
+            sums[:, j] += (z[passing] * weight[passing].unsqueeze(1)).T @ some[passing]
+    return sums
 
 
 def pull_square(
@@ -234,16 +248,17 @@ def _spherical(x: Tensor, *layers: tuple[Tensor, Tensor | None]) -> list[Hypothe
     )
     nodes = torch.cat([weight[0][weight[0].norm(dim=1) > 0] for weight, _ in layers])
     axes = torch.cat([torch.eye(dim, dtype=x.dtype), nodes / nodes.norm(dim=1, keepdim=True)])
-    seen = u @ axes.T
     size = length.square()
     absolute = math.exp(math.lgamma(dim / 2) - math.lgamma((dim + 1) / 2)) / math.sqrt(math.pi)
-    off = 0.0
-    for values, expected, second in (
-        (seen, 0.0, 1 / dim),
-        (seen.abs(), absolute, 1 / dim),
-        (seen.square(), 1 / dim, 3 / (dim * (dim + 2))),
-    ):
-        moved = (size * (values - expected)).mean(0).abs().max()
+    off, expectations = 0.0, (0.0, absolute, 1 / dim)
+    sums = x.new_zeros(3, len(axes))
+    for some, weight in zip(u.split(_ROWS), size.split(_ROWS), strict=True):
+        seen = some @ axes.T
+        for total, values, expected in zip(sums, (seen, seen.abs(), seen.square()), expectations, strict=True):
+            total += (weight * (values - expected)).sum(0)
+    seconds = (1 / dim, 1 / dim, 3 / (dim * (dim + 2)))
+    for total, expected, second in zip(sums, expectations, seconds, strict=True):
+        moved = (total / samples).abs().max()
         error = (size.square().sum() * (second - expected**2)).sqrt() / samples
         off = max(off, float(moved / error) if moved > _ROUNDING * size.mean() else 0.0)
     most = largest_by_chance(3 * len(axes))
