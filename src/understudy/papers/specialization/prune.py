@@ -11,7 +11,7 @@ from understudy._progress import steps
 from understudy.data.measuring import Distribution, Drawn, Given, Split, split_inputs
 from understudy.nets import Population
 from understudy.nets.given import Network, as_population, input_shape
-from understudy.nets.smaller_modules import SmallerModule, smaller_module
+from understudy.nets.graphs.smaller_modules import SmallerModule, smaller_module
 from understudy.papers.specialization.theory.pruning import (
     Pruning,
     PruningLosses,
