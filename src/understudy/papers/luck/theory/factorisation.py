@@ -99,9 +99,9 @@ def _gap_and_size(ours: _LayerSignals, other: _LayerSignals) -> tuple[Tensor, Te
     beta = ours.v.flatten(0, 1).T @ other.v.flatten(0, 1) / samples
     h = beta * (ours.gates.T @ other.gates / samples)
     lower = ours.below.T @ other.below / samples
-    pairs = [nodes, other.v.shape[2], ours.below.shape[1], other.below.shape[1]]
-    few = math.prod(pairs) < samples * outputs**2 * (nodes + other.v.shape[2])
-    if few and not _has_one_v(ours, other):
+    over_nodes = math.prod((nodes, other.v.shape[2], ours.below.shape[1], other.below.shape[1]))
+    few = over_nodes < samples * outputs**2 * (nodes + other.v.shape[2])
+    if few and not (_has_one_v(ours, other) and samples * nodes * other.v.shape[2] < over_nodes):
         return _over_nodes(ours, other, h, lower)
     gap, size = _over_samples(ours, other, h, lower)
     # What is left of two nearly equal sums of squares is not precise.
@@ -160,7 +160,9 @@ def _over_samples(ours: _LayerSignals, other: _LayerSignals, h: Tensor, lower: T
     """
     u, w, f, g = ours.gated, other.gated, ours.below, other.below
     samples, whole = len(u), u.new_zeros(())
-    for some, a in _products_of_gates(ours, other) if _has_one_v(ours, other) else _products(u, w):
+    outputs, nodes, others = u.shape[1], u.shape[2], w.shape[2]
+    by_gates = _has_one_v(ours, other) and nodes * others < outputs**2 * (nodes + others)
+    for some, a in _products_of_gates(ours, other) if by_gates else _products(u, w):
         whole += (a * (f[some] @ f.T) * (g[some] @ g.T)).sum()
     whole /= samples**2
     met = (((u @ h) * w).sum((1, 2)) * ((f @ lower) * g).sum(1)).mean()
