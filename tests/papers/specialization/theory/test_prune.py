@@ -1,7 +1,6 @@
 """Pruned students: by hand, the rules and their limits, least squares, trained students, and the command."""
 
 import json
-import re
 import sys
 from dataclasses import replace
 
