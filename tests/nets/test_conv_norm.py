@@ -159,7 +159,7 @@ def test_a_population_equals_its_networks_one_by_one(shape, nets, samples):
         )
         for many, one in ((together, alone), (trained, alone_trained)):
             for a, b in zip((*many.hidden, many.output), (*one.hidden, one.output), strict=True):
-                close(a[i : i + 1], b)
+                close(a[i : i + 1], b, digits=9)  # BatchNorm multiplies rounding by up to 1/√ε = 316, layer by layer
         for many, one in zip(statistics, alone_statistics, strict=True):
             close(many.mean[i], one.mean[0])
             close(many.variance[i], one.variance[0])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,7 +19,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.nets.activation import activate
 from understudy.nets.norm import Norm, Statistics, batch_norm
-from understudy.nets.shape import Convolution, Shape, format_size
+from understudy.nets.shape import Shape, format_size
 
 
 class Layer(NamedTuple):
@@ -68,7 +68,7 @@ class Population:
     norms: tuple[Norm, ...] = ()
     norm_first: bool = False
     image: tuple[int, int] | None = None
-    convolutions: tuple[Convolution, ...] | None = None
+    convolutions: tuple[tuple[Any, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         nets, shape = len(self.seeds), self.shape

@@ -51,9 +51,9 @@ class Convolution(NamedTuple):
         return _slide(size, self.kernel, self.stride, self.padding)
 
 
-def stored(convolutions: Sequence[Convolution] | None) -> list[tuple[Any, ...]]:
+def stored(convolutions: Sequence[tuple[Any, ...]] | None) -> list[tuple[Any, ...]]:
     """Convolutions as files store them; those without pooling as (kernel, stride, padding)."""
-    return [tuple(each[:3]) if each.pool is None else tuple(each) for each in convolutions or ()]
+    return [tuple(each[:3]) if each.pool is None else tuple(each) for each in map(convolution, convolutions or ())]
 
 
 def pair(sides: Sides) -> tuple[int, int]:
@@ -124,7 +124,7 @@ class Shape:
     image: tuple[int, int] | None = None
     norm: Literal["before", "after"] | None = None
     affine: bool = True
-    convolutions: tuple[Convolution, ...] | None = None
+    convolutions: tuple[tuple[Any, ...], ...] | None = None
 
     def __post_init__(self) -> None:
         if self.image is None and self.convolutions is None:
@@ -161,7 +161,7 @@ class Shape:
                 f"{self.resolved_convolutions[small].pool}: give larger images or a smaller pooling"
             )
 
-    def _validate_convolutions(self, given: tuple[Convolution, ...]) -> None:
+    def _validate_convolutions(self, given: tuple[tuple[Any, ...], ...]) -> None:
         hidden = len(self.sizes) - 2
         if not 1 <= len(given) <= hidden:
             raise UserError(f"give 1 to {hidden} convolutions for {hidden} hidden layers, got {len(given)}")
@@ -180,7 +180,7 @@ class Shape:
         """Every convolution, from the lowest up, defaults filled in; empty for a fully connected network."""
         if self.image is None:
             return ()
-        return self.convolutions or (Convolution(),) * (len(self.sizes) - 2)
+        return tuple(map(convolution, self.convolutions or (Convolution(),) * (len(self.sizes) - 2)))
 
     @property
     def spatial_sizes(self) -> tuple[tuple[int, int], ...]:

@@ -323,6 +323,14 @@ def test_average_pooling_that_may_stand_before_the_activation(tmp_path):
     assert not agrees(found.population, module, torch.randn(9, 1, 6, 6))
 
 
+@pytest.mark.wrong_shapes  # where types are checked, the caller is the check
+def test_the_warning_points_to_the_line_that_loads(tmp_path):
+    path = save(Residual(), tmp_path / "net.pt")
+    with pytest.warns(nets.Assumption) as caught:
+        us.load(path)
+    assert caught[0].filename == __file__
+
+
 def test_the_warning_states_what_was_assumed_and_what_decides_it(tmp_path):
     path = save(Residual(), tmp_path / "net.pt")
     with pytest.warns(nets.Assumption) as caught:
@@ -332,7 +340,6 @@ def test_the_warning_states_what_was_assumed_and_what_decides_it(tmp_path):
         f"{path} read as 3 → 5 → 5 → 2, ReLU assumed, linear outputs assumed, no skips assumed, no branches or "
         "repeated layers assumed; us.load decides this with activation, order"
     )
-    assert warning.filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         us.load(path, activation="relu", order=["fc1", "fc2", "fc3"])
@@ -340,6 +347,7 @@ def test_the_warning_states_what_was_assumed_and_what_decides_it(tmp_path):
         us.load(tmp_path / "n.safetensors")  # our own files record everything
 
 
+@pytest.mark.wrong_shapes
 @pytest.mark.parametrize(
     ("stated", "message"),
     [
