@@ -84,8 +84,7 @@ def _place(file: Path, items: Sequence[Item], order: Sequence[str]) -> list[Item
 
 
 def _sort_items(file: Path, items: Sequence[_Some], in_order: bool) -> list[_Some]:
-    """Sort by the numbers in the names if the names differ only in these, else by the only order that the sizes "
-    "allow."""
+    """Sort by the numbers in the names if the names differ only in these, else by the only order that sizes allow."""
     families: dict[str, list[_Some]] = {}
     for item in items:
         families.setdefault(re.sub(r"\d+", "#", item.name), []).append(item)
@@ -99,8 +98,9 @@ def _sort_items(file: Path, items: Sequence[_Some], in_order: bool) -> list[_Som
         example = "in the order of the file" if in_order else "for example"
         raise Unstated(
             f"{file}: the layers {', '.join(map(str, items))} fit together in more than one order, and their names do "
-            f"not tell which; give it from the inputs to the outputs, {example} --order {','.join(names)} (in Python "
-            f"order={names})."
+            f"not tell which; if they follow one another with nothing beside them, give the order from the inputs to "
+            f"the outputs, {example} --order {','.join(names)} (in Python order={names}); for skips and branches name "
+            "the class of the model, --model FILE.py:Class (in Python model='FILE.py:Class')."
         )
     return orders[0] if orders else list(items)
 
