@@ -11,6 +11,7 @@ from torch import nn
 import understudy as us
 from support.modules import Attention, Recurrent, dense, residual, seeded
 from understudy import UserError
+from understudy.lab.align import default_batch
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 IMAGES = torch.randn(150, 3, 6, 6, generator=torch.Generator().manual_seed(1))
@@ -369,3 +370,12 @@ def test_memory_does_not_depend_on_samples():
     model = seeded(dense, 5, 4, 2)
     assert us.align(model, model, stream()).samples == 600
     assert most <= 2
+
+
+def test_batches_on_a_gpu_are_large_unless_samples_are(monkeypatch):
+    modules, images = (nn.Linear(2, 2),), torch.empty(5, 3, 224, 224)
+    assert default_batch(modules, images) == 256
+    monkeypatch.setattr("understudy.lab.align.on_gpu", lambda modules: True)
+    assert default_batch(modules, torch.empty(5, 3, 32, 32)) == default_batch(modules, [images]) == 1_024
+    assert default_batch(modules, torch.empty(5, 3, 96, 96)) == 606
+    assert default_batch(modules, images) == 128

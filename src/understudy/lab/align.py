@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -32,6 +33,8 @@ Layers = str | Sequence[str] | Mapping[str, str | Sequence[str]]
 """Names or patterns for both networks, or a dict with the keys `teacher` and `student`."""
 
 
+_NUMBERS = 1 << 24
+"""Most numbers in a batch of inputs on a GPU."""
 _MUCH = 0.3
 """Correlation by chance above which a note says that samples are few."""
 
@@ -114,7 +117,7 @@ def align(
     layers: Layers | None = None,
     axes: Mapping[str, int] | None = None,
     average: bool = False,
-    batch: int = 256,
+    batch: int | None = None,
 ) -> Alignment: ...
 
 
@@ -126,7 +129,7 @@ def align(
     layers: Layers | None = None,
     axes: Mapping[str, int] | None = None,
     average: bool = False,
-    batch: int = 256,
+    batch: int | None = None,
 ) -> Alignment | list[measures.LayerMatch]:
     """Find which node of a student matches which node of a teacher, by correlation (Tian 2020, eq. 9).
 
@@ -149,7 +152,8 @@ def align(
             `teacher` and `student`. Calls of a submodule that is called several times are `name#1`, `name#2`, ….
         axes: Axis of the nodes by name or pattern, where the default is not right.
         average: Average all layers over positions, so that all pairs are compared in the same rows.
-        batch: Samples per batch where the data is not in batches.
+        batch: Samples per batch where the data is not in batches. Default: 256 on the CPU; on a GPU, which more of them
+            keep busy, 1,024, or fewer if samples are large.
 
     Returns:
         An `Alignment` of all pairs of layers; for populations one `LayerMatch` per hidden layer.
@@ -165,13 +169,26 @@ def align(
     if not (isinstance(teacher, nn.Module) and isinstance(student, nn.Module)):
         kinds = f"{type(teacher).__name__} and {type(student).__name__}"
         raise UserError(f"teacher and student must be two nn.Modules or two populations, got {kinds}")
-    given = batches(data, batch)
+    given = batches(data, batch or default_batch((teacher, student), data))
     first = next(given)
     notes = ["inputs: the evaluation inputs of seed 0 of the source"] if isinstance(data, Source) else []
     with evaluated("teacher", teacher), evaluated("student", student):
         comparison = Comparison(teacher, student, first, layers=layers, axes=axes, average=average)
         comparison.notes[:0] = notes
         return comparison.compare(itertools.chain([first], given))
+
+
+def on_gpu(modules: Sequence[nn.Module]) -> bool:
+    """Whether one of the modules is on a GPU."""
+    return any(tensor.device.type == "cuda" for module in modules for tensor in module.parameters())
+
+
+def default_batch(modules: Sequence[nn.Module], data: Any) -> int:
+    """Samples per batch: few on the CPU, and as many as keep a GPU busy."""
+    if not on_gpu(modules):
+        return 256
+    numbers = math.prod(getattr(data, "shape", ())[1:])
+    return max(128, min(1_024, _NUMBERS // max(1, numbers)))
 
 
 class Comparison:

@@ -19,7 +19,7 @@ from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.data import Source
 from understudy.data.batches import Batch, batches
-from understudy.lab.align import Comparison, Layers
+from understudy.lab.align import Comparison, Layers, default_batch, on_gpu
 from understudy.lab.study import FORMAT
 from understudy.lab.watch.folder import WatchFolder
 from understudy.lab.watch.losses import Losses
@@ -31,9 +31,6 @@ from understudy.report.story import counted
 from understudy.store import Run
 from understudy.store.config import Config
 from understudy.store.environment import environment
-
-_BATCH = {"cpu": 256, "cuda": 1_024}
-"""Samples per batch of a probe."""
 
 
 def watch(
@@ -78,8 +75,7 @@ def watch(
         layers: Names or patterns of submodules, as for `us.align`.
         axes: Axis of the nodes by name or pattern, where the default is not right.
         average: Average all layers over positions.
-        batch: Samples per batch of a probe, where the data is not in batches. Default: 256 on the CPU, 1,024 on a GPU,
-            which more of them keep busy.
+        batch: Samples per batch of a probe, where the data is not in batches. Default: as for `us.align`.
         weights: Whether to save the student's weights, before the first step and at the last probe.
         resume: Optimiser steps taken before: continue the interrupted training in `out` from there.
 
@@ -93,7 +89,7 @@ def watch(
     for role, module in (("teacher", teacher), ("student", student)):
         if not isinstance(module, nn.Module):
             raise UserError(f"the {role} must be an nn.Module, got {type(module).__name__}")
-    batch = _BATCH[_device((teacher, student))] if batch is None else batch
+    batch = default_batch((teacher, student), data) if batch is None else batch
     _require_counts(every=every, samples=samples, batch=batch)
     if resume < 0:
         raise UserError(f"resume must be the number of steps taken before, 0 or more, got {resume}")
@@ -139,7 +135,7 @@ class Watch:
         probes, earlier = self._files.probes, self._files.environment
         self._before = probes[-1].seconds if probes else 0.0
         self._spent_before = earlier.get("probe_seconds", 0.0)
-        self._files.environment = environment(_device(self._modules)) | {"notes": notes}
+        self._files.environment = environment("cuda" if on_gpu(self._modules) else "cpu") | {"notes": notes}
         losses = probes[-1].losses if probes and probes[-1].step == self.steps else {}
         self._record(self._reading, losses, self._before)
         self._files.wait()
@@ -357,11 +353,6 @@ def _copied(module: nn.Module) -> dict[str, Tensor]:
     model = getattr(module, "_orig_mod", module)  # of torch.compile, which adds a prefix to names
     named = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     return {name: value.detach().to("cpu", copy=True).contiguous() for name, value in named.items()}
-
-
-def _device(modules: tuple[nn.Module, nn.Module]) -> str:
-    """Where the networks are: `cuda` if one of them is on a GPU, else `cpu`."""
-    return "cuda" if any(t.device.type == "cuda" for module in modules for t in module.parameters()) else "cpu"
 
 
 def _other_process() -> bool:
