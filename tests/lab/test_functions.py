@@ -126,6 +126,7 @@ def test_check_draws_inputs(pair, files):
     assert found[0].inputs == "drawn: uniform, std 2, seed 4"
 
 
+@pytest.mark.wrong_shapes
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -245,6 +246,7 @@ BAD_NETWORKS = {
 }
 
 
+@pytest.mark.wrong_shapes
 @pytest.mark.parametrize("function", ["prune", "connect", "check"])
 @pytest.mark.parametrize("kind", BAD_NETWORKS)
 def test_bad_networks_are_named(pair, function, kind):
@@ -271,6 +273,7 @@ BAD_DATA = {
 }
 
 
+@pytest.mark.wrong_shapes
 @pytest.mark.parametrize("function", ["prune", "connect", "check"])
 @pytest.mark.parametrize("kind", BAD_DATA)
 def test_bad_data_is_named(pair, modules, function, kind):

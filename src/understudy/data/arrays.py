@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, words
-from understudy.data.input_files import as_inputs, read_inputs
+from understudy.data.input_files import Frame, as_inputs, read_inputs
 from understudy.data.source import Device, Rows, require_counts
 
 
@@ -25,7 +25,7 @@ class _Stored(ABC):
     fresh: ClassVar[bool] = False
 
     @abstractmethod
-    def _split(self, seed: int) -> tuple[Rows, Rows]:
+    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
         """Training and evaluation inputs as they are stored."""
 
     def training(
@@ -75,7 +75,7 @@ class File(_Stored):
         """Numbers per sample."""
         return self._rows.shape[1]
 
-    def _split(self, seed: int) -> tuple[Rows, Rows]:
+    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
         order = words(seed, Stream.TRAIN, 0, len(self._rows)).argsort(stable=True)
         return self._rows[order[: self.train]], self._rows[order[self.train : self.train + self.evaluation]]
 
@@ -91,7 +91,7 @@ class Fixed(_Stored):
         UserError: Inputs that are not finite matrices of numbers with equal numbers of columns.
     """
 
-    def __init__(self, train_x: Tensor | np.ndarray, evaluation_x: Tensor | np.ndarray) -> None:
+    def __init__(self, train_x: Tensor | np.ndarray | Frame, evaluation_x: Tensor | np.ndarray | Frame) -> None:
         self.train_x: Float[Tensor, "train dim"] = as_inputs(train_x, "train_x")
         self.evaluation_x: Float[Tensor, "evaluation dim"] = as_inputs(evaluation_x, "evaluation_x")
         if self.train_x.shape[1] != self.evaluation_x.shape[1]:
@@ -118,5 +118,5 @@ class Fixed(_Stored):
         """Evaluation samples."""
         return len(self.evaluation_x)
 
-    def _split(self, seed: int) -> tuple[Rows, Rows]:
+    def _split(self, seed: int) -> tuple[Float[Tensor, "train dim"], Float[Tensor, "evaluation dim"]]:
         return self.train_x, self.evaluation_x

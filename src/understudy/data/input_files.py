@@ -4,7 +4,7 @@ import csv
 import os
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -236,6 +236,15 @@ def _sides(shape: tuple[int, ...]) -> list[int]:
     return [side for side in shape if side != 1]
 
 
+@runtime_checkable
+class Frame(Protocol):
+    """A pandas frame, or anything else that converts to an array."""
+
+    def to_numpy(self) -> np.ndarray:
+        """Return the numbers as an array."""
+        ...
+
+
 def as_inputs(data: Any, name: str, kinds: str = "a tensor, an array or a pandas frame") -> Float[Tensor, "sample in"]:
     """Convert a tensor, an array or a pandas frame to a finite matrix of samples.
 
@@ -259,7 +268,7 @@ def as_inputs(data: Any, name: str, kinds: str = "a tensor, an array or a pandas
             return data
         data = data.cpu()
         data = (data.float() if data.dtype in (torch.bfloat16, torch.float16) else data).numpy()
-    elif hasattr(data, "to_numpy"):
+    elif isinstance(data, Frame):
         data = data.to_numpy()
     if not isinstance(data, np.ndarray):
         raise UserError(f"must be {kinds}, got {type(data).__name__}", name)

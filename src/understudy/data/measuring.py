@@ -14,14 +14,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.data.input_files import as_inputs, read_inputs
+from understudy.data.input_files import Frame, as_inputs, read_inputs
 from understudy.data.source import Source
 from understudy.data.synthetic import Gaussian, Uniform
 from understudy.nets import Population
 
 Distribution = Literal["gaussian", "uniform"]
-Given = Tensor | np.ndarray | Source | str | os.PathLike[str]
-"""Inputs of a user's: a tensor, an array, a pandas frame (which mypy sees as Any), a source, or a file."""
+Given = Tensor | np.ndarray | Frame | Source | str | os.PathLike[str]
+"""Inputs of a user's: a tensor, an array, a pandas frame, a source, or a file."""
 _KINDS = "a tensor, an array, a pandas frame, a source of us.data or a file"
 _HELD_OUT = 5
 """Every fifth sample of given inputs is held out."""
