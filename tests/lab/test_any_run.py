@@ -82,7 +82,7 @@ def test_ranks_ignore_what_was_not_recorded():
         ({"students": WIDE[0], "stops": [1, 3, 3]}, ["until epoch 1", "until epoch 3"]),
         ({"students": us.students.gaussian(TEACHER, seeds=[7, 7, 7])}, [""]),
         ({"lr": [0.05, 0.05, 1e6] * 2}, ["1×, lr 0.05", "2×, lr 0.05"]),
-        ({"students": MANY, "teacher": TEACHER[0], "lr": np.linspace(0.01, 0.1, 20)}, [""]),
+        ({"students": MANY, "teacher": TEACHER[0], "lr": np.linspace(0.01, 0.1, 20).tolist()}, [""]),
     ],
     ids=["one", "untrained", "rates", "populations", "stops", "equal seeds", "diverged", "many rates"],
 )

@@ -85,6 +85,7 @@ def test_one_teacher_serves_any_number_of_students(start, seeds):
     assert same(start(teacher, multiple=2, seeds=seeds), start(by_hand, multiple=2, seeds=seeds))
 
 
+@pytest.mark.wrong_shapes
 @starts
 def test_seeds_that_give_no_student_are_rejected(start):
     with pytest.raises(UserError, match="seeds must be one or more, got 0"):
