@@ -31,7 +31,7 @@ def test_a_source_that_holds_tensors_has_no_description():
 
 def test_a_source_of_a_class_of_the_users_has_no_description():
     class Gaussian(us.data.Gaussian):
-        """Of the same name, with other samples."""
+        """A source of the same name with other samples."""
 
     assert us.data.describe(Gaussian(4)) is None
 

@@ -157,9 +157,10 @@ def test_a_population_equals_its_networks_one_by_one(shape, nets, samples):
             networks[i].activations(x[i]),
             training_pass(networks[i], x[i : i + 1]),
         )
-        for many, one in ((together, alone), (trained, alone_trained)):
+        # In training, BatchNorm of nearly equal samples multiplies rounding by up to 1/√ε = 316, layer by layer.
+        for many, one, digits in ((together, alone, 11), (trained, alone_trained, 9 if shape.norm else 11)):
             for a, b in zip((*many.hidden, many.output), (*one.hidden, one.output), strict=True):
-                close(a[i : i + 1], b, digits=9)  # BatchNorm multiplies rounding by up to 1/√ε = 316, layer by layer
+                close(a[i : i + 1], b, digits)
         for many, one in zip(statistics, alone_statistics, strict=True):
             close(many.mean[i], one.mean[0])
             close(many.variance[i], one.variance[0])

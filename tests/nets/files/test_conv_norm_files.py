@@ -12,28 +12,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from support.kinds import KINDS, made, module, same, tensors
+from support.network_files import load, refusal
 from understudy import nets
 from understudy._errors import UserError
 from understudy.nets import Shape
-from understudy.nets.files.stated import Stated
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
-
-
-def load(path, **stated):
-    """Load networks without the warning about what was assumed, which `test_assumptions.py` tests."""
-    return nets.read(path, Stated(**stated)).population
-
-
-def refusal(path, *words, load=load, **options):
-    with pytest.raises(UserError) as caught:
-        load(path, **options)
-    text = str(caught.value)
-    for word in (path.name, *words):
-        assert word in text, text
-    assert text.endswith("."), text
-    return text
 
 
 @pytest.fixture(params=["net.safetensors", "net.pt"])

@@ -20,17 +20,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from support.network_files import load, refusal
 from understudy import nets
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
-from understudy.nets.files.stated import Stated
 
 STATE = "torch.save(model.state_dict(), path)"
-
-
-def load(path: Path, **stated: object) -> Population:
-    """Load networks without the warning about what was assumed, which `test_assumptions.py` tests."""
-    return nets.read(path, Stated(**stated)).population
 
 
 def make(sizes: tuple[int, ...], count: int = 1, *, slope: float = 0.0, bias: bool = True, dtype=torch.float32):
@@ -62,17 +57,6 @@ def same(a: Population, b: Population) -> bool:
         and all(torch.equal(s, t) for s, t in zip(*tensors, strict=True))
         and all(t.is_contiguous() for t in tensors[1])
     )
-
-
-def refusal(path: Path, *words: str, **options: object) -> str:
-    """Return the error message, which must name the file and end with a full stop."""
-    with pytest.raises(UserError) as caught:
-        load(path, **options)
-    text = str(caught.value)
-    for word in (path.name, *words):
-        assert word in text, text
-    assert text.endswith("."), text
-    return text
 
 
 populations = st.builds(

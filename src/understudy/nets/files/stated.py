@@ -112,7 +112,7 @@ class Stated:
         return None if words is None else tuple(map(parse_pool, words))
 
     def named(self, *names: str) -> list[str]:
-        """Those of these arguments that are stated."""
+        """Select the arguments that are stated among these."""
         return [name for name in names if getattr(self, name) is not None]
 
 
