@@ -47,7 +47,9 @@ def lightning_trainer(package, watch, folder, **more):
     return package.Trainer(callbacks=[watch.lightning()], **quiet, **more)
 
 
-@pytest.mark.filterwarnings("ignore:.*LeafSpec.* is deprecated", "ignore:.*does not have many workers")  # Lightning's
+@pytest.mark.filterwarnings(  # warnings of Lightning
+    "ignore:.*LeafSpec.* is deprecated", "ignore:.*does not have many workers", "ignore:GPU available but not used"
+)
 @pytest.mark.parametrize("name", ["lightning.pytorch", "pytorch_lightning"])
 def test_lightning(name, tmp_path, monkeypatch):
     package = import_module(name)

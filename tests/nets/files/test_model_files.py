@@ -176,7 +176,7 @@ def test_a_module_is_filled_from_any_file_of_tensors(form, file, tmp_path):
     else:
         torch.save({"model_state_dict": state, "epoch": 3} if form == "checkpoint" else state, path)
     fill_module(model, path)
-    found = (model.module if form == "data parallel" else model).state_dict()
+    found = (model.module if form == "data parallel" else model).cpu().state_dict()
     assert all(torch.equal(found[name], tensor) for name, tensor in state.items())
     assert us.from_module(model).sizes == (4, 3, 2)
 

@@ -32,7 +32,8 @@ def test_descent_agrees_with_a_loop_over_gradients(seed, r, more, d):
     found = descend(w, teachers, rate, 20, [0, 7, 20])
     for step in range(21):
         if step in (0, 7, 20):
-            torch.testing.assert_close(found[[0, 7, 20].index(step)], w, rtol=1e-12, atol=1e-12)
+            # Some drawn problems diverge at these rates, in both.
+            torch.testing.assert_close(found[[0, 7, 20].index(step)], w, rtol=1e-12, atol=1e-12, equal_nan=True)
         w = w - rate[:, None, None] * gaussian.loss_and_gradient_in_tensors(w, teachers)[1]
 
 
