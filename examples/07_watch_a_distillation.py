@@ -156,19 +156,19 @@ def compare(out: Path, level: float) -> None:
     with_teacher, without = (found for _, found in runs.values())
     print(f"\nTeacher channels with a student channel that correlates above {level}, and their mean best correlation:")
     print(f"{'teacher layer':<20}{'channels':>9}{'distilled':>18}{'alone':>18}   half of these since step")
-    for layer in with_teacher.index.unique(0):
-        words = f"{layer:<20}{len(with_teacher.loc[layer]):>9}"
-        for found in (with_teacher, without):
-            rows = found.loc[layer]
+    for layer in [*with_teacher.index.unique(0), "all layers"]:
+        rows_of = [found if layer == "all layers" else found.loc[layer] for found in (with_teacher, without)]
+        words = f"{layer:<20}{len(rows_of[0]):>9}"
+        for rows in rows_of:
             words += f"{(rows['correlation'] > level).sum():>10} ({rows['correlation'].mean():.2f}) "
-        since = [found.loc[layer]["since"].median() for found in (with_teacher, without)]
+        since = [rows["since"].median() for rows in rows_of]
         print(words + "   " + ", ".join("—" if math.isnan(step) else f"{step:,.0f}" for step in since))
     gain = (with_teacher["correlation"] - without["correlation"]).sort_values(ascending=False)
     print("\nChannels that came across by distillation above all:")
     for layer, channel in gain.index[:10]:
         row, other = with_teacher.loc[layer, channel], without.loc[layer, channel]
         print(
-            f"  {layer} channel {channel}: by {row['student_layer']} channel {row['student']:.0f}, correlation "
+            f"  {layer} channel {channel:.0f}: by {row['student_layer']} channel {row['student']:.0f}, correlation "
             f"{row['correlation']:.2f}; without distillation {other['correlation']:.2f}"
         )
     draw(runs, out / "comparison.png")
@@ -209,7 +209,7 @@ def main(words: list[str] | None = None) -> None:
     parser.add_argument("--samples", type=int, default=1_000, help="test images of a probe")
     parser.add_argument("--images", type=int, default=50_000, help="training images")
     parser.add_argument("--evaluation", type=int, default=10_000, help="test images")
-    parser.add_argument("--level", type=float, default=0.8, help="correlation above which a channel came across")
+    parser.add_argument("--level", type=float, default=0.6, help="correlation above which a channel came across")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     options = parser.parse_args(words)
     options.out.mkdir(parents=True, exist_ok=True)
