@@ -33,6 +33,11 @@ class Stream(enum.IntEnum):
     SPAN = 10
     TRANSFER = 11
     TRANSFER_ACROSS = 12
+    RELU_NETWORK = 13
+    COMPARISON = 14
+    FOLDS = 15
+    RECOVERY = 16
+    CONSTRUCTION = 17
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
@@ -80,3 +85,8 @@ def normal(seed: _Name, stream: Stream, step: _Name, count: int, device: str = "
     u = uniform(seed, stream, step, 2 * (-(-count // 2)), device)
     radius, angle = (-2.0 * u[..., 0::2].log()).sqrt(), 2.0 * math.pi * u[..., 1::2]
     return torch.stack((radius * angle.cos(), radius * angle.sin()), dim=-1).flatten(-2)[..., :count]
+
+
+def generator(seed: int, stream: Stream, step: int = 0) -> np.random.Generator:
+    """Return NumPy's generator for this (seed, stream, step), for algorithms on the CPU that draw one after another."""
+    return np.random.Generator(np.random.Philox(key=(int(stream) << 64) + seed, counter=step << 64))

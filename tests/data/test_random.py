@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy._random import Stream, integers, normal, philox, uniform, words
+from understudy._random import Stream, generator, integers, normal, philox, uniform, words
 from understudy.training.problem import batch_indices
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -155,3 +155,12 @@ def test_batches_do_not_depend_on_how_steps_are_cut(cuts, first, batch):
     assert whole.min() >= 0 and whole.max() < 50
     assert torch.equal(batch_indices(seeds[1:2], first, sum(cuts), batch, samples=50)[0], whole[1])
     assert torch.equal(whole[0], whole[2])
+
+
+def test_numpy_generators_of_other_seeds_purposes_and_steps_are_independent_and_reproducible():
+    def draw(*name):
+        return tuple(generator(*name).integers(1 << 60, size=1_000).tolist())
+
+    names = [(1, Stream.RECOVERY), (2, Stream.RECOVERY), (1, Stream.COMPARISON), (1, Stream.RECOVERY, 1)]
+    drawn = [draw(*name) for name in names]
+    assert draw(*names[0]) == drawn[0] and len({number for each in drawn for number in each}) == 4_000

@@ -34,7 +34,9 @@ def test_forms_of_a_term_are_found(text, term):
     assert DEFINITIONS[term] in Glossary().explain(text)
 
 
-@pytest.mark.parametrize("text", ["the Lorenz curve", "the layer", "microwave", "masterpieces", "unrecovered", ""])
+@pytest.mark.parametrize(
+    "text", ["the Lorenz curve", "the layer", "microwave", "masterpieces", "piece-wise", "unrecovered", ""]
+)
 def test_other_words_are_left_alone(text):
     assert Glossary().explain(text) == text
 

@@ -18,10 +18,14 @@ DEFINITIONS = {
     "diverged": "a network diverged when its loss or a weight was no longer a finite number",
     "probe": "a measurement of every network during training, such as once per epoch",
     "piece": "part of a run that is trained or computed at once; results do not depend on the division",
+    "fold-set": "all inputs at which a piece-wise linear function is not differentiable",
+    "dependency graph": "graph of the pieces of a fold-set, with an edge from each to those that bend at it",
+    "transparent": "a network is transparent when every hidden layer has an active unit at every input of the domain",
     "wave": "networks whose data is in memory at the same time; if not all fit, they are trained in several waves",
 }
 """Definitions by term."""
 _FORMS = {
+    "piece": "(?i:pieces?(?!-wise))",
     "polarity": "(?i:polarity|polarities)",
     "over-realization": "(?i:over-reali[sz]ations?)",
     "specialised": "(?i:speciali[sz]ed)",

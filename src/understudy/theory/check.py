@@ -136,6 +136,7 @@ class Check:
         nodes: One entry per teacher node of the lowest layer that has a boundary.
         partners: The nearest teacher node of every student of the lowest layer that has a boundary.
         students: Findings on student nodes.
+        parameters: Findings on what the function says about the parameters.
         silent: Results that are not stated for such networks, each with the reason.
         inputs: Description of the samples.
     """
@@ -152,6 +153,7 @@ class Check:
     partners: tuple[Partner, ...]
     students: tuple[Finding, ...]
     dynamics: tuple[Finding, ...]
+    parameters: tuple[Finding, ...]
     silent: tuple[tuple[str, str], ...]
     inputs: str = "as given"
 
@@ -163,7 +165,8 @@ class Check:
     @property
     def contradicted(self) -> tuple[Finding, ...]:
         """Findings whose hypotheses hold and whose conclusion does not; none are expected."""
-        every = (*self.identities, *self.students, *self.dynamics, *(f for n in self.nodes for f in n.findings))
+        pairs = (*self.identities, *self.students, *self.dynamics, *self.parameters)
+        every = (*pairs, *(f for n in self.nodes for f in n.findings))
         return tuple(finding for finding in every if finding.contradicted)
 
     @property
@@ -217,6 +220,7 @@ class Check:
             "students": [partner._asdict() | {"aligned": partner.aligned} for partner in self.partners],
             "student_nodes": [_plain(f) for f in self.students],
             "dynamics": [_plain(f) for f in self.dynamics],
+            "parameters": [_plain(f) for f in self.parameters],
             "silent": [{"result": name, "why": why} for name, why in self.silent],
         }
         return {key: _finite(value) for key, value in values.items()}
@@ -287,6 +291,7 @@ def check(
         partners=_partners(pair),
         students=tuple(found["student node"]),
         dynamics=tuple(found["dynamics"]),
+        parameters=tuple(found["parameters"]),
         silent=tuple(silent),
     )
 

@@ -20,7 +20,7 @@ from understudy._numbers import number, typeset_fields
 from understudy._papers import load_theory
 from understudy.nets import Population
 
-Subject = Literal["identity", "data", "teacher node", "student node", "dynamics"]
+Subject = Literal["identity", "data", "teacher node", "student node", "dynamics", "parameters"]
 Networks = Literal["any", "two layers", "one output", "deep", "BatchNorm"]
 Slopes = Literal["any", "ReLU or leaky", "ReLU", "|·|"]
 PRUNABLE = 0.05

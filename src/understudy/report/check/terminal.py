@@ -93,6 +93,9 @@ def _print_check(console: Console, view: ChecksView, of: CheckView) -> None:
     if of.dynamics:
         _print_heading(console, "Dynamics")
         _print_findings(console, of.dynamics)
+    if of.parameters:
+        _print_heading(console, "Parameters", "what the function says about the weights behind it")
+        _print_findings(console, of.parameters)
     if of.check.silent:
         _print_heading(console, "Stated for other networks")
         _print_grid(console, of.check.silent, style="dim")

@@ -90,6 +90,7 @@ class CheckView(NamedTuple):
     students: list[str]
     student_findings: list[FindingView]
     dynamics: list[FindingView]
+    parameters: list[FindingView]
     identities: list[FindingView]
 
     @classmethod
@@ -109,6 +110,7 @@ class CheckView(NamedTuple):
             students=[*map(typeset, describe_students(check))],
             student_findings=[FindingView.of(f) for f in check.students],
             dynamics=[FindingView.of(f) for f in check.dynamics],
+            parameters=[FindingView.of(f) for f in check.parameters],
             identities=[FindingView.of(f) for f in check.identities],
         )
 

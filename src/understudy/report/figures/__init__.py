@@ -6,9 +6,12 @@ from understudy.report.figures.curves import Panel as Panel
 from understudy.report.figures.curves import Series as Series
 from understudy.report.figures.dots import Dots as Dots
 from understudy.report.figures.focus_shift import FocusShift as FocusShift
+from understudy.report.figures.fold_sets import FoldPanel as FoldPanel
+from understudy.report.figures.fold_sets import FoldSets as FoldSets
 from understudy.report.figures.hyperplanes import Hyperplanes as Hyperplanes
 from understudy.report.figures.layer_matrix import LayerMatrix as LayerMatrix
 from understudy.report.figures.layer_specialization import LayerSpecialization as LayerSpecialization
+from understudy.report.figures.layered_graph import LayeredGraph as LayeredGraph
 from understudy.report.figures.matrix_images import MatrixImages as MatrixImages
 from understudy.report.figures.matrix_images import OrderedMatrix as OrderedMatrix
 from understudy.report.figures.recovery_time import RecoveryTime as RecoveryTime
@@ -31,5 +34,7 @@ KINDS = (
     SignedHistograms,
     Curves,
     Trajectories,
+    FoldSets,
+    LayeredGraph,
 )
 """Every kind of figure; tests/contracts checks each kind listed here."""
