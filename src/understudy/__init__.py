@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from understudy.nets import from_module as from_module
     from understudy.nets import load as load
     from understudy.nets import save as save
+    from understudy.papers.equivalence.compare import compare as compare
+    from understudy.papers.equivalence.fold_sets import folds as folds
+    from understudy.papers.equivalence.recover import recover as recover
     from understudy.papers.local.theory.start_and_descend import start as start
     from understudy.papers.specialization.connect import connect as connect
     from understudy.papers.specialization.prune import prune as prune
@@ -67,9 +70,12 @@ _NAMES = {
     "run": "lab.run",
     "sweep": "lab.sweep",
     "watch": "lab.watch",
+    "folds": "papers.equivalence.fold_sets",
+    "recover": "papers.equivalence.recover",
     "start": "papers.local.theory.start_and_descend",
     "prune": "papers.specialization.prune",
     "connect": "papers.specialization.connect",
+    "compare": "papers.equivalence.compare",
     "train": "lab.train",
     "SGD": "training",
     "GD": "training",

@@ -25,6 +25,7 @@ from support.curve_figures import (
     recovery_rate,
     sample_curves,
 )
+from support.fold_figures import fold_film, fold_sets, layered_graph
 from support.layer_figures import layer_specialization, matrix_images
 from support.plane_figures import trajectories
 from understudy.report import figures, style
@@ -163,6 +164,9 @@ EXAMPLES = (
     signed_histograms,
     lines,
     trajectories,
+    fold_sets,
+    fold_film,
+    layered_graph,
 )
 ALL = [pytest.param(example, id=example.__name__) for example in EXAMPLES]
 

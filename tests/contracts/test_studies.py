@@ -23,6 +23,18 @@ from understudy.store import Run
 from understudy.store.config import from_toml, name, to_toml
 
 TINY: dict[str, dict[str, object]] = {
+    "equivalence": {"seeds": 2, "constructed": 2, "students": 4, "samples": 100},
+    "recovery": {"seeds": 2, "architecture": ("6-4-1",), "rare": 1},
+    "folds": {
+        "seeds": 2,
+        "hidden": ("3-2",),
+        "grid": 30,
+        "lines": 2,
+        "width": (3,),
+        "students": 1,
+        "epochs": 2,
+        "steps": 5,
+    },
     "two-layer": {
         "teacher_nodes": (3,),
         "dim": 6,

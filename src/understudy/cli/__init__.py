@@ -11,12 +11,14 @@ from understudy.cli.align import Align, run_align
 from understudy.cli.bench import Bench, run_bench
 from understudy.cli.check import Check, run_check
 from understudy.cli.claims import Claims, run_claims
+from understudy.cli.compare import Compare, run_compare
 from understudy.cli.connect import Connect, run_connect
 from understudy.cli.example import Example, run_example
 from understudy.cli.list import List, run_list
 from understudy.cli.networks import StackOptions, current_words
 from understudy.cli.parsing import parse
 from understudy.cli.prune import Prune, run_prune
+from understudy.cli.recover import Recover, run_recover
 from understudy.cli.report import Report, run_report
 from understudy.cli.run import run_options, run_study
 from understudy.cli.start import Start, run_start
@@ -37,6 +39,8 @@ _COMMANDS = {
     "check": _Command(Check, run_check),
     "prune": _Command(Prune, run_prune),
     "connect": _Command(Connect, run_connect),
+    "compare": _Command(Compare, run_compare),
+    "recover": _Command(Recover, run_recover),
     "start": _Command(Start, run_start),
     "example": _Command(Example, run_example),
     "bench": _Command(Bench, run_bench),
@@ -57,6 +61,8 @@ Your networks
   understudy check TEACHER STUDENT      check the theorems on two network files; `check RUN` on the networks of a run
   understudy prune STUDENT              remove the nodes of a student that learned nothing, and report the cost
   understudy connect A B                find a path of low loss between two students of one teacher
+  understudy compare A B                decide whether two ReLU networks are one function; `compare RUN` for all pairs
+  understudy recover NETWORK            recover the parameters of a ReLU network from its values alone
   understudy start TEACHER              initialise a student for a two-layer |·| teacher; optionally descend from there
 
 This program
@@ -84,7 +90,8 @@ def main() -> int:
         print(f"understudy: {error.for_command}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        again = "resumes where it stopped" if words[:1] == ["run"] else "starts again"
+        resumes = words[:1] == ["run"] or any(word.startswith("--checkpoint") for word in words)
+        again = "resumes where it stopped" if resumes else "starts again"
         print(f"\nunderstudy: interrupted; the same command {again}", file=sys.stderr)
         return 130
     except BrokenPipeError:

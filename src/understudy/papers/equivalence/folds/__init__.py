@@ -1,0 +1,1 @@
+"""The study `folds`: exact fold-sets in two dimensions, and what they say about layers."""

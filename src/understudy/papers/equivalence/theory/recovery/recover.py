@@ -1,0 +1,68 @@
+"""`recover_network`: the whole recovery of a function on a box."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from understudy._errors import UserError
+from understudy._numbers import number
+from understudy.papers.equivalence.theory.domain import Box
+from understudy.papers.equivalence.theory.recovery.checkpoint import load_search, save_search
+from understudy.papers.equivalence.theory.recovery.oracle import MOST_ROUNDING, Function
+from understudy.papers.equivalence.theory.recovery.recovered import Recovered, describe
+from understudy.papers.equivalence.theory.recovery.search import Search
+
+MOST_EVALUATIONS = 200_000
+FEWEST_EVALUATIONS = 3000
+"""Evaluations that are allowed by default, and the fewest that can be asked for, besides some for every unit."""
+
+
+def recover_network(
+    function: Function,
+    box: Box,
+    sizes: Sequence[int] | None = None,
+    *,
+    seed: int = 1,
+    most_evaluations: int = MOST_EVALUATIONS,
+    checkpoint: Path | None = None,
+    after: Callable[[Search], None] = lambda search: None,
+) -> Recovered:
+    """Recover the parameters of a ReLU network from its values on a box (Phuong & Lampert 2020, theorem 2.1).
+
+    Args:
+        function: Outputs [sample, out] of inputs [sample, in], in float64.
+        box: Where it may be evaluated.
+        sizes: Units from the inputs to the outputs; None to find depth and widths too.
+        seed: Seed of the lines and walks.
+        most_evaluations: Most inputs at which the function may be evaluated.
+        checkpoint: File with the state of the search, written after every step, from which it goes on.
+        after: Called after every step.
+
+    Returns:
+        What was found.
+
+    Raises:
+        UserError: Too few evaluations allowed, values that are rounded too coarsely, or a checkpoint of something else.
+    """
+    fewest = FEWEST_EVALUATIONS + 40 * max(sizes if sizes is not None else (box.inputs,))
+    if most_evaluations < fewest:
+        raise UserError(f"must be at least {fewest:,} for these sizes, got {most_evaluations:,}", "most_evaluations")
+    search = Search(function, box, sizes, seed, most_evaluations)
+    if search.oracle.rounding > MOST_ROUNDING:
+        raise UserError(
+            f"f rounds its outputs to {number(search.oracle.rounding, '.1e')} of their scale, as float32 does, or is "
+            f"not piecewise linear: folds can be located only with errors below {number(MOST_ROUNDING, 'g')}; compute "
+            "it in float64"
+        )
+    if checkpoint is not None and checkpoint.exists():
+        load_search(search, checkpoint)
+
+    def step(search: Search) -> None:
+        if checkpoint is not None:
+            save_search(search, checkpoint)
+        after(search)
+
+    search.run(step)
+    network, output, residual = search.finish()
+    return describe(search, network, output, residual)

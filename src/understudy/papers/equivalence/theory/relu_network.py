@@ -1,0 +1,193 @@
+"""One network as affine maps in float64, with ReLU or leaky ReLU between them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from understudy._errors import UserError
+from understudy._numbers import number
+from understudy._random import Stream, generator
+from understudy.nets import Layer, Population, evaluation_scale, incoming
+from understudy.nets.given import Network, as_population
+
+MOST_WEIGHTS = 1 << 24
+"""Largest number of weights of a convolution that is written as a matrix (128 MiB in float64)."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReluNetwork:
+    """h(x) = W_L ρ(… ρ(W_1 x + b_1) …) + b_L with ρ(u) = max(u, slope·u), in float64.
+
+    Layers are counted from 1 as in Phuong & Lampert (2020); `weights[l − 1]` is W_l.
+
+    Attributes:
+        weights: W_1, …, W_L.
+        biases: b_1, …, b_L.
+        slope: Slope of the activation below zero, from 0 up to 1.
+    """
+
+    weights: tuple[Float[np.ndarray, "_out _in"], ...]
+    biases: tuple[Float[np.ndarray, "_out"], ...]
+    slope: float = 0.0
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Units from the inputs to the outputs: (d_0, …, d_L)."""
+        return (self.weights[0].shape[1], *(len(bias) for bias in self.biases))
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Units of the hidden layers: (d_1, …, d_{L−1})."""
+        return self.sizes[1:-1]
+
+    def activate(self, u: np.ndarray) -> np.ndarray:
+        """ρ(u), element by element."""
+        found: np.ndarray = np.maximum(u, self.slope * u)
+        return found
+
+    def preactivations(self, x: Float[np.ndarray, "sample in"]) -> list[Float[np.ndarray, "sample unit"]]:
+        """Values h^{1:l}(x) of the hidden units before the activation, for every hidden layer, and the outputs last."""
+        found, h = [], x
+        for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            found.append((self.activate(h) if i else h) @ weight.T + bias)
+            h = found[-1]
+        return found
+
+    def __call__(self, x: Float[np.ndarray, "sample in"]) -> Float[np.ndarray, "sample out"]:
+        """Compute the outputs."""
+        return self.preactivations(x)[-1]
+
+    def population(self) -> Population:
+        """The same network as a population of one."""
+        layers = tuple(
+            Layer(torch.from_numpy(weight.copy())[None], torch.from_numpy(bias.copy())[None])
+            for weight, bias in zip(self.weights, self.biases, strict=True)
+        )
+        return Population(layers, torch.zeros(1, dtype=torch.int64), self.slope)
+
+
+def random_network(sizes: Sequence[int], seed: int, slope: float = 0.0) -> ReluNetwork:
+    """Draw a network with weights N(0, 2 / fan-in) and biases N(1, 0.5²), of which most units fold the usual box.
+
+    Args:
+        sizes: Units from the inputs to the outputs.
+        seed: Seed of the weights.
+        slope: Slope of the activation below zero.
+
+    Returns:
+        The network; almost surely it is general.
+    """
+    random = generator(seed, Stream.RELU_NETWORK)
+    weights = tuple(random.normal(0.0, math.sqrt(2 / fan_in), (out, fan_in)) for fan_in, out in pairwise(sizes))
+    return ReluNetwork(weights, tuple(random.normal(1.0, 0.5, out) for out in sizes[1:]), slope)
+
+
+def as_relu_network(name: str, network: Network | ReluNetwork, which: int = 0) -> tuple[ReluNetwork, tuple[str, ...]]:
+    """Write a network of a user's as affine maps in float64.
+
+    BatchNorm in evaluation mode, average pooling and convolutions are affine and become part of the matrices.
+
+    Args:
+        name: Name of the argument, for errors.
+        network: A population, a module of PyTorch, a network file, or a network that has this form already.
+        which: Index of the network in a population.
+
+    Returns:
+        The network, and what was changed about its layers, in words.
+
+    Raises:
+        UserError: Activations other than ReLU and leaky ReLU, max pooling, convolutions too large to be written as
+            matrices, weights that are not finite, or no network of this index.
+    """
+    if isinstance(network, ReluNetwork):
+        return network, ()
+    population = as_population(name, network)
+    if not 0 <= which < len(population):
+        raise UserError(f"{name}: there is no network {which} among {len(population)}; choose one from 0 up")
+    population = population[which].to("cpu", torch.float64)
+    if not 0 <= population.slope < 1:
+        raise UserError(
+            f"{name} must have ReLU or leaky ReLU activations (slopes from 0 up to 1), got slope "
+            f"{number(population.slope, 'g')}: its folds do not determine its units"
+        )
+    _validate_size(name, population)
+    weights, biases = _affine_maps(population)
+    if not all(np.isfinite(part).all() for part in (*weights, *biases)):
+        raise UserError(f"{name} has weights that are not finite: train or load it again")
+    return ReluNetwork(tuple(weights), tuple(biases), float(population.slope)), _changes(population)
+
+
+def _validate_size(name: str, population: Population) -> None:
+    shape = population.shape
+    if population.image is None:
+        return
+    for i, convolution in enumerate(shape.resolved_convolutions):
+        if convolution.pool is not None and convolution.pool.kind == "max":
+            raise UserError(
+                f"{name} has max pooling after layer {i + 1}, which is no ReLU layer: use average pooling or strides"
+            )
+    units = _units(population)
+    for i, (below, above) in enumerate(pairwise(units)):
+        if below * above > MOST_WEIGHTS:
+            raise UserError(
+                f"{name}: layer {i + 1} has {below:,} × {above:,} weights as a matrix; at most {MOST_WEIGHTS:,} are "
+                "allowed: use smaller images or fewer channels"
+            )
+
+
+def _units(population: Population) -> list[int]:
+    """Units of every layer where convolutions are written as matrices: one for each channel and position."""
+    hidden = [nodes * places for nodes, places in zip(population.sizes[1:-1], population.shape.positions, strict=True)]
+    return [population.inputs, *hidden, population.sizes[-1]]
+
+
+def _affine_maps(population: Population) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Matrices and biases between the activations of consecutive layers.
+
+    A row of a convolution's activations is a position, so that units are numbered by position first, then channel.
+    """
+    weights, biases = [], []
+    scale, shift = torch.ones(1), torch.zeros(1)  # of BatchNorm after the activation below
+    units = _units(population)
+    linear = replace(population, layers=tuple(Layer(layer.weight, None) for layer in population.layers))
+    for i, nodes in enumerate(population.sizes[:-1]):
+        zero, basis = torch.zeros(1, units[i], dtype=torch.float64), torch.eye(units[i], dtype=torch.float64)
+        if i:
+            zero, basis = zero.view(1, -1, nodes), basis.view(1, -1, nodes)
+        weight, bias = incoming(linear, i, basis).reshape(units[i], -1).T, incoming(population, i, zero).flatten()
+        if i and population.norms and not population.norm_first:
+            repeat = units[i] // nodes
+            bias = bias + weight @ shift.repeat(repeat)
+            weight = weight * scale.repeat(repeat)
+        if i < len(population.norms):
+            norm = population.norms[i]
+            scale = evaluation_scale(norm)[0]
+            shift = (norm.shift[0] if norm.shift is not None else torch.zeros_like(scale)) - scale * norm.mean[0]
+            if population.norm_first:
+                repeat = len(bias) // len(scale)
+                weight, bias = (
+                    scale.repeat(repeat)[:, None] * weight,
+                    scale.repeat(repeat) * bias + shift.repeat(repeat),
+                )
+        weights.append(weight.detach().contiguous().numpy())
+        biases.append(bias.detach().contiguous().numpy())
+    return weights, biases
+
+
+def _changes(population: Population) -> tuple[str, ...]:
+    changes = []
+    if population.norms:
+        where = "before" if population.norm_first else "after"
+        layer = "the layer below it" if population.norm_first else "the layer above it"
+        changes.append(f"BatchNorm {where} the activation is folded into {layer}")
+    if population.image is not None:
+        changes.append("convolutions are written as matrices, a unit for each channel and position")
+    return tuple(changes)
