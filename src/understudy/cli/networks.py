@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from understudy._errors import UserError
+from understudy._errors import UserError, suggest
 from understudy.cli.parsing import Words
 
 if TYPE_CHECKING:
@@ -21,19 +22,36 @@ _NONE = Words()
 
 @dataclass(frozen=True, kw_only=True)
 class StackOptions:
-    """Options that describe fully connected networks whose files contain only tensors."""
+    """Options that describe fully connected networks whose files contain only tensors.
+
+    A command with several networks explains in its help how an option is given for one of them.
+    """
+
+    roles: ClassVar[tuple[str, ...]] = ()
+    """What the networks are to the command: teacher, student, a or b."""
 
     activation: Words = _NONE
-    """Activation between layers, for files that do not record it: relu, leaky:SLOPE, abs, or linear for none. Otherwise
-    ReLU is assumed. This and the other options that describe networks are for all of them; for one, put its name before
-    the value, as in student=leaky:0.1, and repeat the option for another."""
+    """Activation after every hidden layer, for files that do not record it: relu, leaky:SLOPE, abs, or linear for none.
+    Otherwise ReLU is assumed."""
     order: Words = _NONE
     """Names of all layers from the inputs to the outputs, NAME,NAME,…, where names and sizes do not tell it."""
+    key: Words = _NONE
+    """Which network of a checkpoint to read: the key of its state dict, or the prefix of its tensors, as in student."""
     model: Words = _NONE
     """Class or function that makes the model of a state dict, FILE.py:NAME or PACKAGE.MODULE:NAME. Its code is
     executed."""
     model_args: Words = _NONE
     """Arguments of the model, as in "10 width=3"."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if len(cls.roles) > 1:
+            text, (*others, last) = inspect.cleandoc(cls.__doc__ or "").rstrip(), cls.roles
+            cls.__doc__ = (
+                f"{text}\n\nOptions that describe networks, such as --activation, are for all of them; for one, put "
+                f"its name ({', '.join(others)} or {last}) before the value, as in {last}=leaky:0.1, and repeat the "
+                "option for another."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +60,8 @@ class NetworkOptions(StackOptions):
 
     norm_order: Words = _NONE
     """Place of BatchNorm: before or after the activation. Required for state dicts with BatchNorm."""
+    norm_eps: Words = _NONE
+    """Constant ε that BatchNorm adds to variances. Otherwise 1e-5 is assumed."""
     image: Words = _NONE
     """Height and width of the inputs of convolutions, as in 28x28. Required for state dicts with convolutions."""
     padding: Words = _NONE
@@ -62,12 +82,12 @@ class Networks:
 
     Args:
         options: The options of the command.
-        roles: What the networks are to the command: teacher, student, a or b.
         image: Height and width of the inputs of models, where the options do not state it.
+        modules: Whether the command also compares modules that are not stacks of layers.
     """
 
-    def __init__(self, options: StackOptions, *roles: str, image: tuple[int, int] | None = None) -> None:
-        self._options, self._roles, self._image = options, roles, image
+    def __init__(self, options: StackOptions, *, image: tuple[int, int] | None = None, modules: bool = False) -> None:
+        self._options, self._roles, self._image, self._modules = options, options.roles, image, modules
         self._loaded: dict[str, Loaded] = {}
 
     def read(self, role: str, path: Path, index: int | None, option: str = "") -> Population:
@@ -93,6 +113,8 @@ class Networks:
             return population
         if not 0 <= index < len(population):
             given = option or f"--{role}-network"
+            if len(population) == 1:
+                raise UserError(f"{path} contains one network, so that {given} must be 0, got {index}; omit it")
             raise UserError(f"{given} must be between 0 and {len(population) - 1} for {path}, got {index}")
         return population[index]
 
@@ -101,26 +123,37 @@ class Networks:
         """What was assumed about each network, in words."""
         return {role: self._loaded[role].words if role in self._loaded else [] for role in self._roles}
 
-    def show(self) -> None:
-        """Print how each file that contains only tensors was read, and the options that decide what was assumed."""
+    @property
+    def lines(self) -> list[str]:
+        """How each file that contains only tensors was read, and the options that decide what was assumed."""
         shown = {str(loaded): loaded.arguments for loaded in self._loaded.values() if loaded.inferred}
-        for line, arguments in shown.items():
-            see = ", ".join(f"--{name.replace('_', '-')}" for name in arguments)
-            print(f"{line} (see {see})" if see else line)
+        options = {line: ", ".join(f"--{name.replace('_', '-')}" for name in given) for line, given in shown.items()}
+        return [f"{line} (see {see})" if see else line for line, see in options.items()]
+
+    def show(self) -> None:
+        """Print `lines`."""
+        for line in self.lines:
+            print(line)
 
     def stated(self, role: str) -> Stated:
         """What the options state about a network.
 
         Raises:
-            UserError: A value that is not among the allowed ones.
+            UserError: A value that is not among the allowed ones, or for a network that the command does not have.
         """
-        from understudy.nets.files.stated import Stated
+        from understudy.nets.files.stated import AS_MODULES, Stated
 
         given = {name: self._word(name, role) for name in DESCRIBING}
         values = {name: _parse(name, word) for name, word in given.items() if word}
         if "model" in values and self._image is not None:
             values.setdefault("image", self._image)
-        return Stated(**values)
+        try:
+            return Stated(**values)
+        except UserError as error:
+            if not self._modules:
+                error.args = (str(error).removesuffix(f"; {AS_MODULES}"),)
+                error.for_command = error.for_command.removesuffix(f"; {AS_MODULES}")
+            raise
 
     def _word(self, name: str, role: str) -> str:
         """The value of an option for a network: the one that names it, else the one that names none."""
@@ -128,20 +161,40 @@ class Networks:
         for word in getattr(self._options, name, ()):
             named, equals, value = word.partition("=")
             known = bool(equals) and named in self._roles
+            if named.isidentifier() and equals and not known and name != "model_args":
+                raise UserError(self._unknown(named, word), name)
             by_role.setdefault(named if known else "", []).append(value if known else word)
         return (" " if name == "model_args" else ",").join(by_role.get(role, by_role.get("", [])))
+
+    def _unknown(self, named: str, word: str) -> str:
+        if len(self._roles) == 1:
+            return f"must be a value without a name, since the command has one network, got {word!r}"
+        *others, last = (f"{role}=" for role in self._roles)
+        return (
+            f"must begin with {', '.join(others)} or {last} where it is for one network, got {word!r}; "
+            f"{suggest(named, self._roles)}a value without a name is for all networks"
+        )
 
 
 def _parse(name: str, word: str) -> Any:
     """The value of an argument of `load` from the word of an option."""
-    if name in ("activation", "norm_order", "model"):
+    if name in ("activation", "norm_order", "key", "model"):
         return word
+    if name == "norm_eps":
+        return _parse_epsilon(word)
     if name == "model_args":
         return shlex.split(word)
     if name in ("pool", "order"):
         words = word.split(",")
         return words[0] if name == "pool" and len(words) == 1 else words
     return _parse_numbers(name, word)
+
+
+def _parse_epsilon(word: str) -> float:
+    try:
+        return float(word)
+    except ValueError:
+        raise UserError(f"must be a number, as in 0.001, got {word!r}", "norm_eps") from None
 
 
 def _parse_numbers(name: str, word: str) -> Any:

@@ -26,6 +26,8 @@ ACTIVATIONS = {
     "gelu": nn.GELU,
 }
 AVERAGED = "average pooling after the activation"
+EPSILON = "BatchNorm ε 10⁻⁵"
+DETAILS = ("zero padding", "no dilation or groups", "pooled sizes rounded down", "channels-first flattening")
 STACK = ("no skips", "no branches or repeated layers")
 POOLS = {
     "none": nn.Identity,
@@ -64,8 +66,9 @@ def stacks(draw):
     for into, out in itertools.pairwise(sizes[:-1]):
         parts += block(nn.Linear(into, out, bias=draw(st.booleans())), out, norm_order, activation, images=False)
     module = nn.Sequential(*parts, nn.Linear(*sizes[-2:]))
-    stated = {"activation": activation} | ({"norm_order": norm_order} if norm_order and len(sizes) > 2 else {})
-    true = {"linear outputs", *STACK} | ({"ReLU"} if activation == "relu" else set())
+    stated = {"activation": activation}
+    stated |= {"norm_order": norm_order, "norm_eps": 1e-5} if norm_order and len(sizes) > 2 else {}
+    true = {"linear outputs", *STACK, EPSILON} | ({"ReLU"} if activation == "relu" else set())
     return randomise(module), stated, torch.randn(6, sizes[0], generator=torch.Generator().manual_seed(1)), true
 
 
@@ -98,8 +101,8 @@ def convolutional(draw):
         return None
     module = nn.Sequential(*parts, nn.Flatten(), nn.Linear(flat, 2))
     stated = {"activation": activation, "image": image, "padding": paddings, "stride": strides, "pool": pools}
-    stated |= {"norm_order": norm_order} if norm_order else {}
-    true = {"linear outputs", *STACK, "no dilation or groups", "BatchNorm before pooling", AVERAGED}
+    stated |= {"norm_order": norm_order, "norm_eps": 1e-5} if norm_order else {}
+    true = {"linear outputs", *STACK, EPSILON, *DETAILS, "BatchNorm before pooling", AVERAGED}
     true |= {"ReLU"} if activation == "relu" else set()
     true |= {"no padding"} if not any(paddings) else set()
     true |= {"stride 1"} if set(strides) == {1} else set()
@@ -275,8 +278,9 @@ def test_a_padded_network_with_pooling(tmp_path):
         nets.load(path)
     with pytest.raises(UserError, match=r"give --padding, --stride and --pool .*\(--padding 1 --pool max:2"):
         nets.load(path, image=(28, 28))
-    loaded = nets.load(path, image=(28, 28), padding=1, stride=1, pool="max:2", activation="relu")
-    assert agrees(loaded, module, torch.randn(3, 1, 28, 28))
+    found = nets.read(path, Stated(image=(28, 28), padding=1, stride=1, pool="max:2", activation="relu"))
+    assert found.words == ["zero padding", "no dilation or groups", "channels-first flattening"]
+    assert agrees(found.population, module, torch.randn(3, 1, 28, 28))
 
 
 def test_convolutions_without_anything_are_assumed_where_only_they_fit(tmp_path):
@@ -284,13 +288,13 @@ def test_convolutions_without_anything_are_assumed_where_only_they_fit(tmp_path)
     path = save(randomise(module), tmp_path / "net.pt")
     found = nets.read(path, Stated(image=(28, 28)))
     assert agrees(found.population, module, torch.randn(3, 1, 28, 28))
-    convolution = ["no padding", "no dilation or groups", "stride 1", "no pooling"]
+    convolution = ["no padding", "stride 1", "no pooling", "no dilation or groups", "channels-first flattening"]
     assert found.words == ["ReLU", "linear outputs", *convolution]
     assert str(found).startswith(
         f"{path} read as 1 → 2 → 3 on images of 28 × 28, ReLU assumed, linear outputs assumed, no"
     )
-    stated = Stated(image=(28, 28), padding=0, stride=1, pool="none", activation="relu")
-    assert nets.read(path, stated).words == []
+    found = nets.read(path, Stated(image=(28, 28), padding=0, stride=1, pool="none", activation="relu"))
+    assert found.words == ["no dilation or groups", "channels-first flattening"] and found.arguments == ["model"]
 
 
 def test_an_image_that_several_usual_choices_fit(tmp_path):
@@ -306,11 +310,13 @@ def test_an_image_that_several_usual_choices_fit(tmp_path):
 def test_batch_norm_that_may_stand_after_the_pooling(tmp_path):
     norm = nn.BatchNorm2d(2)
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.MaxPool2d(2), norm, nn.Flatten(), nn.Linear(8, 2)).eval()
-    stated = Stated(image=(6, 6), padding=0, stride=1, pool="max:2", norm_order="after", activation="relu")
-    assert nets.read(save(module, tmp_path / "net.pt"), stated).words == []  # it does not matter
+    convolution = {"image": (6, 6), "padding": 0, "stride": 1, "pool": "max:2"}
+    stated = Stated(**convolution, norm_order="after", norm_eps=1e-5, activation="relu")
+    others = ["no dilation or groups", "channels-first flattening"]
+    assert nets.read(save(module, tmp_path / "net.pt"), stated).words == others  # it does not matter
     norm.weight.data[0] = -1
     found = nets.read(save(module, tmp_path / "net.pt"), stated)
-    assert found.words == ["BatchNorm before pooling"] and found.arguments == ["model"]
+    assert found.words == [*others, "BatchNorm before pooling"] and found.arguments == ["model"]
     assert not agrees(found.population, module, torch.randn(9, 1, 6, 6))
 
 
@@ -319,7 +325,8 @@ def test_average_pooling_that_may_stand_before_the_activation(tmp_path):
     path = save(module := nn.Sequential(*parts).eval(), tmp_path / "net.pt")
     stated = Stated(image=(6, 6), padding=0, stride=1, pool="average:2", activation="relu")
     found = nets.read(path, stated)
-    assert found.words == [AVERAGED] and found.arguments == ["model"]
+    assert found.words == ["no dilation or groups", "channels-first flattening", AVERAGED]
+    assert found.arguments == ["model"]
     assert not agrees(found.population, module, torch.randn(9, 1, 6, 6))
 
 
@@ -364,6 +371,29 @@ def test_the_warning_states_what_was_assumed_and_what_decides_it(tmp_path):
         ({"pool": "max:0"}, "pool must be whole numbers of at least 1"),
         ({"image": (28,)}, "image must be the height and width"),
         ({"image": (28, 0)}, "image must be the height and width"),
+        ({"image": 0}, "image must be the height and width"),
+        ({"image": True}, "image must be the height and width"),
+        ({"image": 2.5}, r"image must be the height and width .* got 2\.5"),
+        ({"image": "12x12"}, "image must be the height and width"),
+        ({"activation": [0.1]}, r"activation must be relu.* got \[0\.1\]"),
+        ({"activation": True}, "activation must be relu.* got True"),
+        ({"norm_order": 1}, "norm_order must be before or after"),
+        ({"norm_eps": -1e-3}, r"norm_eps must be a finite number of at least 0, as in 0\.001, got -0\.001"),
+        ({"norm_eps": float("nan")}, "norm_eps must be a finite number"),
+        ({"norm_eps": float("inf")}, "norm_eps must be a finite number"),
+        ({"norm_eps": "1e-3"}, "norm_eps must be a finite number .* got '1e-3'"),
+        ({"norm_eps": True}, "norm_eps must be a finite number"),
+        ({"padding": 1.5}, r"padding must be whole numbers .* got 1\.5"),
+        ({"padding": [None]}, "padding must be whole numbers .* got None"),
+        ({"stride": {"height": 1}}, "stride must be whole numbers"),
+        ({"pool": 2}, "pool must be none, global .* got 2"),
+        ({"pool": [2.5]}, r"pool must be none, global .* got 2\.5"),
+        ({"order": 3}, "order must be a list of names"),
+        ({"order": ["fc1", 2]}, "order must be a list of names"),
+        ({"key": 3}, "key must be a key of the checkpoint"),
+        ({"key": ""}, "key must be a key of the checkpoint"),
+        ({"model": "net.py:Net", "model_args": "width=3"}, "model_args must be a list of words"),
+        ({"model": "net.py:Net", "model_args": [3]}, "model_args must be a list of words"),
         ({"order": "fc1"}, "order must be a list of names"),
         ({"model_args": ["3"]}, "model_args needs model"),
         ({"model": nn.Linear(2, 2)}, r"got a Linear; us\.from_module converts a module at hand"),

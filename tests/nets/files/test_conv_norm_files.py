@@ -218,7 +218,7 @@ class TestStateDicts:
         path = write(flat(made(KINDS["conv"], 1)).state_dict())
         refusal(path, "can read images of any size", "--image HEIGHTxWIDTH", "image=(height, width)")
         square = write(flat(made(KINDS["conv-before"], 1)).state_dict())
-        assert "Without padding and pooling 8x8 would fit" in refusal(square, "--image", norm_order="before")
+        assert "without padding and pooling 8x8 would fit" in refusal(square, "--image", norm_order="before")
         given = {"norm_order": "before", "padding": 0, "stride": 1, "pool": "none"}
         assert load(square, image=(8, 8), **given).image == (8, 8)
         assert load(square, image=(7, 10), **given).image == (7, 10)  # 1 × 4 leaves as many numbers as 2 × 2

@@ -211,7 +211,7 @@ def test_a_prefix_of_all_names_is_pointed_out(file, tmp_path):
     model, path = build_module(f"{file}:Net"), tmp_path / "weights.pt"
     torch.save({f"student.{name}": tensor for name, tensor in model.state_dict().items()}, path)
     with pytest.raises(
-        us.UserError, match=r"All names of the file begin with 'student\.'; save the state dict of that"
+        us.UserError, match=r"All names of the file begin with 'student\.'; read that part with --key student"
     ):
         fill_module(model, path)
 

@@ -14,7 +14,7 @@ from understudy.nets.files.stated import Assumed, Pooling, Stated, Unstated, for
 from understudy.nets.shape import Convolution, Pool, Sides, format_size, pair
 
 _ARGUMENTS = ("padding", "stride", "pool")
-_ABSENT = {"padding": ("no padding", "no dilation or groups"), "stride": ("stride 1",), "pool": ("no pooling",)}
+_ABSENT = {"padding": "no padding", "stride": "stride 1", "pool": "no pooling"}
 """What is assumed where an argument is not stated."""
 _FEW = 8
 """Largest number of convolutions of which every choice of pooled ones is tried."""
@@ -94,12 +94,14 @@ def fit_convolutions(file: Path, layers: Sequence[NamedLayer], stated: Stated) -
         choices = list(_choices(kernels, stated))
     except UserError as error:
         raise UserError(f"{file}: {error}.") from None
-    if stated.image is None:
+    image = stated.sides
+    if image is None:
         raise Unstated(
-            f"{file}: its convolutions can read images of any size, which is not in the file; give --image "
-            f"HEIGHTxWIDTH (in Python image=(height, width)).{_fitting_square(kernels, choices[0], area, stated)}"
+            f"{file}: its convolutions can read images of any size, which is not in the file",
+            "give --image HEIGHTxWIDTH (in Python image=(height, width))"
+            f"{_fitting_square(kernels, choices[0], area, stated)}",
+            "image",
         )
-    image = (stated.image[0], stated.image[1])
     fitting = {
         choice: made for choice in choices if (made := choice.made(kernels, image)) and _area(made, image) == area
     }
@@ -117,9 +119,37 @@ def fit_convolutions(file: Path, layers: Sequence[NamedLayer], stated: Stated) -
     if others:
         raise Unstated(
             f"{file}: images of {format_size(image)} fit {choices[0].options(missing)} as well as "
-            f"{next(iter(others.values())).options(missing)}, and the file does not tell which; give {give}."
+            f"{next(iter(others.values())).options(missing)}, and the file does not determine which",
+            f"give {give}",
+            missing[0],
         )
-    return Fitted(image, fitting[choices[0]], tuple(Assumed(each, name) for name in missing for each in _ABSENT[name]))
+    found = fitting[choices[0]]
+    absent = [Assumed(_ABSENT[name], name) for name in missing]
+    return Fitted(image, found, (*absent, *(Assumed(each, "model") for each in _details(found, image))))
+
+
+def _details(convolutions: Sequence[Convolution], image: tuple[int, int]) -> Iterator[str]:
+    """Details of convolutions that no argument states, so that only the module decides them."""
+    if any(any(pair(each.padding)) for each in convolutions):
+        yield "zero padding"
+    yield "no dilation or groups"
+    pooled = []
+    for each in convolutions:
+        size = each(image)
+        image = each.pool(size) if each.pool else size
+        pooled += [(each.pool, size)] if each.pool else []
+    if any(pool.kind == "average" and any(pair(pool.padding)) for pool, _ in pooled):
+        yield "padding counted in averages"
+    if any(_leaves_rest(pool, size) for pool, size in pooled):
+        yield "pooled sizes rounded down"
+    if image != (1, 1):
+        yield "channels-first flattening"
+
+
+def _leaves_rest(pool: Pool, size: tuple[int, int]) -> bool:
+    """Whether kernels of the pooling do not fill the map, so that `ceil_mode` would add one."""
+    sides = zip(size, *map(pair, pool[1:]), strict=True)
+    return any((side + 2 * padding - kernel) % stride for side, kernel, stride, padding in sides)
 
 
 def require_fit(file: Path, layers: Sequence[NamedLayer], image: tuple[int, int], how: Sequence[Convolution]) -> None:
@@ -185,7 +215,7 @@ def _fitting_square(kernels: Sequence[tuple[int, int]], choice: _Choice, area: i
     side = math.isqrt(area) + sum(height - 1 for height, _ in kernels)
     if stated.named(*_ARGUMENTS) or any(height != width for height, width in kernels) or math.isqrt(area) ** 2 != area:
         return ""
-    return f" Without padding and pooling {side}x{side} would fit."
+    return f"; without padding and pooling {side}x{side} would fit"
 
 
 def _one(height: int, width: int) -> Sides:

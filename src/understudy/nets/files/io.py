@@ -9,7 +9,6 @@ import math
 import os
 import pickle
 import warnings
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._atomic import write_bytes
-from understudy._errors import UserError
+from understudy._errors import UserError, first_line
+from understudy.nets.files.checkpoints import select_state, several_networks
 from understudy.nets.files.layer_order import natural_key
 from understudy.nets.files.state_dict import SAVE_STATE, Contents, norm_stems, read_norm, tensor_name
 from understudy.nets.norm import Norm
@@ -28,12 +28,10 @@ from understudy.nets.population import Layer, Population
 from understudy.nets.shape import convolution, stored
 
 _FORMAT, _VERSION = "understudy", 1
-_STATE_KEYS = ("state_dict", "model_state_dict", "model", "model_state", "network", "net", "weights", "params")
-_WRAPPERS = ("module.", "_orig_mod.")  # prefixes of DataParallel and torch.compile
 ALLOWED = "safetensors or a state dict from torch.save"
 _WHOLE = (
     f"{SAVE_STATE}, and name the class of the model with --model FILE.py:Class (in Python model='FILE.py:Class') if it "
-    "is no plain stack of layers; or export the model to a .pt2 file with torch.export.save, or to ONNX"
+    "is not a stack of layers; or export the model to a .pt2 file with torch.export.save, or to ONNX"
 )
 
 
@@ -80,23 +78,25 @@ def save(population: Population, path: str | os.PathLike[str], *, which: int | N
     _write(Path(path), safetensors.torch.save(copies, metadata))
 
 
-def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*net node"]]]:
+def bn_biases(path: str | os.PathLike[str], *, key: str | None = None) -> list[tuple[str, Float[Tensor, "*net node"]]]:
     """Read the shift (bias) of every BatchNorm in a network file, whatever other layers the network has.
 
     A negative shift keeps most samples from passing the ReLU that follows (Tian et al. 2019, sec. 4.1, figs. 6, 18).
 
     Args:
         path: A state dict written by `torch.save`, or safetensors.
+        key: Key or prefix of the network, in a checkpoint of several.
 
     Returns:
         (tensor name, shift) of every BatchNorm with an affine part, in the order of the state dict; of safetensors,
         which do not keep that order, sorted by name.
 
     Raises:
-        UserError: The file cannot be read, or has no BatchNorm with an affine part.
+        UserError: The file cannot be read, has several networks of which none is chosen, or has no BatchNorm with an
+            affine part.
     """
     file = existing_file(path, f"{ALLOWED} is needed")
-    contents = read_contents(file)
+    contents = _read_only_network(file, key)
     stems, (*_, shift) = norm_stems(contents), contents.norm_names
     if not stems:
         raise UserError(
@@ -116,19 +116,29 @@ def bn_biases(path: str | os.PathLike[str]) -> list[tuple[str, Float[Tensor, "*n
     return found
 
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
+def read_tensors(file: Path, key: str | None = None) -> dict[str, Tensor]:
     """Read the named tensors of a safetensors file or of a state dict, without executing code in it.
 
     Args:
         file: An existing file.
+        key: Key or prefix of the tensors, in a checkpoint of several networks.
 
     Returns:
         Tensors by name, without prefixes of wrappers such as DataParallel.
 
     Raises:
-        UserError: The file is damaged, or contains something other than tensors.
+        UserError: The file is damaged, contains something other than tensors, or has several networks of which none
+            is chosen.
     """
-    return read_contents(file).tensors
+    return _read_only_network(file, key).tensors
+
+
+def _read_only_network(file: Path, key: str | None) -> Contents:
+    """Read a file of one network, or the one that is chosen."""
+    contents = read_contents(file, key)
+    if contents.others:
+        raise several_networks(file, [*filter(None, [contents.key]), *contents.others])
+    return contents
 
 
 def existing_file(path: str | os.PathLike[str], needed: str) -> Path:
@@ -160,25 +170,32 @@ def _write(path: Path, data: bytes) -> None:
         ) from error
 
 
-def read_contents(file: Path) -> Contents:
+def read_contents(file: Path, key: str | None = None) -> Contents:
     """Read a file in the format that its first bytes show; the suffix of the name need not match.
 
     Args:
         file: An existing file.
+        key: Key of a state dict in a checkpoint, or prefix of the names of tensors. Default: a usual key, and all
+            tensors there.
 
     Returns:
-        Its tensors, and what it records about them if `save` wrote it.
+        Its tensors, what it records about them if `save` wrote it, and which other networks a checkpoint has.
 
     Raises:
-        UserError: The file is damaged, or contains something other than tensors.
+        UserError: The file is damaged, contains something other than tensors, or has nothing under the key.
     """
     with open(file, "rb") as source:
         start = source.read(9)
     # A safetensors file starts with the length of its header, far below 2^32, in eight bytes.
     if file.suffix == ".safetensors" or (start[4:8] == bytes(4) and start[8:] == b"{"):
-        return _read_safetensors(file)
+        contents = _read_safetensors(file)
+        if key is None:
+            return contents
+        if contents.ours:
+            raise UserError(f"{file}: key was given, but the file records its networks without one; omit it.")
+        return contents._replace(tensors=select_state(file, contents.tensors, key).tensors, key=key)
     if start.startswith(b"PK\x03\x04") or (start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")):
-        return Contents(_state_dict(file, _read_torch(file)))
+        return Contents(**select_state(file, _read_torch(file), key)._asdict())
     raise UserError(
         f"{file}: the file starts with {start!r}, so it is neither safetensors nor written by torch.save, or it is "
         f"truncated; copy it again, or {SAVE_STATE}."
@@ -192,7 +209,7 @@ def _read_safetensors(file: Path) -> Contents:
             tensors = {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118, it is not a mapping
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise UserError(
-            f"{file}: the safetensors file is truncated or damaged ({_brief(error)}); save or download it again."
+            f"{file}: the safetensors file is truncated or damaged ({first_line(error)}); save or download it again."
         ) from error
     return Contents(
         tensors, in_order=False, ours=_FORMAT in metadata, **_parse_description(file, metadata.get(_FORMAT))
@@ -243,28 +260,3 @@ def _read_torch(file: Path) -> Any:
         raise UserError(
             f"{file}: the file is truncated, damaged or not written by torch.save; copy it again, or {SAVE_STATE}."
         ) from error
-
-
-def _state_dict(file: Path, found: Any) -> dict[str, Tensor]:
-    """Extract the state dict from what was loaded, possibly a checkpoint, and drop prefixes of wrappers."""
-    if isinstance(found, Mapping):
-        found = next((found[key] for key in _STATE_KEYS if isinstance(found.get(key), Mapping)), found)
-    if not isinstance(found, Mapping):
-        raise UserError(f"{file}: a state dict is needed, but the file is a {type(found).__name__}; {SAVE_STATE}.")
-    state = dict(found)
-    for name, tensor in state.items():
-        if not isinstance(name, str) or not isinstance(tensor, Tensor):
-            raise UserError(
-                f"{file}: a state dict of named tensors is needed, alone or under one of the keys "
-                f"{', '.join(_STATE_KEYS)}, but entry {name!r} is a {type(tensor).__name__}; {SAVE_STATE}."
-            )
-    for prefix in _WRAPPERS:
-        if all(name.startswith(prefix) for name in state):
-            state = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
-    return state
-
-
-def _brief(error: Exception) -> str:
-    """First line of a decoder's message, without the full stop."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:120].rstrip(".") if lines else type(error).__name__

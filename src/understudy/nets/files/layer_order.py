@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from understudy._errors import UserError, suggest
 from understudy.nets.files.state_dict import OTHERWISE, Item, NamedLayer, NamedNorm
-from understudy.nets.files.stated import Unstated
+from understudy.nets.files.stated import Assumed, Unstated
 
 _Some = TypeVar("_Some", bound=Item)
 
@@ -62,6 +62,58 @@ def order_layers(
     return layers, ordered
 
 
+def assumed_order(
+    layers: Sequence[NamedLayer], norms: Sequence[NamedNorm], order: Sequence[str] | None
+) -> tuple[Assumed, ...]:
+    """What was assumed about the order of layers and the places of BatchNorms: what names suggest and sizes leave open.
+
+    Names that are indices in one container, such as '0' and '2' of an `nn.Sequential`, leave nothing open.
+
+    Args:
+        layers: The layers, from the inputs to the outputs.
+        norms: The BatchNorm of each hidden layer, or none.
+        order: The stated order, if there is one.
+
+    Returns:
+        What was assumed, with the argument that decides it.
+    """
+    named = {name.removesuffix(".weight") for name in order or ()}
+    found = []
+    if order is None and len(_chains(_containers(layers), [])) > 1:
+        found.append("layers in the order of their numbers")
+    sizes = [layers[0].sizes[0], *(layer.sizes[1] for layer in layers)]
+    sizes += [upper.sizes[0] for lower, upper in itertools.pairwise(layers) if upper.sizes[0] != lower.sizes[1]]
+    pairs = [
+        f"{norm.name} after {layer.name}"
+        for layer, norm in zip(layers, norms, strict=False)
+        if norm.name not in named and sizes.count(norm.sizes[0]) > 1 and not _share_container(layer, norm)
+    ]
+    if pairs:
+        shown = " and ".join(pairs) if len(pairs) < 3 else f"{pairs[0]}, …, {pairs[-1]}"
+        found.append(f"BatchNorm {shown}")
+    return tuple(Assumed(words, "order") for words in found)
+
+
+def _containers(layers: Sequence[NamedLayer]) -> list[list[NamedLayer]]:
+    """Layers by the containers whose indices order them; a layer without an index is alone."""
+    found: dict[str, list[NamedLayer]] = {}
+    for layer in layers:
+        found.setdefault(_without_indices(layer.name), []).append(layer)
+    return list(found.values())
+
+
+def _share_container(layer: NamedLayer, norm: NamedNorm) -> bool:
+    """Whether both names are indices in one container, as in 'features.0' and 'features.1'."""
+    return all(re.fullmatch(r"(.*\.)?\d+", item.name) for item in (layer, norm)) and (
+        layer.name.rpartition(".")[0] == norm.name.rpartition(".")[0]
+    )
+
+
+def _without_indices(name: str) -> str:
+    """A name with '#' for each of its parts that is a number: 'block1.#.fc' for 'block1.0.fc'."""
+    return ".".join("#" if part.isdigit() else part for part in name.split("."))
+
+
 def _place(file: Path, items: Sequence[Item], order: Sequence[str]) -> list[Item]:
     """Layers, and BatchNorms where these are named too, in the stated order."""
     known = {item.name: item for item in items}
@@ -98,9 +150,11 @@ def _sort_items(file: Path, items: Sequence[_Some], in_order: bool) -> list[_Som
         example = "in the order of the file" if in_order else "for example"
         raise Unstated(
             f"{file}: the layers {', '.join(map(str, items))} fit together in more than one order, and their names do "
-            f"not tell which; if they follow one another with nothing beside them, give the order from the inputs to "
-            f"the outputs, {example} --order {','.join(names)} (in Python order={names}); for skips and branches name "
-            "the class of the model, --model FILE.py:Class (in Python model='FILE.py:Class')."
+            "not determine which",
+            "if they follow one another with nothing beside them, give the order from the inputs to the outputs, "
+            f"{example} --order {','.join(names)} (in Python order={names}); for skips and branches name the class of "
+            "the model, --model FILE.py:Class (in Python model='FILE.py:Class')",
+            "order",
         )
     return orders[0] if orders else list(items)
 
@@ -110,8 +164,9 @@ def _sort_with_norms(file: Path, items: Sequence[Item], in_order: bool, layers: 
     found = _sort_items(file, items, in_order)
     if [item.name for item in found if isinstance(item, NamedLayer)] != [layer.name for layer in layers]:
         raise Unstated(
-            f"{file}: it is not clear which layers its BatchNorms follow; name these in their places among the layers, "
-            "--order NAME,NAME,… (in Python order=[…])."
+            f"{file}: it is not clear which layers its BatchNorms follow",
+            "name these in their places among the layers, --order NAME,NAME,… (in Python order=[…])",
+            "order",
         )
     return found
 
@@ -161,10 +216,11 @@ def _match_by_place(file: Path, items: Sequence[Item], layers: Sequence[NamedLay
             continue
         if not isinstance(below, NamedLayer) or below.name == layers[-1].name:
             where = "the last layer" if isinstance(below, NamedLayer) else below or "no layer"
-            raise UserError(
-                f"{file}: the BatchNorm {item} follows {where}, but it must directly follow a hidden layer; name "
-                "layers and BatchNorms from the inputs to the outputs, --order NAME,NAME,… (in Python order=[…]), if "
-                f"that is not the order; {OTHERWISE}."
+            raise Unstated(
+                f"{file}: the BatchNorm {item} follows {where}, but it must directly follow a hidden layer",
+                "name layers and BatchNorms from the inputs to the outputs, --order NAME,NAME,… (in Python order=[…]), "
+                f"if that is not the order; {OTHERWISE}",
+                "order",
             )
         follows[below.name] = item
     return follows
@@ -184,10 +240,12 @@ def _validate_chain(file: Path, layers: list[NamedLayer]) -> None:
             )
         if not _fits([lower], upper):
             multiple = ", or the second a multiple, a map of each channel" if lower.kernel and not upper.kernel else ""
-            raise UserError(
+            raise Unstated(
                 f"{file}: the layers {lower} and {upper} do not fit together: the first has {lower.sizes[1]} nodes and "
-                f"the second takes {upper.sizes[0]}, but the two must be equal{multiple}; if the layers follow one "
-                f"another in another order, give it, --order NAME,NAME,… (in Python order=[…]); {OTHERWISE}."
+                f"the second takes {upper.sizes[0]}, but the two must be equal{multiple}",
+                f"if the layers follow one another in another order, give it, --order NAME,NAME,… (in Python order=[…])"
+                f"; {OTHERWISE}",
+                "order",
             )
 
 

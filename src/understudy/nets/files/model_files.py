@@ -32,7 +32,7 @@ _LISTED = 5
 
 
 def build_module(spec: str, arguments: Sequence[str] = ()) -> nn.Module:
-    """Build a module by code of the user's, which is executed.
+    """Build a module by executing the user's code.
 
     Args:
         spec: `FILE.py:NAME` or `PACKAGE.MODULE:NAME`; the name is that of a class, of a function that returns a
@@ -62,18 +62,19 @@ def build_module(spec: str, arguments: Sequence[str] = ()) -> nn.Module:
     return made
 
 
-def fill_module(module: nn.Module, path: Path) -> None:
+def fill_module(module: nn.Module, path: Path, key: str | None = None) -> None:
     """Load the tensors of a file into a module; every tensor of the module must be there, and no others.
 
     Args:
         module: The module, which is changed.
         path: A state dict written by `torch.save`, or safetensors.
+        key: Key or prefix of the tensors, in a checkpoint of several networks.
 
     Raises:
         UserError: The file cannot be read, or its tensors do not fit the module, which is then left as it was.
     """
     file, module = existing_file(path, "safetensors or a state dict from torch.save is needed"), unwrapped(module)
-    given, wanted = read_tensors(file), module.state_dict()
+    given, wanted = read_tensors(file, key), module.state_dict()
     problems = [
         _count("missing", [name for name in wanted if name not in given]),
         _count("unexpected", [name for name in given if name not in wanted]),
@@ -109,7 +110,12 @@ def _hint(given: Mapping[str, Tensor], wanted: Mapping[str, Any]) -> str:
     first = next(iter(wanted), "")
     prefixes = {name.removesuffix(first) for name in given if first and name.endswith(first) and name != first}
     fitting = [prefix for prefix in prefixes if {prefix + name for name in wanted} == set(given)]
-    return f" All names of the file begin with {fitting[0]!r}; save the state dict of that part." if fitting else ""
+    return _of_part(fitting[0]) if fitting else ""
+
+
+def _of_part(prefix: str) -> str:
+    key = prefix.removesuffix(".")
+    return f" All names of the file begin with {prefix!r}; read that part with --key {key} (in Python key={key!r})."
 
 
 def _count(kind: str, names: Sequence[str]) -> str:

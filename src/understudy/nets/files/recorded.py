@@ -63,14 +63,22 @@ def require_agreement(file: Path, shape: Shape, stated: Stated) -> None:
         UserError: Something else is stated, or something that the networks do not have.
     """
     how = shape.resolved_convolutions
-    for name in stated.named("order", *(("padding", "stride", "pool") if not how else ())):
-        why = "the file records the order of its layers" if name == "order" else "the network has no convolution"
+    recorded = {
+        "order": "the file records the order of its layers",
+        "key": "the file records its networks without one",
+        "norm_eps": "the file records ε of its BatchNorm" if shape.norm else "the network has no BatchNorm",
+    }
+    for name in stated.named(*recorded, *(("padding", "stride", "pool") if not how else ())):
+        why = recorded.get(name, "the network has no convolution")
         raise UserError(f"{file}: {name} was given, but {why}; omit it.")
-    image = None if stated.image is None else (stated.image[0], stated.image[1])
     pairs = {
         "activation": (stated.slope, shape.slope, format_activation(shape.slope)),
         "norm_order": (stated.norm_order, shape.norm, f"BatchNorm {shape.norm} it" if shape.norm else "no BatchNorm"),
-        "image": (image, shape.image, f"images of {format_size(shape.image)}" if shape.image else "no convolution"),
+        "image": (
+            stated.sides,
+            shape.image,
+            f"images of {format_size(shape.image)}" if shape.image else "no convolution",
+        ),
         "padding": (_pairs(stated.paddings(len(how))), _pairs([each.padding for each in how]), "another"),
         "stride": (_pairs(stated.strides(len(how))), _pairs([each.stride for each in how]), "another"),
         "pool": (

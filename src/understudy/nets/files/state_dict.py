@@ -50,6 +50,8 @@ class Contents(NamedTuple):
     ours: bool = False  # written by `save`; only there is a 3-D weight a stack of networks, not a Conv1d
     in_order: bool = True  # whether the file keeps the order of layers; safetensors sort by name
     convolutions: tuple[Convolution, ...] | None = None
+    key: str | None = None  # where in a checkpoint the tensors are
+    others: tuple[str, ...] = ()  # where in it those of other networks are
 
     @property
     def norm_names(self) -> tuple[str, ...]:
@@ -156,8 +158,10 @@ def _require_names_of_a_stack(file: Path, stems: Sequence[str]) -> None:
         if re.search(pattern, stem.lower()):
             raise Unstated(
                 f"{file}: the name of '{tensor_name(stem, 'weight')}' suggests {what}, but only stacks of layers are "
-                f"read from tensors alone; {OTHERWISE}. If the layers do follow one another with nothing beside them, "
-                "name all of them from the inputs to the outputs, --order NAME,NAME,… (in Python order=[…])."
+                "read from tensors alone",
+                f"{OTHERWISE}. If the layers do follow one another with nothing beside them, name all of them from the "
+                "inputs to the outputs, --order NAME,NAME,… (in Python order=[…])",
+                "order",
             )
 
 

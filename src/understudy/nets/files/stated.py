@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import numbers
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,14 +19,24 @@ Pooling = Pool | Literal["global"] | None
 _SLOPES = {"relu": 0.0, "abs": -1.0, "linear": 1.0}
 _SIDES = r"\d+(?:x\d+)?"
 _POOL = re.compile(rf"(max|average):({_SIDES})(?:/({_SIDES}))?(?:\+({_SIDES}))?")
-_ANY = (
+AS_MODULES = (
     "networks with others are compared as modules: us.align(teacher, student, data), or understudy align with --model "
     "FILE.py:Class"
 )
 
 
 class Unstated(UserError):
-    """Something that changes the function of a network, is not in its file, and must be stated."""
+    """Something that changes the function of a network, is not in its file, and must be stated.
+
+    Args:
+        problem: What is not in the file.
+        remedy: How the options of a command and the arguments of `load` state it.
+        argument: The argument of `load` that states it.
+    """
+
+    def __init__(self, problem: str, remedy: str, argument: str) -> None:
+        super().__init__(f"{problem}; {remedy}.")
+        self.problem, self.argument = problem, argument
 
 
 class Assumed(NamedTuple):
@@ -45,29 +57,41 @@ class Stated:
 
     activation: str | float | None = None
     norm_order: str | None = None
+    norm_eps: float | None = None
     padding: int | Sequence[Sides] | None = None
     stride: int | Sequence[Sides] | None = None
     pool: str | Sequence[str] | None = None
-    image: Sequence[int] | None = None
+    image: int | Sequence[int] | None = None
     order: Sequence[str] | None = None
+    key: str | None = None
     model: str | None = None
     model_args: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         _ = self.slope
-        if self.norm_order not in (None, "before", "after"):
+        if self.norm_order is not None and not _is_one_of(self.norm_order, "before", "after"):
             raise UserError(f"must be before or after (the activation), got {self.norm_order!r}", "norm_order")
+        if self.norm_eps is not None and not (_is_number(self.norm_eps) and 0 <= self.norm_eps < math.inf):
+            raise UserError(f"must be a finite number of at least 0, as in 0.001, got {self.norm_eps!r}", "norm_eps")
         for name, least in (("padding", 0), ("stride", 1)):
             for each in _listed(getattr(self, name)):
                 _validate_sides(each, least, name)
         for word in _listed(self.pool):
             parse_pool(word)
-        if self.image is not None and (len(self.image) != 2 or any(not _whole(side, 1) for side in self.image)):
+        if self.image is not None and self.sides is None:
             raise UserError(
-                f"must be the height and width of the inputs, two whole numbers above 0, got {self.image}", "image"
+                "must be the height and width of the inputs, two whole numbers above 0, or one for both, got "
+                f"{self.image!r}",
+                "image",
             )
-        if isinstance(self.order, str):
+        if self.order is not None and not _is_words(self.order):
             raise UserError(f"must be a list of names of layers, from the inputs up, got {self.order!r}", "order")
+        if self.key is not None and not (isinstance(self.key, str) and self.key):
+            raise UserError(f"must be a key of the checkpoint or a prefix of its tensors, got {self.key!r}", "key")
+        if self.model_args is not None and not _is_words(self.model_args):
+            raise UserError(
+                f"must be a list of words such as '10' or 'width=10', got {self.model_args!r}", "model_args"
+            )
         if self.model is None:
             if self.model_args:
                 raise UserError("needs model, the class or function that it is for", "model_args")
@@ -82,37 +106,71 @@ class Stated:
     def slope(self) -> float | None:
         """Slope of the activation below zero."""
         given = self.activation
-        if given is None or given in _SLOPES:
-            return None if given is None else _SLOPES[str(given)]
-        word, _, number = given.partition(":") if isinstance(given, str) else ("leaky", ":", given)
-        try:
-            slope = float(number) if word == "leaky" else None
-        except ValueError:
-            slope = None
+        if given is None:
+            return None
+        slope = None
+        if isinstance(given, str):
+            word, _, number = given.partition(":")
+            with contextlib.suppress(ValueError):
+                slope = _SLOPES.get(given, float(number) if word == "leaky" else None)
+        elif _is_number(given):
+            slope = float(given)
         if slope is None or not math.isfinite(slope):
             raise UserError(
-                f"must be relu, leaky:SLOPE (a finite number, as in leaky:0.1), abs or linear, got {given!r}; {_ANY}",
+                "must be relu, leaky:SLOPE (a finite number, as in leaky:0.1), abs or linear, got "
+                f"{given!r}; {AS_MODULES}",
                 "activation",
             )
         return slope
 
+    @property
+    def sides(self) -> tuple[int, int] | None:
+        """Height and width of the inputs; None if they are not stated, or not as two whole numbers above 0."""
+        both = [self.image, self.image] if isinstance(self.image, int) else _listed(self.image)
+        return (both[0], both[1]) if len(both) == 2 and all(_whole(side, 1) for side in both) else None
+
     def paddings(self, count: int) -> tuple[Sides, ...] | None:
-        """Padding of each of this many convolutions."""
+        """Padding of each convolution; None if it is not stated.
+
+        Args:
+            count: Number of convolutions.
+
+        Raises:
+            UserError: Several are stated, but not one for each convolution.
+        """
         return _spread(self.padding, count, "padding")
 
     def strides(self, count: int) -> tuple[Sides, ...] | None:
-        """Stride of each of this many convolutions."""
+        """Stride of each convolution; None if it is not stated.
+
+        Args:
+            count: Number of convolutions.
+
+        Raises:
+            UserError: Several are stated, but not one for each convolution.
+        """
         return _spread(self.stride, count, "stride")
 
     def pools(self, count: int) -> tuple[Pooling, ...] | None:
-        """Pooling after each of this many convolutions; a single global average is that of the last."""
+        """Pooling after each convolution, a single global average being that of the last; None if it is not stated.
+
+        Args:
+            count: Number of convolutions.
+
+        Raises:
+            UserError: Several are stated, but not one for each convolution.
+        """
         if self.pool == "global":
             return (None,) * (count - 1) + ("global",)
         words = _spread(self.pool, count, "pool")
         return None if words is None else tuple(map(parse_pool, words))
 
     def named(self, *names: str) -> list[str]:
-        """Select the arguments that are stated among these."""
+        """Select the arguments that are stated among these.
+
+        Args:
+            *names: Names of arguments.
+        """
         return [name for name in names if getattr(self, name) is not None]
 
 
@@ -173,7 +231,23 @@ def format_activation(slope: float) -> str:
 
 
 def _listed(given: Any) -> list[Any]:
-    return [] if given is None else [given] if isinstance(given, int | str) else list(given)
+    """All values of an argument that is one value or a sequence of them."""
+    if given is None:
+        return []
+    return list(given) if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+
+
+def _is_one_of(given: Any, *words: str) -> bool:
+    return isinstance(given, str) and given in words
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, numbers.Real) and not isinstance(given, bool)
+
+
+def _is_words(given: Any) -> bool:
+    """Whether this is a sequence of words, which a single word is not."""
+    return isinstance(given, Sequence) and not isinstance(given, str) and all(isinstance(word, str) for word in given)
 
 
 def _spread(given: Any, count: int, name: str) -> tuple[Any, ...] | None:
@@ -191,7 +265,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 def _validate_sides(value: Any, least: int, name: str) -> None:
-    sides = pair(value) if isinstance(value, int) else tuple(value)
+    sides = pair(value) if isinstance(value, int) else tuple(_listed(value))
     if len(sides) != 2 or not all(_whole(side, least) for side in sides):
         raise UserError(
             f"must be whole numbers of at least {least}, or (height, width) of these, one for each convolution, got "
