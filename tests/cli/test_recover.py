@@ -6,7 +6,7 @@ import pytest
 
 import understudy as us
 from support.commands import flat, understudy
-from understudy.papers.equivalence.theory.assignment import match_units
+from understudy.papers.equivalence.theory.matching import match_units
 from understudy.papers.equivalence.theory.relu_network import as_relu_network, random_network
 
 
@@ -46,7 +46,12 @@ def test_what_is_printed_begins_with_the_answer(folder):
         (("--domain", "1"), "--domain needs two numbers"),
         (("--domain", "1", "0"), "--domain must have its lower ends below its upper ends"),
         (("--out", "found.txt"), "--out"),
-        (("--most-evaluations", "5"), "--most-evaluations must be at least"),
+        (("--most-evaluations", "3239"), "--most-evaluations must be at least 3,240 for these sizes, got 3,239"),
+        (("--out", "missing/found.safetensors"), "--out must be in an existing folder, got missing/found.safetensors"),
+        (("--out", "network.safetensors"), "--out must not be the file of the network"),
+        (("--checkpoint", "./network.safetensors"), "--checkpoint must not be the file of the network"),
+        (("--out", "a.safetensors", "--checkpoint", "a.safetensors"), "--checkpoint must not be --out"),
+        (("--checkpoint", "missing/state"), "--checkpoint must be in an existing folder"),
     ],
 )
 def test_bad_options(folder, words, message):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from understudy._errors import UserError
 from understudy._numbers import number
@@ -28,6 +28,8 @@ class Recover(NetworkOptions):
     points of the domain.
     """
 
+    roles: ClassVar[tuple[str, ...]] = ("file",)
+
     file: Path
     """File of the network."""
     sizes: str = ""
@@ -38,14 +40,13 @@ class Recover(NetworkOptions):
     seed: int = 1
     """Seed of the lines along which folds are searched."""
     most_evaluations: int = 200_000
-    """Most inputs at which the network may be evaluated."""
+    """Maximum number of inputs at which the network may be evaluated."""
     file_network: int = 0
     """Index of the network to use, if the file contains several."""
     out: Path | None = None
     """Write the recovered network to this file (.safetensors)."""
     checkpoint: Path | None = None
-    """Write the state to this file as the recovery goes on; the same command goes on from there after an
-    interruption."""
+    """Save the state to this file during the recovery; after an interruption the same command continues from it."""
     json: bool = False
     """Print one JSON object and nothing else."""
 
@@ -55,10 +56,11 @@ def run_recover(options: Recover) -> None:
     inputs.validate_ending("--out", options.out, (".safetensors",))
     if len(options.domain) != 2:
         raise UserError(f"--domain needs two numbers, LOWER UPPER, got {len(options.domain)}")
+    _validate_files(options)
     from understudy.papers.equivalence.recover import recover
     from understudy.papers.equivalence.theory.relu_network import as_relu_network
 
-    networks = Networks(options, "file")
+    networks = Networks(options)
     network, changes = as_relu_network(str(options.file), networks.read("file", options.file, options.file_network))
     sizes = _sizes(options.sizes, network.sizes)
     low, high = options.domain
@@ -83,6 +85,22 @@ def run_recover(options: Recover) -> None:
     _show(found)
     if options.out is not None:
         print(f"network: {options.out}")
+
+
+def _validate_files(options: Recover) -> None:
+    """Refuse files that could not be written after the recovery, or would replace another one."""
+    used = {"the file of the network": options.file.resolve()}
+    for option, path in (("--out", options.out), ("--checkpoint", options.checkpoint)):
+        if path is None:
+            continue
+        if not path.absolute().parent.is_dir():
+            raise UserError(f"{option} must be in an existing folder, got {path}: create {path.parent}")
+        if path.is_dir():
+            raise UserError(f"{option} must be a file, got the folder {path}")
+        for other, taken in used.items():
+            if path.resolve() == taken:
+                raise UserError(f"{option} must not be {other}, got {path}: choose another file")
+        used[option] = path.resolve()
 
 
 def _sizes(given: str, own: tuple[int, ...]) -> tuple[int, ...] | None:

@@ -58,9 +58,28 @@ def test_different_networks_have_a_witness():
     assert (worst["layer"], worst["partner"]) == (2, 2)
 
 
+def huge():
+    return replace(A, weights=tuple(1e200 * weight for weight in A.weights))
+
+
 def test_tolerance_decides_what_is_rounding():
     single = A.population().to("cpu", torch.float32)
     assert us.compare(A, single).same is False and us.compare(A, single, tolerance=1e-5).same
+
+
+def test_differences_of_float32_are_named(tmp_path):
+    single, shuffled_single = (each.population().to("cpu", torch.float32) for each in (A, B))
+    us.save(single, tmp_path / "a.safetensors")
+    found = us.compare(tmp_path / "a.safetensors", shuffled_single)
+    words = "A and B are stored in float32, and differ by no more than its rounding: use --tolerance 1e-6 to ignore it"
+    assert found.same is False and found.note == found.as_dict()["note"] == words and words in repr(found)
+    assert us.compare(A, shuffled_single).note.startswith("B is stored in float32")
+    assert us.compare(single, shuffled_single, tolerance=1e-6).note == ""
+    assert us.compare(A, B).note == "" == us.compare(A, changed_weight(A, 1, 0, 0, 1 + 1e-7)).note
+    assert us.compare(single, changed_weight(A, 1, 0, 0, 1.01)).note == ""
+    many = us.compare(stack([single, shuffled_single]))
+    assert len(many.functions) == 2 and "--tolerance 1e-6" in many.note == many.as_dict()["note"]
+    assert us.compare([A, changed_weight(A, 1, 0, 0, 1 + 1e-7)]).note == ""
 
 
 def test_units_of_reduced_networks_have_their_own_names(tmp_path):
@@ -74,6 +93,23 @@ def test_units_of_reduced_networks_have_their_own_names(tmp_path):
     assert all(row["unit"] == row["partner"] + 1 for row in units)
     saved = load_file(found.save(tmp_path / "maps.safetensors"))
     assert saved["a1"].tolist() == [1, 2, 3, 4, 5] and saved["P1"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_networks_whose_values_are_not_finite_are_left_out():
+    found = us.compare([A, huge(), B])
+    assert found.functions == [[0, 2]] and found.left_out == 1 == found.as_dict()["left_out"]
+
+
+def test_distances_of_classes_are_saved(tmp_path):
+    found = us.compare([A, random_network([4, 5, 3, 1], 2), B, random_network([4, 5, 3, 1], 3)])
+    distances = found.distances
+    expected = sorted([distances[0, 1], distances[0, 3], distances[1, 2], distances[1, 3], distances[2, 3]])
+    assert found.distances_between.tolist() == expected
+    saved = load_file(found.save(tmp_path / "classes.safetensors"))
+    np.testing.assert_array_equal(saved["distances"], distances)
+    assert saved["functions"].tolist() == [0, 1, 0, 2] == saved["parameters"].tolist()
+    assert saved["networks"].tolist() == [0, 1, 2, 3]
+    assert json.loads(found.save(tmp_path / "all.json").read_text(encoding="utf-8")) == found.as_dict()
 
 
 def test_all_networks_of_a_population():
@@ -100,12 +136,14 @@ def test_what_cannot_be_compared_is_refused(tmp_path):
     refuse("slopes from 0 up to 1", A, replace(A.population(), slope=-1.0))
     refuse("there is no network 3", A, B.population(), b_network=3)
     refuse("2 to 2,000 networks", A)
+    refuse("fewer than two of 2 networks have finite weights", [A, huge()])
+    refuse("b has values that are not finite", A, huge())
     refuse("a must be one network", [A, B], A)
     refuse("cannot be converted|Tanh", A, nn.Sequential(nn.Linear(4, 2), nn.Tanh(), nn.Linear(2, 1)))
     with pytest.raises(us.UserError, match="must end in"):
         us.compare(A, B).save(tmp_path / "x.txt")
-    with pytest.raises(us.UserError, match=r"ends in \.json"):
-        us.compare([A, B]).save(tmp_path / "x.safetensors")
+    with pytest.raises(us.UserError, match="must end in"):
+        us.compare([A, B]).save(tmp_path / "x.txt")
     deeper = us.compare(A, random_network([4, 5, 3, 2, 1], 1))
     with pytest.raises(us.UserError, match="no partners"):
         deeper.to_pandas()

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.parameter_gradients import parameter_gradients
 from understudy.lab.run import run
 from understudy.papers.equivalence.equivalence import claims
 from understudy.papers.equivalence.equivalence.pairs import SHARE, acting_shares, changed_pair, equal_pair
 from understudy.papers.equivalence.equivalence.study import ARCHITECTURES, Equivalence
-from understudy.papers.equivalence.equivalence.training import parameter_gradients, unpack
+from understudy.papers.equivalence.equivalence.training import unpack
 from understudy.papers.equivalence.theory.relu_network import random_network
 
 

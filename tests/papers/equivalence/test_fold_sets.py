@@ -89,6 +89,18 @@ def test_figures(found, tmp_path, name, begins):
 def test_other_files_are_refused(found, tmp_path):
     with pytest.raises(UserError, match=r"\.pdf, \.svg, \.png, got 'a\.gif'"):
         found.figure(tmp_path / "a.gif")
+    with pytest.raises(UserError, match=r"must end in \.html, \.htm, got 'x\.txt'"):
+        found.report(tmp_path / "x.txt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_windows_that_are_too_large_say_so(found, tmp_path):
+    assert found.unresolved == ""
+    with pytest.warns(UserWarning, match=r"^folds: cells may be missing: .* nearer to each other than about 1 are not"):
+        large = us.folds(random_network((2, 6, 4, 1), 1), window=(-1e12, 1e12))
+    assert large.cells < us.folds(random_network((2, 6, 4, 1), 1), window=(-1e3, 1e3)).cells
+    assert "cells may be missing" in repr(large)
+    assert "cells may be missing" in large.report(tmp_path / "large.html").read_text()
 
 
 def test_page(found, tmp_path):
@@ -96,6 +108,9 @@ def test_page(found, tmp_path):
     text = path.read_text()
     assert f"affine on {found.cells} cells" in text
     assert "Which fold bends at which" in text
+    assert '<h2 id="table-title">Hidden units</h2>' in text
+    assert ">Hidden units</a>" in text
+    assert "Matched nodes" not in text
 
 
 def test_greedy_panels_show_the_canonical_representation(found):
@@ -114,6 +129,8 @@ def test_films(found):
     assert [frame["name"] for frame in made.page()["frames"]] == ["0", "1,000"]
     with pytest.raises(UserError, match="each of the 2 networks, got 1"):
         film(networks, [0])
+    with pytest.raises(UserError, match="networks must contain at least one network"):
+        film([], [])
 
 
 def test_large_fold_sets_show_the_longest_folds():

@@ -12,8 +12,8 @@ from understudy import UserError
 from understudy.lab.execute import execute
 from understudy.papers.equivalence.fold_sets import Folds
 from understudy.papers.equivalence.folds.claims import claims, windows
+from understudy.papers.equivalence.folds.students import distances, share_on_teacher
 from understudy.papers.equivalence.folds.study import FoldStudy
-from understudy.papers.equivalence.folds.trained import distances, share_on_teacher
 from understudy.papers.equivalence.folds.trials import grid_patterns, measure_window, transparent_seeds
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, random_network
 from understudy.papers.equivalence.theory.subdivision import subdivide

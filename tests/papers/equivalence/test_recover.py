@@ -1,5 +1,7 @@
 """`us.recover`: parameters from values alone, what is missing in words, and recoveries that go on after a kill."""
 
+import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,11 +13,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors import safe_open
 from torch import nn
 
 import understudy as us
 from support.equal_networks import shuffled
-from understudy.papers.equivalence.theory.assignment import match_units
+from understudy.papers.equivalence.theory.matching import match_units
+from understudy.papers.equivalence.theory.recovery import output, sampling
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, as_relu_network, random_network
 
 
@@ -172,6 +176,53 @@ def test_dead_units_and_functions_without_folds():
     affine = us.recover(lambda x: x @ np.array([[1.0], [2.0]]) + 3, sizes=(2, 2, 1))
     assert not affine.complete
     assert affine.residual < 1e-13
+    assert affine.unrecoverable[0].startswith("layer 1: none of 2 units found; they fold too little of the box")
+
+
+def with_corner_unit(bias, sizes=(5, 4, 1)):
+    """A random network with one more unit, which is active in one corner of the box only."""
+    network = random_network(sizes, 1)
+    weights = np.vstack([network.weights[0], np.ones(5)]), np.hstack([network.weights[1], [[5.0]]])
+    return ReluNetwork(weights, (np.append(network.biases[0], bias), network.biases[1]))
+
+
+@pytest.mark.parametrize("bias", [-6.0, -6.5, -9.0])
+@pytest.mark.parametrize("seed", [1, 6])
+def test_units_that_cut_off_a_corner_are_recovered(bias, seed):
+    network = with_corner_unit(bias)
+    found = us.recover(only_values(network), sizes=(5, 5, 1), seed=seed)
+    assert found.unrecoverable == ()
+    assert parameter_error(network, found) < 1e-9
+
+
+def test_an_output_layer_that_is_not_determined_is_reported(monkeypatch):
+    """Without points on both sides of the fold, |u| of the corner unit is a linear function."""
+    monkeypatch.setattr(sampling, "one_sided", lambda values, fewest: np.zeros(0, int))
+    monkeypatch.setattr(output, "redraw", lambda *of: None)
+    found = us.recover(with_corner_unit(-6.0), sizes=(5, 5, 1), seed=6)
+    (corner,) = [unit.unit for unit in found.units if unit.folds < 0.01]
+    assert found.residual > 1
+    words = f"the output layer is not determined: at all points drawn, the effect of unit {corner} of layer 1 equals"
+    assert words in found.unrecoverable[0]
+
+
+def test_points_are_drawn_again_where_the_output_layer_is_not_determined(monkeypatch):
+    monkeypatch.setattr(sampling, "one_sided", lambda values, fewest: np.zeros(0, int))
+    network = with_corner_unit(-6.0)
+    found = us.recover(network, sizes=(5, 5, 1), seed=6)
+    assert found.residual < 1e-10
+
+
+def test_a_small_residual_is_not_complete():
+    """A fold that the search does not meet, of 10⁻⁸ of the scale in one of 64 corners: all units asked for are found."""
+    network = random_network((6, 5, 1), 1)
+    corner = np.array([1.0, -1, 1, 1, -1, 1])
+    found = us.recover(lambda x: network(x) + 5e-8 * np.maximum(x @ corner - 11.5, 0)[:, None], sizes=(6, 5, 1))
+    assert len(found.units) == 5
+    assert 1e-9 < found.residual < 1e-7
+    assert not found.complete
+    (words,) = found.unrecoverable
+    assert words.startswith("the residual is ")
 
 
 def test_sizes_that_do_not_fit_are_incomplete_with_a_residual():
@@ -205,7 +256,25 @@ def test_few_evaluations_are_incomplete():
     found = us.recover(only_values(network), sizes=network.sizes, most_evaluations=4_000)
     assert not found.complete
     assert found.evaluations <= 4_000
-    assert "most_evaluations" in found.unrecoverable[0]
+    stopped, first, second, *others = found.unrecoverable
+    made, needed, reserved = (
+        int(number.replace(",", ""))
+        for number in re.fullmatch(
+            r"the search stopped at its limit, after (\S+) of 4,000 evaluations \(most_evaluations\): its next step needs "
+            r"(\S+) at once, and (\S+) are reserved for the output layer and the residual",
+            stopped,
+        ).groups()
+    )
+    assert made + needed + reserved > 4_000 >= made + reserved
+    units = len(found.units)
+    assert first == f"layer 1: {units} of 10 units found; the search stopped at its limit before the others were found"
+    assert second == "layer 2: none of 10 units found; the search stopped at its limit in layer 1"
+    assert not any("fold too little" in words or "too small" in words for words in others)
+
+
+def test_the_fewest_evaluations_are_enough():
+    found = us.recover(random_network((4, 3, 1), 1), most_evaluations=3_160)
+    assert found.evaluations <= 3_160
 
 
 def test_the_result_can_be_read_and_saved(tmp_path):
@@ -221,12 +290,21 @@ def test_the_result_can_be_read_and_saved(tmp_path):
         found.save(tmp_path / "found.txt")
 
 
-def noisy(x):
-    noisy.calls += 1
-    return x[:, :1] + 1e-6 * noisy.calls
+def noisy(size):
+    """A function that returns more by `size` at every call."""
+    calls = []
+
+    def f(x):
+        calls.append(None)
+        return x[:, :1] + size * len(calls)
+
+    return f
 
 
-noisy.calls = 0
+def in_float32(network):
+    """The network computed in float32 and converted to float64."""
+    weights, biases = ([part.astype(np.float32) for part in parts] for parts in (network.weights, network.biases))
+    return lambda x: ReluNetwork(tuple(weights), tuple(biases))(x.astype(np.float32)).astype(np.float64)
 
 
 @pytest.mark.parametrize(
@@ -236,9 +314,11 @@ noisy.calls = 0
         (lambda x: x[:3, :1], r"got shape \[3, 1\] for 16 inputs"),
         (lambda x: x, "must return 1 outputs"),
         (lambda x: "a", "must return an array"),
-        (noisy, "must be deterministic"),
+        (noisy(1e-6), "must be deterministic: two evaluations of the same inputs differ by 1.0×10⁻⁶; turn off"),
+        (noisy(1e-11), "must be deterministic"),
         (lambda x: np.maximum(x, 0).sum(1).astype(np.float32), "must compute in float64, got outputs in float32"),
-        (lambda x: np.maximum(x, 0).sum(1).astype(np.float32).astype(np.float64), "as float32 does"),
+        (lambda x: np.maximum(x, 0).sum(1).astype(np.float32).astype(np.float64), "its outputs are float32 numbers"),
+        (lambda x: 1.1 * np.maximum(x, 0).sum(1).astype(np.float32).astype(np.float64), "as float32 does"),
         (lambda x: x.nothing, "must be a function of arrays or tensors"),
         (3, "must be a function, a module, a population or a network file"),
     ],
@@ -248,9 +328,84 @@ def test_other_functions_are_refused(f, message):
         us.recover(f, sizes=(4, 3, 1))
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_float32_is_noticed_at_once(seed):
+    inputs = 0
+
+    def f(x):
+        nonlocal inputs
+        inputs += len(x)
+        return float32(x)
+
+    float32 = in_float32(random_network((2, 100, 1), seed))
+    with pytest.raises(us.UserError, match=r"its outputs are float32 numbers.*module\.double\(\)"):
+        us.recover(f, sizes=(2, 100, 1))
+    assert inputs == 64
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.full(len(x), 0.1, dtype=np.float32).astype(np.float64),
+        lambda x: np.where(np.abs(x[:, 0]) < 1.9, 0.5, 0.5 + 3 * np.maximum(np.abs(x[:, 0]) - 1.9, 0)),
+        lambda x: np.clip(1e6 * x[:, 0], 0, 3) + np.clip(1e6 * x[:, 1], 0, 5),
+    ],
+)
+def test_constant_pieces_are_not_taken_for_float32(f):
+    us.recover(f, sizes=(2, 4, 1), most_evaluations=5_000)
+
+
+def test_functions_that_change_their_inputs_or_reuse_their_outputs():
+    network = random_network((4, 3, 1), 1)
+    outputs = {}
+
+    def f(x):
+        values = network(x)
+        x += 1
+        found = outputs.setdefault(len(x), values)
+        found[:] = values
+        return found
+
+    def with_tensors(x):
+        values = torch.from_numpy(network(x.detach().numpy()))
+        x.add_(1)
+        return values
+
+    for each in (f, with_tensors):
+        assert us.recover(each, sizes=(4, 3, 1)).complete
+    more, buffer = noisy(1e-6), np.zeros((16, 1))
+    with pytest.raises(us.UserError, match="must be deterministic"):
+        us.recover(lambda x: np.copyto(buffer, more(x)) or buffer, sizes=(4, 3, 1))
+
+
+@pytest.mark.parametrize("takes", ["arrays", "tensors"])
+def test_every_evaluation_is_counted(takes, tmp_path):
+    network = random_network((6, 5, 1), 1)
+    inputs = 0
+
+    def f(x):
+        nonlocal inputs
+        inputs += len(x)
+        if takes == "tensors":
+            x = torch.relu(x).numpy() - torch.relu(-x).numpy()
+        return network(x)
+
+    found = us.recover(f, sizes=(6, 5, 1), checkpoint=tmp_path / "state.safetensors")
+    assert found.evaluations == inputs
+    # The state is that before the output layer is fitted: the rest, and trying the function out, is done again.
+    before, inputs = inputs, 0
+    with safe_open(tmp_path / "state.safetensors", "np") as file:
+        saved = json.loads(file.metadata()["search"])["evaluations"]
+    resumed = us.recover(f, sizes=(6, 5, 1), checkpoint=tmp_path / "state.safetensors")
+    assert 0 < saved < before
+    assert resumed.evaluations == saved + inputs
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"sizes": (4, 3, 1), "most_evaluations": 3_159}, "must be at least 3,160 for these sizes, got 3,159"),
+        ({"sizes": (4, 3, 1), "checkpoint": "missing/state"}, "checkpoint must be a file in an existing folder"),
         ({"sizes": (4, 1)}, "sizes must be the units"),
         ({"sizes": (4, 0, 1)}, "sizes must be the units"),
         ({"sizes": 4}, "sizes must be the units"),
@@ -295,8 +450,8 @@ def test_a_killed_recovery_goes_on(tmp_path, steps):
     assert resumed.complete
     for a, b in zip(whole.network.weights, resumed.network.weights, strict=True):
         assert np.array_equal(a, b)
-    # Trying the function out again is all that an interruption costs.
-    assert 0 < resumed.evaluations - whole.evaluations < 250
+    # An interruption costs 64 inputs to try the function out, 112 to scale it, and up to 5 for each of 16 fold points.
+    assert 64 + 112 + 64 <= resumed.evaluations - whole.evaluations <= 64 + 112 + 80
     for wrong, message in (({"seed": 2}, r"other arguments \(seed\)"), ({"sizes": (8, 6, 1)}, r"\(sizes\)")):
         with pytest.raises(us.UserError, match=message):
             us.recover(only_values(network), **({"sizes": network.sizes} | wrong), checkpoint=path)

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.papers.equivalence.equivalence.training import fit_student, pack, parameter_gradients, unpack
+from support.parameter_gradients import parameter_gradients
+from understudy.papers.equivalence.equivalence.training import fit_student, pack, unpack
 from understudy.papers.equivalence.theory.relu_network import random_network
 
 DAMPING = 1e-3

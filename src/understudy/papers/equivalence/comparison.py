@@ -16,23 +16,32 @@ from understudy._atomic import disk_errors, write_bytes
 from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.papers.equivalence.theory.classes import Classes
+from understudy.papers.equivalence.theory.comparison import FunctionComparison
 from understudy.papers.equivalence.theory.domain import Box
-from understudy.papers.equivalence.theory.matching import Comparison
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+FLOAT32 = 1e-6
+"""Tolerance that most networks stored in float32 need."""
 ANSWERS = {
     "permutation and scaling": "the same function: all parameters agree up to permutation and positive scaling",
-    "after removal": "the same function on the domain: parameters agree up to permutation and positive scaling once "
-    "degenerate units are removed",
-    "same folds": "the same function on the domain: folds and linear parts agree, but parameters are not related by "
-    "permutation and scaling",
+    "after removal": "the same function: parameters agree up to permutation and positive scaling once degenerate units "
+    "are removed",
+    "same folds": "the same function: folds and linear parts agree, but parameters are not related by permutation and "
+    "scaling",
     "different": "different functions",
-    "undecided": "not decided: outputs agree as far as searched, but parameters differ",
+    "undecided": "equal in outputs as far as searched, but not in parameters: not decided",
 }
-"""The answer for each relation of two networks, in words."""
+"""What two networks of each relation are on the domain, in words."""
+
+
+def float32_note(stored: Sequence[str], tolerance: float) -> str:
+    """Say that networks which are stored in float32 agree up to its rounding, and how to compare them."""
+    subject = f"{' and '.join(stored)} {'is' if len(stored) == 1 else 'are'}" if stored else "some networks are"
+    option = f"--tolerance {tolerance:.0e}".replace("e-0", "e-")
+    return f"{subject} stored in float32, and differ by no more than its rounding: use {option} to ignore it"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,11 +52,13 @@ class NetworkComparison:
         comparison: The answer, with matching, differences and degenerate units.
         networks: Both networks as affine maps in float64.
         changes: What was changed about the layers of either to write it so, in words.
+        note: Whether the networks would be the same function up to the rounding of float32, in words; else empty.
     """
 
-    comparison: Comparison
+    comparison: FunctionComparison
     networks: tuple[ReluNetwork, ReluNetwork]
     changes: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    note: str = ""
 
     @property
     def same(self) -> bool | None:
@@ -56,7 +67,7 @@ class NetworkComparison:
 
     @property
     def relation(self) -> str:
-        """How the networks are related: see `understudy.papers.equivalence.theory.matching.Relation`."""
+        """How the networks are related: see `understudy.papers.equivalence.theory.comparison.Relation`."""
         return self.comparison.relation
 
     @property
@@ -76,7 +87,7 @@ class NetworkComparison:
 
     @property
     def largest_output_difference(self) -> float:
-        """Largest difference of outputs that was found, relative to their standard deviation on the domain."""
+        """Largest difference of an output that was found, relative to its standard deviation on the domain."""
         return self.comparison.largest_output_difference
 
     @property
@@ -96,7 +107,8 @@ class NetworkComparison:
         witness = None
         if found.witness is not None:
             values = {"input": outputs.x, "a": outputs.a, "b": outputs.b}
-            witness = {name: value.tolist() for name, value in values.items()} | {"difference": outputs.difference}
+            witness = {name: value.tolist() for name, value in values.items()}
+            witness |= {"output": outputs.output, "difference": outputs.difference}
         return {
             "same": found.same,
             "relation": found.relation,
@@ -107,7 +119,7 @@ class NetworkComparison:
             "witness": witness,
             "tolerance": found.tolerance,
             "domain": {"lower": found.box.lower.tolist(), "upper": found.box.upper.tolist()},
-            "output_scale": outputs.scale,
+            "output_scales": outputs.scale.tolist(),
             "inputs": outputs.inputs,
             "distance": None if matching is None else matching.distance,
             "degenerate": {
@@ -115,6 +127,7 @@ class NetworkComparison:
             },
             "kept": {name: [list(layer) for layer in kept] for name, kept in zip("ab", self._kept(), strict=True)},
             "changes": dict(zip("ab", map(list, self.changes), strict=True)),
+            "note": self.note,
         }
 
     def to_pandas(self) -> DataFrame:
@@ -200,9 +213,10 @@ class NetworkComparison:
 
     def __repr__(self) -> str:
         parameters = self.largest_parameter_difference
-        shown = [] if parameters is None else [f"parameters differ by {number(parameters, '.1e')}"]
-        shown.append(f"outputs by {number(self.largest_output_difference, '.1e')} on {self.comparison.box}")
-        return f"NetworkComparison(same={self.same}: {self.answer}; {', '.join(shown)})"
+        shown = [] if parameters is None else [f"parameters differ by {number(parameters)}"]
+        shown.append(f"outputs by {number(self.largest_output_difference)} on {self.comparison.box}")
+        note = f"; {self.note}" if self.note else ""
+        return f"NetworkComparison(same={self.same}: {self.answer}; {', '.join(shown)}{note})"
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(repr(self))}</pre>"
@@ -214,15 +228,20 @@ class FunctionClasses:
 
     Attributes:
         found: Classes, distances and undecided pairs; indices are those of `names`.
-        names: Indices of the networks as they were given; networks with weights that are not finite are left out.
+        names: Indices of the networks as they were given; networks with weights that are not finite, or with values
+            on the domain that are not, are left out.
         tolerance: Relative tolerance.
         box: The domain.
+        left_out: Number of networks that are left out.
+        is_float32: Whether a network is stored in float32.
     """
 
     found: Classes
     names: tuple[int, ...]
     tolerance: float
     box: Box
+    left_out: int = 0
+    is_float32: bool = False
 
     @property
     def functions(self) -> list[list[int]]:
@@ -241,8 +260,25 @@ class FunctionClasses:
 
     @property
     def distances(self) -> np.ndarray:
-        """Largest difference of the outputs of every pair on shared inputs, relative to their scale."""
+        """Largest difference of an output of every pair on shared inputs, relative to its scale."""
         return self.found.distances
+
+    @property
+    def distances_between(self) -> np.ndarray:
+        """Distances of all pairs of networks that are different functions, in increasing order."""
+        place = np.empty(len(self.names), int)
+        for i, members in enumerate(self.found.functions):
+            place[members] = i
+        rows, columns = np.triu_indices(len(place), 1)
+        different = place[rows] != place[columns]
+        return np.sort(self.distances[rows[different], columns[different]])
+
+    @property
+    def note(self) -> str:
+        """Whether different functions are the same up to the rounding of float32, in words; else empty."""
+        between = self.distances_between
+        close = len(between) > 0 and self.tolerance < between[0] <= FLOAT32
+        return float32_note((), FLOAT32) if self.is_float32 and close else ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -254,7 +290,9 @@ class FunctionClasses:
             "distances": self.distances.tolist(),
             "tolerance": self.tolerance,
             "domain": {"lower": self.box.lower.tolist(), "upper": self.box.upper.tolist()},
-            "output_scale": self.found.scale,
+            "output_scales": self.found.scale.tolist(),
+            "left_out": self.left_out,
+            "note": self.note,
         }
 
     def to_pandas(self) -> DataFrame:
@@ -264,17 +302,41 @@ class FunctionClasses:
         return pd.DataFrame(self.distances, index=self.names, columns=self.names)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write classes and distances (.json).
+        """Write everything (.json), or the distance matrix and the classes as tensors (.safetensors).
+
+        Tensors are `distances`, the matrix; `networks`, the indices of its rows; and `functions` and `parameters`, for
+        every row the number of its class, from 0 for the largest.
+
+        Args:
+            path: File to write.
+
+        Returns:
+            The file.
 
         Raises:
             UserError: Another ending, or the file cannot be written.
         """
         path = Path(path)
-        if path.suffix != ".json":
-            raise UserError(f"{path}: classes of several networks are written to a file that ends in .json")
+        if path.suffix == ".json":
+            content = json.dumps(self.as_dict(), ensure_ascii=False, allow_nan=False).encode()
+        elif path.suffix == ".safetensors":
+            content = self._tensors()
+        else:
+            raise UserError(f"{path}: the file must end in .safetensors or .json")
         with disk_errors(path, "choose another file"):
-            write_bytes(path, json.dumps(self.as_dict(), allow_nan=False).encode())
+            write_bytes(path, content)
         return path
+
+    def _tensors(self) -> bytes:
+        from safetensors.numpy import save
+
+        tensors = {"distances": self.distances, "networks": np.array(self.names, np.int64)}
+        for name, classes in (("functions", self.found.functions), ("parameters", self.found.parameters)):
+            tensors[name] = np.empty(len(self.names), np.int64)
+            for i, members in enumerate(classes):
+                tensors[name][members] = i
+        content: bytes = save({name: np.ascontiguousarray(each) for name, each in tensors.items()})
+        return content
 
     def __repr__(self) -> str:
         open_pairs = f", {len(self.undecided)} pairs not decided" if self.undecided else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from understudy._errors import UserError
-from understudy.nets.given import Network
+from understudy.nets.given_networks import Network
 from understudy.papers.equivalence.fold_sets import folds
 from understudy.papers.equivalence.theory.plane import Window
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
@@ -39,7 +39,9 @@ def film(
     Raises:
         UserError: No network, another number of times, or what `folds` raises.
     """
-    if not networks or len(networks) != len(times):
+    if not networks:
+        raise UserError("must contain at least one network, got none", "networks")
+    if len(networks) != len(times):
         raise UserError(f"must have one time for each of the {len(networks)} networks, got {len(times)}", "times")
     found = [folds(network, window, which=which) for network in networks]
     behind = None if teacher is None else folds(teacher, window, which=which).panel(least=least).segments

@@ -59,10 +59,13 @@ def fold_page(folds: Folds) -> bytes:
         )
     settings: dict[str, object] = {"network": "-".join(map(str, folds.network.sizes))}
     settings |= {f"note {i}": note for i, note in enumerate(folds.notes, start=1)}
+    if folds.unresolved:
+        settings["not resolved"] = folds.unresolved
     return page(
         title="folds: where a network folds",
         story=Story(headline, tuple(numbers), tuple(figures)),
         table=folds.table("units"),
+        table_title="Hidden units",
         table_lead="Every hidden unit, with the length of its fold in the window.",
         claims=None,
         settings=settings,

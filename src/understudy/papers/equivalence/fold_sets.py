@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -14,8 +15,9 @@ from jaxtyping import Bool, Float, Int
 from understudy._atomic import disk_errors, write_bytes
 from understudy._errors import UserError
 from understudy._numbers import number
-from understudy.nets.given import Network
+from understudy.nets.given_networks import Network
 from understudy.papers.equivalence.theory.dependency import DependencyGraph, dependency_graph
+from understudy.papers.equivalence.theory.planar_map import NEAR
 from understudy.papers.equivalence.theory.plane import Points, Window, as_plane
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, as_relu_network
 from understudy.papers.equivalence.theory.subdivision import Subdivision, subdivide
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 VISIBLE = 1e-9
 """Least jump of the gradient of the output at a fold of the function, as a share of the largest gradient."""
 _FORMATS = (".pdf", ".svg", ".png")
+_PAGES = (".html", ".htm")
 
 
 class Folds:
@@ -73,6 +76,23 @@ class Folds:
         The lemmas about fold-sets are stated for these networks.
         """
         return self.subdivision.is_transparent
+
+    @property
+    def unresolved(self) -> str:
+        """What is left out because the window is too large to resolve it, in words; empty if there is nothing."""
+        found = self.subdivision
+        parts = []
+        if found.merged:
+            parts.append(f"{found.merged:,} times a fold is not told apart from one beside it")
+        if found.undecided:
+            parts.append(f"{found.undecided:,} times a cell is not divided by a fold")
+        if not parts:
+            return ""
+        nearest = number(NEAR * float(found.plane.half.max()), ".1g")
+        return (
+            f"cells may be missing: {' and '.join(parts)}, because folds nearer to each other than about {nearest} are "
+            "not resolved in this window; choose a smaller one"
+        )
 
     @cached_property
     def folds_function(self) -> Bool[np.ndarray, "edge"]:
@@ -200,10 +220,8 @@ class Folds:
         ]
         if hidden := self.edges - int(self.folds_function.sum()):
             lines.append(f"{hidden:,} edges at which a unit changes sign and the function does not fold")
-        if self.subdivision.undecided:
-            lines.append(
-                f"{self.subdivision.undecided:,} cells in which a fold is within round-off of several vertices"
-            )
+        if self.unresolved:
+            lines.append(self.unresolved)
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
@@ -298,17 +316,19 @@ class Folds:
         """Write a page with the fold-set, which can be zoomed, and the length of every unit's fold.
 
         Args:
-            path: File to write, such as `folds.html`.
+            path: File to write, which ends in .html, such as `folds.html`.
 
         Returns:
             The file.
 
         Raises:
-            UserError: The file cannot be written.
+            UserError: Another ending, or the file cannot be written.
         """
         from understudy.papers.equivalence.fold_page import fold_page
 
         path = Path(path)
+        if path.suffix not in _PAGES:
+            raise UserError(f"must end in {', '.join(_PAGES)}, got {path.name!r}", "path")
         content = fold_page(self)
         with disk_errors(path, "choose another file"):
             write_bytes(path, content)
@@ -338,12 +358,16 @@ def folds(
         most_cells: Largest number of cells. Default: 2 million, or as many as take 4 GiB.
 
     Returns:
-        Cells with their affine maps, edges with the unit that folds there, and vertices.
+        Cells with their affine maps, edges with the unit that folds there, and vertices. A warning and `unresolved`
+        state where the window is so large that folds beside each other cannot be told apart.
 
     Raises:
-        UserError: Another activation, a window of zero area or that is not bounded, three points on one line, or too
-            many cells.
+        UserError: Another activation, a window of zero area, that is not bounded or so far from zero that its
+            coordinates are rounded, three points on one line, or too many cells.
     """
     found, notes = as_relu_network("network", network, which)
     plane = as_plane(window, through, found.sizes[0])
-    return Folds(subdivide(found, plane, most_cells), notes)
+    divided = Folds(subdivide(found, plane, most_cells), notes)
+    if divided.unresolved:
+        warnings.warn(f"folds: {divided.unresolved}", stacklevel=2)
+    return divided

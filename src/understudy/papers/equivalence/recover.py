@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy._progress import steps
 from understudy._random import Stream, generator
 from understudy.nets import Population
 from understudy.papers.equivalence.theory.domain import Bounds, Box, as_box
 from understudy.papers.equivalence.theory.recovery import Recovered, recover_network
 from understudy.papers.equivalence.theory.recovery.oracle import Function
-from understudy.papers.equivalence.theory.recovery.recover import MOST_EVALUATIONS
+from understudy.papers.equivalence.theory.recovery.recover import MOST_EVALUATIONS, validate_evaluations
 from understudy.papers.equivalence.theory.recovery.search import Search
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, as_relu_network
 
 _TRIED = 16
 """Inputs at which a function is tried out."""
-_TRIED_OUT = 4 * _TRIED
-"""Evaluations by which a function is tried out."""
 _SAME = 1e-13
 """Relative difference of two evaluations of the same inputs from which a function is not deterministic."""
+_DISTINCT = 5
+"""Distinct values of an output that show float32, if all its values are rounded to it: constants may be by chance."""
 
 
 def recover(
@@ -53,9 +53,9 @@ def recover(
         sizes: Units from the inputs to the outputs, such as (20, 10, 1). Default: for a network its own, of which
             nothing else is used; for a function they are found too, as far as possible.
         seed: Seed of the lines along which folds are searched.
-        most_evaluations: Most inputs at which the function may be evaluated.
-        checkpoint: File to which the state is written as the recovery goes on. Called again with the same arguments,
-            an interrupted recovery goes on from there.
+        most_evaluations: Maximum number of inputs at which the function may be evaluated.
+        checkpoint: File to which the state is saved during the recovery. Called again with the same arguments, an
+            interrupted recovery continues from it.
 
     Returns:
         The network, and whether it is complete, with the residual on fresh inputs and what is missing.
@@ -79,22 +79,25 @@ def recover(
     if network is not None and network.sizes[0] != inputs:
         raise UserError(f"must begin with the number of inputs of f, {network.sizes[0]}, got {inputs}", "sizes")
     box = as_box(domain, inputs)
-    function = _checked(evaluated, box, sizes)
+    validate_evaluations(most_evaluations, sizes, inputs)
+    if checkpoint is not None and not Path(checkpoint).absolute().parent.is_dir():
+        raise UserError(f"must be a file in an existing folder, got {checkpoint}: create the folder", "checkpoint")
+    function, spent = _tried(evaluated, box, sizes)
     with steps("recovering the network") as step:
 
         def after(search: Search) -> None:
             step()
 
-        found = recover_network(
+        return recover_network(
             function,
             box,
             sizes,
             seed=seed,
-            most_evaluations=most_evaluations - _TRIED_OUT,
+            most_evaluations=most_evaluations,
+            spent=spent,
             checkpoint=None if checkpoint is None else Path(checkpoint),
             after=after,
         )
-    return replace(found, evaluations=found.evaluations + _TRIED_OUT)
 
 
 def _validated(sizes: Sequence[int]) -> tuple[int, ...]:
@@ -105,7 +108,7 @@ def _validated(sizes: Sequence[int]) -> tuple[int, ...]:
         found, whole = (), False
     if len(found) < 3 or not whole or min(found) < 1:
         raise UserError(
-            f"must be the units from the inputs to the outputs with a hidden layer at least, as in (20, 10, 1), got "
+            f"must be the units from the inputs to the outputs, with at least one hidden layer, as in (20, 10, 1), got "
             f"{sizes!r}",
             "sizes",
         )
@@ -126,10 +129,14 @@ def _inputs_of(domain: Box | Bounds | None) -> int:
     return int(lengths.pop())
 
 
-def _checked(f: Callable[..., Any], box: Box, sizes: tuple[int, ...] | None) -> Function:
-    """Wrap a function so that it takes and returns float64 arrays, and refuse what is no deterministic function."""
+def _tried(f: Callable[..., Any], box: Box, sizes: tuple[int, ...] | None) -> tuple[Function, int]:
+    """Wrap a function so that it takes and returns float64 arrays; refuse one that is not deterministic.
+
+    Returns:
+        The function, and the number of inputs at which it was evaluated.
+    """
     x = box.draw(generator(1, Stream.RECOVERY, 1 << 30), _TRIED)
-    call = _calling(f, x)
+    call, attempts = _calling(f, x)
     found = _outputs(call(x), x).shape[1]
     outputs = sizes[-1] if sizes is not None else found
 
@@ -145,36 +152,55 @@ def _checked(f: Callable[..., Any], box: Box, sizes: tuple[int, ...] | None) -> 
         return values
 
     first, again = function(x), function(x)
-    if np.abs(first - again).max() > _SAME * np.abs(first).max():
+    difference = np.abs(first - again).max()
+    if difference > _SAME * np.abs(first).max():
         raise UserError(
-            f"f must be deterministic: two evaluations of the same inputs differ by {np.abs(first - again).max():.1e}; "
-            "turn off dropout and noise (module.eval())"
+            f"f must be deterministic: two evaluations of the same inputs differ by {number(difference, '.1e')}; turn "
+            "off dropout and noise (module.eval())"
         )
-    return function
+    if _is_float32(first):
+        raise UserError(
+            "f must compute in float64: its outputs are float32 numbers, which are too coarse to locate folds, even if "
+            "they are converted; convert its weights and inputs instead, as with module.double()"
+        )
+    return function, (attempts + 3) * _TRIED
 
 
-def _calling(f: Callable[..., Any], x: np.ndarray) -> Callable[[np.ndarray], Any]:
-    """Call a function with arrays where it takes them, otherwise with tensors."""
+def _is_float32(values: np.ndarray) -> bool:
+    """Whether an output was rounded to float32: it has several values, and each is a float32 number."""
+    with np.errstate(over="ignore"):
+        rounded = (values.astype(np.float32) == values).all(axis=0)
+    whole = (values == np.round(values)).all(axis=0)
+    return any(len(np.unique(values[:, i])) >= _DISTINCT for i in np.flatnonzero(rounded & ~whole))
+
+
+def _calling(f: Callable[..., Any], x: np.ndarray) -> tuple[Callable[[np.ndarray], Any], int]:
+    """Call a function with arrays where it takes them, otherwise with tensors; copies, since it may change them.
+
+    Returns:
+        The call, and the number of attempts to find out.
+    """
+
+    def with_arrays(points: np.ndarray) -> Any:
+        return f(points.copy())
+
+    def with_tensors(points: np.ndarray) -> Any:
+        with torch.no_grad():
+            return f(torch.from_numpy(points.copy()))
+
     try:
-        f(x.copy())
-    except Exception as with_array:
+        with_arrays(x)
+    except Exception as array_error:
         try:
-            with torch.no_grad():
-                f(torch.from_numpy(x.copy()))
-        except Exception as with_tensor:
+            with_tensors(x)
+        except Exception as tensor_error:
             raise UserError(
                 f"f must be a function of arrays or tensors [sample, in]; with {len(x)} inputs of {x.shape[1]} numbers "
-                f"it raised {type(with_array).__name__}: {with_array}; with a tensor {type(with_tensor).__name__}: "
-                f"{with_tensor}"
-            ) from with_tensor
-    else:
-        return f
-
-    def call(points: np.ndarray) -> Any:
-        with torch.no_grad():
-            return f(torch.from_numpy(np.ascontiguousarray(points)))
-
-    return call
+                f"it raised {type(array_error).__name__}: {array_error}; with a tensor {type(tensor_error).__name__}: "
+                f"{tensor_error}"
+            ) from tensor_error
+        return with_tensors, 2
+    return with_arrays, 1
 
 
 def _outputs(values: Any, x: np.ndarray) -> np.ndarray:
@@ -186,7 +212,7 @@ def _outputs(values: Any, x: np.ndarray) -> np.ndarray:
             "its weights, as with module.double(), and do not round its outputs"
         )
     try:
-        found = np.asarray(values, dtype=np.float64)
+        found = np.array(values, dtype=np.float64)  # a copy: the function may write the next outputs to the same array
     except (TypeError, ValueError):
         raise UserError(f"f must return an array [sample, out], got {type(values).__name__}") from None
     if found.shape == (len(x),):

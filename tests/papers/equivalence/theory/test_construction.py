@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.boxes import contains
 from understudy._errors import UserError
 from understudy.papers.equivalence.theory.construction import ineligible, well_connected_network
 from understudy.papers.equivalence.theory.domain import as_box
@@ -51,7 +52,7 @@ def assert_points_prove_the_paths(network: ReluNetwork, box, smallest: float) ->
     assert len(points) == sum(network.hidden) + sum(below * above for below, above in pairwise(network.hidden))
     for point in points:
         assert point.margin > smallest
-        assert box.contains(point.point[None])[0]
+        assert contains(box, point.point[None])[0]
         values = network.preactivations(point.point[None])
         at = values[point.layer - 1][0]
         assert at[point.unit] == pytest.approx(0, abs=1e-8)

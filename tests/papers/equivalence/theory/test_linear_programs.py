@@ -8,12 +8,21 @@ from hypothesis import strategies as st
 from understudy.papers.equivalence.theory import linear_programs as programs
 from understudy.papers.equivalence.theory.linear_programs import (
     FEASIBLE,
+    Maximum,
     box_rows,
     by_highs,
     chebyshev_centre,
     crossing,
-    maximise,
 )
+
+
+def maximise(rows, bounds, objective):
+    """Maximise objective·u over a polytope by the compiled simplex, or HiGHS where it is unresolved; None if empty."""
+    point = np.empty(rows.shape[1])
+    status = programs._maximum(rows, bounds, objective, -np.inf, point)
+    if status == programs._UNRESOLVED:
+        return by_highs(rows, bounds, objective)
+    return None if status == programs._EMPTY else Maximum(float(objective @ point), point)
 
 
 def polytope(seed: int, inputs: int, cuts: int, nearest: float = 0.1) -> tuple[np.ndarray, np.ndarray]:

@@ -1,181 +1,74 @@
-"""Whether two networks are one function: all relations, with witnesses that are checked."""
+"""Matching of units: the maps of eq. 2.5, near-ties, brute force, unequal widths."""
+
+from itertools import permutations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import understudy as us
-from support.equal_networks import by_hand, changed_weight, shuffled, with_unit
-from understudy.papers.equivalence.theory.classes import classify
-from understudy.papers.equivalence.theory.degenerate import reduce_network
-from understudy.papers.equivalence.theory.domain import as_box
-from understudy.papers.equivalence.theory.fold_form import fold_form_difference
-from understudy.papers.equivalence.theory.matching import compare_networks
+from support.equal_networks import by_hand, shuffled, with_unit
+from understudy.papers.equivalence.theory.canonical import canonical_form, permuted, unit_rows
+from understudy.papers.equivalence.theory.matching import match_units
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, random_network
 
-SIZES = st.lists(st.integers(2, 8), min_size=2, max_size=5).map(lambda widths: [*sorted(widths, reverse=True), 1])
 
-
-def folding(sizes, seed, slope=0.0):
-    """A network whose units mostly fold the box."""
-    network = random_network(sizes, seed, slope)
-    return ReluNetwork(network.weights, tuple(0.3 * bias for bias in network.biases), slope)
-
-
-@given(SIZES, st.integers(0, 999), st.sampled_from([0.0, 0.1]))
-def test_permuted_and_rescaled_networks_are_the_same_function(sizes, seed, slope):
+@given(st.lists(st.integers(1, 8), min_size=3, max_size=6), st.integers(0, 99), st.sampled_from([0.0, 0.3]))
+def test_the_maps_of_equation_2_5_are_found(sizes, seed, slope):
     network = random_network(sizes, seed, slope)
     other, orders, scalings = shuffled(network, seed)
-    found = compare_networks(network, other, as_box(None, sizes[0]))
-    assert found.same and found.relation == "permutation and scaling" and found.witness is None
-    assert found.largest_parameter_difference < 1e-13 and found.largest_output_difference < 1e-9
-    assert all(np.array_equal(x, y) for x, y in zip(found.permutations, orders, strict=True))
-    assert all(np.allclose(x, y, rtol=1e-12) for x, y in zip(found.scalings, scalings, strict=True))
+    found = match_units(network, other)
+    assert found.largest < 1e-14 and found.distance < 1e-14
+    below, scale = np.arange(sizes[0]), np.ones(sizes[0])
+    for layer, (order, scaling) in enumerate(zip(orders, scalings, strict=True)):
+        assert np.array_equal(found.permutations[layer], order)
+        np.testing.assert_allclose(found.scalings[layer], scaling, rtol=1e-13)
+        # W_l = M_l P_l W'_l P_{l−1}⁻¹ M_{l−1}⁻¹ in the parameters as they are.
+        again = scaling[:, None] * other.weights[layer][np.ix_(order, below)] / scale
+        np.testing.assert_allclose(again, network.weights[layer], rtol=1e-12)
+        below, scale = order, scaling
 
 
-@given(SIZES, st.integers(0, 999), st.data())
-def test_a_changed_weight_has_a_witness_or_a_degenerate_unit(sizes, seed, data):
-    network, box = random_network(sizes, seed), as_box(None, sizes[0])
-    layer = data.draw(st.integers(1, len(sizes) - 1))
-    out, into = data.draw(st.integers(0, sizes[layer] - 1)), data.draw(st.integers(0, sizes[layer - 1] - 1))
-    other, _, _ = shuffled(changed_weight(network, layer, out, into, 1 + 1e-4), seed)
-    found = compare_networks(network, other, box)
-    assert found.relation != "permutation and scaling"
-    if found.witness is None:
-        assert found.degenerate[0]
-        x = box.draw(np.random.default_rng(seed), 1_000)
-        np.testing.assert_allclose(network(x), other(x), rtol=1e-9, atol=1e-9)
-    else:
-        x = found.witness.x[None]
-        assert box.contains(x).all() and found.same is False
-        assert abs(network(x) - other(x)).max() == found.witness.difference > 0
+def test_units_that_are_nearly_equal_are_told_apart_by_what_they_pass_on():
+    network = random_network([3, 4, 3, 1], 5)
+    weights, biases = [w.copy() for w in network.weights], [b.copy() for b in network.biases]
+    weights[0][1] = weights[0][0] * (1 + 1e-13 * np.arange(1, 4))
+    biases[0][1] = biases[0][0]
+    network = ReluNetwork(tuple(weights), tuple(biases))
+    for seed in range(10):
+        other, orders, _ = shuffled(network, seed)
+        found = match_units(network, other)
+        assert found.largest < 1e-12
+        assert all(np.array_equal(x, y) for x, y in zip(found.permutations, orders, strict=True))
 
 
-def test_networks_that_differ_in_dead_units_only_are_the_same_on_the_box():
-    network, box = folding([3, 4, 3, 1], 1), as_box(None, 3)
-    ours = with_unit(network, 1, [1.0, 2.0, 3.0], -50.0, np.ones(3))
-    theirs = with_unit(network, 1, [3.0, -2.0, 1.0], -40.0, -np.ones(3))
-    found = compare_networks(ours, theirs, box)
-    assert found.same and found.relation == "after removal"
-    assert [str(units[0]) for units in found.degenerate] == ["layer 1, unit 4: dead"] * 2
-    assert [units[0].removed for units in found.degenerate] == [True, True]
-    wider = compare_networks(ours, network, box)
-    assert wider.same and wider.relation == "after removal"
-    larger = compare_networks(ours, theirs, as_box((-30, 30), 3))
-    assert larger.same is False
+def test_the_least_distance_of_all_permutations_is_found():
+    for seed in range(5):
+        ours, theirs = (random_network([2, 5, 1], 2 * seed + i) for i in (0, 1))
+        found = match_units(ours, theirs)
+        rows, others = (canonical_form(each).network for each in (ours, theirs))
+
+        def total(order, rows=rows, others=others):
+            pairs = zip(unit_rows(rows), unit_rows(permuted(others, [np.array(order)])), strict=True)
+            return sum(np.square(x - y).sum() for x, y in pairs)
+
+        best = min(map(total, permutations(range(5))))
+        # Distances of rows with their outgoing weights are assigned, not their squares.
+        assert best <= total(found.permutations[0]) <= 1.3 * best
 
 
-def test_duplicates_of_other_shares_are_the_same():
-    network, box = folding([3, 4, 1], 1), as_box(None, 3)
-    row, bias = network.weights[0][2], network.biases[0][2]
-    ours, theirs = with_unit(network, 1, row, bias, [1.0]), with_unit(network, 1, 2 * row, 2 * bias, [0.5])
-    found = compare_networks(ours, theirs, box)
-    assert found.same  # already by permutation and scaling
-    split = with_unit(with_unit(network, 1, row, bias, [0.75]), 1, row, bias, [0.25])
-    found = compare_networks(ours, split, box)
-    assert found.same and found.relation == "after removal"
+def test_distances_by_hand():
+    ours = by_hand(([[1.0, 0.0], [0.0, 2.0]], [0.0, 0.0]), ([[1.0, 1.0]], [0.0]))
+    theirs = by_hand(([[0.0, 1.0], [0.8, 0.0]], [0.0, 0.6]), ([[2.0, 1.0]], [0.0]))
+    found = match_units(ours, theirs)
+    assert found.permutations[0].tolist() == [1, 0] and found.scalings[0].tolist() == [1.0, 2.0]
+    np.testing.assert_allclose(found.distances[0], [np.sqrt(0.4), 0.0], atol=1e-12)
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.2])
-def test_linear_units_in_another_basis_are_the_same_folds(slope):
-    network, box = folding([3, 4, 4, 1], 1, slope), as_box(None, 3)
-    random = np.random.default_rng(1)
-    rows, outs, mix = random.normal(size=(2, 3)), random.normal(size=(4, 2)), np.array([[2.0, 1.0], [-1.0, 1.0]])
-    ours = with_unit(with_unit(network, 1, rows[0], 20.0, outs[:, 0]), 1, rows[1], 20.0, outs[:, 1])
-    mixed, back = mix @ rows, outs @ np.linalg.inv(mix)
-    theirs = with_unit(with_unit(network, 1, mixed[0], 30.0, back[:, 0]), 1, mixed[1], 30.0, back[:, 1])
-    shift = outs @ np.array([20.0, 20.0]) - back @ np.array([30.0, 30.0])
-    theirs = ReluNetwork(theirs.weights, (theirs.biases[0], theirs.biases[1] + shift, theirs.biases[2]), slope)
-    found = compare_networks(ours, theirs, box)
-    assert found.relation == "same folds" and found.same and found.largest_parameter_difference > 0.01
-
-
-def test_the_counter_example_with_opposite_units_is_the_same_function():
-    # Σ w = 0, so that Σ ρ(w·x) = Σ ρ(−w·x) (Zhou, Ge & Jin 2021, claim 1).
-    rows = np.array([[1.0, 0.0], [-0.5, 0.8], [-0.5, -0.8]])
-    ours, theirs = (by_hand((sign * rows, np.zeros(3)), (np.ones((1, 3)), [0.0])) for sign in (1, -1))
-    found = compare_networks(ours, theirs, as_box(None, 2))
-    assert found.relation == "same folds" and found.largest_parameter_difference > 0.1
-
-
-def test_networks_of_other_depth_and_slope_are_compared_by_their_folds():
-    ours = by_hand(([[1.0, 0.5], [-1.0, 2.0]], [0.1, 0.2]), ([[1.0, -2.0]], [0.3]))
-    # ρ(ρ(u)) = ρ(u): one more layer that passes everything on.
-    deeper = by_hand((ours.weights[0], ours.biases[0]), (np.eye(2), np.zeros(2)), (ours.weights[1], ours.biases[1]))
-    found = compare_networks(ours, deeper, as_box(None, 2))
-    assert found.same and found.relation == "same folds" and found.permutations is None
-    # ρ(u) = (ρ_α(u) + α ρ_α(−u)) / (1 − α²)
-    a = 0.5
-    weights = np.vstack((ours.weights[0], -ours.weights[0])), np.hstack((ours.weights[1], a * ours.weights[1]))
-    leaky = by_hand(
-        (weights[0], np.append(ours.biases[0], -ours.biases[0])), (weights[1] / (1 - a * a), ours.biases[1]), slope=a
-    )
-    x = np.random.default_rng(0).uniform(-2, 2, (20, 2))
-    np.testing.assert_allclose(ours(x), leaky(x), atol=1e-12)
-    assert compare_networks(ours, leaky, as_box(None, 2)).relation == "same folds"
-
-
-@given(SIZES, st.integers(0, 999), st.sampled_from([0.0, 0.3]))
-def test_fold_forms_of_one_function_agree(sizes, seed, slope):
-    network, box = random_network(sizes, seed, slope), as_box(None, sizes[0])
-    other, _, _ = shuffled(network, seed)
-    ours, theirs = (reduce_network(each, box, exact=False) for each in (network, other))
-    found = fold_form_difference(ours, theirs, 1e-9)
-    assert found is not None and found < 1e-9
-
-
-def test_affine_and_constant_functions():
-    affine, other = by_hand(([[1.0, 2.0]], [0.5])), by_hand(([[1.0, 2.0]], [0.6]))
-    split = by_hand(([[1.0, 2.0], [-1.0, -2.0]], [0.5, -0.5]), ([[1.0, -1.0]], [0.0]))  # ρ(u) − ρ(−u) = u
-    box = as_box(None, 2)
-    assert compare_networks(affine, affine, box).same and compare_networks(affine, other, box).same is False
-    assert compare_networks(affine, split, box).relation == "same folds"
-    zero, unused = (by_hand((fill * np.ones((3, 2)), np.zeros(3)), (np.zeros((1, 3)), [0.0])) for fill in (0, 1))
-    assert compare_networks(zero, zero, box).same and compare_networks(zero, unused, box).same
-
-
-def test_a_large_constant_hides_no_difference():
+def test_a_layer_with_fewer_units_leaves_some_without_a_partner():
     network = random_network([3, 4, 1], 1)
-    network = ReluNetwork(network.weights, (network.biases[0], network.biases[1] + 1e9))
-    other, _, _ = shuffled(network, 2)
-    assert compare_networks(network, other, as_box(None, 3)).same
-    assert compare_networks(network, changed_weight(other, 2, 0, 0, 1.1), as_box(None, 3)).witness is not None
-
-
-def test_classes_of_many_networks():
-    box = as_box(None, 3)
-    one, two = folding([3, 4, 1], 1), folding([3, 4, 1], 2)
-    dead = with_unit(one, 1, [1.0, 2.0, 3.0], -50.0, [1.0])
-    networks = [one, two, shuffled(one, 1)[0], dead, shuffled(two, 2)[0], folding([3, 3, 1], 3)]
-    found = classify(networks, box)
-    assert found.functions == [[0, 2, 3], [1, 4], [5]] and found.parameters == [[0, 2], [1, 4], [3], [5]]
-    assert found.distances[0, 2] < 1e-9 < found.distances[0, 1] and found.undecided == []
-    assert np.array_equal(found.distances, found.distances.T) and found.compared < 15
-
-
-def test_what_does_not_fit_is_refused():
-    box = as_box(None, 3)
-    one = random_network([3, 4, 1], 1)
-    with pytest.raises(us.UserError, match="number of outputs to be compared, got 1 and 2"):
-        compare_networks(one, random_network([3, 4, 2], 1), box)
-    with pytest.raises(us.UserError, match="number of inputs to be compared, got 3 and 2"):
-        compare_networks(one, random_network([2, 4, 1], 1), box)
-    with pytest.raises(us.UserError, match="tolerance must be above 0 and below 1, got −1"):
-        compare_networks(one, one, box, -1.0)
-    with pytest.raises(us.UserError, match="domain must have one interval"):
-        compare_networks(one, one, as_box(None, 2))
-    with pytest.raises(us.UserError, match="same numbers of inputs"):
-        classify([one, random_network([2, 4, 1], 1)], box)
-
-
-@pytest.mark.deep
-def test_a_thousand_pairs_of_either_kind():
-    from understudy.papers.equivalence.equivalence.pairs import changed_pair, equal_pair
-
-    for seed in range(1, 1_001):
-        pair = equal_pair(seed, 2 + seed % 4)
-        found = compare_networks(pair.a, pair.b, pair.box)
-        assert found.relation == "permutation and scaling"
-        pair = changed_pair(seed, 2 + seed % 4)
-        assert compare_networks(pair.a, pair.b, pair.box).witness is not None
+    wider = with_unit(network, 1, [1.0, 2.0, -1.0], 0.5, [0.3])
+    found = match_units(network, wider)
+    assert found.permutations[0].tolist() == [0, 1, 2, 3] and found.unmatched[0].tolist() == [4]
+    back = match_units(wider, network)
+    assert back.permutations[0].tolist() == [0, 1, 2, 3, -1] and np.isnan(back.scalings[0][-1])
+    assert back.distances[0][-1] == 1.0 or abs(back.distances[0][-1] - 1) < 1e-12

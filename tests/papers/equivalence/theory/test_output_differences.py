@@ -12,6 +12,7 @@ from understudy.papers.equivalence.theory.output_differences import (
     DifferenceSearch,
     extreme_inputs,
     gradients,
+    output_scales,
     rounding_bound,
 )
 from understudy.papers.equivalence.theory.relu_network import random_network
@@ -61,7 +62,7 @@ def test_a_difference_in_a_small_corner_is_found():
     search = DifferenceSearch(ours, theirs, as_box(None, 8))
     found = search.around_folds([(1, 1)], ours)
     assert abs(found.difference - 0.1) < 1e-12 and np.allclose(found.x, 2.0)
-    assert found.rounding < 1e-12 and found.inputs > 1_000
+    assert found.rounding.max() < 1e-12 and found.inputs > 1_000
 
 
 def test_extreme_inputs_of_an_affine_function_are_corners():
@@ -71,3 +72,29 @@ def test_extreme_inputs_of_an_affine_function_are_corners():
     assert x.tolist() == [[2.0, -2.0]] and extreme_inputs(part, 0, np.zeros((1, 2)), box, -1.0).tolist() == [
         [-2.0, 2.0]
     ]
+
+
+def test_outputs_of_all_sizes_are_searched_relative_to_their_own():
+    ours = by_hand((np.eye(2), [0.0, 0.0]), ([[1e6, 0.0], [0.0, 1e-5]], [0.0, 1e4]))
+    theirs = by_hand((np.eye(2), [0.0, 0.0]), ([[1e6 * (1 + 1e-8), 0.0], [0.0, -1e-5]], [0.0, 1e4]))
+    search = DifferenceSearch(ours, theirs, as_box(None, 2))
+    for found in (search.found(), search.ascend()):
+        assert found.output == 1 and found.relative == found.difference / found.scale[1] > 1
+        assert found.exceeds(0.5) and found.exceeds_rounding(4) and not found.exceeds(10)
+    assert abs(found.difference - 4e-5) < 1e-10 and found.x[1] == 2.0
+    np.testing.assert_allclose(found.scale, [1e6 * np.sqrt(5 / 12), 1e-5 * np.sqrt(5 / 12)], rtol=0.1)
+
+
+def test_a_noisy_output_does_not_hide_another():
+    # The first output is rounded to about 10⁻⁷ of its standard deviation; the second differs by less, where x₁ > 1.8.
+    hidden = np.array([[1.0, 0.3], [1.0, 0.0]]), [0.1, -1.8]
+    ours = by_hand(hidden, ([[1.0, 0.0], [1.0, 1.0]], [1e9, 0.0]))
+    theirs = by_hand(hidden, ([[1.0, 0.0], [1.0, 1.0 + 1e-7]], [1e9 + 1e-6, 0.0]))
+    found = DifferenceSearch(ours, theirs, as_box(None, 2)).ascend()
+    assert found.output == 1 and found.exceeds(1e-9)
+
+
+def test_scales_of_huge_and_of_constant_outputs(recwarn):
+    outputs = np.array([[[1e139, 3.0, 0.0], [-1e139, 3.0, 0.0]], [[0.0, -2.0, 0.0], [0.0, -2.0, 0.0]]])
+    np.testing.assert_allclose(output_scales(outputs), [1e139, 3.0, 1.0])
+    assert not recwarn.list

@@ -1,6 +1,7 @@
 """Exact cells of two-dimensional windows: tilings, affine maps, counts by hand, by brute force and by other methods."""
 
 import math
+import tracemalloc
 from itertools import combinations
 
 import numpy as np
@@ -185,6 +186,7 @@ def test_near_degenerate_folds(error):
         network = lines_network(weight, bias)
         found = subdivide(network)
         check(found, network)
+        assert error or found.merged == 0
         if error <= 1e-14 and len(weight) == 12:
             assert found.cells == 24
             assert len(found.points) == 25
@@ -237,11 +239,41 @@ def test_too_many_cells_are_refused_with_the_number():
     network = random_network((2, 20, 20, 1), 1)
     count = subdivide(network).cells
     assert subdivide(network, most_cells=count).cells == count
-    with pytest.raises(UserError, match=r"^most_cells must be at least 101, got 100.*unit 99 of layer 1 of 1"):
-        subdivide(lines_network([[1.0, b / 1000] for b in range(200)], np.linspace(-1, 1, 200)), most_cells=100)
+    with pytest.raises(
+        UserError, match=r"^most_cells must be larger than 40: .* more than 40 cells .* of layer 2 of 2"
+    ):
+        subdivide(random_network((2, 4, 40, 1), 1), most_cells=40)
+    lines = lines_network([[1.0, b / 1000] for b in range(200)], np.linspace(-1, 1, 200))
+    count = subdivide(lines).cells
+    words = (
+        f"must be at least {count:,}, got {count - 1:,}: the 200 lines at which layer 1 folds divide the window into"
+    )
+    with pytest.raises(UserError, match=f"^most_cells {words} {count:,} cells;"):
+        subdivide(lines, most_cells=count - 1)
     with pytest.raises(UserError, match="at least 1"):
         subdivide(network, most_cells=0)
     assert default_most_cells(random_network((2, 4000, 1), 1)) < default_most_cells(network)
+
+
+def test_too_many_cells_of_the_first_layer_are_refused_before_memory_is_allocated():
+    network = random_network((2, 1500, 1500, 1), 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            UserError, match=r"^most_cells must be at least \d{3},\d{3}, got 117,\d{3} \(as many as take 4"
+        ):
+            subdivide(network)
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("half", "fewest"), [(2.0, 0), (1e6, 0), (1e12, 10), (1e15, 10)])
+def test_windows_that_are_too_large_to_resolve_folds(half, fewest):
+    network = random_network((2, 8, 6, 1), 1)
+    found = subdivide(network, as_plane((-half, half), None, 2))
+    assert (found.merged > 0) == (fewest > 0)
+    assert found.merged >= fewest
 
 
 @pytest.mark.parametrize(
@@ -253,7 +285,9 @@ def test_too_many_cells_are_refused_with_the_number():
         (((0, 1), (2, 1)), None, "positive area, got 2 to 1 for input 2"),
         ((0, 1, 2), None, "lower and upper end"),
         (((0, 1), (2,)), None, "lower and upper end"),
-        ((0, 1), np.eye(3, 2), "together"),
+        ((0, 1), np.eye(3, 2), "^through and window exclude each other; give one of them$"),
+        ((1e9, 1e9 + 1e-3), None, "^window must be larger or nearer to zero: .* to 1.2×10⁻⁷, .* edge is 1.0×10⁻³$"),
+        (None, np.eye(3, 2) + 1e12, "^through must be larger or nearer to zero"),
         (None, [[0, 0], [1, 1], [2, 2]], "not on one line"),
         (None, [[0, 0], [0, 0], [2, 2]], "not on one line"),
         (None, [[0, 0], [1, 1], [0, 0]], "not on one line"),

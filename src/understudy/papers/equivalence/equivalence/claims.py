@@ -73,16 +73,17 @@ def equal_pairs(study: Equivalence, run: Run) -> Verdict:
 @claims.claim(
     "E1",
     "one weight changed",
-    statement="one weight that acts on at least 1/1000 of the box, changed by {change:g} relative: told apart, with an "
-    "input at which outputs differ",
+    statement="one weight that acts on at least 1/1000 of the box, changed by {change:g} relative: distinguished, "
+    "with an input at which outputs differ",
     paper="no other redundancy",
     when=lambda study: _enough(study) and study.change <= 1e-4,
 )
 def changed_pairs(study: Equivalence, run: Run) -> Verdict:
     found = pairs(run, changed=True)
-    told = share(found["relation"] == "different", at_least=1.0, say="{count} told apart")
+    distinguished = share(found["relation"] == "different", at_least=1.0, say="{count} distinguished")
     least = np.min(found["outputs"])
-    return told.also(f"largest difference of outputs at least {number(least, '.1e')} of their standard deviation")
+    words = f"largest difference of outputs at least {number(least, '.1e')} of their standard deviation"
+    return distinguished.also(words)
 
 
 def _all_constructed(study: Equivalence) -> bool:

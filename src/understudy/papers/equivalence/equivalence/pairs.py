@@ -10,14 +10,14 @@ import numpy as np
 
 from understudy._random import Stream, generator
 from understudy.papers.equivalence.theory.canonical import permuted, rescaled
+from understudy.papers.equivalence.theory.comparison import FunctionComparison, compare_networks
 from understudy.papers.equivalence.theory.domain import Box, as_box
-from understudy.papers.equivalence.theory.matching import Comparison, compare_networks
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
 WIDEST = 10
 """Largest number of inputs and of units of a layer."""
 SHARE = 1e-3
-"""Smallest share of the box, on either side, that every unit folds off; and on which a changed weight acts."""
+"""Smallest share of the box on each side of every unit's fold, and on which a changed weight acts."""
 _SAMPLES = 8_192
 _DRAWS = 10_000
 
@@ -42,11 +42,11 @@ class Pair:
     scalings: list[np.ndarray]
     weight: tuple[int, int, int] | None = None
 
-    def compare(self, tolerance: float) -> Comparison:
+    def compare(self, tolerance: float) -> FunctionComparison:
         """Compare both networks."""
         return compare_networks(self.a, self.b, self.box, tolerance)
 
-    def map_error(self, found: Comparison) -> float:
+    def map_error(self, found: FunctionComparison) -> float:
         """Largest relative error of the scalings that were found; infinite where a permutation is wrong."""
         if found.permutations is None or found.scalings is None:
             return math.inf
@@ -118,9 +118,9 @@ def acting_shares(network: ReluNetwork, x: np.ndarray) -> list[np.ndarray]:
 
 
 def folding_network(sizes: Sequence[int], box: Box, random: np.random.Generator) -> ReluNetwork:
-    """Draw a network of which every unit folds off at least 1/1000 of the box, on either side.
+    """Draw a network each of whose units has at least 1/1000 of the box on each side of its fold.
 
-    Weights are N(0, 2 / fan-in) and biases N(1, 0.5²); units that fold off less are drawn again, layer by layer.
+    Weights are N(0, 2 / fan-in) and biases N(1, 0.5²); units with less on a side are drawn again, layer by layer.
     """
     x = box.draw(random, _SAMPLES)
     weights, biases, h = [], [], x

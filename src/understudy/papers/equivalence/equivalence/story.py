@@ -20,12 +20,12 @@ def story(study: Equivalence, run: Run) -> Story:
     """Differences of equal and changed pairs, the networks of lemma 2.4, and students of zero loss."""
     equal, changed = claims.pairs(run, changed=False), claims.pairs(run, changed=True)
     recognised = int((equal["relation"] == "permutation and scaling").sum())
-    told = int((changed["relation"] == "different").sum())
+    distinguished = int((changed["relation"] == "different").sum())
     counts, built = claims.student_counts(run), claims.constructed(run)
     figures = [
         Figure(
             "pairs",
-            "Equal and changed networks are told apart",
+            "Equal and changed networks are distinguished",
             "Largest differences of canonical parameters and of outputs: pairs of one function, permuted and rescaled "
             f"over {study.magnitudes:g} orders of magnitude, and pairs with one weight changed by {study.change:g} "
             "relative. Parameters are relative to the length of a unit's weights and bias, outputs to their standard "
@@ -34,19 +34,22 @@ def story(study: Equivalence, run: Run) -> Story:
             _differences(equal, changed, study.tolerance),
         )
     ]
-    words = f"{recognised:,} of {len(equal):,} pairs of one function are recognised, and {told:,} of {len(changed):,} "
-    words += f"pairs with one weight changed by {study.change:g} told apart with a witness"
+    words = f"{recognised:,} of {len(equal):,} pairs of one function are recognised, and {distinguished:,} of "
+    words += (
+        f"{len(changed):,} pairs with one weight changed by {study.change:g} are distinguished by a witness, an input "
+    )
+    words += "at which the outputs differ"
     numbers = [
         Number(f"{recognised:,} of {len(equal):,}", "pairs of one function recognised"),
         Number(style.number(float(equal["map_error"].max())), "largest relative error of the scalings"),
-        Number(f"{told:,} of {len(changed):,}", "changed pairs with a witness"),
+        Number(f"{distinguished:,} of {len(changed):,}", "changed pairs with a witness"),
     ]
     if len(built):
         found = built[built["relation"] != "not recovered"]
         match = int((found["relation"] == "permutation and scaling").sum())
-        words += f"; {match} of {counted(len(found), 'network')} of lemma 2.4 that were found from their outputs have "
-        words += "the parameters that were constructed"
-        numbers.append(Number(f"{len(found)} of {len(built)}", "networks of lemma 2.4 found from their outputs"))
+        some = f"all {len(found)}" if match == len(found) > 1 else f"{match} of {len(found)}"
+        words += f"; {some} networks of lemma 2.4 recovered from their outputs have the constructed parameters"
+        numbers.append(Number(f"{len(found)} of {len(built)}", "networks of lemma 2.4 recovered from their outputs"))
         if len(found):
             figures.append(_constructed(found))
     if len(counts):
@@ -78,7 +81,7 @@ def _constructed(found: pd.DataFrame) -> Figure:
     return Figure(
         "constructed",
         "The function determines the parameters",
-        "Networks of lemma 2.4, found from their outputs alone: largest difference from the constructed parameters "
+        "Networks of lemma 2.4, recovered from their outputs alone: largest difference from the constructed parameters "
         "after matching, one point per architecture.",
         "S3 lemma 2.4",
         Dots.from_columns(columns, "difference of parameters", bound=1e-9, bound_words="tolerance", floor=_FLOOR),

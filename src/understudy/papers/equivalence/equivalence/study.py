@@ -58,13 +58,13 @@ class Equivalence(ExactStudy):
     constructed: Annotated[int, Ge(0)] = 20
     """Number of architectures for which the network of lemma 2.4 is constructed and recovered from its outputs."""
     attempts: Count = 5
-    """Most attempts to recover a network, with other seeds."""
+    """Maximum number of attempts to recover a network, each with another seed."""
     students: Annotated[int, Ge(0)] = 200
     """Number of students that are fitted to each teacher, in every width."""
     samples: Annotated[int, Ge(10)] = 1_000
     """Inputs that students are fitted on, drawn from the box."""
     steps: Count = 500
-    """Most evaluations of a student while it is fitted."""
+    """Maximum number of evaluations while a student is fitted."""
 
     @classmethod
     def quick(cls) -> Self:
@@ -108,9 +108,9 @@ class Equivalence(ExactStudy):
 
     def _constructed(self, architecture: str, first: int) -> Tables:
         """One row per architecture: paths of the network of lemma 2.4, and the network recovered from its outputs."""
+        from understudy.papers.equivalence.theory.comparison import compare_networks
         from understudy.papers.equivalence.theory.construction import well_connected_network
         from understudy.papers.equivalence.theory.domain import as_box
-        from understudy.papers.equivalence.theory.matching import compare_networks
         from understudy.papers.equivalence.theory.paths import longest_chains, path_points
         from understudy.papers.equivalence.theory.recovery import recover_network
         from understudy.papers.equivalence.theory.transparent import is_transparent

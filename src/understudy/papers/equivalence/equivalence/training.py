@@ -41,7 +41,7 @@ def fit_student(
         hidden: Units of the student's hidden layers.
         x: Inputs.
         seed: Seed of the student's initial weights.
-        steps: Most evaluations of the student.
+        steps: Maximum number of evaluations of the student.
 
     Returns:
         The student, and its mean squared error as a share of the variance of the teacher's outputs.
@@ -69,14 +69,6 @@ def unpack(parameters: Float[np.ndarray, "parameter"], sizes: Sequence[int], slo
         biases.append(parameters[start : start + above])
         start += above
     return ReluNetwork(tuple(weights), tuple(biases), slope)
-
-
-def parameter_gradients(
-    network: ReluNetwork, x: Float[np.ndarray, "sample in"]
-) -> Float[np.ndarray, "sample_and_out parameter"]:
-    """Derivatives of all outputs in all parameters, in the order of `pack`."""
-    found: np.ndarray = _gradients(pack(network), np.array(network.sizes), network.slope, np.ascontiguousarray(x))
-    return found
 
 
 @njit
@@ -128,19 +120,6 @@ def _outputs_of(parameters, sizes, slope, x):
         values[0, : sizes[0]] = x[i]
         _forward(parameters, sizes, slope, values)
         found[i] = values[-1, : sizes[-1]]
-    return found
-
-
-@no_type_check
-def _gradients_of(parameters, sizes, slope, x):
-    """Derivatives of all outputs in all parameters, [sample and out, parameter]."""
-    values, outs = np.zeros((len(sizes), sizes.max())), sizes[-1]
-    deltas, found = np.zeros_like(values), np.empty((len(x) * outs, len(parameters)))
-    for i in range(len(x)):
-        values[0, : sizes[0]] = x[i]
-        _forward(parameters, sizes, slope, values)
-        for out in range(outs):
-            _backward(parameters, sizes, slope, values, out, deltas, found[i * outs + out])
     return found
 
 
@@ -269,9 +248,8 @@ def _fit_of(parameters, sizes, slope, x, target, steps):
 
 
 try:
-    _outputs, _gradients = njit(cache=True)(_outputs_of), njit(cache=True)(_gradients_of)
+    _outputs, _fit = njit(cache=True)(_outputs_of), njit(cache=True)(_fit_of)
     _normal_equations = njit(cache=True)(_normal_equations_of)
-    _fit = njit(cache=True)(_fit_of)
 except RuntimeError:  # no writable folder to cache compiled code
-    _outputs, _gradients = njit()(_outputs_of), njit()(_gradients_of)
-    _normal_equations, _fit = njit()(_normal_equations_of), njit()(_fit_of)
+    _outputs, _fit = njit()(_outputs_of), njit()(_fit_of)
+    _normal_equations = njit()(_normal_equations_of)

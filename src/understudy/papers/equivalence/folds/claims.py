@@ -39,7 +39,8 @@ def maps_are_exact(study: FoldStudy, run: Run) -> Verdict:
 @claims.claim(
     "E2",
     "tiling",
-    statement="the same networks: areas of the cells add up to that of the window, and no fold is left undecided",
+    statement="random transparent networks: areas of the cells add up to that of the window, and no fold is left "
+    "undecided",
     paper="cells tile the window",
     values_are="relative error of the area, per network",
 )
@@ -53,8 +54,8 @@ def cells_tile(study: FoldStudy, run: Run) -> Verdict:
 @claims.claim(
     "E2",
     "counts",
-    statement="the same networks: as many cells as linear programming finds, every activation pattern of a grid of "
-    "{grid} × {grid} points is that of a cell, and every point inside of a cell has its pattern",
+    statement="random transparent networks: as many cells as linear programming finds, every activation pattern of a "
+    "grid of {grid} × {grid} points is that of a cell, and every point inside of a cell has its pattern",
     paper="counts equal brute force",
 )
 def counts_agree(study: FoldStudy, run: Run) -> Verdict:
@@ -87,7 +88,7 @@ def all_zeros_are_folds(study: FoldStudy, run: Run) -> Verdict:
 @claims.claim(
     "E2",
     "lemma 2.2",
-    statement="the same networks: the fold-set is a piece-wise linear surface of order at most L − 1",
+    statement="random transparent networks: the fold-set is a piece-wise linear surface of order at most L − 1",
     paper="order at most L − 1",
 )
 def orders(study: FoldStudy, run: Run) -> Verdict:
@@ -110,8 +111,8 @@ def _layers(run: Run, excluded: str, words: str) -> Verdict:
 @claims.claim(
     "E2",
     "lemma 2.3, as printed",
-    statement="the same networks: every piece-wise hyperplane of layer k is a part of the zeros of one unit, of a "
-    "layer from k to λ − m, where m is the longest path of the dependency graph from it",
+    statement="random transparent networks: every piece-wise hyperplane of layer k is part of the zeros of one unit of "
+    "a layer from k to λ − m, where m is the longest path of the dependency graph from it",
     paper="k ≤ l ≤ λ − m",
 )
 def layers_are_bounded_as_printed(study: FoldStudy, run: Run) -> Verdict:
@@ -125,7 +126,8 @@ def layers_are_bounded_as_printed(study: FoldStudy, run: Run) -> Verdict:
 @claims.claim(
     "E2",
     "lemma 2.3, where folds bend",
-    statement="the same, where m is the longest path along edges at which the upper fold bends or ends",
+    statement="random transparent networks: every piece-wise hyperplane of layer k is part of the zeros of one unit of "
+    "a layer from k to λ − m, where m is the longest path along edges at which the upper fold bends or ends",
     paper="k ≤ l ≤ λ − m",
 )
 def layers_are_bounded(study: FoldStudy, run: Run) -> Verdict:

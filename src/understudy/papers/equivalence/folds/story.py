@@ -6,8 +6,8 @@ import pandas as pd
 from understudy.papers.equivalence.fold_film import film
 from understudy.papers.equivalence.fold_sets import Folds
 from understudy.papers.equivalence.folds import claims
+from understudy.papers.equivalence.folds.students import NEAR, VISIBLE
 from understudy.papers.equivalence.folds.study import FoldStudy
-from understudy.papers.equivalence.folds.trained import NEAR, VISIBLE
 from understudy.papers.equivalence.folds.trials import transparent_seeds
 from understudy.papers.equivalence.theory.relu_network import random_network
 from understudy.papers.equivalence.theory.subdivision import subdivide

@@ -103,7 +103,7 @@ class FoldStudy(ExactStudy):
         import pyarrow as pa
 
         from understudy.papers.equivalence.theory.domain import as_box
-        from understudy.papers.equivalence.theory.lines import regions_in_slices, regions_on_lines
+        from understudy.papers.equivalence.theory.region_counts import regions_in_slices, regions_on_lines
         from understudy.papers.equivalence.theory.relu_network import random_network
 
         box, rows = as_box(None, _SLICED_INPUTS), []
@@ -119,7 +119,7 @@ class FoldStudy(ExactStudy):
 
     def _training(self, first: int) -> Tables:
         """Students of one teacher with two inputs: losses, and how many of their folds are on the teacher's."""
-        from understudy.papers.equivalence.folds.trained import train_students
+        from understudy.papers.equivalence.folds.students import train_students
 
         found = train_students(self)
         swept = {"part": "training"}

@@ -47,23 +47,24 @@ class Recovery(ExactStudy):
     )
     """Units from the inputs to the outputs, as in 20-10-1."""
     least: Positive = 1e-3
-    """Networks are drawn until every unit folds at least this share of the box: the smaller side of its fold."""
+    """Smallest share of the box on the smaller side of a unit's fold; networks are drawn until every unit reaches
+    it."""
     rare: Annotated[int, Ge(0)] = 10
-    """Number of networks of every architecture of which one unit folds less, but some of the box."""
+    """Number of networks of every architecture with one unit below --least."""
     most_evaluations: Count = 200_000
-    """Most inputs at which a network may be evaluated."""
+    """Maximum number of inputs at which the network may be evaluated."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(seeds=3, architecture=("20-10-1", "10-10-10-1"), rare=2)
 
     def validate(self) -> None:
-        from understudy.papers.equivalence.theory.recovery.recover import FEWEST_EVALUATIONS
+        from understudy.papers.equivalence.theory.recovery.recover import fewest_evaluations
 
         if not self.least < 0.5:
             raise UserError(f"--least must be below 0.5, the largest share of a smaller side, got {self.least:g}")
         for words in self.architecture:
-            fewest = FEWEST_EVALUATIONS + 40 * max(self.sizes(words))
+            fewest = fewest_evaluations(max(self.sizes(words)))
             if self.most_evaluations < fewest:
                 raise UserError(
                     f"--most-evaluations must be at least {fewest:,} for {words}, got {self.most_evaluations:,}"

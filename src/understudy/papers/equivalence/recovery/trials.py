@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from understudy._random import Stream, generator
-from understudy.papers.equivalence.theory.assignment import match_units
 from understudy.papers.equivalence.theory.domain import Box, as_box
+from understudy.papers.equivalence.theory.matching import match_units
 from understudy.papers.equivalence.theory.recovery import recover_network
 from understudy.papers.equivalence.theory.recovery.polish import undetermined
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, random_network

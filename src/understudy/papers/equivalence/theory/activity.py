@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -10,6 +14,7 @@ from scipy import sparse
 from scipy.optimize import Bounds, LinearConstraint, milp
 
 from understudy._random import Stream, generator
+from understudy.papers.equivalence.theory.box_coordinates import as_inputs, in_box_coordinates, unit_box
 from understudy.papers.equivalence.theory.canonical import canonical_form
 from understudy.papers.equivalence.theory.domain import Box
 from understudy.papers.equivalence.theory.output_differences import extreme_inputs
@@ -36,7 +41,8 @@ def activities(network: ReluNetwork, box: Box, exact: bool = True, seed: int = 1
     """Decide for every hidden unit whether it is active everywhere on the box, nowhere, or folds it.
 
     Units of the first layer are decided exactly. Above, bounds by interval arithmetic prove that a unit never folds,
-    inputs of both signs prove that it does; what is left is decided by mixed-integer programming.
+    inputs of both signs prove that it does; what is left is decided by mixed-integer programming. All of it is done in
+    the coordinates of the box and with rows of length 1, so that programs are well scaled on every box.
 
     Args:
         network: The network.
@@ -49,7 +55,7 @@ def activities(network: ReluNetwork, box: Box, exact: bool = True, seed: int = 1
         One list per hidden layer, and the inputs that integer programming found. A unit that is zero everywhere is
         dead.
     """
-    network = canonical_form(network).network
+    network, given, box = canonical_form(in_box_coordinates(network, box)).network, box, unit_box(box.inputs)
     x = box.draw(generator(seed, Stream.COMPARISON, 1), _SAMPLES)
     values = network.preactivations(x)[:-1]
     low, high = box.lower, box.upper
@@ -66,7 +72,8 @@ def activities(network: ReluNetwork, box: Box, exact: bool = True, seed: int = 1
                 kind = "folds"
             if kind == "undecided" and budget > 0:
                 budget -= 1
-                (least[unit], most[unit]), ends = _extremes_by_programming(network, box, limits, found, layer, unit)
+                bounds, ends = _extremes_by_programming(network, box, limits, found, layer, unit)
+                least[unit], most[unit] = max(least[unit], bounds[0]), min(most[unit], bounds[1])
                 met.extend(ends)
                 reached = network.preactivations(np.array(ends).reshape(-1, box.inputs))[layer - 1][:, unit]
                 if most[unit] < -_MARGIN:
@@ -79,7 +86,7 @@ def activities(network: ReluNetwork, box: Box, exact: bool = True, seed: int = 1
         found.append(kinds)
         limits.append((least, most))
         low, high = network.activate(least), network.activate(most)
-    return Activities(found, np.array(met).reshape(-1, box.inputs))
+    return Activities(found, as_inputs(np.array(met).reshape(-1, box.inputs), given))
 
 
 def interval(
@@ -121,6 +128,8 @@ def _extremes_by_programming(
     unit: int,
 ) -> tuple[tuple[float, float], list[np.ndarray]]:
     """Least and largest value of a unit on the box, or bounds on them where a time limit is reached, and the inputs.
+
+    Bounds are infinite where HiGHS has none.
 
     Variables are the inputs and, for every unit u below, r = max(u, 0) and whether it is active.
     """
@@ -167,15 +176,34 @@ def _extremes_by_programming(
     constraints = LinearConstraint(sparse.vstack(rows), np.array(least), np.array(most)) if rows else ()
     ends, inputs = [], []
     for sign in (1.0, -1.0):
-        solved = milp(
-            sign * objective,
-            integrality=integral,
-            bounds=Bounds(lower, upper),
-            constraints=constraints,
-            options={"time_limit": _SECONDS},
-        )
+        with _silent_standard_output():
+            solved = milp(
+                sign * objective,
+                integrality=integral,
+                bounds=Bounds(lower, upper),
+                constraints=constraints,
+                options={"time_limit": _SECONDS},
+            )
         bound = solved.get("mip_dual_bound")
         ends.append(sign * bound if bound is not None and np.isfinite(bound) else -sign * np.inf)
         if solved.x is not None:
             inputs.append(np.clip(solved.x[: box.inputs], box.lower, box.upper))
     return (ends[0] + shift, ends[1] + shift), inputs
+
+
+@contextmanager
+def _silent_standard_output() -> Iterator[None]:
+    """Discard what compiled code writes to file descriptor 1: HiGHS reports numerical trouble there in any case."""
+    sys.stdout.flush()
+    try:
+        kept = os.dup(1)
+    except OSError:  # there is no standard output
+        yield
+        return
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)

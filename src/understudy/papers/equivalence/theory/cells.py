@@ -150,7 +150,7 @@ def cells(network: ReluNetwork, box: Box, layers: int | None = None, most: int =
         most: Largest number of cells.
 
     Returns:
-        All cells that contain a ball of radius 1e−9 where every edge of the box has length 2.
+        All cells that contain a ball of radius 10⁻⁹ where every edge of the box has length 2.
 
     Raises:
         UserError: The box has another number of inputs, there is no such layer, or there are more cells than `most`.

@@ -11,12 +11,14 @@ from scipy.spatial.distance import pdist, squareform
 
 from understudy._errors import UserError
 from understudy._random import Stream, generator
+from understudy.papers.equivalence.theory.box_coordinates import validate_finite
+from understudy.papers.equivalence.theory.comparison import TOLERANCE, compare_networks
 from understudy.papers.equivalence.theory.domain import Box
-from understudy.papers.equivalence.theory.matching import TOLERANCE, compare_networks
+from understudy.papers.equivalence.theory.output_differences import output_scales, rounding_bound
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
 SAMPLES = 1_024
-"""Inputs drawn from the box, at which all networks are evaluated."""
+"""Number of inputs drawn from the box, at which all networks are evaluated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +28,9 @@ class Classes:
     Attributes:
         functions: Networks that are one function on the box, as lists of indices, the largest class first.
         parameters: Networks that have the same parameters up to order and scale.
-        distances: Largest difference of two networks' outputs on the same inputs, relative to `scale`.
+        distances: Largest difference of an output of two networks on the same inputs, relative to its `scale`.
         undecided: Pairs whose outputs agree wherever they were compared, although their parameters differ.
-        scale: Standard deviation of the outputs on the box, the largest of all networks and outputs.
+        scale: Standard deviation of every output on the box, the largest of all networks.
         compared: Number of pairs whose parameters were compared.
     """
 
@@ -36,7 +38,7 @@ class Classes:
     parameters: list[list[int]]
     distances: Float[np.ndarray, "net net"]
     undecided: list[tuple[int, int]]
-    scale: float
+    scale: Float[np.ndarray, "out"]
     compared: int
 
 
@@ -63,14 +65,17 @@ def classify(
         The classes, and the distances of all pairs.
 
     Raises:
-        UserError: Different numbers of inputs or outputs.
+        UserError: Different numbers of inputs or outputs, or values that are not finite on the box.
     """
     if len({(each.sizes[0], each.sizes[-1]) for each in networks}) != 1:
         raise UserError("networks must all have the same numbers of inputs and of outputs to be compared")
+    for i, network in enumerate(networks):
+        validate_finite(f"network {i}", network, box)
     x = box.draw(generator(seed, Stream.COMPARISON, 2), SAMPLES)
     outputs = np.stack([network(x) for network in networks])
-    scale = float(outputs.std(axis=1).max()) or 1.0
-    distances = squareform(pdist(outputs.reshape(len(networks), -1), "chebyshev")) / scale
+    scale = output_scales(outputs)
+    distances = squareform(pdist((outputs / scale).reshape(len(networks), -1), "chebyshev"))
+    rounding = np.array([float((rounding_bound(network, x) / scale).max()) for network in networks])
     functions: list[list[int]] = []
     parameters: list[list[int]] = []
     undecided: list[tuple[int, int]] = []
@@ -80,7 +85,7 @@ def classify(
         own: list[int] | None = None
         for members in parameters:
             first = members[0]
-            if distances[first, i] > 2 * tolerance:
+            if distances[first, i] > 2 * max(tolerance, rounding[first] + rounding[i]):
                 continue
             compared += 1
             found = compare_networks(networks[first], network, box, tolerance, seed)

@@ -260,7 +260,7 @@ def _units(
 
 
 def _rescaled(network: ReluNetwork, values: Sequence[np.ndarray]) -> ReluNetwork:
-    """The same function up to its scale, with values of mean square 1 in every unit and output."""
+    """Rescale the function so that every unit and output has mean square 1."""
     weights, biases, below = [], [], np.ones(network.sizes[0])
     for weight, bias, value in zip(network.weights, network.biases, values, strict=True):
         scale = 1 / np.sqrt((value**2).mean(0))

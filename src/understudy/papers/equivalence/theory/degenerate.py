@@ -9,7 +9,8 @@ import numpy as np
 from jaxtyping import Float
 
 from understudy.papers.equivalence.theory.activity import Activities, Activity, activities, interval
-from understudy.papers.equivalence.theory.canonical import canonical_form
+from understudy.papers.equivalence.theory.box_coordinates import bias_rounding, in_box_coordinates, unit_box
+from understudy.papers.equivalence.theory.canonical import canonical_form, row_lengths
 from understudy.papers.equivalence.theory.domain import Box
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
@@ -52,10 +53,13 @@ class Reduction:
     """A network without its degenerate units.
 
     Attributes:
-        network: The same function on the box, in canonical form.
+        network: The same function on the box, in its coordinates (z in [−1, 1]^n) and in canonical form.
         activity: For every hidden unit of it, whether it folds the box.
         units: Degenerate units of the network as it was, in the order of their layers.
         kept: For every hidden layer, the indices that its units had; linear units that were merged stand for all.
+        scales: For every unit that is left, the length of its incoming weights and bias in the given parameters, as in
+            `canonical_form`.
+        rounding: For every unit of the first layer that is left, the bound `bias_rounding` of its relative error.
         inputs: Inputs at which units have a sign that sampling does not meet.
     """
 
@@ -63,6 +67,8 @@ class Reduction:
     activity: tuple[tuple[Activity, ...], ...]
     units: tuple[DegenerateUnit, ...]
     kept: tuple[tuple[int, ...], ...]
+    scales: tuple[Float[np.ndarray, "_unit"], ...]
+    rounding: Float[np.ndarray, "unit"]
     inputs: Float[np.ndarray, "sample in"]
 
 
@@ -99,9 +105,10 @@ class _Work:
     def __init__(
         self, network: ReluNetwork, activity: Activities, box: Box, tolerance: float, name_undecided: bool
     ) -> None:
-        form = canonical_form(network).network
+        self.scales, self.rounding = canonical_form(network).scales, bias_rounding(network, box)
+        form = canonical_form(in_box_coordinates(network, box)).network
         self.weights, self.biases = [w.copy() for w in form.weights], [b.copy() for b in form.biases]
-        self.slope, self.box, self.tolerance = network.slope, box, tolerance
+        self.slope, self.box, self.tolerance = network.slope, unit_box(box.inputs), tolerance
         self.kinds = [list(each) for each in activity.kinds]
         self.inputs = activity.inputs
         self.names = [list(range(width)) for width in network.hidden]
@@ -158,7 +165,7 @@ class _Work:
     def remove_silent(self, layer: int) -> None:
         """Remove units whose outgoing weights are zero, relative to the rows that they belong to."""
         outgoing = self.weights[layer]
-        lengths = np.maximum(np.linalg.norm(np.column_stack((outgoing, self.biases[layer])), axis=1), 1e-300)
+        lengths = row_lengths(np.column_stack((outgoing, self.biases[layer])))
         silent = (np.abs(outgoing) <= self.tolerance * lengths[:, None]).all(axis=0)
         for unit in np.flatnonzero(silent).tolist():
             self.note(layer, unit, "cancelling", True)
@@ -171,18 +178,20 @@ class _Work:
         if not linear:
             return
         gains = np.array([1.0 if kinds[i] == "active" else self.slope for i in linear])
-        out = self.weights[layer][:, linear] * gains
+        lengths = row_lengths(np.column_stack((self.weights[layer], self.biases[layer])))[:, None]
+        out = self.weights[layer][:, linear] * gains / lengths  # outputs of all sizes count alike
         joint = out @ self.weights[layer - 1][linear]
         u, singular, v = np.linalg.svd(joint, full_matrices=False)
         size = float(np.linalg.norm(out)) * max(float(np.linalg.norm(self.weights[layer - 1][linear])), 1e-300)
         rank = int((singular > self.tolerance * size).sum())
         if rank >= len(linear):
             return
+        out = out * lengths
         self.biases[layer] = self.biases[layer] + out @ self.biases[layer - 1][linear]
         low, high = self._below(layer)
         rows = v[:rank]
         shift = np.maximum(1.0, 1.0 - interval(rows, np.zeros(rank), low, high)[0])
-        columns = u[:, :rank] * singular[:rank]
+        columns = lengths * u[:, :rank] * singular[:rank]
         self.biases[layer] = self.biases[layer] - columns @ shift
         for place, unit in enumerate(linear):
             self.note(layer, unit, "linear", place >= rank)
@@ -202,7 +211,7 @@ class _Work:
     def rows(self, layer: int) -> Float[np.ndarray, "unit fan_in_and_bias"]:
         """Weights and bias of a layer's units, of length 1."""
         rows = np.column_stack((self.weights[layer - 1], self.biases[layer - 1]))
-        found: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=1), 1e-300)[:, None]
+        found: np.ndarray = rows / row_lengths(rows)[:, None]
         return found
 
     def reduction(self) -> Reduction:
@@ -211,4 +220,6 @@ class _Work:
         units = tuple(self.found[place] for place in sorted(self.found))
         kinds = tuple(tuple(each) for each in self.kinds)
         kept = tuple(tuple(each) for each in self.names)
-        return Reduction(canonical_form(network).network, kinds, units, kept, self.inputs)
+        scales = tuple(scale[list(names)] for scale, names in zip(self.scales, kept, strict=True))
+        rounding = self.rounding[list(kept[0])] if kept else self.rounding
+        return Reduction(canonical_form(network).network, kinds, units, kept, scales, rounding, self.inputs)

@@ -14,6 +14,9 @@ from understudy._numbers import number
 LOWER, UPPER = -2.0, 2.0
 """The box that is used where none is given, the same interval for every input."""
 
+LARGEST = 1e300
+"""Largest end of a box, so that its edges are finite in float64."""
+
 Bounds = tuple[float | Sequence[float] | np.ndarray, float | Sequence[float] | np.ndarray]
 """Lower and upper ends of a box: one number for all inputs, or one for each."""
 
@@ -38,29 +41,34 @@ class Box:
     @property
     def centre(self) -> Float[np.ndarray, "in"]:
         """The middle of the box."""
-        return (self.lower + self.upper) / 2
+        return self.lower / 2 + self.upper / 2
 
     @property
     def half(self) -> Float[np.ndarray, "in"]:
         """Half of the length of each edge."""
-        return (self.upper - self.lower) / 2
+        return self.upper / 2 - self.lower / 2
 
     def draw(self, random: np.random.Generator, samples: int) -> Float[np.ndarray, "sample in"]:
         """Draw points from the uniform distribution on the box."""
         return random.uniform(self.lower, self.upper, (samples, self.inputs))
 
-    def contains(self, x: Float[np.ndarray, "sample in"], slack: float = 0.0) -> np.ndarray:
-        """Whether each point is in the box, enlarged by `slack` of its edges on every side."""
-        inside: np.ndarray = (np.abs(x - self.centre) <= (1 + 2 * slack) * self.half).all(axis=-1)
-        return inside
-
     def __str__(self) -> str:
         pairs = {(low, high) for low, high in zip(self.lower.tolist(), self.upper.tolist(), strict=True)}
         if len(pairs) > 1:
-            return f"a box of {self.inputs} inputs, from {number(self.lower.min())} to {number(self.upper.max())}"
-        ((low, high),) = pairs
+            low, high = _distinct(float(self.lower.min()), float(self.upper.max()))
+            return f"a box of {self.inputs} inputs, from {low} to {high}"
+        low, high = _distinct(*next(iter(pairs)))
         power = str(self.inputs).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
-        return f"[{number(low)}, {number(high)}]{power if self.inputs > 1 else ''}"
+        return f"[{low}, {high}]{power if self.inputs > 1 else ''}"
+
+
+def _distinct(low: float, high: float) -> tuple[str, str]:
+    """Both ends of an interval for people, with as many digits as they differ in."""
+    for digits in range(3, 17):
+        shown = number(low, f".{digits}g"), number(high, f".{digits}g")
+        if abs(float(f"{high:.{digits}g}") - float(f"{low:.{digits}g}") - (high - low)) <= 0.01 * (high - low):
+            break
+    return shown
 
 
 def as_box(domain: Box | Bounds | None, inputs: int) -> Box:
@@ -90,8 +98,8 @@ def as_box(domain: Box | Bounds | None, inputs: int) -> Box:
             f"must be its lower and upper end, each one number or one for each of the {inputs} inputs, got {domain!r}",
             "domain",
         ) from None
-    if not (np.isfinite(lower).all() and np.isfinite(upper).all()):
-        raise UserError("must be bounded: its ends must be finite numbers", "domain")
+    if not (np.abs(np.concatenate((lower, upper))) <= LARGEST).all():
+        raise UserError(f"must be bounded: its ends must be finite numbers up to {number(LARGEST, 'g')}", "domain")
     if not (lower < upper).all():
         i = int(np.argmin(upper - lower))
         raise UserError(

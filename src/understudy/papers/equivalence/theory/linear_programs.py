@@ -35,26 +35,6 @@ class Maximum(NamedTuple):
     point: Float[np.ndarray, "in"]
 
 
-def maximise(
-    rows: Float[np.ndarray, "row in"], bounds: Float[np.ndarray, "row"], objective: Float[np.ndarray, "in"]
-) -> Maximum | None:
-    """Maximise objective·u over a polytope.
-
-    Args:
-        rows: Rows of length 1; the first 2 n are those of the box.
-        bounds: Bounds of the rows.
-        objective: The linear function.
-
-    Returns:
-        The maximum, or None if the polytope is empty.
-    """
-    point = np.empty(rows.shape[1])
-    status = _maximum(rows, bounds, np.ascontiguousarray(objective), -np.inf, point)
-    if status == _UNRESOLVED:
-        return by_highs(rows, bounds, objective)
-    return None if status == _EMPTY else Maximum(float(objective @ point), point)
-
-
 def chebyshev_centre(rows: Float[np.ndarray, "row in"], bounds: Float[np.ndarray, "row"]) -> Maximum | None:
     """Centre and radius of a largest ball in a polytope.
 

@@ -1,190 +1,226 @@
-"""Whether two networks are one function on a box: equal parameters up to order and scale, a witness, or neither."""
+"""Matching the hidden units of two networks, layer by layer, as an assignment problem.
+
+Units are matched, not sorted: where two units of a layer are nearly equal, those that they pass on to decide.
+Parameters are compared in canonical form and, where a box is given, in its coordinates, so that a difference is judged
+by what it changes on the box.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from itertools import pairwise
 
 import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 
-from understudy._errors import UserError
-from understudy._numbers import number
-from understudy.papers.equivalence.theory.assignment import Matching, match_units
-from understudy.papers.equivalence.theory.degenerate import DegenerateUnit, Reduction, reduce_network
+from understudy.papers.equivalence.theory.box_coordinates import bias_rounding, in_box_coordinates
+from understudy.papers.equivalence.theory.canonical import canonical_form, permuted, unit_rows
+from understudy.papers.equivalence.theory.degenerate import Reduction
 from understudy.papers.equivalence.theory.domain import Box
-from understudy.papers.equivalence.theory.fold_form import fold_form_difference
-from understudy.papers.equivalence.theory.output_differences import DifferenceSearch, OutputDifference
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
-TOLERANCE = 1e-9
-"""Relative difference of parameters and outputs up to which they count as equal."""
-NEAR = 0.01
-"""Relative difference of parameters up to which units that are matched count as the same ones, changed."""
-
-Relation = Literal["permutation and scaling", "after removal", "same folds", "different", "undecided"]
-"""How two networks are related, from the strongest to the weakest answer:
-
-- permutation and scaling: all parameters agree (Phuong & Lampert 2020, eq. 2.5), so the functions agree everywhere;
-- after removal: they agree once units that are degenerate on the box are removed, so the functions agree on the box;
-- same folds: the functions agree on the box, but parameters are not related by order and scale alone;
-- different: there is an input of the box at which the outputs differ;
-- undecided: parameters differ, and no input was found at which outputs do.
-"""
+_ROUNDS = 10
+"""Largest number of times that all layers are matched again, given the layers below and above."""
+_WEIGHTS = 16
+"""Number of weights that are named where two networks differ."""
+_MOST_ROUNDING = 1e-3
+"""Largest part of a difference, relative to the length of a row, that is believed to be rounding."""
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
-    """Whether two networks are one function on a box, and why.
+class Matching:
+    """A bijection of the units of two networks, and how much the parameters of matched units differ.
 
     Attributes:
-        relation: How the networks are related.
-        matching: The matching of units: of the networks as they are, or of the reduced ones where `relation` is
-            "after removal"; None where the numbers of layers differ.
-        outputs: The largest difference of outputs that was found.
-        reductions: Both networks without their degenerate units, and those units.
-        tolerance: Relative tolerance of parameters and outputs.
-        box: The inputs that the answer is about.
+        permutations: For every hidden layer and every unit of the first network, the unit of the second; −1 for none.
+        scalings: Diagonals of M_l of Phuong & Lampert (2020), eq. 2.5; NaN where a unit has no partner.
+        distances: For every layer, the outputs last, and every unit of the first network, the distance between its
+            canonical row (length 1) and that of its partner; 1 without a partner.
+        unmatched: Units of the second network without a partner, one vector per hidden layer.
+        largest: Largest difference of two parameters, relative to the length of their row: in the coordinates of the
+            box or in the given ones, where it is larger.
+        excess: Largest part of such a difference that rounding does not explain.
+        weights: Weights of the first network between hidden units that differ most from their counterparts, most
+            first: layers, counted from 1, and indices of the units that they lead to and come from.
     """
 
-    relation: Relation
-    matching: Matching | None
-    outputs: OutputDifference
-    reductions: tuple[Reduction, Reduction]
-    tolerance: float
-    box: Box
+    permutations: tuple[Int[np.ndarray, "_unit"], ...]
+    scalings: tuple[Float[np.ndarray, "_unit"], ...]
+    distances: tuple[Float[np.ndarray, "_unit"], ...]
+    unmatched: tuple[Int[np.ndarray, "_unit"], ...]
+    largest: float
+    excess: float
+    weights: tuple[tuple[int, int, int], ...]
 
     @property
-    def same(self) -> bool | None:
-        """Whether the networks are one function on the box; None where this is not decided."""
-        return {"different": False, "undecided": None}.get(self.relation, True)
-
-    @property
-    def permutations(self) -> tuple[np.ndarray, ...] | None:
-        """P_l of eq. 2.5: for every unit of the first network its partner in the second; None without matching."""
-        return None if self.matching is None else self.matching.permutations
-
-    @property
-    def scalings(self) -> tuple[np.ndarray, ...] | None:
-        """Diagonals of M_l of eq. 2.5; None without matching."""
-        return None if self.matching is None else self.matching.scalings
-
-    @property
-    def largest_parameter_difference(self) -> float | None:
-        """Largest difference of matched parameters, relative to the length of their row; None without matching."""
-        return None if self.matching is None else self.matching.largest
-
-    @property
-    def largest_output_difference(self) -> float:
-        """Largest difference of outputs that was found, relative to their scale on the box."""
-        return self.outputs.difference / self.outputs.scale
-
-    @property
-    def witness(self) -> OutputDifference | None:
-        """An input at which the outputs differ; None unless the networks are different functions."""
-        return self.outputs if self.relation == "different" else None
-
-    @property
-    def degenerate(self) -> tuple[tuple[DegenerateUnit, ...], tuple[DegenerateUnit, ...]]:
-        """Degenerate units of both networks."""
-        return self.reductions[0].units, self.reductions[1].units
+    def distance(self) -> float:
+        """Distance of all canonical parameters together, over the square root of the number of rows."""
+        rows = np.concatenate([*self.distances, *(np.ones(len(each)) for each in self.unmatched)])
+        return float(np.sqrt(np.mean(rows**2)))
 
 
-def compare_networks(
-    a: ReluNetwork, b: ReluNetwork, box: Box, tolerance: float = TOLERANCE, seed: int = 1, exact: bool = False
-) -> Comparison:
-    """Decide whether two networks are one function on a box.
+def match_units(a: ReluNetwork, b: ReluNetwork, box: Box | None = None) -> Matching:
+    """Match the hidden units of two networks by their canonical parameters.
+
+    Layers are matched from the inputs upwards by their incoming weights, then again by incoming and outgoing weights
+    until nothing changes. For two networks that are permuted and rescaled from one another this finds the maps of
+    eq. 2.5; for others it is a good matching, not always the best one. A layer with fewer units in one network is
+    filled up with units of zeros.
 
     Args:
-        a: The first network, W_l in Phuong & Lampert (2020), eq. 2.5.
-        b: The second, W'_l.
-        box: The inputs that matter.
-        tolerance: Largest difference that counts as rounding: of parameters relative to the length of a unit's
-            incoming weights and bias, of outputs relative to their standard deviation on the box.
-        seed: Seed of the inputs that are searched.
-        exact: Whether degenerate units are decided exactly although the answer does not depend on it.
+        a: The first network.
+        b: The second, with as many layers, inputs and outputs.
+        box: The inputs in whose coordinates units are matched and parameters compared, beside the given ones; None
+            compares them in the given coordinates only.
 
     Returns:
-        The answer, with the matching of units and the largest differences.
-
-    Raises:
-        UserError: Different numbers of inputs or outputs, or a tolerance that is not positive.
+        The matching. Permutations and scalings are those of the given parameters.
     """
-    _validate(a, b, box, tolerance)
-    matching = match_units(a, b) if len(a.sizes) == len(b.sizes) and a.slope == b.slope else None
-    search = DifferenceSearch(a, b, box, seed)
-    found = search.found()
-    equal = matching is not None and a.sizes == b.sizes and matching.largest <= tolerance
-
-    def differ() -> bool:
-        # Where units have partners that are changed, any difference that is not rounding is one of the functions;
-        # else a common part of both may have been rounded in two ways.
-        floor = found.rounding
-        near = matching is not None and a.sizes == b.sizes and tolerance < matching.largest <= NEAR
-        return found.difference > (4 * floor if near else max(floor, tolerance * found.scale))
-
-    if not (equal and not differ()):
-        found = search.ascend()
-    if not equal and not differ():
-        search.at_more()
-        found = search.ascend()
-    if not equal and not differ():
-        search.around_weights(matching.weights if matching is not None else (), a)
-        for network, units in zip((a, b), _suspects(a, b, matching, tolerance), strict=True):
-            search.around_folds(units, network)
-        found = search.ascend()
-    relation: Relation = "different" if differ() else "permutation and scaling" if equal else "undecided"
-    exact = exact or relation == "undecided"
-    reductions = reduce_network(a, box, tolerance, exact, seed), reduce_network(b, box, tolerance, exact, seed)
-    if relation == "undecided":
-        found = search.at(np.concatenate([each.inputs for each in reductions]))
-        relation = "different" if differ() else relation
-    if relation == "undecided":
-        relation, matching = _compare_reduced(*reductions, matching, tolerance)
-    return Comparison(relation, matching, found, reductions, tolerance, box)
+    ours, theirs = canonical_form(a), canonical_form(b)
+    given = ours.network, theirs.network
+    if box is None:
+        return _matching(given, (ours.scales, theirs.scales))
+    moved = tuple(canonical_form(in_box_coordinates(each, box)).network for each in (a, b))
+    rounding = bias_rounding(a, box), bias_rounding(b, box)
+    return _matching((moved[0], moved[1]), (ours.scales, theirs.scales), rounding, given)
 
 
-def _compare_reduced(
-    a: Reduction, b: Reduction, matching: Matching | None, tolerance: float
-) -> tuple[Relation, Matching | None]:
-    """Compare networks without their degenerate units: by order and scale, then by folds and linear parts."""
-    ours, theirs = a.network, b.network
-    if ours.sizes == theirs.sizes and ours.slope == theirs.slope:
-        reduced = match_units(ours, theirs)
-        if reduced.largest <= tolerance:
-            return "after removal", reduced
-    difference = fold_form_difference(a, b, tolerance)
-    return ("same folds" if difference is not None and difference <= tolerance else "undecided"), matching
+def match_reduced(a: Reduction, b: Reduction) -> Matching:
+    """Match the units that are left of two networks on a box, in its coordinates.
+
+    Args:
+        a: The first network.
+        b: The second, with as many layers, inputs and outputs.
+
+    Returns:
+        The matching. Scalings are those of the given parameters of the units that are left.
+    """
+    return _matching((a.network, b.network), (a.scales, b.scales), (a.rounding, b.rounding))
 
 
-def _suspects(
-    a: ReluNetwork, b: ReluNetwork, matching: Matching | None, tolerance: float
-) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Units of both networks that differ, most first; all units where the networks have no matching."""
-    if matching is None:
-        return _units(a), _units(b)
-    own = [
-        (distance, layer, unit, int(partner))
-        for layer, (distances, partners) in enumerate(
-            zip(matching.distances[:-1], matching.permutations, strict=True), 1
-        )
-        for unit, (distance, partner) in enumerate(zip(distances.tolist(), partners, strict=True))
-    ]
-    own = sorted((each for each in own if each[0] > tolerance), reverse=True)
-    ours = [(layer, unit) for _, layer, unit, _ in own] or _units(a)
-    theirs = [(layer, int(unit)) for layer, units in enumerate(matching.unmatched, 1) for unit in units]
-    theirs += [(layer, partner) for _, layer, _, partner in own if partner >= 0]
-    return ours, theirs
+def _matching(
+    networks: tuple[ReluNetwork, ReluNetwork],
+    scales: tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]],
+    rounding: tuple[np.ndarray, np.ndarray] | None = None,
+    also: tuple[ReluNetwork, ReluNetwork] | None = None,
+) -> Matching:
+    """Match networks in canonical form, and compare others of the same units in the same order."""
+    a, b = networks
+    widths = [max(pair) for pair in zip(a.sizes, b.sizes, strict=True)]
+    rows, other = unit_rows(_padded(a, widths)), unit_rows(_padded(b, widths))
+    order = _match_upwards(rows, other, widths)
+    order = _match_both_ways(rows, other, order)
+
+    def differences(ours: ReluNetwork, theirs: ReluNetwork) -> list[np.ndarray]:
+        others = unit_rows(permuted(_padded(theirs, widths), order[1:-1]))
+        return [x - y for x, y in zip(unit_rows(_padded(ours, widths)), others, strict=True)]
+
+    found = differences(a, b)
+    allowed = [np.zeros_like(each) for each in found] if rounding is None else _allowed(rows, rounding, order)
+    excess = [np.abs(each) - most for each, most in zip(found, allowed, strict=True)]
+    if also is not None:
+        given = differences(*also)
+        excess += [np.abs(each) for each in given]
+        found = [np.where(np.abs(x) > np.abs(y), x, y) for x, y in zip(found, given, strict=True)]
+    permutations, scalings, unmatched = [], [], []
+    for mine, theirs, layer in zip(*scales, order[1:-1], strict=True):
+        own, rest = layer[: len(mine)], layer[len(mine) :]
+        partner = np.where(own < len(theirs), own, -1)
+        permutations.append(partner)
+        scalings.append(np.where(partner >= 0, mine / theirs[partner], np.nan))
+        unmatched.append(np.sort(rest[rest < len(theirs)]))
+    return Matching(
+        tuple(permutations),
+        tuple(scalings),
+        tuple(np.linalg.norm(each[:size], axis=1) for each, size in zip(found, a.sizes[1:], strict=True)),
+        tuple(unmatched),
+        max(float(np.abs(each).max(initial=0.0)) for each in found),
+        max(float(each.max(initial=0.0)) for each in excess),
+        _most_different(found, a),
+    )
 
 
-def _units(network: ReluNetwork) -> list[tuple[int, int]]:
-    return [(layer, unit) for layer, width in enumerate(network.hidden, 1) for unit in range(width)]
+def _allowed(
+    rows: list[np.ndarray], rounding: tuple[np.ndarray, np.ndarray], order: list[np.ndarray]
+) -> list[np.ndarray]:
+    """Differences of canonical parameters that rounding of the first layer's biases explains.
+
+    A relative error ε of a bias changes the length of its row by at most ε. Lengths are pushed into the layer above,
+    whose rows have a length with a relative error that is at most the largest of those below, and so on.
+    """
+    width = len(rows[0])
+    ours, theirs = (np.minimum(np.pad(each, (0, width - len(each))), _MOST_ROUNDING) for each in rounding)
+    first = ours + theirs[order[1]]
+    allowed = [first[:, None] * np.abs(rows[0])]
+    allowed[0][:, -1] += first
+    return allowed + [2 * float(first.max(initial=0.0)) * np.abs(each) for each in rows[1:]]
 
 
-def _validate(a: ReluNetwork, b: ReluNetwork, box: Box, tolerance: float) -> None:
-    for what, ours, theirs in (("inputs", a.sizes[0], b.sizes[0]), ("outputs", a.sizes[-1], b.sizes[-1])):
-        if ours != theirs:
-            raise UserError(f"a and b must have the same number of {what} to be compared, got {ours} and {theirs}")
-    if box.inputs != a.sizes[0]:
-        raise UserError(f"must have one interval for each of the {a.sizes[0]} inputs, got {box.inputs}", "domain")
-    if not 0 < tolerance < 1:
-        raise UserError(f"must be above 0 and below 1, got {number(tolerance, 'g')}", "tolerance")
+def _most_different(differences: list[np.ndarray], network: ReluNetwork) -> tuple[tuple[int, int, int], ...]:
+    """The weights between hidden units that differ most, but not those that are equal."""
+    found = []
+    for layer, (below, above) in enumerate(pairwise(network.hidden), 2):
+        sizes = np.abs(differences[layer - 1][:above, :below])
+        for place in np.argsort(-sizes, axis=None, kind="stable")[:_WEIGHTS].tolist():
+            out, into = divmod(place, below)
+            found.append((float(sizes[out, into]), layer, out, into))
+    found.sort(key=lambda each: -each[0])
+    return tuple((layer, out, into) for size, layer, out, into in found[:_WEIGHTS] if size > 0)
+
+
+def _match_upwards(rows: list[np.ndarray], others: list[np.ndarray], widths: list[int]) -> list[np.ndarray]:
+    order = [np.arange(widths[0])]
+    for mine, theirs in zip(rows[:-1], others[:-1], strict=True):
+        order.append(_assign(mine, _reorder_columns(theirs, order[-1])))
+    return [*order, np.arange(widths[-1])]
+
+
+def _match_both_ways(rows: list[np.ndarray], others: list[np.ndarray], order: list[np.ndarray]) -> list[np.ndarray]:
+    """Match every layer given its neighbours, until nothing changes; return the best matching met on the way."""
+    best, least = order, _total(rows, others, order)
+    for _ in range(_ROUNDS):
+        before, order = order, list(order)
+        for i in range(len(rows) - 1):
+            mine = np.hstack((rows[i], rows[i + 1][:, :-1].T))
+            theirs = np.hstack((_reorder_columns(others[i], order[i]), others[i + 1][order[i + 2], :-1].T))
+            order[i + 1] = _assign(mine, theirs)
+        total = _total(rows, others, order)
+        if total < least:
+            best, least = order, total
+        if all(np.array_equal(x, y) for x, y in zip(before, order, strict=True)):
+            break
+    return best
+
+
+def _total(rows: list[np.ndarray], others: list[np.ndarray], order: list[np.ndarray]) -> float:
+    """Sum of squared differences of all parameters."""
+    return sum(
+        float(np.square(mine - _reorder_columns(theirs, below)[above]).sum())
+        for mine, theirs, (below, above) in zip(rows, others, pairwise(order), strict=True)
+    )
+
+
+def _assign(mine: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """The assignment of rows with the least sum of distances; differences, not products, keep near-ties apart."""
+    found: np.ndarray = linear_sum_assignment(cdist(mine, theirs))[1]
+    return found
+
+
+def _reorder_columns(rows: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Reorder weights by the units of the layer below; the bias stays last."""
+    found: np.ndarray = rows[:, np.append(below, rows.shape[1] - 1)]
+    return found
+
+
+def _padded(network: ReluNetwork, widths: list[int]) -> ReluNetwork:
+    """Fill layers up with units of zeros, which leaves the function as it is."""
+    if list(network.sizes) == widths:
+        return network
+    weights = tuple(
+        np.pad(weight, ((0, above - weight.shape[0]), (0, below - weight.shape[1])))
+        for weight, (below, above) in zip(network.weights, pairwise(widths), strict=True)
+    )
+    biases = tuple(np.pad(bias, (0, above - len(bias))) for bias, above in zip(network.biases, widths[1:], strict=True))
+    return ReluNetwork(weights, biases, network.slope)

@@ -13,7 +13,7 @@ from understudy.papers.equivalence.theory.domain import Box
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
 SAMPLES = 1_024
-"""Inputs drawn from the box; half as many of its corners are drawn beside."""
+"""Number of inputs drawn from the box; half as many corners are added."""
 _STARTS, _ROUNDS, _HALVINGS = 24, 12, 10
 """Inputs from which a difference is increased, how often, and how often the longest step is halved."""
 _MORE, _NUMBERS = 1 << 16, 1 << 23
@@ -21,6 +21,8 @@ _MORE, _NUMBERS = 1 << 16, 1 << 23
 _UNITS = 64
 """Largest number of units whose folds are searched."""
 _ROUNDING = np.finfo(np.float64).eps / 2
+_RESOLVED = 1e-9
+"""Share of an output's scale from which differences of several outputs are compared with each other."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,23 +33,42 @@ class OutputDifference:
         x: The input.
         a: Outputs of the first network there.
         b: Outputs of the second.
-        scale: Standard deviation of the outputs on the box, the largest of all outputs and of both networks; of
-            constant functions their largest value, or 1.
-        rounding: Bound on the part of the difference that float64 arithmetic may have caused.
+        scale: Standard deviation of every output on the box, the larger one of both networks; of constant outputs
+            their largest value, or 1.
+        rounding: Bound on the part of every output's difference that float64 arithmetic may have caused.
         inputs: Number of inputs at which both were evaluated.
     """
 
     x: Float[np.ndarray, "in"]
     a: Float[np.ndarray, "out"]
     b: Float[np.ndarray, "out"]
-    scale: float
-    rounding: float
+    scale: Float[np.ndarray, "out"]
+    rounding: Float[np.ndarray, "out"]
     inputs: int
 
     @property
+    def output(self) -> int:
+        """Index of the output that differs most, relative to its scale or, where this is larger, to its rounding."""
+        units = np.maximum(_RESOLVED * self.scale, self.rounding)
+        return int((np.abs(self.a - self.b) / units).argmax())
+
+    @property
     def difference(self) -> float:
-        """Largest difference of an output."""
-        return float(np.abs(self.a - self.b).max())
+        """Difference of the output that differs most."""
+        return float(np.abs(self.a - self.b)[self.output])
+
+    @property
+    def relative(self) -> float:
+        """Difference of the output that differs most, relative to its scale."""
+        return self.difference / float(self.scale[self.output])
+
+    def exceeds(self, tolerance: float) -> bool:
+        """Whether an output differs by more than rounding and by more than a share of its scale."""
+        return bool((np.abs(self.a - self.b) > np.maximum(self.rounding, tolerance * self.scale)).any())
+
+    def exceeds_rounding(self, factor: float) -> bool:
+        """Whether an output differs by more than so many times its bound on rounding."""
+        return bool((np.abs(self.a - self.b) > factor * self.rounding).any())
 
 
 class DifferenceSearch:
@@ -66,25 +87,28 @@ class DifferenceSearch:
         self._evaluated = 0
         inside = box.draw(self._random, SAMPLES)
         corners = np.where(self._random.random((SAMPLES // 2, box.inputs)) < 0.5, box.lower, box.upper)
-        self.scale = max(_scale(a(inside)), _scale(b(inside)))
+        ours, theirs = a(inside), b(inside)
+        self.scale = output_scales(np.stack((ours, theirs)))
+        rounding = (rounding_bound(a, inside) + rounding_bound(b, inside)).max(axis=0)
+        self._units = np.maximum(_RESOLVED * self.scale, rounding)
         self._best = np.concatenate((inside, corners, box.centre[None]))
         self._keep(self._best)
 
     def found(self) -> OutputDifference:
         """The largest difference so far."""
         x = self._best[:1]
-        rounding = float((rounding_bound(self._a, x) + rounding_bound(self._b, x)).max())
+        rounding = rounding_bound(self._a, x)[0] + rounding_bound(self._b, x)[0]
         return OutputDifference(x[0], self._a(x)[0], self._b(x)[0], self.scale, rounding, self._evaluated)
 
     def ascend(self) -> OutputDifference:
         """Increase the difference from the best inputs, along the gradient on each linear region."""
 
         def gradient(x: np.ndarray) -> np.ndarray:
-            difference = self._a(x) - self._b(x)
+            difference = (self._a(x) - self._b(x)) / self._units
             chosen = np.abs(difference).argmax(axis=1)
             direction = np.zeros_like(difference)
             rows = np.arange(len(x))
-            direction[rows, chosen] = np.sign(difference[rows, chosen])
+            direction[rows, chosen] = np.sign(difference[rows, chosen]) / self._units[chosen]
             return gradients(self._a, x, direction) - gradients(self._b, x, direction)
 
         self._keep(ascend(self._values, gradient, self._best[:_STARTS], self._box))
@@ -136,7 +160,7 @@ class DifferenceSearch:
 
     def _values(self, x: np.ndarray) -> np.ndarray:
         self._evaluated += len(x)
-        found: np.ndarray = np.abs(self._a(x) - self._b(x)).max(axis=1)
+        found: np.ndarray = (np.abs(self._a(x) - self._b(x)) / self._units).max(axis=1)
         return found
 
     def _keep(self, x: np.ndarray) -> None:
@@ -245,7 +269,10 @@ def rounding_bound(network: ReluNetwork, x: Float[np.ndarray, "sample in"]) -> F
     return error
 
 
-def _scale(outputs: np.ndarray) -> float:
-    spread = float(outputs.std(axis=0).max())
-    largest = float(np.abs(outputs).max())
-    return spread if spread > 1e-12 * largest else largest or 1.0
+def output_scales(outputs: Float[np.ndarray, "net sample out"]) -> Float[np.ndarray, "out"]:
+    """Standard deviation of every output, the largest of all networks; of constant outputs the largest value, or 1."""
+    largest = np.abs(outputs).max(axis=(0, 1))
+    safe = np.where(largest > 0, largest, 1.0)
+    spread = safe * (outputs / safe).std(axis=1).max(axis=0)
+    found: np.ndarray = np.where(spread > 1e-12 * largest, spread, safe)
+    return found

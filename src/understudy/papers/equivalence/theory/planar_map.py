@@ -16,6 +16,8 @@ from numba import njit
 
 NEAR = 1e-12
 """Zeros nearer than this to the end of an edge are moved to it, in units of half the window."""
+ROUNDED = 0.25
+"""Share of the tolerance up to which values at a zero differ from zero by rounding errors."""
 
 
 @dataclass(eq=False)
@@ -32,6 +34,8 @@ class PlanarMap:
         label: Label of every edge; −1 for the border.
         first: One half-edge of every cell.
         undecided: Number of times a cell was left whole because its signs contradicted each other.
+        merged: Number of times a vertex beside a zero counted as one, although its value is larger than rounding errors
+            are: it is too near for a cell in between.
     """
 
     points: np.ndarray
@@ -46,6 +50,7 @@ class PlanarMap:
     edges: int = 4
     cells: int = 1
     undecided: int = 0
+    merged: int = 0
 
     def reserve(self, vertices: int, edges: int, cells: int) -> None:
         """Make room for this many more vertices, edges and cells."""
@@ -75,7 +80,7 @@ class PlanarMap:
         value = self.values[function, : self.vertices].copy()
         if not (value.max() > tolerance and value.min() < -tolerance):
             return self.cells
-        sign, crossed, cut = plan_split(
+        sign, crossed, cut, merged = plan_split(
             value, tolerance, self.points, self.tail, self.after, self.face, self.first, self.edges, self.cells
         )
         if self.cells + len(cut) > most_cells:
@@ -91,7 +96,8 @@ class PlanarMap:
             self.edges, self.cells,
         )  # fmt: skip
         self.values[function, : len(sign)][sign == 0] = 0.0
-        self.edges, self.cells, self.undecided = self.edges + cells - self.cells, cells, self.undecided + undecided
+        self.edges, self.cells = self.edges + cells - self.cells, cells
+        self.undecided, self.merged = self.undecided + undecided, self.merged + merged
         return self.cells
 
 
@@ -120,12 +126,15 @@ def _grown(array: np.ndarray, needed: int) -> np.ndarray:
 def _plan_split(value, tolerance, points, tail, after, face, first, edges, cells):
     """Decide the signs at all vertices, and find the edges that are crossed and the cells that have both signs.
 
-    Signs have room for one new vertex, which is zero, on every edge that is crossed.
+    Signs have room for one new vertex, which is zero, on every edge that is crossed. Vertices that count as zeros,
+    although rounding errors of their values are smaller, are counted.
     """
     vertices = len(value)
     sign = np.empty(vertices, dtype=np.int8)
+    merged = 0
     for v in range(vertices):
         sign[v] = 1 if value[v] > tolerance else (-1 if value[v] < -tolerance else 0)
+        merged += sign[v] == 0 and abs(value[v]) > ROUNDED * tolerance
     # Edges with both signs or a zero: others are not crossed, and cells that have only others are not cut.
     near = np.empty(edges, dtype=np.int64)
     count = 0
@@ -140,8 +149,10 @@ def _plan_split(value, tolerance, points, tail, after, face, first, edges, cells
             share = value[a] / (value[a] - value[b])
             if share * length <= NEAR:
                 sign[a] = 0
+                merged += 1
             if (1 - share) * length <= NEAR:
                 sign[b] = 0
+                merged += 1
     crossed = np.empty(count, dtype=np.int64)
     cut = np.empty(2 * count, dtype=np.int64)
     seen = np.zeros(cells, dtype=np.bool_)
@@ -169,7 +180,7 @@ def _plan_split(value, tolerance, points, tail, after, face, first, edges, cells
                 cuts += 1
     signs = np.zeros(vertices + crossings, dtype=np.int8)
     signs[:vertices] = sign
-    return signs, crossed[:crossings].copy(), cut[:cuts].copy()
+    return signs, crossed[:crossings].copy(), cut[:cuts].copy(), merged
 
 
 @no_type_check

@@ -16,6 +16,8 @@ MARGIN = 0.25
 """Share of its edges by which the rectangle around three points is enlarged on every side."""
 _COLLINEAR = 1e-9
 """Least distance of a third point from the line through the others, as a share of the largest distance."""
+_ROUNDED = 1e-6
+"""Largest rounding error of coordinates, as a share of the shorter edge of the rectangle."""
 
 Window = Box | Sequence[Sequence[float]] | Sequence[float] | np.ndarray
 """A rectangle: lower and upper ends for both inputs together, or an interval for each: ((x0, x1), (y0, y1))."""
@@ -79,7 +81,7 @@ def as_plane(window: Window | Plane | None, through: Points | None, inputs: int)
 
     Raises:
         UserError: Both, a window for another number of inputs, ends or points that are not finite, a window of zero
-            area, or points on one line.
+            area or so far from zero that its coordinates are rounded, or points on one line.
     """
     if isinstance(window, Plane):
         if window.inputs != inputs:
@@ -87,7 +89,7 @@ def as_plane(window: Window | Plane | None, through: Points | None, inputs: int)
         return window
     if through is not None:
         if window is not None:
-            raise UserError("cannot be given together with --window: choose one of them", "through")
+            raise UserError("through and window exclude each other; give one of them")
         return plane_through(through, inputs)
     if inputs != 2:
         raise UserError(
@@ -105,7 +107,20 @@ def as_plane(window: Window | Plane | None, through: Points | None, inputs: int)
             "give a lower end below the upper one",
             "window",
         )
-    return Plane(np.zeros(2), np.eye(2), lower, upper)
+    return _validated(Plane(np.zeros(2), np.eye(2), lower, upper), "window")
+
+
+def _validated(plane: Plane, argument: str) -> Plane:
+    """Refuse a rectangle so far from zero that float64 rounds coordinates to a visible share of its edges."""
+    corners = plane.inputs_at(np.array([plane.lower, plane.upper]))
+    rounding, edge = float(np.spacing(np.abs(corners).max())), float((plane.upper - plane.lower).min())
+    if rounding > _ROUNDED * edge:
+        raise UserError(
+            f"must be larger or nearer to zero: float64 rounds its coordinates to {number(rounding, '.1e')}, and its "
+            f"shorter edge is {number(edge, '.1e')}",
+            argument,
+        )
+    return plane
 
 
 def _ends(window: Window | None) -> tuple[np.ndarray, np.ndarray]:
@@ -168,7 +183,7 @@ def plane_through(points: Points, inputs: int) -> Plane:
     uv = (given - p) @ axes.T
     lower, upper = uv.min(axis=0), uv.max(axis=0)
     margin = MARGIN * (upper - lower)
-    return Plane(p, axes, lower - margin, upper + margin)
+    return _validated(Plane(p, axes, lower - margin, upper + margin), "through")
 
 
 def _shape_words(given: np.ndarray) -> str:

@@ -16,7 +16,7 @@ from understudy._errors import UserError
 from understudy._numbers import number
 from understudy._random import Stream, generator
 from understudy.nets import Layer, Population, evaluation_scale, incoming
-from understudy.nets.given import Network, as_population
+from understudy.nets.given_networks import Network, as_population
 
 MOST_WEIGHTS = 1 << 24
 """Largest number of weights of a convolution that is written as a matrix (128 MiB in float64)."""
@@ -66,7 +66,7 @@ class ReluNetwork:
         return self.preactivations(x)[-1]
 
     def population(self) -> Population:
-        """The same network as a population of one."""
+        """This network as a population of one."""
         layers = tuple(
             Layer(torch.from_numpy(weight.copy())[None], torch.from_numpy(bias.copy())[None])
             for weight, bias in zip(self.weights, self.biases, strict=True)
@@ -91,7 +91,7 @@ def random_network(sizes: Sequence[int], seed: int, slope: float = 0.0) -> ReluN
 
 
 def as_relu_network(name: str, network: Network | ReluNetwork, which: int = 0) -> tuple[ReluNetwork, tuple[str, ...]]:
-    """Write a network of a user's as affine maps in float64.
+    """Write a user's network as affine maps in float64.
 
     BatchNorm in evaluation mode, average pooling and convolutions are affine and become part of the matrices.
 
@@ -132,7 +132,7 @@ def _validate_size(name: str, population: Population) -> None:
     for i, convolution in enumerate(shape.resolved_convolutions):
         if convolution.pool is not None and convolution.pool.kind == "max":
             raise UserError(
-                f"{name} has max pooling after layer {i + 1}, which is no ReLU layer: use average pooling or strides"
+                f"{name} has max pooling after layer {i + 1}, which is not a ReLU layer: use average pooling or strides"
             )
     units = _units(population)
     for i, (below, above) in enumerate(pairwise(units)):

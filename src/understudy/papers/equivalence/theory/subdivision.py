@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 from understudy._errors import UserError
 from understudy.papers.equivalence.theory import planar_map
+from understudy.papers.equivalence.theory.arrangement import count_line_cells
 from understudy.papers.equivalence.theory.domain import Box
 from understudy.papers.equivalence.theory.pieces import Pieces, affine_pieces
 from understudy.papers.equivalence.theory.plane import Plane, as_plane
@@ -19,6 +20,7 @@ MOST_CELLS = 2_000_000
 """Largest number of cells unless another is chosen; fewer for wide networks, see `MOST_BYTES`."""
 MOST_BYTES = 4 << 30
 """Memory that a subdivision may take unless another number of cells is chosen."""
+_FEWER = "choose a smaller window or network, or allow more cells"
 ROUND_OFF = 2.0**-45
 """Values that count as zero, as a share of Σ|w||h| + |b|: some hundred times the round-off of float64."""
 
@@ -42,6 +44,8 @@ class Subdivision:
         units: Layer and index of the unit that folds at each edge.
         beside: The cells on both sides of each edge; −1 outside of the window.
         undecided: Number of cells in which a fold within round-off of several vertices was left out.
+        merged: Number of times a fold is not told apart from a vertex or a fold beside it, so that cells in between are
+            left out: it is nearer than 10⁻¹² of half the window, or a unit's bias is less than round-off.
     """
 
     network: ReluNetwork
@@ -54,6 +58,7 @@ class Subdivision:
     units: Int[np.ndarray, "edge 2"]
     beside: Int[np.ndarray, "edge 2"]
     undecided: int = 0
+    merged: int = 0
 
     @property
     def cells(self) -> int:
@@ -140,6 +145,8 @@ def subdivide(network: ReluNetwork, window: Plane | Box | None = None, most_cell
     made = planar_map.square(np.empty((0, 4)))
     values = corners.T
     weight, bias = _first_layer(network, plane)
+    limit = f"{most:,}" + (" (as many as take 4 GiB)" if most_cells is None and most < MOST_CELLS else "")
+    _validate_first_layer(weight, bias, most, limit)
     for layer, width in enumerate(network.hidden):
         if layer:
             values = network.activate(made.values[:, : made.vertices])
@@ -147,17 +154,31 @@ def subdivide(network: ReluNetwork, window: Plane | Box | None = None, most_cell
         made.values = np.ascontiguousarray(weight @ values + bias[:, None])
         made.points = made.points[: made.vertices]
         scale = np.abs(weight) @ np.abs(values).max(axis=1) + np.abs(bias)
+        biases = np.abs(network.biases[layer])
+        made.merged += int(((biases > 0) & (biases <= ROUND_OFF * scale)).sum())
         label = sum(network.hidden[:layer])
         for unit in range(width):
             cells = made.split(unit, label + unit, ROUND_OFF * scale[unit], most)
             if cells > most:
-                limit = " (as many as take 4 GiB)" if most_cells is None and most < MOST_CELLS else ""
                 raise UserError(
-                    f"must be at least {cells:,}, got {most:,}{limit}: unit {unit} of layer {layer + 1} of "
-                    f"{len(network.hidden)} makes so many cells; choose a smaller window or network, or allow more",
+                    f"must be larger than {limit}: the window has more than {most:,} cells already with unit {unit} of "
+                    f"layer {layer + 1} of {len(network.hidden)}; {_FEWER}",
                     "most_cells",
                 )
     return _collected(network, plane, made)
+
+
+def _validate_first_layer(weight: np.ndarray, bias: np.ndarray, most: int, limit: str) -> None:
+    """Refuse a first layer that makes too many cells, before any memory is allocated for them."""
+    found = count_line_cells(weight, bias, most)
+    if found.cells > most:
+        count = f"{found.cells:,}" if found.exact else f"more than {most:,}"
+        least = f"at least {count}, got {limit}" if found.exact else f"larger than {limit}"
+        raise UserError(
+            f"must be {least}: the {found.lines:,} lines at which layer 1 folds divide the window into {count} cells; "
+            f"{_FEWER}",
+            "most_cells",
+        )
 
 
 def default_most_cells(network: ReluNetwork) -> int:
@@ -184,4 +205,6 @@ def _collected(network: ReluNetwork, plane: Plane, made: planar_map.PlanarMap) -
     layer = np.searchsorted(starts, label, side="right")
     units = np.stack([layer, np.where(label < 0, -1, label - starts[np.maximum(layer, 1) - 1])], axis=1)
     points = plane.centre + made.points[: made.vertices] * plane.half
-    return Subdivision(network, plane, points, offsets, corners, sides, ends, units, beside, made.undecided)
+    return Subdivision(
+        network, plane, points, offsets, corners, sides, ends, units, beside, made.undecided, made.merged
+    )

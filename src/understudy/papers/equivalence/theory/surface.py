@@ -59,11 +59,6 @@ class Surface:
         return int(self.layers.max(initial=0))
 
     @property
-    def is_complete(self) -> bool:
-        """Whether the whole set is a piece-wise linear surface."""
-        return bool((self.piece >= 0).all())
-
-    @property
     def segment_layers(self) -> Int[np.ndarray, "segment"]:
         """Layer that is assigned to each segment; 0 for segments that belong to no piece-wise hyperplane."""
         return np.where(self.piece >= 0, np.append(self.layers, 0)[self.piece], 0)

@@ -37,7 +37,7 @@ class Transparency:
 
     Attributes:
         transparent: The answer; None where it was searched for a counterexample only, and none was found.
-        exact: Whether the answer is proved, up to rounding and cells thinner than 1e−9 of the box.
+        exact: Whether the answer is proved, up to rounding and cells thinner than 10⁻⁹ of the box.
         layer: The lowest hidden layer, counted from 1, that is off at the witness or undecided; None if transparent.
         witness: An input at which all units of this layer are negative; None where there is none known.
         words: How it was decided.

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from understudy._numbers import number
 from understudy.nets import Population
+from understudy.papers.equivalence.theory.comparison import FunctionComparison, compare_networks
 from understudy.papers.equivalence.theory.construction import ineligible
 from understudy.papers.equivalence.theory.domain import Box, as_box
 from understudy.papers.equivalence.theory.general import is_general
-from understudy.papers.equivalence.theory.matching import Comparison, compare_networks
 from understudy.papers.equivalence.theory.paths import longest_chains, path_points
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, as_relu_network
 from understudy.papers.equivalence.theory.transparent import is_transparent
@@ -61,7 +61,7 @@ def theorem_2_1(teacher: Population, student: Population, x: Float[Tensor, "samp
     comparison = _compare(theirs, ours, box, samples)
     one_function = _one_function(comparison)
     hypotheses += [one_function, _transparent(theirs, box), _general("teacher", theirs, box), _paths(theirs, box)]
-    if not isinstance(comparison, Comparison) or not one_function.holds:
+    if not isinstance(comparison, FunctionComparison) or not one_function.holds:
         return [_finding(hypotheses, "the functions differ, so that nothing follows for the parameters")]
     hypotheses.append(_general("student", ours, box))
     largest = comparison.largest_parameter_difference
@@ -100,16 +100,16 @@ def _interior(x: Tensor) -> Hypothesis:
     return Hypothesis("domain", value, "a box with an interior", not constant, "inputs that vary, or networks of fewer")
 
 
-def _compare(a: ReluNetwork, b: ReluNetwork, box: Box, x: np.ndarray) -> Comparison | float:
+def _compare(a: ReluNetwork, b: ReluNetwork, box: Box, x: np.ndarray) -> FunctionComparison | float:
     """Comparison of both functions on the box, or their difference at the samples where it is large already."""
     ours, theirs = a(x), b(x)
     difference = float(np.abs(ours - theirs).max() / max(float(ours.std()), 1e-300))
     return difference if difference > _NEAR else compare_networks(a, b, box)
 
 
-def _one_function(found: Comparison | float) -> Hypothesis:
+def _one_function(found: FunctionComparison | float) -> Hypothesis:
     name, needed, change = "one function", "equal outputs", "train on, or compare with a copy"
-    if isinstance(found, Comparison):
+    if isinstance(found, FunctionComparison):
         difference = found.largest_output_difference
         return Hypothesis(
             name, f"outputs differ by {difference:.2g} of their scale", needed, found.same is True, change

@@ -10,7 +10,8 @@ from understudy.papers.equivalence.theory.recovery.known import Known
 from understudy.papers.equivalence.theory.recovery.oracle import Oracle
 from understudy.papers.equivalence.theory.recovery.output import fit_output
 from understudy.papers.equivalence.theory.recovery.polish import parameter_jacobian, polish, undetermined
-from understudy.papers.equivalence.theory.recovery.unit import Follower
+from understudy.papers.equivalence.theory.recovery.sampling import sample_points
+from understudy.papers.equivalence.theory.recovery.unit import Follower, Unit
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork, random_network
 
 slopes = st.sampled_from([0.0, 0.1])
@@ -110,6 +111,24 @@ def test_active_sides_follow_from_the_linear_part(seed, sizes):
     assert np.allclose(known.weights[0], network.weights[0])
     assert np.allclose(output.weight * oracle.scale[:, None], network.weights[1], atol=1e-8)
     assert np.allclose(output.bias * oracle.scale + oracle.shift, network.biases[1], atol=1e-8)
+
+
+@pytest.mark.parametrize(("inputs", "bias", "each"), [(5, -4.5, 8), (5, -4.5, 28), (3, -2.9, 8)])
+def test_points_are_on_both_sides_of_a_fold_that_cuts_off_a_corner(inputs, bias, each):
+    """The fold points are on edges of the cube, from which few random steps lead into the corner."""
+    weights = np.r_[np.ones((1, inputs)), np.eye(1, inputs)]
+    known = Known(inputs, [weights], [np.array([bias, 0.1])], np.ones(2, bool))
+    folds = [np.r_[np.full(inputs - 1, 0.999), 0.999 * (1 - inputs) - bias], np.r_[-0.1, np.full(inputs - 1, 0.5)]]
+    units = [Unit([fold], np.eye(inputs + 1), row, 1.0) for fold, row in zip(folds, weights, strict=True)]
+    z = sample_points(known, units, 20, np.random.default_rng(1), each)
+    assert z.shape == (20 + 10 + 2 * each, inputs)
+    assert np.abs(z).max() <= 0.999
+    u = known.values(z)[:, 0]
+    corner = np.unique(z[u > 0], axis=0)
+    assert (u < 0).sum() >= each // 2
+    assert len(corner) >= each // 2
+    if len(corner) > inputs:
+        assert np.linalg.matrix_rank(np.c_[corner, np.ones(len(corner))], tol=1e-4) == inputs + 1
 
 
 def test_a_fold_of_the_second_layer_is_followed_through_all_cells():

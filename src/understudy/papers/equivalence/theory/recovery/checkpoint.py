@@ -1,4 +1,4 @@
-"""A search saved between its steps, so that it goes on after an interruption as if there had been none."""
+"""Save a search between steps, and continue it after an interruption with the same result."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from understudy._atomic import atomic_path, disk_errors
 from understudy._errors import UserError
 from understudy.papers.equivalence.theory.recovery.layer import LayerSearch
-from understudy.papers.equivalence.theory.recovery.search import Layer, Search
+from understudy.papers.equivalence.theory.recovery.search import Layer, Search, Stop
 from understudy.papers.equivalence.theory.recovery.unit import Unit
 
-_FORMAT = 1
+_FORMAT = 2
 _PROBES = 8
 
 
@@ -62,7 +62,7 @@ def save_search(search: Search, path: Path) -> None:
         "evaluations": search.oracle.evaluations,
         "lines": search.pool.lines,
         "tested": search.pool.tested,
-        **{name: getattr(search, name) for name in ("step", "idle", "retreats", "exhausted", "done")},
+        **{name: getattr(search, name) for name in ("step", "idle", "retreats", "stop", "done")},
     }
     with disk_errors(path, "choose another file for checkpoint"), atomic_path(path) as temporary:
         kept = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
@@ -90,7 +90,7 @@ def load_search(search: Search, path: Path) -> None:
     for name, value in _fingerprint(search).items():
         if state["arguments"].get(name) != value:
             raise UserError(
-                f"{path} is of a recovery with other arguments ({name}); choose another file, or remove this one",
+                f"{path} belongs to a recovery with other arguments ({name}); choose another file, or remove this one",
                 "checkpoint",
             )
     search.oracle.evaluations += state["evaluations"]
@@ -99,8 +99,9 @@ def load_search(search: Search, path: Path) -> None:
     search.known.oriented, search.known.slope = arrays["oriented"].astype(bool), state["slope"]
     search.pool.points, search.pool.directions = arrays["pool points"], arrays["pool directions"]
     search.pool.lines, search.pool.tested = state["lines"], state["tested"]
-    for name in ("step", "idle", "retreats", "exhausted", "done"):
+    for name in ("step", "idle", "retreats", "done"):
         setattr(search, name, state[name])
+    search.stop = None if state["stop"] is None else Stop(*state["stop"])
 
     def units(name: str) -> list[Unit]:
         found = []
@@ -118,12 +119,12 @@ def load_search(search: Search, path: Path) -> None:
 
 
 def _validate_function(search: Search, path: Path) -> None:
-    """Refuse a checkpoint of another function: its fold points are no folds of this one."""
+    """Refuse a checkpoint of another function: its fold points are not folds of this function."""
     from understudy.papers.equivalence.theory.recovery.lines import locate
 
     some = slice(0, 2 * _PROBES)
     points, directions = search.pool.points[some], search.pool.directions[some]
     if len(points) >= _PROBES and locate(search.oracle, points, directions, 1e-4).found.mean() < 0.5:
         raise UserError(
-            f"{path} is of a recovery of another function; choose another file, or remove this one", "checkpoint"
+            f"{path} belongs to the recovery of another function; choose another file, or remove this one", "checkpoint"
         )

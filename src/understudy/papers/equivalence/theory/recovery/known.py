@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 
-class Piece(NamedTuple):
+class AffinePiece(NamedTuple):
     """What the layers compute on one of their cells, at one point.
 
     Attributes:
@@ -89,7 +89,7 @@ class Known:
         found: np.ndarray = np.where(self.values(z[None])[0] > 0, 1.0, -1.0)
         return found
 
-    def piece(self, z: Float[np.ndarray, "in"], pattern: np.ndarray) -> Piece:
+    def piece(self, z: Float[np.ndarray, "in"], pattern: np.ndarray) -> AffinePiece:
         """Affine functions that the units are on the cell of a pattern, at a point of it or of its boundary."""
         h, jacobian = z, np.eye(self.inputs)
         values, gradients, at = [np.zeros(0)], [np.zeros((0, self.inputs))], 0
@@ -107,7 +107,7 @@ class Known:
             else:
                 h, jacobian = factor * u, factor[:, None] * g
         jacobian = np.concatenate([jacobian, np.zeros((1, self.inputs))])
-        return Piece(np.r_[h, 1.0], jacobian, np.concatenate(values), np.concatenate(gradients))
+        return AffinePiece(np.r_[h, 1.0], jacobian, np.concatenate(values), np.concatenate(gradients))
 
     def orient(self, units: np.ndarray, signs: np.ndarray) -> None:
         """Turn rows of the last layer so that their active side is the positive one."""

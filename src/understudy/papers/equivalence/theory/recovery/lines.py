@@ -24,7 +24,7 @@ _TOLERANCE = 30.0
 
 
 @dataclass(frozen=True, eq=False)
-class LineFolds:
+class FoldPoints:
     """Fold points met along lines.
 
     Attributes:
@@ -79,7 +79,7 @@ def _cross(
 
 def folds_on_lines(
     oracle: Oracle, start: Float[np.ndarray, "line in"], end: Float[np.ndarray, "line in"], random: np.random.Generator
-) -> LineFolds:
+) -> FoldPoints:
     """Find all folds along lines, except pairs nearer to each other than a millionth of the line.
 
     Args:
@@ -140,7 +140,7 @@ def folds_on_lines(
         fa, fb = np.concatenate([fa, fm]), np.concatenate([fm, fb])
         sa, sb = np.concatenate([sa, sm]), np.concatenate([sm, sb])
     empty = np.zeros((0, start.shape[1]))
-    return LineFolds(np.concatenate([empty, *points]), np.concatenate([empty, *directions]))
+    return FoldPoints(np.concatenate([empty, *points]), np.concatenate([empty, *directions]))
 
 
 def locate(

@@ -22,7 +22,15 @@ _STEP = 1e-6
 
 
 class ExhaustedError(Exception):
-    """The number of evaluations that is allowed is reached."""
+    """The next evaluations would exceed the number that is allowed.
+
+    Attributes:
+        needed: Number of inputs that were to be evaluated.
+    """
+
+    def __init__(self, needed: int) -> None:
+        super().__init__(f"{needed:,} more evaluations are not allowed")
+        self.needed = needed
 
 
 class Oracle:
@@ -30,13 +38,13 @@ class Oracle:
 
     Attributes:
         box: The box that the cube stands for.
-        evaluations: Number of inputs evaluated until now.
+        evaluations: Number of inputs evaluated until now, with those before the oracle was made.
         most: Number of inputs that may be evaluated.
         rounding: Typical rounding error of the scaled outputs.
     """
 
-    def __init__(self, function: Function, box: Box, most: int, random: np.random.Generator) -> None:
-        self._function, self.box, self.most, self.evaluations = function, box, most, 0
+    def __init__(self, function: Function, box: Box, most: int, random: np.random.Generator, spent: int = 0) -> None:
+        self._function, self.box, self.most, self.evaluations = function, box, most, spent
         self.shift, self.scale = np.zeros(1), np.ones(1)
         points = random.uniform(-1, 1, (64, box.inputs))
         values = self(points)
@@ -55,7 +63,7 @@ class Oracle:
     def __call__(self, z: Float[np.ndarray, "sample in"]) -> Float[np.ndarray, "sample out"]:
         """Evaluate the function at points of the cube."""
         if self.evaluations + len(z) > self.most:
-            raise ExhaustedError
+            raise ExhaustedError(len(z))
         self.evaluations += len(z)
         found: np.ndarray = (self._function(self.box.centre + self.box.half * z) - self.shift) / self.scale
         return found

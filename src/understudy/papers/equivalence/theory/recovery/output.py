@@ -12,7 +12,8 @@ from itertools import product
 import numpy as np
 
 from understudy.papers.equivalence.theory.recovery.known import Known
-from understudy.papers.equivalence.theory.recovery.oracle import EDGE, Oracle
+from understudy.papers.equivalence.theory.recovery.oracle import Oracle
+from understudy.papers.equivalence.theory.recovery.sampling import redraw, sample_points
 from understudy.papers.equivalence.theory.recovery.unit import Unit
 
 EXPLAINED = 1e-7
@@ -25,6 +26,12 @@ _MOST_PARTIAL = 6
 """Most units with unknown weights for which both sides are tried."""
 _HIDDEN = 1e-9
 """Relative size from which a feature counts as present at a point."""
+_DEPENDENT = 1e-11
+"""Singular value of the normalised columns, relative to the largest, below which they are linearly dependent."""
+_PART = 1e-3
+"""Least coefficient of a column in such a dependency."""
+_REDRAWS = 4
+"""How often points are drawn again for units whose |u| is linearly dependent on the other columns."""
 
 
 @dataclass(eq=False)
@@ -38,6 +45,8 @@ class Output:
         size: Largest value of the remainder, as a share of the outputs' scale.
         undecided: Units whose active side is not determined.
         hidden: Units of which some weights have no influence on the box: the unit is inactive wherever they matter.
+        dependent: Units whose weights to the outputs are not determined: at all points drawn, |u| of their folds is a
+            linear combination of that of other units and of a linear function of the layer below.
     """
 
     weight: np.ndarray
@@ -46,16 +55,7 @@ class Output:
     size: float
     undecided: np.ndarray
     hidden: list[int] = field(default_factory=list)
-
-
-def sample_points(inputs: int, units: list[Unit], count: int, random: np.random.Generator) -> np.ndarray:
-    """Draw points all over the cube, in its corners, and around folds of each unit."""
-    inside = EDGE * random.uniform(-1, 1, (count, inputs))
-    corners = EDGE * random.choice((-1.0, 1.0), (count // 2, inputs))
-    near = [np.asarray(unit.points)[random.integers(len(unit.points), size=8)] for unit in units]
-    around = np.concatenate([np.zeros((0, inputs)), *near])
-    around = around + 0.2 * random.normal(size=around.shape)
-    return np.asarray(np.clip(np.concatenate([inside, corners, around]), -EDGE, EDGE))
+    dependent: list[int] = field(default_factory=list)
 
 
 def fit_output(oracle: Oracle, known: Known, units: list[Unit], random: np.random.Generator) -> Output:
@@ -74,10 +74,17 @@ def fit_output(oracle: Oracle, known: Known, units: list[Unit], random: np.rando
     weight, bias = known.weights[-1], known.biases[-1]
     partial = [j for j, unit in enumerate(units) if not unit.visible]
     columns = len(bias) + len(below.features(np.zeros((1, oracle.inputs)))[0])
-    z = sample_points(oracle.inputs, units, (5 if partial else 3) * columns, random)
+    z = sample_points(known, units, (5 if partial else 3) * columns, random)
+    for _ in range(_REDRAWS):
+        h = below.features(z)
+        u = h[:, :-1] @ weight.T + bias
+        again = _dependent(np.c_[np.abs(u), h], len(units))
+        if not len(again):
+            break
+        redraw(known, units, z, again, random)
     f, h = oracle(z), below.features(z)
     u = h[:, :-1] @ weight.T + bias
-    fitted, sides = _fit_folds(u, h, f, [(j, _hides(units[j], h)) for j in partial])
+    fitted, sides, design = _fit_folds(u, h, f, [(j, _hides(units[j], h)) for j in partial])
     absolute, linear = fitted[: len(bias)], h @ fitted[len(bias) :]
     hidden = [_complement(units[j].basis) for j in partial]
     seen = np.concatenate([np.zeros((len(h), 0)), *(h @ each for each in hidden)], axis=1)
@@ -86,6 +93,7 @@ def fit_output(oracle: Oracle, known: Known, units: list[Unit], random: np.rando
     ratio = (1 + known.slope) / (1 - known.slope)
     left = linear - ratio * (u * signs) @ absolute
     found = Output(2 / (1 - known.slope) * absolute.T, np.zeros(f.shape[1]), np.zeros(0), 0.0, undecided)
+    found.dependent = _dependent(design, len(bias)).tolist()
     if partial and not len(undecided):
         part = _least_squares(np.c_[seen, np.ones(len(h))], left)[:-1]
         left, at = left - seen @ part, 0
@@ -97,6 +105,15 @@ def fit_output(oracle: Oracle, known: Known, units: list[Unit], random: np.rando
     left = left - found.bias
     found.remainder, found.size = _least_squares(h, left), float(np.abs(left).max(initial=0.0))
     return found
+
+
+def _dependent(design: np.ndarray, units: int) -> np.ndarray:
+    """Units, the first columns, that are linearly dependent on each other and on the other columns."""
+    size = np.linalg.norm(design, axis=0)
+    size[size == 0] = 1.0
+    _, values, right = np.linalg.svd(design / size, full_matrices=False)
+    null = right[values <= _DEPENDENT * values[0]]
+    return np.flatnonzero((np.abs(null[:, :units]) > _PART).any(axis=0))
 
 
 def _complement(basis: np.ndarray) -> np.ndarray:
@@ -113,16 +130,16 @@ def _hides(unit: Unit, h: np.ndarray) -> np.ndarray:
 
 def _fit_folds(
     u: np.ndarray, h: np.ndarray, f: np.ndarray, partial: list[tuple[int, np.ndarray]]
-) -> tuple[np.ndarray, tuple[float, ...]]:
+) -> tuple[np.ndarray, tuple[float, ...], np.ndarray]:
     """Fit Σ c_k |u_k| plus a linear function of the features.
 
     Where features are present that a unit's fold never meets, the unit does not fold: it is on one side there, and
     both are tried.
 
     Returns:
-        Coefficients of |u_k| and of the features, and the side of every such unit.
+        Coefficients of |u_k| and of the features, the side of every such unit, and the columns that were fitted.
     """
-    best: tuple[float, np.ndarray, tuple[float, ...]] | None = None
+    best: tuple[float, np.ndarray, tuple[float, ...], np.ndarray] | None = None
     for sides in product((1.0, -1.0), repeat=min(len(partial), _MOST_PARTIAL)):
         absolute = np.abs(u)
         for side, (j, at) in zip(sides, partial, strict=False):
@@ -131,9 +148,9 @@ def _fit_folds(
         fitted = _least_squares(design, f)
         error = float(np.abs(design @ fitted - f).max())
         if best is None or error < best[0]:
-            best = error, fitted, sides + (1.0,) * (len(partial) - len(sides))
+            best = error, fitted, sides + (1.0,) * (len(partial) - len(sides)), design
     assert best is not None
-    return best[1], best[2]
+    return best[1:]
 
 
 def _fill(known: Known, j: int, unit: tuple[float, float, np.ndarray], part: np.ndarray, h: np.ndarray) -> bool:

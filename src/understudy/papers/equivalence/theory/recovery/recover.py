@@ -14,8 +14,29 @@ from understudy.papers.equivalence.theory.recovery.recovered import Recovered, d
 from understudy.papers.equivalence.theory.recovery.search import Search
 
 MOST_EVALUATIONS = 200_000
-FEWEST_EVALUATIONS = 3000
+_FEWEST_EVALUATIONS = 3000
 """Evaluations that are allowed by default, and the fewest that can be asked for, besides some for every unit."""
+
+
+def fewest_evaluations(widest: int) -> int:
+    """Return the fewest evaluations that may be allowed for a network whose largest layer has this many units."""
+    return _FEWEST_EVALUATIONS + 40 * widest
+
+
+def validate_evaluations(most: int, sizes: Sequence[int] | None, inputs: int) -> None:
+    """Refuse a limit of evaluations that is too low for any recovery.
+
+    Args:
+        most: Number of evaluations that are allowed.
+        sizes: Units from the inputs to the outputs, where they are known.
+        inputs: Number of inputs.
+
+    Raises:
+        UserError: The limit is too low.
+    """
+    fewest = fewest_evaluations(max(sizes if sizes is not None else (inputs,)))
+    if most < fewest:
+        raise UserError(f"must be at least {fewest:,} for these sizes, got {most:,}", "most_evaluations")
 
 
 def recover_network(
@@ -25,6 +46,7 @@ def recover_network(
     *,
     seed: int = 1,
     most_evaluations: int = MOST_EVALUATIONS,
+    spent: int = 0,
     checkpoint: Path | None = None,
     after: Callable[[Search], None] = lambda search: None,
 ) -> Recovered:
@@ -35,7 +57,8 @@ def recover_network(
         box: Where it may be evaluated.
         sizes: Units from the inputs to the outputs; None to find depth and widths too.
         seed: Seed of the lines and walks.
-        most_evaluations: Most inputs at which the function may be evaluated.
+        most_evaluations: Maximum number of inputs at which the function may be evaluated.
+        spent: Number of inputs at which it was evaluated before; they count.
         checkpoint: File with the state of the search, written after every step, from which it goes on.
         after: Called after every step.
 
@@ -45,10 +68,8 @@ def recover_network(
     Raises:
         UserError: Too few evaluations allowed, values that are rounded too coarsely, or a checkpoint of something else.
     """
-    fewest = FEWEST_EVALUATIONS + 40 * max(sizes if sizes is not None else (box.inputs,))
-    if most_evaluations < fewest:
-        raise UserError(f"must be at least {fewest:,} for these sizes, got {most_evaluations:,}", "most_evaluations")
-    search = Search(function, box, sizes, seed, most_evaluations)
+    validate_evaluations(most_evaluations, sizes, box.inputs)
+    search = Search(function, box, sizes, seed, most_evaluations, spent)
     if search.oracle.rounding > MOST_ROUNDING:
         raise UserError(
             f"f rounds its outputs to {number(search.oracle.rounding, '.1e')} of their scale, as float32 does, or is "

@@ -16,8 +16,9 @@ from understudy._numbers import number
 from understudy._random import Stream, generator
 from understudy.nets import Population, save
 from understudy.papers.equivalence.theory.domain import Box
-from understudy.papers.equivalence.theory.recovery.output import EXPLAINED, Output, sample_points
+from understudy.papers.equivalence.theory.recovery.output import EXPLAINED, Output
 from understudy.papers.equivalence.theory.recovery.polish import undetermined
+from understudy.papers.equivalence.theory.recovery.sampling import points_to_determine, sample_points
 from understudy.papers.equivalence.theory.recovery.search import COMPLETE, FRESH, Search
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
@@ -176,27 +177,56 @@ def _free(search: Search, network: ReluNetwork) -> int:
         return 0
     random = generator(search.seed, Stream.RECOVERY, (1 << 22) + 1)
     units = [unit for layer in search.layers for unit in layer.units]
-    z = sample_points(search.oracle.inputs, units, max(_POINTS, 2 * parameters), random)
+    each = points_to_determine(search.known)
+    z = sample_points(search.known, units, max(_POINTS, 2 * parameters), random, each)
     return undetermined(network, search.oracle.box.centre + search.oracle.box.half * z)
+
+
+def _reason(search: Search, layer: int, found: int) -> str:
+    """Why units of a layer are missing, in words."""
+    if search.stop is not None and layer == search.stop.layer:
+        return "the search stopped at its limit before " + ("the others were found" if found else "any was found")
+    if search.stop is not None and layer > search.stop.layer:
+        return f"the search stopped at its limit in layer {search.stop.layer + 1}"
+    if layer > len(search.layers):
+        return "it was not searched, because the layers below it are not complete"
+    if not found and search.current.units:
+        return "its folds cannot be followed, because the active sides of the layer below are not all determined"
+    return ("the others" if found else "they") + " fold too little of the box to be met, or none of it"
+
+
+def _dependent_words(units: list[int], layer: int) -> str:
+    """Say which units do not determine their weights to the outputs."""
+    which = ("unit " if len(units) == 1 else "units ") + ", ".join(map(str, units))
+    return (
+        f"the output layer is not determined: at all points drawn, the effect of {which} of layer {layer} equals that "
+        "of a linear function or of other units"
+    )
 
 
 def _missing(search: Search, network: ReluNetwork, output: Output, residual: float) -> list[str]:
     words = []
-    if search.exhausted:
-        words.append(f"the search stopped at most_evaluations, after {search.oracle.evaluations:,} of them")
+    if search.stop is not None:
+        words.append(
+            f"the search stopped at its limit, after {search.stop.evaluations:,} of {search.most:,} evaluations "
+            f"(most_evaluations): its next step needs {search.stop.needed:,} at once, and {search.stop.reserve:,} are "
+            "reserved for the output layer and the residual"
+        )
     wanted: Sequence[int | None] = search.sizes[1:-1] if search.sizes is not None else [None] * len(search.layers)
     for i, width in enumerate(wanted):
         found = len(search.layers[i].units) if i < len(search.layers) else 0
         if width is not None and found < width:
-            reason = "the others fold too little of the box to be met, or none of it"
-            if i > len(search.layers):
-                reason = "it was not searched, because the layers below it are not complete"
-            words.append(f"layer {i + 1}: {found} of {width} units found; {reason}")
+            count = f"{found} of {width} units found" if found else f"none of {width} units found"
+            words.append(f"layer {i + 1}: {count}; {_reason(search, i, found)}")
+    full = not words
+    if output.dependent:
+        words.append(_dependent_words(output.dependent, len(search.layers)))
     if not search.known.oriented.all():
         words.append(f"layer {len(search.layers)}: which side of a fold is active is not determined for all units")
     open_folds = _unexplained(search)
     if open_folds > _OPEN and not residual <= COMPLETE:
-        words.append(f"{open_folds:.0%} of the fold points along lines belong to no unit found: sizes may be too small")
+        why = ": sizes may be too small" if full else ""
+        words.append(f"{open_folds:.0%} of the fold points along lines belong to no unit found{why}")
     if output.size >= EXPLAINED and residual < EXPLAINED:
         words.append(
             f"a linear remainder of {number(output.size, '.1e')} of the outputs' scale: units that never fold on the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,8 +13,9 @@ from understudy.papers.equivalence.theory.domain import Box
 from understudy.papers.equivalence.theory.recovery.known import Known
 from understudy.papers.equivalence.theory.recovery.layer import LayerSearch, Pool
 from understudy.papers.equivalence.theory.recovery.oracle import ExhaustedError, Function, Oracle
-from understudy.papers.equivalence.theory.recovery.output import EXPLAINED, Output, fit_output, sample_points
+from understudy.papers.equivalence.theory.recovery.output import EXPLAINED, Output, fit_output
 from understudy.papers.equivalence.theory.recovery.polish import informative, polish
+from understudy.papers.equivalence.theory.recovery.sampling import points_to_determine, sample_points
 from understudy.papers.equivalence.theory.recovery.unit import Unit
 from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
@@ -22,11 +24,11 @@ COMPLETE = 1e-10
 FRESH = 1000
 """Fresh inputs on which the residual is measured: half of them uniform in the box, half corners."""
 IDLE_LINES = 300
-"""Lines in a row without a new unit after which the search for a layer of known width ends."""
+"""Number of lines in a row without a new unit after which the search of a layer of known width ends."""
 IDLE_LINES_OPEN = 100
-"""The same where the widths are not known."""
+"""Number of lines in a row without a new unit after which the search of a layer of unknown width ends."""
 IDLE_LINES_EMPTY = 50
-"""The same for a layer above others of which no unit is found: then a unit below is a wrong one."""
+"""Number of such lines after which a layer without any unit shows that a unit below it is wrong."""
 MOST_RETREATS = 4
 """How often layers are searched again because the one above them is not found."""
 MOST_LAYERS = 6
@@ -51,6 +53,22 @@ class Layer:
     rejected: list[Unit] = field(default_factory=list)
 
 
+class Stop(NamedTuple):
+    """Where a search reached the limit of its evaluations.
+
+    Attributes:
+        layer: Index of the hidden layer that was searched, from 0.
+        evaluations: Number of evaluations until then.
+        needed: Number of evaluations that the next step needed at once.
+        reserve: Number of evaluations that are left for the output layer and the residual.
+    """
+
+    layer: int
+    evaluations: int
+    needed: int
+    reserve: int
+
+
 class Search:
     """State of a recovery: what is known, and where it stands.
 
@@ -63,18 +81,21 @@ class Search:
         step: Steps taken; the random numbers of a step depend on nothing else.
         idle: Lines searched since the last new unit.
         retreats: How often a layer was searched again.
-        exhausted: Whether the allowed evaluations were used up.
+        stop: Where the limit of the evaluations was reached; None where it was not.
         most: Evaluations that are allowed.
     """
 
-    def __init__(self, function: Function, box: Box, sizes: Sequence[int] | None, seed: int, most: int) -> None:
+    def __init__(
+        self, function: Function, box: Box, sizes: Sequence[int] | None, seed: int, most: int, spent: int = 0
+    ) -> None:
         self.sizes, self.seed = sizes, seed
-        self.oracle = Oracle(function, box, most, generator(seed, Stream.RECOVERY))
+        self.oracle = Oracle(function, box, most, generator(seed, Stream.RECOVERY), spent)
         self.most = most
         empty = np.zeros((0, box.inputs))
         self.known, self.pool = Known(box.inputs), Pool(empty, empty)
         self.layers: list[Layer] = []
-        self.step, self.idle, self.retreats, self.exhausted, self.done = 0, 0, 0, False, False
+        self.step, self.idle, self.retreats, self.done = 0, 0, 0, False
+        self.stop: Stop | None = None
         self.current = LayerSearch(self.oracle, self.known, generator(seed, Stream.RECOVERY, 1))
 
     @property
@@ -101,9 +122,13 @@ class Search:
         self.current.random = self.current.follower.random = random
         try:
             self._advance(random)
-        except ExhaustedError:
-            self.exhausted = True
+        except ExhaustedError as error:
+            self._stop(error)
             self._close()
+
+    def _stop(self, error: ExhaustedError) -> None:
+        reserve = self.most - self.oracle.most
+        self.stop = Stop(len(self.layers), self.oracle.evaluations, error.needed, reserve)
 
     def _advance(self, random: np.random.Generator) -> None:
         before = len(self.current.units)
@@ -133,7 +158,7 @@ class Search:
             self.known.biases.append(bias)
             self.known.oriented = np.zeros(len(bias), bool)
             self.layers.append(Layer(units, self.wanted, self.current.rejected))
-        stuck = not units or not sided or self.exhausted
+        stuck = not units or not sided or self.stop is not None
         if self.sizes is None:
             self.done = stuck or len(self.layers) >= MOST_LAYERS or self._fits()
         else:
@@ -145,7 +170,7 @@ class Search:
 
     def _retreat(self) -> bool:
         """Go back to the layer below and drop its least confirmed unit; return False if all are confirmed."""
-        if self.sizes is None or self.exhausted or not self.layers or self.retreats >= MOST_RETREATS:
+        if self.sizes is None or self.stop is not None or not self.layers or self.retreats >= MOST_RETREATS:
             return False
         layer, weight, bias = self.layers[-1], self.known.weights[-1], self.known.biases[-1]
         oriented, slope = self.known.oriented, self.known.slope
@@ -179,8 +204,8 @@ class Search:
             output = fit_output(self.oracle, trial, self.layers[-1].units, random)
             z = random.uniform(-1, 1, (100, trial.inputs))
             error = np.abs(self._assemble(trial, output)(z) - self.oracle(z)).max()
-        except ExhaustedError:
-            self.exhausted = True
+        except ExhaustedError as stop:
+            self._stop(stop)
             return True
         return bool(error < EXPLAINED)
 
@@ -200,7 +225,7 @@ class Search:
         units = self.layers[-1].units if self.layers else []
         output = fit_output(self.oracle, self.known, units, random)
         network = self._assemble(self.known, output)
-        z = sample_points(inputs, units, 200, random)
+        z = sample_points(self.known, units, 200, random)
         f = self.oracle(z)
         error = float(np.abs(network(z) - f).max())
         if error < _NEAR and (error > _POLISHED or not all(unit.visible for unit in units)):
@@ -213,10 +238,12 @@ class Search:
     def _polished(self, network: ReluNetwork, z: np.ndarray, f: np.ndarray, random: np.random.Generator) -> ReluNetwork:
         """Refine all parameters at once, where points that it was not refined on confirm it."""
         every = [unit for layer in self.layers for unit in layer.units]
-        points = informative(network, sample_points(self.known.inputs, every, _CANDIDATES, random))
+        points = informative(
+            network, sample_points(self.known, every, _CANDIDATES, random, points_to_determine(self.known))
+        )
         parameters = sum(weight.size + len(bias) for weight, bias in zip(network.weights, network.biases, strict=True))
         more = max(4 * parameters // (3 * len(network.biases[-1])), len(points) // 2)
-        points = np.concatenate([points, sample_points(self.known.inputs, every, more, random)])
+        points = np.concatenate([points, sample_points(self.known, every, more, random)])
         if self.oracle.evaluations + len(points) + FRESH > self.oracle.most:
             return network
         values = self.oracle(points)

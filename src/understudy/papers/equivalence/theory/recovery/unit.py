@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.papers.equivalence.theory.recovery.known import Known, Piece
+from understudy.papers.equivalence.theory.recovery.known import AffinePiece, Known
 from understudy.papers.equivalence.theory.recovery.lines import locate
 from understudy.papers.equivalence.theory.recovery.oracle import EDGE, Oracle
 
@@ -81,7 +81,7 @@ class Unit:
         return self.basis.shape[0] == self.basis.shape[1]
 
 
-def span_of(piece: Piece) -> np.ndarray:
+def span_of(piece: AffinePiece) -> np.ndarray:
     """Orthonormal basis of the features on a cell."""
     columns = np.concatenate([piece.features[:, None] / np.linalg.norm(piece.features), piece.jacobian], axis=1)
     left, size, _ = np.linalg.svd(columns, full_matrices=False)
@@ -91,8 +91,8 @@ def span_of(piece: Piece) -> np.ndarray:
 def solve(known: Known, points: list[np.ndarray], basis: np.ndarray) -> np.ndarray:
     """v of the visible features with v · φ = 0 at all points, of unit length.
 
-    Now and then a point is of another unit, or is displaced by one nearby: points are weighted down by their distance
-    where there are enough of them.
+    Occasionally a point belongs to another unit or is displaced by one nearby; such points get less weight if there are
+    enough others.
     """
     rows = known.features(np.asarray(points)) @ basis
     rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
@@ -228,7 +228,7 @@ class Follower:
         return max(_HIT, min(1e-4, 1e6 * self.oracle.rounding / unit.bend))
 
     @staticmethod
-    def _tangents(piece: Piece, direction: np.ndarray) -> np.ndarray:
+    def _tangents(piece: AffinePiece, direction: np.ndarray) -> np.ndarray:
         """Directions that change the features in a cell, orthogonal to a given one."""
         _, size, right = np.linalg.svd(piece.jacobian, full_matrices=False)
         rows = right[size > _SMALL * size[0]]
@@ -352,7 +352,7 @@ def _first(distance: np.ndarray, speed: np.ndarray) -> float:
     return float(np.min(distance / np.maximum(np.abs(speed), 1e-300), initial=np.inf))
 
 
-def _added(unit: Unit, before: Piece, after: Piece, crossed: int) -> np.ndarray | None:
+def _added(unit: Unit, before: AffinePiece, after: AffinePiece, crossed: int) -> np.ndarray | None:
     """Direction of the features beyond a crossing that was not visible until now, or None.
 
     The derivatives of the features change by a matrix of rank one, along the gradient of the unit crossed.

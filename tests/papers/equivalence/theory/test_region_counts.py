@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from support.boxes import contains
 from understudy import UserError
 from understudy.papers.equivalence.theory.domain import as_box
-from understudy.papers.equivalence.theory.lines import (
+from understudy.papers.equivalence.theory.region_counts import (
     folds_on_line,
     random_plane,
     regions_in_slices,
@@ -67,7 +68,7 @@ def test_random_lines_and_slices():
     assert on_lines.mean() < in_slices.mean()
     plane = random_plane(box, 1)
     corners = np.array([[a, b] for a in (plane.lower[0], plane.upper[0]) for b in (plane.lower[1], plane.upper[1])])
-    assert box.contains(plane.inputs_at(corners), 1e-12).all()
+    assert contains(box, plane.inputs_at(corners), 1e-12).all()
     assert np.abs(plane.inputs_at(corners)).max() == pytest.approx(2.0)
     with pytest.raises(UserError, match="at least 1, got 0"):
         regions_on_lines(network, box, 0, 1)
