@@ -17,6 +17,7 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
 from understudy.nets import Layer, Population, Shape, fresh_norm
+from understudy.nets.given_networks import Network, as_population
 
 BatchNorm = Literal["same", "before", "after"] | None
 """Position of a student's BatchNorm: as in its teacher, before or after the activation, or none."""
@@ -27,6 +28,10 @@ _Draw = Callable[[int, int, int, int], Tensor]
 
 def hidden_sizes(teacher_sizes: Sequence[int], multiple: float) -> tuple[int, ...]:
     """Hidden sizes of students `multiple` times as wide as a teacher of sizes (d, m_1, …, C): over-realization.
+
+    Args:
+        teacher_sizes: Sizes of the teacher.
+        multiple: Over-realization.
 
     Raises:
         UserError: A size would not be a whole number of at least 1.
@@ -42,7 +47,7 @@ def hidden_sizes(teacher_sizes: Sequence[int], multiple: float) -> tuple[int, ..
 
 
 def gaussian(
-    teacher: Population,
+    teacher: Network,
     *,
     multiple: float = 1,
     scale: float = 0.005,
@@ -55,7 +60,8 @@ def gaussian(
     """Students with weights from N(0, scale²) and equal biases (two-layer students of Tian 2020 and Tian 2019).
 
     Args:
-        teacher: The teachers, one per student; or a single one for any number of students.
+        teacher: The teachers, one per student; or a single one for any number of students. A module of PyTorch is
+            converted by `us.from_module`, and a file is read by `us.load`.
         multiple: Width of the hidden layers relative to the teacher.
         scale: Standard deviation of the weights.
         seeds: One seed per student, as many as there are teachers, or any number for a single teacher. Default: the
@@ -69,8 +75,9 @@ def gaussian(
         One student per seed, with biases where the teacher has them.
 
     Raises:
-        UserError: An option out of range.
+        UserError: An option out of range, or a teacher that cannot be converted.
     """
+    teacher = as_population("teacher", teacher)
     _require_nonnegative(scale=scale)
 
     return _assemble(
@@ -83,7 +90,7 @@ def gaussian(
 
 
 def like_linear(
-    teacher: Population,
+    teacher: Network,
     *,
     multiple: float = 1,
     seeds: Iterable[int] | None = None,
@@ -94,8 +101,24 @@ def like_linear(
     """Students with weights and biases from U(±1/√fan-in), the default of torch's Linear and Conv2d.
 
     Used for the deep students of Tian 2020, Tian 2019 and Tian et al. 2019. The fan-in of a convolution is its number
-    of input channels times the size of its kernel. Arguments, result and errors are those of `gaussian`.
+    of input channels times the size of its kernel.
+
+    Args:
+        teacher: The teachers, one per student; or a single one for any number of students. A module of PyTorch is
+            converted by `us.from_module`, and a file is read by `us.load`.
+        multiple: Width of the hidden layers relative to the teacher.
+        seeds: One seed per student, as in `gaussian`. Default: the teachers' own.
+        slope: Slope of the activation below zero. Default: the teachers' own.
+        norm: Position of BatchNorm; "same" as in the teachers.
+        affine: Whether BatchNorm has a scale and a shift. Default: as in the teachers.
+
+    Returns:
+        One student per seed, with biases where the teacher has them.
+
+    Raises:
+        UserError: An option out of range.
     """
+    teacher = as_population("teacher", teacher)
 
     def spread(seed: int, step: int, count: int, into: int) -> Float[Tensor, "count"]:
         return (2.0 * uniform(seed, Stream.STUDENT, step, count) - 1.0) / math.sqrt(into)
@@ -110,7 +133,7 @@ def like_linear(
 
 
 def near(
-    teacher: Population, *, multiple: float = 1, weights: float, fan_out: float, seeds: Iterable[int] | None = None
+    teacher: Network, *, multiple: float = 1, weights: float, fan_out: float, seeds: Iterable[int] | None = None
 ) -> Population:
     """Two-layer students whose first nodes start near the teacher's nodes (Tian et al. 2019, sec. 4.2, fig. 7).
 
@@ -119,15 +142,19 @@ def near(
     Output biases, if the teacher has them, start at 0.
 
     Args:
-        teacher: Fully connected two-layer teachers without BatchNorm, one per student or one for all.
+        teacher: Fully connected two-layer teachers without BatchNorm, one per student or one for all, as in `gaussian`.
         multiple: Width of the hidden layer relative to the teacher.
         weights: p_W; 0 is pure noise, 10 is very near.
         fan_out: p_V, likewise.
         seeds: One seed per student, as in `gaussian`. Default: the teachers' own.
 
+    Returns:
+        One student per seed.
+
     Raises:
         UserError: Another kind of teacher, or a nearness below 0.
     """
+    teacher = as_population("teacher", teacher)
     if len(teacher.layers) != 2 or teacher.image is not None or teacher.norms:
         raise UserError("near needs teachers of two fully connected layers without BatchNorm")
     _require_nonnegative(weights=weights, fan_out=fan_out)

@@ -205,7 +205,7 @@ def test_a_small_file_cannot_ask_for_much_memory(content, tmp_path):
     """Ask for 256 MB, which any machine has."""
     (tmp_path / "data_batch_1").write_bytes(content)
     tracemalloc.start()
-    with pytest.raises(UserError, match="is truncated or another"):
+    with pytest.raises(UserError, match="is truncated or a different file"):
         cifar._read_pickle(tmp_path / "data_batch_1")
     _, most = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -8,7 +8,7 @@ import torch
 import understudy as us
 from understudy._errors import UserError
 
-TEACHER = us.teachers.separated((4, 3, 2), seeds=range(1, 3))
+TEACHER = us.teachers.distinct_rows((4, 3, 2), seeds=range(1, 3))
 SOURCES = [
     us.data.Gaussian(4, std=0.5, train=10, evaluation=5, fresh=True),
     us.data.Uniform(4, train=10, evaluation=5),

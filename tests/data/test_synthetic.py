@@ -15,7 +15,7 @@ from understudy._random import Stream, normal
 from understudy.data.augmentation import _move_to_distance
 from understudy.nets import Layer, Population
 
-TEACHER = teachers.separated((6, 4, 3), seeds=[5, 2, 5], polarity=[0.0, 1.0, 2.0], dtype=torch.float64)
+TEACHER = teachers.distinct_rows((6, 4, 3), seeds=[5, 2, 5], polarity=[0.0, 1.0, 2.0], dtype=torch.float64)
 some = settings(deadline=None, max_examples=20)
 a_seed = st.integers(0, 2**40)
 
@@ -31,8 +31,8 @@ def sources(tmp_path):
         data.Uniform.within(1.0, 3, train=8, evaluation=7, fresh=True),
         data.File(tmp_path / "rows.npy", train=8, evaluation=7),
         data.Fixed(rows, rows[:7] + 100),
-        data.TeacherAware(teachers.separated((3, 2, 1), seeds=[1, 2]), train=8, evaluation=7),
-        data.TeacherAware(teachers.separated((3, 2, 1), seeds=[1, 2]), train=8, evaluation=7, fresh=True),
+        data.TeacherAware(teachers.distinct_rows((3, 2, 1), seeds=[1, 2]), train=8, evaluation=7),
+        data.TeacherAware(teachers.distinct_rows((3, 2, 1), seeds=[1, 2]), train=8, evaluation=7, fresh=True),
     ]
 
 
@@ -227,7 +227,7 @@ def test_points_at_a_distance_by_hand():
 
 
 def test_teacher_aware_moves_points_symmetrically_by_uniform_distances():
-    teacher = teachers.separated((40, 1, 1), seeds=1, dtype=torch.float64, bias=0.0)
+    teacher = teachers.distinct_rows((40, 1, 1), seeds=1, dtype=torch.float64, bias=0.0)
     n = 10_000
     x = data.teacher_aware(teacher, 1, 3 * n)[0].view(n, 3, 40)
     w = teacher.layers[0].weight[0, 0]
@@ -246,6 +246,6 @@ def test_the_teacher_aware_source_finds_the_teacher_of_its_seed():
     assert torch.equal(source.training(2, dtype=torch.float64), both[1])
     plain = data.Gaussian(6, evaluation=9)
     assert torch.equal(source.evaluating(2), plain.evaluating(2))
-    other = Population(teachers.separated((6, 4, 3), seeds=[1, 2]).layers, torch.tensor([5, 5]))
+    other = Population(teachers.distinct_rows((6, 4, 3), seeds=[1, 2]).layers, torch.tensor([5, 5]))
     with pytest.raises(UserError, match="teachers of seed 5 differ in their first layer: give each its own seed"):
         data.TeacherAware(other).training(5)

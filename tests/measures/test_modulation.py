@@ -207,7 +207,7 @@ def test_the_recursive_gradient_rule_is_backpropagation(depth, slope, bias):
 
 @pytest.mark.parametrize("slope", SLOPES.values(), ids=SLOPES)
 def test_samples_of_one_region_share_a_and_b(slope):
-    # Tian 2020, remark on Lemma 1: piecewise constant. Two close points have the same gates, distant ones do not.
+    # Tian 2020, remark on Lemma 1: piece-wise constant. Two close points have the same gates, distant ones do not.
     teacher, student = pair(DEPTHS[4], slope=slope)
     near = gaussians(1, 1, DEPTHS[4][0]) * torch.tensor([[1.0], [1.0 + 1e-9], [-3.0]]).double()
     for found in measures.sample_modulation(teacher, student, near)[:-1]:

@@ -142,6 +142,8 @@ def test_repr_is_short():
     assert repr(population((3, 400, 2), 1)) == "Population(1 network, sizes 3-400-2, ReLU, float64, cpu)"
     leaky = population((3, 4, 2), 5, slope=0.1).to(dtype=torch.float32)
     assert repr(leaky) == "Population(5 networks, sizes 3-4-2, leaky ReLU (slope 0.1), float32, cpu)"
+    shown = leaky._repr_html_()
+    assert "<table>" in shown and "<td>3 → 4 → 2</td>" in shown and "<td>leaky ReLU (slope 0.1)</td>" in shown
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -13,10 +13,10 @@ from support.kinds import KINDS, made, same, tensors
 from understudy import students, teachers
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.nets import Layer, Population, Shape, stack
+from understudy.nets import Layer, Population, Shape, from_module, save, stack
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TEACHER = teachers.separated((7, 4, 6, 3), seeds=[3, 8, 3], slope=0.1)
+TEACHER = teachers.distinct_rows((7, 4, 6, 3), seeds=[3, 8, 3], slope=0.1)
 starts = pytest.mark.parametrize("start", [students.gaussian, students.like_linear])
 kinds = pytest.mark.parametrize("shape", KINDS.values(), ids=KINDS)
 
@@ -80,7 +80,7 @@ def test_students_take_dtype_and_biases_of_their_teacher_and_their_own_seeds(sta
 )
 @given(seeds=st.lists(st.integers(0, 2**40), min_size=1, max_size=6))
 def test_one_teacher_serves_any_number_of_students(start, seeds):
-    teacher = teachers.separated((7, 4, 3), seeds=[3], slope=0.1)
+    teacher = teachers.distinct_rows((7, 4, 3), seeds=[3], slope=0.1)
     by_hand = stack([teacher] * len(seeds))
     assert same(start(teacher, multiple=2, seeds=seeds), start(by_hand, multiple=2, seeds=seeds))
 
@@ -95,7 +95,7 @@ def test_seeds_that_give_no_student_are_rejected(start):
 
 
 def test_moments_of_both_starts():
-    teacher = teachers.separated((100, 20, 50), seeds=range(8), dtype=torch.float64)
+    teacher = teachers.distinct_rows((100, 20, 50), seeds=range(8), dtype=torch.float64)
     drawn = students.gaussian(teacher, multiple=5)
     for layer in drawn.layers:
         z, n = layer.weight / 0.005, layer.weight.numel()
@@ -188,7 +188,7 @@ def test_an_unknown_norm_is_rejected(start):
 
 
 def test_students_near_a_teacher_have_unit_columns_and_angles_that_fall_with_nearness():
-    teacher = teachers.separated((4, 3, 5), seeds=[1, 2], dtype=torch.float64)
+    teacher = teachers.distinct_rows((4, 3, 5), seeds=[1, 2], dtype=torch.float64)
     found = []
     for p in (0.0, 1.0, 10.0, 1e6):
         student = students.near(teacher, multiple=2, weights=p, fan_out=p)
@@ -210,7 +210,7 @@ def test_students_near_a_teacher_have_unit_columns_and_angles_that_fall_with_nea
 
 def test_a_student_near_a_teacher_by_hand():
     """Compare with p [w*, b*] + unit noise, scaled to length 1, and the same for weights into each output."""
-    teacher = teachers.separated((2, 1, 1), seeds=[5], dtype=torch.float64)
+    teacher = teachers.distinct_rows((2, 1, 1), seeds=[5], dtype=torch.float64)
     student = students.near(teacher, multiple=2, weights=3.0, fan_out=0.0)
     noise = torch.cat([normal(5, Stream.STUDENT, 0, 2), normal(5, Stream.STUDENT, (1 << 32) - 1, 1)])
     weight, bias = teacher.layers[0]
@@ -223,15 +223,31 @@ def test_a_student_near_a_teacher_by_hand():
 
 
 def test_a_wider_student_near_a_teacher_begins_with_a_narrower_one():
-    teacher = teachers.separated((4, 3, 5), seeds=[1], dtype=torch.float64)
+    teacher = teachers.distinct_rows((4, 3, 5), seeds=[1], dtype=torch.float64)
     narrow, wide = (students.near(teacher, multiple=k, weights=2.0, fan_out=1.0) for k in (2, 5))
     assert torch.equal(wide.layers[0].weight[:, :6], narrow.layers[0].weight)
     assert torch.equal(wide.layers[0].bias[:, :6], narrow.layers[0].bias)
 
 
 def test_bad_nearness_is_rejected():
-    teacher = teachers.separated((4, 3, 5), seeds=[1])
+    teacher = teachers.distinct_rows((4, 3, 5), seeds=[1])
     with pytest.raises(UserError, match="weights must be a finite number of at least 0, got -1"):
         students.near(teacher, weights=-1.0, fan_out=0.0)
     with pytest.raises(UserError, match="near needs teachers of two fully connected layers"):
         students.near(TEACHER, weights=1.0, fan_out=0.0)
+
+
+@pytest.mark.parametrize(
+    "start", [students.gaussian, students.like_linear, partial(students.near, weights=1, fan_out=1)]
+)
+def test_a_teacher_may_be_a_module_or_a_file(start, tmp_path):
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
+    wanted = start(from_module(module), multiple=2, seeds=range(3))
+    save(from_module(module), tmp_path / "teacher.safetensors")
+    for teacher in (module, tmp_path / "teacher.safetensors", str(tmp_path / "teacher.safetensors")):
+        assert same(start(teacher, multiple=2, seeds=range(3)), wanted)
+    with pytest.raises(
+        UserError, match="teacher must be a population, a module of PyTorch or a network file"
+    ):
+        start({})

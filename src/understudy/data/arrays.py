@@ -31,11 +31,24 @@ class _Stored(ABC):
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Rows:
-        """Training inputs of the network with this seed."""
+        """Training inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch; the result is the same in each.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         return self._split(seed)[0].to(device=device, dtype=dtype)
 
     def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
-        """Evaluation inputs of the network with this seed."""
+        """Evaluation inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         return self._split(seed)[1].to(device=device, dtype=dtype)
 
 

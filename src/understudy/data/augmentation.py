@@ -26,7 +26,9 @@ def agnostic(x: Rows, eps: float, nodes: int, c: float = 1.0) -> Float[Tensor, "
 
     Args:
         x: The samples D.
+        eps: ε, which scales the shift.
         nodes: K, the number of first-layer nodes of teacher and student together, m_1 + n_1.
+        c: c of the definition, which divides the shift.
 
     Returns:
         (2d + 1)|D| samples, D first.
@@ -47,7 +49,12 @@ def aware(x: Rows, teacher: Population, eps: float, nodes: int, c: float = 1.0) 
     Args:
         x: The samples D.
         teacher: A single teacher, since each has its own number of samples.
+        eps: ε, half the width of the band; it also scales the shift.
         nodes: K, as for `agnostic`.
+        c: c of the definition, which divides the shift.
+
+    Returns:
+        D, then two samples for each node and each sample in its band.
 
     Raises:
         UserError: Several teachers, or a number that is not positive.
@@ -90,6 +97,9 @@ def teacher_aware(
         std: Standard deviation of the points.
         epoch: Random step of the draw.
 
+    Returns:
+        The samples of each teacher, in its precision and on its device.
+
     Raises:
         UserError: A wrong number of seeds, or an option out of range.
     """
@@ -129,13 +139,29 @@ class TeacherAware:
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Rows:
-        """Training inputs of the network with this seed."""
+        """Training inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch, counted from 1; it matters only if `fresh`.
+            dtype: Precision of the result.
+            device: Device of the result.
+
+        Raises:
+            UserError: No teacher has this seed, or teachers of this seed differ in their first layer.
+        """
         which, step = self._find_teacher(seed), epoch if self.fresh else 0
         x = _sample_near_planes(self.teacher, which, seed, self.train, self.moved, self.std, step, device)
         return x.to(dtype)
 
     def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
-        """Evaluation inputs of the network with this seed."""
+        """Evaluation inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         plain = Gaussian(self.dim, std=self.std, evaluation=self.evaluation)
         return plain.evaluating(seed, dtype=dtype, device=device)
 

@@ -12,12 +12,16 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from understudy._errors import UserError
+from understudy._tensors import placed, require_finite
 from understudy.data.source import Source
 
 _KINDS = (
     "a tensor, a numpy array, a pandas frame, a DataLoader, a list of batches (tensors, arrays, tuples with the inputs "
     "first, or dicts of keyword arguments), or a source of us.data"
 )
+
+_ROWS = 1 << 16
+"""Samples per batch where all of them are joined again."""
 
 
 class Batch(NamedTuple):
@@ -64,8 +68,8 @@ class Batch(NamedTuple):
         Raises:
             UserError: A tensor of another dtype or device.
         """
-        given = [_placed(value, self.name, device, dtype) for value in self.args]
-        named = {k: _placed(v, f"{self.name}[{k!r}]", device, dtype) for k, v in self.kwargs.items()}
+        given = [placed(value, self.name, device, dtype) for value in self.args]
+        named = {k: placed(v, f"{self.name}[{k!r}]", device, dtype) for k, v in self.kwargs.items()}
         return Batch(tuple(given), named, self.name, self.divided)
 
 
@@ -97,6 +101,29 @@ def batches(data: Any, size: int) -> Iterator[Batch]:
     if first is None:
         raise UserError(f"data has no samples; give {_KINDS}")
     return itertools.chain([first], found)
+
+
+def as_rows(data: Any) -> Tensor:
+    """Join all samples of data to one matrix [sample, input]; samples with several axes are flattened.
+
+    Args:
+        data: As for `batches`, except dicts.
+
+    Returns:
+        The samples, in the dtype that they have.
+
+    Raises:
+        UserError: Data of another kind, without samples, with values that are not numbers, or with NaN or infinity;
+            batches of different sizes.
+    """
+    rows: list[Tensor] = []
+    for batch in batches(data, _ROWS):
+        if not batch.args:
+            raise UserError(f"{batch.name} is a dict of keyword arguments, but populations take one array of inputs")
+        rows.append(placed(batch.args[0], batch.name, None, None).detach().flatten(1))
+        if rows[-1].shape[1] != rows[0].shape[1]:
+            raise UserError(f"{batch.name} has {rows[-1].shape[1]} inputs per sample, and the first {rows[0].shape[1]}")
+    return torch.cat(rows) if len(rows) > 1 else rows[0]
 
 
 def _divided(data: Any, size: int) -> Iterator[Batch]:
@@ -158,28 +185,5 @@ def _finite(batch: Batch) -> Batch:
     if not batch.arrays:
         raise UserError(f"{batch.name} has no tensor or array; give {_KINDS}")
     for name, value in batch.arrays.items():
-        if isinstance(value, np.ndarray) and value.dtype.kind not in "biuf":
-            raise UserError(f"{name} is an array of {value.dtype}, not of numbers; convert it")
-        floating = value.is_floating_point() if isinstance(value, Tensor) else value.dtype.kind == "f"
-        if floating:
-            bad = ~(value.isfinite() if isinstance(value, Tensor) else np.isfinite(value))
-            if bad.any():
-                where = [int(i) for i in (bad.nonzero()[0] if isinstance(bad, Tensor) else np.argwhere(bad)[0])]
-                raise UserError(f"{name} contains NaN or infinity, first at {where}; remove or replace such samples")
+        require_finite(name, value)
     return batch
-
-
-def _placed(value: Any, name: str, device: torch.device | None, dtype: torch.dtype | None) -> Any:
-    if isinstance(value, np.ndarray):
-        try:
-            tensor = torch.from_numpy(np.require(value, requirements=("C", "W")))
-        except (TypeError, ValueError) as error:
-            raise UserError(f"{name}: torch cannot take an array of {value.dtype} ({error}); convert it") from error
-        return tensor.to(device=device, dtype=dtype if tensor.is_floating_point() else None)
-    if not isinstance(value, Tensor):
-        return value
-    if device is not None and value.device.type != "cpu" and value.device != device:
-        raise UserError(f"{name} is on {value.device}, and the module on {device}; move one of them with .to(…)")
-    if dtype is not None and value.is_floating_point() and value.dtype != dtype:
-        raise UserError(f"{name} is {value.dtype}, and the module's parameters are {dtype}; convert one with .to(…)")
-    return value.to(device=device)

@@ -16,9 +16,12 @@ _TEACHER = {"population": "teacher"}
 def describe(source: Source) -> dict[str, Any] | None:
     """Describe a source, so that a run folder records on which inputs its networks were trained.
 
+    Args:
+        source: The source.
+
     Returns:
         The name of its class and its fields as plain values (a population becomes a reference to the group's teacher),
-        or None for a source that holds tensors, is not a dataclass or has a class of the user's.
+        or None for a source that holds tensors, is not a dataclass or has a user's class.
     """
     from understudy import data
 
@@ -31,11 +34,14 @@ def describe(source: Source) -> dict[str, Any] | None:
 
 
 def restore(description: dict[str, Any], teacher: Population) -> Source:
-    """Make the source that `describe` described.
+    """Make a source again from its description.
 
     Args:
         description: What `describe` returned.
         teacher: The teacher of the group, for sources that are made with its knowledge.
+
+    Returns:
+        A source with the same inputs.
 
     Raises:
         UserError: If there is no source of this kind, or the files it reads are not there.

@@ -260,7 +260,7 @@ def as_inputs(data: Any, name: str, kinds: str = "a tensor, an array or a pandas
         One row per sample.
 
     Raises:
-        UserError: Something else, or values that are no finite numbers.
+        UserError: Something else, or values that are not finite numbers.
     """
     if isinstance(data, Tensor):
         data = data.detach()

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy._random import Stream, normal, uniform
 from understudy.data.source import require_counts
 
@@ -113,8 +114,8 @@ class PointPair(NamedTuple):
         which = f"both of class {one:g}" if one == other else f"of classes {one:g} and {other:g}"
         wanted = "a product above 0" if one == other else "a product of at most 0"
         return (
-            f"points {self.first} and {self.second}, {which}, have the inner product {self.product:.6g}; orthogonal "
-            f"separability requires {wanted}"
+            f"points {self.first} and {self.second}, {which}, have the inner product "
+            f"{number(self.product, '.6g')}; orthogonal separability requires {wanted}"
         )
 
 

@@ -44,10 +44,23 @@ class Source(Protocol):
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Rows:
-        """Training inputs of the network with this seed."""
+        """Training inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch, counted from 1; it matters only if `fresh`.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
 
     def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
-        """Evaluation inputs of the network with this seed."""
+        """Evaluation inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
 
 
 @runtime_checkable
@@ -59,10 +72,19 @@ class Labelled(Protocol):
         """Number of classes."""
 
     def training_labels(self, seed: int, epoch: int = 1) -> Int[Tensor, "train"]:
-        """Class of each row of `training`."""
+        """Class of each row of `training`.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch, counted from 1.
+        """
 
     def evaluation_labels(self, seed: int) -> Int[Tensor, "evaluation"]:
-        """Class of each row of `evaluating`."""
+        """Class of each row of `evaluating`.
+
+        Args:
+            seed: Seed of the network.
+        """
 
 
 def require_counts(**fields: int) -> None:

@@ -28,12 +28,25 @@ class _Synthetic:
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Rows:
-        """Training inputs of the network with this seed."""
+        """Training inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch, counted from 1; it matters only if `fresh`.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         x = self._standard(seed, Stream.TRAIN, epoch if self.fresh else 0, self.train * self.dim, str(device))
         return (self.std * x).view(self.train, self.dim).to(dtype)
 
     def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
-        """Evaluation inputs of the network with this seed."""
+        """Evaluation inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         x = self._standard(seed, Stream.EVALUATION, 0, self.evaluation * self.dim, str(device))
         return (self.std * x).view(self.evaluation, self.dim).to(dtype)
 
@@ -69,7 +82,18 @@ class Uniform(_Synthetic):
     def within(
         cls, half_width: float, dim: int, *, train: int = 10_000, evaluation: int = 10_000, fresh: bool = False
     ) -> Uniform:
-        """Inputs from U[−half_width, half_width]; the other arguments as for the class."""
+        """Inputs from U[−half_width, half_width].
+
+        Args:
+            half_width: a, the largest absolute value.
+            dim: Numbers per sample.
+            train: Training samples (of one epoch, if `fresh`).
+            evaluation: Evaluation samples.
+            fresh: Whether every epoch has new training samples.
+
+        Raises:
+            UserError: A count below 1 or a half-width that is not positive.
+        """
         require_positive(half_width=half_width)
         return cls(dim, half_width / math.sqrt(3.0), train, evaluation, fresh)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy.data.batches import as_rows
 from understudy.measures.alignment import matched_alignment
 from understudy.measures.correlation import Correlation
 from understudy.measures.matching import THRESHOLD, best_students
@@ -30,7 +31,7 @@ class LayerMatch(NamedTuple):
         return int((self.best_correlation > THRESHOLD).sum())
 
 
-def align(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[LayerMatch]:
+def align(teacher: Population, student: Population, x: Any) -> list[LayerMatch]:
     """Match the nodes of two networks by correlation (Tian 2020, eq. 9) and alignment (Definition 3).
 
     Hidden layers are paired from the lowest up, as many as both networks have. Everything is computed in float64.
@@ -38,14 +39,17 @@ def align(teacher: Population, student: Population, x: Float[Tensor, "sample in"
     Args:
         teacher: A population of one network.
         student: A population of one network with as many inputs and outputs.
-        x: Inputs.
+        x: Inputs: a tensor, numpy array or pandas frame [sample, …], of which samples with several axes are flattened;
+            a DataLoader or another iterable of batches; or a source of `us.data`, of which the evaluation inputs of
+            seed 0 are used.
 
     Returns:
         One match per hidden layer. Angles and bias gaps are NaN where the weights have different numbers of inputs.
 
     Raises:
-        UserError: Networks or inputs that do not fit, or networks without a hidden layer.
+        UserError: Networks or inputs that do not fit, inputs with NaN or infinity, or networks without a hidden layer.
     """
+    x = as_rows(x).to(teacher.device)
     require_fitting(teacher, student, x)
     depth = min(len(teacher.layers), len(student.layers)) - 1
     if teacher.shape.positions[:depth] != student.shape.positions[:depth]:

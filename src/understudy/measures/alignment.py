@@ -26,6 +26,12 @@ def regular(layer: Layer) -> Regular:
     """Divide [w̃, b] of each node of a fully connected layer by ‖w̃‖, in float64 (Tian 2020, Definition 1).
 
     A missing bias counts as 0.
+
+    Args:
+        layer: The layer.
+
+    Returns:
+        Regular weights, and which nodes have a direction.
     """
     weight = layer.weight.double()
     bias = weight.new_zeros(weight.shape[:2]) if layer.bias is None else layer.bias.double()

@@ -46,6 +46,10 @@ class Correlation:
     ) -> None:
         """Add the activations of teachers and students on one batch, paired by index, without gradients.
 
+        Args:
+            teacher: Activations of the teachers.
+            student: Activations of the students on the same samples.
+
         Raises:
             ValueError: The numbers of networks or samples differ.
         """
@@ -72,7 +76,15 @@ class Correlation:
     def add(
         self, count: int, teacher: Side, student: Side, cross: Float[Tensor, "net teacher student"], dtype: torch.dtype
     ) -> None:
-        """Add a batch of `count` samples of which the moments are known, in float64; `dtype` is the activations'."""
+        """Add a batch of which the moments are known, in float64.
+
+        Args:
+            count: Number of samples.
+            teacher: Means and sums of squared deviations of the teacher nodes.
+            student: Means and sums of squared deviations of the student nodes.
+            cross: Sums over samples of products of centred activations.
+            dtype: Precision of the activations, which the result takes.
+        """
         self._dtype = dtype
         if self._teacher is None or self._student is None or self._cross is None:
             self._count, self._teacher, self._student, self._cross = count, teacher, student, cross

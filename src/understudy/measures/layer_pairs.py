@@ -189,7 +189,7 @@ class LayerAlignment:
         teacher, student = layers
         for role, name, names in (("teacher", teacher, self.teacher_layers), ("student", student, self.student_layers)):
             if name not in names:
-                raise UserError(f"{name!r} is no layer of the {role} that was compared; there are {', '.join(names)}")
+                raise UserError(f"{name!r} is not a compared layer of the {role}; there are {', '.join(names)}")
         return self.pairs[self.teacher_layers.index(teacher)][self.student_layers.index(student)]
 
 

@@ -101,6 +101,13 @@ def reorder_students(
     Nodes are matched greedily, highest correlation first, each student once; ties go to the lowest teacher node, then
     the lowest student. Unmatched students follow, by their best correlation.
 
+    Args:
+        matrix: Matrix with one row per student.
+        rho: Correlations by which nodes are matched.
+
+    Returns:
+        The reordered matrix, and the student of each of its rows.
+
     Raises:
         UserError: Fewer students than teacher nodes.
     """

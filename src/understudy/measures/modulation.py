@@ -39,7 +39,8 @@ class LayerModulation(NamedTuple):
     """Averages over samples and positions at one hidden layer; parts that were not requested are None.
 
     `v_star` and `v` are E[V*] and E[V]; `beta_star` and `beta` are E[A] and E[B]. `energy` is E[β_kk], the diagonal of
-    `beta`, at a much lower cost. `l_star` and `l` are E[f f*ᵀ] and E[f fᵀ].
+    `beta`, at a much lower cost. `d_star` and `d` are D* = E[f' f*'ᵀ] and D = E[f' f'ᵀ], the overlap of gates; `h_star`
+    and `h` are E[β*] ∘ D* and E[β] ∘ D; `l_star` and `l` are E[f f*ᵀ] and E[f fᵀ].
     """
 
     v_star: Float[Tensor, "net out teacher"] | None = None

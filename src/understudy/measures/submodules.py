@@ -50,7 +50,7 @@ class Call:
     time_major: bool
     """Whether its module takes [time, sample, feature]."""
     fed: tuple[int, ...]
-    """Shape of its input; empty if that is no tensor."""
+    """Shape of its input; empty if that is not a tensor."""
     name: str = ""
     """Name of the submodule, with `#2` for the second of several calls."""
     sample: int | None = None

@@ -35,6 +35,9 @@ def ranks(rho: Float[Tensor, "*batch student"]) -> Int[Tensor, "*batch student"]
     """Rank of every student by correlation, 0 for the highest; ties are ordered by index.
 
     The basis of the ranks of Tian et al. 2019, sec. 5.1.
+
+    Args:
+        rho: Correlations with all students in the last dimension.
     """
     order = rho.argsort(dim=-1, descending=True, stable=True)
     places = torch.arange(rho.shape[-1], device=rho.device).expand_as(order)
@@ -46,6 +49,9 @@ def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[
 
     Ranks are divided by n − 1 for n students; a single student has rank 0. Ties are ordered by index, as in
     `best_students`, so that the rank at the last epoch is 0.
+
+    Args:
+        rho: Correlations of every pair of nodes at every epoch.
     """
     nets, epochs, teachers, students = rho.shape
     winner: Int[Tensor, "net 1 teacher 1"] = best_students(rho[:, -1]).partner.view(nets, 1, teachers, 1)
@@ -54,5 +60,9 @@ def final_winner_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[
 
 
 def mean_rank(rho: Float[Tensor, "net epoch teacher student"]) -> Float[Tensor, "net epoch"]:
-    """Rank of the final best students averaged over teacher nodes: r̄ of Tian et al. 2019, sec. 5.1."""
+    """Rank of the final best students averaged over teacher nodes: r̄ of Tian et al. 2019, sec. 5.1.
+
+    Args:
+        rho: Correlations of every pair of nodes at every epoch.
+    """
     return final_winner_rank(rho).mean(2)

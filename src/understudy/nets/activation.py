@@ -1,4 +1,4 @@
-"""Piecewise linear activations: the identity above zero, a line of some slope c below (Tian 2020, sec. 3).
+"""Piece-wise linear activations: the identity above zero, a line of some slope c below (Tian 2020, sec. 3).
 
 σ(x) = I[x ≥ 0] x + I[x < 0] c x. ReLU is c = 0, leaky ReLU any c, the absolute value (Zhou, Ge & Jin 2021) c = −1.
 """

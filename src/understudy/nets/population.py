@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -17,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.nets.activation import activate
 from understudy.nets.norm import Norm, Statistics, batch_norm
 from understudy.nets.shape import Shape, format_size
@@ -93,12 +95,27 @@ class Population:
 
     def __repr__(self) -> str:
         shape = self.shape
-        kind = {0.0: "ReLU", 1.0: "linear", -1.0: "|·|"}.get(self.slope, f"leaky ReLU (slope {self.slope:g})")
-        parts = [f"sizes {'-'.join(map(str, shape.sizes))}", kind]
+        parts = [f"sizes {'-'.join(map(str, shape.sizes))}", self._activation]
         parts += [f"image {format_size(self.image, '×')}"] if self.image else []
         parts += [f"BatchNorm {shape.norm} activation"] if shape.norm else []
         count = f"{len(self):,} network{'' if len(self) == 1 else 's'}"
         return f"Population({count}, {', '.join(parts)}, {dtype_name(self.dtype)}, {self.device})"
+
+    def _repr_html_(self) -> str:
+        """Show the sizes of the layers in a notebook."""
+        rows = [("networks", f"{len(self):,}"), ("layers", " → ".join(map(str, self.sizes)))]
+        rows += [("activation", self._activation)]
+        rows += [("image", format_size(self.image))] if self.image else []
+        rows += [("BatchNorm", f"{self.shape.norm} the activation")] if self.shape.norm else []
+        rows += [("dtype, device", f"{dtype_name(self.dtype)}, {self.device}")]
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows)
+        return f"<p><b>Population</b></p><table>{cells}</table>"
+
+    @property
+    def _activation(self) -> str:
+        return {0.0: "ReLU", 1.0: "linear", -1.0: "|·|"}.get(
+            self.slope, f"leaky ReLU (slope {number(self.slope, 'g')})"
+        )
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -139,7 +156,15 @@ class Population:
         return self._with_each(lambda part: part[some], self.seeds[some])
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Population:
-        """Move the networks to a device, or convert them to a precision."""
+        """Move the networks to a device, or convert them to a precision.
+
+        Args:
+            device: Device of the result. Default: the present one.
+            dtype: Precision of the result. Default: the present one.
+
+        Returns:
+            The networks there; seeds move with them.
+        """
         return self._with_each(lambda part: part.to(device=device, dtype=dtype), self.seeds.to(device))
 
     def to_module(self, which: int = 0) -> torch.nn.Sequential:
@@ -149,7 +174,8 @@ class Population:
             which: Index of the network.
 
         Returns:
-            The layers in order. It takes [sample, input], or for convolutions [sample, channel, height, width].
+            The layers in order. It takes [sample, input], or for convolutions [sample, channel, height, width]; where
+            images have height 1, as those of `nn.Conv1d`, also [sample, channel, length].
 
         Raises:
             UserError: There is no such network.

@@ -31,7 +31,14 @@ class Pool(NamedTuple):
         return _slide(size, self.kernel, self.stride, self.padding)
 
     def apply(self, maps: Tensor) -> Tensor:
-        """Pool maps [..., channel, height, width]."""
+        """Pool maps [..., channel, height, width].
+
+        Args:
+            maps: Maps of a convolution.
+
+        Returns:
+            The pooled maps, with the same leading axes.
+        """
         import torch.nn.functional as F
 
         pool = F.max_pool2d if self.kind == "max" else F.avg_pool2d

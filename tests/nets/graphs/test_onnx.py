@@ -226,6 +226,24 @@ def test_other_precisions_are_kept_or_widened(kind, dtype, tmp_path):
     assert torch.equal(population.layers[0].weight[0], model[0].weight.to(population.dtype))
 
 
+@pytest.mark.parametrize("version", [10, 18])
+def test_clipping_from_zero_up_is_relu_and_zero_padding_belongs_to_the_convolution(version, tmp_path):
+    torch.manual_seed(0)
+    writer, conv, top = Writer(version), nn.Conv2d(2, 3, 3), nn.Linear(3 * 5 * 6, 2)
+    pads = [0, 0, 1, 0, 0, 0, 1, 4]
+    writer.node("Pad", *([np.array(pads)] if version > 10 else []), **({} if version > 10 else {"pads": pads}))
+    writer.add(conv)
+    writer.node("Clip", *([np.float32(0)] if version > 10 else []), **({} if version > 10 else {"min": 0.0}))
+    writer.node("Flatten")
+    writer.add(top)
+    population = from_onnx(save(writer.model((2, 5, 4)), tmp_path / "m.onnx"))
+    assert population.slope == 0 and population.image == (5, 4)
+    x = torch.randn(4, 2, 5, 4)
+    with torch.no_grad():
+        wanted = top(conv(torch.nn.functional.pad(x, (0, 4, 1, 1))).relu().flatten(1))
+    torch.testing.assert_close(population(x.flatten(1))[0], wanted, rtol=1e-4, atol=1e-5)
+
+
 def branched():
     writer = Writer()
     writer.add(nn.Linear(4, 4))
@@ -245,6 +263,12 @@ def ending(kind, domain="", **attributes):
 
 
 REFUSED = {
+    "Clip2 (Clip): clipping is supported only as ReLU, from 0 up, got 0.0 to 6.0": lambda: single(
+        "Clip", np.float32(0), np.float32(6)
+    ),
+    "Pad2 (Pad): padding is supported only with zeros, got the mode reflect": lambda: single(
+        "Pad", np.array([0, 0, 1, 1, 0, 0, 1, 1]), mode="reflect"
+    ),
     "Gelu1 (Gelu): the operation Gelu is not among": lambda: ending("Gelu"),
     "Softmax1 (Softmax): the operation Softmax follows the outputs": lambda: ending("Softmax"),
     "Relu1 (Relu): follows the outputs": lambda: ending("Relu"),

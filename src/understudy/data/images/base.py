@@ -82,19 +82,41 @@ class ImageSource(ABC):
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Rows:
-        """Training images of the network with this seed."""
+        """Training images of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch; the result is the same in each.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         return self._normalise(self._order(seed, Stream.TRAIN), dtype, device)
 
     def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
-        """Evaluation images of the network with this seed."""
+        """Evaluation images of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         return self._normalise(self._order(seed, Stream.EVALUATION), dtype, device)
 
     def training_labels(self, seed: int, epoch: int = 1) -> Int[Tensor, "train"]:
-        """Class of each row of `training`, the same in every epoch."""
+        """Class of each row of `training`, the same in every epoch.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch; the result is the same in each.
+        """
         return self._stored().labels[self._order(seed, Stream.TRAIN)]
 
     def evaluation_labels(self, seed: int) -> Int[Tensor, "evaluation"]:
-        """Class of each row of `evaluating`."""
+        """Class of each row of `evaluating`.
+
+        Args:
+            seed: Seed of the network.
+        """
         return self._stored().labels[self._order(seed, Stream.EVALUATION)]
 
     def _normalise(

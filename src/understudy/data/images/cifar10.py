@@ -120,7 +120,14 @@ class Cifar10(ImageSource):
     def training(
         self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
     ) -> Rows:
-        """Training images of the network with this seed, augmented for this epoch if requested."""
+        """Training images of the network with this seed, augmented for this epoch if requested.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch, counted from 1; it matters only with `augment`.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
         if not self.augment:
             return super().training(seed, epoch, dtype=dtype, device=device)
         chosen = self._order(seed, Stream.TRAIN)
@@ -271,7 +278,7 @@ def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise UserError(
             f"{file}: a pickled dict of {_BATCH:,} labels and {_BATCH:,} × {_DIM:,} pixels is needed, but the file, of "
-            f"{len(content):,} bytes (MD5 {here}{known}), is truncated or another, {AGAIN}"
+            f"{len(content):,} bytes (MD5 {here}{known}), is truncated or a different file, {AGAIN}"
         ) from error
     # A file that is not the published one, such as a new pickle, must have its labels and images.
     wanted = None if here == published else PUBLISHED.get(f"{file.name}.bin")

@@ -133,7 +133,11 @@ class Mnist(ImageSource):
 
     @staticmethod
     def image_counts(digits: Sequence[int]) -> tuple[int, int]:
-        """Number of training and of test images of some digits in MNIST."""
+        """Number of training and of test images of some digits in MNIST.
+
+        Args:
+            digits: The digits.
+        """
         train, test = (sum(part.counts[digit] for digit in digits) for part in (_TRAIN, _TEST))
         return train, test
 
@@ -169,7 +173,7 @@ def _labels(folder: Path, part: _Part) -> NDArray[np.int64]:
         if found != wanted
     ]
     if off:
-        raise UserError(f"{file}: the file has {', '.join(off)}, so it is damaged or another; download it again.")
+        raise UserError(f"{file}: it has {', '.join(off)}, so it is damaged or a different file; download it again.")
     return labels
 
 
@@ -199,7 +203,7 @@ def _content(file: Path, needed: int) -> bytes:
             return packed.read(needed + 1)
     except (EOFError, OSError, zlib.error) as error:
         raise UserError(
-            f"{file}: {needed:,} bytes compressed by gzip are needed, but the file is truncated or another, {AGAIN}"
+            f"{file}: {needed:,} bytes compressed by gzip are needed, but it is truncated or a different file, {AGAIN}"
         ) from error
 
 

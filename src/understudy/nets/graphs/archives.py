@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy._errors import UserError, first_line
 from understudy.nets.files.io import existing_file
 from understudy.nets.graphs.graph import Operation, Size, Value
 from understudy.nets.graphs.programs import Program, describe, module_name, only_value, without_mutation
@@ -51,7 +51,7 @@ def read_archive(path: Path) -> Program:
         raise UserError(f"{file}: {error}") from error
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise UserError(
-            f"{file}: the file is truncated, damaged or not written by torch.export.save ({brief(error)}); {AGAIN}"
+            f"{file}: the file is truncated, damaged or not written by torch.export.save ({first_line(error)}); {AGAIN}"
         ) from error
 
 
@@ -197,9 +197,3 @@ def _size(meta: Mapping[str, Any]) -> Size:
 def _symbol(expression: str) -> str:
     """An expression of sizes that are not fixed, with their names alone."""
     return re.sub(r"Symbol\('(\w+)'[^)]*\)", r"\1", expression)
-
-
-def brief(error: Exception) -> str:
-    """First line of an error's message, without the full stop."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:120].rstrip(".") if lines else type(error).__name__

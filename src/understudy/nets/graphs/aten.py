@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
@@ -10,10 +11,11 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.nets.graphs.graph import LARGEST
-from understudy.nets.graphs.steps import Activate, Affine, Normalise, Pooling, Shift, Step
+from understudy.nets.graphs.steps import Activate, Affine, Normalise, Padding, Pooling, Shift, Step, pad_convolution
 from understudy.nets.norm import EPS, Norm
-from understudy.nets.shape import Convolution, Pool, pair
+from understudy.nets.shape import Pool, pair
 
 Read = Callable[[str, Mapping[str, Any], tuple[int, ...]], Iterator[Step]]
 """Steps of an operation from its name, its arguments by name and the size of what it reads, without samples."""
@@ -117,7 +119,10 @@ def normalisation(name: str, parts: Sequence[Tensor | None], eps: float) -> Norm
     if mean is None or variance is None:
         raise UserError(f"{name}: BatchNorm without running statistics depends on the batch; train it with them")
     if (variance + eps <= 0).any():
-        raise UserError(f"{name}: BatchNorm with ε = {eps:g} and variances down to {variance.min():g} divides by 0")
+        raise UserError(
+            f"{name}: BatchNorm with ε = {number(eps, 'g')} and variances down to "
+            f"{number(variance.min(), 'g')} divides by 0"
+        )
     # Population's ε is added to every variance. Where it is more than both together, the scale makes up for it.
     exact = variance.double() + eps
     variance = variance if eps == EPS else (exact - EPS).clamp_min(0).to(variance.dtype)
@@ -243,10 +248,36 @@ def convolution(name: str, weight: Tensor, bias: Tensor | None, window: Window, 
     if max(math.prod(whole) * len(weight) * size[0], len(weight) * math.prod(padded)) > 10 * LARGEST:
         raise UserError(f"{name}: a convolution {list(weight.shape)} with {window} on maps {list(size)} is too large")
     weight = dilate(ungroup(weight, groups), dilation)
-    # Where less is padded before, the kernel begins later: zeros before it. The same after it.
-    (top, bottom), (left, right) = ((most - a, most - b) for most, (a, b) in zip(padding, pads, strict=True))
-    weight = torch.nn.functional.pad(weight, (left, right, top, bottom)) if top or bottom or left or right else weight
-    return Affine(name, weight, bias, Convolution((weight.shape[2], weight.shape[3]), stride, padding))
+    weight, described = pad_convolution(weight, pads, stride)
+    return Affine(name, weight, bias, described)
+
+
+def _pad(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
+    if given.get("mode", "constant") != "constant" or given.get("value"):
+        raise UserError(f"{name}: padding is supported only with zeros, got {given.get('mode') or given['value']}")
+    pads = list(given["pad"])
+    yield zero_padding(name, [(pads[i], pads[i + 1]) for i in range(0, len(pads), 2)][::-1], size)
+
+
+def zero_padding(name: str, pads: Sequence[tuple[int, int]], size: tuple[int, ...]) -> Padding:
+    """Padding of a map by zeros.
+
+    Args:
+        name: Its name.
+        pads: Padding before and after, of the last axes.
+        size: Axes of what it reads, without samples.
+
+    Returns:
+        The step.
+
+    Raises:
+        UserError: Padding of other axes, or negative padding.
+    """
+    every = [(0, 0)] * (len(size) + 1 - len(pads)) + list(pads)
+    if len(size) not in (2, 3) or any(map(any, every[:2])) or min(map(min, every)) < 0:
+        raise UserError(f"{name}: pads values of shape {list(size)} by {list(pads)}; only maps can be padded, by zeros")
+    both = [(0, 0), *every[2:]] if len(size) == 2 else every[2:]
+    return Padding(name, (both[0], both[1]))
 
 
 def sides(given: Sequence[int], line: bool, alone: int) -> tuple[int, int]:
@@ -320,15 +351,27 @@ def pooling(name: str, pool: Pool, size: tuple[int, ...], ceil_mode: bool, count
 def _adaptive(kind: Literal["max", "average"]) -> Read:
     def read(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
         found, wanted = as_image(size[1:]), sides(given["output_size"], len(size) == 2, 1)
-        if any(side % want for side, want in zip(found, wanted, strict=True)):
+        slides = [_adaptive_slide(side, want) for side, want in zip(found, wanted, strict=True)]
+        if None in slides:
             raise UserError(
                 f"{name}: adaptive pooling from {list(found)} to {list(wanted)} has kernels of different sizes; only "
                 "sizes that divide the map are supported"
             )
-        kernel = (found[0] // wanted[0], found[1] // wanted[1])
-        yield Pooling(name, Pool(kind, kernel, kernel))
+        (height, down), (width, across) = (each for each in slides if each is not None)
+        yield Pooling(name, Pool(kind, (height, width), (down, across)))
 
     return read
+
+
+def _adaptive_slide(side: int, want: int) -> tuple[int, int] | None:
+    """Kernel and stride of an adaptive pooling along one axis; None if its kernels are not all alike."""
+    starts = [i * side // want for i in range(want)]
+    kernels = {-(-(i + 1) * side // want) - start for i, start in enumerate(starts)}
+    strides = {b - a for a, b in itertools.pairwise(starts)}
+    if len(kernels) != 1 or len(strides) > 1:
+        return None
+    (kernel,) = kernels
+    return kernel, next(iter(strides), kernel)
 
 
 def _overall(kind: Literal["max", "average"]) -> Read:
@@ -369,6 +412,8 @@ READERS: dict[str, Read] = {
     "abs": _activation(-1.0),
     "clamp": _clamp,
     "clamp_min": _clamp,
+    "pad": _pad,
+    "constant_pad_nd": _pad,
     "dropout": _dropout,
     "feature_dropout": _dropout,
     "alpha_dropout": _dropout,

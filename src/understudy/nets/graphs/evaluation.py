@@ -1,4 +1,4 @@
-"""Evaluation of a module of the user's, which is afterwards as it was."""
+"""Evaluate a user's module and restore its state."""
 
 from __future__ import annotations
 

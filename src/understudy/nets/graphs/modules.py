@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import math
 import warnings
 from collections.abc import Iterator
 
@@ -15,11 +16,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.parameter import is_lazy
 
 from understudy._errors import UserError
-from understudy.nets.graphs.agreement import noise, require_equal
+from understudy._tensors import placed, require_finite
+from understudy.nets.graphs.agreement import depends_on_data, noise, require_equal, require_equal_at_scales
 from understudy.nets.graphs.evaluation import evaluated
 from understudy.nets.graphs.programs import Program, parse_program, parse_trace
 from understudy.nets.norm import EPS, Norm
 from understudy.nets.population import Population
+
+_TRACED = (1.0, 100.0, 0.0)
+"""Multiples of the inputs on which modules are traced that cannot be exported."""
 
 
 def from_module(
@@ -30,7 +35,7 @@ def from_module(
     Supported are linear layers and convolutions of one or two dimensions (any kernel, stride, padding, dilation and
     groups) with BatchNorm before or after the activation, ReLU, leaky ReLU and |·|, max, average and adaptive pooling,
     dropout and flattening, as modules or as functions. The module is read in evaluation mode, and the outputs of the
-    population are compared with its own.
+    population are compared with its own, on the inputs, on others, on multiples of them and on zeros.
 
     Args:
         model: The module: a stack of layers from the inputs to the outputs.
@@ -41,8 +46,9 @@ def from_module(
         One network, whose inputs are flat.
 
     Raises:
-        UserError: An operation that a population cannot represent, by its name; inputs that the module does not take;
-            outputs that differ from the module's.
+        UserError: An operation that a population cannot represent, by its name; inputs that the module does not take,
+            or that are not finite floating-point numbers; outputs that differ from the module's, or that depend on the
+            data by a branch.
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"from_module takes an nn.Module, got a {type(model).__name__}")
@@ -54,6 +60,7 @@ def from_module(
             population = _follow(plain, x).population()
             batches = [x, noise(*x.shape, seed=1).to(x.device, x.dtype)]
             require_equal(population, plain, batches, name)
+            require_equal_at_scales(population, plain, x, name)
     return population
 
 
@@ -89,13 +96,33 @@ def _follow(model: nn.Module, x: Tensor) -> Program:
     except UserError:
         raise
     except Exception as error:  # of many kinds: whatever the module's own code raises
-        with contextlib.suppress(Exception):
-            return parse_trace(make_fx(model, pre_dispatch=True)(x))
+        try:
+            return _trace(model, x)
+        except Exception as again:
+            if isinstance(again, UserError):
+                raise
         raise UserError(
             f"{type(model).__name__} could not be followed from its inputs {list(x.shape)} to its outputs "
             f"({_first_line(error)}); give inputs that it takes, from_module(model, inputs=x), or wrap it in a module "
             "that takes one tensor and returns one"
         ) from error
+
+
+def _trace(model: nn.Module, x: Tensor) -> Program:
+    """Follow a module by running it, on inputs of several scales: tracing sees one path through its branches."""
+    traced, *others = (make_fx(model, pre_dispatch=True)(factor * x) for factor in _TRACED)
+    if any(other.code != traced.code for other in others):
+        scales = ", ".join(f"{factor:g}" for factor in _TRACED)
+        raise depends_on_data(type(model).__name__, f"with inputs times {scales} it computes different operations")
+    return parse_trace(traced)
+
+
+class LineConvolution(nn.Conv2d):
+    """First convolution of a network on lines, whose height is 1: takes [sample, channel, length] as well."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Convolve [sample, channel, length] or [sample, channel, 1, length]."""
+        return super().forward(x.unsqueeze(2) if x.ndim == 3 else x)
 
 
 def to_module(population: Population, which: int = 0) -> nn.Sequential:
@@ -106,7 +133,8 @@ def to_module(population: Population, which: int = 0) -> nn.Sequential:
         which: Index of the network.
 
     Returns:
-        The layers in order. It takes [sample, input], or for convolutions [sample, channel, height, width].
+        The layers in order. It takes [sample, input], or for convolutions [sample, channel, height, width]; where
+        images have height 1, as those of `nn.Conv1d`, also [sample, channel, length].
 
     Raises:
         UserError: There is no such network.
@@ -123,7 +151,8 @@ def to_module(population: Population, which: int = 0) -> nn.Sequential:
             parts += [nn.Flatten()] if i and i == len(convolutions) else []
             layer: nn.Linear | nn.Conv2d = nn.Linear(weight.shape[2], weight.shape[1], bias is not None)
         else:
-            layer = nn.Conv2d(weight.shape[2], weight.shape[1], *convolution[:3], bias=bias is not None)
+            kind = LineConvolution if not i and one.image and one.image[0] == 1 else nn.Conv2d
+            layer = kind(weight.shape[2], weight.shape[1], *convolution[:3], bias=bias is not None)
         parts.append(_filled(layer, {"weight": weight[0], "bias": None if bias is None else bias[0]}))
         if hidden:
             slope = one.slope
@@ -160,10 +189,7 @@ def _example(model: nn.Module, inputs: Tensor | np.ndarray | None, image: tuple[
     if any(weight.is_meta for weight in weights):
         raise UserError(f"{name} has weights on the device meta, which has no numbers; load its weights")
     if inputs is not None:
-        given = torch.as_tensor(inputs)[:64]
-        if given.ndim < 2 or not given.numel():
-            raise UserError(f"inputs must be [sample, …] with at least one sample, got {list(given.shape)}")
-        return given.to(weights[0].device, weights[0].dtype) if weights and given.is_floating_point() else given
+        return _validated(inputs, weights[0] if weights else None)
     layers = [part for part in model.modules() if isinstance(part, nn.Linear | nn.Conv1d | nn.Conv2d)]
     if not layers:
         raise UserError(
@@ -174,12 +200,35 @@ def _example(model: nn.Module, inputs: Tensor | np.ndarray | None, image: tuple[
             f"{name} has convolutions, whose inputs can have any size; give it: from_module(model, image=(height, "
             "width)), or a batch of inputs, from_module(model, inputs=x)"
         )
+    if any(isinstance(part, LineConvolution) for part in layers) and isinstance(image, tuple | list):
+        image = (1, *image) if len(image) == 1 else image
     examples = [_inputs_of(part, image) for part in layers if image is None or not isinstance(part, nn.Linear)]
     for x in examples:  # layers need not be defined in the order in which they are used
         with contextlib.suppress(Exception), _quiet():
             model(x)
             return x
     return (examples or [_inputs_of(layers[0], None)])[0]
+
+
+def _validated(inputs: Tensor | np.ndarray, like: Tensor | None) -> Tensor:
+    """First samples of the inputs, finite numbers, on the device and in the precision of a module's weights."""
+    given = inputs if isinstance(inputs, Tensor | np.ndarray) else np.asarray(inputs)
+    if given.ndim < 2 or not math.prod(given.shape):
+        raise UserError(f"inputs must be [sample, …] with at least one sample, got {list(given.shape)}")
+    given = given[:64]
+    require_finite("inputs", given)
+    if not (given.is_floating_point() if isinstance(given, Tensor) else given.dtype.kind == "f"):
+        wanted = torch.float32 if like is None else like.dtype
+        raise UserError(
+            f"inputs must be floating-point numbers, as the module's parameters ({wanted}), got {given.dtype}; convert "
+            "them"
+        )
+    if like is None:
+        return torch.as_tensor(given)
+    x: Tensor = placed(
+        given.detach().to(like.dtype) if isinstance(given, Tensor) else given, "inputs", like.device, like.dtype
+    )
+    return x
 
 
 def _inputs_of(layer: nn.Module, image: tuple[int, ...] | None) -> Tensor:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy._errors import UserError, first_line
 from understudy.nets.files.io import existing_file
 from understudy.nets.graphs.agreement import noise, require_equal
 from understudy.nets.graphs.aten import as_image
 from understudy.nets.graphs.graph import Operation, Size, Value, chain, fixed, require_same_order, unsupported
-from understudy.nets.graphs.onnx_files import AGAIN, brief, load_model, read_node
+from understudy.nets.graphs.onnx_files import AGAIN, load_model, read_node
 from understudy.nets.graphs.onnx_operations import READERS
-from understudy.nets.graphs.steps import Affine, Pooling, Step, assemble
+from understudy.nets.graphs.steps import Affine, Padding, Pooling, Step, assemble, reads_maps
 from understudy.nets.population import Population
 
 _SKIPPED = ("Identity", "Cast")
@@ -52,7 +52,7 @@ def from_onnx(path: Path) -> Population:
         raise UserError(f"{file}: {error}") from error
     except Exception as error:  # arbitrary contents can raise any exception
         raise UserError(
-            f"{file}: the network contradicts itself, so the file is damaged ({brief(error)}); {AGAIN}"
+            f"{file}: the network contradicts itself, so the file is damaged ({first_line(error)}); {AGAIN}"
         ) from error
     return population
 
@@ -99,7 +99,7 @@ class _Network:
                     )
                 known = fixed(name, size)
                 found = list(read(name, given, known))
-                if not steps and found and isinstance(found[0], Affine) and found[0].convolution:
+                if not steps and found and reads_maps(found[0]):
                     image = as_image(known[1:])
                 steps += found
                 for step in found:
@@ -211,6 +211,8 @@ def _passed(step: Step, size: tuple[int, ...]) -> tuple[int, ...]:
     """Axes of a step's results, without samples."""
     if isinstance(step, Affine) and step.convolution is None:
         return (len(step.weight),)
+    if isinstance(step, Padding):
+        return (size[0], *(side + sum(both) for side, both in zip(size[1:], step.pads[3 - len(size) :], strict=True)))
     if isinstance(step, Affine | Pooling):
         how = step.pool if isinstance(step, Pooling) else step.convolution
         assert how is not None

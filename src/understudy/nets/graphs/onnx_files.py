@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from understudy._errors import UserError
+from understudy._errors import UserError, first_line
 from understudy.nets.graphs.graph import Operation, Value
 
 AGAIN = "export the network again"
@@ -37,7 +37,9 @@ def load_model(file: Path) -> Any:
     try:
         model = onnx.load(file, load_external_data=False)
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(f"{file}: the file is truncated, damaged or no ONNX file ({brief(error)}); {AGAIN}") from error
+        raise UserError(
+            f"{file}: the file is truncated, damaged or no ONNX file ({first_line(error)}); {AGAIN}"
+        ) from error
     if not model.ir_version or not model.graph.node or not model.opset_import:
         raise UserError(f"{file}: the file contains no network, so it is truncated or no ONNX file; {AGAIN}")
     tensors = [*model.graph.initializer]
@@ -133,9 +135,3 @@ def read_node(node: Any, versions: Mapping[str, int]) -> Operation:
 
 def _plain(value: Any) -> Any:
     return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
-def brief(error: Exception) -> str:
-    """First line of an error's message, without the full stop."""
-    lines = str(error).strip().splitlines()
-    return lines[0][:120].rstrip(".") if lines else type(error).__name__

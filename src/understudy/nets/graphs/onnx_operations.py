@@ -10,7 +10,18 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
-from understudy.nets.graphs.aten import Read, Window, convolution, normalisation, overall, pooling, sides, vector, widen
+from understudy.nets.graphs.aten import (
+    Read,
+    Window,
+    convolution,
+    normalisation,
+    overall,
+    pooling,
+    sides,
+    vector,
+    widen,
+    zero_padding,
+)
 from understudy.nets.graphs.onnx_files import AGAIN
 from understudy.nets.graphs.steps import Activate, Affine, Shift, Step
 from understudy.nets.shape import Pool
@@ -105,6 +116,29 @@ def _activation(slope: float | None) -> Read:
     return read
 
 
+def _clip(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
+    low, high = (None if given.get(key) is None else float(given[key]) for key in ("min", "max"))
+    # Before opset 11 the bounds are attributes, whose defaults are the largest numbers of float32.
+    unbounded = high is None or high >= float(np.finfo(np.float32).max)
+    if low != 0 or not unbounded:
+        raise UserError(f"{name}: clipping is supported only as ReLU, from 0 up, got {low} to {high}")
+    yield Activate(name, 0.0)
+
+
+def _pad(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
+    mode, value = given.get("mode") or "constant", given.get("constant_value", given.get("value"))
+    if mode != "constant" or (value is not None and np.any(value)):
+        raise UserError(f"{name}: padding is supported only with zeros, got the mode {mode} and the value {value}")
+    if given.get("pads") is None:
+        raise UserError(f"{name}: its padding is computed, but must be given; {AGAIN} with fixed sizes")
+    pads, axes = [int(each) for each in given["pads"]], given.get("axes")
+    both = list(zip(pads[: len(pads) // 2], pads[len(pads) // 2 :], strict=True))
+    every = [(0, 0)] * (len(size) + 1)
+    for axis, each in zip(range(len(both)) if axes is None else axes, both, strict=True):
+        every[int(axis)] = each
+    yield zero_padding(name, every, size)
+
+
 def _pool(kind: Literal["max", "average"]) -> Read:
     def read(name: str, given: Mapping[str, Any], size: tuple[int, ...]) -> Iterator[Step]:
         line, kernel = len(size) == 2, list(given["kernel_shape"])
@@ -147,6 +181,8 @@ READERS: dict[str, Read] = {
     "Relu": _activation(0.0),
     "LeakyRelu": _activation(None),
     "Abs": _activation(-1.0),
+    "Clip": _clip,
+    "Pad": _pad,
     "MaxPool": _pool("max"),
     "AveragePool": _pool("average"),
     "GlobalMaxPool": _global("max"),

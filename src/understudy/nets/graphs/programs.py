@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from understudy._errors import UserError
+from understudy._errors import UserError, first_line
 from understudy.nets.graphs.agreement import enough, noise, require_equal
 from understudy.nets.graphs.aten import FOLDED, READERS, RESHAPED, SCALARS, SKIPPED, as_image
 from understudy.nets.graphs.graph import LARGEST, Operation, Size, Value, chain, fixed, require_same_order, unsupported
-from understudy.nets.graphs.steps import Affine, Step, assemble
+from understudy.nets.graphs.steps import Affine, Step, assemble, reads_maps
 from understudy.nets.population import Population
 
 
@@ -53,7 +53,7 @@ class Program:
                         operation, operation is self.chain[-1], not any(isinstance(step, Affine) for step in steps)
                     )
                 found = list(read(name, self._arguments(operation, below, None), fixed(name, size)))
-                if not steps and found and isinstance(found[0], Affine) and found[0].convolution:
+                if not steps and found and reads_maps(found[0]):
                     image = as_image(fixed(name, size)[1:])
                 steps += found
             below = operation.results[0]
@@ -182,7 +182,7 @@ def from_pt2(path: Path) -> Population:
         UserError: The file is damaged or of another kind; it contains an operation that a population cannot represent,
             by its name; outputs that differ from the program's.
     """
-    from understudy.nets.graphs.archives import AGAIN, brief, read_archive
+    from understudy.nets.graphs.archives import AGAIN, read_archive
 
     program = read_archive(path)
     try:
@@ -191,7 +191,7 @@ def from_pt2(path: Path) -> Population:
         raise UserError(f"{path}: {error}") from error
     except Exception as error:  # arbitrary contents can raise any exception
         raise UserError(
-            f"{path}: the program contradicts itself, so the file is damaged ({brief(error)}); {AGAIN}"
+            f"{path}: the program contradicts itself, so the file is damaged ({first_line(error)}); {AGAIN}"
         ) from error
 
 

@@ -23,7 +23,7 @@ class SmallerModule(NamedTuple):
 
     module: nn.Module
     note: str
-    """Why it is no module of the class that was given; empty where it is one."""
+    """Reason why the result is not of the given class; empty if it is."""
 
 
 class _Layer(NamedTuple):

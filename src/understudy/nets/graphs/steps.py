@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.nets.graphs.graph import OTHERWISE
 from understudy.nets.norm import EPS, Norm, evaluation_scale
 from understudy.nets.population import Layer, Population
-from understudy.nets.shape import Convolution, Pool
+from understudy.nets.shape import Convolution, Pool, pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +53,14 @@ class Pooling:
     pool: Pool
 
 
+@dataclass(frozen=True)
+class Padding:
+    """Zeros around a map, which the convolution that follows takes over: before and after, of height and width."""
+
+    name: str
+    pads: tuple[tuple[int, int], tuple[int, int]]
+
+
 @dataclass(frozen=True, eq=False)
 class Shift:
     """A number added to each node; without the network axis."""
@@ -60,7 +69,7 @@ class Shift:
     amount: Tensor
 
 
-Step = Affine | Normalise | Activate | Pooling | Shift
+Step = Affine | Normalise | Activate | Pooling | Padding | Shift
 
 
 @dataclass(eq=False)
@@ -111,6 +120,11 @@ def assemble(steps: Sequence[Step], image: tuple[int, int] | None) -> Population
     )
 
 
+def reads_maps(step: Step) -> bool:
+    """Whether a first step takes images."""
+    return isinstance(step, Padding) or (isinstance(step, Affine) and step.convolution is not None)
+
+
 def replace_pool(convolution: Convolution, pooling: Pooling | None) -> Convolution:
     """The convolution with the pooling that follows it."""
     return convolution._replace(pool=None if pooling is None else pooling.pool)
@@ -118,8 +132,14 @@ def replace_pool(convolution: Convolution, pooling: Pooling | None) -> Convoluti
 
 def _blocks(steps: Sequence[Step]) -> list[_Block]:
     blocks: list[_Block] = []
+    padding: Padding | None = None
     for step in steps:
-        if isinstance(step, Affine):
+        if padding is not None and not (isinstance(step, Affine) and step.convolution is not None):
+            break
+        if isinstance(step, Padding):
+            padding = step
+        elif isinstance(step, Affine):
+            step, padding = step if padding is None else _padded(step, padding), None
             if blocks and step.convolution is not None and blocks[-1].affine.convolution is None:
                 raise UserError(f"{step.name}: a convolution above the linear layer {blocks[-1].affine.name}")
             blocks.append(_Block(step))
@@ -135,9 +155,40 @@ def _blocks(steps: Sequence[Step]) -> list[_Block]:
             blocks[-1].activation = step
         elif tuple(step.pool[1:]) != (1, 1, 0):
             _add_pooling(blocks[-1], step)
+    if padding is not None:
+        raise UserError(f"{padding.name}: padding is supported only directly before a convolution")
     if not blocks:
         raise UserError("the network has no linear layer and no convolution")
     return blocks
+
+
+def pad_convolution(
+    weight: Tensor, pads: Sequence[tuple[int, int]], stride: tuple[int, int]
+) -> tuple[Tensor, Convolution]:
+    """Weights and description of a convolution whose padding before and after may differ, with equal padding.
+
+    Args:
+        weight: [out, in, height, width].
+        pads: Padding before and after, of height and width.
+        stride: Stride.
+
+    Returns:
+        The weights, with zeros on the sides where less is padded, and the convolution.
+    """
+    padding = (max(pads[0]), max(pads[1]))
+    # Where less is padded before, the kernel begins later: zeros before it. The same after it.
+    (top, bottom), (left, right) = ((most - a, most - b) for most, (a, b) in zip(padding, pads, strict=True))
+    weight = torch.nn.functional.pad(weight, (left, right, top, bottom)) if top or bottom or left or right else weight
+    return weight, Convolution((weight.shape[2], weight.shape[3]), stride, padding)
+
+
+def _padded(affine: Affine, step: Padding) -> Affine:
+    """The convolution that computes what padding and this convolution compute together."""
+    assert affine.convolution is not None
+    own, stride = pair(affine.convolution.padding), pair(affine.convolution.stride)
+    pads = [(most + a, most + b) for most, (a, b) in zip(own, step.pads, strict=True)]
+    weight, convolution = pad_convolution(affine.weight, pads, stride)
+    return replace(affine, weight=weight, convolution=convolution)
 
 
 def _add_shift(block: _Block, step: Shift) -> None:
@@ -154,8 +205,11 @@ def _add_norm(block: _Block, step: Normalise) -> None:
             f"{step.name}: BatchNorm of {len(step.norm.mean)} values above the layer {block.affine.name}, which has "
             f"{len(block.affine.weight)} nodes; only one value per node or channel is supported"
         )
-    if block.pooling is not None:
-        raise UserError(f"{step.name}: BatchNorm after the pooling {block.pooling.name}; only before it is supported")
+    if block.pooling is not None and not _commutes(step.norm, block.pooling.pool):
+        raise UserError(
+            f"{step.name}: BatchNorm after the pooling {block.pooling.name}, and the two do not commute; only average "
+            "pooling without padding, and max pooling before BatchNorm with positive scales, do"
+        )
     if block.activation is None and block.before is None:
         block.before = step
     elif block.activation is not None and block.after is None:
@@ -168,8 +222,30 @@ def _add_pooling(block: _Block, step: Pooling) -> None:
     if block.affine.convolution is None:
         raise UserError(f"{step.name}: pooling of the linear layer {block.affine.name}")
     if block.pooling is not None:
-        raise UserError(f"{step.name}: a second pooling after {block.pooling.name}")
-    block.pooling, block.pooled_first = step, block.activation is None
+        step = Pooling(step.name, _pooled_twice(block.pooling, step))
+    block.pooling, block.pooled_first = step, block.activation is None or block.pooled_first
+
+
+def _commutes(norm: Norm, pool: Pool) -> bool:
+    """Whether BatchNorm after a pooling computes the same as before it."""
+    if pool.kind == "average":
+        return not any(pair(pool.padding))
+    return norm.scale is None or bool((norm.scale > 0).all())
+
+
+def _pooled_twice(first: Pooling, second: Pooling) -> Pool:
+    """One pooling that computes what two in a row compute, where there is one."""
+    ours, theirs = first.pool, second.pool
+    parts = [tuple(map(pair, pool[1:])) for pool in (ours, theirs)]
+    (kernel, stride, padding), (above, step, more) = parts
+    adjacent = ours.kind == "max" or kernel == stride
+    if ours.kind != theirs.kind or not adjacent or any((*padding, *more)):
+        raise UserError(
+            f"{second.name}: a second pooling after {first.name}; only two max poolings, or two average poolings of "
+            "which the first does not overlap, without padding, are one pooling"
+        )
+    whole = [k + (a - 1) * s for k, a, s in zip(kernel, above, stride, strict=True)]
+    return Pool(ours.kind, (whole[0], whole[1]), (stride[0] * step[0], stride[1] * step[1]))
 
 
 def _validate(block: _Block, last: bool) -> None:
@@ -192,7 +268,7 @@ def _validate(block: _Block, last: bool) -> None:
 def _common_slope(hidden: Sequence[_Block]) -> float:
     slopes = {block.affine.name: 1.0 if block.activation is None else block.activation.slope for block in hidden}
     if len(set(slopes.values())) > 1:
-        each = ", ".join(f"{name}: {slope:g}" for name, slope in slopes.items())
+        each = ", ".join(f"{name}: {number(slope, 'g')}" for name, slope in slopes.items())
         raise UserError(
             f"all hidden layers must have one activation, got slopes below zero of {each} (1 is none); {OTHERWISE}"
         )

@@ -14,11 +14,11 @@ from understudy._errors import UserError
 from understudy.nets import Population, from_module, load
 
 Network = Population | nn.Module | str | os.PathLike[str]
-"""A network of a user's: a population, a module of PyTorch, or a network file."""
+"""A user's network: a population, a module of PyTorch, or a network file."""
 
 
 def as_population(name: str, network: Network, data: object = None) -> Population:
-    """Convert a network of a user's to a population.
+    """Convert a user's network to a population.
 
     Args:
         name: Name of the argument, for errors.

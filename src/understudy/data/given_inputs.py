@@ -21,7 +21,7 @@ from understudy.nets import Population
 
 Distribution = Literal["gaussian", "uniform"]
 Given = Tensor | np.ndarray | Frame | Source | str | os.PathLike[str]
-"""Inputs of a user's: a tensor, an array, a pandas frame, a source, or a file."""
+"""A user's inputs: a tensor, an array, a pandas frame, a source, or a file."""
 _KINDS = "a tensor, an array, a pandas frame, a source of us.data or a file"
 _HELD_OUT = 5
 """Every fifth sample of given inputs is held out."""
@@ -75,7 +75,7 @@ def measuring_inputs(data: Given | None, networks: Population, drawn: Drawn) -> 
     """All inputs that are given, the evaluation inputs of a source, or drawn ones.
 
     Raises:
-        UserError: Inputs that are no finite matrix, or do not fit the networks.
+        UserError: Inputs that are not a finite matrix, or do not fit the networks.
     """
     if data is None:
         return drawn.source(networks.inputs).evaluating(drawn.seed)
@@ -91,7 +91,7 @@ def split_inputs(data: Given | None, networks: Population, drawn: Drawn) -> Spli
     """Inputs and held-out inputs: every fifth of the given ones, the two sets of a source, or two drawn sets.
 
     Raises:
-        UserError: Inputs that are no finite matrix, fewer than five, or that do not fit the networks.
+        UserError: Inputs that are not a finite matrix, fewer than five, or that do not fit the networks.
     """
     if data is None or isinstance(data, Source):
         source = drawn.source(networks.inputs) if data is None else data

@@ -12,7 +12,7 @@ from torch import nn
 
 
 @contextmanager
-def undisturbed(*modules: nn.Module) -> Iterator[None]:
+def evaluation_mode(*modules: nn.Module) -> Iterator[None]:
     """Put modules in evaluation mode without gradients and autocast, and leave everything as it was.
 
     Restored are the mode of every submodule and the random number generators of Python, NumPy and torch, on the CPU
