@@ -8,7 +8,7 @@ import understudy as us
 
 WIDTHS = (1, 2, 5, 10)
 
-teacher = us.teachers.separated((40, 10, 20), polarity=1.0, seeds=range(1, 9))
+teacher = us.teachers.distinct_rows((40, 10, 20), polarity=1.0, seeds=range(1, 9))
 students = [us.students.gaussian(teacher, multiple=width) for width in WIDTHS]
 data = us.data.Gaussian(dim=40, std=1.5, train=5_000, evaluation=1_000)
 

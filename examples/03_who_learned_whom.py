@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 
 import understudy as us
 
-teacher = us.teachers.separated((40, 10, 20), polarity=1.0, seeds=1)
+teacher = us.teachers.distinct_rows((40, 10, 20), polarity=1.0, seeds=1)
 students = us.students.gaussian(teacher, multiple=5)
 data = us.data.Gaussian(dim=40, std=1.5, train=5_000, evaluation=1_000)
 run = us.train(students, teacher, data, us.SGD(lr=0.02, batch=16), epochs=20, steps=500)

@@ -6,7 +6,7 @@ high; on a path that moves one group of weights at a time it stays low (Tian 202
 
 import understudy as us
 
-teacher = us.teachers.separated((20, 5, 10), polarity=1.0, seeds=3)
+teacher = us.teachers.distinct_rows((20, 5, 10), polarity=1.0, seeds=3)
 students = us.students.gaussian(teacher, multiple=10, scale=0.005, seeds=[1, 2])
 data = us.data.Gaussian(dim=20, std=1.5, train=5_000, evaluation=2_000)
 run = us.train(students, teacher, data, us.SGD(lr=0.05, batch=16), epochs=10, steps=2_000)

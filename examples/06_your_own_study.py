@@ -104,7 +104,7 @@ class LabelNoise(TrainingStudy):
 
     def experiment(self, *runs: Run) -> Experiment:
         sizes = (20, self.teacher_nodes, 10)
-        teacher = us.teachers.separated(sizes, polarity=1.0, seeds=self.seed_names)
+        teacher = us.teachers.distinct_rows(sizes, polarity=1.0, seeds=self.seed_names)
         students = us.students.gaussian(teacher, multiple=self.multiple, scale=0.5)
         inputs = us.data.Gaussian(sizes[0], std=1.5, train=self.train, evaluation=2_000)
         return Experiment(

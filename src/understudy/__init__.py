@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from understudy._errors import UserError as UserError
     from understudy.lab.align import align as align
     from understudy.lab.check_runs import check as check
-    from understudy.lab.claimed import claims as claims
+    from understudy.lab.claims_table import claims as claims
     from understudy.lab.example import example as example
     from understudy.lab.run import run as run
     from understudy.lab.sweep import sweep as sweep

@@ -1,4 +1,4 @@
-"""The exception for mistakes that the user can correct."""
+"""The exception for mistakes that the user can correct, and parts of its messages."""
 
 import difflib
 from collections.abc import Sequence
@@ -18,6 +18,12 @@ class UserError(ValueError):
     def __init__(self, message: str, argument: str = "") -> None:
         super().__init__(f"{argument} {message}" if argument else message)
         self.for_command = f"--{argument.replace('_', '-')} {message}" if argument else message
+
+
+def first_line(error: Exception) -> str:
+    """First line of another library's error, without the full stop; the name of its class if it has no message."""
+    lines = str(error).strip().splitlines()
+    return lines[0][:120].rstrip(".") if lines else type(error).__name__
 
 
 def suggest(word: str, known: Sequence[str]) -> str:

@@ -12,6 +12,10 @@ def number(value: float, spec: str = ".3g") -> str:
     """A number as it is shown to people, with a minus sign and a power of ten: `−0.25`, `3.2×10⁻⁷`.
 
     Three digits before the point are written out where `g` would take a power: `100`, not `1e+02`.
+
+    Args:
+        value: The number.
+        spec: Format, as for `format`.
     """
     shown = format(float(value), spec)
     return typeset(f"{float(shown):.0f}" if spec.endswith("g") and shown.endswith("e+02") else shown)

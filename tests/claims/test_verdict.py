@@ -81,7 +81,7 @@ def test_groups_are_in_order_by_their_medians():
 
 def test_verdicts_are_combined():
     yes, no = every([1.0], at_least=0.0, say="one"), every([1.0], at_least=2.0, say="two")
-    both = (yes & no).also("three").beside({"elsewhere": no})
+    both = (yes & no).also("three").with_variants({"elsewhere": no})
     assert (both.holds, both.measured, both.values, both.low) == (False, "one; two; three", (1.0,), 0.0)
     assert both.variants == (Variant("elsewhere", "two", False),)
     assert (yes & yes).holds

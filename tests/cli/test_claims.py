@@ -1,9 +1,12 @@
 """`understudy claims`: the summary and its filters."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
+import understudy as us
 from support.commands import understudy
 from understudy.claims import record
 
@@ -34,7 +37,35 @@ def test_claims_of_a_paper(tmp_path):
     listed = {row["id"] for row in claims(tmp_path, "--paper", "specialization")["claims"]}
     assert {row["id"] for row in claims(tmp_path, "--study", "two-layer")["claims"]} < listed
     assert not listed & {row["id"] for row in claims(tmp_path, "--paper", "luck")["claims"]}
-    assert claims(tmp_path, "--paper", "luck", "--study", "two-layer")["claims"] == []
+    shown = understudy("claims", "--paper", "luck", "--study", "two-layer", cwd=tmp_path, status=2)
+    assert shown.stdout == "" and "--study must be a study of luck (" in shown.stderr
+    assert "got two-layer: no claim matches" in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("cited", "folders"),
+    [
+        ("Tian 2020", ["specialization"]),
+        ("tian et al. 2019", ["luck"]),
+        ("Zhou, Ge & Jin 2021", ["local"]),
+        ("Zhou, Ge and Jin (2021)", ["local"]),
+        ("Phuong 2021", ["equivalence", "separable", "distillation"]),
+    ],
+)
+def test_a_paper_is_named_by_author_and_year(cited, folders, tmp_path):
+    found = us.claims(tmp_path, paper=cited)
+    assert found.num_rows
+    assert set(found["id"].to_pylist()) == {
+        id for folder in folders for id in us.claims(tmp_path, paper=folder)["id"].to_pylist()
+    }
+
+
+def test_every_paper_of_the_bibliography_can_be_named(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/bibliography.md").read_text(encoding="utf-8").split("## Other works")[0]
+    cited = re.findall("^### (.+)$", text, re.MULTILINE)
+    assert len(cited) >= 8
+    for each in cited:
+        assert us.claims(tmp_path, paper=each).num_rows
 
 
 def test_only_failing_measurements(tmp_path):

@@ -19,7 +19,7 @@ from safetensors import safe_open
 import understudy as us
 from support.commands import ENVIRONMENT, SCRIPT, TINY, contents, flat, understudy
 from understudy.lab.discovery import studies
-from understudy.lab.summary import Setting
+from understudy.lab.summary import SummaryRow
 from understudy.report.terminal.tables import summary_table
 from understudy.store import Run
 
@@ -374,7 +374,7 @@ def test_files_without_one_study_are_refused(tmp_path, text, message):
 @pytest.mark.parametrize("polarities", [2, 20])
 def test_many_settings_share_rows(polarities):
     settings = [
-        Setting({"multiple": k, "polarity": float(p)}, 3, 0, float("nan") if p == k == 1 else 10.0**-k, 0.5)
+        SummaryRow({"multiple": k, "polarity": float(p)}, 3, 0, float("nan") if p == k == 1 else 10.0**-k, 0.5)
         for k in (1, 2)
         for p in range(polarities)
     ]

@@ -89,7 +89,8 @@ def test_json_is_one_object_with_the_exact_loss(start):
     assert [row["neuron"] for row in result["teacher_neurons"]] == [0, 1]
     assert [row["length"] for row in result["teacher_neurons"]] == [1, 1.5]
     assert sum(row["students"] for row in result["teacher_neurons"]) < 40
-    assert "students length 0; their gradient is 0" in result["said"][0]
+    assert "students length 0; their gradient is 0" in result["description"][0]
+    assert result["said"] == result["description"]  # former name
     assert result["descent"] is None and result["saved"] is None and result["span_angle"] is None
 
 
@@ -215,7 +216,7 @@ def _write(name, **changes):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"a": torch.tensor([1.0, -2.0])}, "the teacher's output weights must be positive, got -2 for neuron 1"),
+        ({"a": torch.tensor([1.0, -2.0])}, "the teacher's output weights must be positive, got −2 for neuron 1"),
         ({"a": torch.tensor([0.0, 2.0])}, "teacher neuron 0 is zero: remove it"),
         ({"u": torch.tensor([[1.0, 1.0], [-2.0, -2.0]])}, "teacher neurons 0 and 1 are parallel up to sign"),
         ({"bias": torch.ones(1, 2)}, "the teacher must have no biases"),
@@ -261,7 +262,7 @@ def test_other_shapes_are_refused(start, sizes):
         (("--out", "student.pt"), "--out must end in .safetensors, got student.pt"),
         (("--out", "teacher.safetensors"), "--out must not be the teacher's own file, got teacher.safetensors"),
         (("--out", "no/student.safetensors"), "no/student.safetensors: the directory no does not exist"),
-        (("--teacher-network", 1), "--teacher-network must be between 0 and 0 for teacher.safetensors, got 1"),
+        (("--teacher-network", 1), "teacher.safetensors contains one network, so that --teacher-network must be 0, got 1; omit it"),
     ],
 )
 def test_invalid_options_are_refused_and_nothing_is_written(start, tmp_path, words, message):

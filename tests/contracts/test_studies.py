@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import re
 import shlex
 import textwrap
 from collections.abc import Callable
@@ -315,6 +316,7 @@ def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monke
     assert drawn
     assert all(path.stat().st_size > 1_000 for path in drawn)
     assert all(f"figures/{path.name}" in page for path in drawn)
+    assert not re.findall(r".*\bS[0-4][ ,.;:)].*", page)  # codes of papers, which the page does not explain
     assert {path.suffix for path in drawn} >= {".pdf", ".svg"}
     if "networks" in run.tables:
         assert {"network", "seed", "diverged_at"} <= set(run.networks.column_names)

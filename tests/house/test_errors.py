@@ -331,8 +331,8 @@ def test_a_file_without_a_network_is_refused(refused, files, name, message):
             "--figure nowhere/map.pdf",
             "nowhere/map.pdf: cannot be written (No such file or directory); choose another place with --figure",
         ),
-        ("--teacher-network 1", "--teacher-network must be between 0 and 0 for good.pt, got 1"),
-        ("--student-network -1", "--student-network must be between 0 and 0 for good.pt, got -1"),
+        ("--teacher-network 1", "good.pt contains one network, so that --teacher-network must be 0, got 1; omit it"),
+        ("--student-network -1", "good.pt contains one network, so that --student-network must be 0, got -1; omit it"),
         ("--data inputs.npy", "--data must have 5 inputs per sample, as the networks do, got 6 in inputs.npy"),
     ],
 )

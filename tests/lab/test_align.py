@@ -4,9 +4,11 @@ import re
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import understudy as us
 from support.modules import Attention, Recurrent, dense, residual, seeded
@@ -329,7 +331,7 @@ def test_few_samples_and_constant_nodes_are_said():
     assert found.to_pandas().student.isna().sum() == 2
     with pytest.raises(UserError, match="table must be one of nodes, layers, got 'edges'"):
         found.to_pandas("edges")
-    with pytest.raises(UserError, match="'5' is no layer of the student that was compared; there are 1, 2"):
+    with pytest.raises(UserError, match="'5' is not a compared layer of the student; there are 1, 2"):
         found["1", "5"]
 
 
@@ -379,3 +381,36 @@ def test_batches_on_a_gpu_are_large_unless_samples_are(monkeypatch):
     assert default_batch(modules, torch.empty(5, 3, 32, 32)) == default_batch(modules, [images]) == 1_024
     assert default_batch(modules, torch.empty(5, 3, 96, 96)) == 606
     assert default_batch(modules, images) == 128
+
+
+@pytest.mark.parametrize("kind", ["numpy", "pandas", "loader", "batches", "images"])
+def test_populations_take_data_of_other_kinds(kind):
+    teacher, student = (population(seeded(dense, 6, 5, 2, seed=i)) for i in range(2))
+    x = torch.cat((VECTORS, VECTORS[:, :1] ** 2), dim=1)
+    data = {
+        "numpy": x.numpy(),
+        "pandas": pd.DataFrame(x.numpy()),
+        "loader": DataLoader(TensorDataset(x, x[:, 0]), batch_size=64),
+        "batches": [x[:100].numpy(), (x[100:],)],
+        "images": x.view(-1, 2, 3),
+    }[kind]
+    for find in (us.align, us.measures.align):
+        (found,), (wanted,) = find(teacher, student, data), us.align(teacher, student, x)
+        assert torch.equal(found.correlation, wanted.correlation)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (VECTORS * torch.nan, "data contains NaN or infinity, first at [0, 0]"),
+        ((VECTORS * torch.nan).numpy(), "data contains NaN or infinity, first at [0, 0]"),
+        ([VECTORS, VECTORS[:, :4]], "batch 1 of data has 4 inputs per sample, and the first 5"),
+        ({"x": VECTORS}, "is a dict of keyword arguments, but populations take one array"),
+        (VECTORS[:, :4], "the networks take 5 inputs, and the data has 4 per sample"),
+        ("inputs.npy", "data is of type str"),
+    ],
+)
+def test_data_that_populations_cannot_take_is_refused(data, words):
+    model = population(dense(5, 4, 2))
+    with pytest.raises(UserError, match=re.escape(words)):
+        us.align(model, model, data)

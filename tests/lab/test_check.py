@@ -130,9 +130,9 @@ def test_the_text_has_every_part(certified):
     assert places == sorted(places)
     assert "closest nodes 0 and 1: ε0 = 0.8" in text
     assert "the data crosses every boundary" in text
-    assert re.search(r"0 +✓ ε = [\d.]+ by S0 theorem \d", text)
+    assert re.search(r"0 +✓ ε = [\d.]+ by Tian 2020, theorem \d", text)
     assert "2 of 4 have the boundary of a teacher node" in text
-    assert "S0 theorem 5  it is stated for more than two layers" in text
+    assert re.search(r"Tian 2020, theorem 5 +it is stated for more than two layers", text)
     assert max(map(len, text.splitlines())) <= 120
 
 
@@ -149,7 +149,7 @@ def test_the_number_of_samples_needed_is_reported(certified):
     finding = replace(found.nodes[0].certificate, samples=123_456.0)
     nodes = (replace(found.nodes[0], findings=(finding,)), *found.nodes[1:])
     checked = (NetworkCheck(0, replace(found, nodes=nodes)),)
-    assert re.search(r"0 +✓ ε = \S+ by S0 theorem \d +1\.2×10⁵ ", str(Checks(checked, 1)))
+    assert re.search(r"0 +✓ ε = \S+ by Tian 2020, theorem \d +1\.2×10⁵ ", str(Checks(checked, 1)))
     assert "about 1.2×10⁵ such samples needed" in check_page(checked, 1, "").decode()
     assert checked[0].check.as_dict()["teacher_nodes"][0]["samples_needed"] == 123_456.0
 
@@ -437,7 +437,7 @@ def test_the_slope_can_be_given(files, run_check):
         ("teacher.safetensors student.safetensors --html x.pdf", "--html must end in .html, .htm, got x.pdf"),
         (
             "teacher.safetensors student.safetensors --student-network 1",
-            "--student-network must be between 0 and 0 for ",
+            "student.safetensors contains one network, so that --student-network must be 0, got 1; omit it",
         ),
         ("teacher.safetensors student.safetensors --network 3", "network 3 does not exist; give indices from 0 to 0"),
         ("teacher.safetensors student.safetensors --data wrong.npy", "--data must have 2 inputs per sample"),
@@ -458,7 +458,7 @@ def test_batchnorm_is_referred_to_its_theorem(files, run_check):
     student = us.students.like_linear(TEACHER, norm="before")
     us.save(student, files / "norm.safetensors")
     words = run_check("teacher.safetensors", "norm.safetensors", "--samples", 50, status=2)
-    assert "S2 theorem 3, on BatchNorm, is `understudy run batchnorm-energy`" in words
+    assert "theorem 3 of Tian et al. 2019, on BatchNorm, is `understudy run batchnorm-energy`" in words
 
 
 def test_numbers_that_are_not_finite_are_empty_in_json(files, run_check):

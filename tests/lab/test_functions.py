@@ -16,7 +16,7 @@ from support.commands import understudy
 from understudy.cli import _COMMANDS
 from understudy.cli.networks import DESCRIBING
 from understudy.lab.check_runs import check
-from understudy.lab.claimed import claims
+from understudy.lab.claims_table import claims
 from understudy.papers.local.theory.start_and_descend import start
 from understudy.papers.specialization.connect import connect
 from understudy.papers.specialization.prune import prune
@@ -38,7 +38,7 @@ def test_functions_have_the_options_of_their_commands(name):
 @pytest.fixture(scope="module")
 def pair():
     """A teacher, and two students that have its nodes in other places, with idle nodes beside them."""
-    teacher = us.teachers.separated((6, 3, 4), seeds=[1], dtype=torch.float64)
+    teacher = us.teachers.distinct_rows((6, 3, 4), seeds=[1], dtype=torch.float64)
     (w, b), (v, c) = teacher.layers
     students = []
     for places in ([0, 2, 4], [3, 1, 0]):
@@ -313,7 +313,8 @@ def test_claims(tmp_path):
     assert set(table["id"].to_pylist()) == {row["id"] for row in shown}
     failing = us.claims(tmp_path, failing=True)
     assert failing.num_rows and not any(failing["holds"].to_pylist())
-    assert us.claims(tmp_path, paper="luck", study="two-layer").schema == table.schema
+    with pytest.raises(us.UserError, match=r"^study must be a study of luck \(.*\), got two-layer: no claim matches$"):
+        us.claims(tmp_path, paper="luck", study="two-layer")
     with pytest.raises(us.UserError, match=r"paper must be one of .*, got tian"):
         us.claims(paper="tian")
     assert us.claims.Claim is us.store.Claim

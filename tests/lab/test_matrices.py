@@ -22,7 +22,7 @@ def groups(seeds, multiple=2.0, image=False, norm=None, sizes=(4, 3)):
     """Teachers, students before training, and students after it: sums of the first and other initial weights."""
     wide = (1 if image else 5, *sizes, 2)
     how = {"seeds": seeds, "unit": False, "dtype": torch.float64} | ({"image": (6, 6)} if image else {})
-    teacher = teachers.separated(wide, **how)
+    teacher = teachers.distinct_rows(wide, **how)
     start = students.like_linear(teacher, multiple=multiple, norm=norm)
     other = students.like_linear(dataclasses.replace(teacher, seeds=teacher.seeds + 50), multiple=multiple, norm=norm)
     between = zip(start.layers, other.layers, strict=True)
@@ -128,7 +128,7 @@ def test_the_caption_states_the_shares_on_the_diagonal_before_and_after():
     for first, last in ((start, end), (end, start)):
         found = measure_modulation(run_of((teacher, first, last)), [0], lambda: DENSE)
         (figure,) = matrix_images(found, "FC, 2×", "modulation-fc")
-        assert figure.name == "modulation-fc" and figure.source == "S2 fig 11"
+        assert figure.name == "modulation-fc" and figure.source == "S2 fig. 11"
         assert figure.kind.columns == ("H* before", "H* after", "β* before", "β* after")
         assert figure.kind.network == 0 and len(figure.kind.cells) == 2
         means = [np.mean([row[column].diagonal for row in figure.kind.cells]) for column in range(4)]

@@ -5,6 +5,7 @@ import sys
 
 import numpy as np
 import pytest
+from torch import nn
 
 import understudy as us
 from support.commands import contents
@@ -64,14 +65,15 @@ def test_values_are_plain():
     [
         ({"seed": 3}, "two-layer has no option 'seed'; did you mean seeds\\? its options are seeds, dtype, device, "),
         ({"seeds": 0}, "--seeds must be at least 1, got 0"),
-        ({"seeds": 1.5}, "--seeds must be a whole number, got 1.5"),
-        ({"seeds": True}, "--seeds must be a whole number, got True"),
-        ({"seeds": "3"}, "--seeds must be a whole number, got '3'"),
-        ({"lr": "fast"}, "--lr must be a number, got 'fast'"),
-        ({"polarity": [1, "x"]}, "--polarity must be a number, got 'x'"),
+        ({"seeds": 1.5}, "^seeds must be a whole number, got 1.5"),
+        ({"seeds": True}, "^seeds must be a whole number, got True"),
+        ({"seeds": "3"}, "^seeds must be a whole number, got '3'"),
+        ({"lr": "fast"}, "^lr must be a number, got 'fast'"),
+        ({"polarity": [1, "x"]}, "^polarity must be a number, got 'x'"),
         ({"multiple": []}, "--multiple needs at least one value"),
-        ({"inputs": "normal"}, "--inputs must be one of gaussian, uniform, got 'normal'"),
-        ({"device": None}, "--device must be one of auto, cpu, cuda, got None"),
+        ({"inputs": "normal"}, "^inputs must be one of gaussian, uniform, got 'normal'"),
+        ({"teacher": nn.Linear(2, 2)}, "^teacher must be a word or a path, got Linear$"),
+        ({"device": None}, "^device must be one of auto, cpu, cuda, got None"),
     ],
 )
 def test_bad_options_are_named(options, message, tmp_path):

@@ -7,7 +7,7 @@ import pytest
 import understudy as us
 from understudy.lab.sweep import sweep
 
-TEACHER = us.teachers.separated((4, 3, 2), seeds=[1])
+TEACHER = us.teachers.distinct_rows((4, 3, 2), seeds=[1])
 STUDENTS = us.students.gaussian(TEACHER, multiple=2, seeds=range(2))
 DATA = us.data.Gaussian(dim=4, train=40, evaluation=30)
 
@@ -64,9 +64,23 @@ def test_numbers_and_dicts_are_rows():
             lambda: sweep(lambda x: "a", over={"x": [1]}).table(),
             "a str, has no table metrics; the function must return",
         ),
-        (lambda: sweep(lambda x: {"x": 1}, over={"x": [1]}).table(), "x is swept and also a column of the table"),
     ],
 )
 def test_mistakes_are_named(make, message):
     with pytest.raises(us.UserError, match=message):
         make()
+
+
+def test_a_swept_value_that_is_also_a_column_is_that_column_where_they_agree():
+    def of_seed(seed):
+        students = us.students.gaussian(TEACHER, multiple=2, seeds=[seed])
+        return us.train(students, TEACHER, DATA, us.SGD(lr=0.1, batch=8), epochs=1, steps=3)
+
+    found = us.sweep(of_seed, over={"seed": [1, 2]}).table("networks")
+    assert found.column_names[0] == "seed" and found.column_names.count("seed") == 1
+    assert found["seed"].to_pylist() == [1, 2]
+
+
+def test_a_swept_value_that_differs_from_its_column_has_a_name_of_its_own():
+    found = sweep(lambda x, y: {"x": 10 * x, "sum": x + y}, over={"x": [0, 1], "y": [2]}).table()
+    assert found.to_pylist() == [{"swept_x": 0, "y": 2, "x": 0, "sum": 2}, {"swept_x": 1, "y": 2, "x": 10, "sum": 3}]

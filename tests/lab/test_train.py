@@ -15,7 +15,7 @@ from support.commands import understudy
 from support.kinds import same
 from understudy.store.tables import same_rows
 
-TEACHER = us.teachers.separated((4, 3, 2), seeds=[1, 2])
+TEACHER = us.teachers.distinct_rows((4, 3, 2), seeds=[1, 2])
 DATA = us.data.Gaussian(dim=4, train=40, evaluation=30)
 WIDE = [us.students.gaussian(TEACHER, multiple=k, scale=0.3) for k in (1, 2)]
 SGD = us.SGD(lr=0.05, batch=8)

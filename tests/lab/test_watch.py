@@ -316,7 +316,7 @@ def test_other_processes_do_nothing(tmp_path, monkeypatch):
         ({"every": 2.5}, "every must be a whole number of at least 1, got 2.5"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
         ({"resume": -1}, "resume must be the number of steps taken before, 0 or more, got -1"),
-        ({"resume": 7}, "run is no run, so that it cannot be continued"),
+        ({"resume": 7}, "run is not a run, so that it cannot be continued"),
         ({"teacher": "net.pt"}, "the teacher must be an nn.Module, got str"),
         ({"data": X.double()}, "the teacher cannot take the data: data is torch.float64"),
         ({"data": X[:, :4]}, "fails on data of shape"),

@@ -44,7 +44,7 @@ def learning(one_thread):
         return 3 * torch.randn(count, 8, generator=draw)
 
     x = inputs(1_000)
-    teacher = teachers.separated((8, 4, 5, 6, 4), seeds=[1, 2])
+    teacher = teachers.distinct_rows((8, 4, 5, 6, 4), seeds=[1, 2])
     teacher = teachers.standardised(teachers.half_active(teacher, x), x)
     student = students.like_linear(teacher, multiple=4)
     numbers = [part.clone().requires_grad_() for layer in student.layers for part in layer]

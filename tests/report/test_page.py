@@ -162,7 +162,7 @@ def inputs(**changes: Any) -> dict[str, Any]:
             "recovery",
             "Over-realized students recover more",
             "Mean share of teacher nodes recovered, by epoch.",
-            "S0 fig 7",
+            "S0 fig 7, S1 fig 5",
             Given(averages()),
         ),
         Figure(
@@ -366,7 +366,7 @@ def test_opens_fast_and_small(opened: Opened, written: Path) -> None:
 def test_draws_every_figure(opened: Opened) -> None:
     opened.draw_all()
     assert len(opened.driver.find_elements("css selector", ".figure .main-svg")) >= 3
-    assert opened.find("#figure-1 .source").text == "after S0 fig 7 · PDF · SVG"
+    assert opened.find("#figure-1 .source").text == "after Tian 2020, fig. 7; Tian 2019, fig. 5 · PDF · SVG"
     assert opened.js("return document.querySelector('#figure-2 .plot').data[0].customdata.length") == 3000
 
 

@@ -22,7 +22,7 @@ def run(tiny):
 
 @pytest.fixture(scope="module")
 def trained():
-    teacher = us.teachers.separated((4, 3, 2), seeds=[1])
+    teacher = us.teachers.distinct_rows((4, 3, 2), seeds=[1])
     students = us.students.gaussian(teacher, multiple=2, seeds=range(3))
     data = us.data.Gaussian(dim=4, train=40, evaluation=30)
     return us.train(students, teacher, data, us.SGD(lr=0.1, batch=8), epochs=2, steps=3, device="auto")

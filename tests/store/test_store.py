@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 
 from understudy._atomic import atomic_path, disk_errors, write_json, write_text
 from understudy._errors import UserError
@@ -463,3 +464,12 @@ def test_a_commit_is_recorded_only_in_a_checkout(monkeypatch, tmp_path):
     assert environment("cpu")["commit"] is None
     monkeypatch.setenv("PATH", "")
     assert environment("cpu")["commit"] is None
+
+
+def test_the_error_for_missing_weights_names_those_of_watched_modules(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file({"start.0.weight": torch.zeros(2), "last.0.weight": torch.ones(2)}, path)
+    with pytest.raises(
+        UserError, match=r"no weights of epoch\.100; it holds tensors of modules, start\.… and last"
+    ):
+        read_weights(path, "epoch.100")

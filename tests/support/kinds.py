@@ -23,7 +23,7 @@ KINDS = {
 
 
 class Line(nn.Module):
-    """Piecewise linear activation of slope 1 above zero."""
+    """Piece-wise linear activation of slope 1 above zero."""
 
     def __init__(self, slope: float) -> None:
         super().__init__()

@@ -47,7 +47,7 @@ def inputs(count: int = 1_000, dim: int = 4, seed: int = 5) -> Tensor:
 
 def trained(draws: int = 2, epochs: int = 8) -> tuple[Population, list[Population], us.data.Gaussian]:
     """A teacher of 4 nodes, and students of it from different first weights."""
-    of = us.teachers.separated((10, 4, 6), polarity=0.5, seeds=[1])
+    of = us.teachers.distinct_rows((10, 4, 6), polarity=0.5, seeds=[1])
     data = us.data.Gaussian(10, 1.5, 2_000, 2_000)
     students = [us.students.gaussian(of, multiple=5, scale=0.05, seeds=[draw]) for draw in range(1, draws + 1)]
     groups = tuple(us.training.Group(student, of, data) for student in students)

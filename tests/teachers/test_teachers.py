@@ -33,19 +33,19 @@ def same(a, b):
 
 @some
 @given(a_seed, st.integers(2, 8), st.integers(1, 6), st.integers(1, 6), st.integers(1, 4), st.booleans())
-def test_hidden_weights_are_unit_vectors_on_distinct_lines(seed, d, m1, m2, outputs, separated):
-    build = teachers.separated if separated else teachers.regular
+def test_hidden_weights_are_unit_vectors_on_distinct_lines(seed, d, m1, m2, outputs, distinct):
+    build = teachers.distinct_rows if distinct else teachers.regular
     teacher = build((d, m1 + 1 if d > 2 else 2, m2, outputs), seeds=seed, dtype=torch.float64)
     assert teacher.sizes[0] == d and teacher.sizes[-1] == outputs
     for weight, bias in teacher.layers[:-1]:
         assert torch.allclose(weight.norm(dim=2), torch.ones((), dtype=torch.float64), atol=1e-14)
         assert (bias == -0.1).all()
         cosines = (weight[0] @ weight[0].T).fill_diagonal_(0)
-        assert (cosines.abs() < 1 - 1e-9).all() or (not separated and weight.shape[2] == 1)
+        assert (cosines.abs() < 1 - 1e-9).all() or (not distinct and weight.shape[2] == 1)
     assert (teachers.strengths(teacher) > 0).all()
 
 
-@pytest.mark.parametrize("build", [teachers.separated, teachers.regular])
+@pytest.mark.parametrize("build", [teachers.distinct_rows, teachers.regular])
 def test_a_network_does_not_depend_on_the_others(build):
     among = build((7, 5, 4, 3), seeds=[4, 9, 4, 2**35], polarity=[0.0, 1.5, 2.0, 0.5])
     for n, (seed, p) in enumerate([(4, 0.0), (9, 1.5), (4, 2.0), (2**35, 0.5)]):
@@ -64,7 +64,7 @@ def test_crossing_teachers_have_the_requested_angle():
     assert torch.equal(alone.layers[0].weight[0], teacher.layers[0].weight[2])
 
 
-@pytest.mark.parametrize("build", [teachers.separated, teachers.regular])
+@pytest.mark.parametrize("build", [teachers.distinct_rows, teachers.regular])
 def test_a_smaller_teacher_has_the_first_nodes_of_a_larger_one(build):
     few, many = (build((3, m, 2), seeds=5, dtype=torch.float64) for m in (4, 9))
     assert torch.equal(few.layers[0].weight, many.layers[0].weight[:, :4])
@@ -75,7 +75,7 @@ def test_a_smaller_teacher_has_the_first_nodes_of_a_larger_one(build):
 @given(a_seed, st.floats(-1.0, 3.0))
 def test_polarity_divides_the_fan_out_of_node_j_by_j_to_the_p(seed, p):
     plain, polar = (
-        teachers.separated((10, 6, 4), seeds=seed, polarity=power, dtype=torch.float64) for power in (0.0, p)
+        teachers.distinct_rows((10, 6, 4), seeds=seed, polarity=power, dtype=torch.float64) for power in (0.0, p)
     )
     assert torch.equal(plain.layers[0].weight, polar.layers[0].weight)
     place = torch.arange(1, 7, dtype=torch.float64)
@@ -84,7 +84,7 @@ def test_polarity_divides_the_fan_out_of_node_j_by_j_to_the_p(seed, p):
 
 
 def test_separated_values_and_their_frequencies():
-    teacher = teachers.separated((100, 20, 50), seeds=range(1, 33), dtype=torch.float64)
+    teacher = teachers.distinct_rows((100, 20, 50), seeds=range(1, 33), dtype=torch.float64)
     top = teacher.layers[1].weight
     for value in (-0.5, -0.25, 0.0, 0.25, 0.5):
         share = (top == value).double().mean().item()
@@ -97,7 +97,7 @@ def test_separated_values_and_their_frequencies():
 
 def test_all_eight_directions_in_the_plane_are_found():
     # Rows of two of the five values lie on eight lines: (1,0) (0,1) (1,±1) (1,±2) (2,±1).
-    teacher = teachers.separated((2, 8, 1), seeds=range(20), dtype=torch.float64)
+    teacher = teachers.distinct_rows((2, 8, 1), seeds=range(20), dtype=torch.float64)
     angles = torch.atan2(teacher.layers[0].weight[..., 1], teacher.layers[0].weight[..., 0]).remainder(math.pi)
     whole = [0.0, math.atan2(1, 2), math.pi / 4, math.atan2(2, 1), math.pi / 2]
     expected = torch.tensor(sorted({*whole, *(math.pi - a for a in whole[1:4])}), dtype=torch.float64)
@@ -106,7 +106,7 @@ def test_all_eight_directions_in_the_plane_are_found():
         distance = torch.minimum(distance, math.pi - distance)
         assert (distance.amin(0) < 1e-9).all()
     with pytest.raises(UserError, match="needs 9 nodes of 2 weights"):
-        teachers.separated((2, 9, 1), seeds=1)
+        teachers.distinct_rows((2, 9, 1), seeds=1)
 
 
 def test_regular_directions_are_isotropic():
@@ -123,7 +123,7 @@ def test_regular_fan_outs_have_length_one_before_polarity():
 
 
 def test_biases_slope_and_dtype_are_as_requested():
-    teacher = teachers.separated((5, 4, 3, 2), seeds=[1], bias=0.25, output_bias=0.5, slope=0.1)
+    teacher = teachers.distinct_rows((5, 4, 3, 2), seeds=[1], bias=0.25, output_bias=0.5, slope=0.1)
     assert [set(b.flatten().tolist()) for _, b in teacher.layers] == [{0.25}, {0.25}, {0.5}]
     assert teacher.slope == 0.1 and teacher.dtype == torch.float32
 
@@ -131,7 +131,7 @@ def test_biases_slope_and_dtype_are_as_requested():
 @some
 @given(a_seed, st.integers(2, 60), st.booleans())
 def test_half_active_is_active_on_half(seed, samples, own):
-    teacher = teachers.separated((6, 5, 4, 3), seeds=[seed, seed + 1], slope=0.1)
+    teacher = teachers.distinct_rows((6, 5, 4, 3), seeds=[seed, seed + 1], slope=0.1)
     count = samples * 6 * (2 if own else 1)
     x = normal(seed, Stream.TRAIN, 0, count).view(*((2,) if own else ()), samples, 6).float()
     moved = teachers.half_active(teacher, x)
@@ -148,7 +148,7 @@ def test_half_active_by_hand():
 
 
 def test_standardised_outputs():
-    teacher = teachers.separated((6, 5, 4), seeds=[1, 2, 3], dtype=torch.float64)
+    teacher = teachers.distinct_rows((6, 5, 4), seeds=[1, 2, 3], dtype=torch.float64)
     x = normal(0, Stream.TRAIN, 0, 3 * 500 * 6).view(3, 500, 6)
     y = teachers.standardised(teacher, x)(x)
     assert y.mean(1).abs().max() < 1e-12 and (y.std(1, correction=0) - 1).abs().max() < 1e-12
@@ -216,7 +216,7 @@ def test_a_single_node_is_aligned_with_none():
 
 
 def test_bands_and_sides_have_their_gaussian_shares():
-    teacher = teachers.separated((20, 10, 5), seeds=range(8))
+    teacher = teachers.distinct_rows((20, 10, 5), seeds=range(8))
     x = 1.5 * normal(3, Stream.EVALUATION, 0, 4000 * 20).view(4000, 20)
     band = (math.erf(0.2 / 1.5 / math.sqrt(2)) - 0.0) / 2  # w̃ᵀx − 0.1 within ±0.1: w̃ᵀx in [0, 0.2]
     above = (1 - math.erf(0.1 / 1.5 / math.sqrt(2))) / 2
@@ -230,7 +230,7 @@ def test_bands_and_sides_have_their_gaussian_shares():
 def test_the_papers_deep_teacher_meets_the_assumptions():
     x = 10 * normal(1, Stream.EVALUATION, 0, 1000 * 30).view(1000, 30)
     quarters = tuple(q / 4 for q in range(-4, 5))
-    teacher = teachers.half_active(teachers.separated((30, 15, 20, 10), seeds=[1, 2], choices=quarters), x)
+    teacher = teachers.half_active(teachers.distinct_rows((30, 15, 20, 10), seeds=[1, 2], choices=quarters), x)
     for found in teachers.assumptions(teacher, x, eps=0.3):
         assert len(found.layers) == 2 and found.holds, found
         assert all((layer.active == 0.5).all() for layer in found.layers)
@@ -256,11 +256,11 @@ def test_the_papers_deep_teacher_meets_the_assumptions():
 )
 def test_bad_values_are_rejected(sizes, options, text):
     with pytest.raises(UserError, match=text):
-        teachers.separated(sizes, **{"seeds": [1, 2], **options})
+        teachers.distinct_rows(sizes, **{"seeds": [1, 2], **options})
 
 
 def test_bad_inputs_are_rejected():
-    teacher = teachers.separated((5, 4, 3), seeds=[1, 2])
+    teacher = teachers.distinct_rows((5, 4, 3), seeds=[1, 2])
     with pytest.raises(UserError, match=r"inputs must be \[sample, 5\] for this teacher, got \[10, 4\]"):
         teachers.half_active(teacher, torch.zeros(10, 4))
     with pytest.raises(UserError, match=r"give one set of inputs per teacher \(2\), got 3"):
@@ -274,7 +274,7 @@ def images(*shape):
 
 
 def test_filters_are_unit_rows_on_distinct_lines():
-    teacher = teachers.separated((2, 6, 5, 3), seeds=[1, 2], image=(8, 7), dtype=torch.float64)
+    teacher = teachers.distinct_rows((2, 6, 5, 3), seeds=[1, 2], image=(8, 7), dtype=torch.float64)
     assert teacher.shape.image == (8, 7) and teacher.sizes == (2, 6, 5, 3)
     assert teacher.layers[2].weight.shape == (2, 3, 5 * 4 * 3)
     for weight, bias in teacher.layers[:-1]:
@@ -289,24 +289,24 @@ def test_filters_are_unit_rows_on_distinct_lines():
 
 
 def test_filters_equal_the_nodes_of_a_dense_teacher_with_as_many_inputs():
-    convolutional = teachers.separated((2, 6, 5), seeds=3, image=(4, 4)).layers[0]
-    flat = teachers.separated((18, 6, 5), seeds=3).layers[0]
+    convolutional = teachers.distinct_rows((2, 6, 5), seeds=3, image=(4, 4)).layers[0]
+    flat = teachers.distinct_rows((18, 6, 5), seeds=3).layers[0]
     assert torch.equal(convolutional.weight.flatten(2), flat.weight)
 
 
 def test_a_convolutional_teacher_does_not_depend_on_the_others_or_on_further_channels():
     options = {"image": (6, 6), "bias_spread": 0.5, "unit": False}
-    among = teachers.separated((1, 5, 4, 3), seeds=[4, 9, 4], polarity=[0.0, 1.5, 2.0], **options)
+    among = teachers.distinct_rows((1, 5, 4, 3), seeds=[4, 9, 4], polarity=[0.0, 1.5, 2.0], **options)
     for n, (seed, p) in enumerate([(4, 0.0), (9, 1.5), (4, 2.0)]):
-        assert same(teachers.separated((1, 5, 4, 3), seeds=seed, polarity=p, **options), among[n])
-    fewer = teachers.separated((1, 2, 4, 3), seeds=[4, 9, 4], **options)
+        assert same(teachers.distinct_rows((1, 5, 4, 3), seeds=seed, polarity=p, **options), among[n])
+    fewer = teachers.distinct_rows((1, 2, 4, 3), seeds=[4, 9, 4], **options)
     assert torch.equal(fewer.layers[0].weight, among.layers[0].weight[:, :2])
     assert torch.equal(fewer.layers[0].bias, among.layers[0].bias[:, :2])
 
 
 def test_polarity_divides_all_positions_of_a_channel():
     plain, polar = (
-        teachers.separated((1, 3, 4, 2), seeds=6, polarity=p, image=(7, 6), dtype=torch.float64) for p in (0.0, 2.0)
+        teachers.distinct_rows((1, 3, 4, 2), seeds=6, polarity=p, image=(7, 6), dtype=torch.float64) for p in (0.0, 2.0)
     )
     ratio = plain.layers[2].weight.unflatten(2, (4, 6)) / polar.layers[2].weight.unflatten(2, (4, 6))
     for channel, expected in enumerate((1.0, 4.0, 9.0, 16.0)):
@@ -317,8 +317,8 @@ def test_polarity_divides_all_positions_of_a_channel():
 @pytest.mark.parametrize("image", [None, (5, 5)])
 def test_rows_without_scaling_and_random_biases(image):
     sizes = (2, 7, 6, 40)
-    unit = teachers.separated(sizes, seeds=range(30), image=image, dtype=torch.float64)
-    raw = teachers.separated(sizes, seeds=range(30), image=image, unit=False, bias_spread=0.5, dtype=torch.float64)
+    unit = teachers.distinct_rows(sizes, seeds=range(30), image=image, dtype=torch.float64)
+    raw = teachers.distinct_rows(sizes, seeds=range(30), image=image, unit=False, bias_spread=0.5, dtype=torch.float64)
     for a, b in zip(unit.layers[:-1], raw.layers[:-1], strict=True):
         rows = b.weight.flatten(2)
         assert set(rows.unique().tolist()) <= {-0.5, -0.25, 0.0, 0.25, 0.5}
@@ -329,14 +329,14 @@ def test_rows_without_scaling_and_random_biases(image):
         assert abs(bias.mean()) < 4.5 * math.sqrt(1 / 12 / bias.numel())
         assert abs(bias.square().mean() - 1 / 12) < 4.5 * math.sqrt((1 / 80 - 1 / 144) / bias.numel())
     assert not (raw.layers[0].bias[:, :6] == raw.layers[1].bias).any()
-    given = teachers.separated(
+    given = teachers.distinct_rows(
         sizes, seeds=range(30), image=image, bias_spread=0.5, output_bias=2.0, dtype=torch.float64
     )
     assert (given.layers[-1].bias == 2).all() and torch.equal(given.layers[0].bias, raw.layers[0].bias)
 
 
 def test_no_spread_is_no_bias():
-    teacher = teachers.separated((5, 4, 3), seeds=1, bias_spread=0.0)
+    teacher = teachers.distinct_rows((5, 4, 3), seeds=1, bias_spread=0.0)
     assert not any(bias.any() for _, bias in teacher.layers)
 
 
@@ -377,7 +377,7 @@ def test_standardised_outputs_of_every_kind(kind):
 
 
 def test_norms_are_kept():
-    teacher = teachers.separated((5, 4, 3), seeds=[1, 2])
+    teacher = teachers.distinct_rows((5, 4, 3), seeds=[1, 2])
     normed = replace(teacher, norms=(fresh_norm(2, 4, True, teacher.layers[0].weight),))
     for changed in (teachers.half_active, teachers.standardised):
         assert changed(normed, images(20, 5)).shape.norm == "after"
@@ -398,12 +398,20 @@ def test_norms_are_kept():
 )
 def test_bad_values_of_further_options_are_rejected(sizes, options, text):
     with pytest.raises(UserError, match=text):
-        teachers.separated(sizes, seeds=[1, 2], **options)
+        teachers.distinct_rows(sizes, seeds=[1, 2], **options)
 
 
 @pytest.mark.wrong_shapes
 def test_images_of_another_size_are_rejected():
-    teacher = teachers.separated((3, 4, 2), seeds=[1], image=(5, 5))
+    teacher = teachers.distinct_rows((3, 4, 2), seeds=[1], image=(5, 5))
     for changed in (teachers.half_active, teachers.standardised):
         with pytest.raises(UserError, match=r"inputs must be \[sample, 75\] for this teacher, got \[10, 3\]"):
             changed(teacher, torch.zeros(10, 3))
+
+
+def test_the_former_name_of_distinct_rows_works_with_a_notice():
+    with pytest.warns(FutureWarning, match=r"now called us\.teachers\.distinct_rows"):
+        former = teachers.separated
+    assert former is teachers.distinct_rows
+    with pytest.raises(AttributeError, match="no attribute 'separate'"):
+        _ = teachers.separate

@@ -58,7 +58,7 @@ def test_a_fused_probe_agrees_with_a_plain_one(sizes, nodes, bias, dtype, blocks
 
 @needs_gpu
 def test_training_on_a_gpu_agrees_with_the_cpu():
-    teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 17))
+    teacher = teachers.distinct_rows((20, 5, 10), polarity=1.0, seeds=range(1, 17))
     shapes = [starts.gaussian(teacher, multiple=m, scale=0.05) for m in (1, 2, 20)]
     data = Gaussian(dim=20, train=1_000, evaluation=1_000)
     here, there = (
@@ -77,7 +77,7 @@ def test_training_on_a_gpu_agrees_with_the_cpu():
 
 @needs_gpu
 def test_networks_that_diverge_on_a_gpu_are_marked_and_not_in_the_tables():
-    teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 7))
+    teacher = teachers.distinct_rows((20, 5, 10), polarity=1.0, seeds=range(1, 7))
     shapes = [starts.gaussian(teacher, multiple=m, scale=0.05) for m in (1, 4)]
     rate = [0.02, 1e3, 0.02, 0.02, 0.02, 0.02] * 2
     data = Gaussian(dim=20, train=500, evaluation=500)
@@ -114,7 +114,7 @@ def test_graphs_of_many_groups_are_captured_while_another_thread_reads_results()
 
 @needs_gpu
 def test_a_resumed_run_on_a_gpu_has_the_same_bits():
-    teacher = teachers.separated((20, 5, 10), polarity=1.0, seeds=range(1, 17))
+    teacher = teachers.distinct_rows((20, 5, 10), polarity=1.0, seeds=range(1, 17))
     groups = [
         Group(starts.gaussian(teacher, multiple=m, scale=0.05), teacher, Gaussian(dim=20, train=500, evaluation=500))
         for m in (1, 2, 20)
@@ -146,7 +146,7 @@ def recovered(trained):
 def test_wide_and_deep_networks_and_other_optimisers_train_on_a_gpu_too():
     data = Gaussian(dim=6, train=300, evaluation=200)
     deep = teachers.regular((6, 4, 5, 3), seeds=range(1, 4))
-    flat = teachers.separated((6, 4, 3), seeds=range(1, 4))
+    flat = teachers.distinct_rows((6, 4, 3), seeds=range(1, 4))
     for teacher, students, optimiser in (
         (deep, starts.like_linear(deep, multiple=2), SGD(0.05, batch=8)),
         (flat, starts.gaussian(flat, multiple=2, scale=0.3), Adam(0.01, batch=8)),
@@ -164,7 +164,7 @@ def test_wide_and_deep_networks_and_other_optimisers_train_on_a_gpu_too():
 
 
 def test_precision_is_reported():
-    teacher = teachers.separated((6, 4, 3), seeds=[1])
+    teacher = teachers.distinct_rows((6, 4, 3), seeds=[1])
     groups = [Group(starts.gaussian(teacher, multiple=2), teacher, Gaussian(dim=6, train=50, evaluation=50))]
     assert Training(groups, SGD(batch=8), steps=1).precision == "float32"
     if torch.cuda.is_available():
@@ -174,7 +174,7 @@ def test_precision_is_reported():
 
 @needs_gpu
 def test_waves_on_a_gpu_do_not_change_numbers():
-    teacher = teachers.separated((6, 4, 3), seeds=range(1, 9))
+    teacher = teachers.distinct_rows((6, 4, 3), seeds=range(1, 9))
     groups = [Group(starts.gaussian(teacher, multiple=2, scale=0.3), teacher, Gaussian(dim=6, train=500))]
     whole = Training(groups, SGD(0.05, batch=8), steps=20, device="cuda")
     need = sum(whole.plan.memory.values())

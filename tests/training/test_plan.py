@@ -18,7 +18,7 @@ from understudy.training import GD, SGD, Adam, CrossEntropy, Group, SquaredError
 from understudy.training.plan import available, require_memory
 from understudy.training.records import METRICS, NODES, concatenate
 
-TEACHER = teachers.separated((6, 4, 3), seeds=range(1, 9))
+TEACHER = teachers.distinct_rows((6, 4, 3), seeds=range(1, 9))
 WIDTHS = [starts.gaussian(TEACHER, multiple=m, scale=0.3) for m in (1, 3)]
 DATA = Gaussian(dim=6, train=500, evaluation=400)
 
@@ -79,7 +79,7 @@ def test_each_wave_has_few_seeds_and_every_network_is_in_one():
 
 def test_networks_that_do_not_fit_are_rejected():
     with pytest.raises(
-        UserError, match=r"memory: 16 networks need at least .* GB, but only 1e-06 GB may be used; train fewer"
+        UserError, match=r"memory: 16 networks need at least .* GB, but only 10⁻⁶ GB may be used; train fewer"
     ):
         begin(memory=1_000)
 

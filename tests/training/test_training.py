@@ -23,7 +23,7 @@ from understudy.training.records import METRICS, NODES, concatenate
 
 DATA = Gaussian(dim=4, train=60, evaluation=50)
 FRESH = Gaussian(dim=4, train=60, evaluation=50, fresh=True)
-TEACHER = teachers.separated((4, 3, 2), seeds=[1, 2, 3, 4, 5], dtype=torch.float64)
+TEACHER = teachers.distinct_rows((4, 3, 2), seeds=[1, 2, 3, 4, 5], dtype=torch.float64)
 STUDENTS = starts.gaussian(TEACHER, multiple=2, scale=0.3)
 DEEP = teachers.regular((4, 3, 5, 2), seeds=[1, 2, 3])
 LR = (0.05, 0.04, 0.03, 0.02, 0.01)
@@ -332,7 +332,7 @@ def test_deep_students_train_and_have_rows_for_every_hidden_layer():
 
 
 def test_students_of_a_small_teacher_recover_every_node():
-    teacher = teachers.separated((5, 2, 3), seeds=range(1, 5))
+    teacher = teachers.distinct_rows((5, 2, 3), seeds=range(1, 5))
     students = starts.gaussian(teacher, multiple=4, scale=0.1)
     data = Gaussian(dim=5, train=2_000, evaluation=500)
     trained = train(students, teacher, data, SGD(0.05, batch=16), epochs=4, steps=1_000)
@@ -427,15 +427,15 @@ def trained_with(students=STUDENTS, teacher=TEACHER, data=DATA, optimiser=None, 
     [
         ({"teacher": TEACHER[:3]}, "5 students need one teacher, or as many teachers, got 3"),
         (
-            {"teacher": teachers.separated((6, 3, 2), seeds=range(5))},
+            {"teacher": teachers.distinct_rows((6, 3, 2), seeds=range(5))},
             "students and teachers must have the same number of inputs, got 4 and 6",
         ),
         (
-            {"teacher": teachers.separated((4, 3, 7), seeds=range(5))},
+            {"teacher": teachers.distinct_rows((4, 3, 7), seeds=range(5))},
             "students and teachers must have the same number of outputs, got 2 and 7",
         ),
         (
-            {"teacher": teachers.separated((4, 3, 3, 2), seeds=range(5))},
+            {"teacher": teachers.distinct_rows((4, 3, 3, 2), seeds=range(5))},
             "students and teachers must have the same number of layers, which are compared one to one, "
             "got 2 linear, and 3 linear",
         ),

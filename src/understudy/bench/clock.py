@@ -15,7 +15,7 @@ from understudy._cores import cores
 
 
 @dataclass(frozen=True)
-class Measured:
+class Repetitions:
     """One quantity in several repetitions, reported as their median and range."""
 
     values: tuple[float, ...]
@@ -28,13 +28,13 @@ class Measured:
     def spread(self) -> tuple[float, float]:
         return min(self.values), max(self.values)
 
-    def __mul__(self, factor: float) -> "Measured":
-        return Measured(tuple(value * factor for value in self.values))
+    def __mul__(self, factor: float) -> "Repetitions":
+        return Repetitions(tuple(value * factor for value in self.values))
 
-    def __truediv__(self, other: "Measured | float") -> "Measured":
+    def __truediv__(self, other: "Repetitions | float") -> "Repetitions":
         """Divide repetition by repetition, so that each is compared with what was timed next to it."""
-        divisors = other.values if isinstance(other, Measured) else (other,) * len(self.values)
-        return Measured(tuple(value / divisor for value, divisor in zip(self.values, divisors, strict=True)))
+        divisors = other.values if isinstance(other, Repetitions) else (other,) * len(self.values)
+        return Repetitions(tuple(value / divisor for value, divisor in zip(self.values, divisors, strict=True)))
 
 
 def lasting(work: Callable[[], Any], device: str, least: float) -> float:

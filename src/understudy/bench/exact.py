@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from understudy.bench.clock import Measured, all_cores, lasting
+from understudy.bench.clock import Repetitions, all_cores, lasting
 from understudy.bench.setting import Report, Sizes
 from understudy.papers.local.theory.descent import descend, rate_bound
 from understudy.papers.local.theory.starts import place_near
@@ -23,11 +23,11 @@ _STEPS = 10
 class ExactStep:
     """Seconds per step and per evaluation of its matrix products alone, in float64 on all cores."""
 
-    step: Measured
-    products: Measured
+    step: Repetitions
+    products: Repetitions
 
     @property
-    def ratio(self) -> Measured:
+    def ratio(self) -> Repetitions:
         return self.step / self.products
 
 
@@ -35,11 +35,11 @@ class ExactStep:
 class SmallProblems:
     """Seconds per step of one small problem, with all of them batched and one after the other."""
 
-    batched: Measured
-    looped: Measured
+    batched: Repetitions
+    looped: Repetitions
 
     @property
-    def gain(self) -> Measured:
+    def gain(self) -> Repetitions:
         return self.looped / self.batched
 
 
@@ -88,7 +88,7 @@ def small_problems(sizes: Sizes, device: str, report: Report) -> SmallProblems:
 
 def _alternate(
     one: Callable[[], None], other: Callable[[], None], what: str, sizes: Sizes, device: str, report: Report
-) -> tuple[Measured, Measured]:
+) -> tuple[Repetitions, Repetitions]:
     """Seconds per call of each function in every repetition, on all cores."""
     timed = []
     with all_cores():
@@ -97,5 +97,5 @@ def _alternate(
         for repetition in range(1, sizes.repetitions + 1):
             timed.append((lasting(one, device, sizes.least), lasting(other, device, sizes.least)))
             report(f"{what}, {repetition} of {sizes.repetitions}")
-    first, second = (Measured(values) for values in zip(*timed, strict=True))
+    first, second = (Repetitions(values) for values in zip(*timed, strict=True))
     return first, second

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from understudy.bench.clock import Measured
+from understudy.bench.clock import Repetitions
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Goal:
 
     what: str
     unit: str
-    measured: Measured | None
+    measured: Repetitions | None
     must: float | None = None
     aim: float | None = None
     most: bool = field(default=False, kw_only=True)
@@ -40,6 +40,7 @@ class Goal:
         return (self.what, write(self.measured.median), spread, *bounds)
 
     def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
         known = self.measured
         return {
             "what": self.what,

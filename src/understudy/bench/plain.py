@@ -85,7 +85,7 @@ def _rate(sizes: Sizes, device: str, n: int, least: float) -> float:
 
 @cache
 def _loop(sizes: Sizes, device: str, n: int) -> PlainLoop:
-    teacher = us.teachers.separated((sizes.dim, sizes.teacher_nodes, sizes.outputs), seeds=1, polarity=1.0)
+    teacher = us.teachers.distinct_rows((sizes.dim, sizes.teacher_nodes, sizes.outputs), seeds=1, polarity=1.0)
     x = us.data.Gaussian(sizes.dim, train=sizes.train).training(1)
     student = us.students.gaussian(teacher, multiple=sizes.widths[n])
     return PlainLoop(student, x, teacher(x)[0], sizes.lr, device)

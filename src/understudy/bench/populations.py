@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from understudy.bench.clock import Measured, lasting
+from understudy.bench.clock import Repetitions, lasting
 from understudy.bench.setting import Report, Sizes, network_steps
 from understudy.training import Training
 
@@ -27,14 +27,14 @@ class Cost:
     networks: int
     steps: int
     """Steps per epoch."""
-    seconds: Measured
-    reference: Measured
+    seconds: Repetitions
+    reference: Repetitions
     """A population of the smallest size, the same one throughout."""
     peak_bytes: int
     """Largest memory of the process (allocated on the GPU) while the population was made and trained."""
 
     @property
-    def ratio(self) -> Measured:
+    def ratio(self) -> Repetitions:
         return self.seconds / self.reference
 
 
@@ -64,7 +64,7 @@ def costs(sizes: Sizes, device: str, report: Report) -> list[Cost]:
             references.append(_seconds(reference, device, sizes.least))
             report(f"population of {networks:,}, {repetition} of {sizes.population_repetitions}")
         around = tuple((before + after) / 2 for before, after in pairwise(references))
-        measured.append(Cost(networks, steps, Measured(tuple(seconds)), Measured(around), _peak(device)))
+        measured.append(Cost(networks, steps, Repetitions(tuple(seconds)), Repetitions(around), _peak(device)))
         known = measured[-1].seconds.median
         del training  # frees its memory before the next population is made
     return measured

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from understudy.bench.clock import Measured, all_cores, lasting
+from understudy.bench.clock import Repetitions, all_cores, lasting
 from understudy.bench.plain import plain_loops
 from understudy.bench.setting import Report, Sizes, network_steps, step_flops
 from understudy.training import Records, Training
@@ -22,14 +22,14 @@ from understudy.training import Records, Training
 class Probing:
     """Seconds per epoch, and seconds that a probe of every network adds to it."""
 
-    epoch: Measured
-    probe: Measured
+    epoch: Repetitions
+    probe: Repetitions
     networks: int
 
     @property
-    def share(self) -> Measured:
+    def share(self) -> Repetitions:
         pairs = zip(self.epoch.values, self.probe.values, strict=True)
-        return Measured(tuple(probe / (epoch + probe) for epoch, probe in pairs))
+        return Repetitions(tuple(probe / (epoch + probe) for epoch, probe in pairs))
 
 
 def train_with_probes(training: Training, epochs: int) -> None:
@@ -62,7 +62,7 @@ def probing(sizes: Sizes, device: str, report: Report) -> Probing:
         alone = lasting(train, device, least=0) / sizes.probes
         pairs.append((alone, probe_seconds(training, sizes.probes, alone, device)))
         report(f"probing, {repetition} of {sizes.repetitions}")
-    epoch, probe = (Measured(values) for values in zip(*pairs, strict=True))
+    epoch, probe = (Repetitions(values) for values in zip(*pairs, strict=True))
     return Probing(epoch, probe, len(training))
 
 
@@ -70,25 +70,25 @@ def probing(sizes: Sizes, device: str, report: Report) -> Probing:
 class Rates:
     """Speed at one n: FLOP/s of the matrix product, network-steps per second of understudy and of the plain loop."""
 
-    peak: Measured
-    ours: Measured
-    plain: Measured
+    peak: Repetitions
+    ours: Repetitions
+    plain: Repetitions
     probing: Probing
     flops: int
     """Floating-point operations per network and step."""
     engine: str
 
     @property
-    def share_of_peak(self) -> Measured:
+    def share_of_peak(self) -> Repetitions:
         return self.ours * self.flops / self.peak
 
     @property
-    def plain_share_of_peak(self) -> Measured:
+    def plain_share_of_peak(self) -> Repetitions:
         """Share of the peak that the plain loop reaches; its inverse bounds every speed-up in this precision."""
         return self.plain * self.flops / self.peak
 
     @property
-    def against_plain(self) -> Measured:
+    def against_plain(self) -> Repetitions:
         return self.ours / self.plain
 
 
@@ -123,7 +123,7 @@ def rates(sizes: Sizes, device: str, report: Report) -> dict[int, Rates]:
                 report(f"steps at n = {n}, {repetition} of {sizes.repetitions}")
     found = {}
     for n, training in trainings.items():
-        peaks, ours, plains, epochs, probes = (Measured(values) for values in zip(*timed[n], strict=True))
+        peaks, ours, plains, epochs, probes = (Repetitions(values) for values in zip(*timed[n], strict=True))
         probed, flops = Probing(epochs, probes, len(training)), step_flops((sizes.dim, n, sizes.outputs), sizes.batch)
         found[n] = Rates(peaks, ours, plains, probed, flops, training.groups[0].engine)
     return found

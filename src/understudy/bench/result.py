@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from understudy._cores import cores
-from understudy.bench.clock import Measured, OtherLoad
+from understudy.bench.clock import OtherLoad, Repetitions
 from understudy.bench.exact import ExactStep, SmallProblems, exact_step, small_problems
 from understudy.bench.goals import Goal
 from understudy.bench.populations import Cost, costs
@@ -43,12 +43,12 @@ class Bench:
     @property
     def peak(self) -> float:
         """FLOP/s of the large matrix product."""
-        return Measured(tuple(value for rate in self.rates.values() for value in rate.peak.values)).median
+        return Repetitions(tuple(value for rate in self.rates.values() for value in rate.peak.values)).median
 
     @property
-    def cost(self) -> dict[int, Measured]:
+    def cost(self) -> dict[int, Repetitions]:
         """Seconds per network-step by population: the ratio to the reference, times the reference's median."""
-        reference = Measured(tuple(value for cost in self.costs for value in cost.reference.values)).median
+        reference = Repetitions(tuple(value for cost in self.costs for value in cost.reference.values)).median
         return {cost.networks: cost.ratio * reference for cost in self.costs}
 
     @property
@@ -73,7 +73,7 @@ class Bench:
         count, small_m, small_r, small_d = self.sizes.small
         large = f"a step on the exact loss, m = {m:,}, r = {r}, d = {d}, over its matrix products alone"
         many = f"{count:,} problems of m = {small_m}, r = {small_r}, d = {small_d} on the exact loss"
-        swept, by_n = None if self.swept is None else Measured((self.swept.seconds,)), self.rates.items()
+        swept, by_n = None if self.swept is None else Repetitions((self.swept.seconds,)), self.rates.items()
         shares = [
             Goal(f"steps at n = {n}, share of the peak", "share", rate.share_of_peak, *on_cpu(*_SHARES.get(n, ())))
             for n, rate in by_n
@@ -88,7 +88,7 @@ class Bench:
             *shares,
             *times,
             Goal("probing, share of the whole", "share", self.probing.share, 0.2, 0.1, most=True),
-            Goal(dearest, "times", Measured((self.flatness,)), 1.3, most=True),
+            Goal(dearest, "times", Repetitions((self.flatness,)), 1.3, most=True),
             Goal(large, "times", self.exact.ratio, *on_cpu(2.0), most=True),
             Goal(f"{many}, batched against one by one", "times", self.small.gain, *on_cpu(10.0, 20.0)),
             Goal(whole, "seconds", swept, *(() if cpu else (60.0, 15.0)), most=True),
@@ -146,7 +146,16 @@ class Bench:
 
 
 def measure(device: str, report: Report, sizes: Sizes | None = None) -> Bench:
-    """Measure everything except the sweep, in sizes that fill the device, `cpu` or `cuda`, unless others are given."""
+    """Measure how fast this machine trains, in everything except the sweep.
+
+    Args:
+        device: `cpu` or `cuda`.
+        report: Called with a line of text after every repetition.
+        sizes: Sizes of the measurements. Default: those that fill the device.
+
+    Returns:
+        All measurements except the sweep's.
+    """
     sizes = sizes or Sizes.of(device)
     made, load = environment(device), OtherLoad()
     steps, probes = rates(sizes, device, report), probing(sizes, device, report)

@@ -52,7 +52,11 @@ class Sizes:
 
     @classmethod
     def of(cls, device: str) -> Sizes:
-        """Sizes that fill the cores or the GPU of this machine."""
+        """Sizes that fill the cores or the GPU of this machine.
+
+        Args:
+            device: `cpu` or `cuda`.
+        """
         if device == "cuda":
             return cls(seeds=32, mix_seeds=32, probes=20, product=8_192)
         return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()))
@@ -68,16 +72,27 @@ class Sizes:
         return self.repetitions * (len(self.multiples) + 3) + self.population_repetitions * len(self.populations)
 
     def teacher(self, seeds: int) -> us.Population:
-        """One teacher per seed and polarity, those of one seed next to each other."""
+        """One teacher per seed and polarity, those of one seed next to each other.
+
+        Args:
+            seeds: Number of seeds, counted from 1.
+        """
         cells = [(seed, p) for seed in range(1, seeds + 1) for p in self.polarity]
-        return us.teachers.separated(
+        return us.teachers.distinct_rows(
             (self.dim, self.teacher_nodes, self.outputs),
             seeds=[seed for seed, _ in cells],
             polarity=[p for _, p in cells],
         )
 
     def training(self, teacher: us.Population, multiples: Sequence[int], device: str, steps: int = 0) -> Training:
-        """Training as in the study: one group per width, one network per teacher."""
+        """Training as in the study: one group per width, one network per teacher.
+
+        Args:
+            teacher: The teachers.
+            multiples: Over-realization of each group.
+            device: Where to train.
+            steps: Steps per epoch. Default: those of these sizes.
+        """
         data = us.data.Gaussian(self.dim, train=self.train, evaluation=self.evaluation)
         groups = [Group(us.students.gaussian(teacher, multiple=k), teacher, data) for k in multiples]
         return Training(groups, SGD(lr=self.lr, batch=self.batch), steps=steps or self.steps, device=device)

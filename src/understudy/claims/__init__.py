@@ -27,7 +27,7 @@ class _CallableModule(ModuleType):
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         # By name: the lab, which knows runs and studies, imports this package.
-        return import_module("understudy.lab.claimed").claims(*args, **options)
+        return import_module("understudy.lab.claims_table").claims(*args, **options)
 
 
 sys.modules[__name__].__class__ = _CallableModule

@@ -95,7 +95,16 @@ class Claims:
         return register
 
     def again(self, id: str, part: str, *, when: Callable[[Any], bool]) -> Callable[[Decider], Decider]:
-        """Register a claim that is already registered under another id, part and condition, with the same statement."""
+        """Register a claim a second time, under another id, part and condition, with the same statement.
+
+        Args:
+            id: The id of the other claim in the catalogue.
+            part: Which part of that claim this is.
+            when: The condition on the study, instead of that of the first registration.
+
+        Returns:
+            A decorator, to be placed above that of `claim`.
+        """
 
         def register(decide: Decider) -> Decider:
             spec = next(spec for spec in reversed(self._specs) if spec.decide is decide)
@@ -118,11 +127,22 @@ class Claims:
         return found
 
     def applies(self, study: Any) -> bool:
-        """Whether a study has the paper's settings."""
+        """Whether a study has the paper's settings.
+
+        Args:
+            study: The study with its options.
+        """
         return not self.lacks(study) and self._when(study)
 
     def lacks(self, study: Any) -> dict[str, Any]:
-        """Values of the paper's settings, or the least allowed, by the options in which a study differs from them."""
+        """Options in which a study differs from the paper's settings.
+
+        Args:
+            study: The study with its options.
+
+        Returns:
+            The paper's value, or the least that is allowed, by option; empty where all agree.
+        """
         plain, options = type(study)().options(), study.options()
         fixed = self._fixed.split() if self._fixed is not None else [] if self._free is None else list(plain)
         fixed = [name for name in fixed if name not in (self._free or "").split()]

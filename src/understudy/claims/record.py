@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from understudy._atomic import write_json
+from understudy._citations import CODES
 from understudy.store import Claim, Run
 
 _HERE = Path(__file__).parent
@@ -29,7 +31,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Measured:
+class RecordedClaim:
     """A decided claim with its origin: command, machine, commit and seconds of training."""
 
     claim: Claim
@@ -54,20 +56,20 @@ def rows() -> list[Row]:
     ]
 
 
-def recorded(path: Path = RECORD) -> list[Measured]:
+def recorded(path: Path = RECORD) -> list[RecordedClaim]:
     """The claims that full runs decided, as recorded in the project."""
     entries = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
     made = [[entry.pop(name) for name in _MADE] for entry in entries]
-    return [Measured(Claim.from_dict(entry), *each) for entry, each in zip(entries, made, strict=True)]
+    return [RecordedClaim(Claim.from_dict(entry), *each) for entry, each in zip(entries, made, strict=True)]
 
 
-def measured(run: Run, command: str) -> list[Measured]:
+def measured(run: Run, command: str) -> list[RecordedClaim]:
     """The claims that a run has decided, with the command that makes it again."""
     made = run.environment
     machine = made["device"] if made["device"] != "cpu" else f"{made['cores']} cores, {made['processor']}"
     trained, reported = made.get("commit") or "unknown", made.get("report_commit") or made.get("told_at") or "unknown"
     commit = trained if trained == reported else f"{trained}, claims decided at {reported}"
-    return [Measured(claim, command, machine, commit, made["seconds"]) for claim in run.claims]
+    return [RecordedClaim(claim, command, machine, commit, made["seconds"]) for claim in run.claims]
 
 
 def keep(run: Run, command: str, path: Path = RECORD) -> int:
@@ -89,9 +91,7 @@ def as_markdown() -> str:
         "marked **no**. The [pages of the papers](../papers/index.md) explain how each claim is read and which bounds",
         "are ours. A commit with a + had uncommitted changes. `understudy claims --markdown` generates this page.",
         "",
-        "S0 is [Tian 2020](../bibliography.md#tian-2020), S1 [Tian 2019](../bibliography.md#tian-2019), S2",
-        "[Tian et al. 2019](../bibliography.md#tian-et-al-2019), S3 [Phuong 2021](../bibliography.md#phuong-2021), S4",
-        "[Zhou, Ge & Jin 2021](../bibliography.md#zhou-ge-and-jin-2021).",
+        *(f"{code} is {_link(authors)}{'.' if code == max(CODES) else ';'}" for code, authors in CODES.items()),
     ]
     kept = recorded()
     runs = sorted({(m.command, m.machine, m.commit, m.seconds) for m in kept})
@@ -112,6 +112,11 @@ def as_markdown() -> str:
     for i, (command, machine, commit, seconds) in enumerate(runs, 1):
         lines.append(f"| {i} | `{command}` | {machine} | {commit} | {seconds:,.0f} s |")
     return "\n".join(lines) + "\n"
+
+
+def _link(authors: str) -> str:
+    """A link to a paper in the bibliography."""
+    return f"[{authors}](../bibliography.md#{re.sub('[^a-z0-9]+', '-', authors.lower().replace('&', 'and'))})"
 
 
 def _line(*cells: str) -> str:

@@ -31,21 +31,53 @@ class Verdict:
         return replace(self, holds=self.holds and other.holds, measured=words, variants=variants)
 
     def say(self, words: str) -> Verdict:
-        """This verdict with other words for what was measured."""
+        """Replace the words for what was measured.
+
+        Args:
+            words: What was measured.
+
+        Returns:
+            A verdict that differs in these words only.
+        """
         return replace(self, measured=words)
 
     def also(self, words: str) -> Verdict:
-        """This verdict with more words for what was measured."""
+        """Append to the words for what was measured.
+
+        Args:
+            words: What else was measured.
+
+        Returns:
+            A verdict that differs in these words only.
+        """
         return replace(self, measured=f"{self.measured}; {words}" if self.measured else words)
 
     def show(self, values: Any, *, low: float | None = None, high: float | None = None) -> Verdict:
-        """This verdict, showing other values and bounds than those it was decided on."""
+        """Replace the values and bounds that are shown; the decision stays.
+
+        Args:
+            values: Values of any shape; those that are not finite are left out.
+            low: Their lower bound.
+            high: Their upper bound.
+
+        Returns:
+            A verdict that differs in these only.
+        """
         return replace(self, values=_finite(values), low=low, high=high)
 
-    def beside(self, variants: Mapping[str, Verdict]) -> Verdict:
-        """This verdict with what was measured in other settings next to it."""
+    def with_variants(self, variants: Mapping[str, Verdict]) -> Verdict:
+        """Add what was measured in settings that the paper does not claim.
+
+        Args:
+            variants: The verdict of each setting, by its description.
+
+        Returns:
+            A verdict with these variants after its own.
+        """
         found = tuple(Variant(where, other.measured, other.holds) for where, other in variants.items())
         return replace(self, variants=self.variants + found)
+
+    beside = with_variants  # its former name, in papers/equivalence
 
 
 class Bounds(TypedDict, total=False):
@@ -151,7 +183,15 @@ _TESTS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def within(values: np.ndarray, **bounds: Unpack[Bounds]) -> np.ndarray:
-    """Which values are finite and within the bounds."""
+    """Which values are finite and within the bounds.
+
+    Args:
+        values: Values of any shape.
+        **bounds: Any of `at_least`, `at_most`, `above` and `below`: see `Bounds`.
+
+    Returns:
+        One truth value per value.
+    """
     inside = np.isfinite(values)
     for name, bound in bounds.items():
         if bound is not None:
@@ -217,7 +257,12 @@ class _Span:
 
 
 def range_words(values: Any, spec: str = ".3g") -> str:
-    """The range of the finite values in words: `0.03 to 0.05`, or one number where both ends are written alike."""
+    """The range of the finite values in words: `0.03 to 0.05`, or one number where both ends are written alike.
+
+    Args:
+        values: Values of any shape.
+        spec: Format of the numbers.
+    """
     found = _finite(values)
     return format(_Span((min(found), max(found)) if found else ()), spec)
 

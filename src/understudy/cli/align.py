@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from understudy._errors import UserError
 from understudy.cli import inputs
@@ -15,6 +15,7 @@ from understudy.cli.parsing import emit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from understudy.lab.align import Alignment
     from understudy.measures import LayerMatch
     from understudy.nets import Population
     from understudy.nets.files.loading import NotAStack
@@ -25,8 +26,10 @@ class Align(NetworkOptions, inputs.InputOptions):
     """Match student nodes with teacher nodes, layer by layer, in two network files of equal input size.
 
     Files: safetensors, .pt2, .onnx, or state dicts written by torch.save. With --model also state dicts of models that
-    are no stacks of layers, such as a ResNet: every layer is then compared with every layer, on the inputs of --data.
+    are not stacks of layers, such as a ResNet: every layer is then compared with every layer, on the inputs of --data.
     """
+
+    roles: ClassVar[tuple[str, ...]] = ("teacher", "student")
 
     teacher: Path
     """File of the teacher."""
@@ -39,14 +42,14 @@ class Align(NetworkOptions, inputs.InputOptions):
     figure: Path | None = None
     """Draw the heat map of correlations to this file (.pdf, .svg or .png)."""
     html: Path | None = None
-    """Write the page of all pairs of layers to this file (.html), for models that are no stacks of layers."""
+    """Write the page of all pairs of layers to this file (.html)."""
 
 
 def run_align(options: Align) -> None:
     """Print which student node matches which teacher node of two network files."""
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     inputs.validate_ending("--html", options.html, (".html", ".htm"))
-    networks = Networks(options, "teacher", "student", image=_image_of(options.data) if options.model else None)
+    networks = Networks(options, image=_image_of(options.data) if options.model else None, modules=True)
     files = {"teacher": options.teacher, "student": options.student}
     indices = {"teacher": options.teacher_network, "student": options.student_network}
     found: dict[str, Population | NotAStack] = {}
@@ -73,7 +76,7 @@ def _image_of(data: Path | None) -> tuple[int, int] | None:
 
 
 def _not_a_stack(error: UserError) -> NotAStack:
-    """The error itself if it is about a module that is no stack; otherwise it is raised."""
+    """The error itself if it is about a module that is not a stack of layers; otherwise it is raised."""
     from understudy.nets.files.loading import NotAStack
 
     if not isinstance(error, NotAStack):
@@ -84,13 +87,15 @@ def _not_a_stack(error: UserError) -> NotAStack:
 def _align_stacks(options: Align, networks: Networks, teacher: Population, student: Population) -> None:
     from understudy import measures
 
-    if options.html is not None:
-        raise UserError("--html is for models that are no stacks of layers; --figure draws these as a heat map")
     x = inputs.read_inputs(options, teacher)
     layers = measures.align(teacher, student, x)
     measured_on = f"{len(x):,} inputs {inputs.describe_inputs(options)}"
     if options.figure is not None:
         inputs.write_figure(_heat_map(layers), options.figure)
+    if options.html is not None:
+        from understudy.cli.align_modules import align_as_modules
+
+        align_as_modules(teacher, student, x, networks.lines).report(options.html)
     if options.json:
         shown = [_as_json(layer) for layer in layers]
         emit({"assumed": networks.assumed, "inputs": measured_on, "layers": shown})
@@ -103,8 +108,14 @@ def _align_stacks(options: Align, networks: Networks, teacher: Population, stude
     if len(teacher.layers) != len(student.layers):
         depths = f"{len(teacher.layers) - 1} and {len(student.layers) - 1}"
         print(f"The networks have {depths} hidden layers; the lowest {len(layers)} were compared.")
+    _show_files(options)
+
+
+def _show_files(options: Align) -> None:
     if options.figure is not None:
         print(f"heat map: {options.figure}")
+    if options.html is not None:
+        print(f"page: {options.html}")
 
 
 def _align_modules(
@@ -117,13 +128,15 @@ def _align_modules(
     why = [str(each) for each in (teacher, student) if not isinstance(each, Population)]
     if options.data is None:
         raise UserError(
-            f"{why[0]}. Networks that are no stacks of layers are compared by their activations on given inputs: add "
+            f"{why[0]}. Networks that are not stacks of layers are compared by their activations on given inputs: add "
             "--data FILE.npy, an array in the shape that they take, such as samples × channels × height × width"
         )
-    if options.figure is not None:
-        raise UserError("--figure is for stacks of layers; --html writes a page with all pairs of layers")
     modules = [each.to_module() if isinstance(each, Population) else each.module for each in (teacher, student)]
-    found = align_modules(modules[0], modules[1], options.data)
+    sides = networks.stated("teacher").image or networks.stated("student").image
+    image = None if sides is None else (sides, sides) if isinstance(sides, int) else (sides[0], sides[-1])
+    found = align_modules(modules[0], modules[1], options.data, image)
+    if options.figure is not None:
+        inputs.write_figure(_heat_map_of_pairs(found), options.figure)
     if options.html is not None:
         found.report(options.html)
     if options.json:
@@ -133,8 +146,7 @@ def _align_modules(
     for each in dict.fromkeys(why):
         print(f"{each.removesuffix(f'; {OTHERWISE}')}: all layers are compared by their activations.")
     print(found)
-    if options.html is not None:
-        print(f"page: {options.html}")
+    _show_files(options)
 
 
 def _as_json(layer: LayerMatch) -> dict[str, Any]:
@@ -156,3 +168,12 @@ def _heat_map(layers: list[LayerMatch]) -> Figure:
 
     titles = tuple(f"layer {i + 1}" for i in range(len(layers)))
     return CorrelationMatrix(titles, tuple(layer.correlation.numpy() for layer in layers)).paper()
+
+
+def _heat_map_of_pairs(found: Alignment) -> Figure:
+    """Heat maps of each teacher layer with its best student layer."""
+    from understudy.report.figures import CorrelationMatrix
+
+    best = found.best_layers
+    titles = tuple(f"teacher {teacher}, student {student}" for teacher, student in best.items())
+    return CorrelationMatrix(titles, tuple(found[pair].correlation.cpu().numpy() for pair in best.items())).paper()

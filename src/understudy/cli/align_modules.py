@@ -1,7 +1,9 @@
-"""`understudy align` of modules that are no stacks of layers: every layer with every layer, by activations."""
+"""`understudy align` of modules that are not stacks of layers: every layer with every layer, by activations."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +13,19 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from understudy.lab.align import Alignment
+    from understudy.nets import Population
 
 
-def align_modules(teacher: nn.Module, student: nn.Module, data: Path) -> Alignment:
+def align_modules(
+    teacher: nn.Module, student: nn.Module, data: Path, image: tuple[int, int] | None = None
+) -> Alignment:
     """Compare two modules by their activations.
 
     Args:
         teacher: A module.
         student: A module.
         data: File of inputs, in the shape that the modules take.
+        image: Height and width of the inputs. Flat rows of the file are images, channel by channel, if their size fits.
 
     Returns:
         All pairs of layers.
@@ -30,9 +36,38 @@ def align_modules(teacher: nn.Module, student: nn.Module, data: Path) -> Alignme
     from understudy.lab.align import align
 
     try:
-        return align(teacher, student, read_array(data))
+        return align(teacher, student, _images(read_array(data), image))
     except UserError as error:
         raise UserError(f"--data {data}: {error}") from error
+
+
+def _images(rows: Tensor, image: tuple[int, int] | None) -> Tensor:
+    """Flat rows as images of a height and width, if their size fits."""
+    if rows.ndim != 2 or image is None or rows.shape[1] % (image[0] * image[1]):
+        return rows
+    return rows.unflatten(1, (-1, *image))
+
+
+def align_as_modules(teacher: Population, student: Population, x: Tensor, notes: Sequence[str]) -> Alignment:
+    """Compare all pairs of layers of two stacks, in float64.
+
+    Args:
+        teacher: A population of one network.
+        student: A population of one network with as many inputs.
+        x: Inputs, [sample, input].
+        notes: What the result is to note besides.
+
+    Returns:
+        All pairs of layers.
+    """
+    import torch
+
+    from understudy.lab.align import align
+
+    image = (teacher.sizes[0], *teacher.image) if teacher.image else (teacher.inputs,)
+    modules = [each.to(dtype=torch.float64).to_module() for each in (teacher, student)]
+    found = align(modules[0], modules[1], x.double().unflatten(1, image))
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def read_array(path: Path) -> Tensor:

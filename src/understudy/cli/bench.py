@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ def _print(result: Result, file: Path) -> None:
         table.add_row(*goal.cells(), Text(reached, style=styles.get(reached, "")))
     sizes = plain_table("networks", "µs per network-step", "between", "peak memory")
     for cost, seconds in zip(result.costs, result.cost.values(), strict=True):
-        middle, low, high = (f"{1e6 * value:.3g}" for value in (seconds.median, *seconds.spread))
+        middle, low, high = (number(1e6 * value) for value in (seconds.median, *seconds.spread))
         sizes.add_row(f"{cost.networks:,}", middle, f"{low} to {high}", f"{cost.peak_bytes / 1e6:,.0f} MB")
     for column in (*table.columns[1:5], *sizes.columns):
         column.justify = "right"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from understudy._errors import UserError
 from understudy.cli import inputs
@@ -25,6 +26,8 @@ class Check(NetworkOptions, inputs.InputOptions):
     Files: safetensors, .pt2, .onnx, or state dicts written by torch.save. Students are paired with teachers by index; a
     single teacher is shared by all students. For a run, the last students are checked on their training inputs.
     """
+
+    roles: ClassVar[tuple[str, ...]] = ("teacher", "student")
 
     paths: tuple[Path, ...]
     """TEACHER STUDENT, two network files; or RUN, the folder of a run."""
@@ -48,10 +51,10 @@ def run_check(options: Check) -> None:
         raise UserError(
             f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.paths)} paths"
         )
-    networks = Networks(options, "teacher", "student")
+    networks = Networks(options)
     found = _check_run(options) if len(options.paths) == 1 else _check_files(options, networks)
     if options.html is not None:
-        _write(found, options.html)
+        _write(found, options.html, networks.lines)
     if options.json:
         files = len(options.paths) == 2
         shown = found[0].as_dict() if files and found.of == 1 else found.as_dict()
@@ -89,10 +92,10 @@ def _check_files(options: Check, networks: Networks) -> Checks:
     return check_runs.check(teacher, student, networks=options.network or None, **inputs.drawing(options))
 
 
-def _write(found: Checks, path: Path) -> None:
+def _write(found: Checks, path: Path, notes: Sequence[str]) -> None:
     from understudy._atomic import disk_errors, write_bytes
     from understudy.report.check.page import check_page
 
-    content = check_page(found.networks, found.of, shlex.join(["understudy", *sys.argv[1:]]))
+    content = check_page(found.networks, found.of, shlex.join(["understudy", *sys.argv[1:]]), notes)
     with disk_errors(path, "choose another place with --html"):
         write_bytes(path, content)

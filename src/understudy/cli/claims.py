@@ -10,7 +10,7 @@ from understudy._errors import UserError
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
-    from understudy.lab.claimed import Found
+    from understudy.lab.claims_table import Found
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Claims:
     study: str | None = None
     """Show only the claims that this study decides."""
     paper: str | None = None
-    """Show only the claims of this paper, by the name of its folder (specialization, luck, local, …)."""
+    """Show only the claims of this paper, by author and year, as in "Tian 2020", or by the name of its folder
+    (specialization, luck, local, …)."""
     failing: bool = False
     """Show only measurements that do not hold."""
     keep: Path | None = None
@@ -37,8 +38,8 @@ def run_claims(options: Claims) -> None:
     """Print what the papers claim and what was measured, or record a run's claims."""
     from understudy._atomic import disk_errors
     from understudy.claims import record
-    from understudy.lab.claimed import find_claims
-    from understudy.lab.runs import study_of
+    from understudy.lab.claims_table import find_claims
+    from understudy.lab.finished_runs import study_of
     from understudy.store import Run
 
     if options.keep is not None:
@@ -74,6 +75,7 @@ def _counts(found: Found) -> dict[str, int]:
 def _show(found: Found, *, failing: bool) -> None:
     from rich.text import Text
 
+    from understudy._citations import explain_codes
     from understudy.report.terminal.tables import output, plain_table, verdict
 
     counts = _counts(found)
@@ -99,3 +101,6 @@ def _show(found: Found, *, failing: bool) -> None:
             claim, part = m.claim, Text(f"  {m.claim.part or m.claim.statement}")
             table.add_row("", part, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds), where)
     output().print(table)
+    cells = (cell for column in table.columns for cell in column.cells)
+    if codes := explain_codes(" ".join(map(str, cells))):
+        print(codes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from understudy._numbers import number, typeset
 from understudy.cli import inputs
@@ -28,6 +28,8 @@ class Connect(NetworkOptions, inputs.TeacherOptions):
     Files: safetensors, .pt2, .onnx, or state dicts written by torch.save, of networks of two linear layers; both
     students of equal sizes.
     """
+
+    roles: ClassVar[tuple[str, ...]] = ("teacher", "a", "b")
 
     a: Path
     """File of the student at the start of the path."""
@@ -53,7 +55,7 @@ def run_connect(options: Connect) -> None:
     inputs.validate_ending("--figure", options.figure, (".pdf", ".svg", ".png"))
     from understudy.papers.specialization.connect import connect
 
-    networks = Networks(options, "teacher", "a", "b")
+    networks = Networks(options)
     teacher = inputs.read_teacher(networks, options)
     a = networks.read("a", options.a, options.a_network)
     b = networks.read("b", options.b, options.b_network)

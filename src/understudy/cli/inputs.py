@@ -64,7 +64,7 @@ def drawing(options: InputOptions) -> dict[str, Any]:
 
 def read_inputs(options: InputOptions, networks: Population) -> Tensor:
     """Read all inputs of the file, or draw them."""
-    from understudy.data.measuring import Drawn, measuring_inputs
+    from understudy.data.given_inputs import Drawn, measuring_inputs
 
     given = drawing(options)
     return measuring_inputs(given.pop("data"), networks, Drawn(**given))
@@ -72,7 +72,7 @@ def read_inputs(options: InputOptions, networks: Population) -> Tensor:
 
 def describe_inputs(options: InputOptions) -> str:
     """Name the file of the inputs, or the distribution that they were drawn from."""
-    from understudy.data.measuring import Drawn
+    from understudy.data.given_inputs import Drawn
 
     given = drawing(options)
     file = given.pop("data")

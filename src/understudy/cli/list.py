@@ -22,7 +22,7 @@ class List:
 def run_list(options: List) -> None:
     """Print the studies and the runs made here."""
     from understudy.lab.discovery import studies_by_paper
-    from understudy.lab.runs import finished_runs
+    from understudy.lab.finished_runs import finished_runs
 
     runs = finished_runs(options.out)
     if options.json:
@@ -34,6 +34,7 @@ def run_list(options: List) -> None:
         ]
         emit({"studies": shown, "runs": [{"study": r.config["study"], "run": str(r.folder)} for r in runs]})
         return
+    from understudy._citations import cite
     from understudy.report.terminal.tables import output, plain_table
 
     console = output()
@@ -43,7 +44,7 @@ def run_list(options: List) -> None:
         table.columns[0].width, table.columns[1].ratio, table.expand = width, 1, True
         table.columns[2].width = table.columns[3].width = 30
         for study in studies:
-            table.add_row(study.name, study.summary, study.figures, study.decides)
+            table.add_row(study.name, study.summary, cite(study.figures), study.decides)
         console.print(table)
     for run in runs:
         console.print(f"{run.config['study']:<{width}} {run.folder}", soft_wrap=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from understudy._numbers import number
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
@@ -44,11 +45,13 @@ def show_plan(study: Study, out: Path, as_json: bool) -> None:
     table = plain_table("group", "networks", "sizes", "engine", "at once", "pieces", "TFLOP")
     for label, row, work in zip(labels, ahead.rows, flop, strict=True):
         sizes, counts = "-".join(map(str, row.sizes)), (f"{row.piece_size:,}", f"{row.pieces:,}")
-        table.add_row(label, f"{row.networks:,}", sizes, row.engine, *counts, f"{work / 1e12:.3g}")
+        table.add_row(label, f"{row.networks:,}", sizes, row.engine, *counts, number(work / 1e12))
     console.print(table)
-    parts = ", ".join(f"{name.replace('_', ' ')} {count / _GIGA:.3g}" for name, count in ahead.memory.items())
+    parts = ", ".join(f"{name.replace('_', ' ')} {number(count / _GIGA)}" for name, count in ahead.memory.items())
     total = sum(ahead.memory.values()) / _GIGA
-    console.print(f"memory: {total:.3g} GB of {ahead.free / _GIGA:.3g} GB that may be used ({parts})", soft_wrap=True)
+    console.print(
+        f"memory: {number(total)} GB of {number(ahead.free / _GIGA)} GB that may be used ({parts})", soft_wrap=True
+    )
     if len(ahead.waves) > 1:
         console.print(f"the data does not fit into memory: {len(ahead.waves)} waves per epoch, each regenerates it")
     console.print(f"time: about {duration(seconds)}, from the rate of a large matrix product measured now")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from understudy._numbers import number
 from understudy.cli import inputs
@@ -24,6 +24,8 @@ class Prune(NetworkOptions, inputs.TeacherOptions):
 
     Files: safetensors, .pt2, .onnx, or state dicts written by torch.save.
     """
+
+    roles: ClassVar[tuple[str, ...]] = ("teacher", "student")
 
     student: Path
     """File of the student."""
@@ -48,7 +50,7 @@ def run_prune(options: Prune) -> None:
     inputs.validate_ending("--save", options.save, (".safetensors",))
     from understudy.papers.specialization.prune import prune
 
-    networks = Networks(options, "teacher", "student")
+    networks = Networks(options)
     teacher = inputs.read_teacher(networks, options)
     student = networks.read("student", options.student, options.student_network)
     chosen = {name: getattr(options, name) for name in ("by", "below", "refit")}

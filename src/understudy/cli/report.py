@@ -42,7 +42,8 @@ def show_run(run: Run, as_json: bool) -> None:
     page = run.folder / "report.html"
     if as_json:
         claims = [claim.as_dict() for claim in run.claims]
-        emit({"run": str(run.folder), "headline": headline, "claims": claims, "report": str(page)})
+        found = {"run": str(run.folder), "headline": headline, "claims": claims, "report": str(page)}
+        emit(found | {"assumed": run.environment.get("assumed", {})})
         return
     console = output()
     if settings := summarise(run):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from understudy._errors import UserError
 from understudy._numbers import number, typeset
@@ -24,6 +24,8 @@ class Start(StackOptions):
     Teacher: f*(x) = Σ a_i |u_i·x|, a file of two layers with one output, slope −1 and no biases, all a_i above 0.
     Student: f(x) = Σ ‖w_j‖ |w_j·x|. Losses are ½ E (f − f*)² over standard normal inputs, in closed form.
     """
+
+    roles: ClassVar[tuple[str, ...]] = ("teacher",)
 
     teacher: Path
     """File of the teacher: safetensors, .pt2, .onnx, or a state dict of two nn.Linear written by torch.save."""
@@ -69,12 +71,12 @@ def run_start(options: Start) -> None:
     from understudy.papers.local.shared import rate_warning
     from understudy.papers.local.theory import start_and_descend
 
-    networks = Networks(options, "teacher")
+    networks = Networks(options)
     teacher = networks.read("teacher", options.teacher, options.teacher_network)
     if teacher.slope != -1:
         raise UserError(
-            f"{options.teacher}: the activation must be |·|, with slope −1 below zero, got slope {teacher.slope:g}; "
-            "for a file that does not record the activation, add --activation abs"
+            f"{options.teacher}: the activation must be |·|, with slope −1 below zero, got slope "
+            f"{number(teacher.slope, 'g')}; for a file that does not record the activation, add --activation abs"
         )
     chosen = {name: value for name, value in vars(options).items() if name not in _OF_FILES}
     started = start_and_descend.start(teacher, **chosen)
@@ -109,7 +111,8 @@ def _as_json(options: Start, started: StartedStudent) -> dict[str, Any]:
         "share": started.share,
         "teacher_neurons": [row._asdict() for row in started.teacher_neurons],
         "span_angle": started.span_angle,
-        "said": started.notes,
+        "description": started.notes,
+        "said": started.notes,  # former name, until 0.3.0
         "descent": descent
         and {
             **{name: getattr(descent, name) for name in ("steps", "rate", "bound", "loss", "power")},

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from understudy import measures
 from understudy._atomic import disk_errors, write_bytes
@@ -105,7 +105,7 @@ class Alignment(LayerAlignment):
 
 
 @overload
-def align(teacher: Population, student: Population, data: Tensor) -> list[measures.LayerMatch]: ...
+def align(teacher: Population, student: Population, data: Any) -> list[measures.LayerMatch]: ...
 
 
 @overload
@@ -147,7 +147,7 @@ def align(
         student: A module, or a population of one network if the teacher is one.
         data: Inputs: a tensor, numpy array or pandas frame [sample, …]; a DataLoader or another iterable of batches
             (tensors, arrays, tuples of which the first element is used, or dicts of keyword arguments); a source of
-            `us.data`, of which the evaluation inputs of seed 0 are used. For populations a tensor.
+            `us.data`, of which the evaluation inputs of seed 0 are used. Populations take no dicts.
         layers: Names of submodules, with `*` and `?` as in file names, for both networks or as a dict with the keys
             `teacher` and `student`. Calls of a submodule that is called several times are `name#1`, `name#2`, ….
         axes: Axis of the nodes by name or pattern, where the default is not right.
@@ -173,7 +173,7 @@ def align(
     first = next(given)
     notes = ["inputs: the evaluation inputs of seed 0 of the source"] if isinstance(data, Source) else []
     with evaluated("teacher", teacher), evaluated("student", student):
-        comparison = Comparison(teacher, student, first, layers=layers, axes=axes, average=average)
+        comparison = ModuleComparison(teacher, student, first, layers=layers, axes=axes, average=average)
         comparison.notes[:0] = notes
         return comparison.compare(itertools.chain([first], given))
 
@@ -191,7 +191,7 @@ def default_batch(modules: Sequence[nn.Module], data: Any) -> int:
     return max(128, min(1_024, _NUMBERS // max(1, numbers)))
 
 
-class Comparison:
+class ModuleComparison:
     """Two modules and the layers of both that are compared, on data and as often as wanted.
 
     Args:
@@ -279,8 +279,8 @@ def _require_memory(
             for a, name in zip(each, names, strict=True)
         )
         raise UserError(
-            f"memory: the sums over all pairs of layers need {need / 1e9:.3g} GB, but only {free / 1e9:.3g} GB may be "
-            f"used; choose fewer layers with layers= (the widest, {name!r}, has {width:,} nodes)"
+            f"memory: the sums over all pairs of layers need {number(need / 1e9)} GB, but only {number(free / 1e9)} GB "
+            f"may be used; choose fewer layers with layers= (the widest, {name!r}, has {width:,} nodes)"
         )
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.data import Source
-    from understudy.data.measuring import Distribution, Drawn, Given
+    from understudy.data.given_inputs import Distribution, Drawn, Given
     from understudy.nets import Population
-    from understudy.nets.given import Network
+    from understudy.nets.given_networks import Network
     from understudy.store import Run
     from understudy.theory import Check
     from understudy.theory.summary import CheckSummary, NetworkCheck
@@ -135,8 +135,8 @@ def check(
     """
     import torch
 
-    from understudy.data.measuring import Drawn
-    from understudy.nets.given import as_population
+    from understudy.data.given_inputs import Drawn
+    from understudy.nets.given_networks import as_population
     from understudy.report.story import counted
     from understudy.store import Run
     from understudy.theory.result import results
@@ -177,7 +177,7 @@ def _described(data: Given | None, student: Population, drawn: Drawn) -> tuple[T
     import torch
 
     from understudy.data import Source
-    from understudy.data.measuring import measuring_inputs
+    from understudy.data.given_inputs import measuring_inputs
 
     if isinstance(data, Source):
         return data, "as given"

@@ -1,4 +1,4 @@
-"""Find studies: every `study.py` of every paper, and the study in a file of the user's."""
+"""Find studies: every `study.py` of every paper, and the study in a user's file."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def rank_figures(
     titles: Mapping[Any, str],
     *,
     where: Mapping[str, Any] | None = None,
-    source: str = "S2 figs 8, 9",
+    source: str = "S2 figs. 8, 9",
     **more: Any,
 ) -> list[Figure]:
     """The mean rank of the final winners over training (Tian et al. 2019, figs 8, 9); none if it was not recorded.
@@ -164,7 +164,7 @@ def student_figures(
     if channels and run.config.get("format", 3) < 3:
         return []
     kind = layer_specialization(run, rho.dropna(row, how="all").dropna("layer", how="all"), row, titles)
-    return [Figure(name, f"Every student of every layer{subject}", STUDENTS_CAPTION, "S1 figs 4, 12", kind)]
+    return [Figure(name, f"Every student of every layer{subject}", STUDENTS_CAPTION, "S1 figs. 4, 12", kind)]
 
 
 def layer_specialization(run: Run, rho: xr.DataArray, row: str, titles: Mapping[Any, str]) -> LayerSpecialization:

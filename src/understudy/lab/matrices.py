@@ -101,7 +101,7 @@ def matrix_images(found: Modulation | None, words: str, name: str = "modulation"
             f"How much each teacher node moves each student from above (β*), and where both are active (H*), in "
             f"network {found.networks[0]} ({words}), over {found.over}. The diagonal's share of all squared entries "
             f"changed {changes}{means}.",
-            "S2 fig 11",
+            "S2 fig. 11",
             kind,
         ),
     )

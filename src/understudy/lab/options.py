@@ -35,7 +35,7 @@ class _File:
 
 
 InputFile = Annotated[str, _File()]
-"""A file of the user's; a changed file gets a new run folder."""
+"""A user's file; a changed file gets a new run folder."""
 Count = Annotated[int, Ge(1)]
 """A whole number of at least 1."""
 Counts = Annotated[tuple[int, ...], Ge(1), Distinct()]
@@ -105,7 +105,8 @@ def _convert_one(name: str, kind: Any, value: Any) -> Any:
         wanted = "a whole number" if kind is int else "a number"
         fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
     if not fits:
-        raise UserError(f"{option(name)} must be {wanted}, got {value!r}")
+        shown = repr(value) if isinstance(value, str | Real | None) else type(value).__name__
+        raise UserError(f"must be {wanted}, got {shown}", name)
     return kind(value)
 
 
@@ -171,7 +172,7 @@ def typed(value: Any) -> str:
 
 
 def validate_widths(teacher_nodes: int | Iterable[int], multiples: tuple[float, ...], name: str = "--multiple") -> None:
-    """Refuse a multiple of the teacher's nodes, of one or several layers, that is no whole number of student nodes."""
+    """Refuse a multiple of the teacher's nodes, of one or several layers, that is not a whole number of nodes."""
     layers = (teacher_nodes,) if isinstance(teacher_nodes, int) else teacher_nodes
     for layer, multiple in product(layers, multiples):
         nodes = multiple * layer

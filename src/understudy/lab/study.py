@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from understudy.nets import Loaded
     from understudy.report.story import Story
     from understudy.store import Claim, Run
     from understudy.training import Group, Optimiser
@@ -75,6 +76,10 @@ class Study:
     def validate_files(self) -> None:
         """Refuse files named by options that cannot be used, before anything is written."""
 
+    def read_networks(self) -> dict[str, Loaded]:
+        """Networks of the user's that options name, by option, with what was assumed about their files."""
+        return {}
+
     def depends_on(self) -> tuple[Study, ...]:
         """Studies whose runs this one starts from: run first, or read if they are finished."""
         return ()
@@ -84,12 +89,24 @@ class Study:
         return ()
 
     def story(self, run: Run) -> Story:
-        """What the report shows; by default `story(study, run)` of the module `story` beside its own, or of that."""
+        """Contents of the report; by default `story(study, run)` of the module `story` next to the study's.
+
+        A study in a single file has its function `story` there.
+
+        Args:
+            run: A finished run of the study.
+        """
         story: Story = sibling(self, "story").story(self, run)
         return story
 
     def claims(self, run: Run) -> list[Claim]:
-        """The claims that a run decides; by default those of the module `claims` beside its own, or of that."""
+        """Claims that a run decides; by default `claims(study, run)` of the module `claims` next to the study's.
+
+        A study in a single file has its `claims` there. Studies without `decides` decide none.
+
+        Args:
+            run: A finished run of the study.
+        """
         if not self.decides:
             return []
         decide = sibling(self, "claims").claims
@@ -117,7 +134,14 @@ class Study:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The study that a run's `config.toml` describes, also one written by an earlier version."""
+        """The study that a run's `config.toml` describes, also one written by an earlier version.
+
+        Args:
+            config: The contents of `config.toml`.
+
+        Raises:
+            UserError: The file does not describe a run of this study.
+        """
         several = {field.name: isinstance(field.default, tuple) for field in fields(cls)}
         try:
             named = {cls.renamed.get(name, name): value for name, value in config["options"].items()}
@@ -183,7 +207,11 @@ class TrainingStudy(Study):
     """A study that trains populations of students and probes every network after every epoch."""
 
     def experiment(self, *runs: Run) -> Experiment:
-        """What to train, given the runs that the study depends on."""
+        """Groups of networks to train, given the runs that the study depends on.
+
+        Args:
+            *runs: Finished runs of the studies that `depends_on` names, in that order.
+        """
         raise NotImplementedError
 
 
@@ -209,11 +237,19 @@ class ComputedStudy(Study):
     """
 
     def pieces(self, *runs: Run) -> Iterable[Piece]:
-        """What to compute, given the runs that the study depends on; at most half a minute each."""
+        """Pieces to compute, given the runs that the study depends on; at most half a minute each.
+
+        Args:
+            *runs: Finished runs of the studies that `depends_on` names, in that order.
+        """
         raise NotImplementedError
 
     def to_device(self, tensor: Tensor) -> Tensor:
-        """Move a tensor to --device. Random tensors are drawn on the CPU first: the same bits for every device."""
+        """Move a tensor to --device. Random tensors are drawn on the CPU first: the same bits for every device.
+
+        Args:
+            tensor: The tensor.
+        """
         return tensor.to(self.resolved().device)
 
 

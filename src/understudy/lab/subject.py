@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from understudy.lab.runs import WITHOUT_STUDY, study_of
+from understudy.lab.finished_runs import WITHOUT_STUDY, study_of
 from understudy.lab.study import Study, TrainingStudy
-from understudy.lab.undecided import undecided
+from understudy.lab.undecided_claims import undecided
 from understudy.lab.who_learned_whom import who_learned_whom
 from understudy.report.story import Story
 from understudy.store import Claim, Run
@@ -46,7 +46,7 @@ def subject_of(run: Run, file: Path | None = None) -> Subject:
 
     Args:
         run: The run.
-        file: The Python file that defines its study, if that is one of the user's.
+        file: The Python file that defines its study, if it is in a user's file.
 
     Raises:
         UserError: The study is not known.

@@ -10,7 +10,7 @@ import numpy as np
 from understudy.store import Run
 
 
-class Setting(NamedTuple):
+class SummaryRow(NamedTuple):
     """Networks that differ only in their seed, and how they ended."""
 
     parameters: dict[str, Any]
@@ -22,7 +22,7 @@ class Setting(NamedTuple):
     """Share of teacher nodes recovered at the end, mean over networks and layers."""
 
 
-def summarise(run: Run) -> list[Setting]:
+def summarise(run: Run) -> list[SummaryRow]:
     """Summarise a run by settings, in the order of training; empty if the run trained nothing."""
     if "metrics" not in run.tables or "eval_loss" not in run.metric_names:
         return []
@@ -41,5 +41,5 @@ def summarise(run: Run) -> list[Setting]:
         ended = [n for n in networks if np.isfinite(loss[n])]
         middle, share = (np.median(loss[ended]), np.mean(recovered[ended])) if ended else (np.nan, np.nan)
         parameters = dict(zip(swept, values, strict=True))
-        found.append(Setting(parameters, len(networks), len(networks) - len(ended), float(middle), float(share)))
+        found.append(SummaryRow(parameters, len(networks), len(networks) - len(ended), float(middle), float(share)))
     return found

@@ -47,28 +47,45 @@ class Sweep(Generic[Result]):
         """Join a table of all results, with the swept values in the first columns.
 
         Args:
-            name: A table of the results, such as `metrics`, `nodes` or `networks`. Results that are no runs are one row
-                each: numbers as the column `value`, dicts with their keys as columns; `name` is then ignored.
+            name: A table of the results, such as `metrics`, `nodes` or `networks`. Results that are not runs are one
+                row each: numbers as the column `value`, dicts with their keys as columns; `name` is then ignored.
 
         Returns:
-            The rows of all results.
+            The rows of all results. A swept value with the name of a column, such as `seed`, is that column where the
+            two are equal in all rows, and otherwise a column of its own, `swept_seed`.
+
+        Raises:
+            UserError: The results have no such table.
+        """
+        parts = [_rows(result, name) for result in self.results]
+        swept = {each: self._column(each, parts) for each in self.points[0]}
+        for place, (point, part) in enumerate(zip(self.points, parts, strict=True)):
+            columns = {swept[each]: pa.array([value] * part.num_rows) for each, value in point.items()}
+            rest = [each for each in part.column_names if each not in columns]
+            every = [*columns.values(), *(part[each] for each in rest)]
+            parts[place] = pa.Table.from_arrays(every, [*columns, *rest])
+        return pa.concat_tables([_plain(part) for part in parts], promote_options="permissive")
+
+    def _column(self, value: str, parts: Sequence[Table]) -> str:
+        """Name of the column of a swept value."""
+        agree = all(
+            value not in part.column_names or all(each == point[value] for each in part[value].to_pylist())
+            for point, part in zip(self.points, parts, strict=True)
+        )
+        return value if agree else f"swept_{value}"
+
+    def to_pandas(self, name: str = "metrics") -> DataFrame:
+        """Join a table of all results as a data frame.
+
+        Args:
+            name: A table of the results, as for `table`.
+
+        Returns:
+            The rows of all results, with the swept values in the first columns.
 
         Raises:
             UserError: The results have no such table, or one of its columns has the name of a swept value.
         """
-        parts = [_rows(result, name) for result in self.results]
-        for place, (point, part) in enumerate(zip(self.points, parts, strict=True)):
-            if taken := [each for each in point if each in part.column_names]:
-                raise UserError(
-                    f"{taken[0]} is swept and also a column of the table {name}; give it another name in over"
-                )
-            columns = {each: pa.array([value] * part.num_rows) for each, value in point.items()}
-            every = [*columns.values(), *(part[each] for each in part.column_names)]
-            parts[place] = pa.Table.from_arrays(every, [*columns, *part.column_names])
-        return pa.concat_tables([_plain(part) for part in parts], promote_options="permissive")
-
-    def to_pandas(self, name: str = "metrics") -> DataFrame:
-        """Join a table of all results as a data frame; arguments and errors are those of `table`."""
         return self.table(name).to_pandas()
 
     def __repr__(self) -> str:

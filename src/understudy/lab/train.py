@@ -46,7 +46,7 @@ def train(
     same whether it is trained alone or together with others. A network that diverges is marked and the others go on.
 
     Example:
-        >>> teacher = us.teachers.separated((20, 5, 10), seeds=range(1, 9))
+        >>> teacher = us.teachers.distinct_rows((20, 5, 10), seeds=range(1, 9))
         >>> students = us.students.gaussian(teacher, multiple=2)
         >>> run = us.train(students, teacher, us.data.Gaussian(dim=20), us.SGD(lr=0.02), epochs=10, steps=1_000)
         >>> run.array("eval_loss", "seed epoch")

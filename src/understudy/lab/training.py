@@ -50,8 +50,18 @@ def train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watch
     write_json(folder.path / "groups.json", groups)
     if experiment.ranks:
         add_mean_ranks(folder.path)
+    made_with |= recorded_networks(study)
     made_with |= {"engines": engines, "precision": training.precision, "seconds": round(seconds, 1)}
     write_json(folder.path / "environment.json", made_with | {"tables": ["networks", *TABLES]})
+
+
+def recorded_networks(study: TrainingStudy) -> dict[str, Any]:
+    """How files of the user's were read, and what was assumed about them, for `environment.json`."""
+    found = study.read_networks()
+    if not found:
+        return {}
+    read = {name: str(loaded) for name, loaded in found.items() if loaded.inferred}
+    return {"assumed": {name: loaded.words for name, loaded in found.items()}} | ({"read_as": read} if read else {})
 
 
 def make_training(study: TrainingStudy, experiment: Experiment) -> Training:

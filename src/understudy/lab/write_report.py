@@ -27,7 +27,7 @@ def report(run: Run, path: str | os.PathLike[str] | None = None, *, study: Path 
     Args:
         run: The run.
         path: File of the page alone. Default: the whole report in the run's folder, with figures for print.
-        study: The Python file that defines the study of the run, if that is one of the user's.
+        study: The Python file that defines the study of the run, if it is in a user's file.
 
     Returns:
         The page.

@@ -59,7 +59,11 @@ class Claim:
 
     @classmethod
     def from_dict(cls, row: dict[str, Any]) -> Claim:
-        """The claim that `as_dict` wrote, also in an earlier version, which called variants `beside`."""
+        """The claim that `as_dict` wrote, also in an earlier version, which called variants `beside`.
+
+        Args:
+            row: Plain values of one claim.
+        """
         plain = {name: value for name, value in row.items() if name != "beside"}
         variants = tuple(Variant(**other) for other in row.get("variants", row.get("beside", ())))
         return cls(**(plain | {"values": tuple(row.get("values", ())), "variants": variants}))

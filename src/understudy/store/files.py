@@ -21,7 +21,7 @@ class Files:
     """Contents of a run that are in a folder, each read when it is first asked for.
 
     Raises:
-        UserError: If the folder is no run, or the run has not finished.
+        UserError: If the folder is not a run, or the run has not finished.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 from importlib import import_module
@@ -21,7 +20,7 @@ from understudy.store.claims import Claim
 from understudy.store.config import Config
 from understudy.store.files import Files
 from understudy.store.memory import Memory
-from understudy.store.tables import Held, Stored, Table, same_rows
+from understudy.store.tables import Held, Stored, Table, dense, same_rows
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -45,7 +44,7 @@ class Run:
         folder: The run's folder, as `understudy run` printed it; or the contents of a run in memory.
 
     Raises:
-        UserError: If the folder is no run, or the run has not finished.
+        UserError: If the folder is not a run, or the run has not finished.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | Memory) -> None:
@@ -122,6 +121,9 @@ class Run:
     def table(self, name: str) -> Table:
         """A table of the run by name.
 
+        Args:
+            name: `networks`, `metrics`, `nodes`, or another table of the run.
+
         Raises:
             UserError: If the run has no such table.
         """
@@ -170,7 +172,11 @@ class Run:
         return self._tables[name]
 
     def column(self, name: str) -> np.ndarray:
-        """A column of `networks`, in the order of the networks."""
+        """A column of `networks`, in the order of the networks.
+
+        Args:
+            name: Name of the column.
+        """
         return self.networks[name].to_numpy()
 
     @cached_property
@@ -201,30 +207,57 @@ class Run:
         return Networks(self, np.arange(self.networks.num_rows)).select(**where)
 
     def array(self, metric: str, dims: str = "network epoch", *, diverged: bool = False, **where: Any) -> xr.DataArray:
-        """One metric as a labelled array: see `Networks.array`."""
+        """One metric as a labelled array; NaN where a network diverged or does not exist.
+
+        Args:
+            metric: A metric of the table `metrics`; or a column of `nodes`, if `teacher` or `student` is among `dims`.
+            dims: Names of dimensions separated by spaces, in the order wanted: columns of `networks`, or `network`;
+                `epoch`; `layer`; and `teacher` or `student` for values of nodes. Without `epoch` the last recorded
+                value is taken.
+            diverged: Whether networks that diverged keep the values that they recorded before.
+            **where: Columns of `networks` to select by, and `layer` or `epoch` to read one of them only.
+
+        Returns:
+            An array with the values of each dimension as coordinates.
+
+        Raises:
+            UserError: Several networks would have the same place, or a name is unknown.
+        """
         return self.select().array(metric, dims, diverged=diverged, **where)
 
     def series(self, metric: str, layer: int = -1) -> np.ndarray:
-        """[network, epoch] of one metric, read-only; NaN where nothing was recorded."""
+        """[network, epoch] of one metric, read-only; NaN where nothing was recorded.
+
+        Args:
+            metric: Name of the metric.
+            layer: Layer, counted from 0; −1 is the whole network.
+        """
         key = ("series", metric, layer)
         if key not in self._cache:
             rows = self.metrics.filter((pc.field("metric") == metric) & (pc.field("layer") == layer))
-            self._cache[key] = self._dense(rows, self.epochs, (), "value")
+            self._cache[key] = dense(rows, "value", self.networks.num_rows, self.epochs)
         return self._cache[key]
 
     def matched(self, role: str, column: str, layer: int = 0, epoch: int | None = None) -> np.ndarray:
         """[network, epoch, node] of one column of `nodes` (or [network, node] of one epoch), read-only.
 
-        Role `teacher`: nodes are teacher nodes, each with its best student; role `student` the other way round. NaN
-        where a network has fewer nodes or nothing was recorded.
+        NaN where a network has fewer nodes or nothing was recorded.
+
+        Args:
+            role: `teacher`: nodes are teacher nodes, each with its best student; `student`: student nodes, each with
+                its best teacher.
+            column: Column of `nodes`, such as `correlation`.
+            layer: Layer, counted from 0.
+            epoch: One epoch. Default: all.
         """
         key = ("matched", role, column, layer, epoch)
         if key not in self._cache:
             wanted = {"role": role, "layer": layer} | ({} if epoch is None else {"epoch": epoch})
             rows = self._stored("nodes").read(("network", "epoch", role, column), **wanted)
             epochs = self.epochs if epoch is None else np.array([epoch])
-            dense = self._dense(rows, epochs, (role,), column, (self._node_count(role, layer),))
-            self._cache[key] = dense if epoch is None else dense[:, 0]
+            nodes = {role: self._node_count(role, layer)}
+            values = dense(rows, column, self.networks.num_rows, epochs, nodes)
+            self._cache[key] = values if epoch is None else values[:, 0]
         return self._cache[key]
 
     def _node_count(self, role: str, layer: int) -> int:
@@ -232,29 +265,25 @@ class Run:
         first = self._stored("nodes").read((role,), role=role, layer=layer, epoch=int(self.epochs[0]))
         return (pc.max(first[role]).as_py() if first.num_rows else -1) + 1
 
-    def _dense(
-        self, rows: pa.Table, epochs: np.ndarray, nodes: Sequence[str], column: str, shape: tuple[int, ...] = ()
-    ) -> np.ndarray:
-        """[network, epoch, node …] of a column of rows."""
-        dense = np.full((self.networks.num_rows, len(epochs), *shape), np.nan)
-        place = np.zeros(int(epochs.max(initial=0)) + 1, int)
-        place[epochs] = np.arange(len(epochs))
-        where = rows["network"].to_numpy(), place[rows["epoch"].to_numpy()], *(rows[name].to_numpy() for name in nodes)
-        dense[where] = rows[column].to_numpy()
-        dense.flags.writeable = False
-        return dense
-
     def pairs(self, network: int | None = None, layer: int = 0) -> np.ndarray:
-        """[epoch, teacher, student] correlations of one network, or [network, …] of all, where pairs were recorded."""
+        """Correlations of every pair of nodes, where the study recorded them.
+
+        Args:
+            network: Index of the network. Default: all networks.
+            layer: Layer, counted from 0.
+
+        Returns:
+            [epoch, teacher, student] of one network, or [network, epoch, teacher, student] of all.
+        """
         rows = self._pairs.filter(pc.field("layer") == layer)
         if network is None:
-            shape = tuple((pc.max(rows[name]).as_py() or 0) + 1 for name in ("teacher", "student"))
-            return self._dense(rows, self.epochs, ("teacher", "student"), "correlation", shape)
+            nodes = {role: (pc.max(rows[role]).as_py() or 0) + 1 for role in ("teacher", "student")}
+            return dense(rows, "correlation", self.networks.num_rows, self.epochs, nodes)
         rows = rows.filter(pc.field("network") == network)
         where = [np.searchsorted(self.epochs, rows["epoch"]), rows["teacher"].to_numpy(), rows["student"].to_numpy()]
-        dense = np.full((len(self.epochs), where[1].max() + 1, where[2].max() + 1), np.nan)
-        dense[tuple(where)] = rows["correlation"]
-        return dense
+        found = np.full((len(self.epochs), where[1].max() + 1, where[2].max() + 1), np.nan)
+        found[tuple(where)] = rows["correlation"]
+        return found
 
     @cached_property
     def _pairs(self) -> pa.Table:

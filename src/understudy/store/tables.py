@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from itertools import pairwise
@@ -238,6 +238,28 @@ def same_rows(one: Table, other: Table) -> bool:
     return one.column_names == other.column_names and all(
         _plain(one[name]).to_pandas().equals(_plain(other[name]).to_pandas()) for name in one.column_names
     )
+
+
+def dense(
+    rows: pa.Table, column: str, networks: int, epochs: np.ndarray, nodes: Mapping[str, int] | None = None
+) -> np.ndarray:
+    """[network, epoch, node …] of a column, read-only; NaN where there is no row.
+
+    Args:
+        rows: Rows with the columns `network`, `epoch` and those of `nodes`.
+        column: The column of the values.
+        networks: Number of networks.
+        epochs: Ascending epochs, among them those of the rows.
+        nodes: Number of nodes by the name of the column that counts them.
+    """
+    nodes = nodes or {}
+    found = np.full((networks, len(epochs), *nodes.values()), np.nan)
+    place = np.zeros(int(epochs.max(initial=0)) + 1, int)
+    place[epochs] = np.arange(len(epochs))
+    where = rows["network"].to_numpy(), place[rows["epoch"].to_numpy()], *(rows[name].to_numpy() for name in nodes)
+    found[where] = rows[column].to_numpy()
+    found.flags.writeable = False
+    return found
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

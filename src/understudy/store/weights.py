@@ -71,7 +71,7 @@ def read_weights(path: Path, who: str) -> list[Population]:
                 )
             )
         if not populations:
-            raise UserError(f"{path}: has no weights of {who}; it holds those of {', '.join(_whose(names)) or 'none'}")
+            raise UserError(f"{path}: has no weights of {who}; {_contents(names)}")
     return populations
 
 
@@ -99,6 +99,17 @@ def kept_weights(path: Path) -> list[str]:
     """Names of the populations in a file."""
     with safe_open(path, "pt") as file:
         return _whose(file.keys())
+
+
+def _contents(names: Iterable[str]) -> str:
+    """What a file contains, in words."""
+    names = set(names)
+    if whose := _whose(names):
+        return f"it holds those of {', '.join(whose)}"
+    if watched := [each for each in ("start", "last") if any(name.startswith(f"{each}.") for name in names)]:
+        kinds = " and ".join(f"{each}.…" for each in watched)
+        return f"it holds tensors of modules, {kinds}, which safetensors.torch.load_file reads"
+    return "it holds those of none"
 
 
 def _whose(names: Iterable[str]) -> list[str]:

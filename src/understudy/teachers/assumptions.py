@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.nets import Layer, Population, activate
 
 _REGULAR = 1e-5
@@ -16,7 +17,11 @@ _COLINEAR = 1e-6
 
 
 def strengths(teacher: Population) -> Float[Tensor, "net node"]:
-    """Norm ‖v*_j‖ of the fan-out of every node of the last hidden layer (Tian 2020, sec. 3)."""
+    """Norm ‖v*_j‖ of the fan-out of every node of the last hidden layer (Tian 2020, sec. 3).
+
+    Args:
+        teacher: The teachers.
+    """
     lengths: Tensor = torch.linalg.vector_norm(teacher.layers[-1].weight, dim=1)
     return lengths
 
@@ -56,28 +61,32 @@ class LayerAssumptions:
         return true_indices((self.active == 0) | (self.active == 1))
 
     def failures(self, eps: float) -> list[str]:
-        """Describe every assumption that fails at `eps`."""
-        found = []
+        """Describe every assumption that fails at `eps`.
+
+        Args:
+            eps: ε of Assumption 3.
+        """
+        found, least = [], number(eps, "g")
         if self.irregular:
             found.append(f"weights of nodes {format_list(self.irregular)} do not have length 1 (Definition 1)")
         if self.colinear:
             found.append(f"nodes {format_list(self.colinear)} are collinear (Assumption 1)")
         if self.eps0 <= eps and self.closest:
             j, k = self.closest
-            found.append(f"nodes {j} and {k} are aligned at ε = {self.eps0:.3g}, not above {eps:g} (Assumption 3a)")
+            found.append(f"nodes {j} and {k} are aligned at ε = {number(self.eps0)}, not above {least} (Assumption 3a)")
         if self.unseen:
             found.append(f"the data never crosses the boundary of nodes {format_list(self.unseen)} (Assumption 1)")
         if empty := true_indices(self.band == 0):
-            found.append(f"no sample within {eps:g} of the boundary of nodes {format_list(empty)} (Assumption 3b)")
+            found.append(f"no sample within {least} of the boundary of nodes {format_list(empty)} (Assumption 3b)")
         return found
 
     def __str__(self) -> str:
         lone = "one node"
         pair = self.closest and f"closest nodes {self.closest[0]} and {self.closest[1]}"
-        apart = f"{pair} (sin {self.sin_angle:.3g}, bias gap {self.bias_gap:.3g}): ε0 = {self.eps0:.3g}"
+        apart = f"{pair} (sin {number(self.sin_angle)}, bias gap {number(self.bias_gap)}): ε0 = {number(self.eps0)}"
         return (
             f"{apart if pair else lone}; active on {100 * self.active.min():.0f}% to {100 * self.active.max():.0f}%; "
-            f"{int(self.band.min())} to {int(self.band.max())} samples per band (τ = {self.tau.min():.3g})"
+            f"{int(self.band.min())} to {int(self.band.max())} samples per band (τ = {number(float(self.tau.min()))})"
         )
 
 
@@ -110,12 +119,12 @@ class Assumptions:
         return not self.failures
 
     def __str__(self) -> str:
-        verdict = "hold" if self.holds else "fail"
+        verdict = f"{'hold' if self.holds else 'fail'} at ε = {number(self.eps, 'g')}"
         return "\n".join(
             [
-                f"teacher of seed {self.seed}: the assumptions {verdict} at ε = {self.eps:g} on {self.samples} samples",
+                f"teacher of seed {self.seed}: the assumptions {verdict} on {self.samples:,} samples",
                 *(f"  layer {i}: {layer}" for i, layer in enumerate(self.layers, 1)),
-                f"  strengths {self.strengths.min():.3g} to {self.strengths.max():.3g}",
+                f"  strengths {number(float(self.strengths.min()))} to {number(float(self.strengths.max()))}",
                 *(f"  fails: {what}" for what in self.failures),
             ]
         )

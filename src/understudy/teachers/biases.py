@@ -14,9 +14,15 @@ from understudy.teachers.assumptions import double, format_list, iterate_network
 def half_active(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]) -> Population:
     """Set hidden biases, from the lowest layer up, so that each node is active on half of `x` (Tian 2020, app. F).
 
-    A bias becomes minus the median of its node's pre-activation without bias (the mean of the two middle values).
-    A channel of a convolution is active on half of all positions of all samples. All teachers share `x`, or each has
-    its own set.
+    A bias becomes minus the median of its node's pre-activation without bias (the mean of the two middle values). A
+    channel of a convolution is active on half of all positions of all samples.
+
+    Args:
+        teacher: The teachers.
+        x: Inputs shared by all teachers, or one set per teacher.
+
+    Returns:
+        The teachers with these biases.
 
     Raises:
         UserError: BatchNorm stands before the activation, or the inputs do not fit.
@@ -32,7 +38,12 @@ def half_active(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tenso
 def standardised(teacher: Population, x: Float[Tensor, "sample in"] | Float[Tensor, "net sample in"]) -> Population:
     """Scale and shift the output layer so that each output has mean 0 and standard deviation 1 on `x`.
 
-    All teachers share `x`, or each has its own set.
+    Args:
+        teacher: The teachers.
+        x: Inputs shared by all teachers, or one set per teacher.
+
+    Returns:
+        The teachers with another output layer.
 
     Raises:
         UserError: An output is constant on `x`, or the inputs do not fit.

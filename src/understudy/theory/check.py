@@ -330,7 +330,8 @@ def _validate(teacher: Population, student: Population, x: Tensor) -> None:
         if network.image is not None or network.norms:
             raise UserError(
                 f"the {name} has {'convolutions' if network.image is not None else 'BatchNorm'}, and no theorem on "
-                "alignment is stated for that; S2 theorem 3, on BatchNorm, is `understudy run batchnorm-energy`"
+                "alignment is stated for that; theorem 3 of Tian et al. 2019, on BatchNorm, is "
+                "`understudy run batchnorm-energy`"
             )
         for layer in network.layers:
             if not all(part is None or bool(part.isfinite().all()) for part in layer):
@@ -349,11 +350,12 @@ def _validate_scale(pair: PairGeometry) -> None:
             largest = layer.weight[0].abs().amax(1)
             if bool(((largest > 0) & ((largest < 1 / _EXTREME) | (largest > _EXTREME))).any()):
                 raise UserError(
-                    f"the {name} has nodes with weights below {1 / _EXTREME:g} or beyond {_EXTREME:g}, whose products "
-                    "vanish or overflow: scale a node's weights by c and its fan-out by 1/c"
+                    f"the {name} has nodes with weights below {number(1 / _EXTREME, 'g')} or beyond "
+                    f"{number(_EXTREME, 'g')}, whose products vanish or overflow: scale a node's weights by c "
+                    "and its fan-out by 1/c"
                 )
     if not bool((pair.sample_gradients.upper <= _EXTREME).all()):
         raise UserError(
-            f"gradients on this data are beyond {_EXTREME:g}, and what follows from them would overflow: "
+            f"gradients on this data are beyond {number(_EXTREME, 'g')}, and what follows from them would overflow: "
             "scale the weights or the data down"
         )

@@ -68,7 +68,16 @@ class Hypothesis:
 def at_most(
     name: str, value: float, bound: float, *, shown: str = "", requirement: str = "", change: str = ""
 ) -> Hypothesis:
-    """Build value ≤ bound, which fails by the factor value / bound; `shown` and `requirement` replace numbers."""
+    """Build the hypothesis value ≤ bound, which fails by the factor value / bound.
+
+    Args:
+        name: What is required, in a few words.
+        value: The measured value.
+        bound: The bound.
+        shown: The measured value in words. Default: the number.
+        requirement: The requirement in words. Default: the bound.
+        change: What to change where it does not hold.
+    """
     holds = bool(value <= bound)
     factor = max(1.0, value / bound) if bound > 0 else 1.0 if holds else math.inf
     required = requirement or f"at most {_format(bound)}"
@@ -78,7 +87,16 @@ def at_most(
 def at_least(
     name: str, value: float, bound: float, *, shown: str = "", requirement: str = "", change: str = ""
 ) -> Hypothesis:
-    """Build the hypothesis value ≥ bound; `shown` and `requirement` replace the formatted numbers."""
+    """Build the hypothesis value ≥ bound.
+
+    Args:
+        name: What is required, in a few words.
+        value: The measured value.
+        bound: The bound.
+        shown: The measured value in words. Default: the number.
+        requirement: The requirement in words. Default: the bound.
+        change: What to change where it does not hold.
+    """
     required = requirement or f"at least {_format(bound)}"
     return Hypothesis(name, shown or _format(value), required, bool(value >= bound), change)
 
@@ -86,7 +104,16 @@ def at_least(
 def above(
     name: str, value: float, bound: float = 0.0, *, shown: str = "", requirement: str = "", change: str = ""
 ) -> Hypothesis:
-    """Build the hypothesis value > bound; `shown` and `requirement` replace the formatted numbers."""
+    """Build the hypothesis value > bound.
+
+    Args:
+        name: What is required, in a few words.
+        value: The measured value.
+        bound: The bound.
+        shown: The measured value in words. Default: the number.
+        requirement: The requirement in words. Default: the bound.
+        change: What to change where it does not hold.
+    """
     required = requirement or f"above {bound:g}"
     return Hypothesis(name, shown or _format(value), required, bool(value > bound), change)
 
@@ -167,7 +194,12 @@ class Result:
     slopes: Slopes
 
     def why_inapplicable(self, teacher: Population, student: Population) -> str:
-        """Reason why the result is not stated for such networks; empty where it is."""
+        """Reason why the result is not stated for such networks; empty where it is.
+
+        Args:
+            teacher: The teacher.
+            student: The student.
+        """
         if why := self._wrong_slopes(teacher.slope, student.slope):
             return why
         if teacher.image is not None or student.image is not None:
@@ -251,6 +283,9 @@ def result(
         networks: The architectures it is stated for.
         slopes: The activations it is stated for.
 
+    Returns:
+        The decorator.
+
     Raises:
         ValueError: A result of this name is already registered.
     """
@@ -280,6 +315,13 @@ def results() -> tuple[Result, ...]:
 
 
 def find_result(name: str) -> Result:
-    """Return the registered result of this name, such as `S0 theorem 3`; raise a KeyError if there is none."""
+    """Return the registered result of this name.
+
+    Args:
+        name: Paper, kind and number, such as `S0 theorem 3`.
+
+    Raises:
+        KeyError: There is no such result.
+    """
     load_theory()
     return _RESULTS[name]

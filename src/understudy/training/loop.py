@@ -193,7 +193,11 @@ class Training:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Resume from a state returned by `state_dict`."""
+        """Resume from a state returned by `state_dict`.
+
+        Args:
+            state: Tensors by name.
+        """
         self._streams.join()
         for i, group in enumerate(self.groups):
             group.state.load({k.removeprefix(f"{i}."): v for k, v in state.items() if k.startswith(f"{i}.")})

@@ -25,16 +25,35 @@ class Objective(Protocol):
         """Short name."""
 
     def target(self, teacher: Outputs) -> Outputs:
-        """Compute the student's targets from the teacher's outputs."""
+        """Compute the student's targets from the teacher's outputs.
+
+        Args:
+            teacher: Outputs of the teacher.
+        """
 
     def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
-        """Compute the loss that training minimises, per sample."""
+        """Compute the loss that training minimises, per sample.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
 
     def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
-        """Compute the derivative of `losses` with respect to the outputs."""
+        """Compute the derivative of `losses` with respect to the outputs.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
 
     def reported_loss(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
-        """Compute the loss that tables report, per sample."""
+        """Compute the loss that tables report, per sample.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
 
 
 @dataclass(frozen=True)
@@ -47,15 +66,38 @@ class SquaredError:
     name = "squared-error"
 
     def target(self, teacher: Outputs) -> Outputs:
+        """Return the teacher's outputs f*.
+
+        Args:
+            teacher: Outputs of the teacher.
+        """
         return teacher
 
     def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
+        """Compute ½‖f − f*‖² of each sample.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
         return (output - target).square().sum(-1) / 2
 
     def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
+        """Compute f − f*.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
         return output - target
 
     def reported_loss(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
+        """Compute the squared error of each sample, averaged over outputs.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
         return (output - target).square().mean(-1)
 
 
@@ -71,17 +113,35 @@ class CrossEntropy:
 
     @property
     def name(self) -> str:
+        """Short name, with `soft` or `hard`."""
         return f"cross-entropy-{'soft' if self.soft else 'hard'}"
 
     def target(self, teacher: Outputs) -> Outputs:
+        """Compute q: the teacher's softmax, or one at its largest output.
+
+        Args:
+            teacher: Outputs of the teacher.
+        """
         if self.soft:
             return teacher.softmax(-1)
         return one_hot(teacher.argmax(-1), teacher.shape[-1], teacher.dtype)
 
     def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
+        """Compute −Σ q log softmax(f) of each sample; tables report it too.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
         return -(target * output.log_softmax(-1)).sum(-1)
 
     def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
+        """Compute softmax(f) − q.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
         return output.softmax(-1) - target
 
     reported_loss = losses
@@ -97,12 +157,29 @@ class Logistic:
     name = "logistic"
 
     def target(self, teacher: Outputs) -> Outputs:
+        """Compute y, the sign of the teacher's output; −1 at 0.
+
+        Args:
+            teacher: Outputs of the teacher.
+        """
         return torch.where(teacher > 0, 1.0, -1.0).to(teacher.dtype)
 
     def losses(self, output: Outputs, target: Outputs) -> Float[Tensor, "*batch"]:
+        """Compute log(1 + e^(−y f)) of each sample; tables report it too.
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
         return torch.nn.functional.softplus(-target * output).sum(-1)
 
     def residual(self, output: Outputs, target: Outputs) -> Float[Tensor, "..."]:
+        """Compute −y / (1 + e^(y f)).
+
+        Args:
+            output: Outputs of the student.
+            target: What `target` returned.
+        """
         return -target * (-target * output).sigmoid()
 
     reported_loss = losses

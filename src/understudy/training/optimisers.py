@@ -55,7 +55,15 @@ class Optimiser(Protocol):
         """Whether an update is rate × gradient alone, which engines may then apply while computing the gradient."""
 
     def update(self, block: Block, gradient: Block, slots: Slots, rate: Rates, step: int | Tensor) -> None:
-        """Update one block in place. `step` counts from 0; it is a tensor while a CUDA graph is captured."""
+        """Update one block of parameters in place.
+
+        Args:
+            block: Parameters of all networks, one row per network.
+            gradient: Their gradient.
+            slots: State values of the parameters, updated in place.
+            rate: Learning rate of each network.
+            step: Number of steps taken before; a tensor while a CUDA graph is captured.
+        """
 
 
 def rates(optimiser: Optimiser, networks: int, epoch: int) -> Float[Tensor, "net"]:
@@ -120,13 +128,24 @@ class SGD:
 
     @property
     def slots(self) -> int:
+        """Number of state values per parameter: one with momentum."""
         return int(self.momentum > 0)
 
     @property
     def plain(self) -> bool:
+        """Whether an update is rate × gradient alone."""
         return self.momentum == 0 and self.decay == 0
 
     def update(self, block: Block, gradient: Block, slots: Slots, rate: Rates, step: int | Tensor) -> None:
+        """Update one block of parameters in place: weight decay, momentum, then the step.
+
+        Args:
+            block: Parameters of all networks, one row per network.
+            gradient: Their gradient.
+            slots: State values of the parameters, updated in place.
+            rate: Learning rate of each network.
+            step: Number of steps taken before; a tensor while a CUDA graph is captured.
+        """
         if self.decay:
             gradient = gradient + block * self.decay
         if self.momentum:
@@ -141,6 +160,12 @@ def GD(lr: Rate = 0.01, schedule: Schedule = ()) -> SGD:
     Args:
         lr: Learning rate, for all networks or per network.
         schedule: Pairs (epoch, factor): from that epoch on, `lr` is multiplied by the factor.
+
+    Returns:
+        The optimiser.
+
+    Raises:
+        UserError: A value out of range.
     """
     return SGD(lr=lr, batch=None, schedule=schedule)
 
@@ -178,6 +203,15 @@ class Adam:
             raise UserError(f"eps must be positive and finite, got {self.eps}")
 
     def update(self, block: Block, gradient: Block, slots: Slots, rate: Rates, step: int | Tensor) -> None:
+        """Update one block of parameters in place: weight decay, both moments, then the step.
+
+        Args:
+            block: Parameters of all networks, one row per network.
+            gradient: Their gradient.
+            slots: State values of the parameters, updated in place.
+            rate: Learning rate of each network.
+            step: Number of steps taken before; a tensor while a CUDA graph is captured.
+        """
         first, second = self.betas
         if self.decay:
             block.sub_(block * (rate * self.decay))

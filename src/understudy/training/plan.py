@@ -15,6 +15,7 @@ from torch import Tensor
 
 from understudy._cores import cores
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.nets import Shape
 from understudy.training.group import Group, GroupState, Shard
 from understudy.training.optimisers import Optimiser
@@ -111,8 +112,8 @@ def require_parameters_fit(groups: Sequence[Group], optimiser: Optimiser, free: 
 def _require(networks: int, need: int, free: int) -> None:
     if need > free:
         raise UserError(
-            f"memory: {networks:,} networks need at least {need / 1e9:.3g} GB, but only {free / 1e9:.3g} GB may be "
-            "used; train fewer or smaller networks"
+            f"memory: {networks:,} networks need at least {number(need / 1e9)} GB, but only {number(free / 1e9)} GB "
+            "may be used; train fewer or smaller networks"
         )
 
 

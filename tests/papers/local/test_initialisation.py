@@ -12,7 +12,7 @@ from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.pieces import log_probes
 from understudy.nets import Layer, Population
-from understudy.papers.local.initialisation.claims import claims, descents, initial_losses, slopes, span_angles
+from understudy.papers.local.initialisation.claims import angle_slopes, claims, descents, initial_losses, span_angles
 from understudy.papers.local.initialisation.study import ALGORITHMS, Initialisation
 from understudy.papers.local.shared import measure
 from understudy.papers.local.theory import starts
@@ -85,7 +85,7 @@ def test_losses_agree_with_direct_computation(run):
     wanted = starts.subspace_angle(starts.estimate_span(teachers, 100_000, [1, 2, 3]), teachers)
     assert angles.index.tolist() == [10_000, 100_000]
     assert angles.loc[100_000].to_numpy() == pytest.approx(wanted.numpy(), rel=1e-12)
-    assert set(slopes(SMALL, run)) == {(2, 4)}
+    assert set(angle_slopes(SMALL, run)) == {(2, 4)}
 
 
 def test_quantities_of_the_proofs_are_recorded_along_descents(run):

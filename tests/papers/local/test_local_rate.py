@@ -28,10 +28,10 @@ from understudy.papers.local.local_rate.claims import (
     exponents,
     lemma,
     lojasiewicz,
-    slopes,
+    loss_slopes,
 )
 from understudy.papers.local.local_rate.story import _losses
-from understudy.papers.local.local_rate.study import LocalRate, Setting
+from understudy.papers.local.local_rate.study import LocalRate, RateSetting
 from understudy.papers.local.theory.gaussian import loss_and_gradient
 from understudy.papers.local.theory.starts import place_near
 from understudy.report.story import Kind
@@ -83,9 +83,9 @@ def test_every_setting_and_number_of_students_has_its_networks(run):
 def test_one_neuron_is_run_once_for_all_separations():
     study = LocalRate(r=(1, 2), d=(5,), separation=(0.2, 0.5), w_min=(1.0,), w_max=(1.0,))
     assert study.settings() == [
-        Setting(1, 5, math.pi / 2, 1.0, 1.0),
-        Setting(2, 5, 0.2, 1.0, 1.0),
-        Setting(2, 5, 0.5, 1.0, 1.0),
+        RateSetting(1, 5, math.pi / 2, 1.0, 1.0),
+        RateSetting(2, 5, 0.2, 1.0, 1.0),
+        RateSetting(2, 5, 0.5, 1.0, 1.0),
     ]
 
 
@@ -107,8 +107,8 @@ def test_descent_agrees_with_a_plain_loop(run):
 
 
 def test_convergence_is_linear_without_and_a_power_law_with_over_parameterisation(run):
-    assert (slopes(run.select(part="exact", r=3, multiple=1), 1_000, 3_000) < -5).all()
-    power = slopes(run.select(part="exact", r=3, multiple=2), 1_000, 3_000)
+    assert (loss_slopes(run.select(part="exact", r=3, multiple=1), 1_000, 3_000) < -5).all()
+    power = loss_slopes(run.select(part="exact", r=3, multiple=2), 1_000, 3_000)
     assert ((power < -1) & (power > -3.2)).all()
 
 

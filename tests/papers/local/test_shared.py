@@ -194,7 +194,7 @@ def test_a_teacher_from_a_file_is_converted_to_the_form_of_the_paper(tmp_path):
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"outputs": [1.0, -1.0]}, "output weights must be positive, got -1 for neuron 1"),
+        ({"outputs": [1.0, -1.0]}, "output weights must be positive, got −1 for neuron 1"),
         ({"slope": 0.0}, "must have .* nodes, of slope −1 below zero, got slope 0 .* add --leaky -1"),
         ({"biases": [0.0, 1.0]}, "biases"),
         ({"weights": [[1.0, 0.0], [-2.0, 0.0]]}, "neurons 0 and 1 are parallel"),

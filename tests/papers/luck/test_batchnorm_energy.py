@@ -15,7 +15,7 @@ from support.problems import gaussians, population
 from understudy._errors import UserError
 from understudy.lab.execute import execute
 from understudy.nets import EPS, Layer, Norm, Population, Shape
-from understudy.papers.luck.batchnorm_energy.claims import claims, slopes
+from understudy.papers.luck.batchnorm_energy.claims import change_slopes, claims
 from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 from understudy.papers.luck.theory.batchnorm_energy import (
     drifts,
@@ -224,7 +224,7 @@ def test_the_slope_of_a_power_is_the_power(power, factor):
 def test_the_result_is_applied_to_every_node(norm):
     found = THEOREM(population((4, 6, 3), 1), student(norm, nets=1), gaussians(3, 100, 4))
     assert [finding.about for finding in found] == [
-        f"student node {node} of layer {layer}" for layer, nodes in enumerate(sizes[1:-1]) for node in range(nodes)
+        f"student node {node} of layer {layer}" for layer, nodes in enumerate(sizes[1:-1], 1) for node in range(nodes)
     ]
     assert all(finding.agrees for finding in found)
     assert not any(finding.contradicted for finding in found)
@@ -272,7 +272,7 @@ def run(tmp_path_factory):
 
 
 def test_slopes_are_two_with_batchnorm_and_one_without(run):
-    slope, alone = slopes(run), slopes(run, "change_weights")
+    slope, alone = change_slopes(run), change_slopes(run, "change_weights")
     before, after, none = slope.median("node").median("seed").to_numpy()
     assert before == pytest.approx(2, abs=0.1)
     assert after == pytest.approx(2, abs=0.1)
@@ -284,7 +284,7 @@ def test_slopes_are_two_with_batchnorm_and_one_without(run):
 def test_the_tables_agree_with_the_training(run):
     (network,) = run.select(norm="after", lr=0.01, seed=2).index
     assert run.column("network").tolist() == list(range(27))
-    teacher = us.teachers.separated((4, 3, 4, 3), seeds=[2], bias_spread=0.5, dtype=torch.float64)
+    teacher = us.teachers.distinct_rows((4, 3, 4, 3), seeds=[2], bias_spread=0.5, dtype=torch.float64)
     network_2 = us.students.like_linear(teacher, multiple=2, norm="after")
     source = us.data.Gaussian(4, 1.0, train=1600, evaluation=1, fresh=True)
     (start, _), *_, (last, _) = drifts(teacher, network_2, batches(source, [2], 16, 30), 0.01, 6)

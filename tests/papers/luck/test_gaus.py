@@ -21,8 +21,8 @@ from understudy.measures.modulation import modulation
 from understudy.nets import Layer, Shape
 from understudy.papers.luck.gaus import claims as gaus_claims
 from understudy.papers.luck.gaus.claims import (
+    GausSetting,
     Modulation,
-    Setting,
     claims,
     curves,
     first_epoch,
@@ -251,21 +251,21 @@ def network_numbers(run, setting):
 
 def test_curves_of_a_setting_are_ordered_by_seed_without_networks_that_diverged():
     run = fake_run(whole(), diverged=(4,))
-    assert network_numbers(run, Setting("fc", "none")) == [0, 1, 2]
-    assert network_numbers(run, Setting("fc", "after")) == [3, -1, 5]
-    assert np.isnan(curves(run, Setting("fc", "after"))[1]).all()
-    assert network_numbers(run, Setting("fc", "none", "finite")) == []
+    assert network_numbers(run, GausSetting("fc", "none")) == [0, 1, 2]
+    assert network_numbers(run, GausSetting("fc", "after")) == [3, -1, 5]
+    assert np.isnan(curves(run, GausSetting("fc", "after"))[1]).all()
+    assert network_numbers(run, GausSetting("fc", "none", "finite")) == []
 
 
 def test_speed_is_the_mean_over_layers_and_epochs_after_the_start():
     run = fake_run({("fc", "none", "infinite", "rho_mean"): [[0.5, 0.2, 0.4], [0.5, 0.6, 0.8]]}, seeds=2, epochs=2)
-    assert speed(curves(run, Setting("fc", "none"))) == pytest.approx([0.5, 0.501])
+    assert speed(curves(run, GausSetting("fc", "none"))) == pytest.approx([0.5, 0.501])
 
 
 def test_the_late_gain_is_that_of_the_second_half():
     curve = [[0.1, 0.2, 0.3, 0.35, 0.4], [0.1, 0.4, 0.5, 0.6, 0.8]]
     run = fake_run({("fc", "none", "infinite", "rho_mean"): curve}, seeds=1, epochs=4)
-    assert late_gain(curves(run, Setting("fc", "none"))) == pytest.approx([0.2])
+    assert late_gain(curves(run, GausSetting("fc", "none"))) == pytest.approx([0.2])
 
 
 # Claims
@@ -382,7 +382,7 @@ def test_students_equal_to_their_teacher_are_matched_node_by_node_and_their_diag
     teacher, start, end = planted(study, order)
     weights = {"teacher": [teacher], "epoch.0": [start], "epoch.20": [end]}
     run = fake_run({("fc", "none", "infinite", "rho_mean"): rising(0.9, 0.9)}, seeds=2, weights=weights)
-    found = modulated(study, run, Setting("fc", "none"))
+    found = modulated(study, run, GausSetting("fc", "none"))
     assert found.networks.tolist() == [0, 1]
     assert found.diagonal.shape == (2, 2, 2, 2)
     growth = found.diagonal[..., 1] - found.diagonal[..., 0]
@@ -507,7 +507,7 @@ def test_the_figure_of_every_student_shows_them_as_measured_with_the_first_kind_
     assert figure.kind.groups == ("without BatchNorm", "with BatchNorm")
     assert figure.kind.epochs.tolist() == [0, 1, 2, 3]
     for norm, row in zip(NORMS, figure.kind.cells, strict=True):
-        these = network_numbers(tiny_run, Setting(kind, norm))
+        these = network_numbers(tiny_run, GausSetting(kind, norm))
         for layer, (nodes, cell) in enumerate(zip(TINY.layers(kind), row, strict=True)):
             assert cell.network.tolist() == np.repeat(these, 2 * nodes).tolist()
             assert cell.student.tolist() == [*range(2 * nodes)] * 2
@@ -518,7 +518,7 @@ def test_the_figure_of_every_student_shows_them_as_measured_with_the_first_kind_
                     assert np.isfinite(found).all()
     rho = figure.kind.rho_mean[1, 0, -1]
     assert rho == pytest.approx(
-        np.median(tiny_run.series("rho_mean", 0)[network_numbers(tiny_run, Setting(kind, "after")), -1])
+        np.median(tiny_run.series("rho_mean", 0)[network_numbers(tiny_run, GausSetting(kind, "after")), -1])
     )
 
 

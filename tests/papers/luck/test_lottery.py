@@ -27,7 +27,7 @@ from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.tables import Watch
 from understudy.store import Run
 
-TEACHER = us.teachers.separated((6, 3, 4), seeds=[1, 2], dtype=torch.float64)
+TEACHER = us.teachers.distinct_rows((6, 3, 4), seeds=[1, 2], dtype=torch.float64)
 SOURCE = us.data.Gaussian(6, train=50, evaluation=400)
 SMALL = {"seeds": 2, "teacher_nodes": 3, "multiple": (2.0, 3.0), "epochs": 2, "steps": 400, "dim": 6, "outputs": 4}
 SMALL |= {"train": 40, "evaluation": 50, "device": "cpu"}
@@ -54,7 +54,7 @@ def test_winners_are_the_students_that_match():
 def test_a_student_wins_one_teacher_node_only():
     """Teacher nodes 0 and 1 are nearly one direction; student 0 is best for both, student 1 is the next best."""
     directions = torch.tensor([[1.0, 0.0], [1.0, 0.1]]).double()
-    teacher = us.teachers.separated((2, 2, 1), seeds=1, bias=0.0, dtype=torch.float64)
+    teacher = us.teachers.distinct_rows((2, 2, 1), seeds=1, bias=0.0, dtype=torch.float64)
     teacher = replace(teacher, layers=(teacher.layers[0]._replace(weight=directions[None]), teacher.layers[1]))
     near = torch.tensor([[1.0, 0.09], [1.0, -0.9], [-1.0, 0.3]]).double()
     students = us.students.gaussian(teacher, multiple=1.5)
@@ -87,7 +87,7 @@ def test_each_network_keeps_its_own_nodes():
 
 
 def test_redrawn_students_share_no_weight_with_the_given_ones_and_have_their_distribution():
-    teacher = us.teachers.separated((40, 20, 30), seeds=range(1, 9), dtype=torch.float64)
+    teacher = us.teachers.distinct_rows((40, 20, 30), seeds=range(1, 9), dtype=torch.float64)
     wide = {k: us.students.gaussian(teacher, multiple=k) for k in (1, 5, 10)}
     new = {k: redrawn(teacher, students) for k, students in wide.items()}
     for k, students in new.items():

@@ -50,7 +50,7 @@ def test_both_paths_start_with_the_same_student_on_the_same_inputs(run):
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_tables_agree_with_the_dynamics(run, path):
-    teacher = us.teachers.separated((4, 3, 4, 3), seeds=[3], bias_spread=0.5, dtype=torch.float64)
+    teacher = us.teachers.distinct_rows((4, 3, 4, 3), seeds=[3], bias_spread=0.5, dtype=torch.float64)
     student = us.students.like_linear(teacher, multiple=2)
     source = us.data.Gaussian(4, 1.0, train=1600, evaluation=100, fresh=True)
     along = {"eqn 6": matrix_gradient, "SGD": gradient_flow.velocity}[path]

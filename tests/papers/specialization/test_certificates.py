@@ -101,7 +101,7 @@ def test_no_kind_of_triple_contradicts_a_certificate(number):
 
 
 def test_the_rule_agrees_with_backpropagation_and_not_with_a_wrong_gradient(monkeypatch):
-    teacher = us.teachers.separated((4, 3, 5, 2), seeds=[1], bias_spread=0.5, slope=0.2, dtype=torch.float64)
+    teacher = us.teachers.distinct_rows((4, 3, 5, 2), seeds=[1], bias_spread=0.5, slope=0.2, dtype=torch.float64)
     student = us.students.like_linear(teacher, multiple=2)
     x = us.data.Gaussian(4, 1.5, train=50, evaluation=1).training(1, dtype=torch.float64)
     found = rule_errors(teacher, student, x)

@@ -1,5 +1,7 @@
 """`two-layer --teacher FILE`: the study's students of a teacher of one's own."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -48,6 +50,20 @@ def test_what_the_file_decides_is_stated(teacher, run):
     assert "in the order of the file" in page and "from the strongest node" not in page
 
 
+def test_what_was_assumed_is_recorded_and_shown(teacher, run, tmp_path):
+    assert run.environment["assumed"] == {"teacher": []}
+    words = [f"--{name} {value}" for name, value in SMALL.items() if name != "multiple"]
+    options = " ".join([*words, "--multiple 1 2 --device cpu"]).split()
+    done = understudy("run", "two-layer", "--teacher", teacher, *options, "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["assumed"] == {"teacher": ["ReLU", "linear outputs"]}
+    read = f"{teacher} read as 6 → 3 → 4, ReLU assumed, linear outputs assumed"
+    assert found["headline"].endswith(f"{read}.")
+    assert read in (tmp_path / found["report"]).read_text(encoding="utf-8")
+    again = understudy("report", found["run"], "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["assumed"] == found["assumed"]
+
+
 def test_the_command_makes_the_same_run_again(run):
     study = TwoLayer.from_config(run.config)
     assert "--dim" not in study.command() and "--polarity" not in study.command()
@@ -57,7 +73,7 @@ def test_the_command_makes_the_same_run_again(run):
 def test_a_changed_teacher_gets_another_folder(teacher, tmp_path):
     configs = []
     for seed in (1, 2):
-        us.save(us.teachers.separated((6, 3, 4), seeds=[seed]), tmp_path / "t.safetensors", which=0)
+        us.save(us.teachers.distinct_rows((6, 3, 4), seeds=[seed]), tmp_path / "t.safetensors", which=0)
         configs.append(TwoLayer(teacher=str(tmp_path / "t.safetensors")).resolved().config())
     assert configs[0]["options"] == configs[1]["options"]
     assert configs[0]["contents"] != configs[1]["contents"]

@@ -26,6 +26,7 @@ from understudy.papers.specialization.two_layer.claims import (
     unspecialised_share,
 )
 from understudy.papers.specialization.two_layer.claims import claims as decide
+from understudy.papers.specialization.two_layer.story import story
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.store import Run
 
@@ -412,6 +413,22 @@ def test_no_claim_holds_a_number_that_json_has_not():
         [(p, k) for p in (0.5, 1, 2.5) for k in (1, 5)], seeds=2, recovered=lambda p, k: 9, diverged=(0, 1, 6, 7, 11)
     )
     json.dumps([claim.as_dict() for claim in claims(FULL, made)], allow_nan=False)
+
+
+def test_headline_and_numbers_count_the_nodes_of_each_seed_and_take_the_median(tiny, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(tiny[1], folder)
+    metrics = pq.read_table(folder / "metrics.parquet").to_pandas()
+    shares = {0: 1 / 3, 1: 1.0, 2: 2 / 3, 3: 1 / 3}
+    last = (metrics["metric"] == "recovered") & (metrics["epoch"] == metrics["epoch"].max())
+    metrics.loc[last, "value"] = metrics.loc[last, "network"].map(shares)
+    schema = pq.read_schema(folder / "metrics.parquet")
+    pq.write_table(pa.Table.from_pandas(metrics, schema, preserve_index=False), folder / "metrics.parquet")
+    made = Run(folder)
+    found = story(TwoLayer.from_config(made.config), made)
+    assert "with 2 times the teacher's nodes 1.5 of 3 were recovered" in found.headline.lower()
+    assert "with as many nodes as the teacher 2 of 3 were recovered" in found.headline
+    assert "1.5 of 3" in [number.value for number in found.numbers]
 
 
 def test_a_run_whose_wide_networks_diverged_is_told_in_full(tiny, tmp_path):

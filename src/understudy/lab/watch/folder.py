@@ -76,7 +76,7 @@ class WatchFolder:
     def _continue(self, config: Config, resume: int) -> None:
         written = self.path / "config.toml"
         if not written.is_file() or not self._progress.is_dir():
-            state = "is finished" if written.is_file() else "is no run"
+            state = "is finished" if written.is_file() else "is not a run"
             raise UserError(f"{self.path} {state}, so that it cannot be continued; leave out resume, with another out")
         if from_toml(written) != config:
             raise UserError(
@@ -99,7 +99,7 @@ class WatchFolder:
             probe: The probe.
             weights: Copies of the student's weights by name; empty if they are not saved.
             diverged_at: The step at which training diverged.
-            facts: What the environment is to record besides.
+            facts: Additional facts that the environment records.
         """
         self.wait()
         if self.probes and self.probes[-1].step == probe.step:

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from understudy._atomic import atomic_path
 from understudy.data.batches import Batch
-from understudy.lab.align import Alignment, Comparison
+from understudy.lab.align import Alignment, ModuleComparison
 from understudy.measures.outgoing import outgoing_norms
 from understudy.measures.timing import ranks
 
@@ -57,7 +57,7 @@ class Reading(NamedTuple):
     """Node of each teacher layer that matches a student node best; −1 for a constant student node."""
     teacher_correlation: Float[np.ndarray, "s teacher_layer"]
     fan_out: Float[np.ndarray, "s"]
-    """NaN where no module is found that reads the layer."""
+    """Fan-out of each student node; NaN if no module reads the layer."""
     ranks: UInt[np.ndarray, "t s"] | None
     """Rank of each student node among those of its layer by correlation with a teacher node, from 0."""
     every: Float[np.ndarray, "t s"] | None = None
@@ -70,14 +70,14 @@ class Probe(NamedTuple):
     step: int
     """Optimiser steps before it."""
     seconds: float
-    """Since the training began, without the time of probes."""
+    """Seconds since training began, without probes."""
     losses: dict[str, float]
     """Means since the probe before."""
     reading: Reading | None
     """None where the student's activations are not finite."""
 
 
-def measure(comparison: Comparison, given: Sequence[Batch]) -> tuple[Reading, Alignment]:
+def measure(comparison: ModuleComparison, given: Sequence[Batch]) -> tuple[Reading, Alignment]:
     """Compare both networks as they are at present."""
     alignment = comparison.compare(given)
     pairs = alignment.pairs

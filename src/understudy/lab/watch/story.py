@@ -44,7 +44,7 @@ _ROLES = ("teacher", "student")
 
 
 def story(run: Run) -> Story:
-    """Which layer and which node learned which, when, and losses and fan-outs beside.
+    """Show which layer and node learned which, and when, with losses and fan-outs.
 
     Args:
         run: A run of `us.watch`, finished or not.

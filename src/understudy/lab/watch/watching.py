@@ -19,14 +19,14 @@ from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.data import Source
 from understudy.data.batches import Batch, batches
-from understudy.lab.align import Comparison, Layers, default_batch, on_gpu
+from understudy.lab.align import Layers, ModuleComparison, default_batch, on_gpu
 from understudy.lab.study import FORMAT
 from understudy.lab.watch.folder import WatchFolder
 from understudy.lab.watch.losses import Losses
 from understudy.lab.watch.probes import Nodes, Probe, Reading, layers_of, measure
 from understudy.lab.watch.tables import MEASURED
+from understudy.measures.evaluation_mode import evaluation_mode
 from understudy.measures.layer_pairs import NotFiniteError
-from understudy.measures.undisturbed import undisturbed
 from understudy.report.story import counted
 from understudy.store import Run
 from understudy.store.config import Config
@@ -121,10 +121,20 @@ class Watch:
         self._set_up = self._spent = 0.0
 
     def start(self, data: Any, samples: int, batch: int, options: Mapping[str, Any]) -> None:
-        """Find the layers, make or open the folder, and probe both networks as they are; `us.watch` calls it."""
-        with undisturbed(*self._modules):
+        """Find the layers, make or open the folder, and probe both networks as they are; `us.watch` calls it.
+
+        Args:
+            data: Inputs as for `us.watch`.
+            samples: Samples that are used.
+            batch: Samples per batch of a probe.
+            options: `layers`, `axes` and `average` of `us.watch`, by name.
+
+        Raises:
+            UserError: A folder, networks, data or layers that cannot be used.
+        """
+        with evaluation_mode(*self._modules):
             self._data = _held(data, samples, batch)
-            self._comparison = Comparison(*self._modules, self._data[0], **options)
+            self._comparison = ModuleComparison(*self._modules, self._data[0], **options)
             if isinstance(data, Source):
                 self._comparison.notes.append("inputs: the evaluation inputs of seed 0 of the source")
             self._reading, alignment = measure(self._comparison, self._data)
@@ -259,7 +269,7 @@ class Watch:
     def _measure(self) -> Reading | None:
         """Compare both networks; None where the student's activations are not finite."""
         try:
-            with undisturbed(*self._modules):
+            with evaluation_mode(*self._modules):
                 reading, alignment = measure(self._comparison, self._data)
         except NotFiniteError:
             self._losses.diverged_at = self._losses.diverged_at or self.steps

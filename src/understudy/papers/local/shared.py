@@ -11,6 +11,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.lab.options import InputFile, option
 from understudy.lab.pieces import table_rows
 from understudy.lab.study import ExactStudy, Study
@@ -62,8 +63,8 @@ class FileTeacherStudy(ExactStudy):
         network = networks[which]
         if network.slope != -1:
             raise UserError(
-                f"--teacher must have |·| nodes, of slope −1 below zero, got slope {network.slope:g} in {file}; for a "
-                "file that does not record its slope, add --leaky -1"
+                f"--teacher must have |·| nodes, of slope −1 below zero, got slope {number(network.slope, 'g')} in "
+                f"{file}; for a file that does not record its slope, add --leaky -1"
             )
         try:
             return teacher_nodes(network)
@@ -74,8 +75,8 @@ class FileTeacherStudy(ExactStudy):
 def rate_warning(rate: float, bound: float) -> str:
     """The warning that a learning rate is above the bound of Zhou, Ge & Jin 2021, theorem 4."""
     return (
-        f"--rate {rate:g} is above {bound:.2g}, the bound below which descent near the teacher is proved to lower the "
-        "loss (S4 theorem 4, with our constant); descent continues and may not converge"
+        f"--rate {rate:g} is above {number(bound, '.2g')}, the bound below which descent near the teacher is proved to "
+        "lower the loss (Zhou, Ge & Jin 2021, theorem 4, with our constant); descent continues and may not converge"
     )
 
 
@@ -97,7 +98,7 @@ def log_slope(x: Any, y: Any) -> float:
     return float(np.polyfit(np.log(x), np.log(y), 1)[0]) if len(x) > 1 else float("nan")
 
 
-class Measured(NamedTuple):
+class TrajectoryMeasures(NamedTuple):
     """Quantities of Zhou, Ge & Jin 2021 along a trajectory; all are NaN for a network that is not finite."""
 
     values: dict[str, np.ndarray]
@@ -113,7 +114,7 @@ def measure(
     path: Float[Tensor, "probe net student in"],
     teachers: Float[Tensor, "#net teacher in"],
     rate: float | Float[Tensor, "net"],
-) -> Measured:
+) -> TrajectoryMeasures:
     """Measure what `local_geometry` and `sides` define for every network at every probe.
 
     Args:
@@ -127,7 +128,7 @@ def measure(
     every = teachers.expand(nets, *teachers.shape[1:])
     rates = torch.as_tensor(rate, dtype=path.dtype, device=path.device).expand(nets)
     pairs = _PAIRS if path.device.type == "cpu" else _PAIRS_ON_GPU
-    found = Measured({}, {})
+    found = TrajectoryMeasures({}, {})
     for some in path.flatten(2).isfinite().all(-1).nonzero().split(max(1, pairs // students**2)):
         probe, net = some.unbind(-1)
         where = probe.cpu().numpy(), net.cpu().numpy()
@@ -159,7 +160,7 @@ def _measure(students: Tensor, teachers: Tensor, rate: Tensor) -> dict[str, Tens
 def node_rows(
     first: int,
     probes: Sequence[int],
-    found: Measured,
+    found: TrajectoryMeasures,
     students: Mapping[str, np.ndarray] | None = None,
     teachers: Mapping[str, np.ndarray] | None = None,
     role: str = "teacher",

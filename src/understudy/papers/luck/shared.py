@@ -124,7 +124,7 @@ class ExactDescent(ExactStudy):
         import torch
 
         sizes = (self.dim, *hidden, self.outputs)
-        teacher = us.teachers.separated(sizes, seeds=seeds, bias_spread=0.5, dtype=torch.float64).to(self.device)
+        teacher = us.teachers.distinct_rows(sizes, seeds=seeds, bias_spread=0.5, dtype=torch.float64).to(self.device)
         source = us.data.Gaussian(self.dim, 1.0, train=_BLOCK * self.batch, evaluation=evaluation, fresh=True)
         return teacher, us.students.like_linear(teacher, multiple=self.multiple, norm=norm), source
 

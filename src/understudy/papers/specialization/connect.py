@@ -10,8 +10,8 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy._numbers import number
 from understudy._progress import steps
-from understudy.data.measuring import Distribution, Drawn, Given, Split, split_inputs
-from understudy.nets.given import Network, as_population
+from understudy.data.given_inputs import Distribution, Drawn, Given, Split, split_inputs
+from understudy.nets.given_networks import Network, as_population
 from understudy.papers.specialization.theory.connectivity import (
     BELOW,
     WeightPath,

@@ -8,9 +8,9 @@ from torch import nn
 
 from understudy._numbers import number
 from understudy._progress import steps
-from understudy.data.measuring import Distribution, Drawn, Given, Split, split_inputs
+from understudy.data.given_inputs import Distribution, Drawn, Given, Split, split_inputs
 from understudy.nets import Population
-from understudy.nets.given import Network, as_population, input_shape
+from understudy.nets.given_networks import Network, as_population, input_shape
 from understudy.nets.graphs.smaller_modules import SmallerModule, smaller_module
 from understudy.papers.specialization.theory.pruning import (
     Pruning,

@@ -81,7 +81,7 @@ class SeparatedTeachers(TrainedStudents):
 
     def teachers(self, nodes: int, slope: float = 0.0) -> us.Population:
         """One teacher with this many nodes per polarity and seed."""
-        return us.teachers.separated(
+        return us.teachers.distinct_rows(
             (self.dim, nodes, self.outputs),
             polarity=[cell["polarity"] for cell in self.cells],
             seeds=[cell["seed"] for cell in self.cells],

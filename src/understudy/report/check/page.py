@@ -9,13 +9,14 @@ from understudy.report.page.templates import asset, render
 from understudy.theory.summary import NetworkCheck
 
 
-def check_page(networks: Sequence[NetworkCheck], of: int, command: str) -> bytes:
+def check_page(networks: Sequence[NetworkCheck], of: int, command: str, notes: Sequence[str] = ()) -> bytes:
     """Write the report as an HTML file: one network in full, several folded under one line each.
 
     Args:
         networks: Checks of the networks that were selected.
         of: Number of networks there are.
         command: Command line that repeats the check.
+        notes: How the files of the networks were read, and what was assumed about them.
 
     Returns:
         The HTML file.
@@ -29,5 +30,6 @@ def check_page(networks: Sequence[NetworkCheck], of: int, command: str) -> bytes
         alone=not others,
         widths=widths(),
         command=command,
+        notes=notes,
         css=asset("page.css") + asset("check.css"),
     )

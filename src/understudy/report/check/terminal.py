@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from understudy._citations import cite
 from understudy._numbers import number
 from understudy.report.check.view import ChecksView, CheckView, FindingView, NodeView, describe_factor, widths
 from understudy.report.terminal.tables import plain_table
@@ -98,7 +99,7 @@ def _print_check(console: Console, view: ChecksView, of: CheckView) -> None:
         _print_findings(console, of.parameters)
     if of.check.silent:
         _print_heading(console, "Stated for other networks")
-        _print_grid(console, of.check.silent, style="dim")
+        _print_grid(console, [(cite(name), why) for name, why in of.check.silent], style="dim")
 
 
 def _print_samples(console: Console, view: ChecksView) -> None:
@@ -115,7 +116,7 @@ def _print_findings(console: Console, findings: Iterable[FindingView]) -> None:
     for finding, state, sign, summary in findings:
         grid.add_row(
             Text(f"  {sign}", style=_STYLES[state]),
-            f"{finding.result}, {finding.about}",
+            f"{cite(finding.result)}: {finding.about}",
             finding.measured if finding.applies else Text(summary, style="dim"),
         )
     console.print(grid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from understudy._citations import cite
 from understudy._numbers import number, typeset
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.check import Check, NodeCheck
@@ -208,7 +209,7 @@ def describe_students(check: Check) -> list[str]:
     unknown = [f for f in others if not f.applies]
     names = [finding.about.removeprefix("student node ") for finding in small]
     lines.append(
-        f"{len(small)} of the others are prunable: {_PRUNING} applies, and on the data they contribute less than "
+        f"{len(small)} of the others are prunable: {cite(_PRUNING)} applies, and on the data they contribute less than "
         f"{PRUNABLE:.0%} of the strongest student" + (f": {_several('node', names)}" if names else "")
     )
     if strong:
@@ -221,7 +222,7 @@ def describe_students(check: Check) -> list[str]:
 def _verdict(node: NodeCheck) -> tuple[str, str, str, str]:
     """State, sign, verdict and the factor by which the node misses a certificate."""
     if sure := node.certificate:
-        return "sure", "✓", f"ε = {number(sure.eps or 0.0)} by {sure.result}", ""
+        return "sure", "✓", f"ε = {number(sure.eps or 0.0)} by {cite(sure.result)}", ""
     if not node.crossed:
         return "open", "✗", "the data never crosses its boundary", ""
     if any(finding.contradicted for finding in node.findings):

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from markupsafe import Markup
 
+from understudy._citations import cite
 from understudy._numbers import number
 
 MEASURED = frozenset(
@@ -88,7 +89,7 @@ def _column(column: pa.Array) -> dict[str, Any]:
     coded = column.dictionary_encode(null_encoding="encode")
     values = coded.dictionary.to_pylist()
     return {
-        "values": [value if numeric or value is None else words(value) for value in values],
+        "values": [value if numeric or value is None else cite(words(value)) for value in values],
         "codes": typed_array(coded.indices.to_numpy(zero_copy_only=False)),
     }
 

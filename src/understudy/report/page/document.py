@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
+from understudy._citations import cite
 from understudy.report.glossary import Glossary
 from understudy.report.page.data import flat, inline_json, table_columns
 from understudy.report.page.strip import strip
@@ -45,12 +46,14 @@ def page(
     command: str,
     files: list[str],
     undecided: str = "",
+    table_title: str = "Matched nodes",
     table_lead: str = _TABLE_LEAD,
 ) -> bytes:
     """Write the page of a run; the same inputs give the same bytes.
 
     Curves of single networks, and then whole figures, are left out, the largest first, where the page would be larger
-    than `MAXIMUM_BYTES`. Terms of the glossary are explained where the headline or a caption first uses them.
+    than `MAXIMUM_BYTES`. Terms of the glossary are explained where the headline, a caption or a claim first uses
+    them, and papers that have a code are cited by author and year.
 
     Args:
         title: Name and summary of the study.
@@ -65,14 +68,15 @@ def page(
         command: Command line that repeats the run.
         files: Files beside the page, to link.
         undecided: What would decide the study's other claims.
+        table_title: Title of the table.
         table_lead: What a row of the table is.
 
     Returns:
         The HTML file.
     """
     glossary = Glossary()
-    headline, details = map(glossary.explain, split_headline(story.headline))
-    panels = [_Panel.of(figure, glossary.explain(figure.caption), files) for figure in story.figures]
+    headline, details = (glossary.explain(cite(text)) for text in split_headline(story.headline))
+    panels = [_Panel.of(figure, glossary.explain(cite(figure.caption)), files) for figure in story.figures]
     empty = [name for name in table.column_names if table.num_rows and table[name].null_count == table.num_rows]
     shown = _thin(table).drop_columns(empty)
     values = {
@@ -82,6 +86,7 @@ def page(
         "undecided": undecided,
         "numbers": story.numbers,
         "claims": claims,
+        "statements": [glossary.explain(cite(claim.statement)) for claim in claims or ()],
         "strip": strip,
         "settings": list(flat(settings)),
         "environment": list(flat(environment)),
@@ -90,6 +95,7 @@ def page(
         "table": inline_json(table_columns(shown)),
         "rows_shown": shown.num_rows,
         "rows": table.num_rows,
+        "table_title": table_title,
         "table_lead": table_lead,
         "has_table": bool(table.num_columns),
         "clickable": _clickable(any(panel.marks for panel in panels), "network" in table.column_names),

@@ -8,6 +8,8 @@ from urllib.parse import quote
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from understudy._citations import cite
+
 
 @cache
 def _environment() -> Environment:
@@ -19,7 +21,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    made.filters["path"] = quote
+    made.filters["path"], made.filters["cite"] = quote, cite
     return made
 
 

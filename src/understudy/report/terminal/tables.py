@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from understudy._citations import cite
 from understudy._numbers import number
 from understudy._progress import can_animate
 from understudy.report.terminal.progress import Progress
@@ -145,14 +146,17 @@ def _folded(settings: Sequence[Any], swept: list[str]) -> Table:
 
 
 def _short(value: Any) -> str:
-    return number(value, "g") if isinstance(value, float) else str(value)
+    return number(value, "g") if isinstance(value, float) else cite(str(value))
 
 
 def claims_table(claims: Sequence[Claim]) -> Table:
     table = plain_table("claim", "", "what", "paper", "here", "n", "holds")
     for claim in claims:
         table.add_row(
-            claim.id, claim.part, claim.statement, claim.paper, claim.measured, f"{claim.n:,}", verdict(claim.holds)
+            claim.id,
+            *map(cite, (claim.part, claim.statement, claim.paper, claim.measured)),
+            f"{claim.n:,}",
+            verdict(claim.holds),
         )
     return table
 

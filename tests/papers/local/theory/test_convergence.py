@@ -283,5 +283,5 @@ def test_the_command_reports_the_results(tmp_path):
     save(student, tmp_path / "student.safetensors")
     done = understudy("check", "teacher.safetensors", "student.safetensors", "--samples", "1000", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    for words in ("S4 lemma 9, averages of students", "S4 theorem 3, all students", "ε_0 of the proof"):
+    for words in ("2021, lemma 9: averages of students", "2021, theorem 3: all students", "ε_0 of the proof"):
         assert words in done.stdout

@@ -313,9 +313,9 @@ def test_the_result_has_one_finding_per_layer():
     for finding in (low, middle):
         assert not finding.applies
         assert finding.agrees
-        assert [h.name for h in finding.failing] == ["Assumption 1, eqn 4", "Assumption 1, eqn 5"]
+        assert [h.name for h in finding.failing] == ["Assumption 1, eq. 4", "Assumption 1, eq. 5"]
         assert all(h.factor > 1e3 and h.change for h in finding.failing)
-    assert "layer 2 (the outputs)" in top.about
+    assert "layer 3 (the outputs)" in top.about
 
 
 @pytest.mark.parametrize(
@@ -333,7 +333,10 @@ def test_networks_to_which_the_result_does_not_apply_are_refused(teacher, studen
 
 def test_the_result_applies_where_no_gate_changes():
     teacher, student = map(positive, pair((4, 3, 5, 2), nets=1))
-    assert all(f.applies and f.agrees for f in THEOREM(teacher, student, gaussians(3, 100, 4).abs()))
+    found = THEOREM(teacher, student, gaussians(3, 100, 4).abs())
+    assert all(f.applies and f.agrees for f in found)
+    numbers = ["the weights of layer 1", "the weights of layer 2", "the weights of layer 3 (the outputs)"]
+    assert [f.about for f in found] == numbers
 
 
 def test_the_result_uses_no_more_samples_than_affordable(monkeypatch):

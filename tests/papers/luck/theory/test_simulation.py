@@ -136,7 +136,7 @@ def test_rescaled_columns_have_length_1_and_a_teacher_does_not_move():
 
 def test_networks_of_another_kind_are_refused():
     teacher, start = _pair()
-    biased = teachers.separated((3, 4, 5), seeds=[1, 2], dtype=F)
+    biased = teachers.distinct_rows((3, 4, 5), seeds=[1, 2], dtype=F)
     with pytest.raises(UserError, match="the teachers must have two layers, ReLU, hidden biases and no output bias"):
         next(simulate(biased, start, rule="sgd", probes=[1]))
     with pytest.raises(UserError, match="one student per teacher is needed"):

@@ -1,4 +1,4 @@
-"""The recursive gradient rule, piecewise constant A and B, and gradients of batches and samples."""
+"""The recursive gradient rule, piece-wise constant A and B, and gradients of batches and samples."""
 
 from itertools import combinations
 

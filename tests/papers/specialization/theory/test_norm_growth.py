@@ -39,7 +39,7 @@ def _random(seed, *shape):
 
 
 def _networks(slope=0.0, nets=2, seed=1):
-    teacher = us.teachers.separated((6, 4, 3), seeds=range(seed, seed + nets), slope=slope, dtype=F)
+    teacher = us.teachers.distinct_rows((6, 4, 3), seeds=range(seed, seed + nets), slope=slope, dtype=F)
     return teacher, us.students.gaussian(teacher, multiple=2, scale=0.3, bias=0.05)
 
 

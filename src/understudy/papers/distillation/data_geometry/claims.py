@@ -42,14 +42,14 @@ def risk_falls(study: DataGeometry, run: Run) -> Verdict:
     )
     theorem = Verdict(under, bounds if under else "a mean risk is above its bound", len(bound))
     verdict = Verdict(bool((np.diff(mean) < 0).all()), words, risk.shape[1], tuple(mean.tolist()))
-    return verdict.beside({"theorem 5.3": theorem})
+    return verdict.with_variants({"theorem 5.3": theorem})
 
 
 @claims.claim(
     "K3",
     "κ = {kappa:g}",
     statement="κ = {kappa:g}: the interval of the mean risk contains a number that is rounded to {value}",
-    paper="{value} is expected; fig 5.3 has no numbers",
+    paper="{value} is expected; fig. 5.3 has no numbers",
     cases=lambda study, run: [
         {"kappa": kappa, "value": f"{(low + high) / 2:.2g}" if low else "0"} for kappa, (low, high) in EXPECTED.items()
     ],

@@ -36,7 +36,7 @@ def story(study: DataGeometry, run: Run) -> Story:
             "The probability that a student and its teacher decide differently, exact for every set and averaged over "
             f"sets, with intervals of {study.confidence:.0%}: on a linear axis as in the thesis, and on a logarithmic "
             f"one, with {min(_SHOWN, study.seeds)} single sets.",
-            "S3 fig 5.3",
+            "S3 fig. 5.3",
             Curves(
                 (
                     Panel("", "κ", "transfer risk", (risk,)),
@@ -58,7 +58,7 @@ def story(study: DataGeometry, run: Run) -> Story:
             "Angles between inputs and teacher",
             "p(θ), the probability of an angle of θ or more between an input and the teacher, up to sign, for each κ; "
             "and the resulting angle between student and teacher, mean over sets and 5% to 95% of them.",
-            "S3 fig 5.1, eq. 5.17",
+            "S3 fig. 5.1, eq. 5.17",
             Curves((_alignment(study), _angles(sets)), setting),
         ),
     )

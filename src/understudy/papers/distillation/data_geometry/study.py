@@ -27,7 +27,7 @@ class DataGeometry(TransferStudy):
 
     name: ClassVar[str] = "data-geometry"
     summary: ClassVar[str] = "the risk of a linear student falls as inputs are better aligned with its teacher"
-    figures: ClassVar[str] = "S3 fig 5.3"
+    figures: ClassVar[str] = "S3 fig. 5.3"
     decides: ClassVar[str] = "K3"
 
     seeds: Count = 10_000

@@ -98,7 +98,9 @@ def students_learn(study: LinearDistillation, run: Run, depth: int, many: bool, 
     epsilon = "" if exact or not len(counts) else f", ε {counts.min():.2g} to {counts.max():.2g}"
     measured = f"{flow.words}{epsilon}; within {at_start(flows, 'off').max():.1g} of the closed form of its end"
     verdict = Verdict(flow.holds, measured, len(flow.error)).show(flow.error / flow.allowed, high=1.0)
-    return verdict.beside({"gradient descent, so far": Verdict(descent.holds, descent.words, len(descent.error))})
+    return verdict.with_variants(
+        {"gradient descent, so far": Verdict(descent.holds, descent.words, len(descent.error))}
+    )
 
 
 @claims.claim(
@@ -141,7 +143,7 @@ def risk_under_bound(study: LinearDistillation, run: Run, task: str, depth: int,
         label: _under(means, unit_array(settings, name, "inputs", **where).to_numpy()) for name, label in others.items()
     }
     sets = unit_array(read_units(run, "sets", part="risk"), "risk", "inputs seed", **where).sizes["seed"]
-    return Verdict(not over.any(), words, sets).show(shares, high=1.0).beside(beside)
+    return Verdict(not over.any(), words, sets).show(shares, high=1.0).with_variants(beside)
 
 
 def _under(means: np.ndarray, bound: np.ndarray) -> Verdict:

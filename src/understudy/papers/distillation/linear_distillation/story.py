@@ -47,7 +47,7 @@ def story(study: LinearDistillation, run: Run) -> Story:
             "p(θ), the share of inputs at an angle of θ or more to the teacher, up to sign, with a band that is valid "
             f"at all θ at once with a confidence of {study.confidence:.0%}"
             + ("." if study.data else "; dashed the exact function."),
-            "S3 fig 5.1, eq. 5.17",
+            "S3 fig. 5.1, eq. 5.17",
             Curves(_alignment(read_angles(run)), sets),
         ),
         *(() if study.data else (_starts(study, run, sets),)),
@@ -208,7 +208,7 @@ def _starts(study: LinearDistillation, run: Run, sets: str) -> Figure:
         "The share of random starts w(0) where neither w(0) nor −w(0) has a lower loss than 0, as condition 5.12 "
         f"requires, on sets of {counted(min(study.learned_inputs), 'input')}. The thesis states that one of them "
         "always has; the shorter w(0), the fewer the exceptions.",
-        "S3 sec 5.3.1",
+        "S3 sec. 5.3.1",
         Curves((Panel("", "‖w(0)‖", "share of starts", series, log_x=True),), sets),
     )
 

@@ -98,7 +98,7 @@ def negatively_correlated(study: Monotonicity, run: Run) -> Verdict:
     n = sets.sizes["seed"]
     beside = {"hard targets as the max-margin limit": (DESCENT,), "no hard targets": (DESCENT, LIMIT)}
     others = {words: correlation(sets, without).verdict(n) for words, without in beside.items()}
-    return correlation(sets, (LIMIT,)).verdict(n).beside(others)
+    return correlation(sets, (LIMIT,)).verdict(n).with_variants(others)
 
 
 @claims.claim(

@@ -39,7 +39,7 @@ def story(study: Monotonicity, run: Run) -> Story:
             "Monotonicity and risk",
             "Expected risk on new inputs, and how often another input lowers the angle with the teacher; w_δ from left "
             f"to right with δ = {deltas}. Bars and band: {study.confidence:.0%} interval of the index.",
-            "S3 fig 5.5",
+            "S3 fig. 5.5",
             _scatter(study, found, sets),
         ),
         Figure(
@@ -58,7 +58,7 @@ def story(study: Monotonicity, run: Run) -> Story:
             f"The hard-target learner along gradient descent at rate {study.rate:g}; dashed, the max-margin separator "
             "to whose direction it converges, as slowly as 1/log of the steps. Figure 1 shows it after "
             f"{study.steps:,} steps.",
-            "beside S3 fig 5.5",
+            "S3 fig. 5.5, along gradient descent",
             _path(run, found, sets),
         ),
     )

@@ -45,7 +45,7 @@ class Monotonicity(TransferStudy):
 
     name: ClassVar[str] = "monotonicity"
     summary: ClassVar[str] = "how often another input helps a learner, and its risk: distillation, hard targets, w_δ"
-    figures: ClassVar[str] = "S3 fig 5.5"
+    figures: ClassVar[str] = "S3 fig. 5.5"
     decides: ClassVar[str] = "K5"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
 

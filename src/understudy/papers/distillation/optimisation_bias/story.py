@@ -37,14 +37,14 @@ def story(study: OptimisationBias, run: Run) -> Story:
             f"decide differently, and the angle of w_δ with the teacher; every w_δ fits the soft labels of its "
             f"{counted(study.inputs, 'input')}. Bands: {study.confidence:.0%} interval of the expected risk; range of "
             "the angles.",
-            "S3 fig 5.4",
+            "S3 fig. 5.4",
             Curves((risks, *degrees.panels), f"n = {counted(study.seeds, 'transfer set')}"),
         ),
         Figure(
             "transfer-sets",
             "Each transfer set",
             "One point per transfer set: the share of held-out inputs on which w_δ and its teacher decide differently.",
-            "S3 fig 5.4, every set",
+            "S3 fig. 5.4, every set",
             Dots(
                 tuple(f"{delta:g}" for delta in risk["delta"].to_numpy()),
                 risk.to_numpy(),

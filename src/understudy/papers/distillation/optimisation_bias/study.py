@@ -36,7 +36,7 @@ class OptimisationBias(TransferStudy):
 
     name: ClassVar[str] = "optimisation-bias"
     summary: ClassVar[str] = "risk of learners that fit soft labels as well as distillation, away from its solution"
-    figures: ClassVar[str] = "S3 fig 5.4"
+    figures: ClassVar[str] = "S3 fig. 5.4"
     decides: ClassVar[str] = "K4"
 
     seeds: Count = 100

@@ -17,6 +17,7 @@ from scipy.special import expit
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy._random import Stream, normal
 from understudy.nets import Layer, Population
 from understudy.papers.distillation.theory.soft_labels import (
@@ -32,7 +33,7 @@ from understudy.papers.distillation.theory.soft_labels import (
     validate_depth,
     whole_length,
 )
-from understudy.theory.flows import follow_flows
+from understudy.theory.follow_flows import follow_flows
 
 _Sets = Float[Tensor, "net sample in"]
 _NEWTON = 200
@@ -244,7 +245,7 @@ def _validate_linear(students: Population) -> None:
     if students.image or students.norms or students.sizes[-1] != 1 or nonlinear:
         raise UserError(
             "linear students are fully connected, with slope 1, one output and no BatchNorm, got "
-            f"{'-'.join(map(str, students.sizes))} of slope {students.slope:g}"
+            f"{'-'.join(map(str, students.sizes))} of slope {number(students.slope, 'g')}"
         )
     if any(layer.bias is not None and bool(layer.bias.any()) for layer in students.layers):
         raise UserError("linear students must not have biases: set them to zero")

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.papers.distillation.theory.soft_labels import angle, unsigned_angle
 from understudy.papers.distillation.theory.tasks import AngleTask, GivenTask
 
@@ -138,8 +139,8 @@ def large_margin_bound(p: Alignment, margin: float, count: int) -> float:
     gamma, beyond = p(beta).tolist() if 0 < margin < math.pi / 2 else (1.0, 1.0)
     if beyond > 0 or gamma >= 1:
         raise UserError(
-            f"corollary 5.1 needs a margin above 0 without inputs, got {margin:g} with a share of {beyond:.3g} inside: "
-            "choose a task with a margin, or theorem 5.3"
+            f"corollary 5.1 needs a margin above 0 without inputs, got {number(margin, 'g')} with a share of "
+            f"{number(beyond)} inside: choose a task with a margin, or theorem 5.3"
         )
     return float(_count(count).mul(math.log(gamma) if gamma else -math.inf).exp())
 

@@ -139,7 +139,8 @@ def small_losses_are_accurate(study: Identifiability, run: Run) -> Verdict:
         loss,
         at_most=ACCURATE,
         say=f"largest error {number(loss.max())} of the loss and {number(gradient.max())} of the gradient; at most 1% "
-        f"down to {number(smallest_accurate(run, 'off'))}, the least loss being {number(found['exact'].min())}",
+        f"down to {number(smallest_accurate(run, 'off'))}; the smallest loss measured is "
+        f"{number(found['exact'].min())}",
     )
     other = every(
         textbook,
@@ -148,7 +149,7 @@ def small_losses_are_accurate(study: Identifiability, run: Run) -> Verdict:
         f"{number(smallest_accurate(run, 'textbook_off'))}",
     )
     both = decided & every(gradient, at_most=ACCURATE, say="")
-    return both.beside({"the textbook formula in float64": other})
+    return both.with_variants({"the textbook formula in float64": other})
 
 
 @claims.claim(
@@ -180,7 +181,7 @@ def least_eigenvalue(study: Identifiability, run: Run) -> Verdict:
         f"{most}, at Δ = {narrow:g}",
         len(found),
     )
-    return decided.beside({"more nodes, in the plane and at random in 3, 5 and 10 dimensions": more})
+    return decided.with_variants({"more nodes, in the plane and at random in 3, 5 and 10 dimensions": more})
 
 
 @claims.claim(
@@ -233,7 +234,7 @@ def linear_fit_restores_matching(study: Identifiability, run: Run) -> Verdict:
         below=MATCHED,
         say=f"{{count}} networks; farthest student {{most:.4f}} rad, loss at most {number(loss.max())}",
     )
-    return decided.beside(
+    return decided.with_variants(
         {
             "small initial weights in random directions": Verdict(bool((share == 1).all()), random, len(share)),
             "ReLU without the linear term, up to sign": relu,
@@ -255,4 +256,4 @@ def hermite_coefficients(study: Identifiability, run: Run) -> Verdict:
     words = f"σ̂² follows k to the power {round(power, 3):g}, fitted from k = {FAR[0]} to {FAR[-1]:,}"
     printed = Verdict(abs(power + 1.5) <= 0.05, words, len(FAR))
     decided = every(off, at_most=COEFFICIENT, say=f"largest difference {number(off.max())}")
-    return decided.beside({"the decay printed with the formula, σ̂² = Θ(k^(−3/2))": printed})
+    return decided.with_variants({"the decay printed with the formula, σ̂² = Θ(k^(−3/2))": printed})

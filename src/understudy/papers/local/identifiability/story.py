@@ -42,7 +42,7 @@ def story(study: Identifiability, run: Run) -> Story:
             "ReLU students that start near the opposite of every teacher node. Left: the loss. Right: the least angle "
             "between a ReLU student and the direction of a teacher node; and, with the linear term fitted first, the "
             f"largest angle between a student and the line of one{', without diverged networks' if diverged else ''}.",
-            "S4 claim 1, app A",
+            "S4 claim 1, app. A",
             _relu(run),
         ),
         Figure(

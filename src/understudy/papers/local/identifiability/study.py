@@ -56,7 +56,7 @@ class Identifiability(ExactStudy):
 
     name: ClassVar[str] = "identifiability"
     summary: ClassVar[str] = "losses exact down to 10⁻¹², and whether a loss of zero means that students match"
-    figures: ClassVar[str] = "S4 claim 1, theorem 2, lemmas 10, C.6, app A"
+    figures: ClassVar[str] = "S4 claim 1, theorem 2, lemmas 10, C.6, app. A"
     decides: ClassVar[str] = "Z1 Z9 Z11 Z12"
 
     seeds: Count = 100

@@ -58,7 +58,7 @@ def span_angles(study: Initialisation, run: Run) -> dict[tuple[int, int], pd.Dat
     return {size: found[size] for size in study.settings(study.dim) if size in found}
 
 
-def slopes(study: Initialisation, run: Run) -> dict[tuple[int, int], float]:
+def angle_slopes(study: Initialisation, run: Run) -> dict[tuple[int, int], float]:
     """Slope of the log of the median angle in log N, by numbers of teacher nodes and inputs."""
     found = span_angles(study, run).items()
     return {size: log_slope(angles.index, np.median(angles, 1)) for size, angles in found if len(angles) > 1}
@@ -127,7 +127,7 @@ def loss_falls(study: Initialisation, run: Run, **sizes: int) -> Verdict:
     cases=lambda study, run: [{"fewest": min(study.samples), "most": max(study.samples)}],
 )
 def span_converges(study: Initialisation, run: Run, **sizes: int) -> Verdict | None:
-    found = slopes(study, run)
+    found = angle_slopes(study, run)
     words = ", ".join(f"{round(value, 3):g} at r = {nodes}, d = {dim}" for (nodes, dim), value in found.items())
     inside = every(list(found.values()), at_least=SLOPE - WITHIN, at_most=SLOPE + WITHIN, n=study.seeds, say=words)
     return inside if found else None
@@ -146,4 +146,4 @@ def descent_converges(study: Initialisation, run: Run) -> Verdict:
     found = {by: descents(run, by) for by in (*ALGORITHMS, *OTHERS)}
     both = Descents(*(np.concatenate([found[by][i] for by in ALGORITHMS]) for i in (0, 1)))
     words = "; ".join(f"{by} {found[by].verdict().measured}" for by in ALGORITHMS)
-    return both.verdict().say(words).beside({_OTHERS[by]: found[by].verdict() for by in OTHERS})
+    return both.verdict().say(words).with_variants({_OTHERS[by]: found[by].verdict() for by in OTHERS})

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from understudy.papers.local.initialisation.claims import descents, initial_losses, slopes, span_angles
+from understudy.papers.local.initialisation.claims import angle_slopes, descents, initial_losses, span_angles
 from understudy.papers.local.initialisation.study import ALGORITHMS, REACHED, Initialisation
 from understudy.papers.local.shared import warning_words
 from understudy.report import style
@@ -51,7 +51,7 @@ def story(study: Initialisation, run: Run) -> Story:
             for by, f in found.items()
         ),
     ]
-    if steep := slopes(study, run):
+    if steep := angle_slopes(study, run):
         numbers.append(Number(f"{round(float(np.median([*steep.values()])), 3):g}", "power of N of the angle"))
     nodes, dim = study.settings(study.dim)[-1]
     least = initial_losses(run, nodes, dim).isel(students=-1).median("seed")

@@ -62,8 +62,8 @@ def below(run: Run, constant: float = 1.0) -> np.ndarray:
         return near & (run.series("loss") > ROUNDING)
 
 
-def slopes(networks: Networks, start: int, end: int) -> xr.DataArray:
-    """[network]: slope of log loss in log steps; a loss that is a rounding error counts as 1e-30."""
+def loss_slopes(networks: Networks, start: int, end: int) -> xr.DataArray:
+    """[network]: slope of log loss in log steps; a loss that is a rounding error counts as 10⁻³⁰."""
     one, other = (networks.array("loss", "network", epoch=step).clip(min=1e-30) for step in (start, end))
     return one.copy(data=np.log(other / one) / math.log(end / start))
 
@@ -136,7 +136,7 @@ def rate_of_convergence(study: LocalRate, run: Run) -> Verdict:
     values, words = [], []
     for multiple in study.multiple:
         some = run.select(part="exact", r=CLAIMED[0], d=CLAIMED[1], multiple=multiple, w_min=1.0, w_max=1.0)
-        early, late = slopes(some, FROM, TO), slopes(some, FROM, study.steps)
+        early, late = loss_slopes(some, FROM, TO), loss_slopes(some, FROM, study.steps)
         values += [*early.values, *late.values]
         scaled = run.series("loss")[some.index] * (study.rate * run.epochs / CLAIMED[0])
         gone = int((some.end("loss") <= ROUNDING).sum())
@@ -181,7 +181,7 @@ def gradient_lower_bound(study: LocalRate, run: Run) -> Verdict:
 )
 def lemmas_hold(study: LocalRate, run: Run, lemma: str, **words: Any) -> Verdict:
     decided, other = (_decide_lemma(run, lemma, constant) for constant in (1.0, NEAR))
-    return decided.beside({f"threshold with C = {NEAR:g}": other} if other.n else {})
+    return decided.with_variants({f"threshold with C = {NEAR:g}": other} if other.n else {})
 
 
 def _decide_lemma(run: Run, name: str, constant: float) -> Verdict:
@@ -194,7 +194,8 @@ def _decide_lemma(run: Run, name: str, constant: float) -> Verdict:
     words = (
         f"exponents {_span(fitted)}, median {number(middle, '.2f')}, {low} of {len(fitted)} too low; C = {largest:.2g}"
     )
-    words += f", but in {infinite} runs no C suffices: the left side is infinite at a probe" if infinite else ""
+    if infinite:
+        words += f", but in {infinite} runs no constant suffices: the left side is infinite at some probe"
     return Verdict(not low and not beyond, words, len(fitted)).show(fitted, low=least)
 
 
@@ -232,7 +233,7 @@ def pl_fails(study: LocalRate, run: Run) -> Verdict:
     plane = two.column("d") == 2
     decided, flat = (_decide_falling(run, two.index[where]) for where in (~plane, plane))
     aside = "two students at one angle have two places there, and stay equal if both start in one"
-    return decided.beside({"d = 2": flat.also(aside)} if plane.any() else {})
+    return decided.with_variants({"d = 2": flat.also(aside)} if plane.any() else {})
 
 
 def _decide_falling(run: Run, networks: np.ndarray) -> Verdict:
@@ -279,7 +280,7 @@ def same_end_loss(study: LocalRate, run: Run) -> Verdict:
 )
 def floor_falls(study: LocalRate, run: Run) -> Verdict:
     batches = [run.select(part="batch", batch=batch) for batch in sorted(study.batch)]
-    going = np.array([slopes(some, study.batch_steps // 3, study.batch_steps) for some in batches])
+    going = np.array([loss_slopes(some, study.batch_steps // 3, study.batch_steps) for some in batches])
     middle = np.median(going, axis=1)
     flat = np.abs(middle) <= FLAT
     ends = np.array([np.median(some.end("loss")) for some in batches])
@@ -289,7 +290,7 @@ def floor_falls(study: LocalRate, run: Run) -> Verdict:
     words += f"; slopes of the loss over the last two thirds of the steps are {_span(going)}"
     decided = Verdict(bool(flat.all() and (np.diff(ends) < 0).all()), words, going.size)
     distance = {"distance from the end loss of descent on the exact loss": _decide_distance(end_ratios(study, run))}
-    return decided.show(middle, low=-FLAT, high=FLAT).beside(distance)
+    return decided.show(middle, low=-FLAT, high=FLAT).with_variants(distance)
 
 
 def _decide_distance(ratios: xr.DataArray) -> Verdict:

@@ -9,7 +9,7 @@ import xarray as xr
 
 from understudy.lab.layers import some_diverged
 from understudy.papers.local.local_rate import claims
-from understudy.papers.local.local_rate.study import FROM, TO, LocalRate, Setting
+from understudy.papers.local.local_rate.study import FROM, TO, LocalRate, RateSetting
 from understudy.papers.local.shared import warning_words
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
@@ -60,7 +60,7 @@ def story(study: LocalRate, run: Run) -> Story:
             _pl_title(study, run),
             "‖∇L‖²/L relative to the length of the shortest teacher neuron, the least over all runs at a given loss. "
             "Where the PL inequality holds it stays above a constant; where it fails it converges to 0 with the loss.",
-            "S4 sec 4",
+            "S4 sec. 4",
             _by_r(study, run, claims.squared_ratios(run), "‖∇L‖²/L / w_min", slope=0.333),
         ),
         Figure(
@@ -101,7 +101,7 @@ def _headline(study: LocalRate, run: Run, runs: int, least: float) -> str:
     return f"{_fall(study, run)}; over {counted(runs, 'run')}, {steep}{end}.{lost}{warning_words(study)}"
 
 
-def _kind(setting: Setting) -> dict[str, Any]:
+def _kind(setting: RateSetting) -> dict[str, Any]:
     """A kind of teacher without its separation."""
     return {"r": setting.r, "d": setting.d, "w_min": setting.w_min, "w_max": setting.w_max}
 
@@ -118,7 +118,9 @@ def _fall(study: LocalRate, run: Run) -> str:
     more = [m for m in study.multiple if m > 1] or list(study.multiple)
     steps = _fit_steps(study)
     every = (
-        {m: claims.slopes(run.select(part="exact", multiple=m, **kind), *steps).median() for m in more} if steps else {}
+        {m: claims.loss_slopes(run.select(part="exact", multiple=m, **kind), *steps).median() for m in more}
+        if steps
+        else {}
     )
     middle = {m: float(slope) for m, slope in every.items() if np.isfinite(slope)}
     if not middle or steps is None:
@@ -129,13 +131,13 @@ def _fall(study: LocalRate, run: Run) -> str:
     return f"Between steps {steps[0]:,} and {steps[1]:,} the loss {goes} with a log-log slope of {each}"
 
 
-def _loss_title(study: LocalRate, run: Run, settings: list[Setting]) -> str:
+def _loss_title(study: LocalRate, run: Run, settings: list[RateSetting]) -> str:
     """States what all runs do that are drawn, including those that diverged."""
     steps = _fit_steps(study)
     if steps is None:
         return "Loss over training"
     found = np.concatenate(
-        [claims.slopes(run.select(part="exact", **setting._asdict()), *steps) for setting in settings]
+        [claims.loss_slopes(run.select(part="exact", **setting._asdict()), *steps) for setting in settings]
     )
     found = np.nan_to_num(found, nan=np.inf)
     rising, slow = int((found >= 0).sum()), int((found >= claims.SLOPE).sum())
@@ -172,7 +174,7 @@ def _drawable(values: xr.DataArray) -> xr.DataArray:
     return values.where((values > _SMALLEST) & (values < _LARGEST))
 
 
-def _losses(study: LocalRate, run: Run, settings: list[Setting]) -> Curves:
+def _losses(study: LocalRate, run: Run, settings: list[RateSetting]) -> Curves:
     multiples, colours = sorted(study.multiple, reverse=True), _colours(study)
     some = run.select(part="exact", separation=[setting.separation for setting in settings], **_kind(settings[0]))
     loss = some.array("loss", "separation multiple seed epoch").sel(multiple=multiples)

@@ -37,7 +37,7 @@ rest of a step."""
 _Lengths = Annotated[tuple[float, ...], Gt(0)]
 
 
-class Setting(NamedTuple):
+class RateSetting(NamedTuple):
     """A kind of teacher."""
 
     r: int
@@ -127,27 +127,27 @@ class LocalRate(FileTeacherStudy):
         """Steps at which descent with mini-batches is probed."""
         return _merge(log_probes(self.batch_steps, _PROBES), self.batch_steps // 3)
 
-    def settings(self) -> list[Setting]:
+    def settings(self) -> list[RateSetting]:
         """Every kind of teacher; a single neuron has no separation, so that it occurs once."""
         if self.teacher:
             own = self.file_teacher()
             found = _describe(own)
             lengths = (round(found["shortest"][0], 12), round(found["longest"][0], 12))
-            return [Setting(own.shape[1], own.shape[2], found["delta"][0], *lengths)]
+            return [RateSetting(own.shape[1], own.shape[2], found["delta"][0], *lengths)]
         grid = product(self.r, self.d, self.separation, self.lengths)
-        every = (Setting(r, d, apart, *pair) for r, d, apart, pair in grid)
+        every = (RateSetting(r, d, apart, *pair) for r, d, apart, pair in grid)
         return list(dict.fromkeys(s._replace(separation=math.pi / 2) if s.r == 1 else s for s in every))
 
-    def setting_words(self, setting: Setting) -> str:
+    def setting_words(self, setting: RateSetting) -> str:
         """A kind of teacher in words; Δ of a teacher from a file is its own, not a lower bound."""
         return str(setting).replace("Δ ≥", "Δ =") if self.teacher else str(setting)
 
-    def batch_setting(self) -> Setting:
+    def batch_setting(self) -> RateSetting:
         """The kind of teacher for mini-batches: that of the claims, if it is among them."""
         every = self.settings()
         return next((setting for setting in every if (setting.r, setting.d) == CLAIMED), every[-1])
 
-    def teachers(self, setting: Setting) -> Tensor:
+    def teachers(self, setting: RateSetting) -> Tensor:
         """One teacher per seed."""
         from understudy.papers.local.theory.teachers import random_teachers
 
@@ -177,7 +177,7 @@ class LocalRate(FileTeacherStudy):
                 yield Piece(f"{name}, seeds {seeds[0]} to {seeds[-1]}", len(seeds), compute)
 
     def _descend(
-        self, part: Literal["exact", "batch"], setting: Setting, multiple: int, batch: int, seeds: range, first: int
+        self, part: Literal["exact", "batch"], setting: RateSetting, multiple: int, batch: int, seeds: range, first: int
     ) -> Tables:
         """Descend on the exact loss, or with mini-batches if `batch` is not 0, and measure at every probe."""
         from understudy.papers.local.theory.descent import descend, gradient_flow

@@ -60,7 +60,7 @@ claims = Claims(free="seeds device probes")
 )
 def lazy_students_stay(study: Regimes, run: Run) -> Verdict:
     lazy, large = (stays(regimes(run).sel(regime=name)) for name in (LAZY, LARGE))
-    return lazy.beside({"the same initial weights without centring": large})
+    return lazy.with_variants({"the same initial weights without centring": large})
 
 
 def stays(found: xr.Dataset) -> Verdict:

@@ -39,7 +39,7 @@ def story(study: Regimes, run: Run) -> Story:
             "Lazy students stay, others turn to teacher nodes",
             f"Weights of {study.students} students and {counted(study.teacher_nodes, 'teacher node')} in the plane, "
             "seed 1: lines are the directions of teacher nodes, points are students. Press ▶, or move the slider.",
-            "S4 fig 1",
+            "S4 fig. 1",
             _planes(run, found, (LAZY, MEAN_FIELD, LOCAL), note),
         ),
         Figure(
@@ -47,7 +47,7 @@ def story(study: Regimes, run: Run) -> Story:
             "Loss, turn, and remaining angle",
             "Exact loss (of f(W) − f(W₀) for lazy students); largest turn of a student since the start; angle to the "
             "nearest teacher node, averaged over students with weights ‖w‖².",
-            "S4 fig 1, over seeds",
+            "S4 fig. 1, over seeds",
             _over_steps(found),
         ),
         *_masses(found),
@@ -56,7 +56,7 @@ def story(study: Regimes, run: Run) -> Story:
             "Large initial weights alone are not lazy",
             "The initial weights of lazy students without centring: the output is far above the teacher's, so that "
             "students shrink towards the origin, and turn.",
-            "beside S4 fig 1a",
+            "S4 fig. 1a, without centring",
             _planes(run, found, (LARGE,), note),
         ),
     )
@@ -144,7 +144,7 @@ def _masses(found: xr.Dataset) -> list[Figure]:
             "Every student of every seed at the last step: its share of Σ ‖w‖² in its network, and its angle to the "
             f"nearest teacher node, up to sign. Those left of {SHARE:g} count as carrying no mass: in the mean field "
             f"{light_words(found.sel(regime=MEAN_FIELD))}.",
-            "S4 fig 1, over seeds",
+            "S4 fig. 1, over seeds",
             Curves((panel,), f"n = {counted(found.sizes['seed'], 'seed')}, every student"),
         )
     ]

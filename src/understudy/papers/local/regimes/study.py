@@ -53,7 +53,7 @@ class Regimes(ExactStudy):
 
     name: ClassVar[str] = "regimes"
     summary: ClassVar[str] = "students in the plane: lazy ones stay, the others turn to a teacher node"
-    figures: ClassVar[str] = "S4 fig 1"
+    figures: ClassVar[str] = "S4 fig. 1"
     decides: ClassVar[str] = "Z6"
 
     renamed: ClassVar = {"looks": "probes"}

@@ -11,7 +11,7 @@ from understudy._errors import UserError
 from understudy._random import Stream, normal
 from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory.gaussian.pairs import units, validate_nodes
-from understudy.theory.flows import follow_flows
+from understudy.theory.follow_flows import follow_flows
 
 _NUMBERS = 1 << 21
 """Inputs times samples of a mini-batch that are processed at once."""

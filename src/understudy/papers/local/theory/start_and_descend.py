@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.lab.pieces import log_probes
-from understudy.nets.given import Network, as_population
+from understudy.nets.given_networks import Network, as_population
 from understudy.papers.local.theory import descent, starts
 from understudy.papers.local.theory.gaussian import kernel, loss
 from understudy.papers.local.theory.teachers import teacher_nodes
@@ -126,7 +127,7 @@ def start(
     _validate_students(count, neurons)
     if by == "near":
         angle = (_ANGLE if dim > 1 else 0.0) if angle is None else angle
-        made, placement = starts.place_near(teachers, count, angle, [seed]), f"{angle:g} rad from these"
+        made, placement = starts.place_near(teachers, count, angle, [seed]), f"{number(angle, 'g')} rad from these"
     elif by == "scattered":
         made, placement = starts.scatter(teachers, count, [seed]), "in random directions"
     elif by == "subspace":
@@ -135,7 +136,7 @@ def start(
     else:
         scale = scale or _SCALES[by]
         made = starts.draw_normal(teachers, count, scale, [seed])
-        placement = f"drawn with standard deviation {scale:g}"
+        placement = f"drawn with standard deviation {number(scale, 'g')}"
     value, zero = float(loss(made.students, teachers)), float(kernel(teachers, teachers).sum()) / 2
     return StartedStudent(
         students=made.students,
@@ -178,7 +179,7 @@ def _validate_students(count: int, neurons: int) -> None:
     if need > free:
         raise UserError(
             f"--students must be at most {int((free / 8) ** 0.5)} here, got {count}: the angles of all pairs take "
-            f"{need / 1e9:.3g} GB, and {free / 1e9:.3g} GB may be used"
+            f"{number(need / 1e9)} GB, and {number(free / 1e9)} GB may be used"
         )
 
 

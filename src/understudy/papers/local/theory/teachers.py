@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy._random import Stream, normal, uniform
 from understudy.nets import Layer, Population
 from understudy.papers.local.theory.gaussian.pairs import angles, units, validate_nodes
@@ -51,15 +52,17 @@ def teacher_nodes(network: Population) -> Float[Tensor, "net teacher in"]:
         sizes = "-".join(map(str, network.sizes))
         raise UserError(f"the teacher must have two fully connected layers, one output and no BatchNorm, got {sizes}")
     if network.slope != -1:
-        raise UserError(f"the teacher's activation must have slope −1 below zero, which is |·|, got {network.slope:g}")
+        raise UserError(
+            f"the teacher's activation must have slope −1 below zero, which is |·|, got {number(network.slope, 'g')}"
+        )
     if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
         raise UserError("the teacher must have no biases, or biases that are all 0")
     outputs = network.layers[1].weight[:, 0]
     if (outputs < 0).any():
         net, node = (outputs < 0).nonzero()[0].tolist()
         raise UserError(
-            f"the teacher's output weights must be positive, got {float(outputs[net, node]):.3g} for neuron {node}: "
-            "the theory covers sums of |·|, not differences"
+            f"the teacher's output weights must be positive, got {number(float(outputs[net, node]))} for neuron "
+            f"{node}: the theory covers sums of |·|, not differences"
         )
     nodes = as_teachers(network)
     validate_teachers(nodes)

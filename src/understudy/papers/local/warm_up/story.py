@@ -37,14 +37,14 @@ def story(study: WarmUp, run: Run) -> Story:
             "students",
             "One teacher node, two students",
             "The teacher node as a line, with one student and with two; the slider decreases their angle δ.",
-            "S4 fig 2",
+            "S4 fig. 2",
             _planes(run, found),
         ),
         Figure(
             "gradients",
             "Where the Polyak–Łojasiewicz inequality fails",
             "‖∇L‖²/L stays above a constant with one student and converges to zero with two; ‖∇L‖/L does not.",
-            "S4 sec 4",
+            "S4 sec. 4",
             Curves((panel("‖∇L‖²/L", found["squared_ratio"]), panel("‖∇L‖/L", found["ratio"]))),
         ),
     )

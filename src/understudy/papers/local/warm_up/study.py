@@ -37,7 +37,7 @@ class WarmUp(ExactStudy):
 
     name: ClassVar[str] = "warm-up"
     summary: ClassVar[str] = "one teacher node, one student or two: losses of order δ² and δ³, and where PL fails"
-    figures: ClassVar[str] = "S4 claim 2, fig 2"
+    figures: ClassVar[str] = "S4 claim 2, fig. 2"
     decides: ClassVar[str] = "Z5"
 
     seeds: Count = 1

@@ -24,7 +24,7 @@ def changes(run: Run, column: str = "change") -> xr.DataArray:
     return xr.DataArray(values, dims=(*network.dims, "node"), coords=network.coords).where(network >= 0)
 
 
-def slopes(run: Run, column: str = "change") -> xr.DataArray:
+def change_slopes(run: Run, column: str = "change") -> xr.DataArray:
     """Slope of the logarithm of the change against that of the learning rate, by norm, seed and node."""
     import torch
 
@@ -46,7 +46,7 @@ def slopes(run: Run, column: str = "change") -> xr.DataArray:
     cases=lambda study, run: [{"norm": norm, "order": ORDERS[norm]} for norm in ("before", "after")],
 )
 def second_order(study: BatchNormEnergy, run: Run, norm: str, order: str) -> Verdict | None:
-    slope = slopes(run)
+    slope = change_slopes(run)
 
     def test(values: xr.DataArray, say: str = "{median:.3f}") -> Verdict:
         return median(values.median("node"), at_least=SLOPE - WITHIN, at_most=SLOPE + WITHIN, say=say)
@@ -56,5 +56,5 @@ def second_order(study: BatchNormEnergy, run: Run, norm: str, order: str) -> Ver
     if not len(nodes):
         return None
     words = f"{{median:.3f}}; seeds {{range:.3f}}, {len(nodes):,} nodes {nodes.min():.2f} to {nodes.max():.2f}"
-    alone, without = slopes(run, "change_weights").sel(norm=norm), slope.sel(norm="none")
-    return test(slope.sel(norm=norm), words).beside({"‖w‖² alone": test(alone), ORDERS["none"]: test(without)})
+    alone, without = change_slopes(run, "change_weights").sel(norm=norm), slope.sel(norm="none")
+    return test(slope.sel(norm=norm), words).with_variants({"‖w‖² alone": test(alone), ORDERS["none"]: test(without)})

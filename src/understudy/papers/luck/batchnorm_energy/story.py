@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from understudy.lab.layers import some_diverged
-from understudy.papers.luck.batchnorm_energy.claims import ORDERS, changes, slopes
+from understudy.papers.luck.batchnorm_energy.claims import ORDERS, change_slopes, changes
 from understudy.papers.luck.batchnorm_energy.study import BatchNormEnergy
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
@@ -17,7 +17,7 @@ _NAMES = {"before": "BatchNorm before the ReLU", "after": "BatchNorm after the R
 
 def story(study: BatchNormEnergy, run: Run) -> Story:
     """How a step changes weight norms with and without BatchNorm, and how these norms grow over training."""
-    per_seed = slopes(run).median("node")
+    per_seed = change_slopes(run).median("node")
     count = Number(f"{run.networks.num_rows:,}", "networks")
     if not per_seed.notnull().any("seed").all():
         words = f"In every seed a student diverged at some rate: choose smaller --rates than {max(study.rates):g}."
@@ -69,7 +69,7 @@ def _growth(run: Run, norm: str) -> Panel:
 
 def _headline(run: Run, middle: xr.DataArray) -> str:
     before, after, none = (f"{middle.sel(norm=norm).item():.2f}" for norm in ORDERS)
-    alone = np.nanmedian(slopes(run, "change_weights").sel(norm="after").median("node"))
+    alone = np.nanmedian(change_slopes(run, "change_weights").sel(norm="after").median("node"))
     return (
         f"A step of SGD changes ‖(w, b)‖² by the learning rate to the power {before} with BatchNorm before the ReLU, "
         f"{after} with it after the ReLU, where ‖w‖² alone has {alone:.2f}, and {none} without BatchNorm."

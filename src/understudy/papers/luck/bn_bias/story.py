@@ -25,14 +25,14 @@ def story(study: BatchNormBias, run: Run) -> Story:
             "The shifts of BatchNorm, layer by layer",
             "Shifts of all nodes of a layer, from the lowest layer. Where the shift is below 0, most samples do not "
             "pass a following ReLU.",
-            "S2 figs 6, 18",
+            "S2 figs. 6, 18",
             SignedHistograms(tuple(names), tuple(each["shift"].to_numpy() for each in rows), "BatchNorm shift"),
         ),
         Figure(
             "negative-shares",
             "How many shifts are negative",
             "Share of a layer's shifts that are below 0, one point per network.",
-            "S2 figs 6, 18, in numbers",
+            "S2 figs. 6, 18, in numbers",
             Dots(
                 tuple(str(i + 1) for i in range(layers)),
                 share.to_numpy(),

@@ -33,7 +33,7 @@ class BatchNormBias(CifarOptions, ComputedStudy):
 
     name: ClassVar[str] = "bn-bias"
     summary: ClassVar[str] = "the signs of the shifts that BatchNorm learns before a ReLU, layer by layer"
-    figures: ClassVar[str] = "S2 figs 6, 18"
+    figures: ClassVar[str] = "S2 figs. 6, 18"
     decides: ClassVar[str] = "D10"
 
     seeds: Count = 3

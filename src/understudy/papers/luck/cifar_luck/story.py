@@ -28,7 +28,7 @@ def story(study: CifarLuck, run: Run) -> Story:
             "layer-curves",
             "How well every layer is matched",
             "Mean correlation of a layer's teacher nodes with their best students over training.",
-            "S2 fig 9",
+            "S2 fig. 9",
             layers.correlation_curves(rho, _PANEL, _TITLES, columns=columns),
         ),
         *(figure for kind, each in kinds.items() for figure in _students(run, kind, each)),
@@ -39,7 +39,7 @@ def story(study: CifarLuck, run: Run) -> Story:
             "How accurate students are",
             "Share of evaluation images whose label is the largest output. Students never see a label: they learn the "
             "outputs of their teacher (grey).",
-            "S2 sec 5.2",
+            "S2 sec. 5.2",
             layers.metric_curves(
                 run,
                 {"student": "accuracy", "teacher": "teacher_accuracy"},
@@ -56,7 +56,7 @@ def story(study: CifarLuck, run: Run) -> Story:
             "What that does to the loss",
             "Squared error against the teacher, averaged over outputs: on the evaluation images after each epoch, and "
             "over its steps on training images.",
-            "S2 fig 19",
+            "S2 fig. 19",
             layers.loss_curves(run, _DIMS, _PANEL, _TITLES, "MSE loss"),
         ),
     )

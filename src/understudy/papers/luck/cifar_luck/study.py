@@ -27,7 +27,7 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
     summary: ClassVar[str] = (
         "on CIFAR-10, how early the final winners lead, and how accurate students are compared with their teacher"
     )
-    figures: ClassVar[str] = "S2 fig 9"
+    figures: ClassVar[str] = "S2 fig. 9"
     decides: ClassVar[str] = "D6"
 
     networks: Annotated[tuple[Kind, ...], Among(get_args(Kind)), Distinct()] = ("fc", "cnn")

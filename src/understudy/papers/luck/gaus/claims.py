@@ -23,7 +23,7 @@ _LEAST_STEPS = 8_000
 """Steps of training from which claims are decided; the paper does not state how long its figures train."""
 
 
-class Setting(NamedTuple):
+class GausSetting(NamedTuple):
     """Networks that differ in their seed only."""
 
     kind: str
@@ -35,12 +35,12 @@ class Setting(NamedTuple):
         return f"{NAMES[self.kind]} {NORMS[self.norm]}" + (", finite data" if self.data == "finite" else "")
 
 
-def curves(run: Run, setting: Setting, metric: str = "rho_mean") -> xr.DataArray:
+def curves(run: Run, setting: GausSetting, metric: str = "rho_mean") -> xr.DataArray:
     """A metric by seed, layer and epoch: NaN for networks that diverged, empty if the setting was not run."""
     return run.array(metric, "seed layer epoch", **setting._asdict())
 
 
-def _compared(run: Run, *settings: Setting) -> list[xr.DataArray] | None:
+def _compared(run: Run, *settings: GausSetting) -> list[xr.DataArray] | None:
     """Mean best correlations of each setting; None if in no seed networks of all of them did not diverge."""
     found = [curves(run, setting) for setting in settings]
     seeds = [rho["seed"][rho.notnull().any(("layer", "epoch"))].to_numpy().tolist() for rho in found]
@@ -52,7 +52,7 @@ def first_epoch(study: Gaus) -> int:
     return next((e for e in ranked(study.epochs)[:-1] if e * study.steps >= _FIRST_EPOCH), 1)
 
 
-def early_rank(study: Gaus, run: Run, setting: Setting) -> float:
+def early_rank(study: Gaus, run: Run, setting: GausSetting) -> float:
     """Mean rank of the final winners at the first epoch, averaged over layers, median over seeds."""
     rank = curves(run, setting, "mean_rank").sel(epoch=first_epoch(study)).mean("layer", skipna=False)
     return float(np.nanmedian(rank))
@@ -78,7 +78,7 @@ claims = Claims(
     free="seeds dtype device networks norm data epochs steps train",
     when=lambda study: study.epochs * study.steps >= _LEAST_STEPS,
 )
-_SETTINGS = tuple(Setting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS)
+_SETTINGS = tuple(GausSetting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS)
 
 
 @claims.claim(
@@ -90,7 +90,7 @@ _SETTINGS = tuple(Setting(kind, norm) for kind in ("fc", "cnn") for norm in NORM
     values_are="least rise of a layer, per network",
     cases={"setting": _SETTINGS},
 )
-def correlation_grows(study: Gaus, run: Run, setting: Setting) -> Verdict | None:
+def correlation_grows(study: Gaus, run: Run, setting: GausSetting) -> Verdict | None:
     rho = curves(run, setting).dropna("seed", how="all").to_numpy()
     if not rho.size:
         return None
@@ -108,7 +108,7 @@ def correlation_grows(study: Gaus, run: Run, setting: Setting) -> Verdict | None
     paper="already small after the first epoch",
     cases=lambda study, run: [{"setting": s, "early_steps": first_epoch(study) * study.steps} for s in _SETTINGS],
 )
-def winners_lead_early(study: Gaus, run: Run, setting: Setting, early_steps: int) -> Verdict | None:
+def winners_lead_early(study: Gaus, run: Run, setting: GausSetting, early_steps: int) -> Verdict | None:
     rank = curves(run, setting, "mean_rank").dropna("seed", how="all")
     if not rank.size:
         return None
@@ -127,14 +127,16 @@ def winners_lead_early(study: Gaus, run: Run, setting: Setting, early_steps: int
     paper="BatchNorm better for the CNN",
 )
 def batchnorm_helps_the_cnn(study: Gaus, run: Run) -> Verdict | None:
-    normed, plain = Setting("cnn", "after"), Setting("cnn", "none")
+    normed, plain = GausSetting("cnn", "after"), GausSetting("cnn", "none")
     if (verdict := _higher(run, normed, plain, final)) is None:
         return None
     ranks = " against ".join(f"{early_rank(study, run, setting):.3f}" for setting in (normed, plain))
     return verdict.also(f"mean rank early {ranks}")
 
 
-def _higher(run: Run, first: Setting, second: Setting, measure: Callable[[xr.DataArray], np.ndarray]) -> Verdict | None:
+def _higher(
+    run: Run, first: GausSetting, second: GausSetting, measure: Callable[[xr.DataArray], np.ndarray]
+) -> Verdict | None:
     """Decide whether the median over seeds of the difference between two settings is above 0."""
     if (found := _compared(run, first, second)) is None:
         return None
@@ -153,7 +155,7 @@ _SPEED = "mean best correlation, averaged over layers and epochs"
     paper="small converges faster",
 )
 def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
-    return _higher(run, Setting("fc-small", "none"), Setting("fc", "none"), speed)
+    return _higher(run, GausSetting("fc-small", "none"), GausSetting("fc", "none"), speed)
 
 
 @claims.claim(
@@ -163,9 +165,11 @@ def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
     paper="hurt by BatchNorm",
 )
 def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
-    small, large = (_higher(run, Setting(kind, "none"), Setting(kind, "after"), speed) for kind in ("fc-small", "fc"))
+    small, large = (
+        _higher(run, GausSetting(kind, "none"), GausSetting(kind, "after"), speed) for kind in ("fc-small", "fc")
+    )
     beside = {"large teacher": large.say(f"higher without in {_count(np.array(large.values))}")} if large else {}
-    return small and small.beside(beside)
+    return small and small.with_variants(beside)
 
 
 @claims.claim(
@@ -178,7 +182,7 @@ def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
     cases=lambda study, run: [{"norm": norm, "norm_words": words} for norm, words in NORMS.items()],
 )
 def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Verdict | None:
-    if (found := _compared(run, Setting("cnn", norm, "finite"), Setting("cnn", norm))) is None:
+    if (found := _compared(run, GausSetting("cnn", norm, "finite"), GausSetting("cnn", norm))) is None:
         return None
     gains, ends = ([measure(rho) for rho in found] for measure in (late_gain, final))
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -190,7 +194,7 @@ def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Ver
 
 
 @lru_cache(maxsize=4)
-def modulated(study: Gaus, run: Run, setting: Setting) -> Modulation | None:
+def modulated(study: Gaus, run: Run, setting: GausSetting) -> Modulation | None:
     """H* and β* of all networks of a setting that did not diverge; for convolutional ones, of the first only.
 
     Samples of convolutional networks have many positions.
@@ -207,7 +211,7 @@ def _diagonals(study: Gaus, run: Run) -> dict[str, np.ndarray]:
 
     Empty if the run does not have this setting, on which claims are decided.
     """
-    settings = [Setting(kind, norm) for kind in ("fc", "fc-small") for norm in NORMS]
+    settings = [GausSetting(kind, norm) for kind in ("fc", "fc-small") for norm in NORMS]
     found = {setting.words: modulated(study, run, setting) for setting in settings if _compared(run, setting)}
     known = {words: each.diagonal for words, each in found.items() if each is not None}
     return known if settings[0].words in known else {}
@@ -233,7 +237,7 @@ def diagonals_grow(study: Gaus, run: Run) -> Verdict | None:
     before, after = np.moveaxis(np.median(diagonals[decided], axis=0), -1, 0)
     ranges = "; ".join(f"{name} from {_row(before[:, i])} to {_row(after[:, i])}" for i, name in enumerate(MATRICES))
     verdict = test(diagonals[decided]).say(f"{ranges}, layers 1 to {len(before)}")
-    return verdict.beside({words: test(diagonals[words]) for words in others})
+    return verdict.with_variants({words: test(diagonals[words]) for words in others})
 
 
 @claims.claim(
@@ -252,7 +256,7 @@ def more_in_h(study: Gaus, run: Run) -> Verdict | None:
     decided = next(iter(verdicts))
     verdict = verdicts.pop(decided)
     by = _row(np.median(growths[decided], axis=0))
-    return verdict.say(f"by {by} in H*, β*; {verdict.measured}").beside(verdicts)
+    return verdict.say(f"by {by} in H*, β*; {verdict.measured}").with_variants(verdicts)
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

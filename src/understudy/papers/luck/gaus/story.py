@@ -10,7 +10,7 @@ from understudy.lab.matrices import matrix_images
 from understudy.papers.luck.gaus.claims import (
     NAMES,
     NORMS,
-    Setting,
+    GausSetting,
     curves,
     early_rank,
     final,
@@ -39,7 +39,7 @@ def story(study: Gaus, run: Run) -> Story:
     data = next(data for data in study.data if data in rho["data"])
     main = rho.sel(data=data).dropna("kind", how="all")
     alive = main.notnull().any(("seed", "layer", "epoch"))
-    shown = [Setting(kind, norm, data) for kind in study.networks for norm in study.norm if kind in main["kind"]]
+    shown = [GausSetting(kind, norm, data) for kind in study.networks for norm in study.norm if kind in main["kind"]]
     shown = [setting for setting in shown if alive.sel(kind=setting.kind, norm=setting.norm)]
     sized: dict[str, str] = {kind: f"{NAMES[kind]} {'-'.join(map(str, study.layers(kind)))}" for kind in study.networks}
     titles = sized | {"none": "", "after": "BatchNorm"}
@@ -51,7 +51,7 @@ def story(study: Gaus, run: Run) -> Story:
             "layer-correlation",
             "How well each layer is learned",
             f"Mean correlation of a layer's teacher nodes with their best students over training ({inputs}).",
-            "S2 figs 8, 24",
+            "S2 figs. 8, 24",
             layers.layer_curves(main, ("kind", "norm"), titles, columns=columns, **_RHO),
         ),
         *(figure for kind in main["kind"].to_numpy() for figure in _students(run, main.sel(kind=kind), sized)),
@@ -61,7 +61,7 @@ def story(study: Gaus, run: Run) -> Story:
             ("kind", "norm"),
             titles,
             where={"data": data},
-            source="S2 figs 8, 21, 23",
+            source="S2 figs. 8, 21, 23",
             limits=(0.0, 0.55),
             band="range",
             columns=columns,
@@ -73,7 +73,7 @@ def story(study: Gaus, run: Run) -> Story:
             "Small and large teachers",
             f"Mean best correlation for {' and '.join(sized.get(kind, '') for kind in ('fc-small', 'fc'))}, layer by "
             "layer.",
-            "S2 figs 10a, 24",
+            "S2 figs. 10a, 24",
         ),
         *(
             figure
@@ -85,7 +85,7 @@ def story(study: Gaus, run: Run) -> Story:
                 f"finite-{kind}",
                 f"With finite data: {sized[kind]}",
                 f"Inputs drawn anew in every epoch, compared with {study.finite:,} inputs that are used repeatedly.",
-                "S2 fig 10b" if kind == "cnn" else "S2 fig 10b, for another network",
+                "S2 fig. 10b" if kind == "cnn" else "S2 fig. 10b, for another network",
             )
         ),
         *_matrices(study, run, shown),
@@ -93,7 +93,7 @@ def story(study: Gaus, run: Run) -> Story:
             "losses",
             "What that does to the loss",
             "Squared error on the evaluation inputs, averaged over outputs; teacher outputs have variance 1.",
-            "S2 fig 19",
+            "S2 fig. 19",
             Curves.from_array(
                 loss,
                 name="MSE loss",
@@ -140,7 +140,7 @@ def _students(run: Run, rho: xr.DataArray, sized: dict[str, str]) -> list[Figure
     return layers.student_figures(run, rho, "norm", titles=NORMS, channels=kind == "cnn", **names)
 
 
-def _matrices(study: Gaus, run: Run, shown: list[Setting]) -> list[Figure]:
+def _matrices(study: Gaus, run: Run, shown: list[GausSetting]) -> list[Figure]:
     """H* and β* of the first fully connected network, of the large teacher if there is one, and of the first CNN."""
     first = sorted(shown, key=lambda s: (s.kind != "fc", s.norm != "none"))
     figures: list[Figure] = []
@@ -150,7 +150,7 @@ def _matrices(study: Gaus, run: Run, shown: list[Setting]) -> list[Figure]:
     return figures
 
 
-def _headline(study: Gaus, run: Run, shown: list[Setting], sized: dict[str, str]) -> str:
+def _headline(study: Gaus, run: Run, shown: list[GausSetting], sized: dict[str, str]) -> str:
     ends: list[str] = []
     for kind in dict.fromkeys(setting.kind for setting in shown):
         each = {s.norm: f"{np.nanmedian(final(curves(run, s))):.2f}" for s in shown if s.kind == kind}
@@ -166,18 +166,18 @@ def _headline(study: Gaus, run: Run, shown: list[Setting], sized: dict[str, str]
     )
 
 
-def _numbers(study: Gaus, run: Run, shown: list[Setting]) -> tuple[Number, ...]:
+def _numbers(study: Gaus, run: Run, shown: list[GausSetting]) -> tuple[Number, ...]:
     lowest = {s: float(np.nanmedian(curves(run, s).isel(layer=0, epoch=-1))) for s in shown}
     best = max(shown, key=lambda setting: lowest[setting])
     numbers = [
         Number(f"{run.networks.num_rows:,}", "networks"),
         Number(f"{lowest[best]:.3f}", f"mean best correlation in the lowest layer at the end, {best.words}"),
     ]
-    sizes = [Setting(kind, study.norm[0], shown[0].data) for kind in ("fc-small", "fc")]
+    sizes = [GausSetting(kind, study.norm[0], shown[0].data) for kind in ("fc-small", "fc")]
     if all(setting in shown for setting in sizes):
         both = " · ".join(f"{np.nanmedian(speed(curves(run, setting))):.2f}" for setting in sizes)
         numbers.append(Number(both, "mean best correlation over layers and epochs, small and large teacher"))
-    amounts = [curves(run, Setting(study.networks[0], study.norm[0], data)) for data in ("infinite", "finite")]
+    amounts = [curves(run, GausSetting(study.networks[0], study.norm[0], data)) for data in ("infinite", "finite")]
     if all(rho.notnull().any() for rho in amounts):
         both = " · ".join(f"{np.nanmedian(late_gain(rho)):.3f}" for rho in amounts)
         words = f"gained in the second half of training, {NAMES[study.networks[0]]}, fresh and finite data"

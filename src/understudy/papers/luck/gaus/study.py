@@ -29,7 +29,7 @@ class Gaus(OnGaussianInputs, TrainingStudy):
     summary: ClassVar[str] = (
         "how early the winning students are ahead, and what BatchNorm, teacher size and data change"
     )
-    figures: ClassVar[str] = "S2 figs 8, 10, 11"
+    figures: ClassVar[str] = "S2 figs. 8, 10, 11"
     decides: ClassVar[str] = "D5 D7 D8"
 
     seeds: Count = 5
@@ -104,7 +104,7 @@ class Gaus(OnGaussianInputs, TrainingStudy):
         source = self.source(kind, self.data[0])
 
         def teacher(seed: int) -> us.Population:
-            plain = us.teachers.separated(
+            plain = us.teachers.distinct_rows(
                 self.sizes(kind),
                 seeds=seed,
                 image=self.image_size(kind),

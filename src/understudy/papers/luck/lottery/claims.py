@@ -63,7 +63,7 @@ def _decide(
     if place not in cells:
         return None
     beside = {f"p = {p:g}, {k:g}×": test(cell) for (p, k), cell in cells.items() if (p, k) != place and others(k)}
-    return cells[place], test(cells[place]).beside(beside)
+    return cells[place], test(cells[place]).with_variants(beside)
 
 
 @claims.claim(

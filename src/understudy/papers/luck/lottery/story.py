@@ -42,7 +42,7 @@ def story(study: LotteryTickets, run: Run) -> Story:
             f"Evaluation loss at the end, one point per network: the {study.teacher_nodes} winners with their initial "
             "weights, as many redrawn nodes, and the student that the winners were taken from. A line joins the "
             "networks of a seed, orange where the redrawn nodes ended lower.",
-            "S2 fig 3, measured",
+            "S2 fig. 3, measured",
             pairs(losses, titles),
         ),
         Figure(
@@ -113,7 +113,7 @@ def _students(run: Run, titles: Titles) -> Figure:
         "layer-specialization",
         "Which students match, and which contribute",
         f"{STUDENTS_CAPTION} Reset and re-initialised networks have no node to spare.",
-        "S0 fig 5, S1 fig 3",
+        "S0 fig. 5, S1 fig. 3",
         LayerSpecialization(
             each[0].groups,
             each[0].epochs,
@@ -130,7 +130,7 @@ def _ranks(run: Run, titles: Titles) -> Figure:
         "How early they were ahead",
         "Mean rank, among all students of a network, of the students that match best in the end: 0 is first, 0.5 "
         "(dashed) is chance.",
-        "S2 fig 8, for two layers",
+        "S2 fig. 8, for two layers",
         _curves(run, titles, "mean_rank", "mean rank of final winners", layer=0, bound=(0.5, "chance")),
     )
 

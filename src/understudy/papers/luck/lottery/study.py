@@ -29,7 +29,7 @@ class LotteryTickets(OverRealized, TrainingStudy):
 
     name: ClassVar[str] = "lottery"
     summary: ClassVar[str] = "winners reset to their initial weights end at a lower loss than as many redrawn nodes"
-    figures: ClassVar[str] = "S2 fig 3"
+    figures: ClassVar[str] = "S2 fig. 3"
     decides: ClassVar[str] = "D11"
 
     teacher_nodes: Count = 20

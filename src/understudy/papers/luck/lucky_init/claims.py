@@ -7,7 +7,7 @@ import numpy as np
 import xarray as xr
 
 from understudy.claims import Claims, Verdict, number
-from understudy.papers.luck.lucky_init.study import FIGURE, QUANTITIES, SETTINGS, LuckyInit, Setting
+from understudy.papers.luck.lucky_init.study import FIGURE, QUANTITIES, SETTINGS, LuckyInit, NearSetting
 from understudy.store import Run
 
 PAPER = {(10.0, 10.0): (1.22, 0.001), (1.0, 1.0): (1.21, 0.09), (5.0, 0.0): (1.13, 0.37)}
@@ -36,7 +36,7 @@ def start_name(start: tuple[float, float]) -> str:
     return f"({start[0]:g}, {start[1]:g})"
 
 
-def in_setting(run: Run, setting: Setting, metric: str) -> xr.DataArray:
+def in_setting(run: Run, setting: NearSetting, metric: str) -> xr.DataArray:
     """A metric of one of our own settings by seed and step; NaN where it was not recorded."""
     some, steps = run.select(setting=str(setting)), np.arange(run.options["bounded"] + 1)
     if metric not in run.metric_names:  # the bounds of a theorem that applies to no network
@@ -53,7 +53,7 @@ class Bounds(NamedTuple):
     """Whether everything that it bounds is within its bound."""
 
 
-def bounds(run: Run, setting: Setting, prefix: str = "") -> Bounds:
+def bounds(run: Run, setting: NearSetting, prefix: str = "") -> Bounds:
     """Compare everything that a theorem bounds with its bound, at every step."""
     names = QUANTITIES[setting.theorem]
     measured, bound = (
@@ -96,7 +96,7 @@ def bounds_hold(study: LuckyInit, run: Run, part: str, theorem: int, prefix: str
 
 @claims.claim(
     "Y10",
-    "fig 7's networks",
+    "networks of fig. 7",
     statement="the conditions of theorem 4 (for the near students alone) or of theorem 5 hold in networks of fig. 7, "
     "at the start or at the end",
     paper="small overlap is assumed",

@@ -7,16 +7,16 @@ import xarray as xr
 
 from understudy.lab.layers import multiple_titles, some_diverged
 from understudy.papers.luck.lucky_init.claims import bounds, in_setting, of_figure, start_name
-from understudy.papers.luck.lucky_init.study import QUANTITIES, SETTINGS, LuckyInit, Setting
+from understudy.papers.luck.lucky_init.study import QUANTITIES, SETTINGS, LuckyInit, NearSetting
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
 from understudy.report.story import Figure, Number, Story
 from understudy.store import Run
 
 _RULES = {
-    "rescaled": ("The near students take over", "Eq. 6, columns of W and V rescaled after every step", "S2 fig 7"),
+    "rescaled": ("The near students take over", "Eq. 6, columns of W and V rescaled after every step", "S2 fig. 7"),
     "free": ("Without rescaling", "Eq. 6 without rescaling", "S2 eq. 6"),
-    "sgd": ("Under plain SGD", "SGD on the same batches, without rescaling", "S2 fig 7, by SGD"),
+    "sgd": ("Under plain SGD", "SGD on the same batches, without rescaling", "S2 fig. 7, by SGD"),
 }
 _RULE_TITLES = {"rescaled": "eq. 6, rescaled", "free": "eq. 6", "sgd": "SGD"}
 _BOUNDED = {"sin_angle": "sin θ", "fan_out_gap": "‖v − v*‖ of the near", "other_fan_out": "‖v‖ of the others"}
@@ -92,7 +92,7 @@ def _curves(study: LuckyInit, dim: str, parts: dict[str, xr.DataArray], **more: 
     )
 
 
-def _bounded(run: Run, setting: Setting) -> Panel:
+def _bounded(run: Run, setting: NearSetting) -> Panel:
     series = []
     for name, colour in zip(QUANTITIES[setting.theorem], style.CATEGORIES, strict=False):
         measured, bound = (in_setting(run, setting, name + end).max("seed") for end in ("", "_bound"))

@@ -29,7 +29,7 @@ _NODES_PER_PIECE = 400
 """Student nodes of one start in a piece, over all its seeds."""
 
 
-class Setting(NamedTuple):
+class NearSetting(NamedTuple):
     """Networks to which a theorem may apply: nodes are rarely active together, and students start near them."""
 
     theorem: int
@@ -54,15 +54,15 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting(4, 2, 0, 10, 0.0, -0.9, 0.02),
-    Setting(4, 3, 0, 10, 1.0, -0.45, 0.02),
-    Setting(4, 4, 0, 10, 2.0, 0.0, 0.01),
-    Setting(4, 5, 0, 20, 2.5, 0.0, 0.005),
-    Setting(4, 10, 0, 20, 3.0, 0.0, 0.003),
-    Setting(5, 1, 1, 10, 0.3, -0.99, 0.001, 0.0, 0.5),
-    Setting(5, 2, 1, 10, 1.5, -0.45, 0.002, 0.1, 0.1),
-    Setting(5, 2, 1, 10, 3.0, 0.0, 0.002, 0.1, 0.1),
-    Setting(5, 3, 2, 10, 3.5, 0.0, 0.001, 0.05, 0.05),
+    NearSetting(4, 2, 0, 10, 0.0, -0.9, 0.02),
+    NearSetting(4, 3, 0, 10, 1.0, -0.45, 0.02),
+    NearSetting(4, 4, 0, 10, 2.0, 0.0, 0.01),
+    NearSetting(4, 5, 0, 20, 2.5, 0.0, 0.005),
+    NearSetting(4, 10, 0, 20, 3.0, 0.0, 0.003),
+    NearSetting(5, 1, 1, 10, 0.3, -0.99, 0.001, 0.0, 0.5),
+    NearSetting(5, 2, 1, 10, 1.5, -0.45, 0.002, 0.1, 0.1),
+    NearSetting(5, 2, 1, 10, 3.0, 0.0, 0.002, 0.1, 0.1),
+    NearSetting(5, 3, 2, 10, 3.5, 0.0, 0.001, 0.05, 0.05),
 )
 """Settings of our own, as the paper has none; to some of them the theorems do not apply."""
 
@@ -77,7 +77,7 @@ class LuckyInit(ComputedStudy):
 
     name: ClassVar[str] = "lucky-init"
     summary: ClassVar[str] = "students that start near teacher nodes, and the fan-outs of the others"
-    figures: ClassVar[str] = "S2 fig 7, theorems 4, 5"
+    figures: ClassVar[str] = "S2 fig. 7, theorems 4, 5"
     decides: ClassVar[str] = "Y10 Y11"
 
     dim: Count = 10
@@ -170,7 +170,7 @@ class LuckyInit(ComputedStudy):
             nodes.append(_nodes(found, self.steps, numbers))
         return _tables(networks, metrics, nodes)
 
-    def _follow_bounds(self, setting: Setting, count: int) -> dict[str, Any]:
+    def _follow_bounds(self, setting: NearSetting, count: int) -> dict[str, Any]:
         from scipy.special import ndtr
 
         from understudy.papers.luck.theory.near_students import theorem_4_bounds

@@ -4,7 +4,7 @@ import numpy as np
 import xarray as xr
 
 from understudy.claims import Claims, Verdict, every, number
-from understudy.papers.luck.matrix_dynamics.study import PATHS, MatrixDynamics, layers
+from understudy.papers.luck.matrix_dynamics.study import PATH_NAMES, PATHS, MatrixDynamics, layers
 from understudy.store import Run
 
 EXACT = 1e-10
@@ -45,7 +45,7 @@ def _teachers(study: MatrixDynamics, run: Run) -> list[dict[str, str]]:
 @claims.claim(
     "Y8",
     "top layer",
-    statement="at the highest layer, where the theorem assumes nothing, eqn 6 is the negative gradient at every probe "
+    statement="at the highest layer, where the theorem assumes nothing, eq. 6 is the negative gradient at every probe "
     f"of both trajectories: relative distance at most {number(EXACT, 'g')}",
     paper="equal",
     values_are="largest relative distance, per teacher",
@@ -59,9 +59,9 @@ def exact_at_the_top(study: MatrixDynamics, run: Run) -> Verdict:
 @claims.claim(
     "Y8",
     "direction, {hidden}",
-    statement="below the highest layer the cosine of eqn 6 and the negative gradient is above 0 at every probe of "
+    statement="below the highest layer the cosine of eq. 6 and the negative gradient is above 0 at every probe of "
     "every seed, along both trajectories",
-    paper="simulated next to SGD",
+    paper="simulated and compared with SGD",
     values_are="least cosine, per seed",
     cases=_teachers,
 )
@@ -71,13 +71,13 @@ def points_downhill(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
         for metric in ("cosine", "distance")
     )
     medians = [
-        f"along {path}, "
+        f"along {'the trajectory of' if path == PATHS[0] else 'that of'} {name}, "
         + ", ".join(
             f"{layer}: cosine {number(cosine.sel(path=path, layer=layer).median().item(), '.2f')}, "
             f"distance {distance.sel(path=path, layer=layer).median().item():.2f}"
             for layer in cosine["layer"].to_numpy()
         )
-        for path in PATHS
+        for path, name in PATH_NAMES.items()
     ]
     values, least = cosine.to_numpy(), cosine.min(("path", "layer", "epoch"))
     words = f"least {{least:.2f}}, above 0 in {{count}}; medians over seeds and probes: {'; '.join(medians)}"
@@ -88,7 +88,7 @@ def points_downhill(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
     "Y8",
     "loss, {hidden}",
     statement="the simulated dynamics end at a lower evaluation loss than they started with, in every seed",
-    paper="simulated next to SGD",
+    paper="simulated and compared with SGD",
     values_are="log10 of the ratio of the two losses, per seed",
     cases=_teachers,
 )
@@ -102,7 +102,7 @@ def loss_falls(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
     losses = [number(loss, ".2f") for loss in (start.median().item(), *end.median("seed").to_numpy())]
     correlation = mean_correlation(run).sel(hidden=hidden).isel(epoch=-1).median("seed").to_numpy()
     words = (
-        f"in {{count}}{diverged}; median log10 losses {losses[0]} at the start, {losses[1]} by eqn 6, {losses[2]} by "
+        f"in {{count}}{diverged}; median log10 losses {losses[0]} at the start, {losses[1]} by eq. 6, {losses[2]} by "
         f"SGD; mean best correlations {correlation[0]:.3f} and {correlation[1]:.3f}"
     )
     return every(gain, below=0.0, say=words)

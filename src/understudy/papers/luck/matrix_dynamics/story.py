@@ -7,7 +7,7 @@ import xarray as xr
 
 from understudy.lab.layers import some_diverged
 from understudy.papers.luck.matrix_dynamics.claims import OUTPUTS, by_layer, log10, mean_correlation
-from understudy.papers.luck.matrix_dynamics.study import PATHS, MatrixDynamics
+from understudy.papers.luck.matrix_dynamics.study import PATH_NAMES, PATHS, MatrixDynamics
 from understudy.report import style
 from understudy.report.figures import Curves
 from understudy.report.story import Figure, Number, Story, listed
@@ -34,27 +34,27 @@ def story(study: MatrixDynamics, run: Run) -> Story:
             "losses",
             "Two trajectories from the same initial weights",
             "Evaluation loss of students that follow Ẇ = L*W*H* − LWH, and of SGD on the same batches.",
-            "S2 eqn 6",
+            "S2 eq. 6",
             _by_path(loss.where(whole), name="evaluation loss", log_y=True),
         ),
         Figure(
             "correlations",
             "Which teacher nodes they find",
             "Best correlation with the teacher's nodes, averaged over nodes and hidden layers.",
-            "S2 eqn 6",
+            "S2 eq. 6",
             _by_path(mean_correlation(run).where(whole), name="mean best correlation"),
         ),
         Figure(
             "cosines",
-            "The direction of eqn 6",
-            "Cosine of eqn 6 and the negative gradient at every layer, along both trajectories. It is 1 at the layer "
-            "of the outputs; where it is above 0, a small step of eqn 6 decreases the loss.",
+            "The direction of eq. 6",
+            "Cosine of eq. 6 and the negative gradient at every layer, along both trajectories. It is 1 at the layer "
+            "of the outputs; where it is above 0, a small step of eq. 6 decreases the loss.",
             "S2 theorem 2",
             _by_layer(cosine, name="cosine", bound=(0.0, "0")),
         ),
         Figure(
             "distances",
-            "The distance of eqn 6 from the gradient",
+            "The distance of eq. 6 from the gradient",
             "Length of their difference relative to that of the gradient, at every layer below the outputs, along both "
             "trajectories.",
             "S2 theorem 2",
@@ -63,10 +63,10 @@ def story(study: MatrixDynamics, run: Run) -> Story:
         Figure(
             "assumption",
             "Whether expectations factorise",
-            "Relative error of eqn 5, assumption 1 between students, at every layer below the outputs, along both "
+            "Relative error of eq. 5, assumption 1 between students, at every layer below the outputs, along both "
             "trajectories. At 0 the theorem would be exact.",
             "S2 assumption 1",
-            _by_layer(error_5, name="relative error of eqn 5"),
+            _by_layer(error_5, name="relative error of eq. 5"),
         ),
     )
     errors = np.concatenate([_finite(error_4), _finite(error_5)])
@@ -85,7 +85,9 @@ def _finite(values: xr.DataArray) -> np.ndarray:
 
 def _by_path(values: xr.DataArray, **more: Any) -> Curves:
     """One panel per teacher, with one line per path."""
-    return Curves.from_array(values, panel="hidden", line="path", x_name="step", colours=_COLOURS, **more)
+    return Curves.from_array(
+        values, panel="hidden", line="path", labels=PATH_NAMES, x_name="step", colours=_COLOURS, **more
+    )
 
 
 def _by_layer(values: xr.DataArray, **more: Any) -> Curves:
@@ -97,7 +99,7 @@ def _by_layer(values: xr.DataArray, **more: Any) -> Curves:
         values,
         panel=("path", "hidden"),
         line="layer",
-        titles={path: f"along {path}" for path in PATHS},
+        titles={path: f"along {name}" for path, name in PATH_NAMES.items()},
         x_name="step",
         colours=colours,
         columns=values.sizes["hidden"],

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     from understudy.papers.luck.theory.matrix_dynamics import DescentReading
 
 PATHS = ("eqn 6", "SGD")
-"""What a network follows: the matrix dynamics, or the gradient."""
+"""What a network follows: the matrix dynamics, or the gradient. The values of the column `path`."""
+PATH_NAMES = dict(zip(PATHS, ("eq. 6", "SGD"), strict=True))
+"""The paths as they are shown to people."""
 _SEEDS_PER_PIECE = 2
 _FEW = 256
 """Evaluation inputs on which assumption 1 is measured."""

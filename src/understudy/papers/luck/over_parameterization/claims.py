@@ -52,7 +52,7 @@ def _with_layers(values: xr.DataArray, test: Callable[[xr.DataArray], Verdict]) 
     """Decide on the mean over layers, with each layer beside it."""
     names = layer_names(values.sizes["layer"])
     beside = {name: test(values.isel(layer=i)) for i, name in names.items()}
-    return test(values.mean("layer")).beside(beside)
+    return test(values.mean("layer")).with_variants(beside)
 
 
 def _words(values: xr.DataArray) -> str:

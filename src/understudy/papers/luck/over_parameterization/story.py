@@ -33,7 +33,7 @@ def story(study: OverParameterization, run: Run) -> Story:
             "How well students match in the end, and how reliably",
             f"Mean best correlation after {counted(study.epochs, 'epoch')} by the width of the student; the band is "
             "one standard deviation over seeds to either side.",
-            "S2 fig 12, at the end",
+            "S2 fig. 12, at the end",
             Curves.from_array(
                 run.array("rho_mean", "networks multiple seed layer epoch").isel(epoch=-1),
                 x="multiple",
@@ -74,7 +74,7 @@ def _width_curves(study: OverParameterization, kind: str, rho: xr.DataArray) -> 
         f"How students of several widths come to match their teacher, {NAMES[kind]}",
         f"Mean correlation of a layer's teacher nodes with their best students over training, for students with "
         f"{widths} the teacher's nodes: mean and standard deviation over {counted(study.seeds, 'teacher')}.",
-        "S2 fig 12",
+        "S2 fig. 12",
         layers.multiple_curves(rho, "layer", layers.layer_names(rho.sizes["layer"]), columns=2, **_RHO),
     )
 

@@ -26,7 +26,7 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
     summary: ClassVar[str] = (
         "how well, how reliably and how soon students of 1 to 50 times the nodes match their teacher"
     )
-    figures: ClassVar[str] = "S2 fig 12"
+    figures: ClassVar[str] = "S2 fig. 12"
     decides: ClassVar[str] = "D9"
 
     networks: Annotated[tuple[Kind, ...], Among(get_args(Kind)), Distinct()] = ("fc",)
@@ -69,7 +69,7 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
 
         Convolutional teachers have no BatchNorm: with the initial statistics of the released code it is the identity.
         """
-        plain = us.teachers.separated(
+        plain = us.teachers.distinct_rows(
             self.sizes(kind),
             seeds=self.seed_names,
             image=self.image_size(kind),

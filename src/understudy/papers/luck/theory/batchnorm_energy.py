@@ -142,7 +142,7 @@ def conserved(teacher: Population, student: Population, x: Float[Tensor, "sample
         )
         return Finding(
             "S2 theorem 3",
-            f"student node {node} of layer {layer}",
+            f"student node {node} of layer {layer + 1}",
             (negligible,),
             f"‖(w, b)‖ is conserved{alone_too}",
             f"⟨(w, b), (ẇ, ḃ)⟩ is {relative:.1e} of ‖(w, b)‖‖(ẇ, ḃ)‖, and ε causes {by_eps:.1e}; ⟨w, ẇ⟩ is {alone:.1e}",

@@ -142,7 +142,7 @@ def _affordable_samples(student: Population, samples: int) -> int:
     title="Matrix dynamics",
     statement="where the expectations of β, of gates and of activations factorise, the weights of a layer move by Ẇ = "
     "L*W*H* − LWH",
-    measured="the errors of the two factorisations (eqns 4 and 5), then the difference between Ẇ and minus the "
+    measured="the errors of the two factorisations (eqs. 4 and 5), then the difference between Ẇ and minus the "
     "gradient, next to the bound that these errors give",
     subject="dynamics",
 )
@@ -161,10 +161,10 @@ def _finding(
     bound = float(gap.bound) if gap else 0.0
     return Finding(
         "S2 theorem 2",
-        f"the weights of layer {layer}" + ("" if gap else " (the outputs)"),
+        f"the weights of layer {layer + 1}" + ("" if gap else " (the outputs)"),
         tuple(
             at_most(
-                f"Assumption 1, eqn {number}",
+                f"Assumption 1, eq. {number}",
                 float(error),
                 EXACT,
                 shown=f"relative error {float(error):.1e} on {samples:,} samples",
@@ -174,7 +174,7 @@ def _finding(
             for number, error in (((4, gap.star), (5, gap.plain)) if gap else ())
         ),
         "L*W*H* − LWH is the negative gradient"
-        + (f"; with the measured errors of eqns 4 and 5 it differs by at most {bound:.1e}" if gap else ""),
+        + (f"; with the measured errors of eqs. 4 and 5 it differs by at most {bound:.1e}" if gap else ""),
         f"they differ by {float(found.gap):.1e}, which is {float(found.distance):.1e} of the gradient; "
         f"cosine {float(found.cosine):.3f}",
         float(part.gap) <= bound + float(part.rounding),

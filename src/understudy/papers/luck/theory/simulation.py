@@ -36,7 +36,7 @@ def unit_columns(
     The extended weights [w, b] of every node and the weights of every output are scaled to length 1.
     """
     dim, nodes, outputs = sizes
-    drawn = teachers.separated((dim + 1, nodes, outputs), seeds=seeds, dtype=torch.float64)
+    drawn = teachers.distinct_rows((dim + 1, nodes, outputs), seeds=seeds, dtype=torch.float64)
     (wide, _), (top, _) = drawn.layers
     lengths = top.norm(dim=2, keepdim=True)
     if not lengths.all():

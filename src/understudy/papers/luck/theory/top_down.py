@@ -247,7 +247,7 @@ def _fixed_point(
     title="Lucky students converge, and the fan-outs of the others vanish",
     statement="Where all nodes are rarely active together, students that start near teacher nodes converge to them "
     "with their fan-outs, and the fan-outs of all others go to zero, at a rate of at least 1 − ηλ.",
-    measured="the constants of eqns 41 to 54 with their missing terms added, and angles and fan-outs after the next "
+    measured="the constants of eqs. 41 to 54 with their missing terms added, and angles and fan-outs after the next "
     "step of the expected dynamics",
     subject="dynamics",
     networks="two layers",

@@ -23,7 +23,7 @@ class MnistClassifier(OnMnist, TrainingStudy):
 
     name: ClassVar[str] = "mnist-classifier"
     summary: ClassVar[str] = "networks that learn two digits of MNIST from their labels, for orthogonal-mnist"
-    figures: ClassVar[str] = "the networks of S3 figs 3.3, 3.4"
+    figures: ClassVar[str] = "the networks of S3 figs. 3.3, 3.4"
     decides: ClassVar[str] = ""
 
     @classmethod

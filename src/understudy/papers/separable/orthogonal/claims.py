@@ -70,7 +70,7 @@ def rank(study: Orthogonal, run: Run) -> Verdict:
     networks = select_sgd(run, 2)
     others = _other_starts(run, 2, lambda some: _rank_two(some, "W1 third"))
     verdict = _rank_two(networks, "W1 third", "σ₃/σ₁ {range:.2g}")
-    return verdict.beside({"W − W₀": _rank_two(networks, "W1 added third")} | others)
+    return verdict.with_variants({"W − W₀": _rank_two(networks, "W1 added third")} | others)
 
 
 @claims.claim(
@@ -88,7 +88,7 @@ def third_value(study: Orthogonal, run: Run) -> Verdict:
 
     networks = select_sgd(run, 2)
     verdict = test(networks, say="{range:.3g} times that of the start; no larger in {count} seeds")
-    return verdict.beside({"σ₁ of W₀": test(networks, 0)} | _other_starts(run, 2, test))
+    return verdict.with_variants({"σ₁ of W₀": test(networks, 0)} | _other_starts(run, 2, test))
 
 
 @claims.claim(
@@ -106,7 +106,7 @@ def alignment(study: Orthogonal, run: Run) -> Verdict:
     networks = select_sgd(run, 2)
     verdict = test(networks, f"{{range:.2g}}, {{mean:.3f}} of all; at least {ALIGNED:g} in {{count}} seeds")
     mass = range_words(networks.end("aligned mass"))
-    return verdict.also(f"they hold {mass} of Σ ‖w‖²").beside(_other_starts(run, 2, test))
+    return verdict.also(f"they hold {mass} of Σ ‖w‖²").with_variants(_other_starts(run, 2, test))
 
 
 @claims.claim(
@@ -128,7 +128,7 @@ def deep_rank(study: Orthogonal, run: Run, layer: int) -> Verdict:
     }
     others = _other_starts(run, DEEP, lambda some: _rank_two(some, f"W{layer} third"))
     verdict = _rank_two(networks, f"W{layer} third", f"σ₃/σ₁ {{range:.3g}}; under {THIRD:g} in {{count}} seeds")
-    return verdict.beside(beside | others)
+    return verdict.with_variants(beside | others)
 
 
 def widest_gaps(values: np.ndarray) -> np.ndarray:
@@ -197,7 +197,7 @@ _STAY = (
 )
 def flow_stays(study: Orthogonal, run: Run, kind: str, least: float, points_words: str) -> Verdict:
     found = {start: _stay(select_flow(run, kind, start)) for start in sorted(study.flow_start)}
-    return found.pop(least).beside({f"λ = {start:g}": verdict for start, verdict in found.items()})
+    return found.pop(least).with_variants({f"λ = {start:g}": verdict for start, verdict in found.items()})
 
 
 @claims.claim(
@@ -218,4 +218,4 @@ def sgd_stays(study: Orthogonal, run: Run) -> Verdict:
     weight = np.abs(output) * norm
     outside = np.where((inside == 0) & (off == 0), weight, 0.0).sum(-1) / weight.sum(-1)
     words = f"those that are neither hold {range_words(100 * outside, '.2g')}% of Σ |a|‖w‖"
-    return _stay(networks).also(words).beside(_other_starts(run, 2, _stay))
+    return _stay(networks).also(words).with_variants(_other_starts(run, 2, _stay))

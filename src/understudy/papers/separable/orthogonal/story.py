@@ -101,7 +101,7 @@ def _two_layers(study: Orthogonal, run: Run) -> Figure:
         f"{_setting(study, 2)}, seed {_seed(one)}: singular values of W before and after training, the rows of W on "
         "its first two singular directions, and their correlation with the max-margin vector of their sign. Over "
         f"seeds, {range_words(100 * found.end('aligned'), '.2g')}% of a network's neurons correlate above 0.9.",
-        "S3 fig 3.1",
+        "S3 fig. 3.1",
         Curves(panels, f"seed {_seed(one)}"),
     )
 
@@ -121,7 +121,7 @@ def _residual(study: Orthogonal, run: Run, layers: int) -> Figure:
         f"Residual networks of {layers} layers",
         f"{_setting(study, layers)}, seed {_seed(one)}. σ₃/σ₁ over seeds: {third}; of the change made by training, "
         f"W − W₀, at most {style.number(added)}.",
-        "S3 fig 3.2",
+        "S3 fig. 3.2",
         Curves((*spectra, *rows, nearest), f"seed {_seed(one)}", columns=layers - 1 if layers < 5 else 4),
     )
 
@@ -145,7 +145,7 @@ def _plane(study: Orthogonal, run: Run, sets: pa.Table) -> Figure:
         f"At the end, seed {_seed(first)}: grey lines are the trajectories of neurons from the start, dashed lines the "
         f"max-margin vectors of the two classes. SGD ends at the time {first.end('time')[0]:.3g} of gradient flow, "
         f"which continues until {study.flow_time:,g}.",
-        "S3 fig 3.1b",
+        "S3 fig. 3.1b",
         Curves(panels, f"seed {_seed(first)}"),
     )
 
@@ -259,7 +259,7 @@ def _starts(study: Orthogonal, run: Run) -> Figure:
         "The third singular value over the first at the end of SGD: of the weights, which contain their initial "
         "values, and of the change made by training, W − W₀. Right: the share of neurons of the first layer whose "
         "correlation with a max-margin vector is above 0.9.",
-        "S3 figs 3.1, 3.2, from more starts",
+        "S3 figs. 3.1, 3.2, from more starts",
         Curves(panels, _note(study), band="range"),
     )
 
@@ -293,7 +293,7 @@ def _conditions(study: Orthogonal, run: Run, sets: pa.Table) -> Figure:
         f"The support examples of both classes span the space in {counts} sets. Points are orthogonally separable if "
         "products within a class are above 0 and those between classes are not. A start is balanced if |a| = ‖w‖ for "
         f"all neurons. Max-margin vectors meet their optimality conditions to {residual}.",
-        "S3 sec 3.1",
+        "S3 sec. 3.1",
         Curves(panels),
     )
 

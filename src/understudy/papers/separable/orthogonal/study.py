@@ -57,7 +57,7 @@ class Orthogonal(ExactStudy):
 
     name: ClassVar[str] = "orthogonal"
     summary: ClassVar[str] = "on orthogonally separable points neurons align with two max-margin directions"
-    figures: ClassVar[str] = "S3 figs 3.1, 3.2, theorem 3.1, lemmas 3.1 to 3.3"
+    figures: ClassVar[str] = "S3 figs. 3.1, 3.2, theorem 3.1, lemmas 3.1 to 3.3"
     decides: ClassVar[str] = "B1 B2 B3"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
 

@@ -34,7 +34,7 @@ def share_range(shares: np.ndarray) -> str:
     "{images} images",
     statement="the {images} images are orthogonally separable at the output of layer 7: any two of one digit have a "
     "positive inner product, and any two of different digits none above 0 (eq. 3.1), in every network",
-    paper="layer-7 features are orthogonally separable (fig 3.3)",
+    paper="layer-7 features are orthogonally separable (fig. 3.3)",
     values_are="share of pairs of one digit, or of two digits if it is larger, that violate this, per network",
     cases={"images": (TRAINING, TEST)},
 )
@@ -51,14 +51,14 @@ def separable(study: OrthogonalMnist, run: Run, images: str) -> Verdict | None:
         return every(np.maximum(alike, apart), at_most=0.0, say=words)
 
     variants = {"cosines up to 0.05 counted as 0": test("nearly"), "before the ReLU": test("before")}
-    return test("all").beside(variants)
+    return test("all").with_variants(variants)
 
 
 @claims.claim(
     "B4",
     "W7",
     statement=f"at most {FEW:g} singular values of W7 are above {SIGNIFICANT:.0%} of the largest, in every network",
-    paper="very few, perhaps five or ten, significantly non-zero singular values (fig 3.4a)",
+    paper="very few, perhaps five or ten, significantly non-zero singular values (fig. 3.4a)",
     values_are="number of such singular values, per network",
 )
 def few_singular_values(study: OrthogonalMnist, run: Run) -> Verdict | None:

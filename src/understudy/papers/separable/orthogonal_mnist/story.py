@@ -65,7 +65,7 @@ def _similarity(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         f"Inner products of pairs of {study.compared:,} training images at the output of each layer after training, "
         f"{_seed(run, shown)}. Images are orthogonally separable if all products of {one}-{other} are at most 0, and "
         "all others above 0.",
-        "S3 fig 3.3",
+        "S3 fig. 3.3",
         Curves(tuple(panels), _seed(run, shown)),
     )
 
@@ -140,7 +140,7 @@ def _weights(study: OrthogonalMnist, run: Run, shown: int) -> Figure:
         "The first linear layer after training",
         f"W7, {study.nodes:,} neurons, {_seed(run, shown)}: its largest singular values, and its neurons on the first "
         f"two singular directions, by the sign of their weight in W8.{words}",
-        "S3 fig 3.4",
+        "S3 fig. 3.4",
         Curves(tuple(panels), _seed(run, shown), columns=2),
     )
 

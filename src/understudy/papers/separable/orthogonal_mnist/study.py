@@ -41,7 +41,7 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
 
     name: ClassVar[str] = "orthogonal-mnist"
     summary: ClassVar[str] = "whether networks make two digits of MNIST orthogonally separable, layer by layer"
-    figures: ClassVar[str] = "S3 figs 3.3, 3.4, table 3.1"
+    figures: ClassVar[str] = "S3 figs. 3.3, 3.4, table 3.1"
     decides: ClassVar[str] = "B4"
 
     compared: Annotated[int, Ge(10)] = 500

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform, words
-from understudy.theory.flows import follow_flows
+from understudy.theory.follow_flows import follow_flows
 
 Weights = tuple[Tensor, ...]
 """One matrix [net, out, in] per layer; a recorded path has a leading axis of probes."""

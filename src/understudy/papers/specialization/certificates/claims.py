@@ -100,14 +100,14 @@ def never_contradicted(study: Certificates, run: Run) -> Verdict:
     others = verdicts[verdicts["part"] != "triples"]
     given = found.loc[found["certified"], "result"].value_counts().sort_index()
     wrong, wrong_elsewhere = int(found["contradicted"].sum()), int(others["contradicted"].sum())
-    words = ", ".join(f"{name} {count:,}" for name, count in given.items())
+    words = ", ".join(f"{name}: {count:,}" for name, count in given.items())
     kinds = dict.fromkeys(read_units(run, "triples", part="triples")["kind"].to_pylist())
     return Verdict(
         wrong + wrong_elsewhere == 0 and bool(given.sum() > 0),
         f"{wrong} of {given.sum():,} certificates ({words}), over {study.triples:,} triples; elsewhere "
         f"{wrong_elsewhere} of {others['certified'].sum():,}",
         study.triples,
-    ).beside(
+    ).with_variants(
         {kind: _contradicted(found[found["kind"] == kind]) for kind in kinds}
         | {f"the part {part}": _contradicted(others[others["part"] == part]) for part in ("setting", "training")}
     )

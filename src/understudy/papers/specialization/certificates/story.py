@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from understudy._citations import cite
 from understudy.lab.layers import some_diverged
 from understudy.papers.specialization.certificates.claims import every_node, layer_values, least_samples, read_verdicts
 from understudy.papers.specialization.certificates.study import AUGMENTED, Certificates
@@ -72,7 +73,7 @@ def story(study: Certificates, run: Run) -> Story:
             Number(f"{given:,}", "certificates of triples"),
             Number(f"{wrong:,}", "contradicted"),
             Number(style.number(float(np.nanmax(layer_values(run, "rule")))), "largest error of the recursive rule"),
-            *(Number(f"{count:,}", f"samples certify all, {name}") for name, count in least.items() if count),
+            *(Number(f"{count:,}", f"samples certify all by {name}") for name, count in least.items() if count),
         ),
         figures,
     )
@@ -89,13 +90,14 @@ def _quartiles(found: pd.DataFrame, result: str, key: str, column: str, label: s
     """Median and quartiles of one theorem's values, by samples or epochs."""
     found = found[found["result"] == result].groupby(key)[column].quantile([0.25, 0.5, 0.75]).unstack()
     low, middle, high = found.to_numpy().T.reshape(3, -1)
-    return Series(label or result, found.index.to_numpy(), middle, low, high, **({"colour": _COLOURS[result]} | more))
+    more = {"colour": _COLOURS[result]} | more
+    return Series(label or cite(result), found.index.to_numpy(), middle, low, high, **more)
 
 
 def _lines(shares: Iterable[pd.Series]) -> tuple[Series, ...]:
     """One line per theorem."""
     return tuple(
-        Series(name, share.index.to_numpy(), share.to_numpy(), colour=_COLOURS[name])
+        Series(cite(name), share.index.to_numpy(), share.to_numpy(), colour=_COLOURS[name])
         for name, share in zip(AUGMENTED, shares, strict=True)
     )
 
@@ -148,7 +150,7 @@ def _bounded(found: pd.DataFrame) -> Panel:
     given = found[found["certified"] & (found["eps"] <= 10)]
     series = (
         Series(
-            name,
+            cite(name),
             own["eps"].to_numpy(),
             np.maximum(own["nearest"].to_numpy(), _FLOOR),
             points=True,

@@ -190,7 +190,7 @@ class Certificates(ExactStudy):
 
         seeds = self.seed_names
         sizes = (_INPUTS, *WIDTHS[: depth - 1], 4)
-        teachers = us.teachers.separated(sizes, seeds=seeds, slope=slope, bias_spread=0.5, dtype=torch.float64)
+        teachers = us.teachers.distinct_rows(sizes, seeds=seeds, slope=slope, bias_spread=0.5, dtype=torch.float64)
         students = us.students.like_linear(teachers, multiple=2)
         data = us.data.Gaussian(_INPUTS, 1.5, train=_COMPARED, evaluation=1)
         metrics = []

@@ -28,14 +28,14 @@ def story(study: Cifar, run: Run) -> Story:
             "How well every layer is matched",
             "Mean correlation of the teacher's channels with their best students over training; above each panel the "
             f"students' evaluation accuracy after training (mean over seeds, teacher {taught:.1%}).",
-            "S0 fig 10",
+            "S0 fig. 10",
             layers.correlation_curves(rho, "multiple", {k: f"{titles[k]}: {end[k]:.1%}" for k in end}),
         ),
         Figure(
             "layer-widths",
             "Over-realizations compared, layer by layer",
             f"The same curves, one panel per layer{_order(rho)}.",
-            "S0 fig 10",
+            "S0 fig. 10",
             layers.multiple_curves(rho, "layer", names, name="mean best correlation", limits=(0.0, 1.02)),
         ),
         *layers.student_figures(run, rho, "multiple", titles=titles, channels=True),
@@ -46,7 +46,7 @@ def story(study: Cifar, run: Run) -> Story:
             "How accurate students are",
             "Share of evaluation images whose label is the largest output. Students see no labels: they learn the "
             "outputs of the pruned teacher (dashed).",
-            "S0 fig 10",
+            "S0 fig. 10",
             layers.multiple_curves(accuracy, name="evaluation accuracy", bound=(taught, f"teacher, {taught:.1%}")),
         ),
         Figure(

@@ -22,7 +22,7 @@ class Cifar(TaughtCifarOptions, TrainingStudy):
 
     name: ClassVar[str] = "cifar"
     summary: ClassVar[str] = "how well wider and narrower students match each layer of a pruned teacher on CIFAR-10"
-    figures: ClassVar[str] = "S0 fig 10"
+    figures: ClassVar[str] = "S0 fig. 10"
     decides: ClassVar[str] = "D4"
 
     teacher_layers: Sizes = (64, 64, 64, 64)

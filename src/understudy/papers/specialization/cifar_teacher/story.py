@@ -44,7 +44,7 @@ def story(study: CifarTeacher, run: Run) -> Story:
                 "shifts",
                 "What BatchNorm adds to each node",
                 "Shifts of BatchNorm after training, layer by layer, over all networks that did not diverge.",
-                "S2 fig 6" if study.norm == "before" else "",
+                "S2 fig. 6" if study.norm == "before" else "",
                 SignedHistograms(tuple(layer_names(len(shifts)).values()), tuple(shifts), "BatchNorm shift"),
             )
         )

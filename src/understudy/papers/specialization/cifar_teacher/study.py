@@ -26,7 +26,7 @@ class CifarTeacher(CifarOptions, TrainingStudy):
 
     name: ClassVar[str] = "cifar-teacher"
     summary: ClassVar[str] = "networks trained on the labels of CIFAR-10, whole or pruned: teachers of other studies"
-    figures: ClassVar[str] = "the teachers of S0 fig 10, S2 figs 6, 9"
+    figures: ClassVar[str] = "the teachers of S0 fig. 10, S2 figs. 6, 9"
 
     network: Literal["cnn", "fc"] = "cnn"
     """3×3 convolutions and a linear layer on top, or fully connected layers."""

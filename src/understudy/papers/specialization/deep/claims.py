@@ -44,7 +44,7 @@ def _by_multiple(run: Run, test: Callable[[xr.DataArray], Verdict]) -> Verdict |
     rho = run.array("rho_mean", "multiple seed layer epoch").dropna("multiple", how="all")
     found = {float(k): test(rho.sel(multiple=k).dropna("seed", how="all")) for k in rho["multiple"]}
     decided = found.pop(PAPERS_MULTIPLE, None)
-    return decided and decided.beside({f"{k:g}×": verdict for k, verdict in found.items()})
+    return decided and decided.with_variants({f"{k:g}×": verdict for k, verdict in found.items()})
 
 
 @claims.claim(

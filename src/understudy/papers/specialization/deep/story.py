@@ -29,7 +29,7 @@ def story(study: Deep, run: Run) -> Story:
             "layer-curves",
             "Which layer learns first",
             f"Mean correlation of a layer's teacher nodes with their best students over training{_order(first)}.",
-            "S1 fig 4",
+            "S1 fig. 4",
             layers.correlation_curves(rho, "multiple", titles, bound=(THRESHOLD, f"{THRESHOLD}")),
         ),
         _epochs(first, f"{multiple:g}×"),
@@ -41,7 +41,7 @@ def story(study: Deep, run: Run) -> Story:
             "How close every layer comes",
             "Distance to a perfect match, 1 − mean best correlation, over training, on a logarithmic axis; dashed is a "
             f"correlation of {CLOSE}.",
-            "S1 fig 12",
+            "S1 fig. 12",
             layers.layer_curves(
                 1 - rho,
                 "multiple",
@@ -80,7 +80,7 @@ def _epochs(first: xr.DataArray, multiple: str) -> Figure:
         "When each layer passes the threshold",
         f"Epoch at which a layer's mean best correlation first exceeds {THRESHOLD}, one point per network ({multiple})"
         + (f"; never: {missing}." if missing else "."),
-        "S1 fig 4, over seeds",
+        "S1 fig. 4, over seeds",
         Dots(
             tuple(layers.layer_names(epochs.shape[1]).values()),
             np.where(np.isinf(epochs), np.nan, epochs).T,

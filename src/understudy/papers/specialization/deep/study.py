@@ -67,7 +67,7 @@ class DeepTeachers(TrainedStudents):
         import torch
 
         def teacher(seed: int) -> us.Population:
-            plain = us.teachers.separated(self.sizes, seeds=seed, choices=_ENTRIES, dtype=self.torch_dtype)
+            plain = us.teachers.distinct_rows(self.sizes, seeds=seed, choices=_ENTRIES, dtype=self.torch_dtype)
             x = source.evaluating(seed, dtype=torch.float64)
             return us.teachers.standardised(us.teachers.half_active(plain, x), x)
 
@@ -88,7 +88,7 @@ class Deep(DeepTeachers, TrainingStudy):
 
     name: ClassVar[str] = "deep"
     summary: ClassVar[str] = "every layer of a deep student learns its teacher's nodes, the lowest first"
-    figures: ClassVar[str] = "S1 figs 4, 12"
+    figures: ClassVar[str] = "S1 figs. 4, 12"
     decides: ClassVar[str] = "D1 D2"
 
     dtype: Dtype = "tf32"

@@ -31,7 +31,7 @@ def story(study: DeepSamples, run: Run) -> Story:
             "With more samples, all layers match better",
             "Mean correlation of each layer's teacher nodes with their best students after training, against the "
             "number of samples.",
-            "S0 fig 6",
+            "S0 fig. 6",
             layers.correlation_curves(
                 rho.isel(epoch=-1), "loss", NAMES, x="samples", x_name="number of samples", log_x=True
             ),
@@ -41,7 +41,7 @@ def story(study: DeepSamples, run: Run) -> Story:
             "What that does to the loss",
             "Loss after training against the number of samples, each kind in its own units. The difference between "
             "training and evaluation is memorised.",
-            "S0 fig 6",
+            "S0 fig. 6",
             layers.loss_curves(
                 run, _DIMS, "loss", NAMES, "loss", x="samples", x_name="number of samples", log_x=True, own_scales=True
             ),

@@ -20,7 +20,7 @@ class DeepSamples(DeepTeachers, TrainingStudy):
 
     name: ClassVar[str] = "deep-samples"
     summary: ClassVar[str] = "how well every layer matches its teacher with few and many samples"
-    figures: ClassVar[str] = "S0 fig 6"
+    figures: ClassVar[str] = "S0 fig. 6"
     decides: ClassVar[str] = "D3"
 
     inputs: Literal["uniform", "gaussian"] = "gaussian"

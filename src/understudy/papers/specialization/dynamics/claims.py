@@ -153,4 +153,4 @@ def slow_start(study: NodeDynamics, run: Run) -> Verdict:
     )
     words = f"slopes {angle:.4f} and {both:.4f}, ε from {max(study.eps):g} to {least:g}"
     found = _near_one((angle, both), n=2 * len(study.eps), say=words)
-    return found.beside({"output weight fixed at 1": _near_one(lower, say=held)})
+    return found.with_variants({"output weight fixed at 1": _near_one(lower, say=held)})

@@ -59,7 +59,7 @@ def story(study: NodeDynamics, run: Run) -> Story:
             f"{study.nodes} nodes share a target; one sees 1 + ε of it. Left: the ratio of its length to that of "
             "another node; right: the difference that drives it, which tends to 0 or to ε. A node that keeps losing is "
             "finally pushed to the other side, where it grows again.",
-            "S1 sec 5.3, theorem 7",
+            "S1 sec. 5.3, theorem 7",
             _symmetry(study, run),
         ),
         Figure(
@@ -67,7 +67,7 @@ def story(study: NodeDynamics, run: Run) -> Story:
             "The closer to the opposite direction a node starts, the later it turns",
             "Time from the angle π − ε to π/2. It grows as 1/ε for the equation of the angle alone and where both "
             "layers move in balance; with the output weight fixed, w first shrinks and turns after about 2 ln(π/ε).",
-            "S1 sec 5.3",
+            "S1 sec. 5.3",
             _leaving(study, escapes),
         ),
     )

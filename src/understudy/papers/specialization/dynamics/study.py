@@ -34,7 +34,7 @@ class NodeDynamics(ExactStudy):
 
     name: ClassVar[str] = "dynamics"
     summary: ClassVar[str] = "how teacher nodes pull students, how norms break symmetry, how slowly a node turns round"
-    figures: ClassVar[str] = "S1 theorems 6, 7, sec 5.3"
+    figures: ClassVar[str] = "S1 theorems 6, 7, sec. 5.3"
     decides: ClassVar[str] = "Y6 Y7"
 
     seeds: Count = 125
@@ -123,7 +123,7 @@ class NodeDynamics(ExactStudy):
 
         from understudy.papers.specialization.theory.norm_growth import compare_rates
 
-        teacher = us.teachers.separated((20, 10, 10), seeds=seeds, polarity=1.0, slope=slope, dtype=torch.float64)
+        teacher = us.teachers.distinct_rows((20, 10, 10), seeds=seeds, polarity=1.0, slope=slope, dtype=torch.float64)
         students = us.students.gaussian(teacher, multiple=multiple, scale=0.1)
         x = us.data.Gaussian(20, self.input_std, 1, 1_000).evaluating(1, dtype=torch.float64)
         found = compare_rates(teacher, students, x)

@@ -51,7 +51,7 @@ claims = Claims(fixed="teacher_nodes batch lr dim outputs train input_std", when
     "{k:g}×",
     statement="at least one student per network whose best teacher node (correlation above 0.5) changes from a "
     "stronger to a weaker one and that ends above 0.95",
-    paper="at least 1 (S1 fig 6 shows one in each of 3 seeds)",
+    paper="at least 1 (S1 fig. 6 shows one in each of 3 seeds)",
     values_are="students that shift, per network",
     cases=lambda study, run: [{"k": k} for k in run.select().values("multiple")],
 )

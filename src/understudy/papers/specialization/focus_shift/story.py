@@ -41,7 +41,7 @@ def story(study: FocusShifting, run: Run) -> Story:
         f"Correlation of every student with each of {study.teacher_nodes} teacher nodes, strongest first, over "
         f"{study.epochs * study.steps / _EPOCH:g} epochs of 1,000 steps ({shown.label}): coloured students follow a "
         "strong node, leave it, and end on a weaker one.",
-        "S1 fig 6",
+        "S1 fig. 6",
         FocusShift(
             run.epochs * study.steps / _EPOCH,
             np.stack([run.pairs(int(n)).transpose(1, 2, 0) for n in networks]),
@@ -54,7 +54,7 @@ def story(study: FocusShifting, run: Run) -> Story:
         "focus-shift-counts",
         "How many students shift",
         "Students of each network that followed a stronger teacher node and end on a weaker one, above 0.95.",
-        "S1 fig 6, over seeds",
+        "S1 fig. 6, over seeds",
         Dots.from_columns(
             {s.label: (s.counts, s.networks) for s in settings},
             "students that shifted",

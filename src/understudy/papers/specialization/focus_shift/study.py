@@ -19,7 +19,7 @@ class FocusShifting(OverRealized, TrainingStudy):
 
     name: ClassVar[str] = "focus-shift"
     summary: ClassVar[str] = "students follow the strongest teacher node, then turn to weaker ones"
-    figures: ClassVar[str] = "S1 fig 6"
+    figures: ClassVar[str] = "S1 fig. 6"
     decides: ClassVar[str] = "T7"
 
     seeds: Count = 8

@@ -61,7 +61,7 @@ def _by_scale(study: MovingHyperplanes, run: Run, test: Callable[[Settled], Verd
     smallest, *larger = (settled(run, scale) for scale in sorted(study.scale))
     names = (f"initial scale {scale:g}" for scale in sorted(study.scale)[1:])
     others = {name: test(ends) for name, ends in zip(names, larger, strict=True)}
-    return test(smallest).beside(others) if len(smallest.networks) else None
+    return test(smallest).with_variants(others) if len(smallest.networks) else None
 
 
 def _smallest(study: MovingHyperplanes, run: Run) -> list[dict[str, float]]:
@@ -86,7 +86,7 @@ def boundaries_covered(study: MovingHyperplanes, run: Run, smallest: float) -> V
     "others, {angle:g}° apart, started at {smallest:g}",
     statement="largest fan-out of a student without a teacher boundary, relative to the largest in its network: under "
     "2% in every seed",
-    paper="0.01 of 2.27 (S1 fig 2)",
+    paper="0.01 of 2.27 (S1 fig. 2)",
     cases=_smallest,
 )
 def others_are_silent(study: MovingHyperplanes, run: Run, smallest: float) -> Verdict | None:

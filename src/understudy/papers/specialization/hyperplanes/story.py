@@ -24,7 +24,7 @@ def story(study: MovingHyperplanes, run: Run) -> Story:
             "Largest fan-out of a student without a teacher boundary, relative to the largest in its network: from "
             "large initial weights, and in a few seeds from any, some stay active on all data as a linear part of the "
             "fit.",
-            "S1 fig 2, over seeds",
+            "S1 fig. 2, over seeds",
             Dots.from_columns(
                 {f"{scale:g}": (end.others, end.networks) for scale, end in zip(scales, ends, strict=True)},
                 "fan-out of the others / largest",
@@ -67,7 +67,7 @@ def _film(study: MovingHyperplanes, run: Run, ends: Settled) -> tuple[Figure, ..
         f"{run.column('seed')[network]}, in epochs of 1,000 steps: students turn onto the teacher's lines; the "
         "others fade with their fan-out."
     )
-    return (Figure("hyperplanes", f"{study.students} boundaries move onto two", caption, "S0 fig 3, S1 fig 2", kind),)
+    return (Figure("hyperplanes", f"{study.students} boundaries move onto two", caption, "S0 fig. 3, S1 fig. 2", kind),)
 
 
 def _moments(loss: np.ndarray) -> tuple[int, ...]:

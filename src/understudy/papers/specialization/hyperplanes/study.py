@@ -22,7 +22,7 @@ class MovingHyperplanes(TrainedStudents, TrainingStudy):
 
     name: ClassVar[str] = "hyperplanes"
     summary: ClassVar[str] = "students' boundaries move onto the teacher's; the other students fall silent"
-    figures: ClassVar[str] = "S0 fig 3, S1 fig 2"
+    figures: ClassVar[str] = "S0 fig. 3, S1 fig. 2"
     decides: ClassVar[str] = "T8"
 
     seeds: Count = 10

@@ -30,14 +30,14 @@ def story(study: PruneAndConnect, run: Run) -> Story:
             "A path of low loss",
             "Loss between two students of one teacher: each segment of the path moves only fan-outs, or weights of "
             "nodes without fan-out; median and quartiles over pairs.",
-            "S0 fig 13, measured",
+            "S0 fig. 13, measured",
             _paths(found),
         ),
         Figure(
             "ratios",
             "How much lower it is",
             "Largest loss on the straight line, divided by the largest on the path, one point per pair of students.",
-            "S0 app E, in numbers",
+            "S0 app. E, in numbers",
             Dots.from_columns(
                 {title: (np.log10(cell.apart), cell.network) for title, cell in found.items()},
                 "log₁₀ of line over path",

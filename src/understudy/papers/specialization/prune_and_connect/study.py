@@ -24,7 +24,7 @@ from understudy.papers.specialization.shared import OverRealized
 from understudy.papers.specialization.two_layer.study import TwoLayer
 
 if TYPE_CHECKING:
-    from understudy.papers.specialization.theory.student_pairs import PrunedStudent
+    from understudy.papers.specialization.theory.student_pairs import PruningMeasures
 
 DRAWS = (1, 2)
 
@@ -39,7 +39,7 @@ class PruneAndConnect(OverRealized, ComputedStudy):
 
     name: ClassVar[str] = "prune-and-connect"
     summary: ClassVar[str] = "removing unspecialised nodes costs little, and a path of low loss connects two solutions"
-    figures: ClassVar[str] = "S0 theorem 2, fig 13"
+    figures: ClassVar[str] = "S0 theorem 2, fig. 13"
     decides: ClassVar[str] = "Y4 Y5"
 
     teacher_nodes: Count = 20
@@ -98,7 +98,7 @@ class PruneAndConnect(OverRealized, ComputedStudy):
             **self._pruned(networks, found.pruned if found else ()),
         }
 
-    def _pruned(self, networks: np.ndarray, pruned: tuple[PrunedStudent, ...]) -> Tables:
+    def _pruned(self, networks: np.ndarray, pruned: tuple[PruningMeasures, ...]) -> Tables:
         """Losses of pruned students, and the correlation and contribution of every node; no rows if there are none."""
         metrics = [(n, *item) for n, student in zip(networks, pruned, strict=False) for item in student.metrics.items()]
         counts = [len(student.kept) for student in pruned]

@@ -20,7 +20,7 @@ class SecondDraw(OverRealized, TrainingStudy):
 
     name: ClassVar[str] = "second-draw"
     summary: ClassVar[str] = "students of the two-layer teachers from other initial weights, for prune-and-connect"
-    figures: ClassVar[str] = "the second students of S0 fig 13"
+    figures: ClassVar[str] = "the second students of S0 fig. 13"
 
     teacher_nodes: Count = 20
     polarity: NonNegatives = (1.0,)

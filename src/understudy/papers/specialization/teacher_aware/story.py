@@ -22,7 +22,7 @@ def story(study: TeacherAwareData, run: Run) -> Story:
         f"Loss after training against the number of samples (median and quartiles of {counted(study.seeds, 'seed')}): "
         "training loss (dashed) is low everywhere; with few samples, evaluation loss (solid, on Gaussian inputs) "
         "depends on where they lie.",
-        "S0 fig 9",
+        "S0 fig. 9",
         _curves(study, evaluation, training),
     )
     return Story(_headline(evaluation), _numbers(run, evaluation), (figure,))

@@ -22,7 +22,7 @@ class TeacherAwareData(SeparatedTeachers, TrainingStudy):
 
     name: ClassVar[str] = "teacher-aware"
     summary: ClassVar[str] = "samples near the teacher's boundaries teach more than samples drawn blindly"
-    figures: ClassVar[str] = "S0 fig 9"
+    figures: ClassVar[str] = "S0 fig. 9"
     decides: ClassVar[str] = "T9"
 
     seeds: Count = 10

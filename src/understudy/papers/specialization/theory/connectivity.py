@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.measures import correlation
 from understudy.nets import Layer, Population, stack
 from understudy.theory.unexplained import unexplained, validate_pair
@@ -128,7 +129,7 @@ def _representatives(teacher: Population, student: Population, x: Tensor, below:
     if not holder:
         raise UserError(
             f"no node of the {name} network correlates with a teacher node at {below:g} or above: the highest is "
-            f"{float(best.max()):.3g}; give trained students of this teacher, or a lower level"
+            f"{number(float(best.max()))}; give trained students of this teacher, or a lower level"
         )
     return holder, gathered
 

@@ -74,7 +74,7 @@ def _hypotheses(pair: PairGeometry, j: int, k: int, deep: bool) -> tuple[Hypothe
         _ZERO,
         shown=f"at most {float(pair.largest_gradients[k]):.3g}, {excess:.2g} times its rounding error",
         requirement=f"at most {_ZERO:g} times",
-        change="train to machine precision in float64; theorems 3 to 5 of S0 allow small gradients",
+        change="train to machine precision in float64; theorems 3 to 5 of Tian 2020 allow small gradients",
     )
     if not zero.holds:
         return seen, zero

@@ -81,7 +81,7 @@ def lemma_1(teacher: Population, student: Population, x: Float[Tensor, "sample i
 
 @result(
     "S0 corollary 2",
-    title="A and B are piecewise constant",
+    title="A and B are piece-wise constant",
     statement="Within a linear region of both networks, where no gate changes, A and B do not depend on the input.",
     measured="A and B at both ends of segments that no gate of either network cuts; they must be equal to the last bit",
     subject="identity",

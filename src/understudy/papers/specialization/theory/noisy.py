@@ -74,7 +74,7 @@ def theorem_5(pair: PairGeometry, j: int) -> Finding:
             f"{observer}: at most {most:.3g}, measured at {len(pair.x):,} samples only",
             "at every input; finite data cannot show it",
             False,
-            "see theorems 3 and 4 of S0, which need only finite data",
+            "see theorems 3 and 4 of Tian 2020, which need only finite data",
         ),
         Hypothesis(
             "a ball on the boundary, on the active side of an observer",

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.measures import correlation, modulated_fan_out
 from understudy.nets import Layer, Population, with_nodes
 from understudy.papers.specialization.theory.prunable import prunable_finding, residuals
@@ -111,12 +112,12 @@ def prune_student(
             highest = float(decision.score.max())
             raise UserError(
                 f"all {len(decision.goes)} nodes of hidden layer {layer} would be removed: {decision.words} is at most "
-                f"{highest:.3g}, and the threshold is {level:g}; "
+                f"{number(highest)}, and the threshold is {number(level, 'g')}; "
                 + ("give a lower threshold" if highest > 0 else "the student has learned nothing that could be kept")
             )
     kept = tuple((~decision.goes).nonzero().flatten() for decision in decisions)
     dropped = tuple(
-        DroppedNode(layer, int(node), f"{decision.words} {float(decision.score[node]):.3g}")
+        DroppedNode(layer, int(node), f"{decision.words} {number(float(decision.score[node]))}")
         for layer, decision in enumerate(decisions)
         for node in decision.goes.nonzero().flatten()
     )
@@ -142,7 +143,7 @@ def _validate_active(student: Population, x: Tensor) -> None:
 
 def _by_theorem(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Decision]:
     if why := find_result("S0 theorem 2").why_inapplicable(teacher, student):
-        raise UserError(f"S0 theorem 2 does not apply: {why}; prune by correlation or modulation")
+        raise UserError(f"theorem 2 of Tian 2020 does not apply: {why}; prune by correlation or modulation")
     whole, outputs = residuals(teacher, student, x, below), student.sizes[-1]
     found = {k: prunable_finding(k, whole, outputs) for k in whole.unaligned}
     score, goes = torch.ones_like(whole.contribution), torch.zeros_like(whole.contribution, dtype=torch.bool)
@@ -152,13 +153,13 @@ def _by_theorem(teacher: Population, student: Population, x: Tensor, below: floa
     strong = [k for k, each in found.items() if (each.amount or 0.0) > below]
     if strong:
         notes.append(
-            f"{len(strong)} nodes without a teacher node's boundary are kept: they contribute more than {below:g} of "
-            "the strongest"
+            f"{len(strong)} nodes without a teacher node's boundary are kept: they contribute more than "
+            f"{number(below, 'g')} of the strongest"
         )
     if silent := [k for k, each in found.items() if k not in strong and not each.applies]:
         notes.append(
-            f"{len(silent)} nodes without a teacher node's boundary are kept although they contribute less: S0 theorem "
-            f"2 does not apply to them, for example to node {silent[0]}: {found[silent[0]].failing[0]}"
+            f"{len(silent)} nodes without a teacher node's boundary are kept although they contribute less: theorem 2 "
+            f"of Tian 2020 does not apply to them, for example to node {silent[0]}: {found[silent[0]].failing[0]}"
         )
     return [_Decision(goes, score, "contribution relative to the strongest group", tuple(notes))]
 

@@ -183,7 +183,9 @@ def largest_by_chance(comparisons: int) -> float:
 def spherical_pull(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
     """Compare the mean over x with the closed form for every pair of nodes of the lowest layers."""
     if len(x) < 2:
-        raise UserError("S1 theorem 6 compares a mean with its standard error and needs at least 2 samples, got 1")
+        raise UserError(
+            "theorem 6 of Tian 2019 compares a mean with its standard error and needs 2 samples or more, got 1"
+        )
     theirs, ours = teacher.layers[0], student.layers[0]
     shortest = min(float(layer.weight[0].norm(dim=1).min()) for layer in (theirs, ours))
     lengths = above("shortest weights", shortest, change="leave nodes without weights out")

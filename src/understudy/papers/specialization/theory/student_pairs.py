@@ -15,7 +15,7 @@ from understudy.papers.specialization.theory.prunable import unaligned_share
 from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit
 
 
-class PrunedStudent(NamedTuple):
+class PruningMeasures(NamedTuple):
     """Measurements of one pruned student."""
 
     metrics: dict[str, float]
@@ -30,7 +30,7 @@ class PrunedStudent(NamedTuple):
 class StudentPair(NamedTuple):
     """Both students, and losses at equally many evenly spaced points of the path and of the straight line."""
 
-    pruned: tuple[PrunedStudent, PrunedStudent]
+    pruned: tuple[PruningMeasures, PruningMeasures]
     path: Float[np.ndarray, "point"]
     line: Float[np.ndarray, "point"]
     segments: int
@@ -55,7 +55,7 @@ def measure_pair(
     return StudentPair((one, other), losses.cpu().numpy(), line.cpu().numpy(), len(path.moves))
 
 
-def _prune(teacher: Population, student: Population, given: Tensor, others: Tensor, below: float) -> PrunedStudent:
+def _prune(teacher: Population, student: Population, given: Tensor, others: Tensor, below: float) -> PruningMeasures:
     pruning = prune_student(teacher, student, given, below, "correlation")
     losses = pruning_losses(teacher, student, pruning, refit(teacher, pruning.network, given), others)
     kept = torch.zeros(student.sizes[1], dtype=torch.bool)
@@ -63,4 +63,6 @@ def _prune(teacher: Population, student: Population, given: Tensor, others: Tens
     wide = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64)
     unaligned = float(unaligned_share(*wide, others))
     metrics = losses._asdict() | {"kept": float(kept.sum()), "unaligned_share": unaligned}
-    return PrunedStudent(metrics, pruning.scores[0].cpu().numpy(), contribution(student)[0].cpu().numpy(), kept.numpy())
+    return PruningMeasures(
+        metrics, pruning.scores[0].cpu().numpy(), contribution(student)[0].cpu().numpy(), kept.numpy()
+    )

@@ -85,7 +85,7 @@ def _decided_on(nodes: int) -> Callable[[Callable[..., Verdict | None]], Callabl
             sizes = by_size(run)
             decided = test(study, sizes[nodes], nodes, **case) if nodes in sizes else None
             found = {m: test(study, some, m, **case) for m, some in sizes.items() if decided and m != nodes}
-            return decided and decided.beside({f"{m} nodes": verdict for m, verdict in found.items() if verdict})
+            return decided and decided.with_variants({f"{m} nodes": verdict for m, verdict in found.items() if verdict})
 
         return decide
 

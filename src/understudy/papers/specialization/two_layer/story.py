@@ -109,36 +109,41 @@ def _size(nodes: int, networks: Networks) -> Size:
     return Size(nodes, networks, loss, polarities, multiples, shown, counted(loss.sizes["seed"], "seed"))
 
 
-def _median_epochs(size: Size, multiple: float) -> np.ndarray:
-    """Epoch at which each teacher node is recovered in the median of seeds; empty if every network diverged."""
+def _median_recovered(size: Size, multiple: float) -> tuple[float, float] | None:
+    """Teacher nodes recovered at the end, and the epoch by which all are; medians of seeds, None if all diverged."""
     cell = size.networks.select(polarity=size.polarity, multiple=multiple)
-    first = first_epochs(size.run)[cell.index[cell.alive], : size.nodes]
-    return np.ceil(np.median(first, axis=0)) if len(first) else np.zeros(0)
+    counts = np.round(cell.end("recovered", layer=0)[cell.alive] * size.nodes)
+    if not len(counts):
+        return None
+    first = first_epochs(size.run)[cell.index[cell.alive], : size.nodes].max(axis=1)
+    return float(np.median(counts)), float(np.ceil(np.median(first)))
 
 
 def _headline(study: TwoLayer, size: Size) -> str:
     def sentence(multiple: float) -> str:
         students = "as many nodes as the teacher" if multiple == 1 else f"{multiple:g} times the teacher's nodes"
-        middle = _median_epochs(size, multiple)
-        if not len(middle):
+        recovered = _median_recovered(size, multiple)
+        if recovered is None:
             return f"with {students} every network diverged"
-        found = int(np.isfinite(middle).sum())
-        when = f"by epoch {middle.max() if found == size.nodes else study.epochs:g}"
-        share = f"all {found} teacher nodes" if found == size.nodes else f"{found} of {size.nodes}"
+        found, epoch = recovered
+        when = f"by epoch {epoch if found == size.nodes and np.isfinite(epoch) else study.epochs:g}"
+        share = f"all {found:g} teacher nodes" if found == size.nodes else f"{found:g} of {size.nodes}"
         return f"with {students} {share} were recovered {when}"
 
     words = "; ".join(sentence(k) for k in dict.fromkeys((size.shown, float(size.multiples[0]))))
-    return f"{words[0].upper()}{words[1:]} ({size.teacher}, median of {size.seeds}).{some_diverged(size.run)}"
+    read = size.run.environment.get("read_as", {}).get("teacher", "")
+    about = f"{size.teacher}, median of {size.seeds}"
+    return f"{words[0].upper()}{words[1:]} ({about}).{some_diverged(size.run)}{f' {read}.' if read else ''}"
 
 
 def _numbers(size: Size) -> tuple[Number, ...]:
     wide = size.networks.select(multiple=size.shown, polarity=size.polarity)
-    recovered, loss = np.isfinite(_median_epochs(size, size.shown)).sum(), wide.end("eval_loss")[wide.alive]
+    recovered, loss = _median_recovered(size, size.shown), wide.end("eval_loss")[wide.alive]
     diverged = size.run.networks["diverged_at"].drop_null()
     where = f"at {size.shown:g}×, {size.teacher}"
     numbers = (
         Number(f"{size.run.networks.num_rows:,}", "networks in all settings"),
-        Number(f"{recovered} of {size.nodes}", f"teacher nodes recovered {where}"),
+        Number(f"{recovered[0] if recovered else 0:g} of {size.nodes}", f"teacher nodes recovered {where}"),
         Number(f"{np.median(loss) if len(loss) else np.nan:.1e}", f"median evaluation loss {where}{size.of}"),
     )
     return (*numbers, Number(f"{len(diverged):,}", "networks diverged")) if len(diverged) else numbers
@@ -153,7 +158,7 @@ def _recovery_rate(study: TwoLayer, size: Size) -> Figure:
         "Which teacher nodes are recovered",
         f"Share of {size.seeds} in which each teacher node has a student above 0.95, {size.order}"
         f"{'' if size.own else ': strong nodes come first, and more student nodes reach weaker ones'}{size.of}.",
-        "S0 fig 7, S1 fig 5",
+        "S0 fig. 7, S1 fig. 5",
         multiple_curves(
             both.assign_coords(time=[f"epoch {study.epochs}", f"epoch {early}"]).drop_vars("epoch", errors="ignore"),
             "polarity",
@@ -179,7 +184,7 @@ def _best_correlation(size: Size) -> Figure:
         "When each teacher node is learned",
         f"Correlation of each teacher node's best student over training at {size.shown:g}× (median over seeds)"
         f"{'' if size.own else ': strong nodes rise early, weak ones late or never'}{size.of}.",
-        "S0 fig 8, S1 fig 7",
+        "S0 fig. 8, S1 fig. 7",
         Curves.from_array(
             best_correlations(some, size.nodes, "polarity seed epoch"),
             name="best correlation",
@@ -201,7 +206,7 @@ def _loss_curves(size: Size) -> Figure:
         "loss-curves",
         "What that does to the loss",
         f"{_loss_caption(size)}{size.of}.",
-        "S1 fig 11",
+        "S1 fig. 11",
         multiple_curves(
             size.loss.copy(data=np.log10(size.loss)),
             "polarity",
@@ -248,7 +253,7 @@ def _specialization(size: Size, several: bool) -> Figure:
         "Unmatched students fall silent",
         "Every student node: correlation with its best teacher node, and fan-out. Students that have not specialised "
         f"(left) have little fan-out (bottom): the L{size.of}.",
-        "S0 fig 5, S1 fig 3",
+        "S0 fig. 5, S1 fig. 3",
         Specialization(polarities, size.multiples, epochs, cells, losses),
     )
 
@@ -266,6 +271,6 @@ def _recovery_time(study: TwoLayer, size: Size) -> Figure:
         "Strength decides the order",
         f"Epoch at which each teacher node is first recovered at {size.shown:g}×, by teacher index {size.order}, "
         f"one point per node and network{size.of}.",
-        "S0 fig 8",
+        "S0 fig. 8",
         RecoveryTime(size.polarities, epochs, networks, float(study.epochs), tuple(notes)),
     )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import understudy as us
 from understudy._errors import UserError
+from understudy._numbers import number
 from understudy.lab.options import Counts, InputFile, option, typed, validate_batch, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
@@ -29,7 +30,7 @@ class TwoLayer(OverRealized, TrainingStudy):
 
     name: ClassVar[str] = "two-layer"
     summary: ClassVar[str] = "over-realization and teacher strength decide which nodes are learned, and when"
-    figures: ClassVar[str] = "S0 figs 5, 7, 8; S1 figs 3, 5, 7, 11"
+    figures: ClassVar[str] = "S0 figs. 5, 7, 8; S1 figs. 3, 5, 7, 11"
     decides: ClassVar[str] = "T1 T2 T3 T4 T5 T6 T10"
 
     teacher_nodes: Counts = (5, 10, 20)
@@ -70,7 +71,7 @@ class TwoLayer(OverRealized, TrainingStudy):
             return super().teachers(nodes, slope)
         loaded = self._read_teacher()
         own = loaded.population
-        print(f"{loaded}, slope {own.slope:g} below zero", file=sys.stderr)
+        print(f"{loaded}, slope {number(own.slope, 'g')} below zero", file=sys.stderr)
         seeds = [cell["seed"] for cell in self.cells]
         each = own[[0] * len(seeds)].to(dtype=self.torch_dtype)
         return replace(each, seeds=each.seeds.new_tensor(seeds))
@@ -100,6 +101,9 @@ class TwoLayer(OverRealized, TrainingStudy):
                 raise UserError(f"{option(name)} is decided by --teacher {study.teacher}, got {shown}; omit it")
         validate_widths(nodes, study.multiple)
         return replace(study, **decided, leaky=own.slope)
+
+    def read_networks(self) -> dict[str, us.nets.Loaded]:
+        return {"teacher": self._read_teacher()} if self.teacher else {}
 
     def _own_teacher(self) -> us.Population:
         return self._read_teacher().population

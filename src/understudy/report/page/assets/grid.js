@@ -7,7 +7,7 @@ function makeGrid(columns, rows) {
   const top = make("thead", {}, make("tr", {}, ...heads));
   const table = make("table", { tabIndex: 0 }, colgroup(columns, rows), top, body);
   table.setAttribute("role", "grid");
-  table.setAttribute("aria-label", "Matched nodes: arrow keys move, Enter marks the network");
+  table.setAttribute("aria-label", `${byId("table-title").textContent}: arrow keys move, Enter marks the network`);
   scroller.append(table);
   const largest = Object.fromEntries(columns.filter((c) => c.name === "strength").map((c) => [c.name, most(c, rows)]));
   let shown = [];

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from understudy._errors import UserError
-from understudy.theory.flows import follow_flows
+from understudy.theory.follow_flows import follow_flows
 
 
 def _decay(i, start, times):

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import understudy as us
-from understudy.lab.any_run import mean_rank, story, subject
 from understudy.lab.subject import subject_of
+from understudy.lab.train_report import mean_rank, story, subject
 from understudy.measures import ranks
 
-TEACHER = us.teachers.separated((4, 3, 2), seeds=[1, 2, 3])
+TEACHER = us.teachers.distinct_rows((4, 3, 2), seeds=[1, 2, 3])
 DATA = us.data.Gaussian(dim=4, train=40, evaluation=30)
 WIDE = [us.students.gaussian(TEACHER, multiple=k, scale=0.3) for k in (1, 2)]
 MANY = us.students.gaussian(TEACHER[0], seeds=range(20))

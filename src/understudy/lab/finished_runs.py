@@ -10,7 +10,7 @@ from understudy.lab.discovery import load_file, studies
 from understudy.lab.study import Study
 from understudy.store import Run
 
-WITHOUT_STUDY = {"train": "understudy.lab.any_run", "watch": "understudy.lab.watch.story"}
+WITHOUT_STUDY = {"train": "understudy.lab.train_report", "watch": "understudy.lab.watch.story"}
 """Modules with the function `subject(run)` of runs that no study made, by the name that their configuration has."""
 
 

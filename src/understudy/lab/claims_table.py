@@ -1,8 +1,9 @@
-"""The claims of the papers, with what was measured by the project's full runs and by the runs made here."""
+"""Table of the claims of the papers, with what was measured by the project's full runs and by the runs made here."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,15 +12,27 @@ import pyarrow as pa
 from understudy._errors import UserError
 from understudy.claims import record
 from understudy.lab.discovery import studies_by_paper
-from understudy.lab.runs import finished_runs, study_of
+from understudy.lab.finished_runs import finished_runs, study_of
 
 
 class Measurement(NamedTuple):
     """A decided claim, and where it comes from: a machine and commit, or a run folder."""
 
     origin: str
-    measured: record.Measured
+    measured: record.RecordedClaim
 
+
+_CITED = {
+    "Tian 2020": ("specialization",),
+    "Tian 2019": ("specialization",),
+    "Tian et al. 2019": ("luck",),
+    "Phuong 2021": ("equivalence", "separable", "distillation"),
+    "Phuong and Lampert 2020": ("equivalence",),
+    "Phuong and Lampert 2021": ("separable",),
+    "Phuong and Lampert 2019": ("distillation",),
+    "Zhou, Ge and Jin 2021": ("local",),
+}
+"""Folders that reproduce each paper, which is named as in the bibliography of the documentation."""
 
 Found = list[tuple[record.Row, list[Measurement]]]
 """Claims of the catalogue, each with its measurements."""
@@ -33,7 +46,8 @@ def claims(
     Args:
         out: Folder that contains the runs made here.
         study: Only the claims that this study decides.
-        paper: Only the claims of this paper, by the name of its folder (specialization, luck, local, …).
+        paper: Only the claims of this paper, by author and year (Tian 2020, Zhou, Ge and Jin 2021, …) or by the name of
+            its folder (specialization, luck, local, …).
         failing: Only measurements that do not hold.
 
     Returns:
@@ -41,7 +55,7 @@ def claims(
         `study`, `statement`, `part`, `paper` (the value that counts), `measured`, `n`, `holds`, `origin`.
 
     Raises:
-        UserError: There is no such study or paper.
+        UserError: There is no such study or paper, or the study is not of the paper.
     """
     rows = []
     for row, measurements in find_claims(out, study=study, paper=paper, failing=failing):
@@ -86,9 +100,30 @@ def _wanted(study: str | None, paper: str | None) -> set[str] | None:
         return None
     papers = {name.rpartition(".")[2]: {each.name for each in all_} for name, all_ in studies_by_paper().items()}
     known = set().union(*papers.values())
-    if paper is not None and paper not in papers:
-        raise UserError(f"must be one of {', '.join(papers)}, got {paper}", "paper")
+    folders = [] if paper is None else _folders(paper, papers)
     if study is not None and study not in known:
         raise UserError(f"must be one of {', '.join(sorted(known))}, got {study}", "study")
-    wanted = known if paper is None else papers[paper]
-    return wanted if study is None else wanted & {study}
+    wanted = known if paper is None else set().union(*(papers[folder] for folder in folders))
+    if study is not None and study not in wanted:
+        raise UserError(
+            f"must be a study of {paper} ({', '.join(sorted(wanted))}), got {study}: no claim matches", "study"
+        )
+    return wanted if study is None else {study}
+
+
+def _folders(paper: str, known: Iterable[str]) -> list[str]:
+    """Names of the folders of a paper, given as one of them or as author and year."""
+    if paper in known:
+        return [paper]
+    found = [folder for citation, folders in _CITED.items() if _plain(citation) == _plain(paper) for folder in folders]
+    found = [folder for folder in found if folder in known]
+    if not found:
+        raise UserError(f"must be one of {', '.join(known)}, or of {'; '.join(_CITED)}, got {paper}", "paper")
+    return found
+
+
+def _plain(citation: str) -> str:
+    """A citation without what different spellings differ in."""
+    return " ".join(
+        citation.lower().replace("&", " and ").replace(",", " ").replace("(", " ").replace(")", " ").split()
+    )

@@ -22,7 +22,7 @@ _BIASES = 1 << 31
 """Random step at which a layer's biases are drawn; its rows are drawn at steps counted from 0."""
 
 
-def separated(
+def distinct_rows(
     sizes: Sequence[int],
     *,
     seeds: int | Iterable[int],
@@ -60,6 +60,9 @@ def separated(
         unit: Whether hidden rows are scaled to length 1.
         bias_spread: a: draw all biases from U[−a, a] instead, except an `output_bias` that is given.
 
+    Returns:
+        One teacher per seed.
+
     Raises:
         UserError: An option out of range, or more nodes than there are distinct directions.
     """
@@ -72,13 +75,13 @@ def separated(
     shape = Shape(_validate_sizes(sizes), slope, image=image)
 
     def hidden(seed: int, layer: int, rows: int, width: int) -> Tensor:
-        found = _distinct_rows(seed, layer, rows, width, values)
+        found = _draw_distinct(seed, layer, rows, width, values)
         return _unit(found) if unit else found
 
     def fan_outs(seed: int, nodes: int, outputs: int) -> Tensor:
         if image is None:
             return _fan_outs(seed, nodes, outputs, values)
-        return _distinct_rows(seed, len(shape.weights) - 1, outputs, nodes, values, "the output layer").T
+        return _draw_distinct(seed, len(shape.weights) - 1, outputs, nodes, values, "the output layer").T
 
     return _assemble(shape, seeds, polarity, hidden, fan_outs, (bias, output_bias), dtype, bias_spread)
 
@@ -95,7 +98,20 @@ def regular(
 ) -> Population:
     """Teachers with weights and fan-outs of length 1 in uniformly random directions (Tian 2020, Definition 1).
 
-    Arguments, result and errors are those of `separated`.
+    Args:
+        sizes: (inputs, hidden nodes, …, outputs).
+        seeds: One seed per network, or a single one.
+        polarity: p: the fan-out of node j = 1, 2, … is divided by j^p. One number, or one per seed.
+        bias: Bias of every node.
+        slope: Slope of the activation below zero.
+        output_bias: Bias of the outputs. Default: as `bias`.
+        dtype: Precision of the result.
+
+    Returns:
+        One teacher per seed.
+
+    Raises:
+        UserError: An option out of range.
     """
     return _assemble(
         Shape(_validate_sizes(sizes), slope),
@@ -114,8 +130,8 @@ def crossing(
     """Two-node teachers with two inputs, whose boundaries cross at a given angle.
 
     For figures of moving boundaries, for which the papers do not specify a teacher. The weight of node 0 has a random
-    direction, that of node 1 is rotated from it; fan-outs are those of `separated`. Both boundaries w·x + b = 0 have
-    distance |b| from the origin, in the direction of the weights if b < 0.
+    direction, that of node 1 is rotated from it; fan-outs are those of `distinct_rows`. Both boundaries w·x + b = 0
+    have distance |b| from the origin, in the direction of the weights if b < 0.
 
     Args:
         seeds: One seed per network, or a single one.
@@ -123,10 +139,13 @@ def crossing(
         angle: Angle between the two weights, in degrees.
         bias: Bias of both nodes.
         dtype: Precision of the result.
+
+    Returns:
+        One teacher per seed, with ReLU.
     """
     names = [seeds] if isinstance(seeds, int) else list(seeds)
     first = regular((2, 2, outputs), seeds=names, bias=bias, dtype=torch.float64).layers[0]
-    top = separated((2, 2, outputs), seeds=names, dtype=torch.float64).layers[1]
+    top = distinct_rows((2, 2, outputs), seeds=names, dtype=torch.float64).layers[1]
     turn = math.radians(angle)
     rotation = torch.tensor([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]], dtype=torch.float64)
     weight = torch.stack((first.weight[:, 0], first.weight[:, 0] @ rotation), dim=1)
@@ -200,7 +219,7 @@ def _draw(
     return values[integers(words(seed, stream, steps, width), len(values))]
 
 
-def _distinct_rows(
+def _draw_distinct(
     seed: int, layer: int, rows: int, width: int, values: Float[Tensor, "choice"], which: str = ""
 ) -> Float[Tensor, "rows width"]:
     """First rows of an endless sequence of draws that are neither zero nor collinear with an earlier one."""

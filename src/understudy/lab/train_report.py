@@ -1,4 +1,4 @@
-"""The report of a run that no study made: networks that `us.train` trained, in memory or saved."""
+"""Report of a run of `us.train`, in memory or saved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would decide the claims of a study that a run leaves open."""
+"""Claims of a study that a run leaves undecided, with the settings and commands that decide them."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What would decide the claims that a run leaves open."""
 
-from understudy.lab.undecided import undecided
+from understudy.lab.undecided_claims import undecided
 from understudy.papers.specialization.second_draw.study import SecondDraw
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.store import Claim

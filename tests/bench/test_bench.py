@@ -1,0 +1,204 @@
+"""The benchmark: its results, and the fairness of its plain loop. No timings are tested."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import understudy as us
+from support.benchmarks import made_bench
+from support.reference_loop import reference
+from understudy import bench
+from understudy.bench.clock import Repetitions, lasting
+from understudy.bench.goals import Goal
+from understudy.bench.picture import cost_by_population, cost_curve
+from understudy.bench.plain import PlainLoop
+from understudy.bench.setting import Sizes, step_flops
+from understudy.training import SGD, Group, SquaredError, Training
+from understudy.training.engines import ENGINES
+from understudy.training.problem import batch_indices
+
+SMALL = Sizes(
+    dim=6,
+    teacher_nodes=3,
+    outputs=4,
+    multiples=(1, 2),
+    mix=(1, 2),
+    polarity=(0.0, 1.0),
+    seeds=2,
+    mix_seeds=1,
+    steps=5,
+    train=32,
+    evaluation=32,
+    repetitions=2,
+    least=0.0,
+    product=16,
+    populations=(2, 9),
+    population_seeds=2,
+    population_repetitions=2,
+    exact=(7, 2, 3),
+    small=(6, 3, 2, 3),
+)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """A whole benchmark of small sizes, and the lines in which it reported its progress."""
+    lines = []
+    return bench.measure("cpu", lines.append, SMALL), lines
+
+
+def test_the_object_has_the_keys_that_programs_read(small):
+    result = json.loads(json.dumps(small[0].as_dict(), allow_nan=False))
+    for key in ("share_of_peak", "against_plain_loop", "probe_share_by_n"):
+        assert set(result[key]) == {"3", "6"}
+        assert all(value >= 0 for value in result[key].values())
+    assert 0 <= result["probe_share"] < 1
+    assert set(result["cost_by_population"]) == {"2", "9"}
+    assert result["flatness"] == pytest.approx(
+        max(result["cost_by_population"].values()) / min(result["cost_by_population"].values())
+    )
+    assert all(value > 1e6 for value in result["peak_memory_by_population"].values())
+    assert result["exact_step"] > 0
+    assert result["small_problems"] > 1
+    assert len(result["raw"]["exact_step"]["step"]["values"]) == SMALL.repetitions
+    assert isinstance(result["device"], str)
+    assert result["precision"] == "float32"
+    assert result["peak_flops"] > 0
+    assert result["threads"] >= 1
+    assert result["others"] >= 0
+    assert set(result["engine"].values()) <= set(ENGINES)
+    assert {"commit", "python", "packages"} <= set(result["environment"])
+    assert len(result["raw"]["rates"]["3"]["ours"]["values"]) == SMALL.repetitions
+    assert [row["networks"] for row in result["raw"]["populations"]] == [2, 9]
+    for goal in result["goals"]:
+        assert {"what", "measured", "spread", "must", "aim", "reached"} <= set(goal)
+
+
+def test_medians_lie_within_their_spread(small):
+    result = small[0].as_dict()
+    for key in ("share_of_peak", "against_plain_loop", "plain_share_of_peak", "probe_share_by_n", "cost_by_population"):
+        for name, value in result[key].items():
+            low, high = result["spread"][key][name]
+            assert low <= value <= high
+    for what in ("exact_step", "small_problems"):
+        low, high = result["spread"][what]
+        assert low <= result[what] <= high
+
+
+def test_progress_is_reported_as_often_as_announced(small):
+    assert len(small[1]) == SMALL.reports
+
+
+@pytest.mark.parametrize("n", [20, 100, 200])
+def test_operations_of_a_step_equal_a_count_by_hand(n):
+    assert step_flops((100, n, 50), 16) == 2 * 16 * n * (100 + 50 + 50 + 50 + 100)
+
+
+def test_operations_of_a_deeper_network_equal_a_count_by_hand():
+    forward = weights = 2 * 3 + 3 * 4 + 4 * 5
+    inputs = 3 * 4 + 4 * 5
+    assert step_flops((2, 3, 4, 5), 7) == 2 * 7 * (forward + weights + inputs)
+
+
+def _problem(dtype):
+    teacher = us.teachers.distinct_rows((8, 4, 5), seeds=[3], polarity=1.0, dtype=dtype)
+    data = us.data.Gaussian(8, train=64, evaluation=64)
+    return teacher, us.students.gaussian(teacher, multiple=3, scale=0.3), data
+
+
+def test_the_plain_loop_learns_what_the_reference_loop_learns():
+    teacher, student, data = _problem(torch.float64)
+    x = data.training(3, dtype=torch.float64)
+    y = teacher(x)[0]
+    loop = PlainLoop(student, x, y, lr=0.05)
+    losses = loop.train(batch_indices(student.seeds, 0, 50, 16, len(x))[0])
+    ended, wanted = reference(student, x, y, SGD(lr=0.05, batch=16), SquaredError(), epochs=1, steps=50)
+    torch.testing.assert_close(losses, wanted, rtol=1e-9, atol=0)
+    torch.testing.assert_close(loop.model[2].weight.detach(), ended.layers[1].weight[0], rtol=1e-9, atol=1e-12)
+    assert losses[-1] < losses[0]
+
+
+def test_the_plain_loop_learns_what_the_engine_learns():
+    teacher, student, data = _problem(torch.float32)
+    x = data.training(3)
+    loop = PlainLoop(student, x, teacher(x)[0], lr=0.05)
+    losses = loop.train(batch_indices(student.seeds, 0, 50, 16, len(x))[0])
+    training = Training([Group(student, teacher, data)], SGD(lr=0.05, batch=16), steps=50)
+    training.advance()
+    assert float(losses.double().mean()) == pytest.approx(float(training.train_loss[0]), rel=1e-5)
+
+
+def test_a_call_is_timed_until_enough_time_has_passed(monkeypatch):
+    times = iter([0.0, 3.0, 10.0, 14.0, 18.0, 22.0])
+    monkeypatch.setattr("understudy.bench.clock.perf_counter", lambda: next(times))
+    calls = []
+    assert lasting(lambda: calls.append(1), "cpu", least=0.0) == 3.0 and len(calls) == 1
+    assert lasting(lambda: calls.append(1), "cpu", least=9.0) == 4.0 and len(calls) == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "most", "reached"),
+    [(0.2, False, "neither"), (0.3, False, "must"), (0.5, False, "aim"), (0.2, True, "aim"), (0.51, True, "must")],
+)
+def test_the_bound_that_is_reached(value, most, reached):
+    must, aim = (0.6, 0.3) if most else (0.3, 0.5)
+    assert Goal("x", "share", Repetitions((value, value, 9 * value)), must, aim, most=most).reached == reached
+
+
+def test_goals_are_set_for_their_device():
+    def asked(device):
+        return {(g.what, g.must, g.aim) for g in replace(made_bench(), device=device).goals() if g.must is not None}
+
+    both = {
+        ("probing, share of the whole", 0.2, 0.1),
+        ("dearest network-step of 32 to 10,000 networks", 1.3, None),
+    }
+    assert asked("cuda") == both | {("the whole two-layer study (--sweep)", 60.0, 15.0)}
+    assert asked("cpu") == both | {
+        ("steps at n = 20, share of the peak", 0.3, 0.5),
+        ("steps at n = 200, share of the peak", 0.6, 0.8),
+        *((f"steps at n = {n}, against the plain loop", 20.0, 50.0) for n in (20, 100, 200)),
+        ("a step on the exact loss, m = 1,000, r = 20, d = 50, over its matrix products alone", 2.0, None),
+        ("1,000 problems of m = 10, r = 3, d = 5 on the exact loss, batched against one by one", 10.0, 20.0),
+    }
+
+
+def test_ratios_compare_what_was_timed_together():
+    result = made_bench().as_dict()
+    # 1e5 steps of 224,000 operations against 1e11, 2e5 against 2e11, 3e5 against 1e11.
+    assert result["share_of_peak"]["20"] == pytest.approx(0.224)
+    assert result["spread"]["share_of_peak"]["20"] == pytest.approx((0.224, 0.672))
+    assert result["against_plain_loop"]["20"] == pytest.approx(15)
+    assert result["plain_share_of_peak"]["20"] == pytest.approx(0.0224)
+    assert result["probe_share"] == pytest.approx(0.25)
+    assert result["cost_by_population"] == pytest.approx({"32": 2e-6, "10000": 2.5e-6})
+    assert result["flatness"] == pytest.approx(1.25)
+    assert result["exact_step"] == pytest.approx(2)
+    assert result["spread"]["exact_step"] == pytest.approx((1.5, 3))
+    assert result["small_problems"] == pytest.approx(15)
+    assert result["spread"]["small_problems"] == pytest.approx((15, 30))
+
+
+def test_the_picture_shows_every_machine():
+    one = cost_curve(json.loads(json.dumps(made_bench().as_dict())))
+    np.testing.assert_allclose(one.cost, [2.0, 2.5])
+    np.testing.assert_allclose(one.memory, [100, 1000])
+    figure = cost_by_population([one, one._replace(machine="another", cost=one.cost / 3, low=one.low / 3)])
+    assert figure.get_figwidth() == 6.8
+    words = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert {one.machine, "another"} <= words
+
+
+@pytest.mark.deep
+def test_a_sweep_runs_the_study_and_breaks_down_its_time(tmp_path):
+    from understudy.bench.sweep import sweep
+
+    tiny = {"teacher_nodes": [3], "dim": 6, "outputs": 4, "seeds": 2, "polarity": [1.0], "multiple": [1.0, 2.0]}
+    swept = sweep(tmp_path, "cpu", tiny | {"epochs": 2, "steps": 20, "train": 64, "evaluation": 64})
+    assert swept.networks == 4
+    assert sum(swept.parts.values()) == pytest.approx(swept.seconds)
+    assert list(swept.parts)[-1] == "tables, figures and page"
+    assert us.store.Run(swept.run).networks.num_rows == 4
