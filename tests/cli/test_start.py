@@ -262,7 +262,10 @@ def test_other_shapes_are_refused(start, sizes):
         (("--out", "student.pt"), "--out must end in .safetensors, got student.pt"),
         (("--out", "teacher.safetensors"), "--out must not be the teacher's own file, got teacher.safetensors"),
         (("--out", "no/student.safetensors"), "no/student.safetensors: the directory no does not exist"),
-        (("--teacher-network", 1), "teacher.safetensors contains one network, so that --teacher-network must be 0, got 1; omit it"),
+        (
+            ("--teacher-network", 1),
+            "teacher.safetensors contains one network, so that --teacher-network must be 0, got 1; omit it",
+        ),
     ],
 )
 def test_invalid_options_are_refused_and_nothing_is_written(start, tmp_path, words, message):
