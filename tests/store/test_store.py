@@ -469,7 +469,5 @@ def test_a_commit_is_recorded_only_in_a_checkout(monkeypatch, tmp_path):
 def test_the_error_for_missing_weights_names_those_of_watched_modules(tmp_path):
     path = tmp_path / "weights.safetensors"
     save_file({"start.0.weight": torch.zeros(2), "last.0.weight": torch.ones(2)}, path)
-    with pytest.raises(
-        UserError, match=r"no weights of epoch\.100; it holds tensors of modules, start\.… and last"
-    ):
+    with pytest.raises(UserError, match=r"no weights of epoch\.100; it holds tensors of modules, start\.… and last"):
         read_weights(path, "epoch.100")

@@ -247,7 +247,5 @@ def test_a_teacher_may_be_a_module_or_a_file(start, tmp_path):
     save(from_module(module), tmp_path / "teacher.safetensors")
     for teacher in (module, tmp_path / "teacher.safetensors", str(tmp_path / "teacher.safetensors")):
         assert same(start(teacher, multiple=2, seeds=range(3)), wanted)
-    with pytest.raises(
-        UserError, match="teacher must be a population, a module of PyTorch or a network file"
-    ):
+    with pytest.raises(UserError, match="teacher must be a population, a module of PyTorch or a network file"):
         start({})

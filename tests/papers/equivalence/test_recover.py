@@ -214,7 +214,7 @@ def test_points_are_drawn_again_where_the_output_layer_is_not_determined(monkeyp
 
 
 def test_a_small_residual_is_not_complete():
-    """A fold that the search does not meet, of 10⁻⁸ of the scale in one of 64 corners: all units asked for are found."""
+    """A fold of 10⁻⁸ of the scale in one of 64 corners, which the search does not meet; all 5 units are found."""
     network = random_network((6, 5, 1), 1)
     corner = np.array([1.0, -1, 1, 1, -1, 1])
     found = us.recover(lambda x: network(x) + 5e-8 * np.maximum(x @ corner - 11.5, 0)[:, None], sizes=(6, 5, 1))
@@ -260,8 +260,8 @@ def test_few_evaluations_are_incomplete():
     made, needed, reserved = (
         int(number.replace(",", ""))
         for number in re.fullmatch(
-            r"the search stopped at its limit, after (\S+) of 4,000 evaluations \(most_evaluations\): its next step needs "
-            r"(\S+) at once, and (\S+) are reserved for the output layer and the residual",
+            r"the search stopped at its limit, after (\S+) of 4,000 evaluations \(most_evaluations\): its next step "
+            r"needs (\S+) at once, and (\S+) are reserved for the output layer and the residual",
             stopped,
         ).groups()
     )

@@ -122,13 +122,14 @@ class Search:
         self.current.random = self.current.follower.random = random
         try:
             self._advance(random)
-        except ExhaustedError as error:
-            self._stop(error)
+        except ExhaustedError as exhausted:
+            self._stop(exhausted)
             self._close()
 
-    def _stop(self, error: ExhaustedError) -> None:
+    def _stop(self, exhausted: ExhaustedError) -> None:
+        """Record where the limit of the evaluations was reached."""
         reserve = self.most - self.oracle.most
-        self.stop = Stop(len(self.layers), self.oracle.evaluations, error.needed, reserve)
+        self.stop = Stop(len(self.layers), self.oracle.evaluations, exhausted.needed, reserve)
 
     def _advance(self, random: np.random.Generator) -> None:
         before = len(self.current.units)
@@ -204,8 +205,8 @@ class Search:
             output = fit_output(self.oracle, trial, self.layers[-1].units, random)
             z = random.uniform(-1, 1, (100, trial.inputs))
             error = np.abs(self._assemble(trial, output)(z) - self.oracle(z)).max()
-        except ExhaustedError as stop:
-            self._stop(stop)
+        except ExhaustedError as exhausted:
+            self._stop(exhausted)
             return True
         return bool(error < EXPLAINED)
 
