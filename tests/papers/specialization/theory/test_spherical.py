@@ -270,5 +270,5 @@ def test_pairs_that_few_samples_pass_are_not_compared():
 
 
 def test_one_sample_is_refused():
-    with pytest.raises(UserError, match="needs at least 2 samples"):
+    with pytest.raises(UserError, match="needs 2 samples or more, got 1"):
         theorem(*_networks(_random(1, 2, 3), _random(2, 2, 3)), _random(3, 1, 3))
