@@ -9,7 +9,7 @@ from understudy.papers.equivalence.theory.relu_network import ReluNetwork
 
 
 def shuffled(network, seed, magnitudes=6.0):
-    """The same function with its units in another order and rescaled over so many orders of magnitude.
+    """Write a function with its units in another order and rescaled over so many orders of magnitude.
 
     Returns:
         The network, and the permutations and scalings of eq. 2.5 that lead back from it.

@@ -77,8 +77,6 @@ class Verdict:
         found = tuple(Variant(where, other.measured, other.holds) for where, other in variants.items())
         return replace(self, variants=self.variants + found)
 
-    beside = with_variants  # its former name, in papers/equivalence
-
 
 class Bounds(TypedDict, total=False):
     """Bounds on values: `at_least` and `at_most` allow the bound itself, `above` and `below` do not."""

@@ -359,7 +359,7 @@ def folds(
 
     Returns:
         Cells with their affine maps, edges with the unit that folds there, and vertices. A warning and `unresolved`
-        state where the window is so large that folds beside each other cannot be told apart.
+        state where the window is so large that neighbouring folds cannot be distinguished.
 
     Raises:
         UserError: Another activation, a window of zero area, that is not bounded or so far from zero that its

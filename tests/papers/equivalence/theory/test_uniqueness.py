@@ -27,7 +27,7 @@ def samples(inputs: int, count: int = 500) -> torch.Tensor:
 
 
 def scrambled(network: ReluNetwork, seed: int, decades: float = 3.0) -> ReluNetwork:
-    """The same function from permuted and rescaled parameters."""
+    """Write a function with permuted and rescaled parameters."""
     random = np.random.default_rng(seed)
     weights, biases = list(network.weights), list(network.biases)
     for layer, units in enumerate(network.hidden):

@@ -51,7 +51,7 @@ def parameters_are_recovered(study: Recovery, run: Run, sizes: str) -> Verdict:
     found = recoveries(run, USUAL, sizes)
     others = [words for words in study.architecture if words not in DECIDED] if sizes == DECIDED[0] else []
     verdict = share(found["recovered"], at_least=SHARE, say=summary(found))
-    return verdict.beside(
+    return verdict.with_variants(
         {
             words: share(some["recovered"], at_least=SHARE, say=summary(some))
             for words in others
