@@ -14,7 +14,7 @@ from hypothesis import settings
 from jaxtyping import install_import_hook
 
 from support.commands import TINY, understudy
-from support.images import write_cifar, write_mnist
+from support.images import write_cifar, write_cifar100, write_mnist
 
 DEEP = os.environ.get("UNDERSTUDY_PROFILE") == "deep"
 if DEEP:
@@ -79,6 +79,12 @@ def figures_in_this_process():
 def cifar(tmp_path_factory):
     """A folder with CIFAR-10's files, whose images are ours."""
     return write_cifar(tmp_path_factory.mktemp("cifar"))
+
+
+@pytest.fixture(scope="session")
+def cifar100(tmp_path_factory):
+    """A folder with CIFAR-100's files, whose images are ours."""
+    return write_cifar100(tmp_path_factory.mktemp("cifar100"))
 
 
 @pytest.fixture(scope="session")

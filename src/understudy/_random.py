@@ -38,6 +38,8 @@ class Stream(enum.IntEnum):
     FOLDS = 15
     RECOVERY = 16
     CONSTRUCTION = 17
+    SUBSET = 18
+    UNLABELLED = 19
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

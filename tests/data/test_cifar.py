@@ -20,6 +20,7 @@ from understudy._random import Stream, words
 from understudy.data import Cifar10, Source
 from understudy.data.images import cifar10 as cifar
 from understudy.data.images.base import copy_pixels, draw_order
+from understudy.data.images.cifar_files import Recorded
 
 MEAN, STD = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2470, 0.2435, 0.2616])
 BATCHES = [f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]
@@ -552,7 +553,7 @@ class TestPickle:
             b"c_codecs\nencode\n(tR.",
         ):
             self.refusal(content, tmp_path, "a pickled dict of 10,000 labels and 10,000 × 3,072 pixels is needed")
-        assert isinstance(cifar._Recorded("ndarray")(1), cifar._Recorded)
+        assert isinstance(Recorded("ndarray")(1), Recorded)
 
     def test_other_contents_are_rejected(self, records, tmp_path):
         batch = records[:10_000]

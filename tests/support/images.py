@@ -1,4 +1,4 @@
-"""Files in the layouts of CIFAR-10 and MNIST with synthetic images: one colour or square per class, plus noise."""
+"""Files in the layouts of CIFAR and MNIST with synthetic images: one colour or square per class, plus noise."""
 
 import os
 from collections.abc import Callable
@@ -24,6 +24,26 @@ def write_cifar(folder: Path) -> Path:
         records[:, 0] = random.permutation(np.arange(10_000) % 10)
         for part in records.reshape(10, 1_000, 3073):
             part[:, 1:] = (colours[part[:, 0]] + noise).reshape(1_000, 3072)
+        records.tofile(inside / f"{name}.bin")
+    return folder
+
+
+def write_cifar100(folder: Path) -> Path:
+    """Write files in the binary layout of CIFAR-100 to a subfolder, and return the folder.
+
+    Classes differ in the colours of the left and the right half of the image.
+    """
+    random = np.random.default_rng(0)
+    inside = folder / "cifar-100-binary"
+    inside.mkdir(parents=True)
+    colours = random.integers(0, 200, (100, 3, 1, 2, 1), dtype=np.uint8)
+    noise = random.integers(0, 56, (1_000, 3, 32, 2, 16), dtype=np.uint8)
+    for name, count in (("train", 50_000), ("test", 10_000)):
+        records = np.empty((count, 3074), np.uint8)
+        records[:, 1] = random.permutation(np.arange(count) % 100)
+        records[:, 0] = records[:, 1] % 20
+        for part in records.reshape(-1, 1_000, 3074):
+            part[:, 2:] = (colours[part[:, 1]] + noise).reshape(1_000, 3072)
         records.tofile(inside / f"{name}.bin")
     return folder
 

@@ -9,6 +9,8 @@ from understudy.data.augmentation import teacher_aware as teacher_aware
 from understudy.data.description import describe as describe
 from understudy.data.description import restore as restore
 from understudy.data.images.cifar10 import Cifar10 as Cifar10
+from understudy.data.images.cifar100 import Cifar100 as Cifar100
+from understudy.data.images.class_folders import ClassFolders as ClassFolders
 from understudy.data.images.mnist import Mnist as Mnist
 from understudy.data.source import Labelled as Labelled
 from understudy.data.source import Source as Source

@@ -48,7 +48,7 @@ def read_inputs(
     if ending == ".npy" and name is not None:
         raise UserError(f"{file}: .npy contains one array without a name; omit the name {name!r}.")
     readers = {".parquet": _read_parquet, ".csv": _read_csv}
-    found = readers.get(ending, _read_numpy)(file, name)
+    found = readers.get(ending, read_numpy)(file, name)
     if image is not None and found.ndim > 2 and _sides(found.shape[1:]) != _sides(image):
         raise UserError(
             f"{file}: the array must have shape [samples, {', '.join(map(str, image))}], channels before height and "
@@ -69,7 +69,7 @@ def read_labels(path: str | os.PathLike[str], *, name: str = "y") -> Shaped[Tens
             f"{file}: labels are only read from .npz, which contains inputs and labels; write it with "
             f"numpy.savez(…, x=inputs, {name}=labels)."
         )
-    found = _read_numpy(file, name)
+    found = read_numpy(file, name)
     if found.dtype.kind not in _NUMERIC or found.squeeze().ndim > 1 or not np.isfinite(found).all():
         raise UserError(
             f"{file}: the array {name!r} must have one finite number per sample, got {found.dtype} values with shape "
@@ -78,7 +78,16 @@ def read_labels(path: str | os.PathLike[str], *, name: str = "y") -> Shaped[Tens
     return torch.from_numpy(found.reshape(-1).astype(np.float64))
 
 
-def _read_numpy(file: Path, name: str | None) -> NDArray[Any]:
+def read_numpy(file: Path, name: str | None = None) -> NDArray[Any]:
+    """Read an array of a `.npy` or `.npz` file as stored; Python objects are never read.
+
+    Args:
+        file: An existing file.
+        name: Array of a `.npz`. Default: the only one, else `x`.
+
+    Raises:
+        UserError: The file is damaged, contains Python objects, or has no such array.
+    """
     try:
         # Opened here, because numpy leaves a damaged archive open.
         with open(file, "rb") as source, warnings.catch_warnings():
