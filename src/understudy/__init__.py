@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from understudy.lab.check_runs import check as check
     from understudy.lab.claims_table import claims as claims
     from understudy.lab.example import example as example
+    from understudy.lab.predict import predict as predict
     from understudy.lab.run import run as run
     from understudy.lab.sweep import sweep as sweep
     from understudy.lab.train import train as train
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from understudy.nets import from_module as from_module
     from understudy.nets import load as load
     from understudy.nets import save as save
+    from understudy.nets.multi_exit.exits import exits as exits
+    from understudy.nets.multi_exit.msdnet import MSDNet as MSDNet
     from understudy.papers.equivalence.compare import compare as compare
     from understudy.papers.equivalence.fold_sets import folds as folds
     from understudy.papers.equivalence.recover import recover as recover
@@ -62,11 +65,14 @@ _NAMES = {
     "from_module": "nets",
     "load": "nets",
     "save": "nets",
+    "MSDNet": "nets.multi_exit.msdnet",
+    "exits": "nets.multi_exit.exits",
     "Run": "store",
     "UserError": "_errors",
     "align": "lab.align",
     "check": "lab.check_runs",
     "example": "lab.example",
+    "predict": "lab.predict",
     "run": "lab.run",
     "sweep": "lab.sweep",
     "watch": "lab.watch",

@@ -128,8 +128,8 @@ def test_an_option_without_its_value_is_named(refused):
 def test_an_unknown_command_is_named_with_the_closest_known_one(refused):
     assert refused("clams") == (
         "understudy: there is no command 'clams'; did you mean claims? "
-        "commands are run, list, report, claims, align, check, prune, connect, compare, recover, start, example, "
-        "bench\n"
+        "commands are run, list, report, claims, align, check, prune, connect, compare, recover, start, predict, "
+        "example, bench\n"
     )
 
 

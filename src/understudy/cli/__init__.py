@@ -17,6 +17,7 @@ from understudy.cli.example import Example, run_example
 from understudy.cli.list import List, run_list
 from understudy.cli.networks import StackOptions, current_words
 from understudy.cli.parsing import parse
+from understudy.cli.predict import Predict, run_predict
 from understudy.cli.prune import Prune, run_prune
 from understudy.cli.recover import Recover, run_recover
 from understudy.cli.report import Report, run_report
@@ -42,6 +43,7 @@ _COMMANDS = {
     "compare": _Command(Compare, run_compare),
     "recover": _Command(Recover, run_recover),
     "start": _Command(Start, run_start),
+    "predict": _Command(Predict, run_predict),
     "example": _Command(Example, run_example),
     "bench": _Command(Bench, run_bench),
 }
@@ -64,6 +66,7 @@ Your networks
   understudy compare A B                decide whether two ReLU networks are one function; `compare RUN` for all pairs
   understudy recover NETWORK            recover the parameters of a ReLU network from its values alone
   understudy start TEACHER              initialise a student for a two-layer |·| teacher; optionally descend from there
+  understudy predict NETWORK IMAGES     classify images by the best of several exits that fits a time budget
 
 This program
   understudy bench                      measure how fast this machine trains, compared with what it can do

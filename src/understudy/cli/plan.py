@@ -9,7 +9,7 @@ from understudy._numbers import number
 from understudy.cli.parsing import emit
 
 if TYPE_CHECKING:
-    from understudy.lab.study import Study
+    from understudy.lab.study import PiecesPlan, Study
 
 _GIGA = 1e9
 
@@ -17,9 +17,13 @@ _GIGA = 1e9
 def show_plan(study: Study, out: Path, as_json: bool) -> None:
     """Show groups, pieces, memory and approximate time; nothing is trained or written."""
     from understudy.lab.execute import plan
+    from understudy.lab.study import PiecesPlan
     from understudy.report.terminal.tables import duration, output, plain_table
 
-    experiment, labels, ahead = plan(study, out)
+    found = plan(study, out)
+    if isinstance(found, PiecesPlan):
+        return _show_pieces(study, found, as_json)
+    experiment, labels, ahead = found
     probes = experiment.epochs + 1
     seconds = ahead.estimate_seconds(experiment.epochs, probes)
     flop = [row.step_flops * experiment.epochs + row.probe_flops * probes for row in ahead.rows]
@@ -34,7 +38,7 @@ def show_plan(study: Study, out: Path, as_json: bool) -> None:
             | {"groups": rows, "waves": len(ahead.waves), "memory": ahead.memory, "free": ahead.free}
             | {"seconds": seconds}
         )
-        return
+        return None
     networks = sum(row.networks for row in ahead.rows)
     console = output()
     console.print(
@@ -55,3 +59,21 @@ def show_plan(study: Study, out: Path, as_json: bool) -> None:
     if len(ahead.waves) > 1:
         console.print(f"the data does not fit into memory: {len(ahead.waves)} waves per epoch, each regenerates it")
     console.print(f"time: about {duration(seconds)}, from the rate of a large matrix product measured now")
+    return None
+
+
+def _show_pieces(study: Study, found: PiecesPlan, as_json: bool) -> None:
+    """Show what a computed study that trains would do."""
+    from understudy.report.terminal.tables import duration, output, plain_table
+
+    if as_json:
+        return emit({"study": study.name, "groups": list(found.rows), "notes": found.notes, "seconds": found.seconds})
+    console = output()
+    console.print(f"{study.command()}: {found.summary}\n", soft_wrap=True)
+    table = plain_table(*(name.replace("_", " ") for name in found.rows[0]))
+    for row in found.rows:
+        table.add_row(*(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()))
+    console.print(table)
+    for note in found.notes:
+        console.print(note, soft_wrap=True)
+    return console.print(f"time: about {duration(found.seconds)}, from steps taken now", soft_wrap=True)

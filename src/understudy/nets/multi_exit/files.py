@@ -1,0 +1,246 @@
+"""Files of networks with several exits: weights as safetensors, with the architecture in the metadata."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import nn
+
+from understudy._atomic import disk_errors, write_bytes
+from understudy._errors import UserError, first_line
+from understudy.nets.files.io import existing_file
+from understudy.nets.files.model_files import fill_module
+from understudy.nets.multi_exit.exits import MultiExit
+from understudy.nets.multi_exit.grid import Grid, parse_grid
+from understudy.nets.multi_exit.msdnet import MSDNet
+
+_FORMAT, _VERSION = "understudy-exits", 1
+_NEEDED = "a file that save_exits wrote is needed"
+_AGAIN = "save the network again with save_exits"
+
+
+@dataclass(frozen=True, eq=False)
+class SavedExits:
+    """A network with several exits, and what is known about it.
+
+    Args:
+        network: The network.
+        validation: Validation accuracy (top-1) of each exit, 0 to 1; empty if it is not known.
+        mean: Mean of each colour by which images are normalised, for values in [0, 1]; empty if it is not known.
+        std: Standard deviation of each colour.
+        class_names: Name of each class; empty if they are not known.
+
+    Raises:
+        UserError: Lists of another length than exits, colours or classes, or values out of range.
+    """
+
+    network: MSDNet | MultiExit
+    validation: tuple[float, ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        exits, colours = len(self.network.exit_names), self.network.image_shape[0]
+        _require_length("validation", self.validation, exits, "exit")
+        _require_length("mean", self.mean, colours, "colour")
+        _require_length("std", self.std, colours, "colour")
+        _require_length("class_names", self.class_names, self.network.classes, "class")
+        if wrong := [each for each in self.validation if not 0 <= each <= 1]:
+            raise UserError(f"must be shares from 0 to 1, got {wrong[0]}", "validation")
+        if bool(self.mean) != bool(self.std):
+            raise UserError("must be given together with mean, or neither of them", "std")
+        if wrong := [each for each in self.std if not each > 0]:
+            raise UserError(f"must be above 0, got {wrong[0]}", "std")
+
+
+def save_exits(
+    network: MSDNet | MultiExit,
+    path: str | os.PathLike[str],
+    *,
+    validation: Sequence[float] | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    class_names: Sequence[str] | None = None,
+) -> None:
+    """Save a network with several exits as safetensors; the file appears complete or not at all.
+
+    Args:
+        network: The network. An `MSDNet` is saved with its architecture; of other modules only the weights are saved,
+            and `load_exits` needs the module.
+        path: File to write; its directory must exist.
+        validation: Validation accuracy (top-1) of each exit, 0 to 1.
+        mean: Mean of each colour by which training images were normalised, for values in [0, 1].
+        std: Standard deviation of each colour.
+        class_names: Name of each class.
+
+    Raises:
+        UserError: Another kind of network, lists that do not fit it, or a path that cannot be written.
+    """
+    if not isinstance(network, MSDNet | MultiExit):
+        raise UserError(
+            f"must be an MSDNet or what us.exits returned, got a {type(network).__name__}; put exits on it with "
+            "us.exits",
+            "network",
+        )
+    saved = SavedExits(
+        network,
+        tuple(float(each) for each in validation or ()),
+        tuple(float(each) for each in mean or ()),
+        tuple(float(each) for each in std or ()),
+        tuple(class_names or ()),
+    )
+    description = {
+        "version": _VERSION,
+        "architecture": json.loads(network.grid.to_json()) if isinstance(network, MSDNet) else "module",
+        **_properties(network),
+        **{name: getattr(saved, name) for name in ("validation", "mean", "std", "class_names")},
+    }
+    # Copies, because safetensors rejects tensors that share memory, as tied weights do.
+    tensors = {
+        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name, tensor in network.state_dict().items()
+    }
+    file = Path(path)
+    with disk_errors(file, "choose another place"):
+        # A single entry: safetensors writes several in no fixed order, and equal networks must give equal bytes.
+        write_bytes(file, safetensors.torch.save(tensors, {_FORMAT: json.dumps(description)}))
+
+
+def load_exits(path: str | os.PathLike[str], module: nn.Module | None = None) -> SavedExits:
+    """Load a network that `save_exits` saved.
+
+    Args:
+        path: The file.
+        module: What `us.exits` returned for a module of your own, whose file contains only weights; it is filled with
+            them. Not for an `MSDNet`.
+
+    Returns:
+        The network in evaluation mode on the CPU, with what the file states about it.
+
+    Raises:
+        UserError: Another file, a truncated one, no architecture, weights that do not match it, or a module that is
+            missing or not needed.
+    """
+    file = existing_file(path, _NEEDED)
+    stated = _describe(file)
+    architecture = stated.get("architecture")
+    network: MSDNet | MultiExit
+    if architecture == "module":
+        network = _require_module(file, module)
+        fill_module(network, file)
+    elif isinstance(architecture, dict):
+        if module is not None:
+            raise UserError(f"{file}: the file records its own architecture; omit the module (--model)")
+        network = _fill(file, parse_grid(json.dumps(architecture), str(file)))
+    else:
+        raise UserError(f"{file}: the file records no architecture; {_AGAIN}")
+    for what, own in _properties(network).items():
+        if own != stated.get(what):
+            raise UserError(
+                f"{file}: the saved network has the {what.replace('_', ' ')} {_listed(stated.get(what))}, but the "
+                f"module has {_listed(own)}; give the module that was saved"
+            )
+    for name, tensor in network.state_dict().items():
+        if not tensor.isfinite().all():
+            raise UserError(
+                f"{file}: {name} has values that are NaN or infinite, so training diverged or the file is damaged; "
+                "choose another file"
+            )
+    known = {name: tuple(stated.get(name) or ()) for name in ("validation", "mean", "std", "class_names")}
+    try:
+        return SavedExits(network.eval(), **known)
+    except (UserError, TypeError) as error:
+        raise UserError(f"{file}: its metadata are damaged ({error}); {_AGAIN}") from None
+
+
+def _properties(network: MSDNet | MultiExit) -> dict[str, Any]:
+    """What a module must have in common with the saved one, as JSON reads it."""
+    return {
+        "exits": list(network.exit_names),
+        "image_shape": list(network.image_shape),
+        "classes": network.classes,
+    }
+
+
+def _describe(file: Path) -> dict[str, Any]:
+    """What a file states about its network."""
+    with open(file, "rb") as source:
+        start = source.read(9)
+    if not (start[4:8] == bytes(4) and start[8:] == b"{"):
+        raise UserError(f"{file}: this is not a safetensors file; {_NEEDED}")
+    try:
+        with safetensors.safe_open(file, framework="pt") as source:
+            text = (source.metadata() or {}).get(_FORMAT)
+    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
+        raise UserError(
+            f"{file}: the safetensors file is truncated or damaged ({first_line(error)}); save or copy it again"
+        ) from error
+    if text is None:
+        raise UserError(f"{file}: the file records no network with several exits; {_NEEDED}")
+    try:
+        stated = json.loads(text)
+        version = stated["version"]
+    except (ValueError, KeyError, TypeError):
+        raise UserError(f"{file}: its metadata are damaged; {_AGAIN}") from None
+    if version != _VERSION:
+        raise UserError(
+            f"{file}: the file has format version {version}, but this understudy reads version {_VERSION}; upgrade "
+            f"understudy, or {_AGAIN}"
+        )
+    return dict(stated)
+
+
+def _require_module(file: Path, module: nn.Module | None) -> MultiExit:
+    if module is None:
+        raise UserError(
+            f"{file}: the file contains the weights of a module of your own, whose code is needed: give --model "
+            "FILE.py:NAME, a function that returns what us.exits makes (in Python load_exits(path, module))"
+        )
+    if not isinstance(module, MultiExit):
+        raise UserError(
+            f"{file}: the model must be what us.exits returns, got a {type(module).__name__}; put its exits on it in "
+            "the function that makes it"
+        )
+    return module
+
+
+def _fill(file: Path, grid: Grid) -> MSDNet:
+    """The network of this architecture with the weights of a file."""
+    with torch.device("meta"):
+        network = MSDNet(grid)
+    wanted, given = network.state_dict(), safetensors.torch.load_file(file)
+    problems = [f"{name} is missing" for name in wanted if name not in given]
+    problems += [f"{name} is unexpected" for name in given if name not in wanted]
+    problems += [
+        f"{name} has shape {list(given[name].shape)} instead of {list(tensor.shape)}"
+        for name, tensor in wanted.items()
+        if name in given and given[name].shape != tensor.shape
+    ]
+    problems += [
+        f"{name} has values of type {given[name].dtype}"
+        for name, tensor in wanted.items()
+        if name in given and given[name].is_floating_point() != tensor.is_floating_point()
+    ]
+    if problems:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise UserError(f"{file}: its weights do not match its architecture ({problems[0]}{more}); {_AGAIN}")
+    network.load_state_dict(given, assign=True)
+    return network
+
+
+def _require_length(name: str, given: Sequence[Any], count: int, each: str) -> None:
+    if given and len(given) != count:
+        raise UserError(f"must have one value for each {each} ({count}), got {len(given)}", name)
+
+
+def _listed(values: object) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, list) else str(values)
