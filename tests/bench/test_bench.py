@@ -12,12 +12,15 @@ from support.benchmarks import made_bench
 from support.reference_loop import reference
 from understudy import bench
 from understudy.bench.clock import Repetitions, lasting
+from understudy.bench.exit_training import ExitTraining, compare_engines, exit_training
 from understudy.bench.goals import Goal
 from understudy.bench.picture import cost_by_population, cost_curve
 from understudy.bench.plain import PlainLoop
 from understudy.bench.setting import Sizes, step_flops
+from understudy.nets.multi_exit.grid import Grid
 from understudy.training import SGD, Group, SquaredError, Training
 from understudy.training.engines import ENGINES
+from understudy.training.multi_exit.plain import PlainEngine
 from understudy.training.problem import batch_indices
 
 SMALL = Sizes(
@@ -41,6 +44,9 @@ SMALL = Sizes(
     exact=(7, 2, 3),
     small=(6, 3, 2, 3),
 )
+
+EXIT_GRID = Grid(classes=3, image=8, channels=(2,), layers=2, exits=(1, 2), bottleneck=1, head=4)
+EXITS = ExitTraining(Repetitions((5e-3, 4e-3, 6e-3)), Repetitions((4e-2, 6e-2, 6e-2)))
 
 
 @pytest.fixture(scope="module")
@@ -149,15 +155,19 @@ def test_the_bound_that_is_reached(value, most, reached):
 
 
 def test_goals_are_set_for_their_device():
-    def asked(device):
-        return {(g.what, g.must, g.aim) for g in replace(made_bench(), device=device).goals() if g.must is not None}
+    def asked(**changed):
+        return {(g.what, g.must, g.aim) for g in replace(made_bench(), **changed).goals() if g.must is not None}
 
     both = {
         ("probing, share of the whole", 0.2, 0.1),
         ("dearest network-step of 32 to 10,000 networks", 1.3, None),
     }
-    assert asked("cuda") == both | {("the whole two-layer study (--sweep)", 60.0, 15.0)}
-    assert asked("cpu") == both | {
+    on_gpu = {"device": "cuda", "sizes": Sizes(exit_networks=6), "exits": EXITS}
+    assert asked(**on_gpu) == both | {
+        ("the whole two-layer study (--sweep)", 60.0, 15.0),
+        ("network-step of 6 networks with 11 exits", 10.0, 5.0),
+    }
+    assert asked() == both | {
         ("steps at n = 20, share of the peak", 0.3, 0.5),
         ("steps at n = 200, share of the peak", 0.6, 0.8),
         *((f"steps at n = {n}, against the plain loop", 20.0, 50.0) for n in (20, 100, 200)),
@@ -180,6 +190,58 @@ def test_ratios_compare_what_was_timed_together():
     assert result["spread"]["exact_step"] == pytest.approx((1.5, 3))
     assert result["small_problems"] == pytest.approx(15)
     assert result["spread"]["small_problems"] == pytest.approx((15, 30))
+
+
+def test_networks_with_several_exits_are_shown_where_they_were_measured():
+    made = made_bench()
+    assert not [goal for goal in made.goals() if "exits" in goal.what]
+    assert "exit_milliseconds" not in made.as_dict()
+    result = replace(made, sizes=Sizes(exit_networks=6), exits=EXITS)
+    rows = [goal.cells() for goal in result.goals() if "exits" in goal.what]
+    assert rows == [
+        ("network-step of 6 networks with 11 exits", "5.0 ms", "4.0 ms to 6.0 ms", "≤ 10.0 ms", "≤ 5.0 ms"),
+        ("network-step of 6 networks with 11 exits, against the plain engine", "10.0×", "8.00× to 15.0×", "–", "–"),
+    ]
+    result = json.loads(json.dumps(result.as_dict(), allow_nan=False))
+    assert result["exit_milliseconds"] == pytest.approx(5) and result["exit_against_plain"] == pytest.approx(10)
+    assert result["spread"]["exit_milliseconds"] == pytest.approx((4, 6))
+    assert result["raw"]["exit_training"]["plain"]["values"] == [4e-2, 6e-2, 6e-2]
+
+
+def test_engines_for_several_exits_are_timed_in_alternation(monkeypatch):
+    """Seconds of an epoch of 20 steps: 12, 20, 24 and 80 are 3 networks, 1, 3, 1."""
+    times, lines, made = iter([12.0, 20.0, 24.0, 80.0]), [], []
+
+    def make(grid, seeds, *arguments, **options):
+        made.append((grid, len(seeds)))
+        return PlainEngine(grid, seeds, *arguments, **options)
+
+    monkeypatch.setattr("understudy.bench.exit_training.lasting", lambda work, device, least: next(times))
+    sizes = replace(SMALL, exit_networks=3, exit_batch=4, exit_grid=EXIT_GRID)
+    found = compare_engines(make, make, sizes, "cpu", lines.append)
+    assert made == [(EXIT_GRID, 3), (EXIT_GRID, 1)]
+    assert found.milliseconds.values == pytest.approx((200, 400))
+    assert found.gain.values == pytest.approx((5, 10))
+    assert len(lines) == sizes.reports - SMALL.reports == SMALL.repetitions
+
+
+def test_networks_with_several_exits_do_not_diverge_while_they_are_timed(monkeypatch):
+    """The plain engine stops a network that diverges, and would appear fast."""
+    train, losses = PlainEngine.train, []
+
+    def recorded(engine, *arguments):
+        losses.append(train(engine, *arguments).loss)
+
+    monkeypatch.setattr(PlainEngine, "train", recorded)
+    sizes = replace(SMALL, exit_networks=1, exit_batch=4, exit_grid=EXIT_GRID)
+    assert compare_engines(PlainEngine, PlainEngine, sizes, "cpu", str).gain.median > 0
+    assert len(losses) == 2 * (1 + SMALL.repetitions) and torch.cat(losses).isfinite().all()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_networks_with_several_exits_train_on_the_gpu():
+    sizes = replace(SMALL, exit_networks=2, exit_batch=4, exit_grid=EXIT_GRID)
+    assert exit_training(sizes, "cuda", str).gain.median > 0
 
 
 def test_the_picture_shows_every_machine():

@@ -58,4 +58,5 @@ _UNITS: dict[str, Callable[[float], str]] = {
     "share": lambda value: f"{value:.1%}",
     "times": lambda value: f"{value:.2f}×" if value < 10 else f"{value:.1f}×",
     "seconds": lambda value: f"{value:.1f} s",
+    "milliseconds": lambda value: f"{value:.1f} ms",
 }

@@ -8,6 +8,7 @@ from typing import Any
 from understudy._cores import cores
 from understudy.bench.clock import OtherLoad, Repetitions
 from understudy.bench.exact import ExactStep, SmallProblems, exact_step, small_problems
+from understudy.bench.exit_training import ExitTraining, exit_training
 from understudy.bench.goals import Goal
 from understudy.bench.populations import Cost, costs
 from understudy.bench.rates import Probing, Rates, probing, rates
@@ -32,6 +33,8 @@ class Bench:
     environment: dict[str, Any]
     others: float
     """Share of the cores that other programs used during the measurement."""
+    exits: ExitTraining | None = None
+    """Networks with several exits, on a GPU only."""
     swept: Swept | None = None
 
     @property
@@ -58,7 +61,7 @@ class Bench:
         return max(each) / min(each)
 
     def goals(self) -> list[Goal]:
-        """All goals in the order in which they are shown; most are set for the CPU alone, the sweep's for the GPU.
+        """All goals in the order in which they are shown; most are set for the CPU alone, a few for the GPU.
 
         Batching small problems must gain a factor of ten on one core: a step of one problem alone is about 20 calls of
         Python, torch and numpy, each of a microsecond or more, around some 17,000 operations (13 × 13 pairs of 100).
@@ -91,7 +94,18 @@ class Bench:
             Goal(dearest, "times", Repetitions((self.flatness,)), 1.3, most=True),
             Goal(large, "times", self.exact.ratio, *on_cpu(2.0), most=True),
             Goal(f"{many}, batched against one by one", "times", self.small.gain, *on_cpu(10.0, 20.0)),
+            *self._exit_goals(),
             Goal(whole, "seconds", swept, *(() if cpu else (60.0, 15.0)), most=True),
+        ]
+
+    def _exit_goals(self) -> list[Goal]:
+        """Goals of networks with several exits, where they were measured: on a GPU, which their engine needs."""
+        if self.exits is None:
+            return []
+        step = f"network-step of {self.sizes.exit_networks} networks with {len(self.sizes.exit_grid.exits)} exits"
+        return [
+            Goal(step, "milliseconds", self.exits.milliseconds, 10.0, 5.0, most=True),
+            Goal(f"{step}, against the plain engine", "times", self.exits.gain),
         ]
 
     def headline(self) -> str:
@@ -115,6 +129,8 @@ class Bench:
             "cost_by_population": {str(networks): cost for networks, cost in self.cost.items()},
         }
         single = {"probe_share": self.probing.share, "exact_step": self.exact.ratio, "small_problems": self.small.gain}
+        if self.exits is not None:
+            single |= {"exit_milliseconds": self.exits.milliseconds, "exit_against_plain": self.exits.gain}
         return {
             "device": self.machine,
             **{name: {key: value.median for key, value in table.items()} for name, table in tables.items()},
@@ -141,6 +157,7 @@ class Bench:
                 "populations": [asdict(cost) for cost in self.costs],
                 "exact_step": asdict(self.exact),
                 "small_problems": asdict(self.small),
+                "exit_training": None if self.exits is None else asdict(self.exits),
             },
         }
 
@@ -161,4 +178,5 @@ def measure(device: str, report: Report, sizes: Sizes | None = None) -> Bench:
     steps, probes = rates(sizes, device, report), probing(sizes, device, report)
     populations = costs(sizes, device, report)
     exact, small = exact_step(sizes, device, report), small_problems(sizes, device, report)
-    return Bench(device, sizes, steps, probes, populations, exact, small, made, load.share())
+    exits = exit_training(sizes, device, report)
+    return Bench(device, sizes, steps, probes, populations, exact, small, made, load.share(), exits)

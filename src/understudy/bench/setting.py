@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from itertools import pairwise
 
 import understudy as us
 from understudy._cores import cores
+from understudy.nets.multi_exit.grid import Grid
 from understudy.training import SGD, Group, Training
 
 Report = Callable[[str], None]
@@ -49,6 +51,11 @@ class Sizes:
     """Students, teacher neurons and inputs of the large problem on the exact loss."""
     small: tuple[int, int, int, int] = (1_000, 10, 3, 5)
     """Number of small problems on the exact loss, and students, teacher neurons and inputs of each."""
+    exit_networks: int = 0
+    """Networks with several exits trained side by side; 0 where there is no GPU to train them."""
+    exit_grid: Grid = field(default_factory=Grid)
+    """Architecture of the networks with several exits."""
+    exit_batch: int = 64
 
     @classmethod
     def of(cls, device: str) -> Sizes:
@@ -58,7 +65,8 @@ class Sizes:
             device: `cpu` or `cuda`.
         """
         if device == "cuda":
-            return cls(seeds=32, mix_seeds=32, probes=20, product=8_192)
+            exit_networks = 6 if find_spec("triton") else 0
+            return cls(seeds=32, mix_seeds=32, probes=20, product=8_192, exit_networks=exit_networks)
         return cls(seeds=max(8, 2 * cores()), mix_seeds=max(4, cores()))
 
     @property
@@ -69,7 +77,8 @@ class Sizes:
     @property
     def reports(self) -> int:
         """Number of times that progress is reported."""
-        return self.repetitions * (len(self.multiples) + 3) + self.population_repetitions * len(self.populations)
+        repeated = len(self.multiples) + 3 + bool(self.exit_networks)
+        return self.repetitions * repeated + self.population_repetitions * len(self.populations)
 
     def teacher(self, seeds: int) -> us.Population:
         """One teacher per seed and polarity, those of one seed next to each other.
