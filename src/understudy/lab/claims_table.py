@@ -26,10 +26,11 @@ _CITED = {
     "Tian 2020": ("specialization",),
     "Tian 2019": ("specialization",),
     "Tian et al. 2019": ("luck",),
-    "Phuong 2021": ("equivalence", "separable", "distillation"),
+    "Phuong 2021": ("equivalence", "separable", "distillation", "multi_exit"),
     "Phuong and Lampert 2020": ("equivalence",),
     "Phuong and Lampert 2021": ("separable",),
     "Phuong and Lampert 2019": ("distillation",),
+    "Phuong and Lampert 2019b": ("multi_exit",),
     "Zhou, Ge and Jin 2021": ("local",),
 }
 """Folders that reproduce each paper, which is named as in the bibliography of the documentation."""

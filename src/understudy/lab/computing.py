@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from understudy._atomic import write_json
-from understudy.lab.study import ComputedStudy
+from understudy.lab.interrupt import CtrlC
+from understudy.lab.study import ComputedStudy, LongCompute, Workplace
 from understudy.report.terminal.progress import Watcher
 from understudy.store.environment import environment
 from understudy.store.folder import RunFolder
@@ -22,13 +24,15 @@ from understudy.store.weights import kept_weights, read_weights, write_weights
 if TYPE_CHECKING:
     from understudy.nets import Population
 
-Pieces = Mapping[str, Callable[[], dict[str, Any]]]
+Pieces = Mapping[str, Callable[..., dict[str, Any]]]
+_SOON = 5.0
+"""Seconds between two lines of progress up to which Ctrl-C waits for the next one."""
 
 
 def compute(study: ComputedStudy, pieces: Pieces, folder: RunFolder, watcher: Watcher) -> None:
     """Compute the pieces that are not in the folder yet, and join the tables and weights of all.
 
-    One thread computes: tensors are small, and sums come out the same on any number of cores.
+    One thread computes, except in long pieces: tensors are small, and sums come out the same on any number of cores.
     """
     from understudy.training.parallel import one_thread_each
 
@@ -36,21 +40,53 @@ def compute(study: ComputedStudy, pieces: Pieces, folder: RunFolder, watcher: Wa
     for number, (name, piece) in enumerate(pieces.items(), 1):
         done = folder.progress / f"piece-{number:06}.json"
         if not done.is_file():
-            start = time.monotonic()
-            with one_thread_each():
-                tables = piece()
-            write_json(seconds, _read_seconds(seconds) + time.monotonic() - start)
+            clock, state = _Clock(seconds), folder.progress / f"state-{number:06}"
+            if isinstance(piece, LongCompute):
+                tables = _compute_long(piece, state, folder.path, watcher, clock)
+            else:
+                with one_thread_each():
+                    tables = piece()
+            clock.save()
             if weights := tables.pop("weights", None):
                 groups = {who: [population] for who, population in weights.items()}
                 write_weights(folder.progress / f"weights-{number:06}.safetensors", groups)
             for table, rows in tables.items():
                 write_table(folder.progress / f"{table}-{number:06}.parquet", rows)
             write_json(done, {"name": name, "tables": list(tables)})
+            shutil.rmtree(state, ignore_errors=True)
         watcher.say(f"{number} of {len(pieces)}: {name}")
     names = _join_tables(folder)
     write_weights(folder.path / "weights.safetensors", _join_weights(folder.progress))
     made_with = environment(study.device) | {"seconds": round(_read_seconds(seconds), 1), "tables": names}
     write_json(folder.path / "environment.json", made_with)
+
+
+class _Clock:
+    """Seconds worked, those before an interruption included."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._before, self._start = path, _read_seconds(path), time.monotonic()
+
+    def save(self) -> None:
+        write_json(self._path, self._before + time.monotonic() - self._start)
+
+
+def _compute_long(piece: LongCompute, state: Path, run: Path, watcher: Watcher, clock: _Clock) -> dict[str, Any]:
+    """Compute a piece that saves its state in a folder; Ctrl-C waits for its next line of progress, if that is near."""
+    state.mkdir(exist_ok=True)
+    last = time.monotonic()
+    with CtrlC() as ctrl_c:
+
+        def say(line: str) -> None:
+            nonlocal last
+            if line:
+                watcher.say(line)
+            clock.save()
+            ctrl_c.waits, last = time.monotonic() - last < _SOON, time.monotonic()
+            if ctrl_c.came:
+                raise KeyboardInterrupt
+
+        return piece(Workplace(state, run, say))
 
 
 def _join_tables(folder: RunFolder) -> list[str]:

@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy._errors import UserError
-from understudy.lab.computing import compute
-from understudy.lab.study import ComputedStudy, Experiment, Study, TrainingStudy, named_pieces
+from understudy.lab.computing import Pieces, compute
+from understudy.lab.study import (
+    ComputedStudy,
+    Experiment,
+    LongCompute,
+    PiecesPlan,
+    Study,
+    TrainingStudy,
+    named_pieces,
+)
 from understudy.lab.training import disk_space, group_labels, make_training, train
 from understudy.lab.write_report import write_report
 from understudy.report.terminal.progress import Watcher
@@ -40,7 +48,7 @@ def execute(study: Study, out: Path, watcher: Watcher) -> Run:
                     folder.finish()
         case ComputedStudy():
             pieces = cache(lambda: named_pieces(study, *runs()))
-            with RunFolder.open(out, study.config(), lambda: _PIECE_BYTES * (1 + len(pieces()))) as folder:
+            with RunFolder.open(out, study.config(), lambda: _piece_space(pieces())) as folder:
                 if not folder.finished:
                     watcher.say(f"{study.command()}: in {folder.path}")
                     compute(study, pieces(), folder, watcher)
@@ -51,16 +59,18 @@ def execute(study: Study, out: Path, watcher: Watcher) -> Run:
     return Run(folder.path)
 
 
-def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan]:
+def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan] | PiecesPlan:
     """Plan how a study would be trained here, without training or writing anything.
 
     Returns:
-        The experiment, the label of each group, and the plan.
+        The experiment, the label of each group, and the plan; or what a computed study that trains would do.
 
     Raises:
         UserError: If the study trains nothing itself, or a run that it depends on does not exist yet.
     """
     study = study.resolved()
+    if isinstance(study, ComputedStudy) and (planned := study.planned()) is not None:
+        return planned
     if not isinstance(study, TrainingStudy):
         first = "; ".join(f"{other.command()} --plan" for other in study.depends_on())
         raise UserError(
@@ -74,6 +84,12 @@ def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan]:
         runs.append(Run(folder.path))
     experiment = _experiment(study, runs)
     return experiment, group_labels(experiment), make_training(study, experiment).plan
+
+
+def _piece_space(pieces: Pieces) -> int:
+    """About the bytes that a computed study takes on disk."""
+    long = sum(piece.bytes for piece in pieces.values() if isinstance(piece, LongCompute))
+    return _PIECE_BYTES * (1 + len(pieces)) + long
 
 
 def _depend(study: Study, other: Study, out: Path, watcher: Watcher) -> Run:

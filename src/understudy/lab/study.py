@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from understudy.nets import Loaded
     from understudy.report.story import Story
     from understudy.store import Claim, Run
+    from understudy.store.tables import Table
     from understudy.training import Group, Optimiser
 
 Tables = dict[str, Any]
@@ -226,6 +227,49 @@ class Piece(NamedTuple):
     compute: Callable[[int], Tables]
 
 
+class PiecesPlan(NamedTuple):
+    """What a computed study would do here.
+
+    Attributes:
+        summary: One line.
+        rows: Groups of networks, with the same columns in each.
+        notes: Further lines, such as memory.
+        seconds: About the time that it takes.
+    """
+
+    summary: str
+    rows: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+    seconds: float
+
+
+class Workplace(NamedTuple):
+    """Where a long piece works.
+
+    Attributes:
+        state: Folder for its state, in which it finds what it saved before an interruption; removed when it is done.
+        run: Folder of the run, for files that stay beside the tables, such as trained networks.
+        say: Shows a line of progress to the user, unless it is empty. After Ctrl-C it raises `KeyboardInterrupt`.
+    """
+
+    state: Path
+    run: Path
+    say: Callable[[str], None]
+
+
+class LongPiece(NamedTuple):
+    """A piece that takes longer than half a minute, such as training: it saves its state and resumes from it.
+
+    `compute` is called with the index of the piece's first network and its workplace, and uses any number of threads.
+    """
+
+    name: str
+    networks: int
+    compute: Callable[[int, Workplace], Tables]
+    bytes: int = 0
+    """About the disk space that its state and its files take."""
+
+
 @dataclass(frozen=True)
 class ComputedStudy(Study):
     """A study that computes its tables piece by piece, without the training loop.
@@ -236,13 +280,31 @@ class ComputedStudy(Study):
     in.
     """
 
-    def pieces(self, *runs: Run) -> Iterable[Piece]:
-        """Pieces to compute, given the runs that the study depends on; at most half a minute each.
+    def pieces(self, *runs: Run) -> Iterable[Piece | LongPiece]:
+        """Pieces to compute, given the runs that the study depends on; at most half a minute each, unless they resume.
 
         Args:
             *runs: Finished runs of the studies that `depends_on` names, in that order.
         """
         raise NotImplementedError
+
+    table_title: ClassVar[str] = ""
+    table_lead: ClassVar[str] = ""
+    """Title of the table of the report, and what a row of it is."""
+
+    def table(self, run: Run) -> Table:
+        """Rows that a reader of the report can search and sort; by default none, and no table is shown.
+
+        Args:
+            run: A finished run of the study.
+        """
+        import pyarrow as pa
+
+        return pa.table({})
+
+    def planned(self) -> PiecesPlan | None:
+        """What the study would compute, for --plan; None for a study that takes minutes."""
+        return None
 
     def to_device(self, tensor: Tensor) -> Tensor:
         """Move a tensor to --device. Random tensors are drawn on the CPU first: the same bits for every device.
@@ -268,16 +330,33 @@ class ExactStudy(ComputedStudy):
             raise UserError(f"--dtype must be float64, got {self.dtype}: {self.name} computes in float64 only")
 
 
-def named_pieces(study: ComputedStudy, *runs: Run) -> dict[str, Callable[[], Tables]]:
-    """The pieces of a study by name, each with the index of its first network filled in."""
+def named_pieces(study: ComputedStudy, *runs: Run) -> dict[str, Callable[..., Tables]]:
+    """What computes the pieces of a study, by name, each with the index of its first network filled in.
+
+    Long pieces have the type `LongCompute`, and are called with their workplace.
+    """
     for warning in study.warnings():
         print(f"warning: {warning}", file=sys.stderr)
-    named: dict[str, Callable[[], Tables]] = {}
+    named: dict[str, Callable[..., Tables]] = {}
     first = 0
     for piece in study.pieces(*runs):
-        named[piece.name] = partial(piece.compute, first)
+        if isinstance(piece, LongPiece):
+            named[piece.name] = LongCompute(partial(piece.compute, first), piece.bytes)
+        else:
+            named[piece.name] = partial(piece.compute, first)
         first += piece.networks
     return named
+
+
+@dataclass(frozen=True)
+class LongCompute:
+    """What computes a long piece, and about the disk space that it takes."""
+
+    compute: Callable[[Workplace], Tables]
+    bytes: int
+
+    def __call__(self, place: Workplace) -> Tables:
+        return self.compute(place)
 
 
 def ranked(epochs: int) -> tuple[int, ...]:

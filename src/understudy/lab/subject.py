@@ -9,12 +9,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from understudy.lab.finished_runs import WITHOUT_STUDY, study_of
-from understudy.lab.study import Study, TrainingStudy
+from understudy.lab.study import ComputedStudy, Study, TrainingStudy
 from understudy.lab.undecided_claims import undecided
 from understudy.lab.who_learned_whom import who_learned_whom
+from understudy.report.page.document import TABLE_LEAD
 from understudy.report.story import Story
 from understudy.store import Claim, Run
 
@@ -35,6 +34,8 @@ class Subject:
     """Whether the run trained networks, which took the seconds that its environment records."""
     table: Callable[[Run], Table] = who_learned_whom
     """Rows to search; a table without columns is not shown."""
+    table_words: tuple[str, str] = ("Matched nodes", TABLE_LEAD)
+    """Title of the table, and what a row of it is."""
     claims: Callable[[Run], list[Claim]] | None = None
     """The claims that the run decides; None where there is nothing to claim."""
     undecided: Callable[[list[Claim]], str] = lambda claims: ""
@@ -61,13 +62,16 @@ def subject_of(run: Run, file: Path | None = None) -> Subject:
 def study_subject(study: Study) -> Subject:
     """The subject of a run of a study."""
     trained = isinstance(study, TrainingStudy)
+    shown: dict[str, Any] = {}
+    if isinstance(study, ComputedStudy):
+        shown = {"table": study.table, "table_words": (study.table_title, study.table_lead)}
     return Subject(
         title=f"{study.name} — {study.summary}",
         story=study.story,
         settings=study.options(),
         command=study.command(),
         trained=trained,
-        table=who_learned_whom if trained else lambda run: pa.table({}),
+        **shown,
         claims=study.claims,
         undecided=partial(undecided, study),
     )

@@ -88,6 +88,8 @@ def _page(subject: Subject, run: Run, story: Story, claims: list[Claim] | None, 
         command=subject.command,
         files=list(files),
         undecided=subject.undecided(claims or []),
+        table_title=subject.table_words[0],
+        table_lead=subject.table_words[1],
     )
 
 

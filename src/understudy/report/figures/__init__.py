@@ -14,6 +14,7 @@ from understudy.report.figures.layer_specialization import LayerSpecialization a
 from understudy.report.figures.layered_graph import LayeredGraph as LayeredGraph
 from understudy.report.figures.matrix_images import MatrixImages as MatrixImages
 from understudy.report.figures.matrix_images import OrderedMatrix as OrderedMatrix
+from understudy.report.figures.pictures import Pictures as Pictures
 from understudy.report.figures.recovery_time import RecoveryTime as RecoveryTime
 from understudy.report.figures.signed_histograms import SignedHistograms as SignedHistograms
 from understudy.report.figures.specialization import Specialization as Specialization
@@ -36,5 +37,6 @@ KINDS = (
     Trajectories,
     FoldSets,
     LayeredGraph,
+    Pictures,
 )
 """Every kind of figure; tests/contracts checks each kind listed here."""

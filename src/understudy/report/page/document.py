@@ -30,7 +30,7 @@ _NOTHING = Markup('{"data":[],"layout":{}}')
 _EMPTY_HEIGHT = 40
 _SCRIPTS = ("page.js", "figures.js", "grid.js", "table.js")
 _DEFAULT_HEIGHT = 440
-_TABLE_LEAD = (
+TABLE_LEAD = (
     "Each teacher node of each network at the end of training, with the student node that correlates best with it."
 )
 
@@ -47,7 +47,7 @@ def page(
     files: list[str],
     undecided: str = "",
     table_title: str = "Matched nodes",
-    table_lead: str = _TABLE_LEAD,
+    table_lead: str = TABLE_LEAD,
 ) -> bytes:
     """Write the page of a run; the same inputs give the same bytes.
 
