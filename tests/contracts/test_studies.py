@@ -176,9 +176,32 @@ TINY: dict[str, dict[str, object]] = {
         "searches": 10,
         "probes": 5,
     },
+    "multi-exit": {
+        "seeds": 1,
+        "images": (52,),
+        "temperatures": ("annealed", "1"),
+        "teachers": ("last", "later"),
+        "epochs": 2,
+        "drops": (1,),
+        "batch": 40,
+        "probe_every": 1,
+        "test": 50,
+        "channels": (2, 2),
+        "layers": 2,
+        "exits": (1, 2),
+        "head": 4,
+        "stem": "imagenet",
+        "repeats": 2,
+        "imagenet_repeats": 0,
+    },
 }
 """Options that make a study as small as it can be; a study that is not here is made from its quick form."""
-IMAGES = {CifarOptions: "cifar", OnMnist: "mnist", studies()["optimisation-bias"]: "mnist"}
+IMAGES = {
+    CifarOptions: "cifar",
+    OnMnist: "mnist",
+    studies()["optimisation-bias"]: "mnist",
+    studies()["multi-exit"]: "cifar100",
+}
 """Studies of images, and the fixture with the folder that these are in."""
 SMALL: dict[str, object] = {"seeds": 1, "epochs": 3, "steps": 20, "train": 64, "evaluation": 64}
 FEWER: dict[str, dict[str, object]] = {
