@@ -237,9 +237,10 @@ def test_bad_nearness_is_rejected():
         students.near(TEACHER, weights=1.0, fan_out=0.0)
 
 
-@pytest.mark.parametrize(
-    "start", [students.gaussian, students.like_linear, partial(students.near, weights=1, fan_out=1)]
-)
+STARTS = (students.gaussian, students.like_linear, partial(students.near, weights=1, fan_out=1))
+
+
+@pytest.mark.parametrize("start", STARTS)
 def test_a_teacher_may_be_a_module_or_a_file(start, tmp_path):
     torch.manual_seed(0)
     module = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))
@@ -247,5 +248,10 @@ def test_a_teacher_may_be_a_module_or_a_file(start, tmp_path):
     save(from_module(module), tmp_path / "teacher.safetensors")
     for teacher in (module, tmp_path / "teacher.safetensors", str(tmp_path / "teacher.safetensors")):
         assert same(start(teacher, multiple=2, seeds=range(3)), wanted)
+
+
+@pytest.mark.wrong_shapes
+@pytest.mark.parametrize("start", STARTS)
+def test_another_teacher_is_refused(start):
     with pytest.raises(UserError, match="teacher must be a population, a module of PyTorch or a network file"):
         start({})

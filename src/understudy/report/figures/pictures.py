@@ -65,6 +65,7 @@ class Pictures:
             y={**named, "range": [image.shape[0] - 0.5, -0.5], "constrain": "domain", "scaleanchor": "x"},
             row_height=max(_LOWEST, round(_ENLARGED * image.shape[0])),
             column_width=round(_ENLARGED * image.shape[1]),
+            shared=False,
             legend=False,
         )
         return {"data": [{"type": "image", "source": source, "hoverinfo": "skip", **pages.at(0)}], "layout": layout}

@@ -41,12 +41,12 @@ _SAMPLES = 8
 def story(study: MultiExit, run: Run) -> Story:
     """Accuracies beside the thesis', then temperatures, teachers, times, deciding exits, and matched channels."""
     figures = (
-        _by_loss(study, run, "budget", "budget", "Early exits gain from learning from later ones", "S3 fig. 6.3"),
-        _by_loss(study, run, "anytime", "ensembles", "Ensembles of the first exits", "S3 fig. 6.5"),
+        _by_loss(study, run, "budget", "budget", "Accuracy within a known budget", "S3 fig. 6.3"),
+        _by_loss(study, run, "anytime", "ensembles", "Accuracy at any time", "S3 fig. 6.5"),
         *_during_training(study, run),
         *_confidence(study, run),
-        *_compared(study, run, "temperatures", "Annealing needs no choice of a temperature", "S3 fig. 6.7"),
-        *_compared(study, run, "teachers", "Which exits teach matters little", "S3 fig. E.1"),
+        *_compared(study, run, "temperatures", "Annealing and constant temperatures", "S3 fig. 6.7"),
+        *_compared(study, run, "teachers", "Choice of teachers", "S3 fig. E.1"),
         *_deciding(study, run),
         *_channels(study, run),
         _times(study, run),
@@ -237,9 +237,7 @@ def _confidence(study: MultiExit, run: Run) -> tuple[Figure, ...]:
         f"{100 * (study.factor - 1):.3g}% after every batch whose confidence exceeds the limit."
     )
     kind = Curves(panels, note=_seeds(study), band="range", columns=2)
-    return (
-        Figure("confidence", "The temperature keeps the teacher from becoming certain", caption, "S3 fig. 6.6", kind),
-    )
+    return (Figure("confidence", "Confidence and temperature of the teacher", caption, "S3 fig. 6.6", kind),)
 
 
 def _deciding(study: MultiExit, run: Run) -> tuple[Figure, ...]:
@@ -270,7 +268,7 @@ def _deciding(study: MultiExit, run: Run) -> tuple[Figure, ...]:
         f"CIFAR({study.images[0]})."
     )
     kind = Curves(tuple(panels), note=_seeds(study), band="range", columns=2)
-    return (Figure("deciding", "Most images are decided early", caption, "", kind), *_examples(study, run))
+    return (Figure("deciding", "Which exit decides", caption, "", kind), *_examples(study, run))
 
 
 def _shares(rows: pd.DataFrame, exits: np.ndarray) -> np.ndarray:
@@ -298,7 +296,7 @@ def _examples(study: MultiExit, run: Run) -> tuple[Figure, ...]:
         images.append([np.frombuffer(pixels, np.uint8).reshape(shape) for pixels in group["pixels"][:_SAMPLES]])
     caption = f"The first test images that each exit decides rightly, network {network} ({_setting(run, network)})."
     kind = Pictures(tuple(labels), tuple(tuple(row) for row in images))
-    return (Figure("examples", "What early and late exits decide", caption, "", kind),)
+    return (Figure("examples", "Images that early and late exits decide", caption, "", kind),)
 
 
 def _representative(study: MultiExit, run: Run, among: set[int]) -> int:
@@ -341,7 +339,7 @@ def _channels(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     ramp = ("exit 1", f"exit {len(study.exits) - 1}") if len(study.exits) > 5 else None
     kind = Curves(tuple(panels), note=_seeds(study), share="axes", band="range", ramp=ramp)
     return (
-        Figure("channels", "Early exits grow the features of the last one", caption, "", kind),
+        Figure("channels", "Channels of early exits that match the last exit's", caption, "", kind),
         *_matched_channels(study, run),
     )
 
@@ -382,9 +380,10 @@ def _times(study: MultiExit, run: Run) -> Figure:
                 )
         network = "CIFAR-100" if architecture == "cifar" else "ImageNet"
         panels.append(Panel(f"{network}, {device.upper().replace('CUDA', 'GPU')}", "exit", "ms", tuple(series)))
+    dashed = any(series.dashed for panel in panels for series in panel.series)
     caption = (
-        f"Median time until the prediction of one image, of {counted(study.repeats, 'run')} on this machine; dashed: "
-        "mean times of the thesis' machine."
+        f"Median time until the prediction of one image, of {counted(study.repeats, 'run')} on this machine"
+        f"{'; dashed: mean times in the thesis' if dashed else ''}."
     )
     kind = Curves(tuple(panels), columns=2)
     return Figure("times", "What each exit costs", caption, "S3 tables E.1, E.2", kind)
