@@ -1,4 +1,4 @@
-"""Cost of training networks with several exits (Phuong & Lampert 2019) on a GPU: all side by side, and one alone."""
+"""Cost of training networks with several exits (Phuong & Lampert 2019b) on a GPU: all side by side, and one alone."""
 
 from __future__ import annotations
 
