@@ -155,7 +155,7 @@ class MSDNet(nn.Module):
 def initialise(module: nn.Module) -> None:
     """Draw weights as Huang et al. (2018): convolutions from N(0, 2 / (k² · outputs)), biases of linear layers zero."""
     for part in module.modules():
-        if isinstance(part, nn.Conv2d):
+        if isinstance(part, nn.Conv2d) and not part.weight.is_meta:  # drawing without values loads half of torch
             nn.init.normal_(part.weight, 0.0, math.sqrt(2 / (part.kernel_size[0] ** 2 * part.out_channels)))
         elif isinstance(part, nn.Linear):
             nn.init.zeros_(part.bias)
