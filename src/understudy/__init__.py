@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from understudy.training import CrossEntropy as CrossEntropy
     from understudy.training import Logistic as Logistic
     from understudy.training import SquaredError as SquaredError
+    from understudy.training.multi_exit.objectives import ExitObjective as ExitObjective
 
 __version__ = "0.2.0.dev0"
 
@@ -89,6 +90,7 @@ _NAMES = {
     "SquaredError": "training",
     "CrossEntropy": "training",
     "Logistic": "training",
+    "ExitObjective": "training.multi_exit.objectives",
 }
 __all__ = ["__version__", "claims", "data", "measures", "nets", "students", "teachers", *_NAMES]
 

@@ -23,6 +23,8 @@ def resolve_device(device: torch.device | str) -> torch.device:
     available = torch.cuda.is_available()
     try:
         found = torch.device(("cuda" if available else "cpu") if device == "auto" else device)
+        if found.type not in ("cpu", "cuda"):
+            raise TypeError(device)
     except (RuntimeError, TypeError):
         raise UserError(f"must be auto, cpu or cuda, got {device!r}", "device") from None
     if found.type == "cuda" and not available:

@@ -26,6 +26,14 @@ def first_line(error: Exception) -> str:
     return lines[0][:120].rstrip(".") if lines else type(error).__name__
 
 
+def kind_of(value: object) -> str:
+    """Type of a value with its article, as in "an int" or "a list"; None is "None"."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
+
+
 def suggest(word: str, known: Sequence[str]) -> str:
     """Suggest the known word that is closest to a mistyped one."""
     near = difflib.get_close_matches(word, known, 1)

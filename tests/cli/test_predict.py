@@ -115,7 +115,7 @@ def test_a_module_of_the_users(folder):
             ("net.safetensors", "x.npy", "--budget-ms", "0.0001", "--device", "cpu"),
             "--budget-ms must be at least the time of the first exit, ",
         ),
-        (("net.safetensors", "x.npy", "--repeats", "0"), "--repeats must be at least 1, got 0"),
+        (("net.safetensors", "x.npy", "--repeats", "0"), "--repeats must be a whole number of at least 1, got 0"),
         (("own.safetensors", "x.npy"), "whose code is needed: give --model FILE.py:NAME"),
         (("net.safetensors", "x.npy", "--model", "own.py:make"), "records its own architecture; omit the module"),
         (("net.safetensors", "x.npy", "--model-args", "3"), "--model-args are for --model, which is missing"),

@@ -451,7 +451,7 @@ class TestRejected:
         command = f"the archive exists: unpack it with `tar -xzf {tmp_path}/{archive} -C {tmp_path}`."
         assert DOWNLOAD[0] not in refusal(tmp_path, "no files of CIFAR-10", command)
         half = copy_with(binary, tmp_path, data_batch_4=None)
-        refusal(half, "data_batch_4.bin of CIFAR-10 are missing", command)
+        refusal(half, "data_batch_4.bin of CIFAR-10 is missing", command)
 
     @pytest.mark.parametrize("layout", ["binary", "python"])
     def test_missing_files_are_named(self, request, tmp_path, layout):

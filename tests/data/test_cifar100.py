@@ -232,7 +232,7 @@ class TestRejected:
     def test_a_missing_file_is_named(self, request, tmp_path, layout, name):
         folder = copy_with(request.getfixturevalue(layout), tmp_path, name, None)
         for given in (folder, tmp_path):
-            refusal(given, f"{folder}: the files {name} of CIFAR-100 are missing", *DOWNLOAD, f"-C {tmp_path}`")
+            refusal(given, f"{folder}: the file {name} of CIFAR-100 is missing", *DOWNLOAD, f"-C {tmp_path}`")
 
     @pytest.mark.parametrize(
         ("size", "text"),

@@ -83,10 +83,18 @@ class TestArrays:
         refusal(pixels.astype(str), "got str")
         bad = pixels / 255
         bad[2, 3, 4, 0] = np.nan
-        refusal(bad, "images: all values must be finite, but some are NaN or infinite; remove these images")
+        refusal(
+            bad, "images: all values must be finite, but image 2 (counted from 0) has NaN or infinite ones; correct"
+        )
         refusal([], "images are needed: an array (.npy", "got none")
-        refusal(3, "images must be a tensor, an array, or paths of files, got a int")
-        refusal([pixels], "images must be a tensor, an array, or paths of files, got a list")
+        refusal(3, "images must be a tensor, an array, or paths of files, got an int")
+        refusal([pixels], "images must be a tensor, an array, or paths of files, got a list with an ndarray; stack")
+        torch.save(torch.nn.Linear(2, 2), tmp_path / "module.pt")
+        refusal(tmp_path / "module.pt", "contains something other than tensors; save the images as one tensor")
+        save_file({f"tensor {i}": torch.zeros(3) for i in range(8)}, tmp_path / "many.safetensors")
+        refusal(
+            tmp_path / "many.safetensors", "is needed, got tensor 0, tensor 1, tensor 2, tensor 3, tensor 4 and 3 more"
+        )
         torch.save({"a": torch.zeros(3), "b": torch.zeros(3)}, tmp_path / "x.pt")
         refusal(tmp_path / "x.pt", "x.pt: one tensor, or one named images or x, is needed, got a, b")
         for ending in (".npy", ".npz", ".safetensors", ".pt"):
@@ -149,7 +157,7 @@ class TestPictures:
             refusal(folder / name, f"{folder / name}: {message}")
         damaged = folder / "1.png"
         damaged.write_bytes(damaged.read_bytes()[:60])
-        refusal([folder / "0.png", damaged], f"{damaged}: the image is damaged (")
+        refusal([folder / "0.png", damaged], f"{damaged}: this is not an image, or a damaged one (")
         refusal(folder / "notes.txt", "the file is empty")
         (folder / "notes.txt").write_text("text")
         refusal(folder / "notes.txt", "notes.txt: images are needed", "got the suffix .txt; convert the file")

@@ -82,8 +82,8 @@ def test_each_exit_alone_computes_only_what_it_needs(network, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"repeats": 0}, "repeats must be at least 1, got 0"),
-        ({"images": 0}, "images must be at least 1, got 0"),
+        ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
+        ({"images": 0}, "images must be a whole number of at least 1, got 0"),
         ({"device": "abacus"}, "device must be auto, cpu or cuda, got 'abacus'"),
     ],
 )

@@ -224,8 +224,9 @@ class TestGiven:
         [
             ({"budget_ms": 0}, "budget_ms must be a time above 0 ms, got 0"),
             ({"budget_ms": float("nan")}, "budget_ms must be a time above 0 ms, got nan"),
-            ({"repeats": 0}, "repeats must be at least 1, got 0"),
+            ({"repeats": 0}, "repeats must be a whole number of at least 1, got 0"),
             ({"device": "abacus"}, "device must be auto, cpu or cuda"),
+            ({"device": "mps"}, "device must be auto, cpu or cuda, got 'mps'"),
             (
                 {"images": torch.zeros(2, 3, 9, 8)},
                 r"takes images of 8 × 8 pixels with 3 channels, got .* \[2, 3, 9, 8\]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from jaxtyping import Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError, first_line, kind_of
 from understudy.data.input_files import read_numpy
 from understudy.nets.files.io import existing_file
 
@@ -22,6 +23,7 @@ _PICTURES = (".png", ".jpg", ".jpeg")
 _NEEDED = f"images are needed: an array ({', '.join(_ARRAYS)}), or files ({', '.join(_PICTURES)}) or a folder of them"
 _CHANNELS = {"1": 1, "L": 1, "LA": 2, "P": 3, "RGB": 3, "RGBA": 4, "CMYK": 4}
 _NAMES = ("images", "x")
+_MOST_NAMED = 5
 _KINDS = ("uint8", "float16", "bfloat16", "float32", "float64")
 
 ImagePath = str | os.PathLike[str]
@@ -54,8 +56,10 @@ def read_images(given: Any, shape: Sequence[int]) -> GivenImages:
     if isinstance(given, Tensor | np.ndarray):
         return _arranged("images", given, shape)
     paths = [given] if isinstance(given, str | os.PathLike) else given
-    if not isinstance(paths, Sequence) or not all(isinstance(each, str | os.PathLike) for each in paths):
-        raise UserError(f"must be a tensor, an array, or paths of files, got a {type(given).__name__}", "images")
+    wrong = [each for each in paths if not isinstance(each, str | os.PathLike)] if isinstance(paths, Sequence) else []
+    if wrong or not isinstance(paths, Sequence):
+        got = f"{kind_of(given)} with {kind_of(wrong[0])}; stack images into one array" if wrong else kind_of(given)
+        raise UserError(f"must be a tensor, an array, or paths of files, got {got}", "images")
     if not paths:
         raise UserError(f"{_NEEDED}, got none")
     parts = [_read(Path(each), shape, alone=len(paths) == 1) for each in paths]
@@ -87,9 +91,11 @@ def _read_array(file: Path) -> NDArray[Any] | Tensor:
         else:
             found = torch.load(file, weights_only=True, map_location="cpu")
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
+        # The message for other objects than tensors is advice to execute the file.
+        reason = "" if isinstance(error, pickle.UnpicklingError) else f" ({first_line(error)})"
         raise UserError(
-            f"{file}: the file is truncated, damaged, or contains something other than tensors ({first_line(error)}); "
-            "save the images as one tensor"
+            f"{file}: the file is truncated, damaged, or contains something other than tensors{reason}; save the "
+            "images as one tensor"
         ) from error
     if isinstance(found, Tensor):
         return found
@@ -98,7 +104,8 @@ def _read_array(file: Path) -> NDArray[Any] | Tensor:
     for name in tensors if len(tensors) == 1 else _NAMES:
         if name in tensors:
             return tensors[name]
-    got = ", ".join(tensors) or "none"
+    more = f" and {len(tensors) - _MOST_NAMED} more" if len(tensors) > _MOST_NAMED else ""
+    got = ", ".join([*tensors][:_MOST_NAMED]) + more or "none"
     raise UserError(f"{file}: one tensor, or one named {' or '.join(_NAMES)}, is needed, got {got}")
 
 
@@ -107,7 +114,7 @@ def _arranged(where: str, given: NDArray[Any] | Tensor, shape: Sequence[int]) ->
     kind = given.dtype.name if isinstance(given, np.ndarray) else str(given.dtype).removeprefix("torch.")
     if kind not in _KINDS:
         raise UserError(
-            f"{where}: images must be uint8 (0 to 255) or floating point (already normalised), got {kind}; convert them"
+            f"{where}: values must be uint8 (0 to 255) or floating point (already normalised), got {kind}; convert them"
         )
     if isinstance(given, np.ndarray):
         given = torch.from_numpy(np.ascontiguousarray(given, given.dtype.newbyteorder("=")))
@@ -125,7 +132,11 @@ def _arranged(where: str, given: NDArray[Any] | Tensor, shape: Sequence[int]) ->
         raise UserError(f"{where}: at least one image is needed, got none")
     if values.is_floating_point():
         if not values.isfinite().all():
-            raise UserError(f"{where}: all values must be finite, but some are NaN or infinite; remove these images")
+            first = int((~values.isfinite()).flatten(1).any(1).int().argmax())
+            raise UserError(
+                f"{where}: all values must be finite, but image {first} (counted from 0) has NaN or infinite ones; "
+                "correct or remove it"
+            )
         values = values.float()
     return GivenImages(values.contiguous(), [str(i) for i in range(len(values))])
 
@@ -152,7 +163,9 @@ def _read_picture(file: Path, shape: Sequence[int]) -> Tensor:
             mode, size = image.mode, image.size
             pixels = np.array(image.convert("RGB") if mode == "P" else image.convert("L") if mode == "1" else image)
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(f"{file}: the image is damaged ({first_line(error)}); write or copy it again") from error
+        raise UserError(
+            f"{file}: this is not an image, or a damaged one ({first_line(error)}); write or copy it again"
+        ) from error
     if mode not in _CHANNELS:
         raise UserError(f"{file}: images must have 8 bits a channel, got the mode {mode}; convert it")
     if (_CHANNELS[mode], size[1], size[0]) != tuple(shape):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor
 
 from understudy._devices import resolve_device
-from understudy._errors import UserError
+from understudy._errors import UserError, kind_of
 from understudy.nets.multi_exit.exits import MultiExit
-from understudy.nets.multi_exit.files import SavedExits
+from understudy.nets.multi_exit.files import SavedExits, load_exits
 from understudy.nets.multi_exit.msdnet import MSDNet
 
 ExitModule = MSDNet | MultiExit
+Model = ExitModule | SavedExits | str | os.PathLike[str]
 
 _WARM_UP = 3
 """Runs before those that are measured."""
@@ -50,13 +52,12 @@ class ExitTimes:
     images: int
 
 
-def time_exits(
-    model: ExitModule | SavedExits, *, repeats: int = 20, images: int = 1, device: torch.device | str = "auto"
-) -> ExitTimes:
+def time_exits(model: Model, *, repeats: int = 20, images: int = 1, device: torch.device | str = "auto") -> ExitTimes:
     """Measure how long each exit takes, in evaluation mode without gradients.
 
     Args:
-        model: An `MSDNet`, what `us.exits` returned, or what `load_exits` returned. It is moved to the device.
+        model: A file that `save_exits` wrote, an `MSDNet`, or what `us.exits` or `load_exits` returned. The network is
+            moved to the device.
         repeats: Number of measured runs.
         images: Number of images in a run.
         device: auto (a CUDA GPU if there is one), cpu or cuda.
@@ -66,14 +67,11 @@ def time_exits(
         (anytime mode).
 
     Raises:
-        UserError: A number out of range, or a device that is not here.
+        UserError: A number out of range, a file that cannot be read, or a device that is not here.
     """
-    network = model.network if isinstance(model, SavedExits) else model
-    require_repeats(repeats)
-    if images < 1:
-        raise UserError(f"must be at least 1, got {images}", "images")
+    require_counts(repeats=repeats, images=images)
     where = resolve_device(device)
-    network = network.to(where)
+    network = as_saved(model).network.to(where)
     like = next(network.parameters())
     x = torch.randn(images, *network.image_shape, generator=torch.Generator().manual_seed(0)).to(where, like.dtype)
     budget, anytime = time_alone(network, x, repeats), time_in_turn(network, x, repeats)
@@ -123,10 +121,33 @@ def time_in_turn(network: ExitModule, x: Tensor, repeats: int) -> tuple[Timing, 
     return _summarise(network, run, repeats)
 
 
-def require_repeats(repeats: int) -> None:
-    """Raise a `UserError` unless there is a run to measure."""
-    if repeats < 1:
-        raise UserError(f"must be at least 1, got {repeats}", "repeats")
+def as_saved(model: Model) -> SavedExits:
+    """Return a network with what is known about it; read it if its file is given.
+
+    Args:
+        model: A file that `save_exits` wrote, an `MSDNet`, or what `us.exits` or `load_exits` returned.
+
+    Raises:
+        UserError: Something else, or a file that cannot be read.
+    """
+    if isinstance(model, SavedExits):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return load_exits(model)
+    if isinstance(model, MSDNet | MultiExit):
+        return SavedExits(model)
+    raise UserError(
+        f"must be a file, an MSDNet, or what us.exits or load_exits returned, got {kind_of(model)}; put exits on a "
+        "module with us.exits",
+        "model",
+    )
+
+
+def require_counts(**counts: int) -> None:
+    """Raise a `UserError` unless all are whole numbers of at least 1."""
+    for name, count in counts.items():
+        if type(count) is not int or count < 1:
+            raise UserError(f"must be a whole number of at least 1, got {count!r}", name)
 
 
 def wait(device: torch.device) -> None:

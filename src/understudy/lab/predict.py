@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from time import perf_counter
 from typing import Any, Literal, NamedTuple, overload
 
@@ -14,16 +14,21 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._devices import resolve_device
-from understudy._errors import UserError
+from understudy._errors import UserError, kind_of
 from understudy._numbers import number
 from understudy.data.image_files import GivenImages, read_images
 from understudy.data.images.normalisation import normalise
-from understudy.lab.exit_times import ExitModule, Timing, require_repeats, time_alone, time_in_turn, wait
-from understudy.nets.multi_exit.exits import MultiExit
-from understudy.nets.multi_exit.files import SavedExits, load_exits
-from understudy.nets.multi_exit.msdnet import MSDNet
-
-Model = ExitModule | SavedExits | str | os.PathLike[str]
+from understudy.lab.exit_times import (
+    ExitModule,
+    Model,
+    Timing,
+    as_saved,
+    require_counts,
+    time_alone,
+    time_in_turn,
+    wait,
+)
+from understudy.nets.multi_exit.files import SavedExits
 
 
 class AnytimeStep(NamedTuple):
@@ -241,22 +246,14 @@ class _Given(NamedTuple):
 
 
 def _prepare(model: Model, images: Any, budget_ms: float | None, repeats: int, device: torch.device | str) -> _Given:
-    require_repeats(repeats)
-    if budget_ms is not None and not (math.isfinite(budget_ms) and budget_ms > 0):
-        raise UserError(f"must be a time above 0 ms, got {number(budget_ms, 'g')}", "budget_ms")
+    require_counts(repeats=repeats)
+    if budget_ms is not None:
+        if not isinstance(budget_ms, Real):
+            raise UserError(f"must be a time in ms, got {kind_of(budget_ms)}", "budget_ms")
+        if not (math.isfinite(budget_ms) and budget_ms > 0):
+            raise UserError(f"must be a time above 0 ms, got {number(budget_ms, 'g')}", "budget_ms")
     where = resolve_device(device)
-    if isinstance(model, str | os.PathLike):
-        saved = load_exits(model)
-    elif isinstance(model, MSDNet | MultiExit):
-        saved = SavedExits(model)
-    elif isinstance(model, SavedExits):
-        saved = model
-    else:
-        raise UserError(
-            f"must be a file, an MSDNet, or what us.exits or load_exits returned, got a {type(model).__name__}; put "
-            "exits on a module with us.exits",
-            "model",
-        )
+    saved = as_saved(model)
     given = read_images(images, saved.network.image_shape)
     x, notes = _normalised(given, saved)
     network = saved.network.to(where).eval()

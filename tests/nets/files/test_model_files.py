@@ -113,6 +113,12 @@ WRONG = {
 }
 
 
+def test_functions_are_named_where_there_are_no_modules(tmp_path):
+    file = define(tmp_path / "makes.py", "from math import sqrt\n\ndef make():\n    return sqrt(2)\n")
+    with pytest.raises(us.UserError, match=r"has no name 'absent'; its functions are make$"):
+        build_module(f"{file}:absent")
+
+
 @pytest.mark.parametrize(("spec", "arguments", "words", "more"), WRONG.values(), ids=WRONG)
 def test_mistakes_are_named(file, monkeypatch, spec, arguments, words, more):
     monkeypatch.chdir(file.parent)

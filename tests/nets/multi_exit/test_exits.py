@@ -1,6 +1,7 @@
 """`us.exits`: exits on modules of the user's, computed one after the other, and its errors."""
 
 import copy
+import os
 
 import pytest
 import torch
@@ -237,6 +238,31 @@ class Twice(nn.Module):
         return self.a(self.a(x))
 
 
+class TwoInputs(Twice):
+    """A second input."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.a(x + y)
+
+
+class Dictionary(Twice):
+    """An output that is no tensor."""
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        return {"logits": self.a(x).relu()}
+
+
+class Recurrent(nn.Module):
+    """A layer that returns a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.LSTM(4, 4, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.a(x)[0][:, -1]
+
+
 class RandomBefore(Twice):
     """Random numbers before the only exit."""
 
@@ -271,8 +297,38 @@ class Random(Twice):
         (ResNet, [1], {}, "at must have names of layers for ResNet, got the index 1; indices are for nn.Sequential"),
         (lambda: residual(4, 1), [9], {}, "at must have indices from 0 to 7, got 9"),
         (ResNet, ["stem"], {"classes": 7}, "final needs a module whose own output has shape [2, 7], got [2, 5]"),
-        (ResNet, ["stem"], {"final": False}, "classes must be at least 1 where the module's own output is no exit"),
-        (ResNet, ["stem"], {"width": 0}, "width must be at least 1, got 0"),
+        (
+            ResNet,
+            ["stem"],
+            {"final": False},
+            "classes must be given where the module's own output is no exit",
+        ),
+        (ResNet, ["stem"], {"classes": 0}, "classes must be a whole number of at least 1, got 0"),
+        (ResNet, ["stem"], {"width": 0}, "width must be a whole number of at least 1, got 0"),
+        (
+            ResNet,
+            ["stem", "fc"],
+            {},
+            "at must name layers before the module's own output, which is the last exit",
+        ),
+        (
+            TwoInputs,
+            ["a"],
+            {},
+            "module must have a forward that takes one tensor, but that of TwoInputs needs x, y",
+        ),
+        (
+            Dictionary,
+            ["a"],
+            {"example": (4,)},
+            "logits [2, classes] for 2 inputs, but Dictionary returns a dict;",
+        ),
+        (
+            Recurrent,
+            ["a"],
+            {"example": (5, 4)},
+            "at must name layers that return a tensor with one row per input",
+        ),
         (
             ResNet,
             ["stem"],
@@ -291,6 +347,30 @@ def test_bad_input(module, at, options, message):
     with pytest.raises(us.UserError) as error:
         us.exits(module(), at, **({"example": (3, 8, 8)} | options))
     assert message in str(error.value)
+
+
+@pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+@pytest.mark.parametrize(
+    ("at", "options", "message"),
+    [
+        (None, {}, "at must be names of layers or indices into an nn.Sequential, got None"),
+        (1.5, {}, "at must be names of layers or indices into an nn.Sequential, got a float"),
+        ([nn.ReLU()], {}, "at must be names of layers or indices into an nn.Sequential, got a ReLU"),
+        ("stem", {"example": 32}, "example must be a batch or the shape of one input, as in (3, 32, 32), got an int"),
+        ("stem", {"example": images().numpy()}, "got an ndarray; convert arrays with torch.from_numpy"),
+        ("stem", {"width": "a"}, "width must be a whole number of at least 1, got 'a'"),
+    ],
+)
+def test_other_types(at, options, message):
+    with pytest.raises(us.UserError) as error:
+        us.exits(ResNet(), at, **({"example": (3, 8, 8)} | options))
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+def test_a_single_layer_needs_no_list():
+    assert us.exits(ResNet(), "layer1", example=(3, 8, 8)).exit_names == ("layer1", "output")
+    assert us.exits(residual(4, 2), 1, example=(3, 6, 6)).exit_names == ("1", "output")
 
 
 def test_an_exit_that_does_not_exist(network):

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 import safetensors
 import torch
@@ -97,10 +98,13 @@ def test_a_module_of_the_users_survives_its_file(tmp_path):
     [
         ({"validation": (0.5,)}, r"validation must have one value for each exit \(2\), got 1"),
         ({"validation": (0.5, 75.0)}, "validation must be shares from 0 to 1, got 75.0"),
-        ({"validation": (0.5, float("nan"))}, "validation must be shares from 0 to 1, got nan"),
+        ({"validation": (0.5, float("nan"))}, r"validation must be several finite numbers, got \(0\.5, nan\)"),
         ({"mean": (0.5,)}, "std must be given together with mean, or neither of them"),
         ({"mean": (0.5, 0.5), "std": (0.5,)}, r"mean must have one value for each colour \(1\), got 2"),
-        ({"mean": (0.5,), "std": (0.0,)}, "std must be above 0, got 0.0"),
+        ({"mean": (0.5,), "std": (0.0,)}, "std must be above 0 and at most 1, for images divided by 255, got 0"),
+        ({"mean": (127.0,), "std": (60.0,)}, "mean must be from 0 to 1, for images divided by 255, got 127"),
+        ({"mean": (0.5,), "std": (60.0,)}, "std must be above 0 and at most 1, for images divided by 255, got 60"),
+        ({"mean": (float("nan"),), "std": (0.5,)}, r"mean must be several finite numbers, got \(nan,\)"),
         ({"class_names": ("cat",)}, r"class_names must have one value for each class \(3\), got 1"),
     ],
 )
@@ -153,7 +157,12 @@ class TestRejected:
             ({"architecture": {"layers": 0}}, "its architecture cannot be read (layers must be a whole number"),
             ({"architecture": {"depth": 3}}, "its architecture cannot be read ("),
             ({"validation": [0.5, 0.6, 0.7]}, "its metadata are damaged (validation must have one value for each exit"),
-            ({"validation": ["a", "b"]}, "its metadata are damaged ("),
+            ({"validation": ["a", "b"]}, "damaged (validation must be several finite numbers, got ['a', 'b']); save"),
+            ({"validation": 3}, "its metadata are damaged (validation must be several finite numbers, got 3)"),
+            (
+                {"class_names": [1, 2, 3]},
+                "are damaged (class_names must be a list of names, got [1, 2, 3])",
+            ),
             ({"exits": ["layer 1"]}, "the saved network has the exits layer 1, but the module has layer 1, layer 2"),
         ],
     )
@@ -185,9 +194,34 @@ class TestRejected:
         refusal(own, "whose code is needed: give --model FILE.py:NAME", "load_exits(path, module)")
         refusal(own, "must be what us.exits returns, got a Linear", module=nn.Linear(1, 1))
         refusal(own, "its tensors do not fit MultiExit", module=module(width=5))
+        other = us.exits(module().body, ["0"], example=(1, 8, 8), width=3)
+        refusal(own, "the saved network has the exits 1, output, but the module has 0, output", module=other)
         refusal(own, "has the image shape 1, 8, 8, but the module has 1, 7, 7", module=module(side=7))
 
     @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
     def test_another_kind_of_network(self, tmp_path):
-        with pytest.raises(us.UserError, match=r"got a Linear; put exits on it with us\.exits"):
+        with pytest.raises(us.UserError, match=r"got a Linear; put exits on a module with us\.exits"):
             save_exits(nn.Linear(1, 1), tmp_path / "a.safetensors")
+
+    @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+    @pytest.mark.parametrize(
+        ("known", "message"),
+        [
+            ({"mean": 0.5, "std": 0.5}, "mean must be several finite numbers, got 0.5"),
+            ({"validation": ["a", "b"]}, r"validation must be several finite numbers, got \['a', 'b'\]"),
+            ({"class_names": "abc"}, "class_names must be a list of names, got 'abc'"),
+            ({"class_names": range(3)}, r"class_names must be a list of names, got range\(0, 3\)"),
+        ],
+    )
+    def test_other_types(self, network, tmp_path, known, message):
+        with pytest.raises(us.UserError, match=message):
+            save_exits(network, tmp_path / "a.safetensors", **known)
+        assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+def test_numbers_are_taken_from_any_array(network, tmp_path, kind):
+    save_exits(network, tmp_path / "a.safetensors", validation=kind([0.5, 0.75]), mean=kind([0.25]), std=kind([0.5]))
+    saved = load_exits(tmp_path / "a.safetensors")
+    assert (saved.validation, saved.mean, saved.std) == ((0.5, 0.75), (0.25,), (0.5,))

@@ -117,7 +117,10 @@ def test_other_types():
     assert Grid(exits=range(4, 25, 2), channels=[6, 12, 24]) == Grid()
     with pytest.raises(us.UserError, match=r"layers must be a whole number of at least 1, got 24\.0"):
         Grid(layers=24.0)
-    with pytest.raises(us.UserError, match="grid must be a Grid, got a int"):
+    with pytest.raises(us.UserError, match="grid must be a Grid, got an int"):
         us.MSDNet(10)
-    with pytest.raises(us.UserError, match=r"module must be an nn\.Module, got a int"):
+    for name in ("channels", "exits"):
+        with pytest.raises(us.UserError, match=rf"{name} must be several whole numbers, as in \(6, 12, 24\), got 24"):
+            Grid(**{name: 24})
+    with pytest.raises(us.UserError, match=r"module must be an nn\.Module, got an int"):
         us.exits(3, ["a"], example=(3, 8, 8))

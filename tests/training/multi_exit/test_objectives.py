@@ -1,6 +1,7 @@
 """Losses of networks with several exits: by hand, against the formula written as loops, and in limits."""
 
 import math
+import os
 
 import pytest
 import torch
@@ -105,6 +106,41 @@ def both(exits):
     return ExitObjective.last_teacher(exits), ExitObjective.exit_wise(exits)
 
 
+class TestRefusedBatches:
+    LOGITS, LABELS = torch.zeros(3, 4, 5), torch.zeros(4, dtype=torch.int64)
+
+    @pytest.mark.parametrize(
+        ("given", "text"),
+        [
+            ({"logits": torch.zeros(2, 4, 5)}, r"logits must have shape .* with 3 exits, got \[2, 4, 5\]"),
+            ({"labels": LABELS[:3]}, r"labels must be one class for each of 4 rows, got \[3\]"),
+            ({"labelled": 5}, "labelled must be from 1 to 4, the rows of the batch, got 5"),
+            ({"labelled": 0}, "labelled must be from 1 to 4, the rows of the batch, got 0"),
+            ({"distilled": 4}, "distilled must be from 0 to 3, the last row of the batch, got 4"),
+            ({"distilled": -1}, "distilled must be from 0 to 3, the last row of the batch, got -1"),
+            ({"temperature": 0.0}, "temperature must be a number above 0, got 0"),
+            ({"temperature": math.nan}, "temperature must be a number above 0, got nan"),
+        ],
+    )
+    def test_values(self, given, text):
+        with pytest.raises(UserError, match=text):
+            ExitObjective.last_teacher(3).loss(
+                **({"logits": self.LOGITS, "labels": self.LABELS, "temperature": 1.0} | given)
+            )
+
+    @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+    def test_shapes(self):
+        for logits in (self.LOGITS[0], self.LOGITS[None]):
+            with pytest.raises(UserError, match=r"logits must have shape \[exit, row, class\] with 3 exits, got"):
+                ExitObjective.last_teacher(3).loss(logits, self.LABELS, 1.0)
+
+    def test_labels_of_unlabelled_rows_may_be_missing(self):
+        logits, labels = drawn()
+        objective = ExitObjective.last_teacher(4)
+        one, two = (objective.loss(logits, each, 2.0, labelled=4) for each in (labels, labels[:4]))
+        assert torch.equal(one, two)
+
+
 class TestTemperature:
     def test_confidence_by_hand(self):
         objective = ExitObjective.last_teacher(2)
@@ -142,7 +178,31 @@ class TestTeachers:
         assert ExitObjective.later_teachers(3).teachers == ((1, 2), (2,), ())
         assert ExitObjective.exit_wise(3).teachers == ((), (), ())
         assert ExitObjective.last_teacher(1).teachers == ((),)
+        assert ExitObjective([[2], [2], []]) == ExitObjective.last_teacher(3)
         assert not ExitObjective.last_teacher(1).distils and ExitObjective.last_teacher(2).distils
+
+    @pytest.mark.parametrize(
+        "make", [ExitObjective.exit_wise, ExitObjective.last_teacher, ExitObjective.later_teachers]
+    )
+    def test_no_exits_are_refused(self, make):
+        with pytest.raises(UserError, match="exits must be a whole number of at least 1, got 0"):
+            make(0)
+
+    @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+    @pytest.mark.parametrize(
+        ("given", "text"),
+        [
+            ({"teachers": (1, ())}, r"teachers must be a list of exits for each exit, as in .*, got \(1, \(\)\)"),
+            ({"teachers": "last"}, "teachers must be a list of exits for each exit, as in .*, got 'last'"),
+            ({"teachers": ((1.0,), ())}, r"teachers must be exits, counted from 0, got 1\.0"),
+            ({"temperature": "1"}, "temperature must be a number, got a str"),
+            ({"limit": "0.5"}, "limit must be a number, got a str"),
+            ({"factor": None}, "factor must be a number, got None"),
+        ],
+    )
+    def test_other_types_are_refused(self, given, text):
+        with pytest.raises(UserError, match=text):
+            ExitObjective(**{"teachers": ((1,), ())} | given)
 
     @pytest.mark.parametrize(
         ("given", "text"),

@@ -256,6 +256,12 @@ class TestRefused:
         with pytest.raises(UserError, match=text):
             train(replace(PLAN, **given))
 
+    def test_a_limit_that_no_temperature_keeps(self):
+        network = ExitNetwork(1, ExitObjective.last_teacher(3, limit=1 / 7))
+        text = r"limit must be above 0\.143, the confidence of a network that guesses among 7 classes, got 0\.143"
+        with pytest.raises(UserError, match=text):
+            train(replace(PLAN, networks=(network,)))
+
     def test_values_of_networks(self):
         with pytest.raises(UserError, match="unlabelled must be False for the exit-wise loss"):
             ExitNetwork(1, ExitObjective.exit_wise(3), unlabelled=True)

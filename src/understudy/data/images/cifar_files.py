@@ -89,8 +89,9 @@ def find(root: Path, publication: Publication) -> Place:
     if not missing:
         raise UserError(f"{root}: the folder contains no files of {publication.name}; {_how_to_get(root, publication)}")
     place, absent = min(missing.items(), key=lambda item: len(item[1]))
+    noun, verb = ("file", "is") if len(absent) == 1 else ("files", "are")
     raise UserError(
-        f"{place.folder}: the files {', '.join(absent)} of {publication.name} are missing; "
+        f"{place.folder}: the {noun} {', '.join(absent)} of {publication.name} {verb} missing; "
         f"{_how_to_get(place.folder, publication)}"
     )
 

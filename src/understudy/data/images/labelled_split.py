@@ -43,11 +43,14 @@ def split_classes(labels: Int[Tensor, "image"], seed: int, *, per_class: int, se
         Indices into `labels`.
 
     Raises:
-        UserError: `selection` below 1, or `per_class` not above it or above the images of the smallest class.
+        UserError: `selection` below 1 or not below the images of the smallest class, or `per_class` not above
+            `selection` or above these images.
     """
     require_counts(selection=selection, per_class=per_class)
     counts = labels.unique(return_counts=True)[1]
     most = int(counts.min())
+    if selection >= most:
+        raise UserError(f"selection must be below {most}, the images of a class, got {selection}")
     if not selection < per_class <= most:
         raise UserError(
             f"per_class must be above the {selection} images per class for model selection and at most {most}, the "

@@ -210,10 +210,12 @@ def _import_package(name: str) -> ModuleType:
 def _find(module: ModuleType, place: str, name: str) -> Any:
     if hasattr(module, name):
         return getattr(module, name)
-    known = [each for each, value in vars(module).items() if not each.startswith("_") and callable(value)]
-    models = [each for each in known if isinstance(getattr(module, each), type) and _is_model(getattr(module, each))]
-    near = difflib.get_close_matches(name, known, 3)
-    advice = f"did you mean {' or '.join(near)}?" if near else f"its modules are {', '.join(models) or 'none'}"
+    named = {each: value for each, value in vars(module).items() if not each.startswith("_") and callable(value)}
+    models = [each for each, value in named.items() if isinstance(value, type) and _is_model(value)]
+    functions = [each for each, value in named.items() if getattr(value, "__module__", "") == module.__name__]
+    near = difflib.get_close_matches(name, named, 3)
+    own = f"its modules are {', '.join(models)}" if models else f"its functions are {', '.join(functions) or 'none'}"
+    advice = f"did you mean {' or '.join(near)}?" if near else own
     raise UserError(f"{place} has no name {name!r}; {advice}", "model")
 
 

@@ -17,9 +17,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, fx, nn
 
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError, first_line, kind_of
 from understudy.nets.multi_exit.grid import SMALLEST, require_exit
 from understudy.nets.multi_exit.msdnet import ExitHead, initialise
+
+_VARIADIC = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
 
 
 class LinearHead(nn.Module):
@@ -144,7 +146,7 @@ def exits(
     these have the linear layer only. The module itself becomes part of the result, and is not copied.
 
     Args:
-        module: The network. Its `forward` takes one tensor, and must not branch on values of tensors.
+        module: The network. Its `forward` takes one tensor, and must not branch on values or sizes of tensors.
         at: Names of the layers whose outputs the exits read, as in `module.named_modules()`, or indices into an
             `nn.Sequential`; in the order in which they are computed.
         example: A batch of inputs, or the shape of one input (channels, rows, columns).
@@ -161,9 +163,10 @@ def exits(
             order, a module that cannot be followed, or an output that does not fit.
     """
     if not isinstance(module, nn.Module):
-        raise UserError(f"must be an nn.Module, got a {type(module).__name__}", "module")
-    if width < 1:
-        raise UserError(f"must be at least 1, got {width}", "width")
+        raise UserError(f"must be an nn.Module, got {kind_of(module)}", "module")
+    for name, count in (("width", width), ("classes", 1 if classes is None else classes)):
+        if type(count) is not int or count < 1:
+            raise UserError(f"must be a whole number of at least 1, got {count!r}", name)
     names = _layer_names(module, at)
     traces = {training: _trace(module, names, final, training) for training in (True, False)}
     x = _example(module, example)
@@ -181,8 +184,11 @@ def exits(
 
 def _layer_names(module: nn.Module, at: Sequence[str | int]) -> list[str]:
     """Names of the layers, all of which exist."""
-    if isinstance(at, str):
+    if isinstance(at, str | int):
         at = [at]
+    wrong = [each for each in at if not isinstance(each, str | int)] if isinstance(at, Sequence) else [at]
+    if wrong:
+        raise UserError(f"must be names of layers or indices into an nn.Sequential, got {kind_of(wrong[0])}", "at")
     if not at:
         raise UserError("must name at least one layer, got none", "at")
     known = [name for name, _ in module.named_modules() if name]
@@ -190,7 +196,7 @@ def _layer_names(module: nn.Module, at: Sequence[str | int]) -> list[str]:
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, 3)
-            advice = f"did you mean {' or '.join(near)}?" if near else f"its layers are {_listed(known)}"
+            advice = f"did you mean {', '.join(near)}?" if near else f"its layers are {_listed(known)}"
             raise UserError(f"must name layers of {type(module).__name__}, which has no {name!r}; {advice}", "at")
     return names
 
@@ -224,6 +230,13 @@ class _Tracer(fx.Tracer):
 def _trace(module: nn.Module, names: Sequence[str], final: bool, training: bool) -> Trace:
     """Follow a module in one mode, in which its code may compute something else than in the other."""
     tracer, inputs = _Tracer(), list(inspect.signature(module.forward).parameters.values())
+    needed = [each.name for each in inputs if each.default is each.empty and each.kind not in _VARIADIC]
+    if len(needed) > 1:
+        raise UserError(
+            f"must have a forward that takes one tensor, but that of {type(module).__name__} needs "
+            f"{', '.join(needed)}; give the others defaults",
+            "module",
+        )
     given = {each.name: each.default for each in inputs[1:] if each.default is not each.empty}
     try:
         with _mode(module, training):
@@ -231,7 +244,7 @@ def _trace(module: nn.Module, names: Sequence[str], final: bool, training: bool)
     except Exception as error:  # of many kinds, from the user's code
         raise UserError(
             f"{type(module).__name__} cannot be followed by torch.fx ({first_line(error)}); its forward must take one "
-            "tensor, and must not branch on values of tensors or convert them to Python numbers"
+            "tensor, must not branch on values or sizes of tensors, and must not convert them to Python numbers"
         ) from error
     stops = [_stop(tracer, module, name) for name in names]
     order = {node: place for place, node in enumerate(graph.nodes)}
@@ -244,6 +257,13 @@ def _trace(module: nn.Module, names: Sequence[str], final: bool, training: bool)
                 f"{name} {why}",
                 "at",
             )
+    *_, output = graph.nodes
+    if final and stops[-1] in output.args:
+        raise UserError(
+            f"must name layers before the module's own output, which is the last exit already, but {names[-1]} returns "
+            "that output; omit it, or give final=False and classes",
+            "at",
+        )
     return Trace(graph, tuple(node.name for node in stops), final)
 
 
@@ -292,10 +312,15 @@ def _evaluate(module: nn.Module, trace: Trace, x: Tensor, names: Sequence[str]) 
     try:
         for value in _run(module, trace, x.clone()):
             if not isinstance(value, Tensor) or value.ndim < 2 or len(value) != len(x):
-                where = names[len(features)] if len(features) < len(names) else "the module"
+                if len(features) == len(names):
+                    raise UserError(
+                        f"needs a module that returns logits [{len(x)}, classes] for {len(x)} inputs, but "
+                        f"{type(module).__name__} returns {_shape(value)}; give final=False and classes",
+                        "final",
+                    )
                 raise UserError(
-                    f"must name layers whose outputs are tensors with one row per image, but {where} returns "
-                    f"{_shape(value)} for {len(x)} images" + ("" if where in names else "; give final=False"),
+                    f"must name layers that return a tensor with one row per input, but {names[len(features)]} "
+                    f"returns {_shape(value)} for {len(x)} inputs; name another",
                     "at",
                 )
             features.append(value.clone())
@@ -334,9 +359,14 @@ def _example(module: nn.Module, example: Tensor | Sequence[int]) -> Tensor:
         if example.ndim < 2 or not len(example):
             raise UserError(f"must be a batch of inputs [image, …], got shape {list(example.shape)}", "example")
         return example.detach()
-    shape = tuple(example)
+    shape = tuple(example) if isinstance(example, Sequence) else ()
     if not shape or not all(isinstance(side, int) and side > 0 for side in shape):
-        raise UserError(f"must be a batch or the shape of one input, as in (3, 32, 32), got {example!r}", "example")
+        given = list(shape) if all(isinstance(side, int | float) for side in shape) else kind_of(example)
+        raise UserError(
+            "must be a batch or the shape of one input, as in (3, 32, 32), got "
+            f"{given if shape else kind_of(example)}; convert arrays with torch.from_numpy",
+            "example",
+        )
     like = next(module.parameters(), torch.zeros(()))
     numbers = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     return numbers.to(like.device, like.dtype)
@@ -345,8 +375,8 @@ def _example(module: nn.Module, example: Tensor | Sequence[int]) -> Tensor:
 def _classes(output: Tensor | None, classes: int | None, images: int) -> int:
     """Number of classes, which the module's own output must have if it is an exit."""
     if output is None:
-        if classes is None or classes < 1:
-            raise UserError(f"must be at least 1 where the module's own output is no exit, got {classes}", "classes")
+        if classes is None:
+            raise UserError("must be given where the module's own output is no exit, got None", "classes")
         return classes
     if output.ndim != 2 or (classes is not None and output.shape[1] != classes):
         wanted = f"[{images}, {classes or 'classes'}]"
@@ -380,7 +410,9 @@ def _mode(module: nn.Module, training: bool) -> Iterator[None]:
 
 
 def _shape(value: object) -> str:
-    return f"shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+    if isinstance(value, Tensor):
+        return f"shape {list(value.shape)}"
+    return "a dict" if isinstance(value, dict) else kind_of(value)
 
 
 def _listed(names: Sequence[str], most: int = 12) -> str:

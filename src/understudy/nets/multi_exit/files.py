@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import safetensors
 import safetensors.torch
@@ -15,7 +16,8 @@ import torch
 from torch import nn
 
 from understudy._atomic import disk_errors, write_bytes
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError, first_line, kind_of
+from understudy._numbers import number
 from understudy.nets.files.io import existing_file
 from understudy.nets.files.model_files import fill_module
 from understudy.nets.multi_exit.exits import MultiExit
@@ -32,14 +34,15 @@ class SavedExits:
     """A network with several exits, and what is known about it.
 
     Args:
-        network: The network.
+        network: An `MSDNet`, or what `us.exits` returned.
         validation: Validation accuracy (top-1) of each exit, 0 to 1; empty if it is not known.
         mean: Mean of each colour by which images are normalised, for values in [0, 1]; empty if it is not known.
         std: Standard deviation of each colour.
         class_names: Name of each class; empty if they are not known.
 
     Raises:
-        UserError: Lists of another length than exits, colours or classes, or values out of range.
+        UserError: Another kind of network, lists of another length than exits, colours or classes, or values out of
+            range.
     """
 
     network: MSDNet | MultiExit
@@ -49,6 +52,15 @@ class SavedExits:
     class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.network, MSDNet | MultiExit):
+            raise UserError(
+                f"must be an MSDNet or what us.exits returned, got {kind_of(self.network)}; put exits on a module with "
+                "us.exits",
+                "network",
+            )
+        for name in ("validation", "mean", "std"):
+            object.__setattr__(self, name, _numbers(name, getattr(self, name)))
+        object.__setattr__(self, "class_names", _names(self.class_names))
         exits, colours = len(self.network.exit_names), self.network.image_shape[0]
         _require_length("validation", self.validation, exits, "exit")
         _require_length("mean", self.mean, colours, "colour")
@@ -58,8 +70,10 @@ class SavedExits:
             raise UserError(f"must be shares from 0 to 1, got {wrong[0]}", "validation")
         if bool(self.mean) != bool(self.std):
             raise UserError("must be given together with mean, or neither of them", "std")
-        if wrong := [each for each in self.std if not each > 0]:
-            raise UserError(f"must be above 0, got {wrong[0]}", "std")
+        if wrong := [each for each in self.mean if not 0 <= each <= 1]:
+            raise UserError(f"must be from 0 to 1, for images divided by 255, got {number(wrong[0])}", "mean")
+        if wrong := [each for each in self.std if not 0 < each <= 1]:
+            raise UserError(f"must be above 0 and at most 1, for images divided by 255, got {number(wrong[0])}", "std")
 
 
 def save_exits(
@@ -85,24 +99,13 @@ def save_exits(
     Raises:
         UserError: Another kind of network, lists that do not fit it, or a path that cannot be written.
     """
-    if not isinstance(network, MSDNet | MultiExit):
-        raise UserError(
-            f"must be an MSDNet or what us.exits returned, got a {type(network).__name__}; put exits on it with "
-            "us.exits",
-            "network",
-        )
-    saved = SavedExits(
-        network,
-        tuple(float(each) for each in validation or ()),
-        tuple(float(each) for each in mean or ()),
-        tuple(float(each) for each in std or ()),
-        tuple(class_names or ()),
-    )
+    known = {"validation": validation, "mean": mean, "std": std, "class_names": class_names}
+    saved = SavedExits(network, **{name: cast(Any, each) for name, each in known.items() if each is not None})
     description = {
         "version": _VERSION,
         "architecture": json.loads(network.grid.to_json()) if isinstance(network, MSDNet) else "module",
         **_properties(network),
-        **{name: getattr(saved, name) for name in ("validation", "mean", "std", "class_names")},
+        **{name: getattr(saved, name) for name in known},
     }
     # Copies, because safetensors rejects tensors that share memory, as tied weights do.
     tensors = {
@@ -136,29 +139,25 @@ def load_exits(path: str | os.PathLike[str], module: nn.Module | None = None) ->
     network: MSDNet | MultiExit
     if architecture == "module":
         network = _require_module(file, module)
+        _require_same(file, network, stated)
         fill_module(network, file)
     elif isinstance(architecture, dict):
         if module is not None:
             raise UserError(f"{file}: the file records its own architecture; omit the module (--model)")
         network = _fill(file, parse_grid(json.dumps(architecture), str(file)))
+        _require_same(file, network, stated)
     else:
         raise UserError(f"{file}: the file records no architecture; {_AGAIN}")
-    for what, own in _properties(network).items():
-        if own != stated.get(what):
-            raise UserError(
-                f"{file}: the saved network has the {what.replace('_', ' ')} {_listed(stated.get(what))}, but the "
-                f"module has {_listed(own)}; give the module that was saved"
-            )
     for name, tensor in network.state_dict().items():
         if not tensor.isfinite().all():
             raise UserError(
                 f"{file}: {name} has values that are NaN or infinite, so training diverged or the file is damaged; "
                 "choose another file"
             )
-    known = {name: tuple(stated.get(name) or ()) for name in ("validation", "mean", "std", "class_names")}
+    known = {name: stated.get(name) or () for name in ("validation", "mean", "std", "class_names")}
     try:
         return SavedExits(network.eval(), **known)
-    except (UserError, TypeError) as error:
+    except UserError as error:
         raise UserError(f"{file}: its metadata are damaged ({error}); {_AGAIN}") from None
 
 
@@ -169,6 +168,17 @@ def _properties(network: MSDNet | MultiExit) -> dict[str, Any]:
         "image_shape": list(network.image_shape),
         "classes": network.classes,
     }
+
+
+def _require_same(file: Path, network: MSDNet | MultiExit, stated: dict[str, Any]) -> None:
+    """Raise a `UserError` unless a module has the properties that its file states."""
+    for what, own in _properties(network).items():
+        if own != stated.get(what):
+            name = {"exits": "exits", "image_shape": "image shape", "classes": "number of classes"}[what]
+            raise UserError(
+                f"{file}: the saved network has the {name} {_listed(stated.get(what))}, but the module has "
+                f"{_listed(own)}; give the module that was saved"
+            )
 
 
 def _describe(file: Path) -> dict[str, Any]:
@@ -207,7 +217,7 @@ def _require_module(file: Path, module: nn.Module | None) -> MultiExit:
         )
     if not isinstance(module, MultiExit):
         raise UserError(
-            f"{file}: the model must be what us.exits returns, got a {type(module).__name__}; put its exits on it in "
+            f"{file}: the model must be what us.exits returns, got {kind_of(module)}; put its exits on it in "
             "the function that makes it"
         )
     return module
@@ -230,11 +240,39 @@ def _fill(file: Path, grid: Grid) -> MSDNet:
         for name, tensor in wanted.items()
         if name in given and given[name].is_floating_point() != tensor.is_floating_point()
     ]
+    kinds = sorted({str(each.dtype) for each in given.values() if each.is_floating_point()})
+    if not problems and len(kinds) > 1:
+        problems = [f"floating-point values have different types, {', '.join(kinds)}"]
     if problems:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise UserError(f"{file}: its weights do not match its architecture ({problems[0]}{more}); {_AGAIN}")
     network.load_state_dict(given, assign=True)
     return network
+
+
+def _numbers(name: str, given: object) -> tuple[float, ...]:
+    """The numbers of a sequence, an array or a tensor."""
+    try:
+        values = tuple(float(each) for each in cast(Iterable[Any], given))
+    except (TypeError, ValueError):
+        values = (math.nan,)
+    if not all(map(math.isfinite, values)) or isinstance(given, str):
+        raise UserError(f"must be several finite numbers, got {_shown(given)}", name)
+    return values
+
+
+def _names(given: object) -> tuple[str, ...]:
+    """The names of a sequence."""
+    names = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (None,)
+    if not all(isinstance(each, str) for each in names):
+        raise UserError(f"must be a list of names, got {_shown(given)}", "class_names")
+    return cast(tuple[str, ...], names)
+
+
+def _shown(given: object) -> str:
+    """A value in one short line."""
+    text = " ".join(repr(given).split())
+    return text if len(text) <= 60 else f"{text[:59]}…"
 
 
 def _require_length(name: str, given: Sequence[Any], count: int, each: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -85,8 +85,10 @@ class Grid:
         for name in ("classes", "image", "colours", "layers", "bottleneck", "head", "channels", "exits"):
             given = getattr(self, name)
             if name in ("channels", "exits"):
+                if not isinstance(given, Iterable):
+                    raise UserError(f"must be several whole numbers, as in (6, 12, 24), got {given!r}", name)
                 object.__setattr__(self, name, tuple(given))  # lists and ranges are taken too
-            for value in given if name in ("channels", "exits") else (given,):
+            for value in getattr(self, name) if name in ("channels", "exits") else (given,):
                 if type(value) is not int or value < 1:
                     raise UserError(f"must be a whole number of at least 1, got {value!r}", name)
         if not self.channels:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from understudy._errors import UserError
+from understudy._errors import UserError, kind_of
 from understudy.nets.multi_exit.grid import Grid, GridConvolution, require_exit
 
 
@@ -61,7 +61,7 @@ class MSDNet(nn.Module):
     def __init__(self, grid: Grid | None = None) -> None:
         super().__init__()
         if not isinstance(grid, Grid | None):
-            raise UserError(f"must be a Grid, got a {type(grid).__name__}; give Grid(classes=10), for example", "grid")
+            raise UserError(f"must be a Grid, got {kind_of(grid)}; give Grid(classes=10), for example", "grid")
         self.grid = grid = grid or Grid()
         for step in grid.convolutions:
             self._place(step.name, ConvNormReLU(step.inputs, step.outputs, step.kernel, step.stride))

@@ -6,8 +6,8 @@ side by side in kernels for a GPU. Both have the constructor
 
     Engine(grid, seeds, objectives, pictures, *, momentum=0.9, decay=1e-4, device="cpu")
 
-with one seed and one objective per network, and begin with `initial_weights(grid, seed)`. What happens to a network
-depends on its own seed, objective, batches and rates, not on the others.
+with one seed and one objective per network, and begin with `initial_network(grid, seed)`. What happens to a network
+depends on its own seed, objective, batches and rates, not on the others. `plain` trains networks of the user's too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._numbers import number
-from understudy.nets.multi_exit.grid import Grid
-from understudy.nets.multi_exit.msdnet import MSDNet
+from understudy.training.multi_exit.architectures import Architecture, ExitModule, image_shape
 from understudy.training.multi_exit.objectives import ExitObjective
 
 
@@ -113,11 +112,11 @@ class MultiExitEngine(Protocol):
             state: Tensors by name.
         """
 
-    def modules(self) -> list[MSDNet]:
+    def modules(self) -> Sequence[ExitModule]:
         """Return copies of the networks as modules in evaluation mode, on the device of the engine."""
 
 
-def validate(grid: Grid, seeds: Sequence[int], objectives: Sequence[ExitObjective], pictures: Pictures) -> None:
+def validate(grid: Architecture, seeds: Sequence[int], objectives: Sequence[ExitObjective], pictures: Pictures) -> None:
     """Raise a `UserError` unless networks, objectives and images fit together.
 
     Args:
@@ -127,8 +126,9 @@ def validate(grid: Grid, seeds: Sequence[int], objectives: Sequence[ExitObjectiv
         pictures: The images.
 
     Raises:
-        UserError: No networks, another number of objectives, an objective for another number of exits, or images of
-            another shape, with labels out of range or with moments that cannot normalise them.
+        UserError: No networks, another number of objectives, an objective for another number of exits or with a limit
+            that no temperature can keep, or images of another shape, with labels out of range or with moments that
+            cannot normalise them.
     """
     if not seeds:
         raise UserError("must have at least 1 network, got none", "seeds")
@@ -140,7 +140,13 @@ def validate(grid: Grid, seeds: Sequence[int], objectives: Sequence[ExitObjectiv
                 f"must have a set for each of the {len(grid.exits)} exits of the network, got {objective.exits}",
                 "teachers",
             )
-    shape, wanted = tuple(pictures.pixels.shape[1:]), (grid.colours, grid.image, grid.image)
+        if objective.distils and objective.limit is not None and objective.limit * grid.classes <= 1:
+            raise UserError(
+                f"must be above {number(1 / grid.classes)}, the confidence of a network that guesses among "
+                f"{grid.classes} classes, got {number(objective.limit)}: the temperature would increase without end",
+                "limit",
+            )
+    shape, wanted = tuple(pictures.pixels.shape[1:]), image_shape(grid)
     if shape != wanted:
         raise UserError(f"images must have shape {list(wanted)} for this network, got {list(shape)}")
     if len(pictures.labels) != len(pictures.pixels):
@@ -150,8 +156,8 @@ def validate(grid: Grid, seeds: Sequence[int], objectives: Sequence[ExitObjectiv
         wrong = low if low < 0 else high
         raise UserError(f"labels must be classes from 0 to {grid.classes - 1} for this network, got {wrong}")
     for name, each in (("mean", pictures.mean), ("std", pictures.std)):
-        if len(each) != grid.colours:
-            raise UserError(f"must have one value for each of {grid.colours} colours, got {len(each)}", name)
+        if len(each) != wanted[0]:
+            raise UserError(f"must have one value for each of {wanted[0]} colours, got {len(each)}", name)
     if not all(each > 0 for each in pictures.std):
         raise UserError(f"must be above 0 for every colour, got {number(min(pictures.std))}", "std")
     if pictures.border < 0:

@@ -14,25 +14,37 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax, softmax
 
-from understudy._errors import UserError
+from understudy._errors import UserError, kind_of
 from understudy._numbers import number
+from understudy.data.source import require_counts
 
 Logits = Float[Tensor, "exit row class"]
 
 
 @dataclass(frozen=True)
 class ExitObjective:
-    """Which exits learn from which, and the temperature at which they do.
+    """Which exits learn from which, and the temperature at which they do (Phuong 2021, section 6.2.3).
+
+    It computes the loss of a batch in any training loop; the current temperature is a number that the loop keeps:
+
+        temperature = objective.temperature
+        for x, labels in batches:
+            logits = network(x)
+            loss = objective.loss(logits, labels, temperature)
+            ...
+            temperature = objective.anneal(temperature, float(objective.confidence(logits, temperature)))
 
     Args:
         teachers: T(m) for each exit m: the exits that it learns from, all of them later than m. Exits are counted from
-            0. All empty for the exit-wise loss (Phuong 2021, eq. 6.7).
+            0. All empty for the exit-wise loss (Phuong 2021, eq. 6.7). `exit_wise`, `last_teacher` and `later_teachers`
+            make the usual sets.
         temperature: Temperature τ, or its initial value where it is annealed.
         limit: Confidence μ that the teachers should not exceed: after each batch in which their mean confidence at
             temperature τ is larger, τ is multiplied by `factor`. None for a constant temperature.
@@ -43,12 +55,17 @@ class ExitObjective:
             range.
     """
 
-    teachers: tuple[tuple[int, ...], ...]
+    teachers: Sequence[Sequence[int]]
     temperature: float = 1.0
     limit: float | None = 0.5
     factor: float = 1.05
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "teachers", _sets(self.teachers))
+        for name in ("temperature", "limit", "factor"):
+            value = getattr(self, name)
+            if not isinstance(value, Real) and not (name == "limit" and value is None):
+                raise UserError(f"must be a number, got {kind_of(value)}", name)
         if not self.teachers:
             raise UserError("must have a set for each of at least 1 exit, got none", "teachers")
         for exit, chosen in enumerate(self.teachers):
@@ -69,7 +86,11 @@ class ExitObjective:
 
         Args:
             exits: Number of exits.
+
+        Raises:
+            UserError: No exits.
         """
+        require_counts(exits=exits)
         return cls(((),) * exits, limit=None)
 
     @classmethod
@@ -83,7 +104,11 @@ class ExitObjective:
             temperature: Temperature, or its initial value.
             limit: Confidence above which the temperature increases; None for a constant temperature.
             factor: Factor by which it increases.
+
+        Raises:
+            UserError: No exits, or a number out of range.
         """
+        require_counts(exits=exits)
         return cls(((exits - 1,),) * (exits - 1) + ((),), temperature, limit, factor)
 
     @classmethod
@@ -97,7 +122,11 @@ class ExitObjective:
             temperature: Temperature, or its initial value.
             limit: Confidence above which the temperature increases; None for a constant temperature.
             factor: Factor by which it increases.
+
+        Raises:
+            UserError: No exits, or a number out of range.
         """
+        require_counts(exits=exits)
         return cls(tuple(tuple(range(m + 1, exits)) for m in range(exits)), temperature, limit, factor)
 
     @property
@@ -132,17 +161,25 @@ class ExitObjective:
         labelled: int | None = None,
         distilled: int = 0,
     ) -> Float[Tensor, ""]:
-        """Compute the loss of a batch.
+        """Compute the loss of a batch (Phuong 2021, eqs. 6.1, 6.4 to 6.7).
 
         Args:
             logits: Logits of every exit.
-            labels: Class of each row; those after the labelled rows are not used.
+            labels: Class of each row; those after the labelled rows are not used and may be missing.
             temperature: The current temperature.
-            labelled: Rows from the first on that enter the cross-entropy. Default: all.
-            distilled: First of the rows that enter the distillation loss, to the last.
+            labelled: Number of rows, from the first on, that enter the cross-entropy. Default: all. The rows after them
+                are unlabelled (Phuong 2021, eq. 6.6).
+            distilled: First of the rows that enter the distillation loss, to the last. Default: all rows enter.
+
+        Returns:
+            The loss, through which gradients flow to the logits, but not to the teachers in the distillation loss.
+
+        Raises:
+            UserError: Logits of another number of exits, rows without labels, or a number out of range.
         """
-        exits, rows, _ = logits.shape
-        labelled = rows if labelled is None else labelled
+        labelled = logits.shape[1] if labelled is None and logits.ndim == 3 else labelled or 0
+        self._require_fit(logits, labels, temperature, labelled, distilled)
+        exits = len(logits)
         classification = cross_entropy(logits[:, :labelled].flatten(0, 1), labels[:labelled].repeat(exits))
         if not self.distils:
             return classification
@@ -154,17 +191,20 @@ class ExitObjective:
         return classification + temperature**2 * distillation
 
     def confidence(self, logits: Logits, temperature: float) -> Float[Tensor, ""]:
-        """Compute the mean over rows of the largest class probability of the teachers' mean.
+        """Compute the teachers' confidence: the largest class probability of their mean, averaged over rows.
 
         Args:
-            logits: Logits of every exit, of the distilled rows.
+            logits: Logits of every exit, for the rows that enter the distillation loss.
             temperature: Temperature at which the teachers are taken; 1 for the unadjusted confidence.
+
+        Returns:
+            The confidence, without a gradient. Where no exit has a teacher it is that of the last exit.
         """
         teachers = logits[list(self.all_teachers)].detach()
         return softmax(teachers / temperature, -1).mean(0).amax(-1).mean()
 
     def anneal(self, temperature: float, confidence: float) -> float:
-        """Return the temperature after a batch.
+        """Return the temperature for the next batch (Phuong 2021, algorithm 6.1, line 12).
 
         Args:
             temperature: The temperature of the batch.
@@ -173,6 +213,24 @@ class ExitObjective:
         if self.distils and self.limit is not None and confidence > self.limit:
             return temperature * self.factor
         return temperature
+
+    def _require_fit(
+        self, logits: Logits, labels: Int[Tensor, "row"], temperature: float, labelled: int, distilled: int
+    ) -> None:
+        """Raise a `UserError` unless a batch fits the objective."""
+        if logits.ndim != 3 or len(logits) != self.exits:
+            raise UserError(
+                f"must have shape [exit, row, class] with {self.exits} exits, got {list(logits.shape)}", "logits"
+            )
+        rows = logits.shape[1]
+        if not 1 <= labelled <= rows:
+            raise UserError(f"must be from 1 to {rows}, the rows of the batch, got {labelled}", "labelled")
+        if not 0 <= distilled < rows:
+            raise UserError(f"must be from 0 to {rows - 1}, the last row of the batch, got {distilled}", "distilled")
+        if labels.ndim != 1 or len(labels) < labelled:
+            raise UserError(f"must be one class for each of {labelled} rows, got {list(labels.shape)}", "labels")
+        if not temperature > 0:
+            raise UserError(f"must be a number above 0, got {number(temperature)}", "temperature")
 
     def _require_later(self, exit: int, chosen: Sequence[int]) -> None:
         """Raise a `UserError` unless the teachers of an exit are different later exits."""
@@ -187,3 +245,14 @@ class ExitObjective:
             )
         if len(set(chosen)) < len(chosen):
             raise UserError(f"of exit {exit} must each be named once, got {', '.join(map(str, chosen))}", "teachers")
+
+
+def _sets(given: object) -> tuple[tuple[int, ...], ...]:
+    """Teacher sets as tuples, also of lists."""
+    outer = given if isinstance(given, Sequence) and not isinstance(given, str) else None
+    if outer is None or not all(isinstance(each, Sequence) for each in outer):
+        raise UserError(f"must be a list of exits for each exit, as in [[2], [2], []], got {given!r}", "teachers")
+    sets = tuple(map(tuple, outer))
+    if wrong := [t for chosen in sets for t in chosen if type(t) is not int]:
+        raise UserError(f"must be exits, counted from 0, got {wrong[0]!r}", "teachers")
+    return sets

@@ -11,10 +11,8 @@ from torch import Tensor
 
 from understudy._devices import allow_tf32
 from understudy.data.images.epoch_batches import crop_batch
-from understudy.nets.multi_exit.grid import Grid
-from understudy.nets.multi_exit.msdnet import MSDNet
+from understudy.training.multi_exit.architectures import Architecture, ExitModule, initial_network
 from understudy.training.multi_exit.engine import Batches, Pictures, Progress, validate
-from understudy.training.multi_exit.initial import initial_weights
 from understudy.training.multi_exit.objectives import ExitObjective
 from understudy.training.parallel import run_parallel
 
@@ -36,7 +34,7 @@ class PlainEngine:
         objectives: Objective of each network.
         pictures: The images to which batches refer.
         momentum: Weight of the previous update.
-        decay: Weight decay of all parameters.
+        decay: Weight decay of all parameters that require a gradient.
         device: Where to compute.
         dtype: Precision of weights and computations.
 
@@ -46,7 +44,7 @@ class PlainEngine:
 
     def __init__(
         self,
-        grid: Grid,
+        grid: Architecture,
         seeds: Sequence[int],
         objectives: Sequence[ExitObjective],
         pictures: Pictures,
@@ -122,7 +120,7 @@ class PlainEngine:
             for name, tensor in network.tensors().items():
                 tensor.copy_(state[f"{i}.{name}"])
 
-    def modules(self) -> list[MSDNet]:
+    def modules(self) -> list[ExitModule]:
         """Return copies of the networks as modules in evaluation mode, on the device of the engine."""
         return [network.copy() for network in self._networks]
 
@@ -140,12 +138,12 @@ class PlainEngine:
 class _Network:
     """A network with its momentum and temperature.
 
-    All parameters are parts of one vector, which a step updates at once.
+    All parameters that require a gradient are parts of one vector, which a step updates at once.
     """
 
     def __init__(
         self,
-        grid: Grid,
+        grid: Architecture,
         seed: int,
         objective: ExitObjective,
         momentum: float,
@@ -154,11 +152,9 @@ class _Network:
         dtype: torch.dtype,
     ) -> None:
         self.objective, self._momentum, self._decay = objective, momentum, decay
-        with torch.device("meta"):
-            self.module = MSDNet(grid)
-        self.module.load_state_dict(initial_weights(grid, seed), assign=True)
+        self.module = initial_network(grid, seed)
         self.module.to(device, dtype).train()
-        parameters = list(self.module.parameters())
+        parameters = [each for each in self.module.parameters() if each.requires_grad]
         self._vector = torch.cat([each.detach().flatten() for each in parameters])
         self._gradient, self._velocity = torch.zeros_like(self._vector), torch.zeros_like(self._vector)
         self._temperature = torch.tensor(objective.temperature, dtype=torch.float64)
@@ -194,7 +190,7 @@ class _Network:
         named = {"momentum": self._velocity, "temperature": self._temperature}
         return named | {f"weights.{name}": tensor for name, tensor in self.module.state_dict().items()}
 
-    def copy(self) -> MSDNet:
+    def copy(self) -> ExitModule:
         """Copy of the module in evaluation mode."""
         return copy.deepcopy(self.module).eval()
 

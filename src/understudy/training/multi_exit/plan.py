@@ -6,10 +6,11 @@ import itertools
 import math
 from dataclasses import dataclass, field
 
-from understudy._errors import UserError
+from understudy._errors import UserError, kind_of
 from understudy._numbers import number
 from understudy.data.source import require_counts
 from understudy.nets.multi_exit.grid import Grid
+from understudy.training.multi_exit.architectures import Architecture
 from understudy.training.multi_exit.objectives import ExitObjective
 
 
@@ -49,7 +50,7 @@ class ExitPlan:
 
     Args:
         networks: The networks.
-        grid: Architecture of all networks.
+        grid: Architecture of all networks: a `Grid`, or `OwnNetworks` with a function that makes modules of your own.
         per_class: X, the labelled images of each class, those for model selection included.
         selection: Images of each class for model selection.
         epochs: Epochs to train.
@@ -58,14 +59,14 @@ class ExitPlan:
         probes: Epochs after which validation and test accuracies are measured, increasing; 0 is before the first step.
             The last epoch is always one of them.
         momentum: Weight of the previous update.
-        decay: Weight decay of all parameters.
+        decay: Weight decay of all parameters that are trained.
 
     Raises:
         UserError: No networks, objectives for another number of exits, or a number out of range.
     """
 
     networks: tuple[ExitNetwork, ...]
-    grid: Grid = field(default_factory=Grid)
+    grid: Architecture = field(default_factory=Grid)
     per_class: int = 150
     selection: int = 50
     epochs: int = 300
@@ -78,6 +79,8 @@ class ExitPlan:
     def __post_init__(self) -> None:
         if not self.networks:
             raise UserError("must have at least 1 network, got none", "networks")
+        if not isinstance(self.grid, Architecture):
+            raise UserError(f"must be a Grid or OwnNetworks(function), got {kind_of(self.grid)}", "grid")
         require_counts(epochs=self.epochs, batch=self.batch)
         if self.batch < 2:
             raise UserError("must be at least 2 for networks with BatchNorm, got 1", "batch")

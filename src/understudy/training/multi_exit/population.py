@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
@@ -28,13 +28,18 @@ from understudy._errors import UserError, first_line
 from understudy.data.images.epoch_batches import draw_epoch
 from understudy.data.images.labelled_split import split_classes
 from understudy.data.source import require_counts
+from understudy.nets.multi_exit.grid import Grid
 from understudy.nets.multi_exit.msdnet import MSDNet
+from understudy.training.multi_exit.architectures import Architecture, ExitModule
 from understudy.training.multi_exit.engine import Batches, MultiExitEngine, Pictures, Progress, validate
 from understudy.training.multi_exit.history import ExitHistory, count_hits
 from understudy.training.multi_exit.plain import PlainEngine
 from understudy.training.multi_exit.plan import ExitPlan
 
-OnProbe = Callable[[int, Mapping[int, MSDNet]], Mapping[str, Tensor]]
+TrainedModule = Any
+"""An `MSDNet`, or what the function of `OwnNetworks` makes; the plan decides, and type checkers cannot know."""
+
+OnProbe = Callable[[int, Mapping[int, TrainedModule]], Mapping[str, Tensor]]
 """Further measures of the networks at a probe: from the epoch and the modules of the networks that have not diverged,
 by their place in the plan, to tensors by name."""
 
@@ -52,7 +57,7 @@ class TrainedExits:
         plan: What was trained.
         history: What was measured.
         weights: Weights and running statistics of each network at the probe that `history.best()` names, by their names
-            in the state dict of `MSDNet`; empty for a network without a probe.
+            in the state dict of its module; empty for a network without a probe.
         engine: Name of the engine that took the steps.
     """
 
@@ -61,7 +66,7 @@ class TrainedExits:
     weights: list[dict[str, Tensor]]
     engine: str
 
-    def module(self, network: int) -> MSDNet:
+    def module(self, network: int) -> TrainedModule:
         """Return a network with its chosen weights, in evaluation mode on the CPU.
 
         Args:
@@ -76,9 +81,14 @@ class TrainedExits:
                 f"network {network} diverged at step {step} of epoch {epoch}, before its first probe, and has no "
                 "weights to return; train it with a smaller rate"
             )
+        weights = {name: each.clone() for name, each in self.weights[network].items()}
+        if not isinstance(self.plan.grid, Grid):
+            own = self.plan.grid.network(self.plan.networks[network].seed).cpu()
+            own.load_state_dict(weights)
+            return own.eval()
         with torch.device("meta"):
             module = MSDNet(self.plan.grid)
-        module.load_state_dict({name: each.clone() for name, each in self.weights[network].items()}, assign=True)
+        module.load_state_dict(weights, assign=True)
         return module.eval()
 
 
@@ -107,7 +117,7 @@ def train_exits(
         folder: Existing folder in which the state is saved, and from which an interrupted training goes on. Default: it
             is not saved.
         engine: "plain" for the reference, "fused" for the kernels for a GPU, "auto" for the latter where CUDA and
-            Triton are available.
+            Triton are available. Networks of your own are trained by the reference.
         device: "cpu", "cuda", or "auto" for a CUDA GPU if there is one.
         save_every: Epochs from one save to the next; the last epoch is always saved.
         on_epoch: Called after each epoch, and its probe if it has one, with the epoch and the history so far. If it
@@ -159,7 +169,7 @@ class _Population:
         self._require_images()
         both = [[i for i, each in enumerate(networks) if each.unlabelled == kind] for kind in (False, True)]
         self.groups = [group for group in both if group]
-        self.engine, make = _choose_engine(engine, device)
+        self.engine, make = _choose_engine(engine, device, plan.grid)
         self.engines = [
             make(
                 plan.grid,
@@ -265,7 +275,7 @@ class _Population:
         history, at = self.history, self.plan.probes.index(self.epoch)
         before = history.best()
         test = torch.arange(self.training, len(self.pictures.pixels))
-        modules: dict[int, MSDNet] = {}
+        modules: dict[int, ExitModule] = {}
         for group, engine in zip(self.groups, self.engines, strict=True):
             validation = self._accuracies(engine, torch.stack([self.splits[i].selection for i in group]))
             tested = self._accuracies(engine, test.expand(len(group), -1))
@@ -312,7 +322,14 @@ class _Population:
         content = hashlib.sha256(repr((pictures.mean, pictures.std, pictures.border, self.training)).encode())
         for tensor in (pictures.pixels, pictures.labels):
             content.update(tensor.cpu().contiguous().numpy().data)
-        settings = asdict(self.plan) | {"images": content.hexdigest(), "engine": self.engine}
+        plan = self.plan
+        settings = {each.name: getattr(plan, each.name) for each in fields(plan)}
+        settings |= {"networks": [asdict(each) for each in plan.networks]}
+        if isinstance(plan.grid, Grid):
+            settings |= {"grid": asdict(plan.grid)}
+        else:
+            settings |= {"grid": None, "modules": plan.grid.fingerprint([each.seed for each in plan.networks])}
+        settings |= {"images": content.hexdigest(), "engine": self.engine}
         return cast(dict[str, Any], json.loads(json.dumps(settings)))
 
     def _require_same(self, file: Path, stated: dict[str, Any]) -> None:
@@ -327,13 +344,16 @@ class _Population:
                 )
 
 
-def _choose_engine(name: str, device: torch.device) -> tuple[str, Callable[..., MultiExitEngine]]:
+def _choose_engine(name: str, device: torch.device, grid: Architecture) -> tuple[str, Callable[..., MultiExitEngine]]:
     """Name and class of the engine."""
     if name not in ("auto", "plain", "fused"):
         raise UserError(f"must be auto, plain or fused, got {name!r}", "engine")
     triton = find_spec("triton") is not None
-    if name == "plain" or (name == "auto" and not (device.type == "cuda" and triton)):
+    own = not isinstance(grid, Grid)
+    if name == "plain" or (name == "auto" and (own or not (device.type == "cuda" and triton))):
         return "plain", PlainEngine
+    if own:
+        raise UserError("fused trains no networks of your own; use plain or auto", "engine")
     if device.type != "cuda":
         raise UserError(f"fused needs a CUDA GPU, got the device {device}; use plain or auto", "engine")
     if not triton:
