@@ -1,7 +1,6 @@
 """`us.exits`: exits on modules of the user's, computed one after the other, and its errors."""
 
 import copy
-import os
 
 import pytest
 import torch
@@ -349,7 +348,7 @@ def test_bad_input(module, at, options, message):
     assert message in str(error.value)
 
 
-@pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+@pytest.mark.wrong_shapes
 @pytest.mark.parametrize(
     ("at", "options", "message"),
     [
@@ -367,7 +366,7 @@ def test_other_types(at, options, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
-@pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+@pytest.mark.wrong_shapes
 def test_a_single_layer_needs_no_list():
     assert us.exits(ResNet(), "layer1", example=(3, 8, 8)).exit_names == ("layer1", "output")
     assert us.exits(residual(4, 2), 1, example=(3, 6, 6)).exit_names == ("1", "output")

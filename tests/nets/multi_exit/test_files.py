@@ -1,7 +1,6 @@
 """Files of networks with several exits: what is saved is loaded, and damaged or other files are rejected."""
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -198,12 +197,12 @@ class TestRejected:
         refusal(own, "the saved network has the exits 1, output, but the module has 0, output", module=other)
         refusal(own, "has the image shape 1, 8, 8, but the module has 1, 7, 7", module=module(side=7))
 
-    @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+    @pytest.mark.wrong_shapes
     def test_another_kind_of_network(self, tmp_path):
         with pytest.raises(us.UserError, match=r"got a Linear; put exits on a module with us\.exits"):
             save_exits(nn.Linear(1, 1), tmp_path / "a.safetensors")
 
-    @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+    @pytest.mark.wrong_shapes
     @pytest.mark.parametrize(
         ("known", "message"),
         [
@@ -219,7 +218,7 @@ class TestRejected:
         assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+@pytest.mark.wrong_shapes
 @pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
 def test_numbers_are_taken_from_any_array(network, tmp_path, kind):
     save_exits(network, tmp_path / "a.safetensors", validation=kind([0.5, 0.75]), mean=kind([0.25]), std=kind([0.5]))

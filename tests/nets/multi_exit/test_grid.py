@@ -1,7 +1,6 @@
 """The grid of a multi-scale DenseNet: which convolutions there are, what each reads, and errors of sizes."""
 
 import itertools
-import os
 
 import pytest
 
@@ -112,7 +111,7 @@ def test_the_least_image_is_enough():
             Grid(image=least - 1, channels=(2,) * scales, stem=stem)
 
 
-@pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+@pytest.mark.wrong_shapes
 def test_other_types():
     assert Grid(exits=range(4, 25, 2), channels=[6, 12, 24]) == Grid()
     with pytest.raises(us.UserError, match=r"layers must be a whole number of at least 1, got 24\.0"):

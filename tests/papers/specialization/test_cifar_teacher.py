@@ -158,7 +158,7 @@ def test_a_fully_connected_network_may_have_more_layers_than_an_image_has_pixels
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda file: file.unlink(), "the files data_batch_3.bin of CIFAR-10 are missing"),
+        (lambda file: file.unlink(), "the file data_batch_3.bin of CIFAR-10 is missing"),
         (lambda file: (file.unlink(), file.write_bytes(b"cut short")), "must have 30,730,000 bytes"),
     ],
 )

@@ -1,7 +1,6 @@
 """Losses of networks with several exits: by hand, against the formula written as loops, and in limits."""
 
 import math
-import os
 
 import pytest
 import torch
@@ -128,7 +127,7 @@ class TestRefusedBatches:
                 **({"logits": self.LOGITS, "labels": self.LABELS, "temperature": 1.0} | given)
             )
 
-    @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+    @pytest.mark.wrong_shapes
     def test_shapes(self):
         for logits in (self.LOGITS[0], self.LOGITS[None]):
             with pytest.raises(UserError, match=r"logits must have shape \[exit, row, class\] with 3 exits, got"):
@@ -188,7 +187,7 @@ class TestTeachers:
         with pytest.raises(UserError, match="exits must be a whole number of at least 1, got 0"):
             make(0)
 
-    @pytest.mark.skipif(os.environ.get("UNDERSTUDY_PROFILE") == "deep", reason="types of all calls are checked before")
+    @pytest.mark.wrong_shapes
     @pytest.mark.parametrize(
         ("given", "text"),
         [
