@@ -40,7 +40,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    reason = pytest.mark.skip(reason="gives wrong shapes or types on purpose: where they are checked, that check raises first")
+    reason = pytest.mark.skip(reason="wrong shapes or types on purpose: where they are checked, that check is first")
     for item in items:
         if DEEP and item.get_closest_marker("wrong_shapes"):
             item.add_marker(reason)
