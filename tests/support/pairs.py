@@ -8,9 +8,9 @@ from torch import Tensor
 from understudy.nets import Layer, Population
 
 
-def network(*layers: tuple[Tensor | list, Tensor | list], slope: float = 0.0) -> Population:
-    """One network in float64 from (weight, bias) pairs."""
-    made = tuple(Layer(_row(weight), _row(bias)) for weight, bias in layers)
+def network(*layers: tuple[Tensor | list, Tensor | list | None], slope: float = 0.0) -> Population:
+    """One network in float64 from (weight, bias) pairs; None for a layer without biases."""
+    made = tuple(Layer(_row(weight), None if bias is None else _row(bias)) for weight, bias in layers)
     return Population(made, torch.tensor([1]), slope)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, get_args
 
 import torch
@@ -248,6 +248,8 @@ def check(
 ) -> Check:
     """Apply every result that is stated for fully connected networks without BatchNorm, in float64.
 
+    A missing bias counts as 0.
+
     Args:
         teacher: One teacher.
         student: One student.
@@ -262,7 +264,8 @@ def check(
             student node is active.
     """
     _validate(teacher, student, x)
-    theirs, ours, x = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double()
+    theirs, ours = _with_equal_biases(teacher.to(dtype=torch.float64), student.to(dtype=torch.float64))
+    x = x.double()
     pair = shared_pair(theirs, ours, x)
     _validate_scale(pair)
     if not pair.active.any():
@@ -321,6 +324,19 @@ def _partners(pair: PairGeometry) -> tuple[Partner, ...]:
     far = torch.stack([pair.student_distances(j).eps for j in range(len(pair.teacher_nodes))])
     eps, which = far.min(0)
     return tuple(map(Partner, pair.student_nodes.tolist(), pair.teacher_nodes[which].tolist(), eps.tolist()))
+
+
+def _with_equal_biases(teacher: Population, student: Population) -> tuple[Population, Population]:
+    """Give the lowest layer biases of 0 if it has none in one network and some in the other."""
+    if (teacher.layers[0].bias is None) == (student.layers[0].bias is None):
+        return teacher, student
+    return _with_biases(teacher), _with_biases(student)
+
+
+def _with_biases(network: Population) -> Population:
+    lowest, *above = network.layers
+    bias = lowest.weight.new_zeros(lowest.weight.shape[:2]) if lowest.bias is None else lowest.bias
+    return replace(network, layers=(lowest._replace(bias=bias), *above))
 
 
 def _validate(teacher: Population, student: Population, x: Tensor) -> None:
