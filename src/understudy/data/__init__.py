@@ -16,3 +16,6 @@ from understudy.data.source import Labelled as Labelled
 from understudy.data.source import Source as Source
 from understudy.data.synthetic import Gaussian as Gaussian
 from understudy.data.synthetic import Uniform as Uniform
+from understudy.data.text.sentences import Sentences as Sentences
+from understudy.data.text.tokens import tokenise as tokenise
+from understudy.data.text.vocabulary import Vocabulary as Vocabulary
