@@ -27,11 +27,12 @@ def first_line(error: Exception) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Type of a value with its article, as in "an int" or "a list"; None is "None"."""
+    """Type of a value with its article, as in "an int", "a list" or "an MLP"; None is "None"."""
     if value is None:
         return "None"
     name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiouAEIOU' or name == 'ndarray' else 'a'} {name}"
+    spelled = name == "ndarray" or name[:2].isupper()  # these begin with the name of their first letter
+    return f"{'an' if name[0] in ('aefhilmnorsxAEFHILMNORSX' if spelled else 'aeiouAEIOU') else 'a'} {name}"
 
 
 def suggest(word: str, known: Sequence[str]) -> str:

@@ -40,6 +40,9 @@ class Stream(enum.IntEnum):
     CONSTRUCTION = 17
     SUBSET = 18
     UNLABELLED = 19
+    CODE = 20
+    INFORMATION = 21
+    DECODING = 22
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

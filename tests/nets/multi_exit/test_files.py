@@ -138,9 +138,9 @@ class TestRejected:
         file.write_bytes(b"PK\3\4 not safetensors")
         refusal(file, "this is not a safetensors file; a file that save_exits wrote is needed")
         save_file({"x": torch.zeros(3)}, file)
-        refusal(file, "the file records no network with several exits; a file that save_exits wrote is needed")
+        refusal(file, "the file does not record a network with several exits; a file that save_exits wrote is needed")
         us.save(us.teachers.distinct_rows((6, 3, 4), seeds=[1]), file)
-        refusal(file, "the file records no network with several exits")
+        refusal(file, "the file does not record a network with several exits")
 
     def test_damaged_metadata(self, file):
         tensors = load_file(file)

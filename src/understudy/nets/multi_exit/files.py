@@ -10,23 +10,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-import safetensors
-import safetensors.torch
 import torch
 from torch import nn
 
-from understudy._atomic import disk_errors, write_bytes
-from understudy._errors import UserError, first_line, kind_of
+from understudy._errors import UserError, kind_of
 from understudy._numbers import number
+from understudy.nets.files.described import DescribedFile, require_finite
 from understudy.nets.files.io import existing_file
 from understudy.nets.files.model_files import fill_module
 from understudy.nets.multi_exit.exits import MultiExit
-from understudy.nets.multi_exit.grid import Grid, parse_grid
+from understudy.nets.multi_exit.grid import parse_grid
 from understudy.nets.multi_exit.msdnet import MSDNet
 
-_FORMAT, _VERSION = "understudy-exits", 1
-_NEEDED = "a file that save_exits wrote is needed"
-_AGAIN = "save the network again with save_exits"
+EXITS = DescribedFile("understudy-exits", 1, "a network with several exits", "network", "save_exits")
+"""The kind of file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,20 +99,11 @@ def save_exits(
     known = {"validation": validation, "mean": mean, "std": std, "class_names": class_names}
     saved = SavedExits(network, **{name: cast(Any, each) for name, each in known.items() if each is not None})
     description = {
-        "version": _VERSION,
         "architecture": json.loads(network.grid.to_json()) if isinstance(network, MSDNet) else "module",
         **_properties(network),
         **{name: getattr(saved, name) for name in known},
     }
-    # Copies, because safetensors rejects tensors that share memory, as tied weights do.
-    tensors = {
-        name: tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, tensor in network.state_dict().items()
-    }
-    file = Path(path)
-    with disk_errors(file, "choose another place"):
-        # A single entry: safetensors writes several in no fixed order, and equal networks must give equal bytes.
-        write_bytes(file, safetensors.torch.save(tensors, {_FORMAT: json.dumps(description)}))
+    EXITS.write(path, network, description)
 
 
 def load_exits(path: str | os.PathLike[str], module: nn.Module | None = None) -> SavedExits:
@@ -133,32 +121,29 @@ def load_exits(path: str | os.PathLike[str], module: nn.Module | None = None) ->
         UserError: Another file, a truncated one, no architecture, weights that do not match it, or a module that is
             missing or not needed.
     """
-    file = existing_file(path, _NEEDED)
-    stated = _describe(file)
+    file = existing_file(path, EXITS.needed)
+    stated = EXITS.read(file)
     architecture = stated.get("architecture")
     network: MSDNet | MultiExit
     if architecture == "module":
         network = _require_module(file, module)
         _require_same(file, network, stated)
         fill_module(network, file)
+        require_finite(file, network.state_dict())
     elif isinstance(architecture, dict):
         if module is not None:
             raise UserError(f"{file}: the file records its own architecture; omit the module (--model)")
-        network = _fill(file, parse_grid(json.dumps(architecture), str(file)))
+        with torch.device("meta"):
+            network = MSDNet(parse_grid(json.dumps(architecture), str(file)))
+        EXITS.fill(file, network)
         _require_same(file, network, stated)
     else:
-        raise UserError(f"{file}: the file records no architecture; {_AGAIN}")
-    for name, tensor in network.state_dict().items():
-        if not tensor.isfinite().all():
-            raise UserError(
-                f"{file}: {name} has values that are NaN or infinite, so training diverged or the file is damaged; "
-                "choose another file"
-            )
+        raise UserError(f"{file}: the file records no architecture; {EXITS.again}")
     known = {name: stated.get(name) or () for name in ("validation", "mean", "std", "class_names")}
     try:
         return SavedExits(network.eval(), **known)
     except UserError as error:
-        raise UserError(f"{file}: its metadata are damaged ({error}); {_AGAIN}") from None
+        raise UserError(f"{file}: its metadata are damaged ({error}); {EXITS.again}") from None
 
 
 def _properties(network: MSDNet | MultiExit) -> dict[str, Any]:
@@ -181,34 +166,6 @@ def _require_same(file: Path, network: MSDNet | MultiExit, stated: dict[str, Any
             )
 
 
-def _describe(file: Path) -> dict[str, Any]:
-    """What a file states about its network."""
-    with open(file, "rb") as source:
-        start = source.read(9)
-    if not (start[4:8] == bytes(4) and start[8:] == b"{"):
-        raise UserError(f"{file}: this is not a safetensors file; {_NEEDED}")
-    try:
-        with safetensors.safe_open(file, framework="pt") as source:
-            text = (source.metadata() or {}).get(_FORMAT)
-    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(
-            f"{file}: the safetensors file is truncated or damaged ({first_line(error)}); save or copy it again"
-        ) from error
-    if text is None:
-        raise UserError(f"{file}: the file records no network with several exits; {_NEEDED}")
-    try:
-        stated = json.loads(text)
-        version = stated["version"]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{file}: its metadata are damaged; {_AGAIN}") from None
-    if version != _VERSION:
-        raise UserError(
-            f"{file}: the file has format version {version}, but this understudy reads version {_VERSION}; upgrade "
-            f"understudy, or {_AGAIN}"
-        )
-    return dict(stated)
-
-
 def _require_module(file: Path, module: nn.Module | None) -> MultiExit:
     if module is None:
         raise UserError(
@@ -221,33 +178,6 @@ def _require_module(file: Path, module: nn.Module | None) -> MultiExit:
             "the function that makes it"
         )
     return module
-
-
-def _fill(file: Path, grid: Grid) -> MSDNet:
-    """The network of this architecture with the weights of a file."""
-    with torch.device("meta"):
-        network = MSDNet(grid)
-    wanted, given = network.state_dict(), safetensors.torch.load_file(file)
-    problems = [f"{name} is missing" for name in wanted if name not in given]
-    problems += [f"{name} is unexpected" for name in given if name not in wanted]
-    problems += [
-        f"{name} has shape {list(given[name].shape)} instead of {list(tensor.shape)}"
-        for name, tensor in wanted.items()
-        if name in given and given[name].shape != tensor.shape
-    ]
-    problems += [
-        f"{name} has values of type {given[name].dtype}"
-        for name, tensor in wanted.items()
-        if name in given and given[name].is_floating_point() != tensor.is_floating_point()
-    ]
-    kinds = sorted({str(each.dtype) for each in given.values() if each.is_floating_point()})
-    if not problems and len(kinds) > 1:
-        problems = [f"floating-point values have different types, {', '.join(kinds)}"]
-    if problems:
-        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
-        raise UserError(f"{file}: its weights do not match its architecture ({problems[0]}{more}); {_AGAIN}")
-    network.load_state_dict(given, assign=True)
-    return network
 
 
 def _numbers(name: str, given: object) -> tuple[float, ...]:
