@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from understudy.lab.sweep import sweep as sweep
     from understudy.lab.train import train as train
     from understudy.lab.watch import watch as watch
+    from understudy.measures.information import information as information
     from understudy.nets import Population as Population
     from understudy.nets import from_module as from_module
     from understudy.nets import load as load
     from understudy.nets import save as save
+    from understudy.nets.latent.model import LatentModel as LatentModel
     from understudy.nets.multi_exit.exits import exits as exits
     from understudy.nets.multi_exit.msdnet import MSDNet as MSDNet
     from understudy.papers.equivalence.compare import compare as compare
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from understudy.training import CrossEntropy as CrossEntropy
     from understudy.training import Logistic as Logistic
     from understudy.training import SquaredError as SquaredError
+    from understudy.training.latent.mutual_autoencoder import MutualAutoencoder as MutualAutoencoder
+    from understudy.training.latent.objective import CodeObjective as CodeObjective
     from understudy.training.multi_exit.objectives import ExitObjective as ExitObjective
 
 __version__ = "0.2.0.dev0"
@@ -66,8 +70,10 @@ _NAMES = {
     "from_module": "nets",
     "load": "nets",
     "save": "nets",
+    "LatentModel": "nets.latent.model",
     "MSDNet": "nets.multi_exit.msdnet",
     "exits": "nets.multi_exit.exits",
+    "information": "measures.information",
     "Run": "store",
     "UserError": "_errors",
     "align": "lab.align",
@@ -90,6 +96,8 @@ _NAMES = {
     "SquaredError": "training",
     "CrossEntropy": "training",
     "Logistic": "training",
+    "CodeObjective": "training.latent.objective",
+    "MutualAutoencoder": "training.latent.mutual_autoencoder",
     "ExitObjective": "training.multi_exit.objectives",
 }
 __all__ = ["__version__", "claims", "data", "measures", "nets", "students", "teachers", *_NAMES]
