@@ -1,5 +1,6 @@
 """Kinds of figures: each is built from arrays and drawn for paper and for the page."""
 
+from understudy.report.figures.areas import Areas as Areas
 from understudy.report.figures.correlation_matrix import CorrelationMatrix as CorrelationMatrix
 from understudy.report.figures.curves import Curves as Curves
 from understudy.report.figures.curves import Panel as Panel
@@ -16,6 +17,7 @@ from understudy.report.figures.matrix_images import MatrixImages as MatrixImages
 from understudy.report.figures.matrix_images import OrderedMatrix as OrderedMatrix
 from understudy.report.figures.pictures import Pictures as Pictures
 from understudy.report.figures.recovery_time import RecoveryTime as RecoveryTime
+from understudy.report.figures.sentence_list import SentenceList as SentenceList
 from understudy.report.figures.signed_histograms import SignedHistograms as SignedHistograms
 from understudy.report.figures.specialization import Specialization as Specialization
 from understudy.report.figures.specialization import StudentNodes as StudentNodes
@@ -38,5 +40,6 @@ KINDS = (
     FoldSets,
     LayeredGraph,
     Pictures,
+    Areas,
 )
 """Every kind of figure; tests/contracts checks each kind listed here."""
