@@ -49,7 +49,7 @@ def test_claims_of_a_paper(tmp_path):
         ("tian et al. 2019", ["luck"]),
         ("Zhou, Ge & Jin 2021", ["local"]),
         ("Zhou, Ge and Jin (2021)", ["local"]),
-        ("Phuong 2021", ["equivalence", "separable", "distillation", "multi_exit"]),
+        ("Phuong 2021", ["equivalence", "separable", "autoencoder", "distillation", "multi_exit"]),
         ("Phuong & Lampert 2019b", ["multi_exit"]),
     ],
 )

@@ -143,6 +143,16 @@ def pictures(panels=3, seed=0, **_):
     return figures.Pictures(tuple(f"exit {i + 1}" for i in range(panels)), tuple(rows))
 
 
+def sentence_list(panels=3, seed=0, **_):
+    words = np.random.default_rng(seed).choice(
+        ["the", "film", "is", "<b>", "$x_1$", "&amp;", "very", "漢字"], (panels, 2, 4, 8)
+    )
+    lines = tuple(tuple(tuple(" ".join(line) for line in block) for block in setting) for setting in words)
+    names, given = ("mean", "drawn", "drawn", "drawn"), ("the film is very $5 & <i>", "the film")
+    settings = tuple(f"M = {m}" for m in range(panels))
+    return figures.SentenceList(settings, given, names, lines, "seed 1 of n = 2", like=given)
+
+
 def pairs(panels=3, seeds=12, seed=0, **_):
     values = np.random.default_rng(seed).normal([[-3], [-5], [-4]], 2, (panels, 3, seeds))
     network = np.arange(values.size).reshape(values.shape)
@@ -174,6 +184,7 @@ EXAMPLES = (
     fold_film,
     layered_graph,
     pictures,
+    sentence_list,
 )
 ALL = [pytest.param(example, id=example.__name__) for example in EXAMPLES]
 

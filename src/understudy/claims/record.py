@@ -29,6 +29,12 @@ class Row:
     value: str
     study: str
 
+    @property
+    def commands(self) -> dict[str, str]:
+        """What decides the claim: by the name of a study, the first words of its command after `understudy run`."""
+        named = [words for words in self.study.split(" | ") if not words.startswith("--")]
+        return {words.split()[0]: words for words in named}
+
 
 @dataclass(frozen=True)
 class RecordedClaim:

@@ -28,7 +28,7 @@ def undecided(study: Study, claims: Sequence[Claim]) -> str:
     left = [id for id in study.decides.split() if id not in decided]
     if not left:
         return ""
-    commands = {row.id: f"understudy run {row.study.split(' | ')[0]}" for row in rows()}
+    commands = {row.id: f"understudy run {row.commands[study.name]}" for row in rows() if study.name in row.commands}
     by_command: dict[str, list[str]] = {}
     for id in left:
         by_command.setdefault(commands.get(id, type(study)().command()), []).append(id)
