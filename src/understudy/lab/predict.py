@@ -1,120 +1,41 @@
-"""`us.predict`: classes of images by the best exit that fits a time budget, or by one exit after the other."""
+"""`us.predict`: classes of images by a network with several exits, or reconstructions of sentences by their codes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from numbers import Real
-from time import perf_counter
-from typing import Any, Literal, NamedTuple, overload
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, overload
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from torch import nn
 
-from understudy._devices import resolve_device
-from understudy._errors import UserError, kind_of
-from understudy._numbers import number
-from understudy.data.image_files import GivenImages, read_images
-from understudy.data.images.normalisation import normalise
-from understudy.lab.exit_times import (
-    ExitModule,
-    Model,
-    Timing,
-    as_saved,
-    require_counts,
-    time_alone,
-    time_in_turn,
-    wait,
-)
-from understudy.nets.multi_exit.files import SavedExits
+from understudy._errors import UserError
+from understudy.lab.exit_times import ExitModule, as_saved
+from understudy.lab.predict_classes import AnytimeStep, Predictions, predict_anytime, predict_classes
+from understudy.lab.predict_sentences import DecodedSentences, predict_sentences
+from understudy.nets.files.described import find_kind
+from understudy.nets.latent.files import CODES, SavedCodes, load_codes
+from understudy.nets.latent.model import LatentModel
+from understudy.nets.multi_exit.files import EXITS, SavedExits, load_exits
 
+ModelPath = str | os.PathLike[str]
 
-class AnytimeStep(NamedTuple):
-    """Prediction after an exit.
-
-    Attributes:
-        exit: The exit, counted from 1.
-        probabilities: Mean of the class probabilities of this exit and all before it.
-        ms: Time since the first exit was asked for, in ms.
-    """
-
-    exit: int
-    probabilities: Float[Tensor, "image class"]
-    ms: float
-
-
-class Prediction(NamedTuple):
-    """Predicted class of an image.
-
-    Attributes:
-        label: Index of the class.
-        exit: The exit that predicts it, counted from 1.
-        ms: Time that the prediction took, in ms.
-        confidence: Probability of the class.
-    """
-
-    label: int
-    exit: int
-    ms: float
-    confidence: float
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """Predicted classes of images.
-
-    Attributes:
-        images: Name of each image.
-        rows: Prediction of each image.
-        steps: Predictions of each image after one exit and the next; empty unless they were asked for.
-        exit_names: Where the network has its exits.
-        class_names: Name of each class; empty if they are not known.
-        validation: Validation accuracy of each exit; empty if it is not known.
-        times: Measured time of each exit; empty where none was needed.
-        device: Device on which the network was evaluated.
-        notes: What was assumed.
-    """
-
-    images: tuple[str, ...]
-    rows: tuple[Prediction, ...]
-    steps: tuple[tuple[Prediction, ...], ...]
-    exit_names: tuple[str, ...]
-    class_names: tuple[str, ...]
-    validation: tuple[float, ...]
-    times: tuple[Timing, ...]
-    device: str
-    notes: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values, as `understudy predict --json` prints them."""
-        exits = [
-            {
-                "exit": m + 1,
-                "at": name,
-                "ms": time and time.median,
-                "ms_mean": time and time.mean,
-                "ms_std": time and time.std,
-                "validation": self.validation[m] if self.validation else None,
-            }
-            for m, name in enumerate(self.exit_names)
-            for time in [self.times[m] if self.times else None]
-        ]
-        images = [{"image": name} | self._entry(row) for name, row in zip(self.images, self.rows, strict=True)]
-        for entry, steps in zip(images, self.steps, strict=False):
-            entry["exits"] = [self._entry(step) for step in steps]
-        return {"device": self.device, "exits": exits, "images": images, "notes": list(self.notes)}
-
-    def _entry(self, row: Prediction) -> dict[str, Any]:
-        named = {"name": self.class_names[row.label]} if self.class_names else {}
-        return {"class": row.label, **named, "exit": row.exit, "ms": row.ms, "confidence": row.confidence}
+EXIT_OPTIONS: dict[str, Any] = {"budget_ms": None, "anytime": False, "repeats": 20}
+"""Options for networks with several exits, with their defaults."""
+SENTENCE_OPTIONS: dict[str, Any] = {
+    "sample": None,
+    "interpolate": None,
+    "prior": None,
+    "draw_words": False,
+    "seed": 0,
+}
+"""Options for models of sentences, with their defaults."""
 
 
 @overload
 def predict(
-    model: Model,
-    images: Any,
+    model: ExitModule | SavedExits,
+    inputs: Any,
     *,
     budget_ms: float | None = None,
     anytime: Literal[False] = False,
@@ -125,8 +46,8 @@ def predict(
 
 @overload
 def predict(
-    model: Model,
-    images: Any,
+    model: ExitModule | SavedExits | ModelPath,
+    inputs: Any,
     *,
     budget_ms: float | None = None,
     anytime: Literal[True],
@@ -135,208 +56,145 @@ def predict(
 ) -> Iterator[AnytimeStep]: ...
 
 
+@overload
 def predict(
-    model: Model,
-    images: Any,
+    model: SavedCodes,
+    inputs: str | Sequence[str] = (),
+    *,
+    sample: int | None = None,
+    interpolate: int | None = None,
+    prior: int | None = None,
+    draw_words: bool = False,
+    seed: int = 0,
+    device: torch.device | str = "auto",
+) -> DecodedSentences: ...
+
+
+@overload
+def predict(
+    model: ModelPath,
+    inputs: Any = (),
+    *,
+    budget_ms: float | None = None,
+    anytime: Literal[False] = False,
+    repeats: int = 20,
+    sample: int | None = None,
+    interpolate: int | None = None,
+    prior: int | None = None,
+    draw_words: bool = False,
+    seed: int = 0,
+    device: torch.device | str = "auto",
+) -> Predictions | DecodedSentences: ...
+
+
+def predict(
+    model: Any,
+    inputs: Any = (),
     *,
     budget_ms: float | None = None,
     anytime: bool = False,
     repeats: int = 20,
+    sample: int | None = None,
+    interpolate: int | None = None,
+    prior: int | None = None,
+    draw_words: bool = False,
+    seed: int = 0,
     device: torch.device | str = "auto",
-) -> Predictions | Iterator[AnytimeStep]:
-    """Predict the classes of images within a time budget, or as well as is possible until the caller stops.
+) -> Predictions | Iterator[AnytimeStep] | DecodedSentences:
+    """Predict with a saved model: the classes of images by a network with several exits, or sentences by their codes.
 
+    Images are classified within a time budget, or as well as is possible until the caller stops (Phuong 2021, ch. 6).
     With a budget, the time of each exit on one image is measured on this machine, and each image is classified by the
     exit with the best validation accuracy among those whose median time fits. If validation accuracies are not known,
     it is the latest of these, which `notes` then state.
 
+    Sentences are encoded, and their codes are decoded (Phuong 2021, ch. 4): without options the mean of q(z|x), word by
+    word the most probable one.
+
     Args:
-        model: A file that `save_exits` wrote, an `MSDNet`, or what `us.exits` or `load_exits` returned. The network is
-            set to evaluation mode and moved to the device.
-        images: A tensor, an array, a file (.npy, .npz, .safetensors, .pt, .png, .jpg), a folder of PNG and JPEG files,
-            or a sequence of such files. uint8 from 0 to 255 is normalised by the moments of the file, or divided by 255
-            if it has none; floating point must be normalised already.
-        budget_ms: Time for one image in ms; with `anytime` the deadline for all given images together. Default: no
-            limit.
-        anytime: Whether to return a generator, which computes one exit of all images after the other and can be stopped
-            at any moment.
-        repeats: Number of runs by which the time of exits is measured, if there is a budget.
+        model: A file that `save_exits` or `save_codes` wrote, an `MSDNet`, or what `us.exits`, `load_exits` or
+            `load_codes` returned. The network is set to evaluation mode and moved to the device.
+        inputs: Images: a tensor, an array, a file (.npy, .npz, .safetensors, .pt, .png, .jpg), a folder of PNG and JPEG
+            files, or a sequence of such files. uint8 from 0 to 255 is normalised by the moments of the file, or divided
+            by 255 if it has none; floating point must be normalised already. Or sentences: one as text, or several.
+        budget_ms: Images: time for one image in ms; with `anytime` the deadline for all given images together. Default:
+            no limit.
+        anytime: Images: whether to return a generator, which computes one exit of all images after the other and can be
+            stopped at any moment.
+        repeats: Images: number of runs by which the time of exits is measured, if there is a budget.
+        sample: Sentences: number of codes to draw from q(z|x) and decode for each sentence, instead of its mean.
+        interpolate: Sentences: number of equal steps from the mean of the first of two sentences to that of the second,
+            at each of which a sentence is decoded, and at both ends.
+        prior: Number of codes to draw from the prior and decode; there are no `inputs` then.
+        draw_words: Sentences: whether each word is drawn by its probability, instead of taking the most probable one.
+        seed: Sentences: seed of the draws.
         device: auto (a CUDA GPU if there is one), cpu or cuda.
 
     Returns:
-        The predictions; with `anytime` a generator that yields (exit, probabilities, ms) after each exit, where
-        probabilities are the mean of those of this exit and all before it.
+        For images the predictions; with `anytime` a generator that yields (exit, probabilities, ms) after each exit,
+        where probabilities are the mean of those of this exit and all before it. For sentences the decoded ones.
 
     Raises:
-        UserError: A file that cannot be read, images of another size or channel count, or a budget below the time of
-            the first exit; the message states that time.
+        UserError: A file that cannot be read, images for a model of sentences or the reverse, options of the other kind
+            of model, images of another size or channel count, a budget below the time of the first exit (the message
+            states that time), sentences with unknown words or too many, or a number out of range.
     """
-    given = _prepare(model, images, budget_ms, repeats, device)
-    if anytime:
-        times = () if budget_ms is None else time_in_turn(given.network, given.x, repeats)
-        return _iterate(given.network, given.x, budget_ms, _fitting(times, budget_ms, given)[-1])
-    times = () if budget_ms is None else time_alone(given.network, given.x[:1], repeats)
-    exit, note = _best(_fitting(times, budget_ms, given), given.saved.validation, budget_ms)
-    _predict_alone(given.network, given.x[0], exit)  # the first run takes longer than others
-    rows = [_predict_alone(given.network, x, exit) for x in given.x]
-    return given.predictions(rows, (), times, note)
+    saved = _as_saved(model)
+    for_exits: dict[str, Any] = {"budget_ms": budget_ms, "anytime": anytime, "repeats": repeats}
+    for_sentences: dict[str, Any] = {
+        "sample": sample,
+        "interpolate": interpolate,
+        "prior": prior,
+        "draw_words": draw_words,
+        "seed": seed,
+    }
+    require_fitting(saved, for_exits | for_sentences)
+    if isinstance(saved, SavedCodes):
+        return predict_sentences(saved, inputs, **for_sentences, device=device)
+    call = predict_anytime if anytime else predict_classes
+    return call(saved, inputs, budget_ms=budget_ms, repeats=repeats, device=device)
 
 
-def predict_in_turn(
-    model: Model,
-    images: Any,
-    *,
-    budget_ms: float | None = None,
-    repeats: int = 20,
-    device: torch.device | str = "auto",
-) -> Predictions:
-    """Predict the class of one image after the other, each by the running mean of its exits until a deadline.
+def load_predictor(path: ModelPath, module: nn.Module | None = None) -> SavedExits | SavedCodes:
+    """Load a model that `save_exits` or `save_codes` wrote.
 
     Args:
-        model: As for `predict`.
-        images: As for `predict`.
-        budget_ms: Deadline for each image in ms. Default: none, so that all exits are computed.
-        repeats: Number of runs by which the time of exits is measured.
-        device: auto (a CUDA GPU if there is one), cpu or cuda.
-
-    Returns:
-        The predictions of each image after every exit; `rows` has the last ones.
+        path: The file.
+        module: What `us.exits` returned for a module of your own, whose file contains only weights.
 
     Raises:
-        UserError: As for `predict`.
+        UserError: Another file, a damaged one, or a module that is missing or not needed.
     """
-    given = _prepare(model, images, budget_ms, repeats, device)
-    times = () if budget_ms is None else time_in_turn(given.network, given.x[:1], repeats)
-    last = _fitting(times, budget_ms, given)[-1]
-    list(_iterate(given.network, given.x[:1], None, last))  # the first run takes longer than others
-    steps = []
-    for x in given.x:
-        found = _iterate(given.network, x[None], budget_ms, last)
-        steps.append(tuple(_decide(step.probabilities, step.exit, step.ms) for step in found))
-    return given.predictions([each[-1] for each in steps], steps, times)
+    if find_kind(path, [EXITS, CODES]) is EXITS:
+        return load_exits(path, module)
+    if module is not None:
+        raise UserError(f"{path}: the file records its own architecture; omit the module (--model)")
+    return load_codes(path)
 
 
-class _Given(NamedTuple):
-    """A network with the images that it is to classify, on one device."""
+def require_fitting(saved: SavedExits | SavedCodes, options: Mapping[str, Any]) -> None:
+    """Raise a `UserError` if options are given that are for the other kind of model.
 
-    saved: SavedExits
-    network: ExitModule
-    x: Tensor
-    names: list[str]
-    notes: tuple[str, ...]
-
-    def predictions(
-        self,
-        rows: Sequence[Prediction],
-        steps: Sequence[tuple[Prediction, ...]],
-        times: Sequence[Timing],
-        note: str = "",
-    ) -> Predictions:
-        return Predictions(
-            tuple(self.names),
-            tuple(rows),
-            tuple(steps),
-            self.network.exit_names,
-            self.saved.class_names,
-            self.saved.validation,
-            tuple(times),
-            self.x.device.type,
-            (*self.notes, note) if note else self.notes,
-        )
+    Args:
+        saved: The model.
+        options: Options of `predict` by name; those with their default values are not given.
+    """
+    if isinstance(saved, SavedCodes):
+        others, wanted, this = EXIT_OPTIONS, "networks with several exits", "a model with a latent code"
+    else:
+        others, wanted, this = SENTENCE_OPTIONS, "models of sentences", "a network with several exits"
+    for name, default in others.items():
+        if options[name] != default:
+            raise UserError(f"is for {wanted}, but this is {this}; omit it", name)
 
 
-def _prepare(model: Model, images: Any, budget_ms: float | None, repeats: int, device: torch.device | str) -> _Given:
-    require_counts(repeats=repeats)
-    if budget_ms is not None:
-        if not isinstance(budget_ms, Real):
-            raise UserError(f"must be a time in ms, got {kind_of(budget_ms)}", "budget_ms")
-        if not (math.isfinite(budget_ms) and budget_ms > 0):
-            raise UserError(f"must be a time above 0 ms, got {number(budget_ms, 'g')}", "budget_ms")
-    where = resolve_device(device)
-    saved = as_saved(model)
-    given = read_images(images, saved.network.image_shape)
-    x, notes = _normalised(given, saved)
-    network = saved.network.to(where).eval()
-    return _Given(saved, network, x.to(where, next(network.parameters()).dtype), given.names, notes)
-
-
-def _normalised(given: GivenImages, saved: SavedExits) -> tuple[Tensor, tuple[str, ...]]:
-    if given.values.dtype != torch.uint8:
-        if saved.mean and bool((given.values >= 0).all()):
-            return given.values, (
-                "no value is negative: floating-point images must be normalised; give others as uint8",
-            )
-        return given.values, ()
-    if saved.mean:
-        return normalise(given.values, saved.mean, saved.std), ()
-    note = "images were divided by 255 and not normalised, since no mean and standard deviation are known"
-    return given.values.float() / 255, (note,)
-
-
-def _fitting(times: Sequence[Timing], budget_ms: float | None, given: _Given) -> list[int]:
-    """Indices of the exits whose median time is within the budget."""
-    if budget_ms is None:
-        return list(range(len(given.network.exit_names)))
-    fitting = [m for m, time in enumerate(times) if time.median <= budget_ms]
-    if not fitting:
-        fastest = min(range(len(times)), key=lambda m: times[m].median)
-        which = "first exit" if fastest == 0 else f"fastest exit, {given.network.exit_names[fastest]}"
+def _as_saved(model: Any) -> SavedExits | SavedCodes:
+    if isinstance(model, SavedCodes):
+        return model
+    if isinstance(model, str | os.PathLike):
+        return load_predictor(model)
+    if isinstance(model, LatentModel):
         raise UserError(
-            f"must be at least the time of the {which}, {number(times[fastest].median)} ms on this machine "
-            f"({given.x.device.type}), got {number(budget_ms, 'g')}",
-            "budget_ms",
+            "has no vocabulary; give a file that save_codes wrote, or SavedCodes(model, vocabulary)", "model"
         )
-    return fitting
-
-
-def _best(fitting: Sequence[int], validation: Sequence[float], budget_ms: float | None) -> tuple[int, str]:
-    """Index of the best exit, the earliest of equally good ones, and what was assumed."""
-    if validation:
-        return max(fitting, key=lambda m: (validation[m], -m)), ""
-    latest = "the last exit" if budget_ms is None else "the latest exit that fits the budget"
-    return fitting[-1], f"{latest} was used, since no validation accuracies are known"
-
-
-@torch.no_grad()
-def _predict_alone(network: ExitModule, image: Tensor, exit: int) -> Prediction:
-    wait(image.device)
-    start = perf_counter()
-    (logits,) = network.iterate(image[None], only=exit)
-    probabilities = logits.softmax(1)
-    wait(image.device)
-    ms = 1e3 * (perf_counter() - start)
-    _require_finite(probabilities, exit)
-    return _decide(probabilities, exit + 1, ms)
-
-
-@torch.no_grad()
-def _iterate(network: ExitModule, x: Tensor, budget_ms: float | None, last: int) -> Iterator[AnytimeStep]:
-    """Yield the running mean of the exits up to the last; one that ends after the deadline is dropped."""
-    total: Tensor | None = None
-    wait(x.device)
-    start = perf_counter()
-    for exit, logits in enumerate(network.iterate(x)):
-        probabilities = logits.softmax(1)
-        total = probabilities if total is None else total + probabilities
-        mean = total / (exit + 1)
-        wait(x.device)
-        ms = 1e3 * (perf_counter() - start)
-        if exit and budget_ms is not None and ms > budget_ms:
-            return
-        _require_finite(mean, exit)
-        yield AnytimeStep(exit + 1, mean, ms)
-        if exit == last:
-            return
-
-
-def _require_finite(probabilities: Tensor, exit: int) -> None:
-    if not probabilities.isfinite().all():
-        raise UserError(
-            f"the outputs of exit {exit + 1} are not finite for some image; give normalised images, or a network whose "
-            "training did not diverge"
-        )
-
-
-def _decide(probabilities: Float[Tensor, "1 class"], exit: int, ms: float) -> Prediction:
-    confidence, label = probabilities[0].max(0)
-    return Prediction(int(label), exit, ms, float(confidence))
+    return as_saved(model)

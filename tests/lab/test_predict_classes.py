@@ -1,8 +1,6 @@
-"""`us.predict`: the exit that decides, the running mean of exits, deadlines, notes on what was assumed, and errors."""
+"""`us.predict` of images: the exit that decides, the running mean of exits, deadlines, notes and errors."""
 
-import inspect
 import itertools
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,10 +8,9 @@ import torch
 from torch import nn
 
 import understudy as us
-from understudy.cli.predict import Predict
-from understudy.lab import predict as module
+from understudy.lab import predict_classes as module
 from understudy.lab.exit_times import Timing
-from understudy.lab.predict import predict_in_turn
+from understudy.lab.predict_classes import predict_in_turn
 from understudy.nets.multi_exit.files import SavedExits, load_exits, save_exits
 from understudy.nets.multi_exit.grid import Grid
 
@@ -228,28 +225,35 @@ class TestGiven:
             ({"device": "abacus"}, "device must be auto, cpu or cuda"),
             ({"device": "mps"}, "device must be auto, cpu or cuda, got 'mps'"),
             (
-                {"images": torch.zeros(2, 3, 9, 8)},
+                {"inputs": torch.zeros(2, 3, 9, 8)},
                 r"takes images of 8 × 8 pixels with 3 channels, got .* \[2, 3, 9, 8\]",
             ),
             (
-                {"images": torch.zeros(2, 1, 8, 8)},
+                {"inputs": torch.zeros(2, 1, 8, 8)},
                 r"takes images of 8 × 8 pixels with 3 channels, got .* \[2, 1, 8, 8\]",
             ),
             (
                 {"model": nn.Linear(3, 3)},
                 "model must be a file, an MSDNet, .* got a Linear; put exits on a module with",
             ),
-            ({"model": "absent.safetensors"}, "there is no such file; a file that save_exits wrote is needed"),
+            ({"model": "absent.safetensors"}, "no such file; a file that save_exits or save_codes wrote is needed"),
+            ({"inputs": ()}, r"images are needed: an array \(.*\) or a folder of them, got none"),
+            (
+                {"inputs": "a great film ."},
+                "'a great film .': there is no such file, and the network takes images, not",
+            ),
+            (
+                {"inputs": ["great"]},
+                "'great': there is no such file, and the network takes images, not sentences; give",
+            ),
+            ({"inputs": "absent.png"}, "absent.png: there is no such file; images are needed"),
+            ({"sample": 2}, "sample is for models of sentences, but this is a network with several exits; omit it"),
+            ({"draw_words": True}, "draw_words is for models of sentences, but this is a network"),
         ],
     )
     def test_bad_input(self, saved, x, given, message):
         with pytest.raises(us.UserError, match=message):
-            us.predict(**({"model": saved, "images": x, "device": "cpu"} | given))
-
-
-def test_the_function_has_the_options_of_the_command():
-    options = {field.name for field in fields(Predict)} - {"network", "model_args", "json"}
-    assert options <= set(inspect.signature(us.predict).parameters)
+            us.predict(**({"model": saved, "inputs": x, "device": "cpu"} | given))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
