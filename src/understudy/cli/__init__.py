@@ -9,6 +9,7 @@ from typing import Annotated, Any, NamedTuple, Union
 from understudy._errors import UserError, suggest
 from understudy.cli.align import Align, run_align
 from understudy.cli.bench import Bench, run_bench
+from understudy.cli.boundary import run_guarded
 from understudy.cli.check import Check, run_check
 from understudy.cli.claims import Claims, run_claims
 from understudy.cli.compare import Compare, run_compare
@@ -66,7 +67,7 @@ Your networks
   understudy compare A B                decide whether two ReLU networks are one function; `compare RUN` for all pairs
   understudy recover NETWORK            recover the parameters of a ReLU network from its values alone
   understudy start TEACHER              initialise a student for a two-layer |·| teacher; optionally descend from there
-  understudy predict NETWORK IMAGES     classify images by the best of several exits that fits a time budget
+  understudy predict NETWORK INPUTS     classify images within a time budget, or encode and decode sentences
 
 This program
   understudy bench                      measure how fast this machine trains, compared with what it can do
@@ -83,23 +84,11 @@ def main() -> int:
     """Run the console script and return its exit status.
 
     Returns:
-        0; 2 for an error that the user can correct; 130 if interrupted; 141 if standard output was closed.
+        0; 1 for an error in understudy; 2 for an error that the user can correct; 130 if interrupted; 141 if the
+        program that reads standard output ended first.
     """
     words = sys.argv[1:]
-    try:
-        _dispatch(words)
-        return 0
-    except UserError as error:
-        print(f"understudy: {error.for_command}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        resumes = words[:1] == ["run"] or any(word.startswith("--checkpoint") for word in words)
-        again = "resumes where it stopped" if resumes else "starts again"
-        print(f"\nunderstudy: interrupted; the same command {again}", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 141
+    return run_guarded(lambda: _dispatch(words), words)
 
 
 def _dispatch(words: list[str]) -> None:

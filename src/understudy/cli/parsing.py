@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from understudy.cli.streams import encodes_unicode
 
 if TYPE_CHECKING:
     from tyro.constructors import PrimitiveConstructorSpec, PrimitiveTypeInfo
@@ -26,7 +29,7 @@ class Words(tuple[str, ...]):
 
 def emit(value: Any) -> None:
     """Print one JSON object on standard output."""
-    print(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    print(json.dumps(value, ensure_ascii=not encodes_unicode(sys.stdout), allow_nan=False))
 
 
 def parse(kind: type[Options], words: Sequence[str], prog: str) -> Options:
