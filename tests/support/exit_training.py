@@ -49,6 +49,14 @@ def train(plan: ExitPlan = PLAN, **options) -> TrainedExits:
     return train_exits(plan, pictures(), TRAINING, engine="plain", device="cpu", **options)
 
 
+@torch.no_grad()
+def descend(module: torch.nn.Module, rate: float) -> None:
+    """Take a step of gradient descent; `torch.optim` takes seconds to import."""
+    for each in module.parameters():
+        if each.grad is not None:
+            each -= rate * each.grad
+
+
 def main() -> None:
     folder, when, count = sys.argv[1:]
     left = int(count)

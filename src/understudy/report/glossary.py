@@ -25,6 +25,9 @@ DEFINITIONS = {
     "witness": "an input at which the outputs of two networks differ: a proof that they are different functions",
     "canonical parameters": "parameters in the scale at which incoming weights and bias of each unit have length 1",
     "degenerate unit": "a unit that adds nothing of its own on the domain: dead, linear, duplicated or cancelling",
+    "nat": "unit of information, in natural logarithms: 1 nat is 1.44 bits, and a choice among 10 is 2.30 nats",
+    "KL term": "KL divergence of the encoder's distribution q(z|x) from the prior, averaged over data",
+    "infomax bound": "H(z) + E log r(z|x) with the inference network r: never above the information of code and data",
     "wave": "networks whose data is in memory at the same time; if not all fit, they are trained in several waves",
 }
 """Definitions by term."""

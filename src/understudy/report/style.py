@@ -236,7 +236,8 @@ def finish(figure: Figure) -> Figure:
         if now.shape == before.shape and np.allclose(now, before, rtol=0, atol=_STILL):
             break
         before = now
-    figure.set_layout_engine("none")
+    with paper():  # so that None means none; a name would leave a placeholder, for which each file is drawn twice
+        figure.set_layout_engine(None)
     return figure
 
 
@@ -251,9 +252,16 @@ def save(figure: Figure, stem: Path | str) -> tuple[Path, Path]:
 
 def files(figure: Figure) -> dict[str, bytes]:
     """Render a figure as `pdf` and `svg`; the same figure gives the same bytes."""
-    pdf, svg = io.BytesIO(), io.BytesIO()
+    about = {"Creator": "understudy"}
+    return {
+        "pdf": render(figure, "pdf", about | {"Producer": "matplotlib", "CreationDate": None}),
+        "svg": render(figure, "svg", about | {"Date": None}),
+    }
+
+
+def render(figure: Figure, form: str, about: dict[str, Any]) -> bytes:
+    """Render a figure in one format, with metadata."""
+    file = io.BytesIO()
     with paper():
-        about: dict[str, Any] = {"Creator": "understudy", "Producer": "matplotlib", "CreationDate": None}
-        figure.savefig(pdf, format="pdf", metadata=about)
-        figure.savefig(svg, format="svg", metadata={"Creator": "understudy", "Date": None})
-    return {"pdf": pdf.getvalue(), "svg": svg.getvalue()}
+        figure.savefig(file, format=form, metadata=about)
+    return file.getvalue()

@@ -122,6 +122,12 @@ def test_a_diverged_network_is_marked_and_the_others_go_on():
     assert elbo.isfinite().tolist() == [False, True, True, False, False, False]
 
 
+def test_a_last_update_that_makes_weights_infinite_is_a_divergence():
+    """The objective of the last step was computed before it, and is finite."""
+    plan = replace(small.PLAN, steps=1, probes=(), rates={"decoder": 1e39}, networks=small.NETWORKS[:2])
+    assert small.train(plan).history.diverged.tolist() == [1, 1]
+
+
 def test_networks_with_other_settings_are_not_taken_from_a_folder(tmp_path):
     small.train(folder=tmp_path)
     with pytest.raises(UserError, match=r"state.safetensors: this is the state of other settings; choose another"):

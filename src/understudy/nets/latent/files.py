@@ -136,6 +136,7 @@ def load_codes(path: str | os.PathLike[str]) -> SavedCodes:
     """
     file = existing_file(path, CODES.needed)
     stated = CODES.read(file)
+    CODES.require_layers(file, _longest(stated.get("parts")))
     try:
         with torch.device("meta"):
             model = _build(stated)
@@ -147,6 +148,13 @@ def load_codes(path: str | os.PathLike[str]) -> SavedCodes:
         return SavedCodes(model.eval(), stated.get("vocabulary", ()), stated.get("facts", {}))
     except Exception as error:  # modules that do not fit each other fail in many ways
         raise UserError(f"{file}: its metadata are damaged ({_reason(error)}); {CODES.again}") from None
+
+
+def _longest(value: object) -> int:
+    """Length of the longest list among nested values."""
+    if isinstance(value, dict):
+        return max(map(_longest, value.values()), default=0)
+    return len(value) if isinstance(value, list) else 0
 
 
 def _build(stated: Mapping[str, Any]) -> LatentModel:

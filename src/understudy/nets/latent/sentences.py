@@ -155,7 +155,7 @@ class SentenceDecoder(nn.Module):
 
     def _project(self, z: Float[Tensor, "row latent"]) -> Float[Tensor, "row gate"]:
         """What codes contribute to the gates, at every place alike."""
-        return functional.linear(z, self.layer.weight_ih[:, self.layer.inputs - z.shape[-1] :])
+        return functional.linear(z, self.layer.weight_ih[:, self.embedding.embedding_dim :])
 
     def _write(self, z: Tensor, places: int, choose: Callable[[Tensor, int], Tensor]) -> Tokens:
         """Choose one word after the other from logits."""

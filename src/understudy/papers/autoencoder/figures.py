@@ -97,7 +97,7 @@ def remedy_figures(study: CodeStudy, run: Run, optimum: float) -> tuple[Figure, 
         panels.append(Panel(title, "information, nats", "nats below its optimum", tuple(series), log_y=True))
     caption = (
         "Each point is a trained model: its information, and how far its mean log-likelihood and its lower bound are "
-        f"below the greatest possible value, {number(optimum, '.3f')} nats. All values are exact."
+        f"below the greatest possible value, {number(optimum, '.3f')} nats: lower is better. All values are exact."
     )
     points = Curves(tuple(panels), note=f"n = {counted(study.seeds, 'seed')} of each setting", columns=2)
     columns = {}

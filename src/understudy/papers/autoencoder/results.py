@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 VALUES = ("information", "bound", "likelihood", "elbo", "gap", "kl", "aggregate", "posterior_kl", "posterior_entropy")
 """Exact values, in nats; some studies have not all of them."""
 
-_DIGITS = 5
+_DIGITS = 4
 """Decimals of the table of settings."""
 
 

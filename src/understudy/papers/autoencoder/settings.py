@@ -18,6 +18,8 @@ METHOD_NAMES = {
     FREE_BITS: "free bits",
     BETA: "β-VAE",
 }
+CARRIED = 18.343
+"""Most nats that one coordinate of a code in float32 can carry (`information_limit`), rounded down."""
 Start = Literal["prior", "scattered"]
 PRIOR: Start = "prior"
 SCATTERED: Start = "scattered"

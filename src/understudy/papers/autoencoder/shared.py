@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, get_args
 from annotated_types import Ge, Gt, Le
 
 from understudy._errors import UserError
-from understudy.lab.options import Among, Count, Distinct, NonNegatives, Positive, Positives
+from understudy._numbers import number
+from understudy.lab.options import Among, Count, Distinct, NonNegatives, Positive, Positives, Steps
 from understudy.lab.pieces import blocks
 from understudy.lab.study import ComputedStudy, Dtype, LongPiece
-from understudy.papers.autoencoder.settings import ANNEALING, BETA, FREE_BITS, MUTUAL, CodeMember, CodeSetting, Method
+from understudy.papers.autoencoder.settings import (
+    ANNEALING,
+    BETA,
+    CARRIED,
+    FREE_BITS,
+    MUTUAL,
+    CodeMember,
+    CodeSetting,
+    Method,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,9 +48,11 @@ class CodeStudy(ComputedStudy):
         "this bound is below its optimum, minus the entropy of the data; kl: the KL term of the bound."
     )
 
+    arrays: ClassVar[tuple[str, ...]] = ("batch width", "samples width", "width width")
+
     seeds: Count = 3
     """Number of seeds: each is the initial weights, the data and the noise."""
-    first_seed: Count = 1
+    first_seed: Steps = 1
     """The first seed. Settings are chosen on seeds from 101 on, and claims decided on seeds from 1 on."""
     dtype: Dtype = "float32"
     """Training precision; float32 only. Information, likelihoods and gaps are computed in float64."""
@@ -57,7 +69,7 @@ class CodeStudy(ComputedStudy):
     """Free bits: λ, the KL term below which it is not penalised, in nats."""
     betas: NonNegatives = (1.0, 0.8, 0.5)
     """β: weights of the KL term; 1 is the plain variational autoencoder."""
-    steps: Count = 2_000
+    steps: Steps = 2_000
     """Updates of the model, each followed by one of the inference network."""
     width: Count = 64
     """Nodes of each hidden layer; networks have two."""
@@ -70,13 +82,18 @@ class CodeStudy(ComputedStudy):
     decayed: Annotated[float, Ge(0), Le(1)] = 0.0
     """Share of the steps, the last ones, over which learning rates fall linearly to 0."""
 
-    together: Count = 64
+    together: Steps = 64
     """Most networks that are trained side by side; more at once are faster on a GPU, and slower on a CPU, whose cache
     they exceed."""
 
     def validate(self) -> None:
         if self.dtype != "float32":
             raise UserError(f"--dtype must be float32, got {self.dtype}: {self.name} trains in float32 only")
+        if (highest := max(self.targets)) > CARRIED:
+            raise UserError(
+                f"--targets must be at most {number(CARRIED, '.3f')} nats, what a code of 1 coordinate in float32 can "
+                f"carry, got {number(highest, 'g')}"
+            )
 
     @property
     def seed_names(self) -> range:

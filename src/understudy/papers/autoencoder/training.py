@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from understudy.lab.pieces import network_rows, table_rows
 from understudy.nets.latent.files import load_codes, save_codes
-from understudy.nets.latent.model import LatentModel
 from understudy.papers.autoencoder.settings import CodeMember
 from understudy.training.latent.population import CodeHistory, CodePlan, TrainedCodes, train_codes
 
@@ -47,12 +46,12 @@ def train_members(study: CodeStudy, members: Sequence[CodeMember], first: int, p
         say=TrainingSpeaker(plan, place),
     )
     facts = [{"setting": each.setting.label, "seed": each.seed} for each in members]
-    save_models(trained.models, place.run, [each.file for each in members], facts)
+    save_models(trained, place.run, [each.file for each in members], facts)
     return code_tables(first, members, trained)
 
 
 def measure_exactly(study: CodeStudy, numbers: range, first: int, place: Workplace) -> Tables:
-    """Measure trained networks exactly.
+    """Measure trained networks exactly, except those that diverged, which have no file.
 
     Args:
         study: The study.
@@ -63,7 +62,9 @@ def measure_exactly(study: CodeStudy, numbers: range, first: int, place: Workpla
     members = study.members()
     found: dict[str, list[pa.Table]] = {}
     for i in numbers:
-        model = load_codes(place.run / MODELS / members[i].file).model
+        if not (file := place.run / MODELS / members[i].file).exists():
+            continue
+        model = load_codes(file).model
         values, tables = study.measure(model, members[i])
         kept = {name: value for name, value in values.items() if math.isfinite(value)}
         names, each = np.array(list(kept), object), np.array(list(kept.values()), float)
@@ -110,16 +111,16 @@ class TrainingSpeaker:
 
 
 def save_models(
-    models: Sequence[LatentModel],
+    trained: TrainedCodes,
     run: Path,
     names: Sequence[str],
     facts: Sequence[Mapping[str, Any]],
     vocabulary: Sequence[str] = (),
 ) -> None:
-    """Write trained networks to the folder `models` of a run.
+    """Write trained networks to the folder `models` of a run, except those that diverged.
 
     Args:
-        models: The networks.
+        trained: The population.
         run: Folder of the run.
         names: Name of the file of each.
         facts: What is known about each, by name.
@@ -129,8 +130,9 @@ def save_models(
     folder.mkdir(exist_ok=True)
     for unfinished in folder.glob(".*"):  # left by a process that was killed while it wrote
         unfinished.unlink()
-    for model, name, known in zip(models, names, facts, strict=True):
-        save_codes(model, folder / name, vocabulary=vocabulary, facts=known)
+    for model, name, known, lost in zip(trained.models, names, facts, trained.history.diverged.tolist(), strict=True):
+        if not lost:
+            save_codes(model, folder / name, vocabulary=vocabulary, facts=known)
 
 
 def code_tables(first: int, members: Sequence[CodeMember], trained: TrainedCodes) -> Tables:
@@ -141,11 +143,11 @@ def code_tables(first: int, members: Sequence[CodeMember], trained: TrainedCodes
         members: The networks.
         trained: The population.
     """
-    settings = [each.setting for each in members]
+    settings, diverged = [each.setting for each in members], trained.history.diverged.tolist()
     rows = network_rows(
         first,
         [each.seed for each in members],
-        [step or None for step in trained.history.diverged.tolist()],
+        [step or None for step in diverged],
         setting=[each.label for each in settings],
         method=[each.method for each in settings],
         strength=[each.strength for each in settings],
@@ -153,7 +155,7 @@ def code_tables(first: int, members: Sequence[CodeMember], trained: TrainedCodes
         penalty=[each.penalty for each in settings],
         resamples=[each.resamples for each in settings],
         start=[each.start for each in settings],
-        model=[f"{MODELS}/{each.file}" for each in members],
+        model=["" if lost else f"{MODELS}/{each.file}" for each, lost in zip(members, diverged, strict=True)],
     )
     probes, parts = np.array(trained.plan.probes), []
     for name, values in ((name, each.numpy()) for name, each in trained.history.curves.items()):

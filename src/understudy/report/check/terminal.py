@@ -32,7 +32,7 @@ def as_text(networks: Sequence[NetworkCheck], of: int) -> str:
     Returns:
         Lines of at most 120 characters.
     """
-    console = Console(file=io.StringIO(), width=120, no_color=True, highlight=False)
+    console = Console(file=io.StringIO(), width=120, no_color=True, highlight=False, markup=False, emoji=False)
     print_checks(console, networks, of)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue().rstrip("\n")

@@ -41,5 +41,6 @@ KINDS = (
     LayeredGraph,
     Pictures,
     Areas,
+    SentenceList,
 )
 """Every kind of figure; tests/contracts checks each kind listed here."""

@@ -200,7 +200,7 @@ def _own_axes(curves: Curves, titles: list[str], columns: int) -> pages.JSON:
         # The names of a panel's own axes take their room from the panel.
         if p % columns:
             x["domain"][0] = round(x["domain"][0] + 0.035, 5)
-        if p + columns < len(curves.panels):
+        if p // columns < (len(curves.panels) - 1) // columns:
             y["domain"][0] = round(y["domain"][0] + 30 / layout["height"], 5)
     return layout
 

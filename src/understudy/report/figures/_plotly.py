@@ -154,7 +154,15 @@ def layout(
         "hovermode": "closest",
         "font": {"size": 12},
         "showlegend": legend,
-        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "yref": "container", "y": 0.995, "yanchor": "top"},
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "yref": "container",
+            "y": 0.995,
+            "yanchor": "top",
+            "tracegroupgap": 0,  # two rows, as on a narrow screen, must fit above the titles
+        },
         "meta": {"minWidth": max(360, columns * column_width + margin["l"] + margin["r"])},
         "annotations": [],
     }

@@ -19,6 +19,8 @@ _ONE_COLUMN = 6
 """Most rows in one column on paper."""
 _HIGHEST = 0.95
 _OPACITY = 0.25
+_FEW, _WIDTH, _WIDE = 6, 280, 420
+"""Areas whose names fit above a figure of the width of a telephone, this width in pixels, and the width for more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +128,7 @@ class Areas:
             y_title=self.y_label,
             note="; ".join(words for words in (self.titles[0] if len(self.titles) == 1 else "", self.note) if words),
             row_height=320,
-            column_width=420,
+            column_width=_WIDTH if len(self.labels) <= _FEW else _WIDE,
             x_left=True,
             below=80 if len(self.titles) > 1 else 0,
         )

@@ -16,6 +16,7 @@ from understudy._numbers import number, typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 from understudy.report.figures._shapes import agree
+from understudy.report.story import counted
 
 _REACH = 0.28
 _DASHED = (0, (3, 2))
@@ -106,7 +107,7 @@ class Dots:
         return list(self.colours) if self.colours is not None else [style.BLUE] * len(self.labels)
 
     def _note(self) -> str:
-        return f"n = {int(np.isfinite(self.values).sum(axis=-1).max(initial=0))} seeds"
+        return f"n = {counted(int(np.isfinite(self.values).sum(axis=-1).max(initial=0)), 'seed')}"
 
     def _limits(self) -> tuple[float, float]:
         """Ends of a linear axis: from 0, or from below the least value where that is negative."""

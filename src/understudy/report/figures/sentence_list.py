@@ -15,8 +15,10 @@ from understudy._numbers import typeset_fields
 from understudy.report import style
 from understudy.report.figures import _plotly as pages
 
-_ROW = 21
-"""Pixels of a screen that a line takes."""
+_ROW, _LEFT, _BODY, _SMALLER = 21, 78, 7.6, 6.6
+"""Pixels of a screen that a line takes, the names of lines, and a letter of a line and of a heading."""
+_GAP = "\N{EN SPACE}"
+"""What stands between the name of a line and the line."""
 _LINE, _LETTER, _EDGE = 0.138, 0.064, 0.06
 """Inches on paper of a line, of a letter, and of the space at both sides."""
 _MISSING = "□"
@@ -66,7 +68,7 @@ class SentenceList:
         for block, heading in enumerate(self.headings[: self.blocks_on_paper]):
             rows.append(("", heading, style.SOFT))
             for setting in shown:
-                names = (self.settings[setting], *[""] * len(self.names))
+                names = (f"{self.prefix}{self.settings[setting]}", *[""] * len(self.names))
                 rows += [(name, line, style.INK) for name, line in zip(names, self.lines[setting][block], strict=False)]
         rows = rows[:most]
         left = _EDGE + _LETTER * (2 + max(len(name) for name, _, _ in rows))
@@ -100,7 +102,7 @@ class SentenceList:
                 [0.0] * len(places),
                 places,
                 "text",
-                text=[*self.names] * len(tops),
+                text=[name + _GAP for name in self.names] * len(tops),
                 textposition="middle left",
                 **grey,
             ),
@@ -128,9 +130,10 @@ class SentenceList:
             legend=False,
             below=80 if len(self.settings) > 1 else 0,
         )
-        longest = max((len(line) for setting in self.lines for block in setting for line in block), default=0)
-        layout["margin"]["l"] = 70
-        layout["meta"] = {"minWidth": int(min(960, max(360, 100 + 7.6 * max(longest, *map(len, self.headings)))))}
+        letters = max((len(line) for setting in self.lines for block in setting for line in block), default=0)
+        widest = max(_BODY * letters, _SMALLER * max(map(len, self.headings), default=0))
+        layout["margin"]["l"] = _LEFT
+        layout["meta"] = {"minWidth": int(min(960, max(360, _LEFT + widest + 30)))}
         page: pages.JSON = {"data": data, "layout": layout}
         return pages.animated(page, self.settings, frames, self.prefix, first=2)
 

@@ -37,7 +37,7 @@ class Watch:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self.console = Console(stderr=True, highlight=False)
+        self.console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self.live: Live | None = None
         self.shown_at = -math.inf
 
@@ -176,7 +176,7 @@ def verdict(holds: bool | None) -> Text:
 
 def output() -> Console:
     """Console for standard output, wide enough for the tables where it is not a terminal."""
-    return Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+    return Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else 140)
 
 
 _SHADES = " ░▒▓█"

@@ -13,19 +13,18 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import safetensors
-import safetensors.torch
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.func import functional_call, grad, stack_module_state, vmap
 from torch.utils._pytree import tree_leaves, tree_map
 
-from understudy._atomic import atomic_path, disk_errors
+from understudy._atomic import disk_errors
 from understudy._devices import resolve_device
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError
 from understudy._numbers import number
 from understudy._random import Stream, normal, uniform
+from understudy._states import read_state, write_state
 from understudy.data.source import require_counts
 from understudy.nets.latent.model import LatentModel
 from understudy.training.latent.objective import CodeObjective, Noise, Weights, inference_loss, infomax, lower_bound
@@ -41,7 +40,7 @@ RATE = 1e-3
 """Learning rate of a part without one."""
 CURVES = ("objective", "elbo", "divergence", "information")
 """What is averaged over the steps from one probe to the next."""
-_FILE, _FORMAT, _VERSION = "state.safetensors", "understudy-latent-training", 1
+_FILE, _FORMAT = "state.safetensors", "understudy-latent-training 2"
 _ADAM = Adam()
 _AHEAD = 8
 """Steps whose random numbers are drawn at once."""
@@ -396,6 +395,15 @@ class _Stack:
                 "give side_by_side=False to train one network after the other"
             ) from error
 
+    def diverged(self, step: int) -> Int[Tensor, "net"]:
+        """Steps since the last probe at which networks diverged; `step` where only the weights show it, 0 for others.
+
+        The last update before a probe can make weights infinite whose objective nobody computes again.
+        """
+        finite = torch.stack([block.values.isfinite().all(1) for block in self.blocks]).all(0)
+        found = self.sums.diverged
+        return torch.where((found == 0) & ~finite, step, found)
+
     def state(self) -> dict[str, Tensor]:
         """What a step changes."""
         return {f"{block.part}.{name}": each for block in self.blocks for name, each in block.state().items()}
@@ -514,10 +522,9 @@ class _Population:
         tensors |= {f"measure.{step}.{name}": each for (step, name), each in self.history.measures.items()}
         for place, stack in enumerate(self.stacks):
             tensors |= {f"stack.{place}.{name}": each.cpu() for name, each in stack.state().items()}
-        stated = json.dumps({"version": _VERSION, "step": self.step, "settings": self._settings})
         file = folder / _FILE
-        with disk_errors(file, "choose another folder"), atomic_path(file) as temporary:
-            safetensors.torch.save_file(tensors, temporary, {_FORMAT: stated})
+        with disk_errors(file, "choose another folder"):
+            write_state(file, tensors, {"format": _FORMAT, "step": self.step, "settings": self._settings})
 
     def load(self, folder: Path) -> None:
         """Go on from the state in a folder, if there is one."""
@@ -528,7 +535,9 @@ class _Population:
         file = folder / _FILE
         if not file.exists():
             return
-        stated, tensors = _read(file)
+        tensors, stated = read_state(file, "remove the file to start over")
+        if stated.get("format") != _FORMAT:
+            raise UserError(f"{file}: this is the state of something else than this training; choose another folder")
         if stated["settings"] != self._settings:
             raise UserError(f"{file}: this is the state of other settings; choose another folder, or remove the file")
         states: list[dict[str, Tensor]] = [{} for _ in self.stacks]
@@ -569,7 +578,7 @@ class _Population:
         """Record the means over the steps since the last probe, and which networks diverged in them."""
         history, at = self.history, self.plan.probes.index(self.step)
         for stack in self.stacks:
-            means, diverged = (stack.sums.total / steps).tolist(), stack.sums.diverged.tolist()
+            means, diverged = (stack.sums.total / steps).tolist(), stack.diverged(self.step).tolist()
             stack.sums.clear()
             for place, i in enumerate(stack.members):
                 if not history.diverged[i]:
@@ -626,17 +635,3 @@ class _Sums:
         """Begin again at a probe."""
         self.total.zero_()
         self.diverged.zero_()
-
-
-def _read(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a state file states, and its tensors."""
-    try:
-        with safetensors.safe_open(file, framework="pt") as source:
-            stated = json.loads((source.metadata() or {})[_FORMAT])
-            if stated["version"] == _VERSION:
-                return stated, {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118
-    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(
-            f"{file}: the state of the training cannot be read ({first_line(error)}); remove the file to start over"
-        ) from error
-    raise UserError(f"{file}: the state has format version {stated['version']}; remove the file to start over")

@@ -18,8 +18,8 @@ def linear(weight: float, log_variance: float) -> nn.Linear:
     """Means proportional to the input, and a constant log variance."""
     layer = nn.Linear(1, 2).double()
     with torch.no_grad():
-        layer.weight.copy_(torch.tensor([[weight], [0.0]]))
-        layer.bias.copy_(torch.tensor([0.0, log_variance]))
+        layer.weight.copy_(torch.tensor([[weight], [0.0]], dtype=torch.float64))
+        layer.bias.copy_(torch.tensor([0.0, log_variance], dtype=torch.float64))
     return layer
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property, lru_cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -119,5 +120,6 @@ def _how_to_get() -> str:
 
 def _as_option(words: str) -> str:
     """An error about a file or an argument of `Sentences` in terms of the study's options."""
+    words = re.sub(r"\b(raise|lower) (words|least|longest)\b", r"\1 --\2", words)
     name = words.split(" ", 1)[0]
     return f"--{words}" if name in ("words", "least", "longest") else f"--data: {words}"

@@ -26,7 +26,7 @@ LONGEST = 5
 
 @cache
 def sentences(count: int, seed: int = 0) -> tuple[str, ...]:
-    """Draw different sentences of a grammar with four forms and 36 words, in random order.
+    """Draw different sentences of a grammar with four forms and 31 words, in random order.
 
     Args:
         count: Number of sentences, at most `SENTENCES`.

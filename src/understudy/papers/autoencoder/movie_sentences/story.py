@@ -15,10 +15,10 @@ from understudy.report.figures import Curves, Panel, SentenceList, Series
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
 
-_CODES = {"mean": "mean of q(z|x), most probable words", "sampled": "sampled code and words", "prior": "random samples"}
+_CODES = {"mean": "mean code", "sampled": "drawn code", "prior": "code of the prior"}
 _COLOURS = {"mean": style.BLUE, "sampled": style.ORANGE, "prior": style.CONTEXT}
 _SETS = {"training": "training sentences", "test": "test sentences"}
-_EXAMPLES, _SAMPLES = 6, 12
+_EXAMPLES, _PAIRS, _SAMPLES = 4, 2, 12
 
 
 def story(study: MovieSentences, run: Run) -> Story:
@@ -42,18 +42,16 @@ def _headline(study: MovieSentences, run: Run) -> str:
     shares = by_setting(run, "reconstructions", "matching", set="test", code="mean")
     exact = by_setting(run, "reconstructions", "exact", set="training", code="mean")
     reached = by_setting(run, "information", "value")
-    words = {each: f"{number(_median(shares[each]), '.0%')} of the words" for each in (low, high)}
-    if low == high:
-        first = f"At {low}, the code places {words[low]} of test sentences rightly."
-    else:
-        first = (
-            f"Codes of test sentences determine {words[high]} at {high} nats, and {words[low]} at {low}: information "
-            f"{number(_median(reached[high]), '.1f')} and {number(_median(reached[low]), '.1f')} nats."
-        )
-    second = ", ".join(f"{number(_median(exact[each]), '.0%')} at {each}" for each in asked)
+    placed = {each: number(_median(shares[each]), ".0%") for each in (low, high)}
+    nats = {each: number(_median(reached[each]), ".1f") for each in (low, high)}
+    first = f"From codes with {high} nats, {placed[high]} of the words of test sentences are reconstructed in place"
+    if low != high:
+        first += f"; with {low}, {placed[low]}"
+    information = f"{nats[high]} nats" if low == high else f"{nats[high]} and {nats[low]} nats"
+    exactly = ", ".join(f"{number(_median(exact[each]), '.0%')} at {each}" for each in asked)
     return (
-        f"{first} Training sentences are reconstructed exactly: {second} (z at the posterior mean, the most probable "
-        f"words; medians of {counted(study.seeds, 'seed')}, {study.steps:,} steps)."
+        f"{first}. The codes have {information} of information. Training sentences reconstructed exactly: {exactly} "
+        f"(means of q(z|x), most probable words; medians of {counted(study.seeds, 'seed')}, {study.steps:,} steps)."
     )
 
 
@@ -67,7 +65,9 @@ def _numbers(run: Run) -> tuple[Number, ...]:
         for setting, target in targets(run).items():
             if target == max(targets(run).values()):
                 found.append(Number(f"{number(_median(reached[setting]), '.2f')} nats", f"information at {setting}"))
-    found.append(Number(f"{corpus['training']:,}", f"training sentences, entropy {number(corpus['entropy'], '.2f')}"))
+    found.append(
+        Number(f"{corpus['training']:,}", f"training sentences, entropy {number(corpus['entropy'], '.2f')} nats")
+    )
     found.append(Number(f"{corpus['words']:,}", "words of the vocabulary"))
     return tuple(found)
 
@@ -115,7 +115,8 @@ def _reconstruction(study: MovieSentences, run: Run) -> Figure:
     corpus = run.table("corpus").to_pylist()[0]
     caption = (
         f"Sentences reconstructed exactly, and words reconstructed at their place, of up to {study.evaluated:,} "
-        f"sentences; median and range over seeds. Sentences of at most {corpus['longest']} words from "
+        "sentences: with the mean of q(z|x) and the most probable words, and with a drawn code, of the encoder or of "
+        f"the prior, and drawn words. Median and range over seeds. Sentences of at most {corpus['longest']} words from "
         f"{corpus['origin']}: {corpus['training']:,} for training, {corpus['test']:,} for testing, "
         f"{corpus['words']:,} different words; {_dropped(corpus)}."
     )
@@ -166,7 +167,7 @@ def _information(study: MovieSentences, run: Run) -> Figure:
         for column, (label, colour) in columns.items()
     ]
     x = np.array(list(asked.values()))
-    series.append(Series("M", x, x, colour=style.CONTEXT, dashed=True, part="asked for"))
+    series.append(Series("asked for", x, x, colour=style.CONTEXT, dashed=True))
     interval = by_setting(run, "information", "high"), by_setting(run, "information", "low")
     ends = [interval[0][name] - interval[1][name] for name in asked]
     widest = max((float(np.nanmax(each)) for each in ends if np.isfinite(each).any()), default=float("nan"))
@@ -242,11 +243,11 @@ def _reconstructed(study: MovieSentences, run: Run) -> Figure:
 def _interpolated(study: MovieSentences, run: Run) -> tuple[Figure, ...]:
     """Table 4.2, for all M."""
     settings, found = _written(run, "interpolation")
-    given = tuple(block["given"].iloc[0] for block in _blocks(found[settings[0]]))
-    lines = tuple(tuple(tuple(block["text"]) for block in _blocks(found[setting])) for setting in settings)
+    given = tuple(block["given"].iloc[0] for block in _blocks(found[settings[0]])[:_PAIRS])
+    lines = tuple(tuple(tuple(block["text"]) for block in _blocks(found[setting])[:_PAIRS]) for setting in settings)
     slider, prefix = _slider(settings)
     names = tuple(number(share, ".2f") for share in np.linspace(0, 1, len(lines[0][0])))
-    highest = max(i for i, setting in enumerate(settings) if setting in targets(run))
+    highest = max((i for i, setting in enumerate(settings) if setting in targets(run)), default=0)
     kind = SentenceList(
         slider, given, names, lines, _note(study), prefix=prefix, blocks_on_paper=2, settings_on_paper=(highest,)
     )

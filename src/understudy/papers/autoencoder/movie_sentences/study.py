@@ -13,9 +13,21 @@ from annotated_types import Ge, Le
 
 from understudy._errors import UserError
 from understudy._numbers import number
-from understudy.lab.options import Among, Count, Distinct, InputFile, NonNegative, NonNegatives, Positive, Share
+from understudy.lab.options import (
+    Among,
+    Count,
+    Distinct,
+    InputFile,
+    NonNegative,
+    NonNegatives,
+    Positive,
+    Share,
+    Steps,
+    Unsized,
+)
 from understudy.lab.study import ComputedStudy, Dtype, LongPiece
 from understudy.papers.autoencoder.movie_sentences import grammar
+from understudy.papers.autoencoder.settings import CARRIED
 
 if TYPE_CHECKING:
     from understudy.papers.autoencoder.movie_sentences.corpus import Corpus
@@ -65,6 +77,14 @@ class MovieSentences(ComputedStudy):
     summary: ClassVar[str] = "reconstruction, samples and interpolations of sentences whose code has M nats"
     figures: ClassVar[str] = "S3 fig. 4.4, tables 4.1, 4.2"
     decides: ClassVar[str] = "M4"
+    arrays: ClassVar[tuple[str, ...]] = (
+        "batch longest hidden",
+        "batch longest embedding",
+        "hidden hidden",
+        "embedding hidden",
+        "latent hidden",
+        "information_samples latent",
+    )
     table_title: ClassVar[str] = "Sentences"
     table_lead: ClassVar[str] = (
         "Test sentences with their reconstructions: mean, from the mean of q(z|x) with the most probable words; drawn, "
@@ -73,7 +93,7 @@ class MovieSentences(ComputedStudy):
 
     seeds: Count = 2
     """Number of seeds: each is the initial weights, the order of the sentences, and the noise."""
-    first_seed: Count = 1
+    first_seed: Steps = 1
     """The first seed. Settings are chosen on seeds from 101 on, and claims decided on seeds from 1 on."""
     dtype: Dtype = "tf32"
     """Precision: float32, or tf32, which lets a GPU round the factors of products to 11 bits."""
@@ -83,7 +103,7 @@ class MovieSentences(ComputedStudy):
     made: Annotated[int, Ge(0), Le(grammar.SENTENCES)] = 0
     """Number of sentences of a small grammar that are used where --data is not given; 0 to use the file of movie
     reviews."""
-    longest: Count = 8
+    longest: Annotated[int, Ge(1), Le(1_000)] = 8
     """Words of the longest sentences, punctuation included; longer ones are dropped."""
     least: Count = 2
     """How often a word must occur in the training sentences to enter the vocabulary; sentences with other words are
@@ -103,7 +123,7 @@ class MovieSentences(ComputedStudy):
     free_bits: Positive = 0.25
     """KL divergence of each coordinate of the code, averaged over a batch, below which the remedy free-bits does not
     penalise it, in nats."""
-    steps: Count = 20_000
+    steps: Steps = 20_000
     """Updates of encoder and decoder, each followed by one of the inference network."""
     batch: Count = 128
     """Sentences per update, drawn with replacement from the training sentences."""
@@ -115,9 +135,9 @@ class MovieSentences(ComputedStudy):
     """Learning rate of Adam for the inference network."""
     decayed: Annotated[float, Ge(0), Le(1)] = 0.4
     """Share of the steps, the last ones, over which the learning rates fall linearly to 0."""
-    warm_up: Annotated[int, Ge(0)] = 4_000
+    warm_up: Annotated[int, Ge(0), Unsized()] = 4_000
     """Steps over which the weight of the KL term increases from 0."""
-    penalty_from: Annotated[int, Ge(0)] = 1_000
+    penalty_from: Annotated[int, Ge(0), Unsized()] = 1_000
     """Steps before the distance from M enters the objective."""
     clip: Positive = 5.0
     """Largest norm of the gradient of the evidence lower bound."""
@@ -185,19 +205,24 @@ class MovieSentences(ComputedStudy):
             self.require_targets(self.corpus())
 
     def require_targets(self, corpus: Corpus) -> None:
-        """Refuse more information than sentences with these words can have.
+        """Refuse more information than sentences with these words can have, or than the code can carry.
 
         Args:
             corpus: The sentences.
 
         Raises:
-            UserError: A target above the entropy of words that are drawn at every place by themselves.
+            UserError: A target above the entropy of words that are drawn at every place by themselves, or above what
+                numbers in float32 carry.
         """
-        if (highest := max(self.targets)) > corpus.most:
+        words = "the entropy of sentences whose words are drawn at each place by their frequency in the training "
+        limits = {
+            f"{words}sentences there": corpus.most,
+            f"what a code in float32 with --latent {self.latent} can carry": self.latent * CARRIED,
+        }
+        reason = min(limits, key=limits.__getitem__)
+        if (highest := max(self.targets)) > limits[reason]:
             raise UserError(
-                f"--targets must be at most {number(corpus.most, '.2f')} nats, the entropy of sentences whose words "
-                "are drawn at each place by their frequency in the training sentences there, got "
-                f"{number(highest, 'g')}"
+                f"--targets must be at most {number(limits[reason], '.2f')} nats, {reason}, got {number(highest, 'g')}"
             )
 
     def warnings(self) -> tuple[str, ...]:

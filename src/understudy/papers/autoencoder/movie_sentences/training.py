@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,7 +17,6 @@ from understudy._random import Stream, integers, normal, uniform, words
 from understudy.lab.pieces import network_rows, table_rows
 from understudy.measures.information.estimate import information
 from understudy.measures.reconstruction import Reconstruction, reconstruction
-from understudy.nets.latent.files import save_codes
 from understudy.nets.latent.initial import initialise
 from understudy.nets.latent.model import LatentModel
 from understudy.nets.latent.sentences import SentenceDecoder, SentenceEncoder
@@ -26,19 +24,16 @@ from understudy.papers.autoencoder.movie_sentences import grammar
 from understudy.papers.autoencoder.movie_sentences.corpus import Corpus
 from understudy.papers.autoencoder.movie_sentences.study import Member, MovieSentences
 from understudy.papers.autoencoder.movie_sentences.writing import write_sentences
+from understudy.papers.autoencoder.training import MODELS, TrainingSpeaker, save_models
 from understudy.training.latent.objective import Weights, lower_bound
-from understudy.training.latent.population import CodeHistory, CodeNetwork, TrainedCodes, train_codes
+from understudy.training.latent.population import CodeNetwork, TrainedCodes, train_codes
 from understudy.training.parallel import one_thread_each
 
 if TYPE_CHECKING:
     from understudy.lab.study import Tables, Workplace
 
-MODELS = "models"
-"""Folder of a run with the trained networks."""
 _COPIES = 4
 """Copies of a network's weights on disk: the weights and two moments in the state, and the file."""
-_SPEAK = 15.0
-"""Seconds from one line of progress to the next."""
 _PROBED = 200
 """Most test sentences that are reconstructed at a probe."""
 _SMALL = 64
@@ -108,11 +103,12 @@ def train_networks(study: MovieSentences, members: Sequence[Member], first: int,
             device=study.device,
             save_every=max(1, study.steps // 20),
             on_probe=lambda step, models: _probe(corpus, models),
-            say=_Speaker(plan.steps, place),
+            say=TrainingSpeaker(plan, place),
             side_by_side=study.device != "cpu" or study.hidden <= _SMALL,
         )
     numbers = np.arange(first, first + len(members), dtype=np.int32)
-    _save_models(place, members, trained, corpus)
+    facts = [{"setting": each.setting.label, "target": each.setting.target, "seed": each.seed} for each in members]
+    save_models(trained, place.run, [each.file for each in members], facts, corpus.vocabulary.words)
     tables: Tables = {
         "networks": _networks(study, members, first, trained),
         "metrics": _metrics(numbers, trained),
@@ -133,27 +129,6 @@ def train_networks(study: MovieSentences, members: Sequence[Member], first: int,
                 column = pa.array(np.full(rows.num_rows, numbers[i]))
                 parts.setdefault(name, []).append(rows.add_column(0, "network", column))
     return tables | {name: pa.concat_tables(each) for name, each in parts.items()}
-
-
-class _Speaker:
-    """Reports the progress of the training."""
-
-    def __init__(self, steps: int, place: Workplace) -> None:
-        self._steps, self._place, self._last = steps, place, -math.inf
-        self._start: tuple[int, float] | None = None
-
-    def __call__(self, step: int, history: CodeHistory) -> None:
-        now = time.monotonic()
-        self._start = self._start or (step, now)
-        if now - self._last < _SPEAK and step < self._steps:
-            return self._place.say("")
-        self._last, line = now, f"step {step:,} of {self._steps:,}"
-        if lost := int((history.diverged > 0).sum()):
-            line += f", {lost} of {len(history.diverged)} networks diverged"
-        if self._start[0] < step < self._steps:
-            left = (now - self._start[1]) / (step - self._start[0]) * (self._steps - step)
-            line += f", about {left / 60:.1f} min left"
-        return self._place.say(line)
 
 
 def _probe(corpus: Corpus, models: Sequence[LatentModel]) -> dict[str, Tensor]:
@@ -231,42 +206,33 @@ def _decoder(model: LatentModel) -> SentenceDecoder:
     return model.decoder
 
 
-def _save_models(place: Workplace, members: Sequence[Member], trained: TrainedCodes, corpus: Corpus) -> None:
-    folder = place.run / MODELS
-    folder.mkdir(exist_ok=True)
-    for unfinished in folder.glob(".*"):  # left by a process that was killed while it wrote
-        unfinished.unlink()
-    for member, model in zip(members, trained.models, strict=True):
-        if all(bool(each.isfinite().all()) for each in model.state_dict().values()):
-            facts = {"setting": member.setting.label, "target": member.setting.target, "seed": member.seed}
-            save_codes(model, folder / member.file, vocabulary=corpus.vocabulary.words, facts=facts)
-
-
 def _networks(study: MovieSentences, members: Sequence[Member], first: int, trained: TrainedCodes) -> pa.Table:
     """One row per network."""
+    diverged = trained.history.diverged.tolist()
     return network_rows(
         first,
         [each.seed for each in members],
-        [step or None for step in trained.history.diverged.tolist()],
+        [step or None for step in diverged],
         setting=[each.setting.label for each in members],
         target=[math.nan if each.setting.target is None else each.setting.target for each in members],
         penalty=study.penalty,
         resamples=[each.resamples for each in trained.plan.networks],
         steps=study.steps,
-        model=[f"{MODELS}/{each.file}" for each in members],
+        model=["" if lost else f"{MODELS}/{each.file}" for each, lost in zip(members, diverged, strict=True)],
     )
 
 
 def _metrics(numbers: np.ndarray, trained: TrainedCodes) -> pa.Table:
-    """Means over the steps since the probe before, and what was measured at each probe."""
+    """Means over the steps since the probe before, and what was measured at each probe, until networks diverged."""
     history, probes = trained.history, np.array(trained.plan.probes)
     curves: Mapping[str, Tensor] = history.curves | {
         name: torch.stack([history.measures[step, name] for step in trained.plan.probes], 1)
         for name in ("test_elbo", "test_matching")
     }
-    parts = []
+    diverged = history.diverged.numpy()[:, None]
+    before, parts = (diverged == 0) | (probes < diverged), []
     for name, values in curves.items():
-        net, at = np.nonzero(np.isfinite(values.numpy()))
+        net, at = np.nonzero(np.isfinite(values.numpy()) & before)
         parts.append(table_rows(numbers[net], probes[at], -1, metric=name, value=values.numpy()[net, at]))
     return pa.concat_tables(parts)
 

@@ -32,6 +32,8 @@ def story(study: SplitNormal, run: Run) -> Story:
 
 def _headline(study: SplitNormal, run: Run) -> str:
     found = results(run)
+    if found["diverged_at"].notna().all():
+        return "All networks diverged; lower --rate."
     parts = []
     if settings := study.mutual():
         off = [values_of(found, each, "information") - each.strength for each in settings]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from understudy.lab.options import Count, NonNegatives
+from annotated_types import Ge
+
+from understudy.lab.options import Count, NonNegatives, Steps
 from understudy.papers.autoencoder.settings import CodeMember
 from understudy.papers.autoencoder.shared import CodeStudy
 
@@ -37,11 +39,11 @@ class SplitNormal(CodeStudy):
 
     targets: NonNegatives = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5, 1.8, 2.1, 2.5)
     """Information M between code and data that is asked for, in nats; the thesis shows 0, 0.6, 1.2 and 1.8."""
-    steps: Count = 6_000
+    steps: Steps = 6_000
     """Updates of the model, each followed by one of the inference network."""
     batch: Count = 512
     """Rows of data per update."""
-    samples: Count = 512
+    samples: Annotated[int, Ge(2)] = 512
     """Samples of the model per update, by which the information is estimated."""
 
     @classmethod

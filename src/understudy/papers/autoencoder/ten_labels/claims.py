@@ -80,7 +80,6 @@ def _encoders_words(values: np.ndarray, spec: str) -> str:
     statement="M = log {labels}, C = {penalty:g}: KL(q(z|x) ‖ p(z|x)) lower with the resampling encoder, in every seed",
     paper="better posterior approximations (fig. 4.2)",
     values_are="nats by which it is lower, one per seed",
-    when=lambda study: study.resamples > 1,
     cases=lambda study, run: [{"penalty": penalty} for penalty in study.penalties],
 )
 def encoder_is_nearer(study: TenLabels, run: Run, penalty: float) -> Verdict:
@@ -99,7 +98,6 @@ def _sharper(run: Run, settings: tuple[CodeSetting, CodeSetting]) -> Verdict:
     statement="M = log {labels}, C = 1, start at the prior: entropy of the model's posterior p(z|x) lower with the "
     f"resampling encoder, in at least {SHARPER:.0%} of the seeds",
     paper="sharper, closer-to-deterministic model posteriors (fig. 4.2)",
-    when=lambda study: study.resamples > 1,
 )
 def posterior_is_sharper(study: TenLabels, run: Run) -> Verdict:
     (_, usual), *others = study.variants().items()
@@ -146,9 +144,8 @@ def estimator_is_unbiased(study: TenLabels, run: Run, estimator: str) -> Verdict
 
 def _at_ends(study: TenLabels, run: Run, name: str) -> np.ndarray:
     """Values at M = 0.5 and at log 10."""
-    found = results(run)
-    wanted = [setting for setting in study.mutual() if setting.strength in (SHOWN[1], study.largest)]
-    return np.stack([values_of(found, setting, name) for setting in wanted])
+    found, settings = results(run), {setting.strength: setting for setting in study.mutual()}
+    return np.stack([values_of(found, settings[target], name) for target in study.ends])
 
 
 @claims.claim(

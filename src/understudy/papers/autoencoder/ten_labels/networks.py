@@ -58,16 +58,15 @@ def compare_estimators(model: LatentModel, study: TenLabels, member: CodeMember)
 
     Returns:
         The length of the exact gradient; the variance of an estimate from a batch without and with baseline, and with
-        the best constant; and, at the smallest and the largest target above 0, how far the means of many estimates are
-        from the exact gradient, in standard errors.
+        the best constant; and, at the targets `study.ends`, how far the means of many estimates are from the exact
+        gradient, in standard errors.
     """
     moments = gradient_moments(model, study.labels)
     found = {"gradient norm": moments.norm, "variance, best constant": moments.least_variance(study.samples)}
-    positive = [target for target in study.targets if target > 0] or [0.0]
     for name, baseline in (("no baseline", False), ("baseline", True)):
         variance = moments.variance(study.samples, baseline)
         found[f"variance, {name}"] = variance
-        if member.setting.strength in (min(positive), max(positive)):
+        if member.setting.strength in study.ends:
             estimates = estimate_gradients(
                 model, batches=study.estimates, samples=study.samples, baseline=baseline, seed=member.seed
             )

@@ -43,6 +43,8 @@ def story(study: TenLabels, run: Run) -> Story:
 
 def _headline(study: TenLabels, run: Run) -> str:
     found, parts = results(run), []
+    if found["diverged_at"].notna().all():
+        return "All networks diverged; lower --rate or --table-rate."
     entropy = math.log(study.labels)
     below = [setting for setting in study.mutual() if setting.strength < entropy - 1e-6]
     off = [np.abs(values_of(found, setting, "information") - setting.strength) for setting in below]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _SHOWN, _POINTS = 4.0, 321
 """Largest code that is drawn, and number of codes."""
 _TOLERANCE = 1e-8
+_LOW = 0.5
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,12 @@ class TenLabels(CodeStudy):
     def largest(self) -> float:
         """The largest target, at which encoders and starts are compared."""
         return max(self.targets)
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Targets at which estimators of gradients are compared: 0.5 nats, or the smallest above 0, and the largest."""
+        positive = [target for target in self.targets if target > 0] or [0.0]
+        return (_LOW if _LOW in self.targets else min(positive), self.largest)
 
     def compared(self, resamples: int, penalty: float | None = None, start: Start | None = None) -> CodeSetting:
         """Setting of the mutual autoencoder at the largest target.
