@@ -3,6 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 CORES := --numprocesses auto --maxprocesses 8 --dist loadfile
+# Bytecode is kept whatever the environment says: the tests start many commands, each of which would compile the package.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test deep lint format docs pages clean
 

@@ -3,6 +3,7 @@
 import ast
 import inspect
 import json
+import os
 import re
 import shlex
 import textwrap
@@ -20,6 +21,7 @@ from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.mnist import OnMnist
 from understudy.lab.study import Study, TrainingStudy
+from understudy.report import style
 from understudy.store import Run
 from understudy.store.config import from_toml, name, to_toml
 
@@ -178,6 +180,7 @@ TINY: dict[str, dict[str, object]] = {
     },
     "multi-exit": {
         "seeds": 1,
+        "made": 54,
         "images": (52,),
         "temperatures": ("annealed", "1"),
         "teachers": ("last", "later"),
@@ -194,13 +197,56 @@ TINY: dict[str, dict[str, object]] = {
         "repeats": 2,
         "imagenet_repeats": 0,
     },
+    "split-normal": {
+        "seeds": 1,
+        "targets": (0.0, 1.0),
+        "penalties": (1.0,),
+        "free_bits": (1.0,),
+        "betas": (1.0,),
+        "steps": 20,
+        "width": 4,
+        "batch": 16,
+        "samples": 16,
+    },
+    "ten-labels": {
+        "seeds": 1,
+        "labels": 3,
+        "targets": (0.0, 1.0),
+        "penalties": (1.0,),
+        "free_bits": (1.0,),
+        "betas": (1.0,),
+        "resamples": 2,
+        "steps": 20,
+        "width": 4,
+        "batch": 48,
+        "samples": 16,
+        "estimates": 3,
+    },
+    "movie-sentences": {
+        "seeds": 1,
+        "made": 60,
+        "longest": 5,
+        "least": 1,
+        "targets": (0.0, 1.0),
+        "steps": 20,
+        "batch": 16,
+        "samples": 16,
+        "warm_up": 10,
+        "penalty_from": 5,
+        "latent": 2,
+        "embedding": 4,
+        "hidden": 8,
+        "probes": 3,
+        "evaluated": 20,
+        "information_samples": 20,
+        "information_codes": 8,
+    },
 }
 """Options that make a study as small as it can be; a study that is not here is made from its quick form."""
 IMAGES = {
     CifarOptions: "cifar",
     OnMnist: "mnist",
     studies()["optimisation-bias"]: "mnist",
-    studies()["multi-exit"]: "cifar100",
 }
 """Studies of images, and the fixture with the folder that these are in."""
 SMALL: dict[str, object] = {"seeds": 1, "epochs": 3, "steps": 20, "train": 64, "evaluation": 64}
@@ -322,7 +368,17 @@ def test_auto_means_a_device_that_is_here(study):
     assert chosen.resolved() == chosen
 
 
+@pytest.fixture
+def without_pdf(monkeypatch):
+    """Leave out PDF files, whose fonts take half the time of a small run; the contract of figures draws every kind."""
+    if os.environ.get("UNDERSTUDY_PROFILE") != "deep":
+        blank = b"%PDF" + 1_000 * b" "
+        drawn = "understudy.report.pool.files"
+        monkeypatch.setattr(drawn, lambda figure: {"pdf": blank, "svg": style.render(figure, "svg", {"Date": None})})
+
+
 @every_study
+@pytest.mark.usefixtures("without_pdf")
 def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monkeypatch):
     for kind, images in IMAGES.items():
         if issubclass(study, kind):

@@ -4,6 +4,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,11 @@ ROOMS = sorted({_first for path in FILES if not (_first := path.relative_to(ROOT
 FORBIDDEN = ("utils", "util", "helpers", "helper", "common", "misc")
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def imported(path: Path) -> Iterator[tuple[str, int]]:
     """The rooms that a file imports, wherever in it, each with its line."""
     yield from ((name.split(".")[1], line) for name, line in names(path) if name.startswith("understudy."))
@@ -39,7 +45,7 @@ def imported(path: Path) -> Iterator[tuple[str, int]]:
 def names(path: Path) -> Iterator[tuple[str, int]]:
     """Full names of everything that a file imports, wherever in it, each with its line."""
     parts = ("understudy", *path.relative_to(ROOT).with_suffix("").parts)
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             found = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -96,7 +102,7 @@ def test_every_file_says_what_it_is_about():
     silent = [
         str(path.relative_to(ROOT))
         for path in FILES
-        if (text := path.read_text(encoding="utf-8")).strip() and not ast.get_docstring(ast.parse(text))
+        if parsed(path).body and not ast.get_docstring(parsed(path))
     ]
     assert not silent
 

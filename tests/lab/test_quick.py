@@ -123,10 +123,11 @@ ON_IMAGES = ("cifar", "cifar-luck", "bn-bias")
 
 
 def marks(name: str) -> list[pytest.MarkDecorator]:
-    """Run only the shortest study every day, and those on images only if the images are there."""
-    return [pytest.mark.deep] * (name != "lottery") + [needs_data] * (name in ON_IMAGES)
+    """Run studies on images only if the images are there."""
+    return [needs_data] * (name in ON_IMAGES)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in CHECKS])
 def test_a_quick_run_shows_the_main_result_of_its_study(name, tmp_path):
     understudy("run", name, "--quick", "--out", tmp_path, cwd=tmp_path)
