@@ -80,7 +80,7 @@ def test_only_failing_measurements(tmp_path):
     ("words", "error"),
     [
         (("--study", "three-layer"), "--study must be one of "),
-        (("--paper", "S9"), "--paper must be one of distillation, "),
+        (("--paper", "S9"), "--paper must be one of autoencoder, "),
         (("--markdown", "--failing"), "--markdown prints the whole record"),
     ],
 )

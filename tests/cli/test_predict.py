@@ -9,6 +9,8 @@ from PIL import Image
 
 import understudy as us
 from support.commands import understudy
+from support.latent_files import SENTENCES, WORDS, taught_model
+from understudy.nets.latent import save_codes
 from understudy.nets.multi_exit.files import save_exits
 from understudy.nets.multi_exit.grid import Grid
 
@@ -43,6 +45,8 @@ def folder(tmp_path_factory):
         Image.fromarray(pixels[i]).save(place / "pictures" / f"{i}.png")
     Image.fromarray(pixels[0, :4]).save(place / "small.png")
     Image.fromarray(pixels[0, :, :, 0]).save(place / "grey.png")
+    facts = {"setting": "M = 3", "target": 3.0, "seed": 1}
+    save_codes(taught_model(), place / "words.safetensors", vocabulary=WORDS, facts=facts)
     return place
 
 
@@ -98,12 +102,57 @@ def test_a_module_of_the_users(folder):
     assert "its tensors do not fit MultiExit" in shown and "--model-args" in shown
 
 
+def lines_of(folder, *words):
+    printed = understudy("predict", "words.safetensors", *words, "--device", "cpu", cwd=folder).stdout
+    return [" ".join(line.split()) for line in printed.splitlines() if line.strip()]
+
+
+def test_the_table_of_sentences(folder):
+    first, model, heads, _, *rows = lines_of(folder, "The film is GOOD.", "very bad")
+    assert first == "Codes: means of q(z|x). Words: the most probable one after those before it. On cpu."
+    assert (model, heads) == ("Model: setting “M = 3”, target 3, seed 1.", "sentence KL, nats words in place decoded")
+    kls = [row.kl for row in us.predict(folder / "words.safetensors", SENTENCES[:4], device="cpu").rows]
+    assert rows == [
+        f"the film is good . {kls[0]:.2f} 5 of 5 the film is good .",
+        f"very bad {kls[3]:.2f} 2 of 2 very bad",
+    ]
+
+
+def test_the_table_of_samples_names_each_sentence_once(folder):
+    first, _, _, _, *rows = lines_of(folder, "very bad", "very good !", "--sample", 2, "--seed", 3)
+    assert first.startswith("Codes: drawn from q(z|x), seed 3.")
+    assert [row.split()[0] for row in rows] == ["very", "2", "very", "3"]
+    assert rows[1] == "2 of 2 very bad"
+
+
+def test_the_tables_between_two_sentences_and_of_the_prior(folder):
+    *_, heads, _, start, middle, end = lines_of(folder, *SENTENCES[2:4], "--interpolate", 2)
+    assert (heads, start, middle[:5], end) == ("share decoded", "0.00 very good !", "0.50 ", "1.00 very bad")
+    told = lines_of(folder, "--prior", 3, "--draw-words", "--seed", 4)
+    assert told[0] == "Codes: drawn from the prior, seed 4. Words: drawn by their probabilities, seed 4. On cpu."
+    assert "decoded" in told and len(told) - told.index("decoded") == 2 + 3
+
+
+def test_words_without_quotes_are_noted(folder):
+    assert "note: each of the 2 words was read as a sentence; put sentences in quotes" in lines_of(
+        folder, "very", "bad"
+    )
+
+
+def test_json_has_each_sentence_with_its_code(folder):
+    done = understudy("predict", "words.safetensors", *SENTENCES, "--json", "--device", "cpu", cwd=folder)
+    assert done.stdout.count("\n") == 1 and done.stderr == ""
+    wanted = us.predict(folder / "words.safetensors", SENTENCES, device="cpu")
+    assert json.loads(done.stdout) == json.loads(json.dumps(wanted.as_dict()))
+    assert [row["decoded"] for row in json.loads(done.stdout)["sentences"]] == list(SENTENCES)
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("net.safetensors",), "IMAGES are missing; give an array, PNG or JPEG files, or a folder of them"),
-        (("absent.safetensors", "x.npy"), "absent.safetensors: there is no such file; a file that save_exits wrote"),
-        (("x.npy", "x.npy"), "x.npy: this is not a safetensors file; a file that save_exits wrote is needed"),
+        (("net.safetensors",), "images are needed: an array (.npy, .npz, .safetensors, .pt"),
+        (("absent.safetensors", "x.npy"), "absent.safetensors: there is no such file; a file that save_exits or save"),
+        (("x.npy", "x.npy"), "x.npy: this is not a safetensors file; a file that save_exits or save_cod"),
         (("net.safetensors", "absent.npy"), "absent.npy: there is no such file; images are needed"),
         (
             ("net.safetensors", "small.png"),
@@ -119,6 +168,18 @@ def test_a_module_of_the_users(folder):
         (("own.safetensors", "x.npy"), "whose code is needed: give --model FILE.py:NAME"),
         (("net.safetensors", "x.npy", "--model", "own.py:make"), "records its own architecture; omit the module"),
         (("net.safetensors", "x.npy", "--model-args", "3"), "--model-args are for --model, which is missing"),
+        (("net.safetensors", "x.npy", "--sample", "3"), "--sample is for models of sentences, but this is a network"),
+        (("words.safetensors",), "no sentences were given; type some, each in quotes, or decode draws from the prior"),
+        (("words.safetensors", "x.npy"), "x.npy: this is a file, but the model reads sentences; type some, each in"),
+        (("words.safetensors", "good flim"), "'good flim' has 'flim' (did you mean film?); use other words"),
+        (("words.safetensors", "good", "--budget-ms", "5"), "--budget-ms is for networks with several exits, but this"),
+        (
+            ("words.safetensors", "good", "--draw-words", "--prior", "2"),
+            "--prior decodes draws from the prior, but sen",
+        ),
+        (("words.safetensors", "good", "--interpolate", "2"), "--interpolate needs two sentences, each in quotes, got"),
+        (("words.safetensors", "good", "--seed", "-1"), "--seed must be a whole number between 0 and 2^63 − 1, got -1"),
+        (("words.safetensors", "good", "--model", "own.py:make"), "records its own architecture; omit the module"),
     ],
 )
 def test_bad_input(folder, words, message):

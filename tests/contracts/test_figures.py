@@ -143,6 +143,13 @@ def pictures(panels=3, seed=0, **_):
     return figures.Pictures(tuple(f"exit {i + 1}" for i in range(panels)), tuple(rows))
 
 
+def areas(panels=3, seed=0, **_):
+    shares = np.random.default_rng(seed).dirichlet(np.ones(4), (panels, 50)).transpose(0, 2, 1)
+    titles, labels = tuple(f"M = {m}" for m in range(panels)), tuple(f"label {i}" for i in range(4))
+    how = {"stacked": True, "note": "seed 1 of n = 2"}
+    return figures.Areas(titles, np.linspace(-4, 4, 50), shares, labels, "z", "p(x|z)", **how)
+
+
 def sentence_list(panels=3, seed=0, **_):
     words = np.random.default_rng(seed).choice(
         ["the", "film", "is", "<b>", "$x_1$", "&amp;", "very", "漢字"], (panels, 2, 4, 8)
@@ -184,6 +191,7 @@ EXAMPLES = (
     fold_film,
     layered_graph,
     pictures,
+    areas,
     sentence_list,
 )
 ALL = [pytest.param(example, id=example.__name__) for example in EXAMPLES]

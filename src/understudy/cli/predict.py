@@ -113,12 +113,12 @@ def _show_sentences(found: DecodedSentences, codes: int) -> None:
 
     from understudy.report.terminal.tables import output, plain_table
 
-    facts = ", ".join(f"{name} {value}" for name, value in found.facts.items())
+    facts = ", ".join(f"{name} {_fact(value)}" for name, value in found.facts.items())
     for line in (f"{found.how} On {found.device}.", f"Model: {facts}." if facts else "", *_noted(found.notes)):
         if line:
             print(line)
     first = found.rows[0]
-    columns = ("sentence", "KL, nats", "same words") if first.given is not None else ()
+    columns = ("sentence", "KL, nats", "words in place") if first.given is not None else ()
     table = plain_table(*(columns or (() if first.share is None else ("share",))), "decoded")
     for i, row in enumerate(found.rows[:_MOST]):
         cells = (*_sentence_cells(row, i % codes == 0), row.decoded or "(no words)")
@@ -133,6 +133,13 @@ def _sentence_cells(row: DecodedSentence, first: bool) -> tuple[str, ...]:
         shown = (row.given, number(row.kl, ".2f")) if first else ("", "")
         return *shown, f"{row.matching} of {row.words}"
     return () if row.share is None else (number(row.share, ".2f"),)
+
+
+def _fact(value: object) -> str:
+    """What a file states about its model: numbers without unnecessary digits, and texts in quotes."""
+    if isinstance(value, float):
+        return number(value, "g")
+    return f"“{value}”" if isinstance(value, str) else str(value)
 
 
 def _print_rest(count: int) -> None:

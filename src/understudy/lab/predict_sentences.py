@@ -63,7 +63,10 @@ class DecodedSentences:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, as `understudy predict --json` prints them."""
-        rows = [{name: value for name, value in row._asdict().items() if value is not None} for row in self.rows]
+        rows = [
+            {name: value for name, value in row._asdict().items() if value is not None} | {"code": code}
+            for row, code in zip(self.rows, self.codes.tolist(), strict=True)
+        ]
         return {
             "device": self.device,
             "facts": self.facts,
@@ -202,6 +205,8 @@ def _notes(saved: SavedCodes, tokens: Tensor, texts: Sequence[str], sample: int 
             f"the encoder draws {saved.model.resamples} codes and chooses one by importance weights; {what} those of "
             "the distribution before this choice"
         )
+    if len(texts) > 1 and all(len(tokenise(text)) == 1 for text in texts):
+        notes.append(f"each of the {len(texts):,} words was read as a sentence; put sentences in quotes")
     if endless := int((tokens != END).all(1).sum()):
         notes.append(f"{endless:,} of {len(tokens):,} decoded sentences were cut off after {tokens.shape[1]} words")
     return tuple(notes)

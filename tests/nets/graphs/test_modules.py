@@ -207,7 +207,7 @@ MODELS |= {
         (4,),
     ),
     "data parallel": (nn.DataParallel(wide(nn.ReLU())), (4,)),
-    "compiled": (torch.compile(wide(nn.ReLU()), backend="eager"), (4,)),
+    "compiled": (lambda: torch.compile(wide(nn.ReLU()), backend="eager"), (4,)),  # its import takes seconds
     "small ε": (wide(nn.BatchNorm1d(5, eps=1e-12), nn.ReLU()), (4,)),
 }
 models = pytest.mark.parametrize(("model", "size"), MODELS.values(), ids=MODELS)
@@ -215,7 +215,7 @@ models = pytest.mark.parametrize(("model", "size"), MODELS.values(), ids=MODELS)
 
 @models
 def test_outputs_are_those_of_the_module_also_after_a_round_trip_and_from_a_file(model, size, tmp_path):
-    model, x = trained(model), torch.randn(20, *size)
+    model, x = trained(model if isinstance(model, nn.Module) else model()), torch.randn(20, *size)
     x = x.to(next(model.parameters()).device)  # DataParallel uses a GPU where there is one
     population = us.from_module(model, x)
     with torch.no_grad():

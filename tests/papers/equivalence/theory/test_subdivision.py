@@ -150,6 +150,11 @@ def test_a_tent_by_hand():
     assert not found.is_transparent
 
 
+def _words(patterns):
+    """Patterns of 9 to 16 units as numbers, which are sorted much faster than rows."""
+    return np.packbits(patterns, axis=1).view(np.uint16)[:, 0]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_activation_patterns_of_a_grid(seed):
     network = random_network((2, 8, 6, 1), seed)
@@ -157,8 +162,8 @@ def test_activation_patterns_of_a_grid(seed):
     side = np.linspace(-2, 2, 1501)[1:-1]
     grid = np.stack(np.meshgrid(side, side), -1).reshape(-1, 2)
     seen = np.concatenate([h > 0 for h in network.preactivations(grid)[:-1]], axis=1)
-    seen = {row.tobytes() for row in np.unique(np.packbits(seen, axis=1), axis=0)}
-    ours = [row.tobytes() for row in np.packbits(found.patterns(), axis=1)]
+    seen = set(np.unique(_words(seen)).tolist())
+    ours = _words(found.patterns()).tolist()
     assert seen <= set(ours)
     # Only cells that are smaller than a few squares of the grid can be missed.
     missed = np.array([row not in seen for row in ours])
