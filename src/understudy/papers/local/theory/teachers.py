@@ -16,7 +16,7 @@ from understudy.papers.local.theory.setting import as_teachers
 
 _PARALLEL = 1e-6
 """Angle, up to sign, within which two teacher neurons count as parallel: float32 resolves no smaller angle."""
-_POOL, _POOLS, _PUSHES = 512, 8, 64
+_POOL, _POOLS, _STARTS = 512, 8, 64
 """Number of random directions from which separated ones are selected, and attempts to select them and to push lines
 apart."""
 _PUSHES = 500
@@ -141,14 +141,14 @@ def _draw_separated(count: int, size: int, seed: int, separation: float) -> Floa
                 chosen.append(i)
             if len(chosen) == count:
                 return drawn[chosen]
-    for drawn in map(draw, range(_PUSHES)):
+    for drawn in map(draw, range(_STARTS)):
         lines = _push_apart(drawn[:count], separation)
         between = angles(lines, lines).folded.fill_diagonal_(math.inf)
         if between.min() >= separation * (1 - 1e-9):
             turn, _ = torch.linalg.qr(drawn[count : count + size].T)
             return lines @ turn.T
     raise UserError(
-        f"found no {count} lines in {size} dimensions at angles of {separation:g} or more in {_PUSHES} attempts: "
+        f"found no {count} lines in {size} dimensions at angles of {separation:g} or more in {_STARTS} attempts: "
         "choose a smaller separation, fewer neurons or more inputs"
     )
 
