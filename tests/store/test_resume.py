@@ -67,10 +67,10 @@ def _only_run(here: Path) -> Path:
 
 def _saved_epoch(here: Path) -> int:
     """The epoch of the state on disk; 0 if there is none."""
-    states = list(here.glob("runs/two-layer/*/progress/state.safetensors"))
+    states = sorted(here.glob("runs/two-layer/*/progress/state-*.safetensors"))
     if not states:
         return 0
-    with safe_open(states[0], "pt") as file:
+    with safe_open(states[-1], "pt") as file:
         return int(file.get_tensor("epoch"))
 
 
@@ -113,6 +113,20 @@ def test_a_run_killed_at_a_random_moment_ends_with_the_same_files(killed_runs, u
     files, changes = uninterrupted
     moment = random.Random(part).randint(part * changes // 2 + 1, (part + 1) * changes // 2)
     assert _resume_after_kill(killed_runs, tmp_path, moment) == files
+
+
+def test_a_killed_run_whose_last_state_is_damaged_goes_on_from_the_one_before(killed_runs, uninterrupted, tmp_path):
+    assert killed_runs.run(tmp_path, 50)["status"] == -9
+    saved = _saved_epoch(tmp_path)
+    assert saved >= 1
+    (state,) = tmp_path.glob(f"runs/two-layer/*/progress/state-{saved:06}.safetensors")
+    content = bytearray(state.read_bytes())
+    content[-5] ^= 16
+    state.write_bytes(content)
+    stderr = killed_runs.run(tmp_path, 0)["stderr"]
+    damage = f"{state.relative_to(tmp_path)}: the saved state cannot be read (its contents do not match its checksum)"
+    assert f"{damage}: going on from epoch {saved - 1}\n" in stderr
+    assert contents(_only_run(tmp_path)) == uninterrupted[0]
 
 
 @pytest.mark.deep

@@ -139,14 +139,14 @@ def rows(epoch: int) -> dict[str, pa.Table]:
 def test_a_folder_resumes_after_its_last_complete_epoch(tmp_path):
     with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
         assert folder.path == tmp_path / "two-layer" / name(CONFIG)
-        assert folder.state() is None
+        assert folder.resume() is None
         for epoch in range(3):
             folder.save(epoch, rows(epoch), {"epoch": torch.tensor(epoch)}, 1.5 * epoch)
         write_table(folder.progress / "metrics-000004.parquet", rows(9)["metrics"])  # of an interrupted save
     with RunFolder.open(tmp_path, CONFIG, lambda: 0) as folder:
-        state, seconds = folder.state()
-        assert (int(state["epoch"]), seconds) == (2, 3.0)
-        with BackgroundWriter(folder, ["metrics"], 2) as writer:
+        saved = folder.resume()
+        assert (int(saved.state["epoch"]), saved.epoch, saved.seconds, saved.problems) == (2, 2, 3.0, ())
+        with BackgroundWriter(folder, ["metrics"], resumes=True) as writer:
             writer.add(lambda: rows(3))
             writer.save(3, {"epoch": torch.tensor(3)}, 4.0, lambda: None)
             writer.finish()
@@ -280,12 +280,12 @@ def folder(tmp_path):
 
 def test_an_epoch_is_on_disk_before_it_is_reported(folder):
     reported = []
-    with BackgroundWriter(folder, ["metrics"], None) as writer:
+    with BackgroundWriter(folder, ["metrics"], resumes=False) as writer:
         assert writer.due()
         state = {"epoch": torch.tensor(0)}
         for epoch in range(3):
             writer.add(partial(rows, epoch))
-        writer.save(2, state, 1.0, lambda: reported.append(int(folder.state()[0]["epoch"])))
+        writer.save(2, state, 1.0, lambda: reported.append(int(folder.resume().state["epoch"])))
         state["epoch"] += 7  # training goes on
         writer.wait()
         assert reported == [0]
@@ -305,22 +305,22 @@ def test_a_disk_error_is_raised_by_a_later_call_and_no_state_is_written(folder, 
         write_table(path, rows)
 
     monkeypatch.setattr("understudy.store.folder.write_table", fail_at_first)
-    with pytest.raises(OSError, match="No space"), BackgroundWriter(folder, ["metrics"], None) as writer:
+    with pytest.raises(OSError, match="No space"), BackgroundWriter(folder, ["metrics"], resumes=False) as writer:
         for epoch in range(1_000):
             writer.add(partial(rows, epoch))
             writer.save(epoch, {"epoch": torch.tensor(epoch)}, 1.0, lambda: None)
     assert len(calls) == 1
-    assert folder.state() is None
+    assert folder.resume() is None
     assert not (folder.path / "metrics.parquet").exists()
     assert not [path for path in folder.path.iterdir() if path.name.startswith(".metrics")]
 
 
 def test_epochs_before_an_interrupt_are_saved(folder):
-    with pytest.raises(KeyboardInterrupt), BackgroundWriter(folder, ["metrics"], None) as writer:
+    with pytest.raises(KeyboardInterrupt), BackgroundWriter(folder, ["metrics"], resumes=False) as writer:
         writer.add(lambda: rows(0))
         writer.save(0, {"epoch": torch.tensor(0)}, 1.0, lambda: None)
         raise KeyboardInterrupt
-    assert int(folder.state()[0]["epoch"]) == 0
+    assert int(folder.resume().state["epoch"]) == 0
 
 
 # Weights

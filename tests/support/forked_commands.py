@@ -39,7 +39,7 @@ class Ended(NamedTuple):
         assert "an error in understudy itself" not in self.err, self.err
         assert self.status in (0, 2, 130, None), self
         if self.status == 2:
-            assert re.search(r"--[a-z]", self.err), f"no option is named: {self.err}"
+            assert re.search(r"--[a-z]|network -?\d+ does not exist", self.err), f"no option is named: {self.err}"
             assert not self.written, f"{self.written} left by: {self.err}"
             assert not self.out
 

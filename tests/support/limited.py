@@ -36,7 +36,7 @@ _SECONDS = 30
 
 def _read_run(path: Path) -> object:
     run = Run(path)
-    run._contents.require_sound()
+    run.require_sound()
     tables = [run.table(name).to_pydict() for name in run.tables]
     weights = [[*each.layers, *each.norms] for name in run._contents.saved for each in run.weights(name)]
     return [run.options, run.groups, [str(claim) for claim in run.claims], tables, weights]

@@ -101,7 +101,7 @@ def test_the_memory_limit_of_a_container_is_respected(tmp_path, monkeypatch):
     files = {"memory.max": "1000000", "memory.current": "700000", "memory.stat": "anon 5\ninactive_file 200000\n"}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
-    monkeypatch.setattr("understudy.training.plan._CGROUP", tmp_path)
+    monkeypatch.setattr("understudy._memory._CGROUP", tmp_path)
     assert available(torch.device("cpu")) == int(0.7 * 500_000)
     (tmp_path / "memory.max").write_text("max")
     assert available(torch.device("cpu")) > 1_000_000

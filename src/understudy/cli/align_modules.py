@@ -82,19 +82,15 @@ def read_array(path: Path) -> Tensor:
     Raises:
         UserError: The file cannot be read.
     """
-    import numpy as np
     import torch
 
-    from understudy.data.input_files import read_inputs
+    from understudy.data.input_files import read_inputs, read_numpy
     from understudy.nets.files.io import existing_file
 
     if path.suffix != ".npy":
         return read_inputs(path).float()
     file = existing_file(path, "an array of inputs (.npy) is needed")
-    try:
-        found = np.load(file, allow_pickle=False)
-    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(f"{file}: the file is damaged or no array of numbers; write it with numpy.save.") from error
+    found = read_numpy(file)
     if found.dtype.kind not in "biuf" or found.ndim < 2:
         raise UserError(
             f"{file}: the array must contain numbers, [samples, …], got {found.dtype} of shape {found.shape}."

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._memory import MOST, require_size
 from understudy.data.input_files import Frame, as_inputs, read_inputs
 from understudy.data.source import Source
 from understudy.data.synthetic import Gaussian, Uniform
@@ -23,6 +24,8 @@ Distribution = Literal["gaussian", "uniform"]
 Given = Tensor | np.ndarray | Frame | Source | str | os.PathLike[str]
 """A user's inputs: a tensor, an array, a pandas frame, a source, or a file."""
 _KINDS = "a tensor, an array, a pandas frame, a source of us.data or a file"
+_COPIES = 4
+"""About how often drawn inputs are in memory: as random bits, as numbers, as inputs and as outputs of a layer."""
 _HELD_OUT = 5
 """Every fifth sample of given inputs is held out."""
 
@@ -61,9 +64,12 @@ class Drawn:
         for name, value in (("samples", self.samples), ("input_std", self.input_std)):
             if not value > 0 or not isfinite(value):
                 raise UserError(f"must be above 0, got {value:g}", name)
+            if value > MOST:
+                raise UserError(f"must be at most {MOST:,}, got {value}", name)
 
     def source(self, dim: int) -> Gaussian | Uniform:
         """A source of such inputs of this many numbers."""
+        require_size("samples", self.samples, _COPIES * dim * 8)
         kind = Gaussian if self.inputs == "gaussian" else Uniform
         return kind(dim, self.input_std, train=self.samples, evaluation=self.samples)
 

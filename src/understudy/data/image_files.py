@@ -17,6 +17,8 @@ from torch import Tensor
 from understudy._errors import UserError, first_line, kind_of
 from understudy.data.input_files import read_numpy
 from understudy.nets.files.io import existing_file
+from understudy.nets.files.safetensors_files import read_safetensors
+from understudy.nets.files.torch_files import read_torch
 
 _ARRAYS = (".npy", ".npz", ".safetensors", ".pt", ".pth")
 _PICTURES = (".png", ".jpg", ".jpeg")
@@ -85,22 +87,22 @@ def _read_array(file: Path) -> NDArray[Any] | Tensor:
         return read_numpy(file)
     try:
         if file.suffix.lower() == ".safetensors":
-            from safetensors.torch import load_file
-
-            found: Any = load_file(file)
+            found: Any = read_safetensors(file, "save the images as one tensor")[0]
         else:
-            found = torch.load(file, weights_only=True, map_location="cpu")
+            found = read_torch(file)
+    except UserError:
+        raise
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        # The message for other objects than tensors is advice to execute the file.
+        # The message for other objects than tensors names what the file refers to.
         reason = "" if isinstance(error, pickle.UnpicklingError) else f" ({first_line(error)})"
         raise UserError(
             f"{file}: the file is truncated, damaged, or contains something other than tensors{reason}; save the "
             "images as one tensor"
         ) from error
-    if isinstance(found, Tensor):
+    if isinstance(found, Tensor) and not found.is_meta:
         return found
     items = found.items() if isinstance(found, dict) else ()
-    tensors = {str(name): each for name, each in items if isinstance(each, Tensor)}
+    tensors = {str(name): each for name, each in items if isinstance(each, Tensor) and not each.is_meta}
     for name in tensors if len(tensors) == 1 else _NAMES:
         if name in tensors:
             return tensors[name]
@@ -158,22 +160,29 @@ def _read_picture(file: Path, shape: Sequence[int]) -> Tensor:
     from PIL import Image
 
     try:
-        with Image.open(file) as image:
-            image.load()
+        # Only these formats: others start programs, or may be of any size when they are decoded.
+        with Image.open(file, formats=("PNG", "JPEG")) as image:
             mode, size = image.mode, image.size
+            if mode in _CHANNELS and (_CHANNELS[mode], size[1], size[0]) != tuple(shape):
+                raise _other_size(file, mode, size, shape)
+            image.load()
             pixels = np.array(image.convert("RGB") if mode == "P" else image.convert("L") if mode == "1" else image)
+    except UserError:
+        raise
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise UserError(
             f"{file}: this is not an image, or a damaged one ({first_line(error)}); write or copy it again"
         ) from error
     if mode not in _CHANNELS:
         raise UserError(f"{file}: images must have 8 bits a channel, got the mode {mode}; convert it")
-    if (_CHANNELS[mode], size[1], size[0]) != tuple(shape):
-        raise UserError(
-            f"{file}: {_takes(shape)}, got {size[1]} × {size[0]} pixels with {_channels(_CHANNELS[mode])} ({mode}); "
-            "resize or convert it"
-        )
     return torch.from_numpy(pixels.reshape(size[1], size[0], -1)).permute(2, 0, 1).contiguous()
+
+
+def _other_size(file: Path, mode: str, size: Sequence[int], shape: Sequence[int]) -> UserError:
+    return UserError(
+        f"{file}: {_takes(shape)}, got {size[1]} × {size[0]} pixels with {_channels(_CHANNELS[mode])} ({mode}); resize "
+        "or convert it"
+    )
 
 
 def _takes(shape: Sequence[int]) -> str:

@@ -1,10 +1,13 @@
 """Input files of the user: a matrix of samples from .npy, .npz, .parquet or .csv."""
 
 import csv
+import math
 import os
 import warnings
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -13,11 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._reading import require_plausible, require_records
 from understudy.nets.files.io import existing_file
 
 _ENDINGS = (".npy", ".npz", ".parquet", ".csv")
 _NEEDED = f"a file of inputs ({', '.join(_ENDINGS)}) is needed"
 _NUMERIC = "biuf"  # numpy kinds: bool, integers, floating point
+_STORED = _NUMERIC + "cSUmM"  # those that numpy stores as they are in memory
+_PIECE = 2**20
+_MOST_COLUMNS = 10**5
+_MOST_HEADER = 2**24
+"""Bytes of the names of all columns."""
 
 
 def read_inputs(
@@ -88,29 +97,81 @@ def read_numpy(file: Path, name: str | None = None) -> NDArray[Any]:
     Raises:
         UserError: The file is damaged, contains Python objects, or has no such array.
     """
+    return read_named_array(file, lambda names: _choose_array(file, names, name))
+
+
+def read_named_array(file: Path, choose: Callable[[list[str]], str]) -> NDArray[Any]:
+    """Read an array of a `.npy` file, or the chosen one of a `.npz`, as stored; Python objects are never read.
+
+    Args:
+        file: An existing file.
+        choose: Chooses among the names of the arrays of a `.npz`; may raise a `UserError`.
+
+    Raises:
+        UserError: The file is damaged, declares an array of another size than it contains, or contains Python objects.
+    """
     try:
-        # Opened here, because numpy leaves a damaged archive open.
         with open(file, "rb") as source, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # headers written by Python 2 are read correctly
-            found = np.load(source, allow_pickle=False)
-            if isinstance(found, np.ndarray):
-                return found
-            with found:
-                return np.asarray(found[_choose_array(file, found.files, name)])
+            if source.read(2) != b"PK":
+                source.seek(0)
+                return _read_array(file, source, file.stat().st_size)
+        with zipfile.ZipFile(file) as archive, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            require_records(file, archive, "write it again with numpy.savez", compressed=True)
+            records = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+            info = records[choose(list(records))]
+            with archive.open(info) as source:
+                return _read_array(file, source, info.file_size)
     except UserError:
         raise
     except MemoryError as error:
         raise UserError(f"{file}: the array does not fit into memory; store fewer samples, or as float32.") from error
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        # numpy reports every unknown format as a pickle, so only its message about object arrays is reliable.
-        if "Object arrays" in str(error) or _is_pickle(file):
-            raise UserError(
-                f"{file}: the file contains Python objects, which are never read; an array of numbers is needed, for "
-                "example array.astype('float32')."
-            ) from error
+        if _is_pickle(file):
+            raise _python_objects(file) from error
         raise UserError(
             f"{file}: the file is truncated, damaged or not written by numpy; write or download it again."
         ) from error
+
+
+def _read_array(file: Path, source: IO[bytes], size: int) -> NDArray[Any]:
+    """Read an array of so many bytes with its header, whose shape is that of the bytes."""
+    header = np.lib.format
+    version = header.read_magic(source)
+    # Versions 2 and 3 have the same header, but for the encoding of the names of fields, which are refused.
+    read = header.read_array_header_1_0 if version == (1, 0) else header.read_array_header_2_0
+    shape, columns_first, dtype = read(source)
+    if dtype.hasobject:
+        raise _python_objects(file)
+    if dtype.kind not in _STORED or not dtype.itemsize:
+        raise UserError(f"{file}: the array must contain numbers or texts, got {dtype}; convert it.")
+    declared, present = math.prod(shape) * dtype.itemsize, size - source.tell()
+    if declared > present:
+        raise UserError(
+            f"{file}: the array declares the shape {shape} of {dtype}, but {present:,} bytes are there; the file is "
+            "truncated or damaged, write or download it again."
+        )
+    flat = np.empty(declared, np.uint8)
+    _fill(flat, source)
+    found = flat.view(dtype)
+    return found.reshape(shape[::-1]).T if columns_first else found.reshape(shape)
+
+
+def _fill(flat: NDArray[np.uint8], source: IO[bytes]) -> None:
+    for start in range(0, len(flat), _PIECE):
+        piece = source.read(min(_PIECE, len(flat) - start))
+        flat[start : start + len(piece)] = np.frombuffer(piece, np.uint8)
+        if len(piece) < min(_PIECE, len(flat) - start):
+            raise EOFError("the values of an array are missing")
+    source.read(1)  # the end of a record of an archive, where its checksum is compared
+
+
+def _python_objects(file: Path) -> UserError:
+    return UserError(
+        f"{file}: the file contains Python objects, which are never read; an array of numbers is needed, for example "
+        "array.astype('float32')."
+    )
 
 
 def _is_pickle(file: Path) -> bool:
@@ -135,9 +196,15 @@ def _read_parquet(file: Path, name: str | None) -> NDArray[Any]:
     import pyarrow.parquet
 
     try:
-        with pyarrow.parquet.ParquetFile(file) as source:
+        with pyarrow.parquet.ParquetFile(
+            file, thrift_string_size_limit=_MOST_HEADER, thrift_container_size_limit=_MOST_HEADER
+        ) as source:
+            _require_rows(file, source)
             table = source.read()
         index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+        index = [each for each in index if isinstance(each, str)]
+    except UserError:
+        raise
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise UserError(
             f"{file}: the Parquet file is truncated, damaged or not Parquet; write or download it again."
@@ -145,12 +212,33 @@ def _read_parquet(file: Path, name: str | None) -> NDArray[Any]:
     return _table_matrix(file, table, index, name)
 
 
+def _require_rows(file: Path, source: Any) -> None:
+    """Compare the rows that a Parquet file declares with its size: a constant column of any length takes no space."""
+    metadata = source.metadata
+    _require_columns(file, metadata.num_columns)
+    values = sum(
+        metadata.row_group(group).column(column).num_values
+        for group in range(metadata.num_row_groups)
+        for column in range(metadata.num_columns)
+    )
+    declared = 8 * max(values, metadata.num_rows * max(1, metadata.num_columns))
+    require_plausible(file, declared, f"the table of {metadata.num_rows:,} rows", "write or download it again.")
+
+
+def _require_columns(file: Path, count: int) -> None:
+    if count > _MOST_COLUMNS:
+        raise UserError(
+            f"{file}: the table has {count:,} columns, at most {_MOST_COLUMNS:,} are read; store an array as .npy."
+        )
+
+
 def _read_csv(file: Path, name: str | None) -> NDArray[Any]:
     import pyarrow.csv
 
     try:
         with open(file, newline="", encoding="utf-8-sig") as lines:
-            first = next(csv.reader(lines), [])
+            first = next(csv.reader(iter(lambda: lines.readline(_MOST_HEADER), "")), [])
+        _require_columns(file, len(first))
         counted = [str(i) for i in range(len(first))]
         named = not _all_numbers(first) or (first == counted and len(first) > 1)
         names = first if named else counted
@@ -162,6 +250,8 @@ def _read_csv(file: Path, name: str | None) -> NDArray[Any]:
                 column_types={each: pyarrow.float64() if each else pyarrow.string() for each in names}
             ),
         )
+    except UserError:
+        raise
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         why = str(error).partition("\n")[0].rstrip(".")
         raise UserError(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import math
 import shutil
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from understudy._atomic import write_json
+from understudy._errors import UserError
+from understudy._reading import read_json
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.study import ComputedStudy, LongCompute, Workplace
 from understudy.report.terminal.progress import Watcher
 from understudy.store.environment import environment
 from understudy.store.folder import RunFolder
+from understudy.store.pieces import PieceRecords
 from understudy.store.tables import write_table
 from understudy.store.weights import kept_weights, read_weights, write_weights
 
@@ -37,9 +41,12 @@ def compute(study: ComputedStudy, pieces: Pieces, folder: RunFolder, watcher: Wa
     from understudy.training.parallel import one_thread_each
 
     seconds = folder.progress / "seconds.json"
+    records = PieceRecords(folder.path.name, folder.progress)
     for number, (name, piece) in enumerate(pieces.items(), 1):
-        done = folder.progress / f"piece-{number:06}.json"
-        if not done.is_file():
+        problem = records.problem(number, name)
+        if problem is not None:
+            if problem:
+                watcher.say(f"{problem}: computing {name} again")
             clock, state = _Clock(seconds), folder.progress / f"state-{number:06}"
             if isinstance(piece, LongCompute):
                 tables = _compute_long(piece, state, folder.path, watcher, clock)
@@ -47,16 +54,19 @@ def compute(study: ComputedStudy, pieces: Pieces, folder: RunFolder, watcher: Wa
                 with one_thread_each():
                     tables = piece()
             clock.save()
+            files = []
             if weights := tables.pop("weights", None):
                 groups = {who: [population] for who, population in weights.items()}
-                write_weights(folder.progress / f"weights-{number:06}.safetensors", groups)
+                files.append(f"weights-{number:06}.safetensors")
+                write_weights(folder.progress / files[0], groups)
             for table, rows in tables.items():
-                write_table(folder.progress / f"{table}-{number:06}.parquet", rows)
-            write_json(done, {"name": name, "tables": list(tables)})
+                files.append(f"{table}-{number:06}.parquet")
+                write_table(folder.progress / files[-1], rows)
+            records.write(number, name, list(tables), files)
             shutil.rmtree(state, ignore_errors=True)
         watcher.say(f"{number} of {len(pieces)}: {name}")
-    names = _join_tables(folder)
-    write_weights(folder.path / "weights.safetensors", _join_weights(folder.progress))
+    names = _join_tables(folder, records)
+    write_weights(folder.path / "weights.safetensors", _join_weights(folder.progress, records))
     made_with = environment(study.device) | {"seconds": round(_read_seconds(seconds), 1), "tables": names}
     write_json(folder.path / "environment.json", made_with)
 
@@ -89,25 +99,30 @@ def _compute_long(piece: LongCompute, state: Path, run: Path, watcher: Watcher, 
         return piece(Workplace(state, run, say))
 
 
-def _join_tables(folder: RunFolder) -> list[str]:
+def _join_tables(folder: RunFolder, records: PieceRecords) -> list[str]:
     """Write each table of the run from the rows of its pieces; return the names of the tables."""
     names: dict[str, list[Path]] = {}
-    for done in sorted(folder.progress.glob("piece-*.json")):
-        for name in json.loads(done.read_text(encoding="utf-8"))["tables"]:
-            names.setdefault(name, []).append(folder.progress / f"{name}-{done.stem.removeprefix('piece-')}.parquet")
+    for number, record in records.known.items():
+        for name in record["tables"]:
+            names.setdefault(name, []).append(folder.progress / f"{name}-{number:06}.parquet")
     for name, parts in names.items():
         rows = pa.concat_tables([pq.read_table(part) for part in parts], promote_options="default")
         write_table(folder.path / f"{name}.parquet", rows)
     return list(names)
 
 
-def _join_weights(progress: Path) -> dict[str, list[Population]]:
+def _join_weights(progress: Path, records: PieceRecords) -> dict[str, list[Population]]:
     """The weights of all pieces that have any, one group each."""
-    parts = sorted(progress.glob("weights-*.safetensors"))
+    files = [file for record in records.known.values() for file in record["files"] if file.startswith("weights-")]
+    parts = [progress / file for file in files if file.endswith(".safetensors")]
     names = kept_weights(parts[0]) if parts else ()
     return {who: [group for part in parts for group in read_weights(part, who)] for who in names}
 
 
 def _read_seconds(path: Path) -> float:
-    """Seconds worked so far, those before an interruption included."""
-    return float(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else 0.0
+    """Seconds worked so far, those before an interruption included; 0 where they cannot be read."""
+    with suppress(UserError):
+        seconds = read_json(path, "seconds are counted anew") if path.is_file() else 0.0
+        if isinstance(seconds, int | float) and 0 <= seconds < math.inf:
+            return float(seconds)
+    return 0.0

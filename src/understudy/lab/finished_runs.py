@@ -21,6 +21,7 @@ def finished_runs(out: Path) -> list[Run]:
     for page in pages:
         try:
             run = Run(page.parent)
+            run.require_sound()
             if run.config.get("study") in studies():
                 studies()[run.config["study"]].from_config(run.config)
                 runs.append(run)

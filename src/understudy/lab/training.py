@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from understudy._atomic import write_json
+from understudy._errors import UserError
 from understudy._numbers import number
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.mean_ranks import add_mean_ranks
@@ -35,12 +36,14 @@ _ROW_BYTES = 20
 """About the bytes that a row of `nodes` takes on disk."""
 
 
-def train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> None:
+def train(
+    study: TrainingStudy, experiment: Experiment, training: Training, folder: RunFolder, watcher: Watcher
+) -> None:
     """Train to the end, and write the tables, the weights and the environment."""
     from understudy.data import describe
 
     made_with = environment(study.device)
-    training, seconds = _train(study, experiment, folder, watcher)
+    seconds = _train(experiment, training, folder, watcher)
     watcher.say("writing tables, figures and the report")
     engines = ", ".join(sorted({row.engine for row in training.plan.rows}))
     _write_networks(experiment, training, folder)
@@ -92,20 +95,23 @@ def disk_space(experiment: Experiment) -> int:
     return 2 * _ROW_BYTES * rows * (experiment.epochs + 1) + weights * copies + 2 * ranks + 20_000_000
 
 
-def _train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watcher: Watcher) -> tuple[Training, float]:
-    """Train to the end, saving on the way; return also the seconds worked, those before an interruption included."""
-    training = make_training(study, experiment)
-    saved = folder.state()
-    seconds = saved[1] if saved else 0.0
+def _train(experiment: Experiment, training: Training, folder: RunFolder, watcher: Watcher) -> float:
+    """Train to the end, saving on the way; return the seconds worked, those before an interruption included."""
+    saved = folder.resume()
+    seconds = saved.seconds if saved else 0.0
     clock = time.monotonic()
     if saved:
-        training.load_state_dict(saved[0])
+        for problem in saved.problems:
+            watcher.say(f"{problem}: going on from epoch {saved.epoch}")
+        training.load_state_dict(saved.state)
+        if not 0 <= training.epoch == saved.epoch <= experiment.epochs:
+            raise UserError(f"{folder.progress} has a state of another training; remove it to start over")
     watcher.start(folder.path, training.epoch, experiment.epochs)
     first = training.epoch
     unreported: list[Callable[[], Progress]] = []
     tables = (*TABLES, "ranks") if experiment.ranks else TABLES
     started = saved is not None
-    with BackgroundWriter(folder, tables, training.epoch if saved else None) as writer, CtrlC() as ctrl_c:
+    with BackgroundWriter(folder, tables, resumes=started) as writer, CtrlC() as ctrl_c:
         while not started or training.epoch < experiment.epochs:
             start = time.monotonic()
             if started:
@@ -114,7 +120,7 @@ def _train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watc
             records = training.probe()
             spent = time.monotonic() - clock
             if training.epoch in experiment.keep:
-                write_weights(folder.progress / f"weights-{training.epoch:06}.safetensors", _named(training))
+                writer.keep(f"weights-{training.epoch:06}.safetensors", _named(training))
             writer.add(records.tables)
             left = spent / max(training.epoch - first, 1) * (experiment.epochs - training.epoch)
             unreported.append(partial(_progress, experiment, records, training.epoch, left))
@@ -128,7 +134,7 @@ def _train(study: TrainingStudy, experiment: Experiment, folder: RunFolder, watc
                 raise KeyboardInterrupt
         ctrl_c.waits = False
         writer.finish()
-    return training, seconds + time.monotonic() - clock
+    return seconds + time.monotonic() - clock
 
 
 def _report(watcher: Watcher, epochs: list[Callable[[], Progress]]) -> None:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from understudy._atomic import disk_errors, write_bytes, write_json, write_text
 from understudy._errors import UserError
@@ -49,7 +50,7 @@ def report(run: Run, path: str | os.PathLike[str] | None = None, *, study: Path 
         raise UserError(f"{path} is a folder; give the name of a file, such as {path / 'run.html'}")
     story, claims = subject.story(run), subject.claims and subject.claims(run)
     with disk_errors(path, "choose another file"):
-        write_bytes(path, _page(subject, run, story, claims, ()))
+        write_bytes(path, _page(subject, run, story, claims, (), run.environment))
     return path
 
 
@@ -59,17 +60,19 @@ def write_report(study: Study, run: Run) -> None:
 
 
 def _write_folder(subject: Subject, run: Run) -> None:
+    """Write a report; nothing is written before everything is read and drawn."""
+    run.require_sound()
+    environment = run.environment | {"report_commit": commit()}
     with FigurePool() as pool:
-        write_json(run.folder / "environment.json", run.environment | {"report_commit": commit()})
-        run = Run(run.folder)
         story = subject.story(run)
         pool.begin([figure.kind for figure in story.figures])
         claims = subject.claims and subject.claims(run)
-        write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims or ()])
         figures = [f"figures/{f.name}.{end}" for f in story.figures for end in endings(f.kind)]
         files = [*(f"{name}.parquet" for name in run.tables), *_OTHER_FILES, *figures]
-        content = _page(subject, run, story, claims, files)
+        content = _page(subject, run, story, claims, files, environment)
         drawn = pool.finish()
+    write_json(run.folder / "environment.json", environment)
+    write_json(run.folder / "claims.json", [claim.as_dict() for claim in claims or ()])
     _write_figures(
         run.folder, {f"{f.name}.{end}": d[end] for f, d in zip(story.figures, drawn, strict=True) for end in d}
     )
@@ -77,14 +80,21 @@ def _write_folder(subject: Subject, run: Run) -> None:
     write_bytes(run.folder / "report.html", content)
 
 
-def _page(subject: Subject, run: Run, story: Story, claims: list[Claim] | None, files: Sequence[str]) -> bytes:
+def _page(
+    subject: Subject,
+    run: Run,
+    story: Story,
+    claims: list[Claim] | None,
+    files: Sequence[str],
+    environment: dict[str, Any],
+) -> bytes:
     return page(
         title=subject.title,
         story=Story(story.headline, story.numbers + _numbers(subject.trained, run, claims or []), story.figures),
         table=subject.table(run),
         claims=claims,
         settings=subject.settings,
-        environment=run.environment,
+        environment=environment,
         command=subject.command,
         files=list(files),
         undecided=subject.undecided(claims or []),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from understudy._errors import UserError
 from understudy._numbers import typeset_fields
 
 
@@ -58,12 +59,28 @@ class Claim:
         return {name: value for name, value in plain.items() if value or name not in ("variants", "values_are")}
 
     @classmethod
-    def from_dict(cls, row: dict[str, Any]) -> Claim:
+    def from_dict(cls, row: dict[str, Any], file: str = "claims.json") -> Claim:
         """The claim that `as_dict` wrote, also in an earlier version, which called variants `beside`.
 
         Args:
             row: Plain values of one claim.
+            file: Where they were read, for errors.
+
+        Raises:
+            UserError: Names or types of values that are not those of a claim.
         """
         plain = {name: value for name, value in row.items() if name != "beside"}
-        variants = tuple(Variant(**other) for other in row.get("variants", row.get("beside", ())))
-        return cls(**(plain | {"values": tuple(row.get("values", ())), "variants": variants}))
+        try:
+            variants = tuple(Variant(**other) for other in row.get("variants", row.get("beside", ())))
+            found = cls(**(plain | {"values": tuple(row.get("values", ())), "variants": variants}))
+        except (TypeError, AttributeError, ValueError) as error:
+            raise UserError(f"{file}: a claim cannot be read ({error}); report the run again") from error
+        texts = (found.id, found.part, found.statement, found.paper, found.measured, found.values_are)
+        bounds = [each for each in (found.low, found.high) if each is not None]
+        if (
+            not all(isinstance(text, str) for text in texts)
+            or not all(isinstance(value, int | float) for value in (found.n, *found.values, *bounds))
+            or not all(isinstance(holds, bool) for holds in (found.holds, *(each.holds for each in variants)))
+        ):
+            raise UserError(f"{file}: the claim {found.id} has values of other types; report the run again")
+        return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from understudy._errors import UserError
+from understudy._reading import read_toml
 
 Config = dict[str, Any]
 """{"study": name, "format": 1, "options": {…}}"""
@@ -22,11 +22,16 @@ def to_toml(config: Config) -> str:
 
 
 def from_toml(path: Path) -> Config:
-    """Read a configuration."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid TOML ({error}); restore it, or move the folder away") from error
+    """Read a configuration.
+
+    Raises:
+        UserError: A file that is no TOML, or no configuration.
+    """
+    remedy = "restore it, or move the folder away"
+    config = read_toml(path, remedy)
+    if not isinstance(config.get("study"), str) or not isinstance(config.get("options", {}), dict):
+        raise UserError(f"{path} is no configuration of a run, which has a study and its options; {remedy}")
+    return config
 
 
 def name(config: Config) -> str:

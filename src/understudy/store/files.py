@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy._errors import UserError
+from understudy._reading import read_json, read_text
+from understudy.store.claims import Claim
 from understudy.store.config import Config, from_toml
 from understudy.store.tables import Stored
 
 if TYPE_CHECKING:
     from understudy.data import Source
     from understudy.nets import Population
+
+_TABLE = re.compile(r"[A-Za-z]\w*(-\w+)*")
+_REMEDY = "move the folder away and run the same command"
 
 
 class Files:
@@ -47,8 +52,13 @@ class Files:
     @cached_property
     def environment(self) -> dict[str, Any]:
         """Where and when the run was made."""
-        found: dict[str, Any] = self._json("environment.json", {})
-        return found
+        found = self._json("environment.json", {})
+        tables = found.get("tables", []) if isinstance(found, dict) else None
+        if not isinstance(tables, list) or not all(isinstance(t, str) and _TABLE.fullmatch(t) for t in tables):
+            raise self._damaged("environment.json", "facts by name, with a list of the tables")
+        if not isinstance(found.get("seconds", 0.0), int | float):
+            raise self._damaged("environment.json", "seconds that are a number")
+        return dict(found)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -58,20 +68,18 @@ class Files:
     @cached_property
     def groups(self) -> list[dict[str, Any]]:
         """Groups of networks."""
-        found: list[dict[str, Any]] = self._json("groups.json", [])
-        return found
+        return self._rows("groups.json")
 
     @cached_property
     def claims(self) -> list[dict[str, Any]]:
         """Decided claims, as plain values."""
-        found: list[dict[str, Any]] = self._json("claims.json", [])
-        return found
+        return self._rows("claims.json")
 
     @property
     def headline(self) -> str:
         """What was found; empty before the first report."""
         path = self.folder / "headline.txt"
-        return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+        return read_text(path, _REMEDY).strip() if path.is_file() else ""
 
     def table(self, name: str) -> Stored:
         """A table."""
@@ -110,9 +118,25 @@ class Files:
 
     def _json(self, name: str, otherwise: Any) -> Any:
         path = self.folder / name
-        if not path.is_file():
-            return otherwise
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{path} is not JSON ({error}); move the folder away and run the same command") from error
+        return read_json(path, _REMEDY) if path.is_file() else otherwise
+
+    def _rows(self, name: str) -> list[dict[str, Any]]:
+        found = self._json(name, [])
+        if not isinstance(found, list) or not all(isinstance(row, dict) for row in found):
+            raise self._damaged(name, "a list of entries by name")
+        return found
+
+    def _damaged(self, name: str, needed: str) -> UserError:
+        return UserError(f"{self.folder / name} is damaged: {needed} is needed; {_REMEDY}")
+
+    def require_sound(self) -> None:
+        """Read what is small in the run, and the schema of everything else.
+
+        Raises:
+            UserError: A file that cannot be read, or with other contents than it must have.
+        """
+        _ = self.config, self.environment, self.groups, self.headline, self.saved
+        for row in self.claims:
+            Claim.from_dict(row, str(self.folder / "claims.json"))
+        for name in self.tables:
+            self.table(name).require_schema()

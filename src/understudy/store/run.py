@@ -80,8 +80,15 @@ class Run:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options of the study, or how `us.train` was called."""
-        return self.config["options"]
+        """The options of the study, or how `us.train` was called.
+
+        Raises:
+            UserError: The configuration has none.
+        """
+        if "options" not in self.config:
+            raise UserError(f"{self.where}: config.toml has no options; restore it, or move the folder away")
+        options: dict[str, Any] = self.config["options"]
+        return options
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -101,7 +108,18 @@ class Run:
     @cached_property
     def claims(self) -> list[Claim]:
         """The claims that the run decided."""
-        return [Claim.from_dict(row) for row in self._contents.claims]
+        file = "claims" if self.in_memory else str(self.folder / "claims.json")
+        return [Claim.from_dict(row, file) for row in self._contents.claims]
+
+    def require_sound(self) -> None:
+        """Read what is small in the run, and the schema of its tables and weights.
+
+        Raises:
+            UserError: A file of the run cannot be read, or has other contents than it must have; the message names it.
+        """
+        if isinstance(self._contents, Files):
+            _ = self.options
+            self._contents.require_sound()
 
     @cached_property
     def networks(self) -> Table:

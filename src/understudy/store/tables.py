@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from understudy._atomic import atomic_path
-from understudy._errors import UserError
+from understudy._errors import UserError, first_line
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -81,6 +81,24 @@ class Table(Protocol):
         """One list per column."""
 
 
+_REMEDY = "move the folder away and run the same command"
+_WHERE = {"network": pa.types.is_integer, "epoch": pa.types.is_integer, "layer": pa.types.is_integer}
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+_NEEDED: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "networks": {"network": pa.types.is_integer},
+    "metrics": {**_WHERE, "metric": _is_text, "value": _is_number},
+    "nodes": _WHERE,
+}
+"""Columns that tables have in every run, and their types."""
 _FLOATS = ("correlation", "sin_angle", "bias_gap", "fanout", "value")
 _ENOUGH = 1 << 16
 """Rows from which waiting epochs are written as a row group."""
@@ -90,7 +108,8 @@ def _form(names: Sequence[str]) -> dict[str, Any]:
     """Parquet options that are fast and widely supported: byte streams for floats, dictionaries for other columns."""
     floats = [name for name in names if name in _FLOATS]
     others = [name for name in names if name not in _FLOATS]
-    return {"compression": "snappy", "use_dictionary": others, "use_byte_stream_split": floats}
+    coding = {"compression": "snappy", "use_dictionary": others, "use_byte_stream_split": floats}
+    return coding | {"write_page_checksum": True}
 
 
 def write_table(path: Path, table: pa.Table) -> None:
@@ -178,10 +197,31 @@ class Stored:
 
     @cached_property
     def _file(self) -> pq.ParquetFile:
-        return pq.ParquetFile(self.path, memory_map=True)
+        return pq.ParquetFile(self.path, memory_map=True, page_checksum_verification=True)
+
+    def require_schema(self) -> None:
+        """Compare the columns of the table with those that it must have.
+
+        Raises:
+            UserError: A table that cannot be read, or has other columns.
+        """
+        try:
+            schema, rows = self._file.schema_arrow, self._file.metadata.num_rows
+            stored = sum(self._file.metadata.row_group(i).num_rows for i in range(self._file.metadata.num_row_groups))
+        except Exception as error:  # arbitrary bytes can raise any exception in a decoder
+            raise self._unreadable(error) from error
+        for name, fits in _NEEDED.get(self.path.stem, {}).items():
+            if schema.names.count(name) != 1 or not fits(_value_type(schema.field(name).type)):
+                raise UserError(f"{self.path} has no column {name}, or one of another type; {_REMEDY}")
+        if len(set(schema.names)) < len(schema) or rows != stored:
+            raise UserError(f"{self.path} has other columns or rows than it declares; {_REMEDY}")
+
+    def _unreadable(self, error: Exception) -> UserError:
+        return UserError(f"{self.path} cannot be read ({first_line(error)}); {_REMEDY}")
 
     def read(self, columns: Sequence[str] | None = None, **wanted: Any) -> pa.Table:
         """Read the rows whose columns have the wanted values."""
+        self.require_schema()
         try:
             groups, certain = self._groups(wanted)
             unsure = [name for name in wanted if not certain[name]]
@@ -190,9 +230,7 @@ class Stored:
             for name in unsure:
                 table = table.filter(pc.equal(_plain(table[name]), wanted[name]))
         except (pa.ArrowException, OSError) as error:
-            raise UserError(
-                f"{self.path} cannot be read ({error}); move the folder away and run the same command"
-            ) from error
+            raise self._unreadable(error) from error
         return table if columns is None else table.select(list(columns))
 
     def _groups(self, wanted: dict[str, Any]) -> tuple[list[int], dict[str, bool]]:
@@ -260,6 +298,11 @@ def dense(
     found[where] = rows[column].to_numpy()
     found.flags.writeable = False
     return found
+
+
+def _value_type(kind: Any) -> Any:
+    """Type of the values of a column that may be coded by a dictionary."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:

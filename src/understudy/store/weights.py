@@ -8,16 +8,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from understudy._atomic import atomic_path
 from understudy._errors import UserError
 from understudy.nets import Layer, Norm, Population
+from understudy.nets.files.safetensors_files import opened
 from understudy.nets.shape import convolution, stored
 
 _PARTS: dict[str, type[Layer] | type[Norm]] = {"layers": Layer, "norms": Norm}
+
+_REMEDY = "move the folder away and run the same command"
 
 
 def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> None:
@@ -52,7 +54,7 @@ def write_weights(path: Path, weights: Mapping[str, Sequence[Population]]) -> No
 def read_weights(path: Path, who: str) -> list[Population]:
     """Read the populations of one name, one per group."""
     populations: list[Population] = []
-    with safe_open(path, "pt") as file:
+    with opened(path, _REMEDY) as file:
         names, said = set(file.keys()), json.loads((file.metadata() or {}).get("slopes", "{}"))
         slopes, kinds = (said["slopes"], said["kinds"]) if "kinds" in said else (said, {})
         while (stem := f"{who}.{len(populations)}") + ".seeds" in names:
@@ -97,7 +99,7 @@ def _tensors(networks: Population) -> list[Tensor]:
 
 def kept_weights(path: Path) -> list[str]:
     """Names of the populations in a file."""
-    with safe_open(path, "pt") as file:
+    with opened(path, _REMEDY) as file:
         return _whose(file.keys())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -13,9 +13,12 @@ import pyarrow as pa
 
 from understudy.store.folder import RunFolder
 from understudy.store.tables import Growing
+from understudy.store.weights import write_weights
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from understudy.nets import Population
 
 _REST, _LONGEST = 5.0, 2.0
 """Pause before the next save: this many times the duration of the last save, and at most so many seconds."""
@@ -30,7 +33,7 @@ class BackgroundWriter:
     `save` writes together with a state, from which an interrupted run resumes.
     """
 
-    def __init__(self, folder: RunFolder, tables: Sequence[str], epoch: int | None) -> None:
+    def __init__(self, folder: RunFolder, tables: Sequence[str], *, resumes: bool) -> None:
         self._folder = folder
         self._tables = {table: Growing(folder.path / f"{table}.parquet") for table in tables}
         self._since: dict[str, list[pa.Table]] = {table: [] for table in tables}
@@ -39,8 +42,8 @@ class BackgroundWriter:
         self._saving: Future[None] | None = None
         self._rests_until = -math.inf
         self._broken = False
-        if epoch is not None:
-            self._do(self._resume, epoch)
+        if resumes:
+            self._do(self._resume)
 
     def __enter__(self) -> Self:
         return self
@@ -57,6 +60,11 @@ class BackgroundWriter:
         if len(self._jobs) > _BEHIND:
             self._jobs[-_BEHIND].result()
         self._do(self._grow, rows)
+
+    def keep(self, name: str, weights: Mapping[str, Sequence[Population]]) -> None:
+        """Write populations to a part, which the next state lists."""
+        write_weights(self._folder.progress / name, weights)
+        self._do(self._folder.add_part, name)
 
     def due(self) -> bool:
         """Whether to save now: the last save is done, and its pause is over."""
@@ -98,9 +106,9 @@ class BackgroundWriter:
         for job in done:
             job.result()
 
-    def _resume(self, epoch: int) -> None:
+    def _resume(self) -> None:
         for table, growing in self._tables.items():
-            for rows in self._folder.saved(table, epoch):
+            for rows in self._folder.saved(table):
                 growing.add(rows)
 
     def _grow(self, rows: Callable[[], dict[str, pa.Table]]) -> None:

@@ -21,7 +21,6 @@ from understudy.data.images import cifar_files
 from understudy.data.images.base import AGAIN, Images, data_folder, require_at_most
 from understudy.data.images.cifar_files import DIM, IMAGE, Layout, Place, Publication, parse_pickle, read_binary
 from understudy.data.images.crops import CroppedImages
-from understudy.nets.files.io import existing_file
 
 _TRAIN, _TEST, _BATCH = 50_000, 10_000, 10_000
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -129,8 +128,8 @@ def _md5(data: bytes | memoryview) -> str:
 
 
 def _read_pickle(file: Path) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-    existing_file(file, "a batch of CIFAR-10 is needed")
-    content, published = file.read_bytes(), PUBLISHED.get(file.name)
+    content = cifar_files.read_pickle(file, _BATCH, "a batch of CIFAR-10 is needed")
+    published = PUBLISHED.get(file.name)
     here, known = _md5(content), f"; the published one has {published}" if published else ""
     checksum = f" (MD5 {here}{known})"
     (labels,), pixels = parse_pickle(content, file, _PUBLICATION, images=_BATCH, kinds=("labels",), checksum=checksum)

@@ -25,7 +25,6 @@ from understudy.data.images.cifar100_names import COARSE, FINE
 from understudy.data.images.cifar_files import IMAGE, Layout, Place, Publication, Records
 from understudy.data.images.crops import CroppedImages
 from understudy.data.images.labelled_split import LabelledSplit, split_classes
-from understudy.nets.files.io import existing_file
 
 _TRAIN, _TEST = 50_000, 10_000
 _MEAN, _STD = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
@@ -161,9 +160,9 @@ def _read_file(file: Path, images: int, layout: Layout) -> Records:
         coarse_first, pixels = cifar_files.read_binary(file, images, kinds=2)
         labels = coarse_first[::-1].copy()
     else:
-        existing_file(file, f"{images:,} images of CIFAR-100 are needed")
+        content = cifar_files.read_pickle(file, images, f"{images:,} images of CIFAR-100 are needed")
         keys = ("fine_labels", "coarse_labels")
-        labels, pixels = cifar_files.parse_pickle(file.read_bytes(), file, _PUBLICATION, images=images, kinds=keys)
+        labels, pixels = cifar_files.parse_pickle(content, file, _PUBLICATION, images=images, kinds=keys)
     for (kind, names), each in zip(_KINDS.items(), labels, strict=True):
         cifar_files.require_labels(file, each, len(names), f"{kind} label")
     cifar_files.require_balance(file.parent, file.name, labels[0], FINE)

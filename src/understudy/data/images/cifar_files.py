@@ -6,7 +6,6 @@ Both sets are published as binary records and as pickles. From a pickle only num
 from __future__ import annotations
 
 import io
-import pickle
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from understudy._errors import UserError
 from understudy.data.images.base import AGAIN, require_folder
 from understudy.nets.files.io import existing_file
+from understudy.nets.files.pickles import PlainUnpickler
 
 IMAGE = (3, 32, 32)
 DIM = 3072
@@ -146,41 +146,32 @@ class Recorded:
         self.state: Any = None
 
     def __call__(self, *given: Any) -> Any:
-        if self.name == "encode":  # bytes, as Python 3 writes them for Python 2
-            text, _ = given
-            return str.encode(text, "latin1")
         return Recorded(self.name, given)
 
-    def __setstate__(self, state: Any) -> None:
+    def keep_state(self, state: Any) -> None:
         self.state = state
 
 
-class _SafeUnpickler(pickle._Unpickler):
-    """Unpickle dicts, lists, numbers and strings, and record how an array was built, without executing anything.
+class _SafeUnpickler(PlainUnpickler):
+    """Unpickle dicts, lists, numbers and strings, and record how an array was built, without executing anything."""
 
-    Derived from the Python implementation, since the C one allocates as much memory as a pickle asks for, whatever
-    the size of the file. A bytearray does so in both, and is not supported.
-    """
-
-    dispatch: ClassVar[dict[int, Any]] = {
-        code: load for code, load in pickle._Unpickler.dispatch.items() if code != pickle.BYTEARRAY8[0]
-    }
     allowed: ClassVar[frozenset[tuple[str, str]]] = frozenset(
         {
             ("numpy.core.multiarray", "_reconstruct"),
             ("numpy._core.multiarray", "_reconstruct"),
             ("numpy", "ndarray"),
             ("numpy", "dtype"),
-            ("_codecs", "encode"),
         }
     )
 
     def __init__(self, content: bytes, publication: Publication) -> None:
         # The published files were written by Python 2, whose strings are bytes.
-        super().__init__(io.BytesIO(content), encoding="bytes")
+        super().__init__(io.BytesIO(content), len(content), encoding="bytes")
         self.publication = publication
 
     def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("_codecs", "encode"):
+            return self._encode
         if (module, name) not in self.allowed:
             raise UserError(
                 f"the file refers to {f'{module}.{name}'!r}, but {self.publication.name} is a dict of numbers and "
@@ -188,6 +179,28 @@ class _SafeUnpickler(pickle._Unpickler):
                 f"{_ADDRESS}{self.publication.python.archive}."
             )
         return Recorded(name)
+
+    def _encode(self, text: str, _: str) -> bytes:
+        """Bytes, as Python 3 writes them for Python 2."""
+        self.spend(len(text))
+        return str.encode(text, "latin1")
+
+
+def read_pickle(file: Path, images: int, needed: str) -> bytes:
+    """Read the bytes of a pickle, which has little besides its pixels.
+
+    Args:
+        file: The file.
+        images: Images that it must have.
+        needed: What is needed, for errors.
+
+    Raises:
+        UserError: No such file, or one that is larger than twice its pixels.
+    """
+    size, most = existing_file(file, needed).stat().st_size, 2 * images * DIM
+    if size > most:
+        raise UserError(f"{file}: the file must have at most {most:,} bytes, got {size:,}, {AGAIN}")
+    return file.read_bytes()
 
 
 def parse_pickle(

@@ -23,6 +23,7 @@ from understudy.data.source import require_counts
 
 _NEEDED = "give the folder that contains train/<class>/*.jpg and val/<class>/*.jpg."
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 _MOST_NAMED = 5
 
 
@@ -189,7 +190,7 @@ def _list_files(folder: Path, names: tuple[str, ...]) -> _Part:
 
 def _open(file: Path) -> Image.Image:
     try:
-        with Image.open(file) as image:
+        with Image.open(file, formats=_FORMATS) as image:
             return image.convert("RGB")
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
         raise _not_an_image(file, first_line(error)) from error

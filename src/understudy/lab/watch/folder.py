@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from understudy._atomic import atomic_path, disk_errors, write_json, write_text
 from understudy._errors import UserError
+from understudy._reading import read_json
 from understudy.lab.watch.probes import Nodes, Probe, load_probes, rank_file, save_probe
 from understudy.lab.watch.tables import TABLES, make_tables
+from understudy.nets.files.safetensors_files import opened
 from understudy.store.config import Config, from_toml, to_toml
 from understudy.store.folder import RunFolder
 from understudy.store.tables import write_table
@@ -88,8 +88,9 @@ class WatchFolder:
         if not self.probes:
             self._lock.close()
             raise UserError(f"{self.path} has no probe up to step {resume}; choose another out without resume")
-        self.environment = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
-        with safe_open(self.path / "weights.safetensors", "pt") as file:
+        remedy = "choose another out without resume"
+        self.environment = dict(read_json(self.path / "environment.json", remedy))
+        with opened(self.path / "weights.safetensors", remedy) as file:
             self._initial = {name: file.get_tensor(name) for name in file.keys() if name.startswith("start.")}  # noqa: SIM118
 
     def add(self, probe: Probe, weights: dict[str, Tensor], diverged_at: int | None, facts: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,10 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Shaped, UInt
-from safetensors import safe_open
-from safetensors.numpy import save_file
 
-from understudy._atomic import atomic_path
+from understudy._errors import UserError
+from understudy._states import read_state, write_state
 from understudy.data.batches import Batch
 from understudy.lab.align import Alignment, ModuleComparison
 from understudy.measures.outgoing import outgoing_norms
@@ -130,8 +128,10 @@ def rank_file(folder: Path, epoch: int) -> Path:
 def load_probes(folder: Path, most: int) -> list[Probe]:
     """Read the probes of an interrupted training up to a step; remove those after it."""
     found = []
-    for file in sorted(folder.glob("probe-*.safetensors")):
+    for place, file in enumerate(sorted(folder.glob("probe-*.safetensors"))):
         arrays, words = _load(file)
+        if file.stem != f"probe-{place:06}":
+            raise UserError(f"{folder}/probe-{place:06}.safetensors is missing; choose another out without resume")
         step, epoch = int(arrays.pop("step")), int(file.stem.removeprefix("probe-"))
         if step > most:
             file.unlink()
@@ -145,11 +145,12 @@ def load_probes(folder: Path, most: int) -> list[Probe]:
 
 
 def _save(path: Path, arrays: dict[str, Any], words: dict[str, Any]) -> None:
-    with atomic_path(path) as temporary:
-        save_file(arrays, temporary, metadata={"words": json.dumps(words)})
+    write_state(path, {name: torch.from_numpy(array) for name, array in arrays.items()}, {"file": path.name, **words})
 
 
 def _load(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    with safe_open(path, "numpy") as file:
-        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return arrays, json.loads(file.metadata()["words"])
+    remedy = "choose another out without resume"
+    tensors, words = read_state(path, remedy)
+    if words.get("file") != path.name:
+        raise UserError(f"{path} is the file of another probe; {remedy}")
+    return {name: tensor.numpy() for name, tensor in tensors.items()}, words

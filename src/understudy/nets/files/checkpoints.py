@@ -117,16 +117,21 @@ def _default(found: Mapping[Any, Any]) -> Any:
     return found if usual is None else found[usual]
 
 
-def _networks(found: Any, prefix: str = "", depth: int = 0) -> Iterator[str]:
-    """Keys of all state dicts in a checkpoint that have weights, in its order; keys in keys are separated by dots."""
-    if not isinstance(found, Mapping) or depth > _DEEPEST:
+def _networks(found: Any, prefix: str = "", depth: int = 0, seen: set[int] | None = None) -> Iterator[str]:
+    """Keys of all state dicts in a checkpoint that have weights, in its order; keys in keys are separated by dots.
+
+    One that is in several places is found in the first: there may be very many.
+    """
+    seen = set() if seen is None else seen
+    if not isinstance(found, Mapping) or depth > _DEEPEST or id(found) in seen:
         return
+    seen.add(id(found))
     if prefix and _is_state(found):
         yield prefix
         return
     for key, value in found.items():
         if isinstance(key, str):
-            yield from _networks(value, f"{prefix}.{key}" if prefix else key, depth + 1)
+            yield from _networks(value, f"{prefix}.{key}" if prefix else key, depth + 1, seen)
 
 
 def _is_state(found: Mapping[Any, Any]) -> bool:

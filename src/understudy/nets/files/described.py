@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import safetensors.torch
 from torch import nn
 
 from understudy._atomic import disk_errors, write_bytes
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError
+from understudy._reading import parse_json
 from understudy.nets.files.io import existing_file
+from understudy.nets.files.safetensors_files import count_tensors, read_metadata, read_safetensors
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,9 @@ class DescribedFile:
         """
         find_kind(file, [self])
         try:
-            stated = json.loads(_read_metadata(file, self.needed)[self.key])
+            stated = parse_json(file, _read_metadata(file, self.needed)[self.key], self.again, "its description")
             version = stated["version"]
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             raise UserError(f"{file}: its metadata are damaged; {self.again}") from None
         if version != self.version:
             raise UserError(
@@ -86,6 +87,23 @@ class DescribedFile:
                 f"upgrade understudy, or {self.again}"
             )
         return dict(stated)
+
+    def require_layers(self, file: Path, layers: object) -> None:
+        """Refuse an architecture with more layers than the file has tensors, before it is built.
+
+        Args:
+            file: An existing file.
+            layers: Number of layers that it states; anything else than a whole number is not looked at.
+
+        Raises:
+            UserError: More of them.
+        """
+        count = count_tensors(file, self.again)
+        if isinstance(layers, int) and layers > count:
+            shown = f"{layers:,}" if layers < 10**30 else "more than 10^30"
+            raise UserError(
+                f"{file}: its architecture has {shown} layers, but the file has {count:,} tensors; {self.again}"
+            )
 
     def fill(self, file: Path, module: nn.Module) -> None:
         """Fill a module, which may be on the device meta, with the weights of a file.
@@ -97,7 +115,7 @@ class DescribedFile:
         Raises:
             UserError: Names, shapes or types that are not those of the module, or values that are not finite.
         """
-        wanted, given = module.state_dict(), safetensors.torch.load_file(file)
+        wanted, given = module.state_dict(), read_safetensors(file, self.again)[0]
         problems = [f"{name} is missing" for name in wanted if name not in given]
         problems += [f"{name} is unexpected" for name in given if name not in wanted]
         problems += [
@@ -152,13 +170,7 @@ def _read_metadata(file: Path, needed: str) -> dict[str, str]:
     # A safetensors file starts with the length of its header, far below 2^32, in eight bytes.
     if not (start[4:8] == bytes(4) and start[8:] == b"{"):
         raise UserError(f"{file}: this is not a safetensors file; {needed}")
-    try:
-        with safetensors.safe_open(file, framework="pt") as source:
-            return dict(source.metadata() or {})
-    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(
-            f"{file}: the safetensors file is truncated or damaged ({first_line(error)}); save or copy it again"
-        ) from error
+    return read_metadata(file, "save or copy it again")
 
 
 def require_finite(file: Path, tensors: Mapping[str, Any]) -> None:

@@ -1,14 +1,13 @@
 """Network files: populations as safetensors, and networks saved by other programs.
 
-Files of other programs are read as numbers only, safetensors and `torch.save` files with `weights_only`, so that no
-code in a file is ever executed.
+Files of other programs are read as numbers only, so that no code in a file is ever executed, and no file makes more
+than a few times its size in memory.
 """
 
 import json
 import math
 import os
 import pickle
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,23 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._atomic import write_bytes
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError
+from understudy._reading import existing_file as existing_file
+from understudy._reading import parse_json, require_plain_names
 from understudy.nets.files.checkpoints import select_state, several_networks
 from understudy.nets.files.layer_order import natural_key
+from understudy.nets.files.safetensors_files import read_safetensors
 from understudy.nets.files.state_dict import SAVE_STATE, Contents, norm_stems, read_norm, tensor_name
+from understudy.nets.files.torch_files import TorchScriptError, read_torch
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, Population
 from understudy.nets.shape import convolution, stored
 
 _FORMAT, _VERSION = "understudy", 1
+_MOST_PIXELS = 2**26
+"""Pixels of the largest image for which a file may record a network."""
+_SHOWN = 300
+"""Characters of metadata that an error shows."""
 ALLOWED = "safetensors or a state dict from torch.save"
 _WHOLE = (
     f"{SAVE_STATE}, and name the class of the model with --model FILE.py:Class (in Python model='FILE.py:Class') if it "
@@ -97,6 +104,7 @@ def bn_biases(path: str | os.PathLike[str], *, key: str | None = None) -> list[t
     """
     file = existing_file(path, f"{ALLOWED} is needed")
     contents = _read_only_network(file, key)
+    require_plain_names(file, contents.tensors)
     stems, (*_, shift) = norm_stems(contents), contents.norm_names
     if not stems:
         raise UserError(
@@ -139,22 +147,6 @@ def _read_only_network(file: Path, key: str | None) -> Contents:
     if contents.others:
         raise several_networks(file, [*filter(None, [contents.key]), *contents.others])
     return contents
-
-
-def existing_file(path: str | os.PathLike[str], needed: str) -> Path:
-    """Return the path of a readable, non-empty file, or raise a `UserError` that states what is `needed`."""
-    file = Path(path)
-    if not file.exists():
-        raise UserError(f"{file}: there is no such file; {needed}, so check the path.")
-    if file.is_dir():
-        raise UserError(f"{file}: this is a directory; {needed}, so name a file in it.")
-    if not file.is_file():
-        raise UserError(f"{file}: this is not a regular file; {needed}, so copy the contents to a regular file.")
-    if not os.access(file, os.R_OK):
-        raise UserError(f"{file}: no permission to read the file; {needed}, so change its permissions.")
-    if not file.stat().st_size:
-        raise UserError(f"{file}: the file is empty (0 bytes); {needed}, so write or download it again.")
-    return file
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -203,14 +195,7 @@ def read_contents(file: Path, key: str | None = None) -> Contents:
 
 
 def _read_safetensors(file: Path) -> Contents:
-    try:
-        with safetensors.safe_open(file, framework="pt") as source:
-            metadata = source.metadata() or {}
-            tensors = {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118, it is not a mapping
-    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(
-            f"{file}: the safetensors file is truncated or damaged ({first_line(error)}); save or download it again."
-        ) from error
+    tensors, metadata = read_safetensors(file, "save or download it again.")
     return Contents(
         tensors, in_order=False, ours=_FORMAT in metadata, **_parse_description(file, metadata.get(_FORMAT))
     )
@@ -220,19 +205,19 @@ def _parse_description(file: Path, text: str | None) -> dict[str, Any]:
     """Parse what our own files state about their networks besides weights; nothing for files of other programs."""
     if text is None:
         return {}
+    stated = parse_json(file, text, "save the networks again.", "the metadata")
     try:
-        stated = json.loads(text)
         version, slope, image, norm = stated["version"], float(stated["slope"]), stated.get("image"), stated.get("norm")
         if image is not None:
             height, width = image = tuple(image)
-            if not all(isinstance(side, int) and side > 0 for side in (height, width)):
+            if not all(type(side) is int and side > 0 for side in (height, width)) or height * width > _MOST_PIXELS:
                 raise ValueError(image)
         if norm not in (None, "before", "after"):
             raise ValueError(norm)
         given = stated.get("convolutions")
         convolutions = None if given is None else tuple(map(convolution, given))
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{file}: the metadata {text!r} is damaged; save the networks again.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise UserError(f"{file}: the metadata {text[:_SHOWN]!r} is damaged; save the networks again.") from error
     if version != _VERSION:
         raise UserError(
             f"{file}: the file has format version {version}, but this understudy reads version {_VERSION}; "
@@ -247,16 +232,16 @@ def _parse_description(file: Path, text: str | None) -> dict[str, Any]:
 
 def _read_torch(file: Path) -> Any:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # problems become errors below
-            return torch.load(file, weights_only=True, map_location="cpu")
+        return read_torch(file)
+    except UserError:
+        raise
     except pickle.UnpicklingError as error:
         raise UserError(
             f"{file}: the file contains Python code or objects other than tensors (nothing was executed); {_WHOLE}."
         ) from error
+    except TorchScriptError as error:
+        raise UserError(f"{file}: this is a TorchScript archive, which contains a program; {_WHOLE}.") from error
     except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        if "TorchScript" in str(error):
-            raise UserError(f"{file}: this is a TorchScript archive, which contains a program; {_WHOLE}.") from error
         raise UserError(
             f"{file}: the file is truncated, damaged or not written by torch.save; copy it again, or {SAVE_STATE}."
         ) from error

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._reading import require_plain_names
 from understudy.nets.files.stated import Unstated
 from understudy.nets.norm import Norm
 from understudy.nets.population import Layer, dtype_name
@@ -127,6 +128,7 @@ def read_items(file: Path, contents: Contents, *, stack: bool = False) -> list[I
     Raises:
         UserError: A tensor that belongs to neither, or whose name suggests something that a stack does not have.
     """
+    require_plain_names(file, contents.tensors)
     tensors, normed = contents.tensors, norm_stems(contents)
     weights = [stem for stem, part in map(_parts, tensors) if part == "weight" and stem not in normed]
     for name in tensors:

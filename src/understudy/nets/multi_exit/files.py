@@ -133,6 +133,7 @@ def load_exits(path: str | os.PathLike[str], module: nn.Module | None = None) ->
     elif isinstance(architecture, dict):
         if module is not None:
             raise UserError(f"{file}: the file records its own architecture; omit the module (--model)")
+        EXITS.require_layers(file, architecture.get("layers"))
         with torch.device("meta"):
             network = MSDNet(parse_grid(json.dumps(architecture), str(file)))
         EXITS.fill(file, network)

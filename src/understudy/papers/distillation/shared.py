@@ -63,18 +63,21 @@ def read_data(file: str) -> GivenTask:
 
 def _read_target(file: str) -> tuple[str, np.ndarray]:
     """The name and the values of the array beside the inputs: labels `y`, or the teacher's weights `w`."""
-    with np.load(file, allow_pickle=False) as arrays:
-        names = [name for name in ("y", "w") if name in arrays.files]
-        if len(names) != 1:
-            found = "both y and w" if names else "neither y nor w"
+    from understudy.data.input_files import read_named_array
+
+    def choose(names: list[str]) -> str:
+        found = [name for name in ("y", "w") if name in names]
+        if len(found) != 1:
+            holds = "both y and w" if found else "neither y nor w"
             raise UserError(
-                f"{file}: x must be accompanied by either y (labels) or w (a teacher), but the file holds {found}"
+                f"{file}: x must be accompanied by either y (labels) or w (a teacher), but the file holds {holds}"
             )
-        name = names[0]
-        try:
-            held = arrays[name]
-        except ValueError:
-            raise UserError(f"{file}: {name} holds Python objects, which are never loaded; store numbers") from None
+        chosen.append(found[0])
+        return found[0]
+
+    chosen: list[str] = []
+    held = read_named_array(Path(file), choose)
+    name = chosen[0]
     if held.squeeze().ndim > 1:
         raise UserError(f"{file}: {name} must have one axis, got shape {held.shape}")
     held = held.ravel()

@@ -16,15 +16,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
-import safetensors
-import safetensors.torch
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from understudy._atomic import atomic_path, disk_errors
+from understudy._atomic import disk_errors
 from understudy._devices import resolve_device
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError
+from understudy._states import read_state, write_state
 from understudy.data.images.epoch_batches import draw_epoch
 from understudy.data.images.labelled_split import split_classes
 from understudy.data.source import require_counts
@@ -44,7 +43,7 @@ OnProbe = Callable[[int, Mapping[int, TrainedModule]], Mapping[str, Tensor]]
 by their place in the plan, to tensors by name."""
 
 _FILE = "state.safetensors"
-_FORMAT, _VERSION = "understudy-exit-training", 1
+_FORMAT = "understudy-exit-training 2"
 _PIECE = 2_000
 """Images whose logits are in memory at once."""
 
@@ -209,10 +208,9 @@ class _Population:
             tensors |= {f"best.{i}.{name}": each for name, each in weights.items()}
         for i, engine in enumerate(self.engines):
             tensors |= {f"engine.{i}.{name}": each for name, each in engine.state().items()}
-        stated = json.dumps({"version": _VERSION, "epoch": self.epoch, "settings": self._settings})
         file = folder / _FILE
-        with disk_errors(file, "choose another folder"), atomic_path(file) as temporary:
-            safetensors.torch.save_file(tensors, temporary, {_FORMAT: stated})
+        with disk_errors(file, "choose another folder"):
+            write_state(file, tensors, {"format": _FORMAT, "epoch": self.epoch, "settings": self._settings})
 
     def load(self, folder: Path) -> None:
         """Go on from the state in a folder, if there is one."""
@@ -223,7 +221,9 @@ class _Population:
         file = folder / _FILE
         if not file.exists():
             return
-        stated, tensors = _read(file)
+        tensors, stated = read_state(file, "remove it to start over")
+        if stated.get("format") != _FORMAT:
+            raise UserError(f"{file}: this is the state of something else than this training; choose another folder")
         self._require_same(file, stated["settings"])
         states: list[dict[str, Tensor]] = [{} for _ in self.engines]
         for name, tensor in tensors.items():
@@ -359,18 +359,3 @@ def _choose_engine(name: str, device: torch.device, grid: Architecture) -> tuple
     if not triton:
         raise UserError("fused needs Triton, which is not installed here; use plain or auto", "engine")
     return "fused", import_module("understudy.training.multi_exit.fused").FusedEngine
-
-
-def _read(file: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a file of `save` states, and its tensors."""
-    try:
-        with safetensors.safe_open(file, framework="pt") as source:
-            stated = json.loads((source.metadata() or {})[_FORMAT])
-            if stated["version"] != _VERSION:
-                raise ValueError(f"format version {stated['version']}, but this understudy reads {_VERSION}")
-            return stated, {name: source.get_tensor(name) for name in source.keys()}  # noqa: SIM118, not a dict
-    except Exception as error:  # arbitrary bytes can raise any exception in a decoder
-        raise UserError(
-            f"{file}: this is no state of a training that can be continued ({first_line(error)}); remove it to start "
-            "again"
-        ) from error
