@@ -100,9 +100,7 @@ def test_names_say_what_is_in_a_file():
 
 def test_every_file_says_what_it_is_about():
     silent = [
-        str(path.relative_to(ROOT))
-        for path in FILES
-        if parsed(path).body and not ast.get_docstring(parsed(path))
+        str(path.relative_to(ROOT)) for path in FILES if parsed(path).body and not ast.get_docstring(parsed(path))
     ]
     assert not silent
 

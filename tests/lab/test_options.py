@@ -58,6 +58,9 @@ def test_defaults_are_allowed():
         ({"most": 2_000_000}, "--most must be at most 1,000,000, got 2000000"),
         ({"networks": ("fc", "rnn")}, "--networks must be one of fc, cnn, got rnn"),
         ({"free": math.inf}, "--free must be a finite number, got inf"),
+        ({"free": -1e12}, "--free must be at least −1,000,000,000, got -1e+12"),
+        ({"teacher_nodes": 10**20}, "--teacher-nodes must be at most 1,000,000,000, got 100000000000000000000"),
+        ({"multiple": (1.0, 1e308)}, "--multiple must be at most 1,000,000,000, got 1e+308"),
     ],
 )
 def test_the_message_states_what_is_allowed_and_what_was_given(given, message):

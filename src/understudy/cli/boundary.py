@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from understudy._errors import UserError, first_line
+from understudy._errors import UserError, exhausts_memory, first_line
 from understudy.cli.streams import ReaderEndedError, prepare_streams
 
 _NAMED = ("understudy", "torch", "numpy", "tyro", "rich")
@@ -47,8 +47,10 @@ def run_guarded(command: Callable[[], None], words: Sequence[str]) -> int:
     except ReaderEndedError:
         return 141
     except Exception as error:
-        if _exhausts_memory(error):
+        if exhausts_memory(error):
             return _end(f"memory is exhausted ({first_line(error)}); choose smaller sizes")
+        if isinstance(error, OSError) and error.filename is not None:
+            return _end(f"{os.fsdecode(error.filename)}: {error.strerror}; choose another file or folder")
         return _end(_report_crash(error, words), 1)
 
 
@@ -67,14 +69,6 @@ def _end(message: str, status: int = 2, before: str = "") -> int:
     line = " ".join(message.split("\n"))
     print(f"{before}understudy: {line}", file=sys.stderr)
     return status
-
-
-def _exhausts_memory(error: Exception) -> bool:
-    """Whether an error says that there is no more memory, as Python, NumPy and PyTorch report it."""
-    texts = ("can't allocate memory", "CUDA out of memory")
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError) and any(each in str(error) for each in texts)
-    )
 
 
 def _report_crash(error: Exception, words: Sequence[str]) -> str:

@@ -86,8 +86,11 @@ def _rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
 def _reader(kind: Any) -> Callable[[str], Any]:
     def read(word: str) -> Any:
         try:
-            return kind(word)
+            value = kind(word)
         except ValueError:
             raise ValueError(f"must be {_NAMES[kind][1]}, got {word!r}") from None
+        if kind is int and abs(value) >= 2**63:
+            raise ValueError(f"must be a whole number between −2^63 and 2^63, got {word!r}")
+        return value
 
     return read

@@ -55,6 +55,8 @@ class ReaderEndedError(Exception):
 def prepare_streams() -> None:
     """Make standard output and standard error ready for any text, and the width of the terminal one for tables.
 
+    Standard error that cannot be written, such as on a full disk, is ignored: results are on standard output.
+
     Raises:
         UserError: Standard output is closed.
     """
@@ -65,14 +67,14 @@ def prepare_streams() -> None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, as long as the process lives
         raise UserError("standard output is closed; redirect it to a file, or to /dev/null")
     codecs.register_error(_ERRORS, replace_characters)
-    for stream in (sys.stdout, sys.stderr):
+    for stream, failed in ((sys.stdout, _report_output), (sys.stderr, _ignore)):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors=_ERRORS)
-    if "write" not in vars(sys.stdout):
-        for name in ("write", "flush"):
-            setattr(sys.stdout, name, _naming_output(getattr(sys.stdout, name)))
+        if "write" not in vars(stream):
+            for name in ("write", "flush"):
+                setattr(stream, name, _guarded(stream, getattr(stream, name), failed))
     columns = shutil.get_terminal_size().columns
-    if not NARROWEST <= columns <= WIDEST:
+    if "COLUMNS" in os.environ or not NARROWEST <= columns <= WIDEST:
         os.environ["COLUMNS"] = str(min(max(columns, NARROWEST), WIDEST))
 
 
@@ -103,12 +105,31 @@ def encodes_unicode(stream: TextIO) -> bool:
     return (getattr(stream, "encoding", None) or "utf-8").lower().startswith("utf")
 
 
-def _discard(stream: TextIO) -> None:
-    """Discard what is left in a stream that cannot be written: Python would try again when it ends.
+def _guarded(stream: TextIO, function: Callable[..., Any], failed: Callable[[OSError], None]) -> Callable[..., Any]:
+    """A function of a stream, with what to do when it fails; what is left in the stream is then discarded."""
 
-    Args:
-        stream: The stream.
-    """
+    def guarded(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except OSError as error:
+            _discard(stream)
+            return failed(error)
+
+    return guarded
+
+
+def _report_output(error: OSError) -> None:
+    if isinstance(error, BrokenPipeError):
+        raise ReaderEndedError from None
+    raise UserError(f"standard output cannot be written ({error.strerror}); redirect it to another place") from error
+
+
+def _ignore(error: OSError) -> None:
+    """Go on without standard error."""
+
+
+def _discard(stream: TextIO) -> None:
+    """Discard what is left in a stream that cannot be written: Python would try again when it ends."""
     try:
         number = stream.fileno()
     except (OSError, ValueError):
@@ -116,24 +137,6 @@ def _discard(stream: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, number)
     os.close(nowhere)
-
-
-def _naming_output(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Let errors of standard output say that it is standard output."""
-
-    def named(*arguments: Any) -> Any:
-        try:
-            return function(*arguments)
-        except BrokenPipeError:
-            _discard(sys.stdout)
-            raise ReaderEndedError from None
-        except OSError as error:
-            _discard(sys.stdout)
-            raise UserError(
-                f"standard output cannot be written ({error.strerror}); redirect it to another place"
-            ) from error
-
-    return named
 
 
 def _plain(character: str, previous: str) -> str:
@@ -151,5 +154,5 @@ def _plain(character: str, previous: str) -> str:
     if name.startswith("GREEK"):
         word = name.split(" WITH ")[0].split()[-1]
         return word.capitalize() if "CAPITAL" in name else word.lower()
-    plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
+    plain = unicodedata.normalize("NFKD", character).replace("⁄", "/").encode("ascii", "ignore").decode()
     return plain or "?"

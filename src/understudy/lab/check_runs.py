@@ -143,6 +143,10 @@ def check(
     from understudy.training.parallel import run_parallel
 
     drawn = Drawn(inputs, input_std, samples, seed)
+    if samples < 2:
+        raise UserError(
+            f"must be at least 2, since means are compared with their standard errors, got {samples}", "samples"
+        )
     if isinstance(teacher, Run) or (
         isinstance(teacher, str | os.PathLike) and (student is None or os.path.isdir(teacher))
     ):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from understudy._errors import UserError
+from understudy.lab.capacity import naming_causes, require_capacity
 from understudy.lab.computing import Pieces, compute
 from understudy.lab.study import (
     ComputedStudy,
@@ -37,13 +40,29 @@ def execute(study: Study, out: Path, watcher: Watcher) -> Run:
     A study that was interrupted resumes where it stopped; a finished one is only read. Studies it depends on run first.
     """
     study = study.resolved()
+    require_capacity(study)
+    with naming_causes(study):
+        return _execute(study, out, watcher)
+
+
+def _execute(study: Study, out: Path, watcher: Watcher) -> Run:
+    """Plan a study, and then run it in its folder: what cannot be planned leaves no folder behind."""
+
     runs = cache(lambda: [_depend(study, other, out, watcher) for other in study.depends_on()])
+    missing = [parent for parent in (out / study.name, out, *out.parents) if not parent.exists()]
     match study:
         case TrainingStudy():
             experiment = cache(lambda: _experiment(study, runs()))
-            with RunFolder.open(out, study.config(), lambda: disk_space(experiment())) as folder:
+            training = cache(lambda: make_training(study, experiment()))
+
+            def space() -> int:
+                training()  # which is refused before the folder is made if it does not fit in memory
+                return disk_space(experiment())
+
+            with RunFolder.open(out, study.config(), space) as folder:
                 if not folder.finished:
-                    train(study, experiment(), folder, watcher)
+                    with _nothing_left(folder, missing):
+                        train(study, experiment(), training(), folder, watcher)
                     write_report(study, Run(folder.path))
                     folder.finish()
         case ComputedStudy():
@@ -51,12 +70,27 @@ def execute(study: Study, out: Path, watcher: Watcher) -> Run:
             with RunFolder.open(out, study.config(), lambda: _piece_space(pieces())) as folder:
                 if not folder.finished:
                     watcher.say(f"{study.command()}: in {folder.path}")
-                    compute(study, pieces(), folder, watcher)
+                    with _nothing_left(folder, missing):
+                        compute(study, pieces(), folder, watcher)
                     write_report(study, Run(folder.path))
                     folder.finish()
         case _:
             raise TypeError(f"{type(study).__name__} must be a TrainingStudy or a ComputedStudy")
     return Run(folder.path)
+
+
+@contextmanager
+def _nothing_left(folder: RunFolder, missing: Sequence[Path]) -> Iterator[None]:
+    """Remove the folder of a run that fails before anything of it has been computed, and those made for it."""
+    try:
+        yield
+    except Exception:
+        if not any(path.is_file() and path.name != "seconds.json" for path in folder.progress.rglob("*")):
+            shutil.rmtree(folder.path)
+            with suppress(OSError):  # another run has come into one of them
+                for parent in missing:
+                    parent.rmdir()
+        raise
 
 
 def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan] | PiecesPlan:
@@ -69,6 +103,12 @@ def plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan] | Pieces
         UserError: If the study trains nothing itself, or a run that it depends on does not exist yet.
     """
     study = study.resolved()
+    require_capacity(study)
+    with naming_causes(study):
+        return _plan(study, out)
+
+
+def _plan(study: Study, out: Path) -> tuple[Experiment, list[str], Plan] | PiecesPlan:
     if isinstance(study, ComputedStudy) and (planned := study.planned()) is not None:
         return planned
     if not isinstance(study, TrainingStudy):

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
 from understudy._errors import UserError, suggest
+from understudy._memory import MOST
 from understudy._numbers import typeset
 
 
@@ -30,6 +32,11 @@ class Among:
 
 
 @dataclass(frozen=True)
+class Unsized:
+    """The option is no size: however large, it takes time or nothing, but no memory."""
+
+
+@dataclass(frozen=True)
 class _File:
     """The option names a file whose contents belong to the configuration of a run."""
 
@@ -38,6 +45,8 @@ InputFile = Annotated[str, _File()]
 """A user's file; a changed file gets a new run folder."""
 Count = Annotated[int, Ge(1)]
 """A whole number of at least 1."""
+Steps = Annotated[int, Ge(1), Unsized()]
+"""A whole number of at least 1 that takes time but no memory, such as steps."""
 Counts = Annotated[tuple[int, ...], Ge(1), Distinct()]
 """Different whole numbers of at least 1."""
 Sizes = Annotated[tuple[int, ...], Ge(1)]
@@ -110,6 +119,17 @@ def _convert_one(name: str, kind: Any, value: Any) -> Any:
     return kind(value)
 
 
+def sizes(study: object) -> dict[str, int]:
+    """Options of a study that are sizes, each with its largest value: whole numbers of what is held in memory."""
+    hints, held = get_type_hints(type(study)), {}
+    for name, constraints in _constraints(type(study)).items():
+        one = get_args(hints[name])[:1] if get_origin(hints[name]) in (tuple, Union, UnionType) else (hints[name],)
+        if int in one and not any(isinstance(constraint, Unsized) for constraint in constraints):
+            value = getattr(study, name)
+            held[name] = max(value) if isinstance(value, tuple) else value
+    return held
+
+
 def file_options(kind: type[Any]) -> list[str]:
     """The options of a study that name files."""
     return [name for name, constraints in _constraints(kind).items() if any(isinstance(c, _File) for c in constraints)]
@@ -125,6 +145,9 @@ def _validate(name: str, given: Any, constraints: tuple[Any, ...]) -> None:
             raise UserError(f"{name} must be {wanted or 'a finite number'}, got {value:g}")
         if not all(_allows(constraint, value) for constraint in constraints):
             raise UserError(f"{name} must be {wanted}, got {typed(value)}")
+        if isinstance(value, int | float) and abs(value) > MOST:
+            bound = f"at least {_bound(-MOST)}" if value < 0 else f"at most {_bound(MOST)}"
+            raise UserError(f"{name} must be {bound}, got {typed(value)}")
     if any(isinstance(constraint, Distinct) for constraint in constraints) and len(set(values)) < len(values):
         raise UserError(f"{name} takes each value once, got {' '.join(typed(value) for value in values)}")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 from understudy._devices import resolve_device
-from understudy._errors import UserError
+from understudy._errors import TooLargeError, UserError
 from understudy.lab.options import Count, file_options, option, typed, validate_options
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ FORMAT = 3
 """Increases whenever the same options would give another result, so that old runs keep their own folders."""
 _BEFORE_3: dict[str, Any] = {"decay": 0.0, "teacher_decay": 0.0}
 """Values of options that runs of earlier formats do not record."""
+_MOST_PIECES = 100_000
+"""Most pieces of a computed study: each has files of its own until the run is finished."""
 _RANKED = (0, 1, 2, 3, 4, 6, 8, 10, 15, 20, 30, 40, 60, 80, 100)
 
 
@@ -54,6 +56,9 @@ class Study:
     """The ids of the claims that its runs decide, separated by spaces."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Former names of options, each with its present name: still understood, with a notice."""
+    arrays: ClassVar[tuple[str, ...]] = ()
+    """The largest arrays of numbers that the study holds at once, each as the options whose product is its size, such
+    as `samples dim`: they must fit in memory. Populations that are trained by the lab are planned without it."""
 
     seeds: Count = 32
     """Number of seeds, counted from 1: each is a teacher, its data and its students' initial weights."""
@@ -340,6 +345,8 @@ def named_pieces(study: ComputedStudy, *runs: Run) -> dict[str, Callable[..., Ta
     named: dict[str, Callable[..., Tables]] = {}
     first = 0
     for piece in study.pieces(*runs):
+        if len(named) == _MOST_PIECES:
+            raise TooLargeError(f"{study.name} would have more than {_MOST_PIECES:,} pieces; choose smaller sizes")
         if isinstance(piece, LongPiece):
             named[piece.name] = LongCompute(partial(piece.compute, first), piece.bytes)
         else:

@@ -6,15 +6,14 @@ import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-import psutil
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from understudy._cores import cores
-from understudy._errors import UserError
+from understudy._errors import TooLargeError
+from understudy._memory import free_memory
 from understudy._numbers import number
 from understudy.nets import Shape
 from understudy.training.group import Group, GroupState, Shard
@@ -24,12 +23,10 @@ from understudy.training.probes.reading import PASS
 
 _CACHE = 1 << 21
 """Bytes of parameters that one core trains at once by batched products: about the size of its cache."""
-_GPU_SHARE, _CPU_SHARE = 0.8, 0.7
-"""Fraction of free memory that a plan may use (GPU, CPU)."""
+_GPU_SHARE = 0.8
+"""Fraction of the free memory of a GPU that a plan may use."""
 _PROBE_BYTES = 8 << 30
 """Maximum bytes of activations of networks probed together on a GPU."""
-_CGROUP = Path("/sys/fs/cgroup")
-"""Files of the memory limit of a container."""
 _GRID = 65_535
 """Maximum number of networks in one launch of the fused GPU probe."""
 _RATE = {"compiled": 0.8, "resident": 0.3, "batched": 0.2, "autograd": 0.1, "probe": 0.6}
@@ -76,24 +73,11 @@ def available(device: torch.device) -> int:
     """Bytes that a plan may use: most of the free memory of the device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0] * _GPU_SHARE)
-    return int(min([psutil.virtual_memory().available, *_container_memory()]) * _CPU_SHARE)
-
-
-def _container_memory() -> list[int]:
-    """Bytes left under the memory limit of a container (cgroup version 2), where one is set."""
-    try:
-        limit = (_CGROUP / "memory.max").read_text().strip()
-        if not limit.isdigit():
-            return []
-        lines = (_CGROUP / "memory.stat").read_text().splitlines()
-        file_cache = sum(int(line.split()[1]) for line in lines if line.startswith("inactive_file "))
-        return [max(0, int(limit) - int((_CGROUP / "memory.current").read_text()) + file_cache)]
-    except OSError:
-        return []
+    return free_memory()
 
 
 def require_memory(networks: Iterable[tuple[Shape, int]], dtype: torch.dtype, *, copies: int = 3) -> None:
-    """Raise a UserError unless networks, pairs of a shape and a number, fit in the free memory of the CPU.
+    """Raise a TooLargeError unless networks, pairs of a shape and a number, fit in the free memory of the CPU.
 
     Parameters are held several times: by default as they start, as they are, and as a piece changes them.
     """
@@ -111,7 +95,7 @@ def require_parameters_fit(groups: Sequence[Group], optimiser: Optimiser, free: 
 
 def _require(networks: int, need: int, free: int) -> None:
     if need > free:
-        raise UserError(
+        raise TooLargeError(
             f"memory: {networks:,} networks need at least {number(need / 1e9)} GB, but only {number(free / 1e9)} GB "
             "may be used; train fewer or smaller networks"
         )

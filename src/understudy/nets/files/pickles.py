@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 _REFUSED = (
     *(pickle.BYTEARRAY8, pickle.NEXT_BUFFER, pickle.READONLY_BUFFER, pickle.EXT1, pickle.EXT2, pickle.EXT4),
@@ -25,6 +25,7 @@ _WIDEST = 2**60
 """Numbers from which hashes can coincide, which would make dictionaries slow."""
 
 
+@runtime_checkable
 class Source(Protocol):
     """What a pickle is read from: never returns more bytes than there are."""
 

@@ -12,7 +12,7 @@ from annotated_types import Ge
 
 from understudy._errors import UserError
 from understudy._numbers import number
-from understudy.lab.options import InputFile, option
+from understudy.lab.options import InputFile, Unsized, option
 from understudy.lab.pieces import table_rows
 from understudy.lab.study import ExactStudy, Study
 
@@ -35,7 +35,7 @@ class FileTeacherStudy(ExactStudy):
     teacher: InputFile = ""
     """File of a teacher: two layers, |·| nodes (slope −1), one output, no biases, output weights above 0. Without it
     teachers are random."""
-    teacher_network: Annotated[int, Ge(0)] = 0
+    teacher_network: Annotated[int, Ge(0), Unsized()] = 0
     """Number of the network in the teacher's file, if it contains several."""
     leaky: float = 0.0
     """Slope of the activation below zero, for files that do not record it: -1 is |·|."""

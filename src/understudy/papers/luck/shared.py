@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import understudy as us
 from understudy._errors import UserError
-from understudy.lab.options import Count, Positive
+from understudy.lab.options import Count, Positive, Steps
 from understudy.lab.study import Dtype, ExactStudy, Experiment, Study, ranked
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class OnGaussianInputs(Study):
     """Standard deviation of each input."""
     epochs: Count = 20
     """Number of epochs; networks are probed after each."""
-    steps: Count = 400
+    steps: Steps = 400
     """Steps per epoch."""
     batch: Count = 64
     """Samples per step, drawn with replacement."""
@@ -101,6 +101,8 @@ class OnGaussianInputs(Study):
 @dataclass(frozen=True)
 class ExactDescent(ExactStudy):
     """Students of deep teachers on N(0, 1) inputs, trained in float64 and probed at regular steps."""
+
+    arrays: ClassVar[tuple[str, ...]] = ("batch dim", "dim multiple", "outputs multiple")
 
     renamed: ClassVar[dict[str, str]] = {"looks": "probes"}
 

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._memory import require_size
 from understudy._numbers import number
 from understudy._progress import steps
 from understudy.data.given_inputs import Distribution, Drawn, Given, Split, split_inputs
@@ -90,6 +91,7 @@ def connect(
         raise UserError(f"must be between −1 and 1, got {below}", "below")
     start = as_population("a", a, data)
     end, theirs = (as_population(*each, data).to(start.device) for each in (("b", b), ("teacher", teacher)))
+    require_size("points", points, 8 * sum(layer.weight[0].numel() for layer in start.layers))
     x = split_inputs(data, start, Drawn(inputs, input_std, samples, seed))
     x = Split(*(each.to(start.device) for each in x))
     with steps("finding a path"):

@@ -9,7 +9,16 @@ from typing import Annotated, Any
 from annotated_types import Ge
 
 import understudy as us
-from understudy.lab.options import Count, Distinct, NonNegatives, Positive, Positives, validate_batch, validate_widths
+from understudy.lab.options import (
+    Count,
+    Distinct,
+    NonNegatives,
+    Positive,
+    Positives,
+    Steps,
+    validate_batch,
+    validate_widths,
+)
 from understudy.lab.study import Experiment, Study
 
 
@@ -19,7 +28,7 @@ class TrainedStudents(Study):
 
     epochs: Count = 100
     """Number of epochs; networks are probed after each."""
-    steps: Count = 1_000
+    steps: Steps = 1_000
     """Steps per epoch."""
     batch: Count = 16
     """Samples per step, drawn with replacement."""

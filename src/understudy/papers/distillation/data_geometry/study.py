@@ -29,6 +29,7 @@ class DataGeometry(TransferStudy):
     summary: ClassVar[str] = "the risk of a linear student falls as inputs are better aligned with its teacher"
     figures: ClassVar[str] = "S3 fig. 5.3"
     decides: ClassVar[str] = "K3"
+    arrays: ClassVar[tuple[str, ...]] = ("inputs dim", "seeds inputs")
 
     seeds: Count = 10_000
     """Number of transfer sets for every κ, counted from 1."""

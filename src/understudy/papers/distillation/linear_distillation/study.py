@@ -14,7 +14,7 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Lt
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, Counts, InputFile, Positive, Positives
+from understudy.lab.options import Count, Counts, InputFile, Positive, Positives, Steps
 from understudy.lab.pieces import log_probes, network_tables, unit_table
 from understudy.lab.study import Piece
 from understudy.papers.distillation.shared import TransferStudy, read_data, set_tables
@@ -49,6 +49,7 @@ class LinearDistillation(TransferStudy):
     figures: ClassVar[str] = "S3 theorems 5.1, 5.2, 5.3, corollaries 5.1, 5.2"
     decides: ClassVar[str] = "K1 K2"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
+    arrays: ClassVar[tuple[str, ...]] = ("seeds inputs dim", "students learned_inputs dim", "width dim", "width width")
 
     data: InputFile = ""
     """File of your own inputs, .npz: `x`, one input per row, and `y`, labels of two classes, to which a logistic
@@ -72,7 +73,7 @@ class LinearDistillation(TransferStudy):
     """Transfer sets whose students are followed over training."""
     learned_inputs: Counts = (5, 15, 29, 30, 45, 60)
     """Inputs of these sets."""
-    steps: Count = 10_000
+    steps: Steps = 10_000
     """Steps of gradient descent."""
     rate: Positive = 1.0
     """Learning rate of descent, in units of 4n/(L λ_max(XᵀX))."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, Positive, Positives, typed
+from understudy.lab.options import Count, Positive, Positives, Steps, typed
 from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import Piece
 from understudy.papers.distillation.shared import TransferStudy, estimate_columns, set_tables
@@ -48,6 +48,7 @@ class Monotonicity(TransferStudy):
     figures: ClassVar[str] = "S3 fig. 5.5"
     decides: ClassVar[str] = "K5"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
+    arrays: ClassVar[tuple[str, ...]] = ("seeds inputs dim", "seeds probes")
 
     kappa: Positive = 1.0
     """κ of the task: angles between inputs and teacher have P[a ≥ θ] = (1 − 2θ/π)^κ."""
@@ -59,9 +60,9 @@ class Monotonicity(TransferStudy):
     """δ of the learners w_δ."""
     rate: Positive = 1.0
     """Learning rate of the hard-target learner, which starts at 0."""
-    steps: Count = 2_000
+    steps: Steps = 2_000
     """Steps of gradient descent of the hard-target learner."""
-    longest: Count = 20_000
+    longest: Steps = 20_000
     """Steps up to which the same learner is also followed."""
     probes: Annotated[int, Ge(2)] = 30
     """Number of probes on the way, about evenly spaced on a logarithmic axis."""

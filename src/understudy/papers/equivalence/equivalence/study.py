@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
-from annotated_types import Ge
+from annotated_types import Ge, Gt, Le
 
-from understudy.lab.options import Count, Distinct, Positive, Share
+from understudy.lab.options import Count, Distinct, Share, Steps
 from understudy.lab.pieces import blocks, unit_table
 from understudy.lab.study import ExactStudy, Piece
 
@@ -49,7 +49,7 @@ class Equivalence(ExactStudy):
     """Number of random networks of every depth: each makes a pair of one function and a pair with a changed weight."""
     layers: Annotated[tuple[int, ...], Ge(2), Distinct()] = (2, 3, 4, 5)
     """Numbers of layers of weights; widths are drawn from 2 to 10 and do not increase."""
-    magnitudes: Positive = 6.0
+    magnitudes: Annotated[float, Gt(0), Le(100)] = 6.0
     """Orders of magnitude over which the units of the second network of a pair are rescaled."""
     change: Share = 1e-4
     """Relative change of one weight, of any layer, that acts on at least 1/1000 of the box."""
@@ -57,13 +57,13 @@ class Equivalence(ExactStudy):
     """Relative difference up to which parameters and outputs count as equal."""
     constructed: Annotated[int, Ge(0)] = 20
     """Number of architectures for which the network of lemma 2.4 is constructed and recovered from its outputs."""
-    attempts: Count = 5
+    attempts: Steps = 5
     """Maximum number of attempts to recover a network, each with another seed."""
     students: Annotated[int, Ge(0)] = 200
     """Number of students that are fitted to each teacher, in every width."""
     samples: Annotated[int, Ge(10)] = 1_000
     """Inputs that students are fitted on, drawn from the box."""
-    steps: Count = 500
+    steps: Steps = 500
     """Maximum number of evaluations while a student is fitted."""
 
     @classmethod

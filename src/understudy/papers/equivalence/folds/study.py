@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 from annotated_types import Ge
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, Distinct, Positive
+from understudy.lab.options import Count, Distinct, Positive, Steps
 from understudy.lab.pieces import blocks, network_tables, unit_table
 from understudy.lab.study import ExactStudy, Piece
 
@@ -37,6 +37,7 @@ class FoldStudy(ExactStudy):
     summary: ClassVar[str] = "exact fold-sets in two dimensions, and what they say about layers"
     figures: ClassVar[str] = "S3 figs 2.1 to 2.4, lemmas 2.1 to 2.3"
     decides: ClassVar[str] = "E2"
+    arrays: ClassVar[tuple[str, ...]] = ("grid grid", "width width", "students multiple")
 
     seeds: Count = 200
     """Number of random transparent networks of every architecture."""
@@ -54,9 +55,9 @@ class FoldStudy(ExactStudy):
     """Units of each layer of the students per unit of the teacher."""
     rate: Positive = 0.01
     """Learning rate of Adam; 0.3 of it from the middle of training on, and 0.05 of it in the last quarter."""
-    epochs: Count = 60
+    epochs: Steps = 60
     """Epochs of training."""
-    steps: Count = 300
+    steps: Steps = 300
     """Steps per epoch, on 200 samples each."""
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 from annotated_types import Ge
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, Distinct, Positive
+from understudy.lab.options import Count, Distinct, Positive, Steps
 from understudy.lab.pieces import blocks, unit_table
 from understudy.lab.study import ExactStudy, Piece
 
@@ -51,7 +51,7 @@ class Recovery(ExactStudy):
     it."""
     rare: Annotated[int, Ge(0)] = 10
     """Number of networks of every architecture with one unit below --least."""
-    most_evaluations: Count = 200_000
+    most_evaluations: Steps = 200_000
     """Maximum number of inputs at which the network may be evaluated."""
 
     @classmethod

@@ -16,7 +16,7 @@ import pyarrow as pa
 from annotated_types import Ge, Gt, Le
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, Counts, Distinct, Positive
+from understudy.lab.options import Count, Counts, Distinct, Positive, Steps
 from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import ExactStudy, Piece
 from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warnings
@@ -58,6 +58,12 @@ class Identifiability(ExactStudy):
     summary: ClassVar[str] = "losses exact down to 10⁻¹², and whether a loss of zero means that students match"
     figures: ClassVar[str] = "S4 claim 1, theorem 2, lemmas 10, C.6, app. A"
     decides: ClassVar[str] = "Z1 Z9 Z11 Z12"
+    arrays: ClassVar[tuple[str, ...]] = (
+        "samples dim",
+        "teacher_nodes dim",
+        "descents teacher_nodes dim",
+        "descents multiple teacher_nodes dim",
+    )
 
     seeds: Count = 100
     """Number of random problems of every size for Monte Carlo and finite differences, counted from 1."""
@@ -80,7 +86,7 @@ class Identifiability(ExactStudy):
     rate: Positive = 0.05
     """Learning rate of gradient descent on the exact loss. With the linear term fitted first, the remaining loss is
     half as large, and the rate is doubled."""
-    steps: Count = 40_000
+    steps: Steps = 40_000
     """Steps of gradient descent."""
 
     @classmethod

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 import numpy as np
 
 from understudy._errors import UserError
-from understudy.lab.options import Angle, Count, Counts, Positive, option
+from understudy.lab.options import Angle, Count, Counts, Positive, Steps, option
 from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import Piece
 from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warnings
@@ -44,6 +44,14 @@ class Initialisation(FileTeacherStudy):
     )
     figures: ClassVar[str] = "S4 algorithms 1, 2, theorem 5"
     decides: ClassVar[str] = "Z7"
+    arrays: ClassVar[tuple[str, ...]] = (
+        "students dim",
+        "seeds students students",
+        "span_samples dim",
+        "samples dim",
+        "descents descent_students descent_dim",
+        "descent_students descent_students",
+    )
 
     seeds: Count = 20
     """Number of seeds, counted from 1: each is a teacher, its samples and its students' initial weights."""
@@ -71,7 +79,7 @@ class Initialisation(FileTeacherStudy):
     """Σ ‖w‖² of large initial weights, relative to the teacher's Σ ‖w*‖; their learning rate is divided by it."""
     rate: Positive = 0.05
     """Learning rate of gradient descent on the exact loss."""
-    steps: Count = 40_000
+    steps: Steps = 40_000
     """Steps of gradient descent."""
 
     @classmethod

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 from annotated_types import Ge, Gt, Le
 
 from understudy._errors import UserError
-from understudy.lab.options import Angle, Count, Counts, Distinct, Positive
+from understudy.lab.options import Angle, Count, Counts, Distinct, Positive, Steps
 from understudy.lab.pieces import blocks, log_probes, network_tables
 from understudy.lab.study import Piece
 from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warnings
@@ -64,6 +64,7 @@ class LocalRate(FileTeacherStudy):
     summary: ClassVar[str] = "rate of convergence near a teacher, and the lemmas of its proof along the trajectory"
     figures: ClassVar[str] = "S4 theorems 3, 4, 6, lemmas 8, 9, 11, C.3, C.4"
     decides: ClassVar[str] = "Z2 Z3 Z4 Z8 Z10"
+    arrays: ClassVar[tuple[str, ...]] = ("seeds r d", "seeds r multiple d", "batch d")
 
     r: Counts = (1, 3, 5)
     """Numbers of teacher neurons. This, --d, --separation and the lengths describe random teachers."""
@@ -85,13 +86,13 @@ class LocalRate(FileTeacherStudy):
     mini-batches it is descent in either case."""
     rate: Positive = 0.05
     """Learning rate η; above the bound of theorem 4 there is a warning."""
-    steps: Count = 10_000
+    steps: Steps = 10_000
     """Steps of descent on the exact loss."""
     batch: Counts = (1, 4, 16, 64, 256, 1024)
     """Samples per mini-batch, fresh at every step."""
     batch_multiple: Count = 5
     """m / r of students that learn with mini-batches."""
-    batch_steps: Count = 2_000
+    batch_steps: Steps = 2_000
     """Steps with mini-batches, and of descent on the exact loss beside them."""
 
     @classmethod

@@ -15,7 +15,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from understudy._errors import UserError
-from understudy.lab.options import Angle, Count, Positive
+from understudy.lab.options import Angle, Count, Positive, Steps
 from understudy.lab.pieces import blocks, log_probes, network_tables, table_rows
 from understudy.lab.study import ExactStudy, Piece
 from understudy.papers.local.shared import endpoints, measure, node_rows, rate_warnings
@@ -57,6 +57,7 @@ class Regimes(ExactStudy):
     decides: ClassVar[str] = "Z6"
 
     renamed: ClassVar = {"looks": "probes"}
+    arrays: ClassVar[tuple[str, ...]] = ("seeds students probes",)
 
     students: Count = 20
     """Student nodes m."""
@@ -73,7 +74,7 @@ class Regimes(ExactStudy):
     evenly up to it."""
     rate: Positive = 0.05
     """Learning rate; divided by Σ ‖w‖² / Σ ‖w*‖ where students start with more than the teacher's Σ ‖w*‖."""
-    steps: Count = 200_000
+    steps: Steps = 200_000
     """Steps of gradient descent."""
     probes: Annotated[int, Ge(2)] = 80
     """Number of times that networks are probed, about evenly spaced on a logarithmic axis."""

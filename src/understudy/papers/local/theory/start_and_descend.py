@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy._errors import UserError
+from understudy._memory import MOST
 from understudy._numbers import number
 from understudy.lab.pieces import log_probes
 from understudy.nets.given_networks import Network, as_population
@@ -166,6 +167,8 @@ def _validate(by: str, given: dict[str, Any]) -> None:
             raise UserError(f"--{name} must be at least 1, got {value}")
         if name in ("scale", "rate") and not (value > 0 and isfinite(value)):
             raise UserError(f"--{name} must be above 0, got {value:g}")
+        if name in ("samples", "descend", "batch", "scale", "rate") and value > MOST:
+            raise UserError(f"--{name} must be at most {MOST:,}, got {value}")
         if name in ("angle", "within") and not 0 <= value <= pi / 2:
             raise UserError(f"--{name} must be between 0 and π/2 = 1.5708 rad, got {value}")
         if name == "seed" and not 0 <= value < 2**63:

@@ -39,6 +39,7 @@ class WarmUp(ExactStudy):
     summary: ClassVar[str] = "one teacher node, one student or two: losses of order δ² and δ³, and where PL fails"
     figures: ClassVar[str] = "S4 claim 2, fig. 2"
     decides: ClassVar[str] = "Z5"
+    arrays: ClassVar[tuple[str, ...]] = ("seeds angles",)
 
     seeds: Count = 1
     """Number of repetitions, all equal: nothing is random here."""

@@ -39,6 +39,7 @@ class BatchNormEnergy(ExactDescent):
     )
     figures: ClassVar[str] = "S2 theorem 3"
     decides: ClassVar[str] = "Y9"
+    arrays: ClassVar[tuple[str, ...]] = ("batch dim", "dim teacher_layers multiple", "teacher_layers outputs multiple")
 
     teacher_layers: Sizes = (15, 20)
     """Hidden nodes of the teacher, layer by layer from the lowest."""

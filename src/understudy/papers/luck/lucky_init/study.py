@@ -13,7 +13,7 @@ from annotated_types import Ge, Gt
 
 import understudy as us
 from understudy._errors import UserError
-from understudy.lab.options import Count, Distinct, Positive
+from understudy.lab.options import Count, Distinct, Positive, Steps
 from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import ComputedStudy, Piece
 from understudy.papers.luck.shared import diverged_steps
@@ -79,6 +79,7 @@ class LuckyInit(ComputedStudy):
     summary: ClassVar[str] = "students that start near teacher nodes, and the fan-outs of the others"
     figures: ClassVar[str] = "S2 fig. 7, theorems 4, 5"
     decides: ClassVar[str] = "Y10 Y11"
+    arrays: ClassVar[tuple[str, ...]] = ("teacher_nodes multiple dim", "teacher_nodes multiple outputs", "batch dim")
 
     dim: Count = 10
     """Number of inputs, N(0, 1) each, besides a constant 1."""
@@ -100,9 +101,9 @@ class LuckyInit(ComputedStudy):
     """Learning rate."""
     batch: Count = 64
     """Samples per step; every step draws new ones."""
-    steps: Count = 20_000
+    steps: Steps = 20_000
     """Number of steps."""
-    every: Count = 250
+    every: Steps = 250
     """Steps from one probe to the next."""
     bounded: Count = 100
     """Steps of the expected dynamics, at which the theorems' bounds are checked."""

@@ -14,7 +14,7 @@ from annotated_types import Ge
 
 import understudy as us
 from understudy._errors import UserError
-from understudy.lab.options import Count, Distinct, Positive
+from understudy.lab.options import Distinct, Positive, Steps
 from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import Piece
 from understudy.papers.luck.shared import ExactDescent, diverged_steps
@@ -43,12 +43,19 @@ class MatrixDynamics(ExactDescent):
     summary: ClassVar[str] = "the dynamics under factorised expectations next to SGD, and how far apart they are"
     figures: ClassVar[str] = "S2 theorem 2"
     decides: ClassVar[str] = "Y8"
+    arrays: ClassVar[tuple[str, ...]] = (
+        "batch dim",
+        "dim multiple",
+        "outputs multiple",
+        "evaluation dim",
+        "evaluation outputs",
+    )
 
     hidden: Annotated[tuple[str, ...], Distinct()] = ("20", "15-20", "10-15-20")
     """Teachers: the nodes of their hidden layers, from the lowest."""
     lr: Positive = 0.05
     """Learning rate on ½‖f*−f‖²."""
-    steps: Count = 5_000
+    steps: Steps = 5_000
     """Number of steps."""
     evaluation: Annotated[int, Ge(2)] = 2_000
     """Evaluation inputs, on which velocities, losses and correlations are measured."""

@@ -6,7 +6,17 @@ from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
-from understudy.lab.options import Among, Count, Distinct, Positive, Positives, Sizes, validate_batch, validate_widths
+from understudy.lab.options import (
+    Among,
+    Count,
+    Distinct,
+    Positive,
+    Positives,
+    Sizes,
+    Steps,
+    validate_batch,
+    validate_widths,
+)
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.luck.shared import OnGaussianInputs
 
@@ -37,7 +47,7 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
     multiple: Positives = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     """Over-realizations: student nodes, or channels, per node of the teacher in every hidden layer."""
     epochs: Count = 40
-    steps: Count = 1_562
+    steps: Steps = 1_562
     lr: Positive = 0.01
     """Learning rate of plain SGD on the squared error averaged over batch and outputs (2/C of it on ½‖f*−f‖²), as in
     the released code."""

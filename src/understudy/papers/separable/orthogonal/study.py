@@ -13,7 +13,7 @@ import pyarrow as pa
 from annotated_types import Ge
 
 from understudy._errors import UserError
-from understudy.lab.options import Count, Distinct, InputFile, Positive, Positives, validate_batch
+from understudy.lab.options import Count, Distinct, InputFile, Positive, Positives, Steps, validate_batch
 from understudy.lab.pieces import blocks, log_probes, network_tables, table_rows
 from understudy.lab.study import ExactStudy, Piece
 
@@ -60,6 +60,13 @@ class Orthogonal(ExactStudy):
     figures: ClassVar[str] = "S3 figs. 3.1, 3.2, theorem 3.1, lemmas 3.1 to 3.3"
     decides: ClassVar[str] = "B1 B2 B3"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
+    arrays: ClassVar[tuple[str, ...]] = (
+        "points dim",
+        "neurons dim",
+        "points neurons",
+        "span_points span_dim",
+        "span_points span_neurons",
+    )
 
     seeds: Count = 10
     """Number of seeds, counted from 1: each is a set of points and the initial weights of its networks."""
@@ -79,7 +86,7 @@ class Orthogonal(ExactStudy):
     """Learning rate of SGD, on the mean loss."""
     batch: Count = 50
     """Points per batch."""
-    epochs: Count = 500
+    epochs: Steps = 500
     """Epochs of SGD."""
     flow_start: Positives = (0.1, 0.01, 0.001)
     """λ, the length of neurons at the balanced start of gradient flow, ‖w‖ = |a| = λ."""

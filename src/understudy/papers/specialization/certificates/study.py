@@ -16,7 +16,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 import understudy as us
 from understudy._errors import UserError
-from understudy.lab.options import Count, Counts, Distinct, NonNegative, NonNegatives, Positive
+from understudy.lab.options import Count, Counts, Distinct, NonNegative, NonNegatives, Positive, Steps
 from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import ExactStudy, Piece, Tables
 
@@ -47,6 +47,13 @@ class Certificates(ExactStudy):
     summary: ClassVar[str] = "whether certificates of alignment are ever wrong, and how many samples they require"
     figures: ClassVar[str] = "S0 theorems 1, 3, 4, 5, lemma 1, corollary 2"
     decides: ClassVar[str] = "Y1 Y2 Y3"
+    arrays: ClassVar[tuple[str, ...]] = (
+        "certify outputs",
+        "samples outputs",
+        "more outputs",
+        "train outputs",
+        "outputs multiple",
+    )
 
     seeds: Count = 32
     """Number of seeds, counted from 1, of the setting that is certified and of the networks of every depth."""
@@ -68,9 +75,9 @@ class Certificates(ExactStudy):
     """How near to the teacher students start: 0 is random, 10 very near (Tian et al. 2019, sec. 4.2)."""
     lr: Positive = 0.5
     """Learning rate of full-batch gradient descent on ½‖f*−f‖²."""
-    epochs: Count = 100
+    epochs: Steps = 100
     """Epochs of training."""
-    steps: Count = 100
+    steps: Steps = 100
     """Steps per epoch."""
     train: Count = 1_000
     """Training samples."""

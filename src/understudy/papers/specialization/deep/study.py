@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import understudy as us
-from understudy.lab.options import Count, Positive, Positives, Sizes, validate_batch, validate_widths
+from understudy.lab.options import Count, Positive, Positives, Sizes, Steps, validate_batch, validate_widths
 from understudy.lab.study import Dtype, Experiment, TrainingStudy, ranked
 from understudy.papers.specialization.shared import TrainedStudents
 
@@ -38,7 +38,7 @@ class DeepTeachers(TrainedStudents):
     """Half the width of the interval of uniform inputs."""
     input_std: Positive = 10.0
     """Standard deviation of Gaussian inputs."""
-    halve_after: Count = 20
+    halve_after: Steps = 20
     """Epochs after which the learning rate is halved."""
 
     @property
@@ -94,7 +94,7 @@ class Deep(DeepTeachers, TrainingStudy):
     dtype: Dtype = "tf32"
     multiple: Positives = (10.0,)
     """Over-realizations: student nodes per teacher node in every hidden layer."""
-    steps: Count = 1_562
+    steps: Steps = 1_562
     """Steps per epoch: with batches of 64, as many samples as the training set has."""
     train: Count = 100_000
     """Training samples of each network in an epoch; every epoch draws new ones."""

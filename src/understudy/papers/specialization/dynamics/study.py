@@ -36,6 +36,7 @@ class NodeDynamics(ExactStudy):
     summary: ClassVar[str] = "how teacher nodes pull students, how norms break symmetry, how slowly a node turns round"
     figures: ClassVar[str] = "S1 theorems 6, 7, sec. 5.3"
     decides: ClassVar[str] = "Y6 Y7"
+    arrays: ClassVar[tuple[str, ...]] = ("samples dim",)
 
     seeds: Count = 125
     """Pairs of a teacher and a student node for every dimension and kind of inputs, counted from 1."""

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 from annotated_types import Ge
 
 import understudy as us
-from understudy.lab.options import Count, NonNegatives, Positives
+from understudy.lab.options import Count, NonNegatives, Positives, Steps
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import OverRealized
 
@@ -29,7 +29,7 @@ class FocusShifting(OverRealized, TrainingStudy):
     multiple: Positives = (2.0, 5.0)
     epochs: Count = 200
     """Number of probes; an epoch here is the time between two probes."""
-    steps: Count = 200
+    steps: Steps = 200
     """Steps between two probes: five of these are one of the paper's epochs of 1,000 steps."""
 
     @classmethod

@@ -9,7 +9,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Lt
 
 import understudy as us
-from understudy.lab.options import Count, Positive, Positives, validate_batch
+from understudy.lab.options import Count, Positive, Positives, Steps, validate_batch
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import TrainedStudents
 
@@ -27,7 +27,7 @@ class MovingHyperplanes(TrainedStudents, TrainingStudy):
 
     seeds: Count = 10
     epochs: Count = 600
-    steps: Count = 50
+    steps: Steps = 50
     lr: Positive = 0.03
     evaluation: Count = 2_000
     students: Annotated[int, Ge(2)] = 6

@@ -129,7 +129,7 @@ def _representatives(teacher: Population, student: Population, x: Tensor, below:
     if not holder:
         raise UserError(
             f"no node of the {name} network correlates with a teacher node at {below:g} or above: the highest is "
-            f"{number(float(best.max()))}; give trained students of this teacher, or a lower level"
+            f"{number(float(best.max()))}; give trained students of this teacher, or choose a lower --below"
         )
     return holder, gathered
 

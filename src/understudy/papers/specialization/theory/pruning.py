@@ -113,7 +113,7 @@ def prune_student(
             raise UserError(
                 f"all {len(decision.goes)} nodes of hidden layer {layer} would be removed: {decision.words} is at most "
                 f"{number(highest)}, and the threshold is {number(level, 'g')}; "
-                + ("give a lower threshold" if highest > 0 else "the student has learned nothing that could be kept")
+                + ("choose a lower --below" if highest > 0 else "the student has learned nothing that could be kept")
             )
     kept = tuple((~decision.goes).nonzero().flatten() for decision in decisions)
     dropped = tuple(
