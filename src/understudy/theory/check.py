@@ -370,7 +370,7 @@ def _validate_scale(pair: PairGeometry) -> None:
                     f"{number(_EXTREME, 'g')}, whose products vanish or overflow: scale a node's weights by c "
                     "and its fan-out by 1/c"
                 )
-    if not bool((pair.sample_gradients.upper <= _EXTREME).all()):
+    if not pair.largest_gradient <= _EXTREME:
         raise UserError(
             f"gradients on this data are beyond {number(_EXTREME, 'g')}, and what follows from them would overflow: "
             "scale the weights or the data down"

@@ -16,6 +16,8 @@ from understudy.data.source import Inputs
 from understudy.nets import Layer, Norm, Population, training_pass
 
 _Part = TypeVar("_Part", Layer, Norm)
+_ROWS = 1 << 14
+"""Samples whose activations are in memory at a time, except with BatchNorm, which needs all of them."""
 
 Velocity = Callable[[Population, Population, Float[Tensor, "..."]], Population]
 """Velocity of every parameter of a student, as a population of its shape, from (teacher, student, inputs)."""
@@ -32,14 +34,18 @@ def velocity(teacher: Population, student: Population, x: Inputs) -> Population:
             f"teacher and student must have the same number of outputs, got {teacher.sizes[-1]} and {student.sizes[-1]}"
         )
     leaves = student._with_each(lambda part: part.detach().requires_grad_(), student.seeds)
-    with torch.enable_grad():
-        every = x if x.ndim == 3 else x.expand(len(student), *x.shape)
-        missing = teacher(x).detach() - training_pass(leaves, every)[0].output
-        # Summed over networks, so that each network gets the gradient of its own mean.
-        loss = missing.square().sum(2).mean(1).sum() / 2
-        moving = [part for layer in leaves.layers for part in layer if part is not None]
-        moving += [part for norm in leaves.norms for part in norm[2:] if part is not None]
-        found = {id(part): -by for part, by in zip(moving, torch.autograd.grad(loss, moving), strict=True)}
+    moving = [part for layer in leaves.layers for part in layer if part is not None]
+    moving += [part for norm in leaves.norms for part in norm[2:] if part is not None]
+    samples, total = x.shape[-2], [torch.zeros_like(part) for part in moving]
+    for some in torch.split(x, samples if student.norms else _ROWS, -2):
+        with torch.enable_grad():
+            every = some if x.ndim == 3 else some.expand(len(student), *some.shape)
+            missing = teacher(some).detach() - training_pass(leaves, every)[0].output
+            # Summed over networks, so that each network gets the gradient of its own mean.
+            loss = missing.square().sum(2).mean(1).sum() / 2
+        for by, each in zip(total, torch.autograd.grad(loss, moving), strict=True):
+            by -= each * (some.shape[-2] / samples)
+    found = dict(zip(map(id, moving), total, strict=True))
     return leaves._with_each(lambda part: found.get(id(part), torch.zeros_like(part)).detach(), student.seeds)
 
 

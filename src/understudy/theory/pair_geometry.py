@@ -20,6 +20,9 @@ from understudy.theory.result import CheckFunction, Finding
 
 Value = TypeVar("Value")
 
+_ROWS = 4_096
+"""Samples of which gradients and pre-activations are in memory at a time."""
+
 
 class Gradient(NamedTuple):
     """Gradient g of the students of the lowest layer at points, with a bound on its rounding error."""
@@ -31,6 +34,15 @@ class Gradient(NamedTuple):
     def upper(self) -> Float[Tensor, "point node"]:
         """Upper bound of |g| with rounding."""
         return self.value.abs() + self.rounding
+
+
+class _GradientExtremes(NamedTuple):
+    active: Float[Tensor, "student"]
+    """Largest gradient, with rounding, over the samples on which a student is active."""
+    excess: Float[Tensor, "student"]
+    """Largest multiple of the rounding error over these samples."""
+    anywhere: float
+    """Largest gradient, with rounding, over all students and samples."""
 
 
 class _ForwardPass(NamedTuple):
@@ -91,8 +103,11 @@ class PairGeometry:
     def active(self) -> Bool[Tensor, "sample student"]:
         """E_k: the samples on which each student is active."""
         layer = self.student.layers[0]
-        before = self.x @ layer.weight[0].T
-        return (before if layer.bias is None else before + layer.bias[0]) > 0
+        found = torch.empty(len(self.x), layer.weight.shape[1], dtype=torch.bool, device=self.x.device)
+        for part, some in zip(found.split(_ROWS), self.x.split(_ROWS), strict=True):
+            before = some @ layer.weight[0].T
+            torch.gt(before if layer.bias is None else before + layer.bias[0], 0, out=part)
+        return found
 
     @cached_property
     def active_rows(self) -> Bool[Tensor, "student sample"]:
@@ -104,30 +119,41 @@ class PairGeometry:
         """Number of samples on which each student is active."""
         return self.active_rows.sum(1).tolist()
 
-    @cached_property
-    def sample_gradients(self) -> Gradient:
-        """Gradients at the samples."""
-        return self.gradient(self.x)
-
-    @cached_property
+    @property
     def largest_gradients(self) -> Float[Tensor, "student"]:
         """Largest gradient of each student over the samples on which it is active."""
-        return torch.where(self.active, self.sample_gradients.upper, 0.0).amax(0)
+        return self._gradient_extremes.active
 
-    @cached_property
+    @property
     def gradient_excess(self) -> Float[Tensor, "student"]:
         """Largest gradient in units of its rounding error: a gradient of a few units is zero to machine precision."""
-        times = self.sample_gradients.value.abs() / self.sample_gradients.rounding.clamp_min(5e-324)
-        return torch.where(self.active, times, 0.0).amax(0)
+        return self._gradient_extremes.excess
+
+    @property
+    def largest_gradient(self) -> float:
+        """Largest gradient at any sample, with rounding; NaN where one is not a number."""
+        return self._gradient_extremes.anywhere
+
+    @cached_property
+    def _gradient_extremes(self) -> _GradientExtremes:
+        parts = []
+        for active, some in zip(self.active.split(_ROWS), self.x.split(_ROWS), strict=True):
+            g = self.gradient(some)
+            times = g.value.abs() / g.rounding.clamp_min(5e-324)
+            parts.append([torch.where(active, each, 0.0).amax(0) for each in (g.upper, times)] + [g.upper.amax()])
+        largest, excess, anywhere = (torch.stack(each).amax(0) for each in zip(*parts, strict=True))
+        return _GradientExtremes(largest, excess, float(anywhere))
+
+    def sample_gradients(self) -> Float[Tensor, "sample student"]:
+        """Compute the gradients at the samples, which are many numbers and are not remembered."""
+        found = self.x.new_empty(len(self.x), self.student.sizes[1])
+        for part, some in zip(found.split(_ROWS), self.x.split(_ROWS), strict=True):
+            part.copy_(self.gradient(some).value)
+        return found
 
     def name(self, j: int) -> str:
         """Name of the j-th teacher node with a boundary, as findings use it."""
         return f"teacher node {int(self.teacher_nodes[j])}"
-
-    @cached_property
-    def student_sample_distances(self) -> Float[Tensor, "sample plane"]:
-        """Signed distances of the samples to the boundaries of the students."""
-        return self.student_planes.distances(self.x)
 
     @cached_property
     def teacher_sample_distances(self) -> Float[Tensor, "sample plane"]:
@@ -203,40 +229,35 @@ class PairGeometry:
         Of two layers only what student k receives is computed, from pre-activations at the samples, which differ at the
         other points by a constant.
         """
+        parts = [self._largest_beside(k, self.x[some], shift) for some in samples.split(_ROWS)]
+        return float(torch.stack(parts).max())
+
+    def _largest_beside(
+        self, k: int, points: Float[Tensor, "some in"], shift: Float[Tensor, "in"]
+    ) -> Float[Tensor, ""]:
         if len(self.student.layers) > 2 or len(self.teacher.layers) > 2:
-            points = self.x[samples]
-            return float(self.gradient(torch.cat((points, points + shift, points - shift)), k).upper.max())
+            return self.gradient(torch.cat((points, points + shift, points - shift)), k).upper.max()
         fan_out = self.student.layers[1].weight[0, :, k]
         moves = torch.stack((torch.zeros_like(shift), shift, -shift))
-        total, largest = fan_out.new_zeros(len(moves), len(samples)), fan_out.new_zeros(len(samples))
+        total, largest = fan_out.new_zeros(len(moves), len(points)), fan_out.new_zeros(len(points))
+        reach = points.abs() + shift.abs()
         for network, sign in ((self.teacher, 1.0), (self.student, -1.0)):
-            (weight, _), (above, bias) = network.layers
-            before, size = (each[samples] for each in self._pre_activations(network))
+            (weight, below), (above, bias) = network.layers
+            before = points @ weight[0].T
+            before = before if below is None else before.add_(below[0])
             toward, beside = fan_out @ above[0], fan_out.abs() @ above[0].abs()
             for row, move in zip(total, moves @ weight[0].T, strict=True):
                 row += sign * (activate(before + move, network.slope) @ toward)
-            largest += (size + shift.abs() @ weight[0].abs().T) @ beside
+            largest += reach @ (weight[0].abs().T @ beside)  # the outputs if no terms cancelled
+            if below is not None:
+                largest += below[0].abs() @ beside
             if bias is not None:
                 total += sign * (bias[0] @ fan_out)
                 largest += bias[0].abs() @ fan_out.abs()
+        # `before` is now that of the student.
         own, slope = self.student.layers[0].weight[0, k], self.student.slope
-        gates = gate(self._pre_activations(self.student)[0][samples, k] + (moves @ own).unsqueeze(1), slope)
-        return float(((total * gates).abs() + 2 * self._terms * ROUNDING * largest).max())
-
-    def _pre_activations(
-        self, network: Population
-    ) -> tuple[Float[Tensor, "sample node"], Float[Tensor, "sample node"]]:
-        """Pre-activations of the lowest layer at the samples, and these if no terms cancelled."""
-
-        def compute() -> tuple[Tensor, Tensor]:
-            weight, bias = network.layers[0]
-            shift = torch.zeros_like(weight[0, :, 0]) if bias is None else bias[0]
-            return (
-                torch.addmm(shift, self.x, weight[0].T),
-                torch.addmm(shift.abs(), self.x.abs(), weight[0].abs().T),
-            )
-
-        return self.remember(("pre-activations", network is self.student), compute)
+        gates = gate(before[:, k] + (moves @ own).unsqueeze(1), slope)
+        return ((total * gates).abs() + 2 * self._terms * ROUNDING * largest).max()
 
     @property
     def _terms(self) -> int:

@@ -61,9 +61,9 @@ def test_what_quadrature_does_not_resolve_is_estimated_and_said():
 def test_a_wide_interval_is_explained():
     model = gaussian_channel(4.0, 1.0, coordinates=2, infer=False)
     by_prior = LatentModel(linear([[0.0] * 2] * 4, [0.0] * 4), model.decoder)
-    found = measure(by_prior, X.expand(-1, 2), samples=200, codes=3)
-    assert found.notes[-1] == "More than half of the interval is bias: more codes than 3 make it narrower."
-    assert "bias:" not in measure(model, X.expand(-1, 2), samples=200, codes=3).notes[-1]
+    found = measure(by_prior, X.expand(-1, 2), samples=200, codes=30)
+    assert found.notes[-1] == "More than half of the interval is bias: more codes than 30 make it narrower."
+    assert "bias:" not in measure(model, X.expand(-1, 2), samples=200, codes=30).notes[-1]
 
 
 def test_divergence_and_active_units_by_hand():

@@ -13,6 +13,7 @@ from understudy.theory.pair_geometry import PairGeometry
 def test_radii_are_those_of_balls_around_projected_samples(rows, monkeypatch):
     monkeypatch.setattr(noisy, "_ROWS", rows)
     pair = PairGeometry(random_network(1, 4, 3, 2), random_network(2, 4, 5, 2), gaussian(3, 100, 4))
+    radii = noisy._radii(pair)
     for j in range(3):
         one = pair.teacher_plane(j)
         feet = pair.x - one.distances(pair.x) * one.normal
@@ -20,4 +21,4 @@ def test_radii_are_those_of_balls_around_projected_samples(rows, monkeypatch):
         room = pair.student_planes.distances(feet) / plane_distances(one, pair.student_planes).sin
         expected = torch.minimum(inside, room).amax(0).clamp_min(0.0)
         assert (expected > 0).any()
-        torch.testing.assert_close(noisy._radii(pair, one, pair.largest_norm), expected, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(radii[j], expected, rtol=1e-12, atol=1e-12)

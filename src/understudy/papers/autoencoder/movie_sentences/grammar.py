@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from itertools import product
 
-from understudy._random import Stream, words
-
 _WHO = ["she", "he", "nobody", "everybody", "somebody", "the hero"]
 _WHAT = ["film", "plot", "ending", "music", "cast", "script"]
 _DOES = ["likes", "hates", "forgets", "loves", "knows"]
@@ -32,6 +30,8 @@ def sentences(count: int, seed: int = 0) -> tuple[str, ...]:
         count: Number of sentences, at most `SENTENCES`.
         seed: Seed of the choice and the order.
     """
+    from understudy._random import Stream, words  # with torch, which the study's options do without
+
     every = [
         form.format(*chosen) for form, lists in _FORMS for chosen in product(*lists) if len({*chosen}) == len(chosen)
     ]

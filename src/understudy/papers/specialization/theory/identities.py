@@ -172,7 +172,7 @@ def batch_interpolation(teacher: Population, student: Population, x: Float[Tenso
         return [Finding(name, about, (enough,), "no conclusion", "nothing was measured")]
     pair = shared_pair(teacher, student, x)
     with_one = torch.cat((x, torch.ones_like(x[:, :1])), 1)
-    most, single = largest_gradient_entries(pair.sample_gradients.value, with_one, BATCH)
+    most, single = largest_gradient_entries(pair.sample_gradients(), with_one, BATCH)
     bound = (2 - 1 / BATCH) * most
     return [
         Finding(

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from understudy.papers.specialization.theory.sampled import describe_nearest, round_up
-from understudy.theory.boundaries import Planes, plane_distances
+from understudy.theory.boundaries import plane_distances
 from understudy.theory.pair_geometry import PairGeometry, per_teacher_node
 from understudy.theory.result import INFORMATIVE, Finding, Hypothesis, result
 
@@ -56,12 +56,11 @@ def _log_volume(dim: int) -> float:
 @per_teacher_node
 def theorem_5(pair: PairGeometry, j: int) -> Finding:
     """Compute the guarantee that would follow if the gradient were as small everywhere as at the samples."""
-    one = pair.teacher_plane(j)
-    largest = pair.largest_norm
+    largest, radii = pair.largest_norm, pair.remember("radii", lambda: _radii(pair))
     best = Recovery(math.inf, math.inf)
     observer, most, ball = "no student is active beside the boundary", 0.0, 0.0
     alphas = pair.alphas(j, pair.x[:1])[0]
-    for k, radius in zip(pair.student_nodes.tolist(), _radii(pair, one, largest).tolist(), strict=True):
+    for k, radius in zip(pair.student_nodes.tolist(), radii[j].tolist(), strict=True):
         alpha = abs(float(alphas[k])) * pair.slope_jump
         eps = float(pair.largest_gradients[k])
         count = len(pair.student_planes) + len(pair.teacher_planes)
@@ -97,18 +96,23 @@ def theorem_5(pair: PairGeometry, j: int) -> Finding:
     )
 
 
-def _radii(pair: PairGeometry, one: Planes, largest: float) -> Float[Tensor, "student"]:
-    """Radius of the largest ball on the boundary that lies in a student's active side and in the data's region.
+def _radii(pair: PairGeometry) -> Float[Tensor, "teacher student"]:
+    """Radii of the largest balls on teacher nodes' boundaries, in a student's active side and in the data's region.
 
     Centres are the projections of the samples on the boundary; the region is the ball of the largest sample.
     """
-    away = one.distances(pair.x)
-    # ‖x − d n‖² with n·x = d − b; distances from students change along n by a constant rate.
-    feet = (pair.squared_norms.unsqueeze(1) - away * (away - 2 * one.offset)).clamp_min(0.0).sqrt()
-    turn = (pair.student_planes.normal @ one.normal[0]).unsqueeze(0)
-    sin = plane_distances(one, pair.student_planes).sin.clamp_min(1e-300)
-    most = torch.zeros_like(sin)
-    parts = (tensor.split(_ROWS) for tensor in (pair.student_sample_distances, away, largest - feet))
-    for beside, d, inside in zip(*parts, strict=True):
-        most = torch.maximum(most, torch.minimum(inside, torch.addmm(beside, d, turn, alpha=-1) / sin).amax(0))
+    planes, ours = [pair.teacher_plane(j) for j in range(len(pair.teacher_planes))], pair.student_planes
+    # Distances from students change along a teacher node's normal by a constant rate.
+    turns = [(ours.normal @ one.normal[0]).unsqueeze(0) for one in planes]
+    sines = [plane_distances(one, ours).sin.clamp_min(1e-300) for one in planes]
+    most = pair.x.new_zeros(len(planes), len(ours))
+    parts = (each.split(_ROWS) for each in (pair.x, pair.squared_norms, pair.teacher_sample_distances))
+    for some, squares, away in zip(*parts, strict=True):
+        beside = ours.distances(some)
+        for j, one in enumerate(planes):
+            d = away[:, j].unsqueeze(1)
+            # ‖x − d n‖² with n·x = d − b.
+            feet = (squares.unsqueeze(1) - d * (d - 2 * one.offset)).clamp_min(0.0).sqrt()
+            room = torch.addmm(beside, d, turns[j], alpha=-1) / sines[j]
+            most[j] = torch.maximum(most[j], torch.minimum(pair.largest_norm - feet, room).amax(0))
     return most

@@ -25,6 +25,8 @@ from understudy.theory.result import Finding, above, result
 AGREE = 1e-6
 _STEP = 1e-5
 """Step relative to a node's length. Errors of a two-sided difference are step² and rounding/step: 10⁻¹⁰ and 10⁻¹¹."""
+_ROWS = 1 << 14
+"""Samples whose activations are in memory at a time."""
 _TIGHT = {"method": "DOP853", "rtol": 1e-11, "atol": 1e-300}
 Dynamics = Literal["angle", "both layers", "lower layer"]
 
@@ -56,10 +58,13 @@ def weight_flow(
     teacher: Population, student: Population, x: Float[Tensor, "sample in"]
 ) -> Float[Tensor, "net node weight"]:
     """Velocity ẇ_k = E[x g_k], g_k = z_k v_kᵀ (f* − f), for two layers and loss ½‖f* − f‖², biases last (eqns 2, 5)."""
-    gates = gate(incoming(student, 0, x), student.slope)
-    g = gates * torch.bmm(teacher(x) - student(x), student.layers[1].weight)
-    ones = x if student.layers[0].bias is None else torch.cat([x, x.new_ones(len(x), 1)], 1)
-    return g.mT @ ones / len(x)
+    total = torch.zeros_like(weights_and_biases(student.layers[0]))
+    for some in x.split(_ROWS):
+        gates = gate(incoming(student, 0, some), student.slope)
+        g = gates * torch.bmm(teacher(some) - student(some), student.layers[1].weight)
+        ones = some if student.layers[0].bias is None else torch.cat([some, some.new_ones(len(some), 1)], 1)
+        total += g.mT @ ones
+    return total / len(x)
 
 
 def compare_rates(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> NormRates:

@@ -23,6 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from understudy.measures import observers_on_both_sides, regular
+from understudy.measures.observers import MIN_COUNT
 from understudy.nets import Layer, Population, activate
 from understudy.theory.boundaries import ALIGNED, hyperplane_eps, same_ray
 from understudy.theory.pair_geometry import shared_pair
@@ -38,6 +39,8 @@ _SAMPLES = 3
 _OBSERVERS = 50
 """Observers that suffice in addition to two per output, the strongest first; the bound holds for any number."""
 _ROUNDING = 1e-6
+_ROWS = 4_096
+"""Samples that are compared with all nodes at a time."""
 
 
 def co_linear(layer: Layer, eps: float = CO_LINEAR) -> Bool[Tensor, "net node node"]:
@@ -123,11 +126,13 @@ def _residuals(teacher: Population, student: Population, x: Float[Tensor, "sampl
     nearest = hyperplane_eps(below, teacher.layers[0])[0].amin(1)
     aligned = nearest <= ALIGNED
     ours = size[aligned]
-    seen = observers_on_both_sides(below, below, x).observed[0]  # [observed node, observer]
+    sides = [observers_on_both_sides(below, below, some) for some in x.split(_ROWS)]
+    above, behind = (torch.stack(counts).sum(0) for counts in zip(*((s.above, s.below) for s in sides), strict=True))
+    seen = (torch.minimum(above, behind) >= MIN_COUNT)[0]  # [observed node, observer]
     strength = torch.linalg.vector_norm(fan_out, dim=1)
     asked = strength.argsort(descending=True, stable=True)[: _OBSERVERS + 2 * fan_out.shape[1]]
-    u = _signed_distances(below, x)
-    contribution, linear = _contributions(student, groups, u)
+    moments = _moments(student, x)
+    contribution, linear = _contributions(student, groups, moments)
     strongest = contribution[aligned].max() if len(ours) else contribution.new_zeros(())
     strongest = strongest if strongest > 0 else contribution.max()
     bound, smallest, left = (torch.full_like(size, value) for value in (math.inf, 0.0, 0.0))
@@ -147,7 +152,7 @@ def _residuals(teacher: Population, student: Population, x: Float[Tensor, "sampl
             if bool(shares.isfinite().all()):
                 bound[k] = math.sqrt(len(limit)) / torch.linalg.svdvals(shares)[-1]
     # Infinity times the 0 of a node that is never active would be NaN.
-    unit_rms = _rms(activate(u, student.slope))
+    unit_rms = moments.ahead.sqrt()
     kinked = torch.where(bound < math.inf, bound * unit_rms, math.inf)
     return Residuals(
         nearest=nearest,
@@ -164,12 +169,35 @@ def _residuals(teacher: Population, student: Population, x: Float[Tensor, "sampl
     )
 
 
+class _Moments(NamedTuple):
+    """Mean products over the samples, u being the distances from a node's boundary."""
+
+    ahead: Float[Tensor, "node"]
+    """E σ(u)²."""
+    behind: Float[Tensor, "node"]
+    """E σ(−u)²."""
+    both: Float[Tensor, "node"]
+    """E σ(u) σ(−u)."""
+    linear: Float[Tensor, "node"]
+    """E u²."""
+
+
+def _moments(student: Population, x: Float[Tensor, "sample in"]) -> _Moments:
+    sums = x.new_zeros(4, student.sizes[1])
+    for some in x.split(_ROWS):
+        u = _signed_distances(student.layers[0], some)
+        one, other = activate(u, student.slope), activate(-u, student.slope)
+        for total, terms in zip(sums, (one.square(), other.square(), one * other, u.square()), strict=True):
+            total += terms.sum(0)
+    return _Moments(*(sums / len(x)))
+
+
 def _contributions(
-    student: Population, groups: Bool[Tensor, "net node node"], u: Float[Tensor, "sample node"]
+    student: Population, groups: Bool[Tensor, "net node node"], moments: _Moments
 ) -> tuple[Float[Tensor, "node"], Float[Tensor, "node"]]:
     """Rms of what each node's group adds to the output, and of its linear part, which theorem 2 does not bound.
 
-    `u` are the distances from the nodes' boundaries. With fan-outs S on the node's own ray and S' on the opposite one
+    With u the distances from a node's boundary, and fan-outs S on the node's own ray and S' on the opposite one
     the group adds S σ(u) + S' σ(−u); as σ(−u) is σ(u) − (1 + slope) u, this is also (S + S') σ(u) − (1 + slope) S' u.
     """
     ray = on_one_ray(student.layers[0])
@@ -177,21 +205,17 @@ def _contributions(
     behind = group_sums(student, groups)[0] - ahead
     # Where no node is opposite, the two sums differ by rounding only.
     behind = torch.where((groups & ~ray)[0].any(1, keepdim=True), behind, 0.0)
-    one, other = activate(u, student.slope), activate(-u, student.slope)
-    both = (ahead * behind).sum(1) * (one * other).mean(0)
-    alone = [torch.linalg.vector_norm(s, dim=1) * _rms(f) for s, f in ((ahead, one), (behind, other))]
+    both = (ahead * behind).sum(1) * moments.both
+    parts = (ahead, moments.ahead), (behind, moments.behind)
+    alone = [torch.linalg.vector_norm(s, dim=1) * square.sqrt() for s, square in parts]
     contribution = (alone[0].square() + 2 * both + alone[1].square()).clamp_min(0.0).sqrt()
-    return contribution, (1 + student.slope) * torch.linalg.vector_norm(behind, dim=1) * _rms(u)
+    return contribution, (1 + student.slope) * torch.linalg.vector_norm(behind, dim=1) * moments.linear.sqrt()
 
 
 def _signed_distances(layer: Layer, x: Float[Tensor, "sample in"]) -> Float[Tensor, "sample node"]:
     """Signed distances to the boundaries of a layer's nodes; 0 for a node without a boundary."""
     units = regular(layer)
     return x @ units.weight[0].T + units.bias[0].nan_to_num(posinf=0.0)
-
-
-def _rms(values: Float[Tensor, "sample node"]) -> Float[Tensor, "node"]:
-    return values.square().mean(0).sqrt()
 
 
 def _independence(
@@ -204,18 +228,18 @@ def _independence(
     # A boundary is one column, whichever of its nodes comes first.
     first = co_linear(every)[0].double().argmax(1)
     units = regular(every)
-    kinked = activate(_signed_distances(every, x), student.slope)
-    positive = (x @ units.weight[0].T + units.bias[0]) > 0
-    error = teacher(x)[0] - student(x)[0]
-    active = x @ student.layers[0].weight[0].T + _weight_and_bias(student.layers[0])[1][0] > 0
+    active = shared_pair(teacher, student, x).active
     separation, gradient = x.new_zeros(len(observers), nodes), x.new_zeros(len(observers))
     for i, o in enumerate(observers.tolist()):
         rows = active[:, o].nonzero().flatten()[: _SAMPLES * (inputs + 1 + len(first))]
-        gradient[i] = (error[rows] @ student.layers[1].weight[0, :, o]).square().mean().sqrt() if len(rows) else 0.0
-        sign, some = positive[rows], x[rows]
+        some = x[rows]
+        error = (teacher(some)[0] - student(some)[0]) @ student.layers[1].weight[0, :, o]
+        gradient[i] = error.square().mean().sqrt() if len(rows) else 0.0
+        sign = (some @ units.weight[0].T + units.bias[0]) > 0
         # Without samples on both sides a node is affine there, and already among the affine functions.
         there = (sign.any(0) & ~sign.all(0) & (first == torch.arange(len(first), device=x.device))).nonzero().flatten()
-        columns = torch.cat((some, torch.ones_like(some[:, :1]), kinked[rows][:, there]), 1)
+        kinked = activate(_signed_distances(every, some), student.slope)
+        columns = torch.cat((some, torch.ones_like(some[:, :1]), kinked[:, there]), 1)
         if len(rows) < columns.shape[1]:
             continue
         left = torch.zeros(len(first), dtype=x.dtype, device=x.device)
@@ -305,9 +329,11 @@ def prunable_finding(k: int, found: Residuals, outputs: int) -> Finding:
 def unaligned_share(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> Float[Tensor, "net"]:
     """E‖Σ v_k f_k‖² over the students k without a teacher's boundary, as a share of the variance of the outputs f*."""
     alone = ~(hyperplane_eps(student.layers[0], teacher.layers[0]) <= ALIGNED).any(2)
-    (hidden,) = student.activations(x).hidden
-    part = torch.bmm(hidden * alone.unsqueeze(1), student.layers[1].weight.mT)
-    return part.square().sum(2).mean(1) / output_variance(teacher, x)
+    total = x.new_zeros(len(student))
+    for some in x.split(_ROWS):
+        (hidden,) = student.activations(some).hidden
+        total += torch.bmm(hidden * alone.unsqueeze(1), student.layers[1].weight.mT).square().sum((1, 2))
+    return total / len(x) / output_variance(teacher, x)
 
 
 @result(

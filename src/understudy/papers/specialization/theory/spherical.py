@@ -91,8 +91,7 @@ def compare_pull(
     is known. An error estimated from the samples would be far too small where few of them pass both gates.
     """
     samples, dim = x.shape
-    gates, f = gate(x @ student.T, slope).to(x.dtype), activate(x @ teacher.T, slope)
-    mean = _weighted_sums(gates, f, x) / samples
+    mean = _weighted_sums(teacher, student, x, slope) / samples
     closed, square = pull(teacher, student, 1.0, slope), pull_square(teacher, student, slope)
     lengths = x.square().sum(1)
     spread = (square / (dim * (dim + 2)) - closed.square() / dim**2).clamp_min(0)
@@ -102,11 +101,15 @@ def compare_pull(
 
 
 def _weighted_sums(
-    gates: Float[Tensor, "sample student"], f: Float[Tensor, "sample teacher"], x: Float[Tensor, "sample in"]
+    teacher: Float[Tensor, "teacher in"],
+    student: Float[Tensor, "student in"],
+    x: Float[Tensor, "sample in"],
+    slope: float,
 ) -> Float[Tensor, "student teacher in"]:
     """Σ z_k f*_j x over the samples, of each pair, by the samples that pass the teacher node."""
-    sums = x.new_zeros(gates.shape[1], f.shape[1], x.shape[1])
-    for z, strength, some in zip(*(part.split(_ROWS) for part in (gates, f, x)), strict=True):
+    sums = x.new_zeros(len(student), len(teacher), x.shape[1])
+    for some in x.split(_ROWS):
+        z, strength = gate(some @ student.T, slope).to(x.dtype), activate(some @ teacher.T, slope)
         for j, weight in enumerate(strength.T):
             passing = weight.nonzero().flatten()
             sums[:, j] += (z[passing] * weight[passing].unsqueeze(1)).T @ some[passing]
@@ -238,7 +241,7 @@ def _spherical(x: Tensor, *layers: tuple[Tensor, Tensor | None]) -> list[Hypothe
     """
     samples, dim = x.shape
     length = x.norm(dim=1, keepdim=True)
-    u = torch.where(length > 0, x / length, 0.0)
+    u = (x / length).masked_fill_(length == 0, 0.0)
     covariance = u.T @ u / samples
     eigenvalues = torch.linalg.eigvalsh(x.T @ x / samples)
     eigenvalues = eigenvalues / eigenvalues.mean()
