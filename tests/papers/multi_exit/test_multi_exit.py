@@ -1,5 +1,7 @@
 """The study `multi-exit`: its networks, its claims on tables with known numbers, and errors of its options."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -11,6 +13,8 @@ from understudy.papers.multi_exit.multi_exit.results import accuracies, accuracy
 from understudy.papers.multi_exit.multi_exit.story import story
 from understudy.papers.multi_exit.multi_exit.study import MultiExit, Setting
 from understudy.papers.multi_exit.published import BUDGET, DISTILLATION, EXIT_WISE, LOSSES, SEMI_SUPERVISED
+from understudy.papers.multi_exit.shapes import Shapes
+from understudy.report.figures import Curves
 
 EXITS, EPOCHS = 11, 300
 EXTRA = {"T = 1": -1.5, "T = 2": -0.2, "T = 4": 0.1, "all later teachers": 0.3}
@@ -40,13 +44,20 @@ def made(study, *, shift=0.0, adjusted=0.45, changes=None):
         for layer in range(EXITS - 1):
             metrics.append({"network": number, "epoch": 0, "layer": layer, "metric": "rho_mean", "value": 0.5})
     exits = [
-        {"network": n["network"], "epoch": e, "set": "validation", "exit": x, "top5": 0.5}
+        {"network": n["network"], "epoch": e, "set": "validation", "exit": x, "top1": 0.3, "top5": 0.5}
         for n in networks
         for e in (0, EPOCHS)
         for x in (1, EXITS)
     ]
     times = [
-        {"architecture": "cifar", "device": "cpu", "mode": mode, "exit": x, "median": x * scale, "repeats": 100}
+        {
+            "architecture": "made" if study.on_made else "cifar",
+            "device": "cpu",
+            "mode": mode,
+            "exit": x,
+            "median": x * scale,
+            "repeats": 100,
+        }
         for mode, scale in (("budget", 1.0), ("anytime", 1.5))
         for x in range(1, EXITS + 1)
     ]
@@ -151,13 +162,49 @@ def test_the_story_draws_what_the_run_has(whole):
     assert lower.startswith("Distillation lowers the top-5 accuracy of exit 1 from 72.4% to 70.7%")
 
 
+@pytest.fixture(scope="module")
+def on_made():
+    return MultiExit(made=200)  # otherwise as in the thesis
+
+
+class TestMadeImages:
+    def test_take_the_place_of_cifar100_only_without_a_folder(self, tmp_path, on_made):
+        assert isinstance(MultiExit.quick().source(), Shapes)
+        assert on_made.grid.classes == 20 and on_made.exit_plan(on_made.members()[0]).per_class == 150
+        with pytest.raises(UserError, match=r"--data: .*download.*--made"):
+            replace(MultiExit.quick(), data=str(tmp_path)).source()
+        assert replace(MultiExit.quick(), data=str(tmp_path)).grid.classes == 100
+
+    def test_decide_no_claim(self, on_made):
+        assert claims.applies(replace(on_made, made=0)) and not claims.applies(on_made)
+
+    def test_are_named_and_have_no_numbers_of_the_thesis_beside_them(self, on_made):
+        drawn = story(on_made, made(on_made))
+        assert "With 150 made images of forms and patterns per class" in drawn.headline
+        kinds = {figure.name: figure.kind for figure in drawn.figures}
+        panels = [panel for kind in kinds.values() if isinstance(kind, Curves) for panel in kind.panels]
+        assert panels and not any(series.dashed for panel in panels for series in panel.series)
+        assert [panel.title for panel in kinds["budget"].panels] == ["150 made images per class"]
+        assert not any("CIFAR" in words for words in (drawn.headline, *(panel.title for panel in panels)))
+        assert not any("CIFAR" in figure.caption or "thesis" in figure.caption for figure in drawn.figures)
+        assert not {"thesis", "difference"} & set(accuracy_table(on_made, made(on_made)).column_names)
+        assert all(on_made.file(member).startswith("made150-") for group in on_made.members() for member in group)
+
+    def test_are_judged_by_the_most_probable_class(self, on_made):
+        theirs = published(150, DISTILLATION, "budget")[0].value
+        shown = story(on_made, made(on_made)).headline
+        assert (
+            f"Distillation raises the top-1 accuracy of exit 1 from {72.4 / 1.5:.1f}% to {theirs / 1.5:.1f}%" in shown
+        )
+
+
 def test_networks_of_a_group_have_one_form_of_batches(whole):
     groups = whole.members()
     assert [len(group) for group in groups] == [2 * 6, 2, 2 * 6, 2]
     for group in groups:
         assert len({member.setting.loss == SEMI_SUPERVISED for member in group}) == 1
         assert len({member.images for member in group}) == 1
-    files = [member.file for group in groups for member in group]
+    files = [whole.file(member) for group in groups for member in group]
     assert len(set(files)) == len(files)
     assert Setting(DISTILLATION, "2.0", "last").label == "distillation, T = 2"
 
@@ -167,6 +214,8 @@ def test_networks_of_a_group_have_one_form_of_batches(whole):
     [
         ({"images": (50,)}, "--images"),
         ({"images": (501,)}, "--images"),
+        ({"made": 149}, "--images must be at most the made images of a class (--made 149), got 150"),
+        ({"made": 150, "losses": ("semi-supervised",)}, "--images below 150: with 150, no image is unlabelled"),
         ({"temperatures": ("warm",)}, "--temperatures must be annealed or numbers above 0, got 'warm'"),
         ({"temperatures": ("0",)}, "--temperatures"),
         ({"temperatures": ("1", "1.0")}, "--temperatures takes each value once"),

@@ -32,6 +32,7 @@ from understudy.store import Run
 _COLOURS = {EXIT_WISE: style.BLUE, DISTILLATION: style.GREEN, SEMI_SUPERVISED: style.VERMILLION}
 """The thesis' colours of the losses."""
 _THESIS = "thesis"
+_TRAINED_ON = {"cifar": "CIFAR-100", "made": "made images", "imagenet": "ImageNet"}
 _MODE_TITLES = {"budget": "known budget", "anytime": "anytime (ensembles)"}
 _SPREAD = "mean ± 1.96 standard errors"
 _SAMPLES = 8
@@ -57,22 +58,24 @@ def story(study: MultiExit, run: Run) -> Story:
 def _headline(study: MultiExit, run: Run) -> str:
     images = study.images[0]
     all_losses: tuple[str, ...] = study.losses
-    found = {loss: accuracies(run, images, _label(study, loss), "budget") for loss in all_losses}
+    found = {loss: accuracies(run, images, _label(study, loss), "budget", study.top) for loss in all_losses}
     found = {loss: each for loss, each in found.items() if each.networks}
     if not found:
         return "All networks diverged; lower --rate."
     first = {loss: _percent(each.mean[0]) for loss, each in found.items()}
-    where = f"With {images} images per class, 50 of them for model selection,"
+    kind = "made images of forms and patterns" if study.on_made else "images"
+    where = f"With {images} {kind} per class, 50 of them for model selection,"
+    trained = f"{counted(study.seeds, 'seed')} and {study.epochs} epochs."
     if {EXIT_WISE, DISTILLATION} <= set(found):
         gain = found[DISTILLATION].mean - found[EXIT_WISE].mean
         verb = "raises" if gain[0] > 0 else "lowers"
         return (
-            f"Distillation {verb} the top-5 accuracy of exit 1 from {first[EXIT_WISE]} to {first[DISTILLATION]}, and "
-            f"changes that of exit {len(gain)} by {number(gain[-1], '+.1f')} points. {where} "
-            f"{counted(study.seeds, 'seed')} and {study.epochs} epochs."
+            f"Distillation {verb} the top-{study.top} accuracy of exit 1 from {first[EXIT_WISE]} to "
+            f"{first[DISTILLATION]}, and changes that of exit {len(gain)} by {number(gain[-1], '+.1f')} points. "
+            f"{where} {trained}"
         )
     listed = ", ".join(f"{loss} {accuracy}" for loss, accuracy in first.items())
-    return f"Top-5 accuracy of exit 1: {listed}. {where} {counted(study.seeds, 'seed')} and {study.epochs} epochs."
+    return f"Top-{study.top} accuracy of exit 1: {listed}. {where} {trained}"
 
 
 def _numbers(study: MultiExit, run: Run) -> tuple[Number, ...]:
@@ -81,10 +84,10 @@ def _numbers(study: MultiExit, run: Run) -> tuple[Number, ...]:
     if lost := int(run.networks["diverged_at"].is_valid().to_numpy().sum()):
         numbers.append(Number(f"{lost} of {networks}", "diverged"))
     for loss in study.losses:
-        found = accuracies(run, study.images[0], _label(study, loss), "budget")
+        found = accuracies(run, study.images[0], _label(study, loss), "budget", study.top)
         if found.networks:
             ends = f"{_percent(found.mean[0])} → {_percent(found.mean[-1])}"
-            numbers.append(Number(ends, f"top-5 of exits 1 and {len(found.mean)}, {loss}"))
+            numbers.append(Number(ends, f"top-{study.top} of exits 1 and {len(found.mean)}, {loss}"))
     return tuple(numbers)
 
 
@@ -110,7 +113,7 @@ def _by_loss(study: MultiExit, run: Run, mode: Mode, name: str, title: str, sour
         series = []
         for loss in study.losses:
             label = _label(study, loss)
-            found = accuracies(run, images, label, mode)
+            found = accuracies(run, images, label, mode, study.top)
             if not found.networks:
                 continue
             series.append(_series(loss, found, _COLOURS[loss]))
@@ -118,7 +121,7 @@ def _by_loss(study: MultiExit, run: Run, mode: Mode, name: str, title: str, sour
                 exits, values = np.arange(1, len(theirs) + 1), np.array([each.value for each in theirs])
                 series.append(Series(loss, exits, values, dashed=True, colour=_COLOURS[loss], part=_THESIS))
                 known = True
-        panels.append(Panel(f"CIFAR({images})", _x_name(mode), "top-5 accuracy, %", tuple(series)))
+        panels.append(Panel(study.images_name(images), _x_name(mode), f"top-{study.top} accuracy, %", tuple(series)))
     words = (
         "the best of the exits that fit the budget, by validation accuracy"
         if mode == "budget"
@@ -150,11 +153,11 @@ def _compared(study: MultiExit, run: Run, option: str, title: str, source: str) 
                 temperature, teachers = (
                     (value, study.teachers[0]) if option == "temperatures" else (study.temperatures[0], value)
                 )
-                found = accuracies(run, images, Setting(DISTILLATION, temperature, teachers).label, mode)
+                found = accuracies(run, images, Setting(DISTILLATION, temperature, teachers).label, mode, study.top)
                 if found.networks:
                     series.append(_series(_value_words(option, value), found, None))
-            head = f"CIFAR({images}), {_MODE_TITLES[mode]}"
-            panels.append(Panel(head, "exits", "top-5 accuracy, %", tuple(series)))
+            head = f"{study.images_name(images)}, {_MODE_TITLES[mode]}"
+            panels.append(Panel(head, "exits", f"top-{study.top} accuracy, %", tuple(series)))
     what = "temperature" if option == "temperatures" else "choice of teachers"
     caption = f"Networks trained by distillation, one line per {what}: {_SPREAD}."
     kind = Curves(tuple(panels), note=_seeds(study), share="names", columns=2)
@@ -180,12 +183,12 @@ def _during_training(study: MultiExit, run: Run) -> tuple[Figure, ...]:
             chosen = networks[(networks["images"] == images) & (networks["setting"] == _label(study, loss))]["network"]
             rows = found[found["network"].isin(chosen) & (found["exit"] == exit)]
             if len(rows):
-                table = 100 * rows.pivot(index="epoch", columns="network", values="top5")
+                table = 100 * rows.pivot(index="epoch", columns="network", values=f"top{study.top}")
                 series.append(_range(loss, table.index.to_numpy(float), table.to_numpy(float), _COLOURS[loss]))
-        panels.append(Panel(f"exit {exit}", "epoch", "top-5 accuracy, %", tuple(series)))
+        panels.append(Panel(f"exit {exit}", "epoch", f"top-{study.top} accuracy, %", tuple(series)))
     caption = (
-        f"Accuracy on the images for model selection, CIFAR({images}): median and range over seeds. The learning rate "
-        f"is divided by 10 after {_epochs(study)}."
+        f"Accuracy on the images for model selection, {study.images_name(images)}: median and range over seeds. The "
+        f"learning rate is divided by 10 after {_epochs(study)}."
     )
     kind = Curves(tuple(panels), note=_seeds(study), share="names", band="range")
     return (Figure("validation", "Accuracy over training", caption, "", kind),)
@@ -233,7 +236,7 @@ def _confidence(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     )
     caption = (
         f"Mean largest class probability of the last exit in each epoch, at temperature 1 and at the annealed one: "
-        f"median and range over seeds, CIFAR({images}), {loss}. The temperature rises by "
+        f"median and range over seeds, {study.images_name(images)}, {loss}. The temperature rises by "
         f"{100 * (study.factor - 1):.3g}% after every batch whose confidence exceeds the limit."
     )
     kind = Curves(panels, note=_seeds(study), band="range", columns=2)
@@ -265,7 +268,7 @@ def _deciding(study: MultiExit, run: Run) -> tuple[Figure, ...]:
     caption = (
         "The deciding exit of an image is the first from which on the class of the ensemble stays the same: stopped "
         "there or later, anytime prediction gives the same class. Median and range over seeds, "
-        f"CIFAR({study.images[0]})."
+        f"{study.images_name(study.images[0])}."
     )
     kind = Curves(tuple(panels), note=_seeds(study), band="range", columns=2)
     return (Figure("deciding", "Which exit decides", caption, "", kind), *_examples(study, run))
@@ -334,7 +337,7 @@ def _channels(study: MultiExit, run: Run) -> tuple[Figure, ...]:
         return ()
     caption = (
         "Mean correlation of the channels of the last exit's features with the best matching channel of each earlier "
-        f"exit, over images for model selection: median and range over seeds, CIFAR({study.images[0]})."
+        f"exit, over images for model selection: median and range over seeds, {study.images_name(study.images[0])}."
     )
     ramp = ("exit 1", f"exit {len(study.exits) - 1}") if len(study.exits) > 5 else None
     kind = Curves(tuple(panels), note=_seeds(study), share="axes", band="range", ramp=ramp)
@@ -372,14 +375,15 @@ def _times(study: MultiExit, run: Run) -> Figure:
             some = rows[rows["mode"] == mode].sort_values("exit")
             exits, middle = some["exit"].to_numpy(float), some["median"].to_numpy(float)
             series.append(Series(_MODE_TITLES[mode], exits, middle, colour=colours[mode]))
-            theirs = published_times[architecture].get((device, mode), ())
+            theirs = published_times.get(architecture, {}).get((device, mode), ())
             if len(theirs) == len(exits) and (architecture == "imagenet" or study.architecture_of_the_paper):
                 values = np.array([each.value for each in theirs])
                 series.append(
                     Series(_MODE_TITLES[mode], exits, values, dashed=True, colour=colours[mode], part=_THESIS)
                 )
-        network = "CIFAR-100" if architecture == "cifar" else "ImageNet"
-        panels.append(Panel(f"{network}, {device.upper().replace('CUDA', 'GPU')}", "exit", "ms", tuple(series)))
+        panels.append(
+            Panel(f"{_TRAINED_ON[architecture]}, {device.upper().replace('CUDA', 'GPU')}", "exit", "ms", tuple(series))
+        )
     dashed = any(series.dashed for panel in panels for series in panel.series)
     caption = (
         f"Median time until the prediction of one image, of {counted(study.repeats, 'run')} on this machine"

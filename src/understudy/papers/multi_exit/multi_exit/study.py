@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple, Self
 from annotated_types import Ge, Gt, Le
 
 from understudy._errors import UserError
-from understudy.lab.options import Among, Count, Distinct, NonNegative, Positive, Share, Sizes
+from understudy.lab.options import Among, Count, Distinct, NonNegative, Positive, Share, Sizes, Steps, Unsized
 from understudy.lab.pieces import blocks
 from understudy.lab.study import ComputedStudy, Dtype, LongPiece, Piece, PiecesPlan
 from understudy.papers.multi_exit.published import DISTILLATION, EXIT_WISE, SEMI_SUPERVISED
@@ -18,6 +18,7 @@ from understudy.papers.multi_exit.published import DISTILLATION, EXIT_WISE, SEMI
 if TYPE_CHECKING:
     from understudy.data import Cifar100
     from understudy.nets.multi_exit.grid import Grid
+    from understudy.papers.multi_exit.shapes import Shapes
     from understudy.store import Run
     from understudy.store.tables import Table
     from understudy.training.multi_exit.objectives import ExitObjective
@@ -28,7 +29,8 @@ Teachers = Literal["last", "later"]
 ANNEALED = "annealed"
 SELECTION = 50
 """Images of each class for model selection (Phuong 2021, sec. 6.3.1)."""
-CLASSES = 100
+MADE_CLASSES = 20
+"""Classes of made images."""
 
 
 class Setting(NamedTuple):
@@ -58,12 +60,6 @@ class Member(NamedTuple):
     setting: Setting
     seed: int
 
-    @property
-    def file(self) -> str:
-        """Name of the file with its weights."""
-        words = self.setting.label.replace(", T = ", "-t").replace(", all ", "-").replace(" ", "-")
-        return f"cifar{self.images}-{words}-seed{self.seed}.safetensors"
-
 
 @dataclass(frozen=True)
 class MultiExit(ComputedStudy):
@@ -72,6 +68,8 @@ class MultiExit(ComputedStudy):
     Networks learn CIFAR-100 from few labelled images of each class, 50 of which select the model. Losses are compared
     at every exit, with a known time budget and at any time; further temperatures and choices of teachers are compared
     for distillation. All networks of a piece are trained side by side.
+
+    Small runs need no files: they learn made images of 20 classes, forms filled with patterns, which decide no claim.
     """
 
     name: ClassVar[str] = "multi-exit"
@@ -80,19 +78,23 @@ class MultiExit(ComputedStudy):
     decides: ClassVar[str] = "X1 X2 X3"
     table_title: ClassVar[str] = "Accuracies"
     table_lead: ClassVar[str] = (
-        "Test accuracies in %, averaged over seeds, with 1.96 standard errors, and the thesis' top-5 accuracy. "
+        "Test accuracies in %, averaged over seeds, with 1.96 standard errors, and where the thesis has it, its top-5 "
+        "accuracy. "
         "Budget: the best of the first exits by validation accuracy; anytime: the ensemble of the first exits."
     )
 
     seeds: Count = 2
     """Number of seeds: each is a subset of the images, the initial weights, and the order and crops of the images."""
-    first_seed: Count = 1
+    first_seed: Steps = 1
     """The first seed. Settings are chosen on seeds from 101 on, and claims decided on seeds from 1 on."""
     dtype: Dtype = "float32"
     """Precision of weights and updates; float32 only. The fused engine stores features in fewer bits."""
     data: str = ""
     """Folder with the files of CIFAR-100, or with the folder of its archive; by default $UNDERSTUDY_DATA or else
     ~/.cache/understudy."""
+    made: Annotated[int, Ge(0), Le(500)] = 0
+    """Images of each of 20 classes, made of forms and patterns, that are used where --data is not given, besides those
+    for testing; 0 to use CIFAR-100."""
     images: Annotated[tuple[int, ...], Gt(SELECTION), Le(500), Distinct()] = (150,)
     """Labelled images of each class, the 50 for model selection included; the paper has 150, 250, 350 and 500."""
     losses: Annotated[tuple[Loss, ...], Among(get_args(Loss)), Distinct()] = get_args(Loss)
@@ -110,7 +112,7 @@ class MultiExit(ComputedStudy):
     """Factor by which it increases after each such batch."""
     epochs: Count = 300
     """Number of epochs."""
-    drops: Annotated[tuple[int, ...], Ge(1), Distinct()] = (150, 225)
+    drops: Annotated[tuple[int, ...], Ge(1), Distinct(), Unsized()] = (150, 225)
     """Epochs after which the learning rate is divided by 10; later ones than the last epoch have no effect."""
     rate: Positive = 0.5
     """Initial learning rate of SGD with Nesterov momentum 0.9, on the mean of the losses of all exits."""
@@ -118,7 +120,7 @@ class MultiExit(ComputedStudy):
     """Weight decay."""
     batch: Annotated[int, Ge(2)] = 64
     """Labelled images per step; a semi-supervised step has as many others again."""
-    probe_every: Count = 10
+    probe_every: Steps = 10
     """Epochs from one measurement of accuracies and channels to the next; the first and the last epoch are measured
     too. Weights are those of the measurement with the best validation accuracy."""
     test: Annotated[int, Ge(1), Le(10_000)] = 10_000
@@ -135,27 +137,29 @@ class MultiExit(ComputedStudy):
     """First layer: a 3×3 convolution, or a 7×7 convolution and pooling, which reduce the image to a quarter."""
     engine: Literal["auto", "plain", "fused"] = "auto"
     """How steps are computed: plain (the reference, network by network), fused (kernels for a GPU), or auto."""
-    together: Count = 16
+    together: Steps = 16
     """Most networks that are trained side by side; a run that is copied without the state of its training goes on after
     the last such group."""
-    repeats: Count = 100
+    repeats: Steps = 100
     """Runs by which the time of each exit is measured."""
-    imagenet_repeats: Annotated[int, Ge(0)] = 20
+    imagenet_repeats: Annotated[int, Ge(0), Unsized()] = 20
     """The same for the network for ImageNet (Phuong 2021, table E.2); 0 to leave it out."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(
-            images=(60,),
-            epochs=30,
-            drops=(15, 22),
+            seeds=3,
+            made=250,
+            images=(55,),
+            epochs=120,
+            drops=(60, 90),
             rate=0.2,
-            batch=32,
-            probe_every=5,
-            test=2_000,
+            batch=50,
+            probe_every=30,
+            test=1_000,
             channels=(8, 16),
-            layers=6,
-            exits=(1, 3, 6),
+            layers=4,
+            exits=(1, 2, 4),
             head=32,
             stem="imagenet",
             repeats=10,
@@ -177,17 +181,46 @@ class MultiExit(ComputedStudy):
                     f"--{option} takes one value unless --losses has distillation, which is compared at each, got "
                     f"{' '.join(several)}"
                 )
-        if not self.members():
-            raise UserError("--losses semi-supervised needs --images below 500: with 500, no image is unlabelled")
-        fewest = CLASSES * (min(self.images) - SELECTION)
+        most = self.per_class
+        if max(self.images) > most:
+            raise UserError(
+                f"--images must be at most the made images of a class (--made {most}), got {max(self.images)}"
+            )
+        if not any(map(self.settings, self.images)):
+            raise UserError(
+                f"--losses semi-supervised needs --images below {most}: with {most}, no image is unlabelled"
+            )
+        fewest = self.classes * (min(self.images) - SELECTION)
         if self.batch > fewest:
             raise UserError(f"--batch must be at most the number of training images ({fewest:,}), got {self.batch:,}")
         self.grid  # noqa: B018, raises an error for an architecture that does not exist
 
     def warnings(self) -> tuple[str, ...]:
-        if SEMI_SUPERVISED in self.losses and 500 in self.images:
-            return ("with --images 500 no image is unlabelled, so nothing is trained semi-supervised there",)
+        if SEMI_SUPERVISED in self.losses and self.per_class in self.images:
+            return (
+                f"with --images {self.per_class} no image is unlabelled, so nothing is trained semi-supervised there",
+            )
         return ()
+
+    @property
+    def on_made(self) -> bool:
+        """Whether the images are made, and not those of CIFAR-100."""
+        return self.made > 0 and not self.data
+
+    @property
+    def classes(self) -> int:
+        """Number of classes."""
+        return MADE_CLASSES if self.on_made else 100
+
+    @property
+    def per_class(self) -> int:
+        """Images of each class that are not for testing."""
+        return self.made if self.on_made else 500
+
+    @property
+    def top(self) -> int:
+        """k of the top-k accuracies that are shown: 5 as in the thesis, and 1 for the fewer classes of made images."""
+        return 1 if self.on_made else 5
 
     @property
     def seed_names(self) -> range:
@@ -201,7 +234,7 @@ class MultiExit(ComputedStudy):
 
         try:
             return Grid(
-                classes=CLASSES,
+                classes=self.classes,
                 channels=self.channels,
                 layers=self.layers,
                 exits=self.exits,
@@ -228,7 +261,7 @@ class MultiExit(ComputedStudy):
         found = [
             Setting(loss) if loss == EXIT_WISE else Setting(loss, temperature, teachers)
             for loss in self.losses
-            if not (loss == SEMI_SUPERVISED and images == 500)
+            if not (loss == SEMI_SUPERVISED and images == self.per_class)
         ]
         if DISTILLATION in self.losses:
             found += [Setting(DISTILLATION, other, teachers) for other in self.temperatures[1:]]
@@ -248,6 +281,32 @@ class MultiExit(ComputedStudy):
                 ]
                 groups += [tuple(same[i] for i in block) for block in blocks(range(len(same)), self.together)]
         return tuple(groups)
+
+    def images_name(self, images: int) -> str:
+        """The data in words, as titles of figures have it.
+
+        Args:
+            images: Labelled images of each class.
+        """
+        return f"{images} made images per class" if self.on_made else f"CIFAR({images})"
+
+    def file(self, member: Member) -> str:
+        """Name of the file with the weights of a network.
+
+        Args:
+            member: The network.
+        """
+        words = member.setting.label.replace(", T = ", "-t").replace(", all ", "-").replace(" ", "-")
+        data = "made" if self.on_made else "cifar"
+        return f"{data}{member.images}-{words}-seed{member.seed}.safetensors"
+
+    def steps(self, images: int) -> int:
+        """Steps of an epoch.
+
+        Args:
+            images: Labelled images of each class.
+        """
+        return self.classes * (images - SELECTION) // self.batch
 
     def exit_plan(self, members: tuple[Member, ...]) -> ExitPlan:
         """What to train for a group of networks.
@@ -278,18 +337,22 @@ class MultiExit(ComputedStudy):
         """The engine, which for a network with the stem for ImageNet is the plain one unless another was asked for."""
         return "plain" if self.engine == "auto" and self.stem != "plain" else self.engine
 
-    def source(self) -> Cifar100:
+    def source(self) -> Cifar100 | Shapes:
         """The images.
 
         Raises:
             UserError: If the files are missing or incomplete.
         """
         from understudy.data import Cifar100
+        from understudy.papers.multi_exit.shapes import Shapes
 
+        if self.on_made:
+            return Shapes(self.made, self.test)
         try:
             return Cifar100(self.data or None)
         except UserError as error:
-            raise UserError(f"--data: {error}") from None
+            words = str(error).rstrip(".")
+            raise UserError(f"--data: {words}; or use --made 250, which needs no files") from None
 
     def pieces(self, *runs: Run) -> Iterator[Piece | LongPiece]:
         from understudy.papers.multi_exit.multi_exit.training import network_bytes, time_networks, train_group

@@ -25,7 +25,7 @@ from understudy.nets.multi_exit.grid import Grid
 from understudy.nets.multi_exit.msdnet import MSDNet
 from understudy.papers.multi_exit.channels import channel_correlations
 from understudy.papers.multi_exit.deciding import Decisions, deciding_exits
-from understudy.papers.multi_exit.multi_exit.study import CLASSES, SELECTION, Member, MultiExit
+from understudy.papers.multi_exit.multi_exit.study import SELECTION, Member, MultiExit
 from understudy.training.multi_exit.engine import Pictures
 from understudy.training.multi_exit.history import TOPS, ExitHistory
 from understudy.training.multi_exit.plan import ExitPlan
@@ -34,8 +34,6 @@ from understudy.training.multi_exit.population import TrainedExits, train_exits
 if TYPE_CHECKING:
     from understudy.lab.study import Tables, Workplace
 
-TRAINING = 50_000
-"""Images of CIFAR-100 that are not for testing."""
 MATCHED = 500
 """Images for model selection on which channels are compared."""
 EXAMPLES = 8
@@ -73,26 +71,29 @@ def train_group(study: MultiExit, name: str, members: tuple[Member, ...], first:
         place: Where the state of the training is saved, and the networks.
     """
     stored = study.source().pictures()
-    count = TRAINING + study.test
+    training = study.classes * study.per_class
+    count = training + study.test
     pictures = Pictures(stored.pixels[:count], stored.labels[:count], stored.mean, stored.std)
     plan = study.exit_plan(members)
     trained = train_exits(
         plan,
         pictures,
-        TRAINING,
+        training,
         folder=place.state,
         engine=study.chosen_engine,
         device=study.device,
         save_every=_SAVE_EVERY,
-        on_epoch=_Speaker(name, plan, place),
-        on_probe=_ChannelProbe(members, pictures),
+        on_epoch=_Speaker(name, plan, place, study.top),
+        on_probe=_ChannelProbe(members, pictures, training),
     )
     numbers = np.arange(first, first + len(members), dtype=np.int32)
     with torch.inference_mode():
         decided = {
-            i: _decide(trained.module(i).to(study.device), pictures) for i, each in enumerate(trained.weights) if each
+            i: _decide(trained.module(i).to(study.device), pictures, training)
+            for i, each in enumerate(trained.weights)
+            if each
         }
-    _save_models(place, members, trained, stored.mean, stored.std, study.source().names)
+    _save_models(place, [study.file(each) for each in members], trained, stored.mean, stored.std, study.source().names)
     tables: Tables = {
         "networks": _networks(study, members, first, trained),
         "metrics": _metrics(numbers, trained),
@@ -101,16 +102,16 @@ def train_group(study: MultiExit, name: str, members: tuple[Member, ...], first:
         "budgets": _budgets(numbers, trained.history),
     }
     if decided:
-        tables["decisions"] = _decisions(numbers, decided, pictures)
-        tables["examples"] = _examples(numbers, decided, pictures)
+        tables["decisions"] = _decisions(numbers, decided, pictures.labels[training:])
+        tables["examples"] = _examples(numbers, decided, pictures.pixels[training:], pictures.labels[training:])
     return tables
 
 
 class _Speaker:
     """Reports the progress of a training."""
 
-    def __init__(self, name: str, plan: ExitPlan, place: Workplace) -> None:
-        self._name, self._plan, self._place = name, plan, place
+    def __init__(self, name: str, plan: ExitPlan, place: Workplace, top: int) -> None:
+        self._name, self._plan, self._place, self._k = name, plan, place, top
         self._last, self._start, self._first = -math.inf, time.monotonic(), -1
 
     def __call__(self, epoch: int, history: ExitHistory) -> None:
@@ -125,8 +126,8 @@ class _Speaker:
     def _words(self, epoch: int, history: ExitHistory, now: float) -> str:
         words = ""
         if epoch in self._plan.probes:
-            top = np.nanmean(history.validation[:, self._plan.probes.index(epoch), 0, :, TOPS.index(5)], axis=0)
-            words += f", validation top-5 {top[0]:.1%} at exit 1 and {top[-1]:.1%} at exit {len(top)}"
+            top = np.nanmean(history.validation[:, self._plan.probes.index(epoch), 0, :, TOPS.index(self._k)], axis=0)
+            words += f", validation top-{self._k} {top[0]:.1%} at exit 1 and {top[-1]:.1%} at exit {len(top)}"
         if lost := len(self._plan.networks) - len(history.alive):
             words += f", {lost} of {len(self._plan.networks)} networks diverged"
         if epoch > self._first:
@@ -138,12 +139,12 @@ class _Speaker:
 class _ChannelProbe:
     """Correlates the channels of early exits with those of the last one, on images for model selection."""
 
-    def __init__(self, members: Sequence[Member], pictures: Pictures) -> None:
+    def __init__(self, members: Sequence[Member], pictures: Pictures, training: int) -> None:
         self._pictures = pictures
         self._images: dict[tuple[int, int], Tensor] = {}
         self._keys = [(each.seed, each.images) for each in members]
         for seed, images in self._keys:
-            labels = pictures.labels[:TRAINING]
+            labels = pictures.labels[:training]
             chosen = split_classes(labels, seed, per_class=images, selection=SELECTION).selection[:MATCHED]
             self._images[seed, images] = normalise(pictures.pixels[chosen], pictures.mean, pictures.std)
 
@@ -160,10 +161,10 @@ class _ChannelProbe:
         return found
 
 
-def _decide(network: MSDNet, pictures: Pictures) -> Decisions:
+def _decide(network: MSDNet, pictures: Pictures, training: int) -> Decisions:
     """Decisions on the test images."""
     device = next(network.parameters()).device
-    x = pictures.pixels[TRAINING:].split(_PIECE)
+    x = pictures.pixels[training:].split(_PIECE)
     parts = [
         deciding_exits(network(normalise(each, pictures.mean, pictures.std).to(device)).float().cpu()) for each in x
     ]
@@ -172,7 +173,7 @@ def _decide(network: MSDNet, pictures: Pictures) -> Decisions:
 
 def _save_models(
     place: Workplace,
-    members: Sequence[Member],
+    files: Sequence[str],
     trained: TrainedExits,
     mean: Sequence[float],
     std: Sequence[float],
@@ -183,15 +184,15 @@ def _save_models(
     for unfinished in folder.glob(".*"):  # left by a process that was killed while it wrote
         unfinished.unlink()
     validation = trained.history.at_best(trained.history.validation)[:, 0, :, TOPS.index(1)].tolist()
-    for i, (member, weights) in enumerate(zip(members, trained.weights, strict=True)):
+    for i, (file, weights) in enumerate(zip(files, trained.weights, strict=True)):
         if weights:
             known = {"validation": validation[i], "mean": mean, "std": std, "class_names": names}
-            save_exits(trained.module(i), folder / member.file, **known)
+            save_exits(trained.module(i), folder / file, **known)
 
 
 def _networks(study: MultiExit, members: Sequence[Member], first: int, trained: TrainedExits) -> pa.Table:
     """One row per network."""
-    steps = CLASSES * (members[0].images - SELECTION) // study.batch
+    steps = study.steps(members[0].images)
     diverged = [(epoch - 1) * steps + step if epoch else None for epoch, step in trained.history.diverged.tolist()]
     best = trained.history.best().tolist()
     return network_rows(
@@ -207,7 +208,7 @@ def _networks(study: MultiExit, members: Sequence[Member], first: int, trained: 
         steps=steps,
         selected_epoch=[trained.plan.probes[at] if at >= 0 else -1 for at in best],
         engine=trained.engine,
-        model=[f"{MODELS}/{each.file}" for each in members],
+        model=[f"{MODELS}/{study.file(each)}" for each in members],
     )
 
 
@@ -283,25 +284,23 @@ def _budgets(numbers: np.ndarray, history: ExitHistory) -> pa.Table:
     return unit_table(network=numbers[net], exit=exit + 1, **columns)
 
 
-def _decisions(numbers: np.ndarray, decided: Mapping[int, Decisions], pictures: Pictures) -> pa.Table:
+def _decisions(numbers: np.ndarray, decided: Mapping[int, Decisions], labels: Tensor) -> pa.Table:
     """One row per network and test image: the deciding exit, and the class."""
-    labels = pictures.labels[TRAINING:].numpy().astype(np.int16)
     parts = [
         unit_table(
             network=numbers[i],
             image=np.arange(len(labels), dtype=np.int32),
             exit=(each.exit.numpy() + 1).astype(np.int16),
             decided=each.label.numpy().astype(np.int16),
-            label=labels,
+            label=labels.numpy().astype(np.int16),
         )
         for i, each in decided.items()
     ]
     return pa.concat_tables(parts)
 
 
-def _examples(numbers: np.ndarray, decided: Mapping[int, Decisions], pictures: Pictures) -> pa.Table:
+def _examples(numbers: np.ndarray, decided: Mapping[int, Decisions], pixels: Tensor, labels: Tensor) -> pa.Table:
     """The first test images that each exit decides correctly: pixels [colour, row, column] as bytes."""
-    pixels, labels = pictures.pixels[TRAINING:], pictures.labels[TRAINING:]
     rows: dict[str, list[Any]] = {name: [] for name in ("network", "exit", "image", "label", "pixels")}
     for i, each in decided.items():
         for exit in each.exit.unique().tolist():
@@ -322,7 +321,10 @@ def time_networks(study: MultiExit, first: int) -> Tables:
         first: Number of networks before; not used.
     """
     devices = ["cpu"] if study.device == "cpu" else ["cpu", study.device]
-    wanted = [("cifar", study.grid, study.repeats), ("imagenet", Grid.imagenet(), study.imagenet_repeats)]
+    wanted = [
+        ("made" if study.on_made else "cifar", study.grid, study.repeats),
+        ("imagenet", Grid.imagenet(), study.imagenet_repeats),
+    ]
     parts = []
     before = torch.get_num_threads()
     torch.set_num_threads(cores())  # as a user's process has, not the single thread of other pieces
@@ -350,10 +352,10 @@ def plan_groups(study: MultiExit) -> PiecesPlan:
     rows: list[dict[str, Any]] = []
     total, disk = 0.0, 0
     for members in study.members():
-        steps = CLASSES * (members[0].images - SELECTION) // study.batch
+        steps = study.steps(members[0].images)
         engine, seconds = _time_steps(study, members)
         probes = len(study.exit_plan(members).probes)
-        tested = CLASSES * SELECTION + study.test
+        tested = study.classes * SELECTION + study.test
         # A forward pass takes about a third of a step.
         whole = seconds * (steps * study.epochs + probes * tested / (3 * study.batch))
         total, disk = total + whole, disk + len(members) * network_bytes(study.grid)
@@ -371,15 +373,16 @@ def _time_steps(study: MultiExit, members: tuple[Member, ...]) -> tuple[str, flo
     """Engine that trains a group, and seconds of a step of all its networks."""
     whole = study.exit_plan(members)
     at_once = min(len(members), cores()) if study.device == "cpu" else len(members)
-    per_class = 2 + study.batch // CLASSES  # one for model selection, and at least a batch to train on
+    classes = study.classes
+    per_class = 2 + study.batch // classes  # one for model selection, and at least a batch to train on
     plan = replace(
         whole, networks=whole.networks[:at_once], per_class=per_class, selection=1, epochs=3, drops=(), probes=()
     )
     generator = torch.Generator().manual_seed(0)
-    count = CLASSES * (per_class + 1)  # one of each class is unlabelled
+    count = classes * (per_class + 1)  # one of each class is unlabelled
     shape = (count + 1, study.grid.colours, study.grid.image, study.grid.image)
     pixels = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-    pictures = Pictures(pixels, torch.arange(count + 1) % CLASSES, (0.5,) * 3, (0.25,) * 3)
+    pictures = Pictures(pixels, torch.arange(count + 1) % classes, (0.5,) * 3, (0.25,) * 3)
     at: list[float] = []
     trained = train_exits(
         plan,
@@ -389,5 +392,5 @@ def _time_steps(study: MultiExit, members: tuple[Member, ...]) -> tuple[str, flo
         device=study.device,
         on_epoch=lambda epoch, history: at.append(time.monotonic()),
     )
-    steps = CLASSES * (per_class - 1) // study.batch
+    steps = classes * (per_class - 1) // study.batch
     return trained.engine, (at[1] - at[0]) / steps * len(members) / at_once
