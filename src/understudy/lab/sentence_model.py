@@ -54,7 +54,7 @@ class SentenceModel:
                 "the model has no vocabulary, so sentences cannot be read or written; save it again with "
                 "save_codes(…, vocabulary=data.vocabulary.words)"
             )
-        return cls(saved.model.to(device).eval(), Vocabulary(saved.vocabulary, decoder.longest))
+        return cls(saved.model.to(device).eval(), Vocabulary(tuple(saved.vocabulary), decoder.longest))
 
     @torch.no_grad()
     def encode(self, sentences: Sequence[str]) -> GaussianCode:

@@ -23,19 +23,19 @@ class GaussianCode(NamedTuple):
     mean: Float[Tensor, "*input latent"]
     log_variance: Float[Tensor, "*input latent"]
 
-    def sample(self, noise: Float[Tensor, "*samples latent"]) -> Float[Tensor, "*samples latent"]:
+    def sample(self, noise: Float[Tensor, "*noise latent"]) -> Float[Tensor, "*samples latent"]:
         """Map standard normal noise to codes, differentiable in the mean and the variance.
 
         Args:
-            noise: Standard normal numbers; leading axes broadcast.
+            noise: Standard normal numbers; leading axes broadcast with those of the code.
         """
         return self.mean + (self.log_variance / 2).exp() * noise
 
-    def log_prob(self, z: Float[Tensor, "*samples latent"]) -> Float[Tensor, "*samples"]:
+    def log_prob(self, z: Float[Tensor, "*codes latent"]) -> Float[Tensor, "*samples"]:
         """Compute the log density of codes.
 
         Args:
-            z: Codes; leading axes broadcast.
+            z: Codes; leading axes broadcast with those of the code.
         """
         squares = (z - self.mean).square() * (-self.log_variance).exp()
         return -(squares + self.log_variance + _LOG_2PI).sum(-1) / 2

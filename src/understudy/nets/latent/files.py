@@ -42,7 +42,7 @@ class SavedCodes:
     """
 
     model: LatentModel
-    vocabulary: tuple[str, ...] = ()
+    vocabulary: Sequence[str] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -96,7 +96,7 @@ def save_codes(
         UserError: Other modules or some that do not fit each other, a model whose likelihood is not known yet, a
             vocabulary or facts that do not fit, or a path that cannot be written.
     """
-    saved = SavedCodes(model, cast(tuple[str, ...], vocabulary), {} if facts is None else facts)
+    saved = SavedCodes(model, vocabulary, {} if facts is None else facts)
     likelihood = _describe_likelihood(model.likelihood)
     parts = {name: getattr(model, name) for name in _PARTS}
     for name, part in parts.items():

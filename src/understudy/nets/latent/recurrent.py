@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-State = tuple[Float[Tensor, "row hidden"], Float[Tensor, "row hidden"]]
+State = tuple[Float[Tensor, "*row hidden"], Float[Tensor, "*row hidden"]]
 """Output and cell of every node."""
 
 

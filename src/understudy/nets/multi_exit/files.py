@@ -43,10 +43,10 @@ class SavedExits:
     """
 
     network: MSDNet | MultiExit
-    validation: tuple[float, ...] = ()
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
-    class_names: tuple[str, ...] = ()
+    validation: Sequence[float] = ()
+    mean: Sequence[float] = ()
+    std: Sequence[float] = ()
+    class_names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if not isinstance(self.network, MSDNet | MultiExit):
