@@ -87,7 +87,9 @@ def test_the_command_shows_every_claim_and_which_are_not_measured(tmp_path):
 def test_json_has_every_claim(run_claims):
     printed = json.loads(run_claims("--json"))["claims"]
     assert [row["id"] for row in printed] == [row.id for row in record.rows()]
-    assert all(set(row) == {"id", "statement", "value", "study", "measured"} for row in printed)
+    assert all(
+        set(row) == {"id", "headline", "statement", "value", "study", "of", "holds", "measured"} for row in printed
+    )
 
 
 def test_a_users_run_is_shown_beside_the_record(run_claims, decided, kept):

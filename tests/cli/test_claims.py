@@ -18,14 +18,17 @@ def claims(tmp_path, *words: str) -> dict:
 def test_the_summary_comes_first_and_counts_every_claim(tmp_path):
     found = claims(tmp_path)
     ids = {m.claim.id for m in record.recorded()}
-    failing = {m.claim.id for m in record.recorded() if not m.claim.holds}
+    failing = {m.claim.id for m in record.recorded() if m.claim.holds is False}
     counts = found["summary"]
-    assert counts == {
-        "claims": len(record.rows()), "measured": len(ids), "hold": len(ids - failing), "fail": len(failing)
-    }  # fmt: skip
-    first = understudy("claims", cwd=tmp_path).stdout.splitlines()[0]
-    assert first.startswith(f"{counts['claims']} claims, {counts['measured']} measured: {counts['hold']} hold")
-    assert all(id in first for id in failing)
+    papers = counts.pop("papers")
+    assert counts["claims"] == len(record.rows()) == counts["hold"] + counts["fail"] + counts["undecided"]
+    assert (counts["measured"], counts["fail"]) == (len(ids), len(failing))
+    for name in ("claims", "hold", "fail", "undecided"):
+        assert sum(each[name] for each in papers.values()) == counts[name]
+    lines = understudy("claims", cwd=tmp_path).stdout.splitlines()
+    assert lines[0].startswith(f"{counts['claims']} claims: {counts['hold']} hold, {counts['fail']} do not hold")
+    summary = "".join(lines[: 5 + len(papers)])
+    assert all(id in summary for id in failing)
 
 
 def test_claims_of_a_study(tmp_path):

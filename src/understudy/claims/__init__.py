@@ -13,6 +13,7 @@ from understudy._numbers import number as number
 from understudy.claims.decide import Claims as Claims
 from understudy.claims.verdict import Verdict as Verdict
 from understudy.claims.verdict import every as every
+from understudy.claims.verdict import mean_above as mean_above
 from understudy.claims.verdict import median as median
 from understudy.claims.verdict import ordered as ordered
 from understudy.claims.verdict import range_words as range_words

@@ -25,6 +25,7 @@ class _Spec:
     when: Callable[[Any], bool]
     cases: Cases
     decide: Decider
+    tuned_on: str | None
 
 
 class Claims:
@@ -36,6 +37,8 @@ class Claims:
         fixed: Options that must have their default values, separated by spaces; or `free`, all but these.
         least: Options that must be at least as large as given, such as `{"seeds": 10}`.
         when: A further condition on the study.
+        tuned_on: On which seeds settings and bounds of the claims were chosen, such as `seeds 101 to 103`; empty if
+            none were, None if it is not stated.
 
     Example:
         ```python
@@ -54,8 +57,10 @@ class Claims:
         free: str | None = None,
         least: Mapping[str, float] | None = None,
         when: Callable[[Any], bool] = lambda study: True,
+        tuned_on: str | None = None,
     ) -> None:
         self._fixed, self._free, self._least, self._when = fixed, free, dict(least or {}), when
+        self._tuned_on = tuned_on
         self._specs: list[_Spec] = []
 
     def claim(
@@ -69,27 +74,32 @@ class Claims:
         needs: Mapping[str, Any] | None = None,
         when: Callable[[Any], bool] = lambda study: True,
         cases: Cases | None = None,
+        tuned_on: str | None = None,
     ) -> Callable[[Decider], Decider]:
         """Register the function that decides a claim: called with the study, the run and the values of a case.
 
         Args:
             id: The id of the claim in the catalogue.
             part: Which part of the claim this is.
-            statement: What must be true. `part`, `statement` and `paper` may name attributes of the study and values
-                of the case in braces: `after {epochs} epochs`, `layer {layer}`.
+            statement: What must be true. `part`, `statement`, `paper` and `tuned_on` may name attributes of the study
+                and values of the case in braces: `after {epochs} epochs`, `layer {layer}`.
             paper: The paper's value or words.
             values_are: What the values of the verdict are, if the statement does not say it.
             needs: Values that options must have, or include where they take several.
             when: A further condition on the study.
             cases: Values for which the claim is decided one by one: a sequence of values by name, or a function of the
                 study and the run that returns them.
+            tuned_on: On which seeds settings and bounds of this claim were chosen, if they differ from those of the
+                other claims of the study.
 
         Returns:
             A decorator. The function returns a verdict, or None where the run has no networks to decide it on.
         """
 
         def register(decide: Decider) -> Decider:
-            self._specs.append(_Spec(id, part, statement, paper, values_are, needs or {}, when, cases or {}, decide))
+            tuned = self._tuned_on if tuned_on is None else tuned_on
+            words = (id, part, statement, paper, values_are)
+            self._specs.append(_Spec(*words, needs or {}, when, cases or {}, decide, tuned))
             return decide
 
         return register
@@ -164,7 +174,8 @@ def _cases(cases: Cases, study: Any, run: Run) -> list[dict[str, Any]]:
 def _claim(spec: _Spec, study: Any, case: Mapping[str, Any], verdict: Verdict) -> Claim:
     fields = _Fields(study, case)
     words = {name: getattr(spec, name).format_map(fields) for name in ("part", "statement", "paper")}
-    return Claim(id=spec.id, values_are=spec.values_are, **words, **vars(verdict))
+    tuned_on = None if spec.tuned_on is None else spec.tuned_on.format_map(fields)
+    return Claim(id=spec.id, values_are=spec.values_are, tuned_on=tuned_on, **words, **vars(verdict))
 
 
 class _Fields(dict[str, Any]):

@@ -1,4 +1,4 @@
-"""Ways to decide a claim: bounds on every value, on the median, on a share, and the order of groups."""
+"""Ways to decide a claim: bounds on every value, on the median, the mean and a share, and the order of groups."""
 
 from __future__ import annotations
 
@@ -9,26 +9,54 @@ from typing import Any, TypedDict, Unpack
 import numpy as np
 
 from understudy._numbers import number
-from understudy.store.claims import Variant
+from understudy.store.claims import Variant, together
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a claim holds, what was measured in words, and the values it was decided on."""
+    """Whether a claim holds (None: not decided), what was measured in words, and the values it was decided on."""
 
-    holds: bool
+    holds: bool | None
     measured: str
     n: int
     values: tuple[float, ...] = ()
     low: float | None = None
     high: float | None = None
     variants: tuple[Variant, ...] = ()
+    would_decide: str = ""
+    """What would decide a claim that is not decided, such as more seeds."""
+
+    def __post_init__(self) -> None:
+        if (self.holds is None) != bool(self.would_decide):
+            raise ValueError("a verdict says what would decide the claim if it is not decided (None), and only then")
 
     def __and__(self, other: Verdict) -> Verdict:
-        """Both must hold; the values and bounds of the first are shown."""
-        words = "; ".join(part for part in (self.measured, other.measured) if part)
-        variants = self.variants + other.variants
-        return replace(self, holds=self.holds and other.holds, measured=words, variants=variants)
+        """Both must hold; the values and bounds of the first are shown.
+
+        One that does not hold settles it; else one that is not decided leaves both not decided.
+        """
+        holds = together([self.holds, other.holds])
+        return replace(
+            self,
+            holds=holds,
+            measured=_joined(self.measured, other.measured),
+            variants=self.variants + other.variants,
+            would_decide=_joined(self.would_decide, other.would_decide) if holds is None else "",
+        )
+
+    def provided(self, condition: Any, would_decide: str) -> Verdict:
+        """Leave the claim not decided unless a condition is met, such as training to a given loss.
+
+        Args:
+            condition: Whether what was measured can decide the claim.
+            would_decide: What would decide it, such as `training until the loss is below 0.01`.
+
+        Returns:
+            This verdict if the condition is met; else one that is not decided, of the same measurement.
+        """
+        if condition:
+            return self
+        return replace(self, holds=None, would_decide=_joined(self.would_decide, would_decide))
 
     def say(self, words: str) -> Verdict:
         """Replace the words for what was measured.
@@ -50,7 +78,7 @@ class Verdict:
         Returns:
             A verdict that differs in these words only.
         """
-        return replace(self, measured=f"{self.measured}; {words}" if self.measured else words)
+        return replace(self, measured=_joined(self.measured, words))
 
     def show(self, values: Any, *, low: float | None = None, high: float | None = None) -> Verdict:
         """Replace the values and bounds that are shown; the decision stays.
@@ -123,6 +151,42 @@ def median(values: Any, *, say: str = "{median:.3g}", n: int | None = None, **bo
     inside = within(np.atleast_1d(middle), **bounds)
     words = say.format_map(Words(found.ravel(), inside))
     return _bounded(bool(inside.all()), words, len(found) if n is None else n, found, bounds)
+
+
+def mean_above(
+    values: Any, bound: float = 0.0, *, errors: float, say: str = "mean {mean:.3g}", n: int | None = None
+) -> Verdict:
+    """The mean over networks is above a bound by more than a number of its standard errors.
+
+    Networks that diverged (NaN) are left out; with fewer than two others the claim is not decided.
+
+    Args:
+        values: One value per network, such as the difference of two students of one seed.
+        bound: What the mean is compared with.
+        errors: Standard errors by which the mean must exceed the bound; if negative, by which it may fall short of it.
+        say: What was measured, formatted with the fields of `Words`; the comparison in standard errors is appended.
+        n: Number of units, if it is not the number of networks with values.
+
+    Returns:
+        The verdict, with the values of all networks and the bound.
+    """
+    found = np.asarray(values, float).ravel()
+    found = found[~np.isnan(found)]
+    words = say.format_map(Words(found, within(found, above=bound)))
+    shown = len(found) if n is None else n, _finite(found), bound
+    if not np.isfinite(found).all():
+        return Verdict(False, _joined(words, "not every value is finite"), *shown)
+    if len(found) < 2:
+        return Verdict(None, words, *shown, would_decide="values of at least two networks")
+    lead, error = float(found.mean()) - bound, _standard_error(found)
+    size = f"{number(abs(lead) / error, '.2g')} standard errors" if error else f"{number(abs(lead), '.3g')} (all equal)"
+    asked = f"required: more than {errors:g}" if errors >= 0 else f"allowed: up to {-errors:g} below"
+    words = f"{words}, {size} {'above' if lead >= 0 else 'below'} {number(bound, 'g')} ({asked})"
+    return Verdict(bool(lead > errors * error if errors >= 0 else lead >= errors * error), words, *shown)
+
+
+def _standard_error(values: np.ndarray) -> float:
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
 
 
 def _bounded(holds: bool, words: str, n: int, values: np.ndarray, bounds: Bounds) -> Verdict:
@@ -207,14 +271,16 @@ _NUMBERS: dict[str, Callable[[Any], Any]] = {
     "least": np.min,
     "most": np.max,
     "sum": np.sum,
+    "error": _standard_error,
 }
 
 
 class Words(dict[str, Any]):
     """Fields for the words of a verdict, computed when they are used.
 
-    `range` (`0.03 to 0.05`), `median`, `mean`, `least`, `most`, `sum`, `quartiles`, `count` (`9 of 10` are within the
-    bounds), `n`. Numbers take a format: `{median:.2f}`; a range and quartiles take one too: `{range:.1%}`.
+    `range` (`0.03 to 0.05`), `median`, `mean`, `error` (standard error of the mean), `least`, `most`, `sum`,
+    `quartiles`, `count` (`9 of 10` are within the bounds), `n`. Numbers take a format: `{median:.2f}`; a range and
+    quartiles take one too: `{range:.1%}`.
     """
 
     def __init__(self, values: np.ndarray, inside: np.ndarray) -> None:
@@ -268,3 +334,7 @@ def range_words(values: Any, spec: str = ".3g") -> str:
 def _finite(values: Any) -> tuple[float, ...]:
     found = np.asarray(values, float).ravel()
     return tuple(found[np.isfinite(found)].tolist())
+
+
+def _joined(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

@@ -32,8 +32,9 @@ def run_study(words: list[str]) -> None:
     if chosen.plan:
         return show_plan(chosen.study, chosen.out, chosen.json)
     from understudy.lab.run import run
+    from understudy.lab.subject import study_subject
 
-    return show_run(run(chosen.study, out=chosen.out), chosen.json)
+    return show_run(run(chosen.study, out=chosen.out), study_subject(chosen.study), chosen.json)
 
 
 def _find_study(words: list[str]) -> type[Study]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from understudy._errors import UserError
 from understudy.claims import record
+from understudy.claims.catalogue import Row, rows
 from understudy.lab.discovery import studies_by_paper
 from understudy.lab.finished_runs import finished_runs, study_of
 
@@ -22,26 +23,17 @@ class Measurement(NamedTuple):
     measured: record.RecordedClaim
 
 
-_CITED = {
-    "Tian 2020": ("specialization",),
-    "Tian 2019": ("specialization",),
-    "Tian et al. 2019": ("luck",),
-    "Phuong 2021": ("equivalence", "separable", "autoencoder", "distillation", "multi_exit"),
-    "Phuong and Lampert 2020": ("equivalence",),
-    "Phuong and Lampert 2021": ("separable",),
-    "Phuong et al. 2018": ("autoencoder",),
-    "Phuong and Lampert 2019": ("distillation",),
-    "Phuong and Lampert 2019b": ("multi_exit",),
-    "Zhou, Ge and Jin 2021": ("local",),
-}
-"""Folders that reproduce each paper, which is named as in the bibliography of the documentation."""
-
-Found = list[tuple[record.Row, list[Measurement]]]
+Found = list[tuple[Row, list[Measurement]]]
 """Claims of the catalogue, each with its measurements."""
 
 
 def claims(
-    out: str | os.PathLike[str] = "runs", *, study: str | None = None, paper: str | None = None, failing: bool = False
+    out: str | os.PathLike[str] = "runs",
+    *,
+    study: str | None = None,
+    paper: str | None = None,
+    failing: bool = False,
+    undecided: bool = False,
 ) -> pa.Table:
     """List the claims of the papers with what was measured, by the project's full runs and by the runs made here.
 
@@ -51,34 +43,43 @@ def claims(
         paper: Only the claims of this paper, by author and year (Tian 2020, Zhou, Ge and Jin 2021, …) or by the name of
             its folder (specialization, luck, local, …).
         failing: Only measurements that do not hold.
+        undecided: Only measurements that are not decided, and claims that were not measured; with `failing`, also
+            measurements that do not hold.
 
     Returns:
         One row per claim and measurement, and one without a measurement for each claim that was not measured: `id`,
-        `study`, `statement`, `part`, `paper` (the value that counts), `measured`, `n`, `holds`, `origin`.
+        `study`, `statement`, `part`, `paper` (the value that counts), `measured`, `n`, `holds` (null: not decided),
+        `would_decide` (what would decide it), `tuned_on` (on which seeds settings and bounds were chosen; null: not
+        stated), `origin`.
 
     Raises:
         UserError: There is no such study or paper, or the study is not of the paper.
     """
-    rows = []
-    for row, measurements in find_claims(out, study=study, paper=paper, failing=failing):
+    listed = []
+    for row, measurements in find_claims(out, study=study, paper=paper, failing=failing, undecided=undecided):
         same = {"id": row.id, "study": row.study}
         if not measurements:
-            rows.append(same | {"statement": row.statement, "paper": row.value})
+            listed.append(same | {"statement": row.statement, "paper": row.value, "would_decide": row.would_decide})
         for origin, measured in measurements:
-            claim = measured.claim
-            names = ("statement", "part", "paper", "measured", "n", "holds")
-            rows.append(same | {name: getattr(claim, name) for name in names} | {"origin": origin})
-    return pa.Table.from_pylist(rows, _SCHEMA)
+            known = {name: value for name, value in vars(measured.claim).items() if name in _SCHEMA.names}
+            listed.append(same | known | {"origin": origin})
+    return pa.Table.from_pylist(listed, _SCHEMA)
 
 
 _SCHEMA = pa.schema(
     {name: pa.string() for name in ("id", "study", "statement", "part", "paper", "measured")}
-    | {"n": pa.int64(), "holds": pa.bool_(), "origin": pa.string()}
+    | {"n": pa.int64(), "holds": pa.bool_()}
+    | {name: pa.string() for name in ("would_decide", "tuned_on", "origin")}
 )
 
 
 def find_claims(
-    out: str | os.PathLike[str], *, study: str | None = None, paper: str | None = None, failing: bool = False
+    out: str | os.PathLike[str],
+    *,
+    study: str | None = None,
+    paper: str | None = None,
+    failing: bool = False,
+    undecided: bool = False,
 ) -> Found:
     """The claims that `claims` lists, as they are recorded."""
     wanted = _wanted(study, paper)
@@ -86,13 +87,13 @@ def find_claims(
     for run in (run for run in finished_runs(Path(out)) if run.claims):
         every += [Measurement(str(run.folder), m) for m in record.measured(run, study_of(run).command())]
     found: Found = []
-    for row in record.rows():
+    shown = [False] * failing + [None] * undecided or [True, False, None]
+    for row in rows():
         if wanted is None or wanted.intersection(row.commands):
             of_row = [each for each in every if each.measured.claim.id == row.id]
-            if failing:
-                of_row = [each for each in of_row if not each.measured.claim.holds]
-            if of_row or not failing:
-                found.append((row, of_row))
+            some = [each for each in of_row if each.measured.claim.holds in shown]
+            if some or (not of_row and None in shown):
+                found.append((row, some))
     return found
 
 
@@ -117,10 +118,13 @@ def _folders(paper: str, known: Iterable[str]) -> list[str]:
     """Names of the folders of a paper, given as one of them or as author and year."""
     if paper in known:
         return [paper]
-    found = [folder for citation, folders in _CITED.items() if _plain(citation) == _plain(paper) for folder in folders]
-    found = [folder for folder in found if folder in known]
+    cited: dict[str, list[str]] = {}
+    for each in dict.fromkeys(row.paper for row in rows()):
+        for words in each.cited:
+            cited.setdefault(words.partition(", ch")[0], []).append(each.folder)
+    found = [folder for words, folders in cited.items() if _plain(words) == _plain(paper) for folder in folders]
     if not found:
-        raise UserError(f"must be one of {', '.join(known)}, or of {'; '.join(_CITED)}, got {paper}", "paper")
+        raise UserError(f"must be one of {', '.join(known)}, or of {'; '.join(cited)}, got {paper}", "paper")
     return found
 
 

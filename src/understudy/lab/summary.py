@@ -17,7 +17,7 @@ class SummaryRow(NamedTuple):
     networks: int
     diverged: int
     loss: float
-    """Median evaluation loss at the end; NaN where every network diverged."""
+    """Median evaluation loss at the end of the networks that did not diverge; NaN where none has one."""
     recovered: float
     """Share of teacher nodes recovered at the end, mean over networks and layers."""
 
@@ -28,7 +28,7 @@ def summarise(run: Run) -> list[SummaryRow]:
         return []
     names = [name for name in run.networks.column_names if name not in ("network", "seed", "diverged_at")]
     swept = [name for name in run.swept if name in names] or names[:1]
-    rows = run.networks.to_pylist()
+    rows, alive = run.networks.to_pylist(), run.select().alive
     loss = run.array("eval_loss", "network").to_numpy()
     each = run.array("recovered", "network layer").to_numpy()
     # Some networks of a run may have fewer layers than others.
@@ -38,8 +38,9 @@ def summarise(run: Run) -> list[SummaryRow]:
         settings[tuple(row[name] for name in swept)].append(row["network"])
     found = []
     for values, networks in settings.items():
-        ended = [n for n in networks if np.isfinite(loss[n])]
+        lost = int((~alive[networks]).sum())
+        ended = [n for n in networks if alive[n] and not np.isnan(loss[n])]
         middle, share = (np.median(loss[ended]), np.mean(recovered[ended])) if ended else (np.nan, np.nan)
         parameters = dict(zip(swept, values, strict=True))
-        found.append(SummaryRow(parameters, len(networks), len(networks) - len(ended), float(middle), float(share)))
+        found.append(SummaryRow(parameters, len(networks), lost, float(middle), float(share)))
     return found

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from understudy.claims import Claims
-from understudy.claims.record import rows
+from understudy.claims.catalogue import rows
 from understudy.lab.options import option, typed
 from understudy.lab.study import Study, sibling
 from understudy.report.story import listed

@@ -115,8 +115,9 @@ def _write_figures(folder: Path, figures: dict[str, bytes]) -> None:
 
 def _numbers(trained: bool, run: Run, claims: list[Claim]) -> tuple[Number, ...]:
     took = [Number(_time(run.environment["seconds"]), "to train")] if trained else []
-    held = Number(f"{sum(c.holds for c in claims)} of {len(claims)}", "claims hold")
-    return (*took, *([held] if claims else []))
+    held, left = sum(c.holds is True for c in claims), sum(c.holds is None for c in claims)
+    tile = Number(f"{held} of {len(claims)}", f"claims hold, {left} not decided" if left else "claims hold")
+    return (*took, *([tile] if claims else []))
 
 
 def _time(seconds: float) -> str:

@@ -22,7 +22,7 @@ from understudy.report.page.data import flat, inline_json, table_columns
 from understudy.report.page.strip import strip
 from understudy.report.page.templates import asset, render
 from understudy.report.story import Figure, Story, split_headline
-from understudy.store.claims import Claim
+from understudy.store.claims import Claim, holding
 
 MAXIMUM_BYTES = 8_000_000
 _MOST_ROWS = 30_000
@@ -88,6 +88,7 @@ def page(
         "claims": claims,
         "statements": [glossary.explain(cite(claim.statement)) for claim in claims or ()],
         "strip": strip,
+        "holding": holding,
         "settings": list(flat(settings)),
         "environment": list(flat(environment)),
         "command": command,

@@ -154,11 +154,19 @@ def claims_table(claims: Sequence[Claim]) -> Table:
     for claim in claims:
         table.add_row(
             claim.id,
-            *map(cite, (claim.part, claim.statement, claim.paper, claim.measured)),
+            *map(cite, (claim.part, claim.statement, claim.paper, measured_words(claim))),
             f"{claim.n:,}",
             verdict(claim.holds),
         )
     return table
+
+
+def measured_words(claim: Claim) -> str:
+    """What was measured, what would decide the claim if it is not decided, and on which seeds it was tuned."""
+    words = claim.measured
+    if claim.holds is None:
+        words += f"; what would decide it: {claim.would_decide}"
+    return f"{words}; tuned on {claim.tuned_on}" if claim.tuned_on else words
 
 
 def plain_table(*columns: str, title: str | None = None) -> Table:
@@ -170,7 +178,7 @@ def plain_table(*columns: str, title: str | None = None) -> Table:
 
 def verdict(holds: bool | None) -> Text:
     if holds is None:
-        return Text("not yet measured", style="dim")
+        return Text("not decided", style="yellow")
     return Text("yes", style="green") if holds else Text("NO", style="bold red")
 
 

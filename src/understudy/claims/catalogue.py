@@ -1,0 +1,55 @@
+"""The catalogue of the papers' claims: what is claimed, and the studies that decide it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+_FILE = Path(__file__).parent / "catalogue.toml"
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A body of work that one folder of `papers/` reproduces."""
+
+    folder: str
+    title: str
+    cited: tuple[str, ...]
+    """Author, year and perhaps chapter, as in `Phuong 2021, ch. 3`."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim of the catalogue: what is claimed, the value that counts, and the studies that decide it."""
+
+    paper: Paper
+    id: str
+    statement: str
+    value: str
+    study: str
+    headline: str = ""
+    """The claim in a few words, if it is one of the most important of its paper."""
+
+    @property
+    def commands(self) -> dict[str, str]:
+        """What decides the claim: by the name of a study, the first words of its command after `understudy run`."""
+        named = [words for words in self.study.split(" | ") if not words.startswith("--")]
+        return {words.split()[0]: words for words in named}
+
+    @property
+    def would_decide(self) -> str:
+        """The commands that decide the claim, in words."""
+        return " and ".join(f"understudy run {words}" for words in self.commands.values())
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """All claims of the catalogue, in order: paper by paper."""
+    sections = tomllib.loads(_FILE.read_text(encoding="utf-8"))
+    found = []
+    for folder, section in sections.items():
+        paper = Paper(folder, section.pop("title"), tuple(section.pop("cited")))
+        found += [Row(paper, id, *words) for id, words in section.items()]
+    return tuple(found)
