@@ -43,6 +43,7 @@ class Stream(enum.IntEnum):
     CODE = 20
     INFORMATION = 21
     DECODING = 22
+    LANCZOS = 23
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

@@ -16,8 +16,11 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.nets import Layer, Population, Shape, fresh_norm
+from understudy.nets import Layer, Population, Shape, fresh_norm, outgoing_weights
 from understudy.nets.given_networks import Network, as_population
+
+_BALANCED, _MOST_ROUNDS = 2.5e-7, 1_000
+"""Logarithm of the largest factor after which lengths count as equal, and the most rounds over all layers."""
 
 BatchNorm = Literal["same", "before", "after"] | None
 """Position of a student's BatchNorm: as in its teacher, before or after the activation, or none."""
@@ -172,6 +175,44 @@ def near(
     w, v = (each / each.norm(dim=2, keepdim=True) for each in (w, v))
     hidden = Layer(w, None) if b is None else Layer(w[:, :, :-1], w[:, :, -1])
     return replace(noise, layers=(hidden, Layer(v, c)))
+
+
+def balanced(students: Population) -> Population:
+    """Rescale every hidden node so that its incoming and outgoing weights have one length; the function is the same.
+
+    ‖[w_k, b_k]‖ = ‖v_k‖. Gradient flow conserves ‖[w_k, b_k]‖² − ‖v_k‖² for activations with f(cx) = c f(x) for c > 0
+    (Du, Hu & Lee 2018), so that students that start balanced stay so, and SGD with small steps nearly (Phuong 2021,
+    ch. 3 assumes it). Nodes whose incoming or outgoing weights are all zero remain as they are.
+
+    Args:
+        students: Networks without BatchNorm.
+
+    Returns:
+        The balanced networks. With several hidden layers, whose scales depend on each other, lengths agree to 10⁻⁶.
+
+    Raises:
+        UserError: Networks with BatchNorm, which does not depend on the scale of the weights below it.
+    """
+    if students.norms:
+        raise UserError("balanced needs networks without BatchNorm, behind which the scale of weights has no effect")
+    layers = [Layer(weight.double(), None if bias is None else bias.double()) for weight, bias in students.layers]
+    for _ in range(_MOST_ROUNDS):
+        farthest = 0.0
+        for i in range(len(layers) - 1):
+            (weight, bias), (above, shift) = layers[i : i + 2]
+            square = weight.flatten(2).square().sum(2) + (0.0 if bias is None else bias.square())
+            away = outgoing_weights(replace(students, layers=tuple(layers)), i).flatten(3).square().sum((1, 3))
+            by = torch.where((square > 0) & (away > 0), (away / square) ** 0.25, 1.0)
+            farthest = max(farthest, float((by.log().abs()).max()))
+            scaled = weight * by.view(*by.shape, *[1] * (weight.ndim - 2))
+            layers[i] = Layer(scaled, None if bias is None else bias * by)
+            by = by.repeat_interleave(above.shape[2] // by.shape[1], 1)  # a flattened channel has several positions
+            layers[i + 1] = Layer(above / by.view(len(by), 1, -1, *[1] * (above.ndim - 3)), shift)
+        if farthest < _BALANCED:
+            break
+    like = students.layers[0].weight
+    each = (Layer(weight.to(like), None if bias is None else bias.to(like)) for weight, bias in layers)
+    return replace(students, layers=tuple(each))
 
 
 def _require_nonnegative(**fields: float) -> None:

@@ -155,6 +155,23 @@ class TestMatching:
         assert (index == order.argsort()).all()
         torch.testing.assert_close(best, torch.ones_like(best))
 
+    def test_students_per_teacher_by_hand(self) -> None:
+        # Students 1 and 2 have learned node 0; student 3 is above the bound for both and counts for its best alone.
+        rho = torch.tensor([[[0.2, 0.96, 0.97, 0.96], [0.9, 0.3, 0.1, 0.99], [0.0, 0.0, 0.0, 0.0]]])
+        best = measures.best_teachers(rho)
+        assert measures.students_per_teacher(best, 3).tolist() == [[2, 1, 0]]
+        assert measures.students_per_teacher(best, 3, threshold=0.965).tolist() == [[1, 1, 0]]
+        assert measures.students_per_teacher(best, 3, threshold=-1.0).sum() == 4
+
+    @QUICK
+    @given(nets=sizes, m=sizes, n=sizes, seed=st.integers(0, 99))
+    def test_students_per_teacher_add_up_to_those_that_specialised(self, nets: int, m: int, n: int, seed: int) -> None:
+        rho = gaussian(nets, m, n, seed=seed)
+        counts = measures.students_per_teacher(measures.best_teachers(rho), m)
+        assert counts.shape == (nets, m)
+        assert torch.equal(counts.sum(1), (rho.amax(1) > 0.95).sum(1))
+        assert (counts <= (rho > 0.95).sum(2)).all()
+
 
 class TestAlignment:
     def test_by_hand(self) -> None:
@@ -306,6 +323,61 @@ class TestTiming:
         nets, n = 20_000, 7
         rank = measures.mean_rank(gaussian(nets, 2, 1, n))[:, 0]
         assert abs(rank.mean().item() - 0.5) < 4 * math.sqrt((n + 1) / (12 * (n - 1) * nets))
+
+    def test_median_rank_by_hand_and_beside_the_mean(self) -> None:
+        # The final winner is student 0 of three; ranks 2, 0 and 0 of two at the first epoch.
+        first = torch.tensor([[0.1, 0.2, 0.3], [0.9, 0.1, 0.1], [0.9, 0.1, 0.1]])
+        rho = torch.stack((first, torch.eye(3)[0].expand(3, 3))).unsqueeze(0)
+        assert measures.median_rank(rho).tolist() == [[0.0, 0.0]]
+        assert measures.mean_rank(rho)[0, 0].item() == pytest.approx(1 / 3)
+        two = measures.median_rank(rho[:, :, :2])
+        torch.testing.assert_close(two, measures.mean_rank(rho[:, :, :2]))  # of two ranks both are the mean
+
+
+def curves(*epochs: tuple[float, float, float]) -> Tensor:
+    """Correlations of one student with three teacher nodes at every epoch."""
+    return torch.tensor(epochs).unsqueeze(0).unsqueeze(3)
+
+
+class TestFocusShift:
+    strength = torch.tensor([[2.0, 1.0, 0.5]])
+
+    @pytest.mark.parametrize(
+        ("epochs", "expected"),
+        [
+            ([(0, 0, 0), (0.9, 0.1, 0), (0.1, 0, 0.99)], True),  # followed the strongest, ends on the weakest
+            ([(0, 0, 0), (0.1, 0.8, 0), (0.99, 0, 0.1)], False),  # from a weaker to a stronger one
+            ([(0, 0, 0), (0.9, 0.1, 0), (0.99, 0, 0)], False),  # never left
+            ([(0, 0, 0), (0.9, 0.1, 0), (0.1, 0, 0.94)], False),  # does not end matched
+            ([(0, 0, 0), (0.45, 0.1, 0), (0.1, 0, 0.99)], False),  # never followed another node
+            ([(0.9, 0, 0), (0.1, 0.1, 0.8), (0.1, 0, 0.99)], False),  # before training does not count
+            ([(0, 0, 0), (0.9, 0.1, 0), (math.nan, math.nan, math.nan)], False),  # diverged
+            ([(0.1, 0, 0.99)], False),  # not trained
+        ],
+    )
+    def test_by_hand(self, epochs: list[tuple[float, float, float]], expected: bool) -> None:
+        assert measures.focus_shifts(curves(*epochs), self.strength).tolist() == [[expected]]
+
+    def test_the_bounds_may_be_chosen(self) -> None:
+        moved = curves((0, 0, 0), (0.45, 0.1, 0), (0.1, 0, 0.94))
+        assert not measures.focus_shifts(moved, self.strength).any()
+        assert measures.focus_shifts(moved, self.strength, follows=0.4, threshold=0.9).all()
+
+    def test_the_strength_of_a_node_decides_and_not_its_index(self) -> None:
+        moved = curves((0, 0, 0), (0, 0, 0.9), (0.99, 0, 0))
+        assert not measures.focus_shifts(moved, self.strength).any()
+        assert measures.focus_shifts(moved, self.strength.flip(1)).all()
+
+    @QUICK
+    @given(nets=sizes, epochs=sizes, m=sizes, n=sizes, seed=st.integers(0, 99))
+    def test_agrees_with_a_loop(self, nets: int, epochs: int, m: int, n: int, seed: int) -> None:
+        rho, strength = gaussian(nets, epochs, m, n, seed=seed), gaussian(nets, m, seed=seed + 100).abs()
+        found = measures.focus_shifts(rho, strength)
+        for e, k in itertools.product(range(nets), range(n)):
+            best = rho[e, :, :, k].argmax(1).tolist()
+            followed = [strength[e, j] for t, j in enumerate(best) if t and rho[e, t, j, k] > 0.5]
+            shifted = rho[e, -1, best[-1], k] > 0.95 and any(s > strength[e, best[-1]] for s in followed)
+            assert bool(found[e, k]) == bool(shifted)
 
 
 class TestObservers:

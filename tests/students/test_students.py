@@ -10,9 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.kinds import KINDS, made, same, tensors
-from understudy import students, teachers
+from understudy import GD, students, teachers, train
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
+from understudy.data import Gaussian
+from understudy.measures import fan_out
 from understudy.nets import Layer, Population, Shape, from_module, save, stack
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -255,3 +257,52 @@ def test_a_teacher_may_be_a_module_or_a_file(start, tmp_path):
 def test_another_teacher_is_refused(start):
     with pytest.raises(UserError, match="teacher must be a population, a module of PyTorch or a network file"):
         start({})
+
+
+def test_a_balanced_student_by_hand():
+    # ‖(3, 4)‖ = 5 and ‖12‖: both become √60; a node without fan-out stays as it is.
+    layers = (
+        Layer(torch.tensor([[[3.0], [2.0]]]), torch.tensor([[4.0, 0.0]])),
+        Layer(torch.tensor([[[12.0, 0.0]]]), None),
+    )
+    found = students.balanced(Population(layers, torch.tensor([1])))
+    by = math.sqrt(12 / 5)
+    torch.testing.assert_close(found.layers[0].weight, torch.tensor([[[3 * by], [2.0]]]))
+    torch.testing.assert_close(found.layers[0].bias, torch.tensor([[4 * by, 0.0]]))
+    torch.testing.assert_close(found.layers[1].weight, torch.tensor([[[12 / by, 0.0]]]))
+
+
+@kinds
+def test_balancing_changes_lengths_and_not_the_function(shape):
+    before = made(shape, 3)
+    if shape.norm:
+        with pytest.raises(UserError, match="balanced needs networks without BatchNorm"):
+            students.balanced(before)
+        return
+    after = students.balanced(before)
+    x = uniform(1, Stream.STUDENT, 0, 20 * before.inputs).view(20, -1)
+    torch.testing.assert_close(after(x), before(x))
+    for i in range(len(after.layers) - 1):
+        weight, bias = after.layers[i]
+        square = weight.flatten(2).square().sum(2) + (0 if bias is None else bias.square())
+        torch.testing.assert_close(square.sqrt(), fan_out(after, i), rtol=1e-6, atol=0)
+        assert not torch.allclose(before.layers[i].weight, weight, rtol=1e-3)
+    for one, again in zip(tensors(after), tensors(students.balanced(after)), strict=True):
+        torch.testing.assert_close(one, again, rtol=1e-6, atol=1e-6)
+
+
+def test_gradient_descent_conserves_what_balanced_means():
+    """‖[w, b]‖² − ‖v‖² moves by a square of the step, and with balanced students both lengths stay together."""
+    teacher = teachers.distinct_rows((5, 3, 2), seeds=[1], dtype=torch.float64)
+    start = students.gaussian(teacher, multiple=2, scale=0.5)
+    for begin, balanced in ((start, False), (students.balanced(start), True)):
+        drifts = []
+        for lr in (0.02, 0.01):
+            run = train(begin, teacher, Gaussian(5, train=50), GD(lr=lr), epochs=1, steps=round(1 / lr))
+            gaps = []
+            for population in (begin, run.students):
+                (w, b), (v, _) = population.layers
+                gaps.append(w.square().sum(2) + b.square() - v.square().sum(1))
+            drifts.append((gaps[1] - gaps[0]).abs().max().item())
+            assert (gaps[1].abs().max() < 0.05) == balanced
+        assert 1.5 < drifts[0] / drifts[1] < 3

@@ -27,9 +27,14 @@ class Pair:
     layer: int = 0
 
     @property
+    def hidden(self) -> tuple[Tensor, Tensor]:
+        both = (network.activations(self.x).hidden[self.layer] for network in (self.teacher, self.student))
+        teacher, student = both
+        return teacher, student
+
+    @property
     def rho(self) -> Tensor:
-        hidden = (network.activations(self.x).hidden[self.layer] for network in (self.teacher, self.student))
-        return measures.correlation(*hidden)
+        return measures.correlation(*self.hidden)
 
     @property
     def lowest(self) -> tuple[Layer, Layer]:
@@ -83,6 +88,38 @@ MEASURES: dict[str, Measure] = {
     ),
     "recovered_nodes": Measure(measures.recovered, lambda pair: measures.recovered(pair.rho), TEACHERS),
     "recovered": Measure(measures.recovered_share, lambda pair: measures.recovered_share(pair.rho), ("net",)),
+    "students_per_teacher": Measure(
+        measures.students_per_teacher,
+        lambda pair: measures.students_per_teacher(measures.best_teachers(pair.rho), pair.rho.shape[1], 0.3),
+        TEACHERS,
+    ),
+    "canonical_correlations": Measure(
+        measures.canonical_correlations,
+        lambda pair: measures.canonical_correlations(*pair.hidden).correlation.mean(1),
+        ("net",),
+    ),
+    "svcca": Measure(measures.svcca, lambda pair: measures.svcca(*pair.hidden, 0.9), ("net",), PERMUTATIONS),
+    "active_share": Measure(
+        measures.active_share, lambda pair: measures.active_share(pair.student, pair.x, pair.layer), STUDENTS
+    ),
+    "pre_activations": Measure(
+        measures.pre_activations,
+        lambda pair: measures.pre_activations(pair.student, pair.x)[pair.layer].mean(1),
+        STUDENTS,
+        PERMUTATIONS,
+    ),
+    "gradient_norm": Measure(
+        measures.gradient_norm,
+        lambda pair: measures.gradient_norm(pair.student, pair.x, pair.teacher(pair.x)),
+        ("net",),
+        PERMUTATIONS,
+    ),
+    "sharpness": Measure(
+        measures.hessian_eigenvalues,
+        lambda pair: measures.hessian_eigenvalues(pair.student, pair.x, pair.teacher(pair.x))[:, 0],
+        ("net",),
+        PERMUTATIONS,
+    ),
     "sin_angle": Measure(
         measures.sin_angle,
         lambda pair: measures.sin_angle(*(layer.weight for layer in pair.lowest)),
@@ -141,11 +178,16 @@ OTHERS = {
     "diagonal_mass": "of a matrix and an order",
     "final_winner_rank": "over epochs",
     "first_recovery": "over epochs",
+    "focus_shifts": "over epochs",
+    "hessian": "of one network",
     "linear_cka": "of products of whole layers",
+    "loss_gradient": "of one network",
     "mean_rank": "over epochs",
+    "median_rank": "over epochs",
     "ranks": "of correlations alone",
     "regular": "of one layer",
     "reorder_students": "of a matrix and correlations",
     "sample_modulation": "of every sample",
+    "squared_error": "of outputs and targets",
 }
 """Functions of the package that are not measures of one pair, and why; their own tests cover them."""

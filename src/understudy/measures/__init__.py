@@ -3,6 +3,8 @@
 All are functions of tensors, without state or files.
 """
 
+from understudy.measures.activity import active_share as active_share
+from understudy.measures.activity import pre_activations as pre_activations
 from understudy.measures.align import LayerMatch as LayerMatch
 from understudy.measures.align import align as align
 from understudy.measures.alignment import MatchedAlignment as MatchedAlignment
@@ -13,8 +15,16 @@ from understudy.measures.alignment import eps_aligned as eps_aligned
 from understudy.measures.alignment import matched_alignment as matched_alignment
 from understudy.measures.alignment import regular as regular
 from understudy.measures.alignment import sin_angle as sin_angle
+from understudy.measures.canonical import CanonicalCorrelations as CanonicalCorrelations
+from understudy.measures.canonical import canonical_correlations as canonical_correlations
+from understudy.measures.canonical import svcca as svcca
 from understudy.measures.correlation import Correlation as Correlation
 from understudy.measures.correlation import correlation as correlation
+from understudy.measures.curvature import gradient_norm as gradient_norm
+from understudy.measures.curvature import hessian as hessian
+from understudy.measures.curvature import hessian_eigenvalues as hessian_eigenvalues
+from understudy.measures.curvature import loss_gradient as loss_gradient
+from understudy.measures.curvature import squared_error as squared_error
 from understudy.measures.fan_out import contribution as contribution
 from understudy.measures.fan_out import fan_out as fan_out
 from understudy.measures.layer_pairs import LayerAlignment as LayerAlignment
@@ -30,6 +40,7 @@ from understudy.measures.matching import mean_best_correlation as mean_best_corr
 from understudy.measures.matching import recovered as recovered
 from understudy.measures.matching import recovered_share as recovered_share
 from understudy.measures.matching import reorder_students as reorder_students
+from understudy.measures.matching import students_per_teacher as students_per_teacher
 from understudy.measures.modulation import PARTS as PARTS
 from understudy.measures.modulation import LayerModulation as LayerModulation
 from understudy.measures.modulation import modulated_fan_out as modulated_fan_out
@@ -41,7 +52,10 @@ from understudy.measures.observers import observers_in_band as observers_in_band
 from understudy.measures.observers import observers_on_both_sides as observers_on_both_sides
 from understudy.measures.sample_modulation import SampleModulation as SampleModulation
 from understudy.measures.sample_modulation import sample_modulation as sample_modulation
+from understudy.measures.timing import FOLLOWS as FOLLOWS
 from understudy.measures.timing import final_winner_rank as final_winner_rank
 from understudy.measures.timing import first_recovery as first_recovery
+from understudy.measures.timing import focus_shifts as focus_shifts
 from understudy.measures.timing import mean_rank as mean_rank
+from understudy.measures.timing import median_rank as median_rank
 from understudy.measures.timing import ranks as ranks

@@ -86,6 +86,23 @@ def recovered_share(rho: Float[Tensor, "net teacher student"], threshold: float 
     return recovered(rho, threshold).to(rho.dtype).mean(1)
 
 
+def students_per_teacher(best: Match, teachers: int, threshold: float = THRESHOLD) -> Int[Tensor, "net teacher"]:
+    """Number of students that have learned each teacher node: several may share one (Tian 2019, sec. 5, fig. 6).
+
+    A student counts for its best teacher node alone, so that the numbers add up to the students that specialised.
+
+    Args:
+        best: Best teacher node of each student, as from `best_teachers`.
+        teachers: Number of teacher nodes.
+        threshold: Correlation that must be exceeded.
+
+    Returns:
+        One number per teacher node.
+    """
+    matched = (best.correlation > threshold).long()
+    return matched.new_zeros(len(matched), teachers).scatter_add_(1, best.partner, matched)
+
+
 class Reordered(NamedTuple):
     """Matrix whose row j belongs to the student matched to teacher node j, and the student of each row."""
 
