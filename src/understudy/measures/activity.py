@@ -12,7 +12,7 @@ _PIECE = 1 << 24
 
 
 def pre_activations(population: Population, x: Inputs) -> tuple[Float[Tensor, "net row node"], ...]:
-    """Pre-activations of every hidden layer, to which the activation is applied (Phuong 2021, fig. 3.3; Tian 2020, sec. 3).
+    """Pre-activations of every hidden layer, before its activation (Phuong 2021, fig. 3.3; Tian 2020, sec. 3).
 
     In evaluation mode; BatchNorm before the activation is included.
 
