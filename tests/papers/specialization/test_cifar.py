@@ -22,6 +22,7 @@ from understudy.store import Run
 
 STUDENTS = Cifar(
     seeds=2,
+    first_seed=1,
     train=200,
     evaluation=100,
     images="plain",
@@ -76,9 +77,15 @@ def test_the_teacher_is_the_pruned_network_of_the_teachers_study():
     (pruned,) = Cifar().depends_on()
     assert (pruned.keep, pruned.layers, pruned.norm) == ((0.5,), (64, 64, 64, 64), "after")
     (whole,) = pruned.depends_on()
-    assert whole == CifarTeacher()
+    assert whole == CifarTeacher(seeds=4, first_seed=3)
     assert whole.depends_on() == ()
-    assert Cifar(keep=(1.0,)).depends_on() == (CifarTeacher(),)
+    assert Cifar(keep=(1.0,)).depends_on() == (whole,)
+    assert Cifar(seeds=2, first_seed=1, keep=(1.0,)).depends_on() == (CifarTeacher(),)
+
+
+def test_teachers_and_students_have_the_same_seeds():
+    assert list(Cifar().seed_names) == [3, 4, 5, 6]  # settings were chosen on 1 and 2
+    assert [need.seed_names for need in Cifar().depends_on()] == [Cifar().seed_names]
 
 
 def test_teachers_have_the_given_weight_decay():
@@ -202,39 +209,43 @@ def decided(study, run):
     return {claim.part: claim for claim in found}
 
 
+PARTS = ("average accuracy", "maximum accuracy", "order of accuracies", "correlation")
 RHO = ((0.72, 0.70, 0.66, 0.71), (0.80, 0.92, 0.94, 0.93), (0.88, 0.96, 0.95, 0.95))
 
 
 def d4(accuracy=(0.807, 0.824, 0.826), rho=RHO, diverged=(), **options):
-    """Decide on two seeds that are one point apart; metrics of the first epoch are half of the last."""
-    networks = [{"multiple": k, "seed": s} for k in (1.0, 2.0, 5.0) for s in (1, 2)]
+    """Decide on four seeds, two and two one point apart; metrics of the first epoch are half of the last."""
+    networks = [{"multiple": k, "seed": s} for k in (1.0, 2.0, 5.0) for s in (3, 4, 5, 6)]
     rows = [row | {"diverged_at": 5 if i in diverged else None} for i, row in enumerate(networks)]
-    last = {("rho_mean", layer): np.repeat([row[layer] for row in rho], 2) for layer in range(len(rho[0]))}
-    last |= {"accuracy": np.array([a + off for a in accuracy for off in (-0.005, 0.005)])}
-    last |= {"teacher_accuracy": np.full(6, 0.823)}
+    last = {("rho_mean", layer): np.repeat([row[layer] for row in rho], 4) for layer in range(len(rho[0]))}
+    last |= {"accuracy": np.array([a + off for a in accuracy for off in (-0.005, 0.005) * 2])}
+    last |= {"teacher_accuracy": np.full(12, 0.823)}
     run = made_run(rows, (0, 1), {key: np.stack([value / 2, value], axis=1) for key, value in last.items()})
-    return decided(dataclasses.replace(Cifar(), seeds=2, **options), run)
+    return decided(dataclasses.replace(Cifar(), **options), run)
 
 
 def test_d4_holds_for_values_of_a_full_run():
     found = d4()
-    assert {part: claim.holds for part, claim in found.items()} == dict.fromkeys(
-        ("accuracy", "order of accuracies", "correlation"), True
-    )
-    assert found["accuracy"].measured == "80.7%, 82.4%, 82.6%; pruned teacher 82.3%"
+    assert {part: claim.holds for part, claim in found.items()} == dict.fromkeys(PARTS, True)
+    assert found["average accuracy"].measured == "80.7%, 82.4%, 82.6%; pruned teacher 82.3%"
+    assert found["maximum accuracy"].measured == "81.2%, 82.9%, 83.1%; pruned teacher 82.3%"
+    assert all("seeds 1 and 2" in claim.tuned_on for claim in found.values())
     assert found["order of accuracies"].measured == "1.70 and 0.20 points above"
     assert found["correlation"].measured.startswith("1×: 0.720, 0.700, 0.660, 0.710; 2×: 0.800")
-    assert all(claim.n == 2 for claim in found.values())
+    assert all(claim.n == 4 for claim in found.values())
 
 
 @pytest.mark.parametrize(
     ("accuracy", "fails"),
     [
-        ((0.765, 0.824, 0.826), {"accuracy"}),  # over 3 points below the paper's 79.67
+        # Over 3 points below the paper's 79.67, and, half a point higher, below 80.15.
+        ((0.765, 0.824, 0.826), {"average accuracy", "maximum accuracy"}),
+        ((0.7666, 0.824, 0.826), {"average accuracy"}),
         ((0.807, 0.816, 0.826), {"order of accuracies"}),  # 2× under a point above 1×
         ((0.807, 0.824, 0.823), {"order of accuracies"}),  # 5× below 2×
-        ((0.767, 0.801, 0.8686), {"accuracy"}),
-        ((0.767, 0.801, 0.868), set()),
+        ((0.767, 0.801, 0.8686), {"average accuracy", "maximum accuracy"}),
+        ((0.767, 0.801, 0.8675), {"maximum accuracy"}),
+        ((0.767, 0.801, 0.8665), set()),
     ],
 )
 def test_d4_requires_the_papers_accuracies_and_their_order(accuracy, fails):
@@ -248,10 +259,10 @@ def test_d4_requires_wider_students_to_match_better_in_every_layer():
 
 
 def test_d4_is_decided_on_networks_that_did_not_diverge():
-    found = d4(diverged=(0,))
-    assert found["accuracy"].measured.startswith("81.2%")
-    assert found["accuracy"].n == 1
-    assert not d4(diverged=(0, 1))
+    found = d4(diverged=(0, 2))
+    assert found["average accuracy"].measured.startswith("81.2%")
+    assert found["average accuracy"].n == 2
+    assert not d4(diverged=(0, 1, 2, 3))
 
 
 @pytest.mark.parametrize(
@@ -260,7 +271,9 @@ def test_d4_is_decided_on_networks_that_did_not_diverge():
         {"teacher_layers": (64, 64, 64)},
         {"norm": "before"},
         {"keep": (0.25,)},
-        {"epochs": 39},
+        {"epochs": 99},
+        {"seeds": 3},
+        {"first_seed": 2},
         {"teacher_epochs": 10},
         {"images": "plain"},
         {"train": 49_999},
@@ -272,7 +285,7 @@ def test_nothing_is_decided_away_from_the_papers_settings(other):
 
 
 def test_one_share_of_a_half_is_the_same_as_four():
-    assert d4(keep=(0.5,) * 4).keys() == d4().keys() == {"accuracy", "order of accuracies", "correlation"}
+    assert d4(keep=(0.5,) * 4).keys() == d4().keys() == set(PARTS)
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,16 @@ def test_first_epoch_above_the_bound():
 @pytest.mark.parametrize(
     ("when", "holds"),
     [
-        ((3, 10, 25, 20), True),  # the fourth layer does not matter
-        ((3, 10, np.inf, np.inf), True),  # the third comes after every epoch
+        ((3, 10, 25, 40), True),
+        ((3, 10, 25, np.inf), True),  # the fourth comes after every epoch
+        ((3, 10, 25, 20), False),
+        ((3, 10, 25, 25), False),
         ((3, 10, 10, 40), False),
         ((10, 3, 25, 40), False),
         ((3, np.inf, np.inf, np.inf), False),  # two layers that never pass are not in order
     ],
 )
-def test_d1_requires_layers_one_two_three_in_this_order(when, holds):
+def test_d1_requires_all_four_layers_in_this_order(when, holds):
     assert decided(FULL, deep_run(passing(*when), passing(*when)))["D1"].holds is holds
 
 
@@ -75,12 +77,12 @@ def test_d1_requires_the_order_in_every_network():
     claim = decided(FULL, deep_run(good, good, good, bad))["D1"]
     assert not claim.holds
     assert (claim.n, claim.values, claim.low) == (4, (7, 7, 7, -5), 0)
-    assert claim.measured == "medians 3, 10, 25; in this order in 3 of 4"
+    assert claim.measured == "medians 3, 10, 25, 40; in this order in 3 of 4"
 
 
 def test_the_median_epoch_is_never_if_half_of_the_networks_never_pass():
     claim = decided(FULL, deep_run(passing(3, 10, 80, 90), passing(3, 10, np.inf, np.inf)))["D1"]
-    assert claim.measured.startswith("medians 3, 10, never;")
+    assert claim.measured.startswith("medians 3, 10, never, never;")
 
 
 @pytest.mark.parametrize(("end", "holds"), [(0.9981, True), (0.998, True), (0.9979, False)])
@@ -140,7 +142,9 @@ def test_10_times_decides_and_other_over_realizations_are_shown_beside_it():
     claims = decided(study, deep_run(good, good, slow, slow, multiples=(10.0, 2.0)))
     assert claims["D1"].holds
     assert claims["D2"].holds
-    assert [str(b) for b in claims["D1"].variants] == ["2×: medians 3, 30, 25; in this order in 0 of 2 (does not hold)"]
+    assert [str(b) for b in claims["D1"].variants] == [
+        "2×: medians 3, 30, 25, 40; in this order in 0 of 2 (does not hold)"
+    ]
     assert [str(b) for b in claims["D2"].variants] == [
         "2×: 0.9700, 0.9700, 0.9700, 0.9700; lowest of any network 0.9700 (does not hold)"
     ]

@@ -1,5 +1,7 @@
 """Claim D4: wider students match every layer better and are more accurate, on CIFAR-10 (Tian 2020, fig. 10)."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from understudy.claims import Claims, Verdict, every, number
@@ -7,14 +9,20 @@ from understudy.papers.specialization.cifar.study import Cifar
 from understudy.store import Run
 
 PAPERS = {1.0: 0.7967, 2.0: 0.8309, 5.0: 0.8385}
-"""Evaluation accuracy by over-realization (Tian 2020, fig. 10)."""
+"""Average evaluation accuracy by over-realization (Tian 2020, fig. 10)."""
+HIGHEST = {1.0: 0.8015, 2.0: 0.8348, 5.0: 0.8418}
+"""Maximum evaluation accuracy (Tian 2019, fig. 8); the paper does not say over what."""
+TUNED = (1, 2)
+"""Seeds on which settings were chosen."""
 WITHIN, AHEAD = 0.03, 0.01
 """Largest distance of an accuracy from the paper's, and least distance of 2× above 1×."""
 
 # The paper does not state training and pruning: these settings were found to give its values. Rates are free.
 claims = Claims(
     fixed="teacher_layers norm teacher_epochs epochs batch train evaluation images",
+    least={"seeds": 4, "first_seed": max(TUNED) + 1},
     when=lambda study: set(study.keep) == {0.5} and set(PAPERS) <= set(study.multiple),
+    tuned_on="seeds 1 and 2, with 40 epochs",
 )
 
 
@@ -25,22 +33,39 @@ def _ends(run: Run, metric: str) -> tuple[np.ndarray, int]:
     return found.to_numpy(), int((found["network"] >= 0).sum("seed").min())
 
 
+def _near(run: Run, papers: dict[float, float], over_seeds: Callable[..., np.ndarray]) -> Verdict | None:
+    """Decide whether the accuracies, reduced over seeds, are near the paper's."""
+    accuracy, n = _ends(run, "accuracy")
+    if not n:
+        return None
+    words = ", ".join(f"{value:.1%}" for value in over_seeds(accuracy, axis=1))
+    teacher = over_seeds(_ends(run, "teacher_accuracy")[0])
+    off = accuracy - np.array(list(papers.values()))[:, None]
+    found = every(over_seeds(off, axis=1), at_least=-WITHIN, at_most=WITHIN, n=n)
+    return found.say(f"{words}; pruned teacher {teacher:.1%}").show(100 * off, low=-100 * WITHIN, high=100 * WITHIN)
+
+
 @claims.claim(
     "D4",
-    "accuracy",
+    "average accuracy",
     statement=f"evaluation accuracy of 1×, 2×, 5×, mean over seeds: each within {100 * WITHIN:g} points of the paper's",
     paper=", ".join(f"{accuracy:.2%}" for accuracy in PAPERS.values()),
     values_are="percentage points above the paper's accuracy, per network",
 )
 def accuracies(study: Cifar, run: Run) -> Verdict | None:
-    accuracy, n = _ends(run, "accuracy")
-    if not n:
-        return None
-    words = ", ".join(f"{mean:.1%}" for mean in np.nanmean(accuracy, axis=1))
-    teacher = np.nanmean(_ends(run, "teacher_accuracy")[0])
-    off = accuracy - np.array(list(PAPERS.values()))[:, None]
-    found = every(np.nanmean(off, axis=1), at_least=-WITHIN, at_most=WITHIN, n=n)
-    return found.say(f"{words}; pruned teacher {teacher:.1%}").show(100 * off, low=-100 * WITHIN, high=100 * WITHIN)
+    return _near(run, PAPERS, np.nanmean)
+
+
+@claims.claim(
+    "D4",
+    "maximum accuracy",
+    statement="evaluation accuracy of 1×, 2×, 5×, largest of all seeds: each within "
+    f"{100 * WITHIN:g} points of the paper's",
+    paper=", ".join(f"{accuracy:.2%}" for accuracy in HIGHEST.values()),
+    values_are="percentage points above the paper's accuracy, per network",
+)
+def highest_accuracies(study: Cifar, run: Run) -> Verdict | None:
+    return _near(run, HIGHEST, np.nanmax)
 
 
 @claims.claim(

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Self
 import understudy as us
 from understudy._errors import UserError
 from understudy.lab.cifar import CifarOptions, Kept, Norm, validate_convolutions, validate_kept
-from understudy.lab.options import Count, NonNegative, Positive, Sizes
+from understudy.lab.options import Count, NonNegative, Positive, Sizes, Steps
 from understudy.lab.study import Experiment, Study, TrainingStudy
 
 _OFFSET = 1 << 20
@@ -28,6 +28,8 @@ class CifarTeacher(CifarOptions, TrainingStudy):
     summary: ClassVar[str] = "networks trained on the labels of CIFAR-10, whole or pruned: teachers of other studies"
     figures: ClassVar[str] = "the teachers of S0 fig. 10, S2 figs. 6, 9"
 
+    first_seed: Steps = 1
+    """First seed."""
     network: Literal["cnn", "fc"] = "cnn"
     """3×3 convolutions and a linear layer on top, or fully connected layers."""
     layers: Sizes = (64, 64, 64, 64)
@@ -57,6 +59,11 @@ class CifarTeacher(CifarOptions, TrainingStudy):
             validate_convolutions(self, "layers")
         validate_kept(self.keep, self.layers)
         self.validate_norm(self.norm)
+
+    @property
+    def seed_names(self) -> range:
+        """The seeds, from `first_seed` on."""
+        return range(self.first_seed, self.first_seed + self.seeds)
 
     @property
     def whole(self) -> bool:
