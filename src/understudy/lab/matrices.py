@@ -12,6 +12,8 @@ from understudy.report.figures import MatrixImages, OrderedMatrix
 from understudy.report.story import Figure
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from understudy.data import Source
     from understudy.nets import Population
     from understudy.store import Run
@@ -29,6 +31,8 @@ class Modulation(NamedTuple):
     networks: np.ndarray
     diagonal: np.ndarray
     """[network, layer, matrix, time]: share of the squared entries that lies on the diagonal."""
+    dominance: np.ndarray
+    """[network, layer, matrix, time]: mean entry on the diagonal, divided by the mean size of the others."""
     shown: tuple[tuple[OrderedMatrix, ...], ...]
     """Matrices of the first network, by layer: H* before and after, β* before and after."""
     over: str = ""
@@ -58,7 +62,7 @@ def measure_modulation(
     if any(ours < theirs for ours, theirs in zip(students[0].sizes, teacher.sizes, strict=True)):
         return None
     theirs = teacher.activations(x).hidden
-    layers: list[list[list[tuple[np.ndarray, OrderedMatrix]]]] = [[[] for _ in MATRICES] for _ in theirs]
+    layers: list[list[list[tuple[np.ndarray, np.ndarray, OrderedMatrix]]]] = [[[] for _ in MATRICES] for _ in theirs]
     for student in students:
         ours, found = student.activations(x).hidden, modulation(teacher, student, x, ("h_star", "beta_star"))
         for layer, at in enumerate(found):
@@ -68,11 +72,24 @@ def measure_modulation(
                 ordered = reorder_students(matrix, rho)
                 mass = diagonal_mass(matrix, ordered.order).double().numpy()
                 image = OrderedMatrix(ordered.matrix[0].numpy(), ordered.order[0].numpy(), float(mass[0]))
-                layers[layer][i].append((mass, image))
-    diagonal = np.array([[[mass for mass, _ in times] for times in of] for of in layers])
-    shown = tuple(tuple(image for times in of for _, image in times) for of in layers)
+                layers[layer][i].append((mass, dominance(ordered.matrix).double().numpy(), image))
+    diagonal, ratio = (
+        np.moveaxis(np.array([[[at[k] for at in times] for times in of] for of in layers]), -1, 0) for k in (0, 1)
+    )
+    shown = tuple(tuple(image for times in of for *_, image in times) for of in layers)
     over = f"{x.shape[1]:,} evaluation samples" + (" at all positions" if teacher.image else "")
-    return Modulation(which, np.moveaxis(diagonal, -1, 0), shown, over)
+    return Modulation(which, diagonal, ratio, shown, over)
+
+
+def dominance(matrix: Tensor) -> Tensor:
+    """Divide the mean entry on the diagonal of [net, student, teacher] by the mean size of the others.
+
+    It is 0 where there are no others, or all of them are 0.
+    """
+    diagonal = matrix.diagonal(dim1=1, dim2=2)
+    others = matrix.abs().sum((1, 2)) - diagonal.abs().sum(1)
+    count = matrix[0].numel() - diagonal.shape[1]
+    return (diagonal.mean(1) * count / others).where(others > 0, 0.0)
 
 
 def _select(groups: Sequence[Population], networks: np.ndarray) -> Population:

@@ -31,9 +31,9 @@ class OnGaussianInputs(Study):
     """Number of outputs C."""
     input_std: Positive = 10.0
     """Standard deviation of each input."""
-    epochs: Count = 20
+    epochs: Count = 40
     """Number of epochs; networks are probed after each."""
-    steps: Steps = 400
+    steps: Steps = 1_562
     """Steps per epoch."""
     batch: Count = 64
     """Samples per step, drawn with replacement."""

@@ -1,13 +1,14 @@
 """Claims D5, D7 and D8: correlations, ranks of the final winners, H* and β* (Tian et al. 2019, figs 8, 10, 11)."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import and_
 from typing import NamedTuple
 
 import numpy as np
 import xarray as xr
 
-from understudy.claims import Claims, Verdict, every, median, number, ordered
+from understudy.claims import Claims, Verdict, every, mean_above, median, number
 from understudy.lab.matrices import MATRICES, Modulation, measure_modulation
 from understudy.lab.study import ranked
 from understudy.papers.luck.gaus.study import Gaus
@@ -15,12 +16,16 @@ from understudy.store import Run
 
 NAMES = {"fc": "FC", "cnn": "CNN", "fc-small": "small FC"}
 NORMS = {"none": "without BatchNorm", "after": "with BatchNorm"}
-SMALL_RANK = 0.1
-"""Largest mean rank that counts as small: the first tenth, where chance gives 0.5. The paper gives no number."""
+LEARNED = 0.9
+"""Mean best correlation above which the lowest layer counts as learned: the paper's "moves towards 1"."""
+DOMINANT = 3.0
+"""Least ratio of the mean entry on the diagonal of a diagonally dominant matrix to the mean size of the others."""
+_GROWTH, _ERRORS = 4, 2
+"""Standard errors by which correlations must grow, and by which other means over seeds must differ."""
 _FIRST_EPOCH = 1_562
 """Steps of the first epoch of the released code: 100,000 samples in batches of 64."""
-_LEAST_STEPS = 8_000
-"""Steps of training from which claims are decided; the paper does not state how long its figures train."""
+_LEAST_STEPS = 40 * _FIRST_EPOCH
+"""Steps of training from which claims are decided: those of the released code."""
 
 
 class GausSetting(NamedTuple):
@@ -75,7 +80,7 @@ def late_gain(rho: xr.DataArray) -> np.ndarray:
 
 
 claims = Claims(
-    free="seeds dtype device networks norm data epochs steps train",
+    free="seeds dtype device networks norm data epochs steps train finite",
     when=lambda study: study.epochs * study.steps >= _LEAST_STEPS,
 )
 _SETTINGS = tuple(GausSetting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS)
@@ -84,28 +89,38 @@ _SETTINGS = tuple(GausSetting(kind, norm) for kind in ("fc", "cnn") for norm in 
 @claims.claim(
     "D5",
     "{setting.words}, correlation",
-    statement="mean best correlation is higher at the end than before training at every layer of every network, and at "
-    "the end highest in the lowest layer (medians over seeds)",
-    paper="grows; lowest layer best",
-    values_are="least rise of a layer, per network",
+    statement=f"mean best correlation rises by more than {_GROWTH} standard errors at every layer, and ends highest in "
+    f"the lowest layer, above {LEARNED:g} (means over seeds)",
+    paper="grows; in the lowest layers it moves towards 1",
+    values_are="mean best correlation of the lowest layer at the end, per network",
     cases={"setting": _SETTINGS},
 )
 def correlation_grows(study: Gaus, run: Run, setting: GausSetting) -> Verdict | None:
     rho = curves(run, setting).dropna("seed", how="all").to_numpy()
     if not rho.size:
         return None
-    start, end = (np.median(rho[..., i], axis=0) for i in (0, -1))
-    rise = (rho[..., -1] - rho[..., 0]).min(axis=1)
-    words = f"from {_row(start)} to {_row(end)}, layers 1 to {len(end)}"
-    return every(rise, above=0.0, say=words) & every(end[0] - end[1:], above=0.0, say="")
+    start, end = rho[..., 0], rho[..., -1]
+    grows = reduce(and_, (mean_above(rise, errors=_GROWTH) for rise in (end - start).T))
+    best = every(end.mean(axis=0)[0] - end.mean(axis=0)[1:], above=0.0)
+    learned = every([end[:, 0].mean()], above=LEARNED)
+    by = [number(_standard_errors(rise), ".2g") for rise in (end - start).T]
+    words = f"from {_row(start.mean(axis=0))} to {_row(end.mean(axis=0))}, layers 1 to {end.shape[1]}"
+    return (grows & best & learned).say(f"{words}, by {', '.join(by)} standard errors").show(end[:, 0], low=LEARNED)
+
+
+def _standard_errors(values: np.ndarray) -> float:
+    """The mean in units of its standard error; NaN if all values are equal."""
+    spread = values.std()
+    return float(values.mean() / spread * (len(values) - 1) ** 0.5) if spread else np.nan
 
 
 @claims.claim(
     "D5",
     "{setting.words}, rank",
-    statement="mean rank of the final winners after {early_steps:,} steps, averaged over layers: at most "
-    f"{SMALL_RANK}, where chance gives 0.5, and lower than before training (medians over seeds)",
-    paper="already small after the first epoch",
+    statement="mean rank of the final winners, averaged over layers: lower after {early_steps:,} steps, the first "
+    f"epoch, than before training, by more than {_ERRORS} standard errors",
+    paper="good after the first epoch",
+    values_are="by how much the mean rank falls, per network",
     cases=lambda study, run: [{"setting": s, "early_steps": first_epoch(study) * study.steps} for s in _SETTINGS],
 )
 def winners_lead_early(study: Gaus, run: Run, setting: GausSetting, early_steps: int) -> Verdict | None:
@@ -113,46 +128,52 @@ def winners_lead_early(study: Gaus, run: Run, setting: GausSetting, early_steps:
     if not rank.size:
         return None
     before, after = (rank.sel(epoch=epoch).to_numpy() for epoch in (0, first_epoch(study)))
-    small = median(after.mean(axis=1), at_most=SMALL_RANK, say="{median:.3f}")
-    falls = ordered([before.mean(axis=1), after.mean(axis=1)], ("before", "after"), rising=False)
-    by_layer = f"by layer {_row(np.median(after, axis=0))}, before training {_row(np.median(before, axis=0))}"
-    return (small & falls).say(f"{small.measured}; {by_layer}")
+    by_layer = f"by layer from {_row(before.mean(axis=0))} to {_row(after.mean(axis=0))}"
+    words = f"from {number(before.mean(), '.3f')} to {number(after.mean(), '.3f')}"
+    return mean_above((before - after).mean(axis=1), errors=_ERRORS, say=words).also(by_layer)
 
 
 @claims.claim(
     "D5",
     "CNN, BatchNorm",
-    statement="CNN: mean best correlation at the end, averaged over layers, is higher with BatchNorm than without "
-    "(median over seeds of the difference)",
+    statement="CNN: mean best correlation at the end, averaged over layers, is higher with BatchNorm than without, by "
+    f"more than {_ERRORS} standard errors",
     paper="BatchNorm better for the CNN",
+    values_are="by how much it is higher, per seed",
 )
 def batchnorm_helps_the_cnn(study: Gaus, run: Run) -> Verdict | None:
-    normed, plain = GausSetting("cnn", "after"), GausSetting("cnn", "none")
-    if (verdict := _higher(run, normed, plain, final)) is None:
-        return None
-    ranks = " against ".join(f"{early_rank(study, run, setting):.3f}" for setting in (normed, plain))
-    return verdict.also(f"mean rank early {ranks}")
+    def test(kind: str) -> Verdict | None:
+        normed, plain = GausSetting(kind, "after"), GausSetting(kind, "none")
+        if (verdict := _higher(run, normed, plain, final)) is None:
+            return None
+        ranks = " against ".join(f"{early_rank(study, run, setting):.3f}" for setting in (normed, plain))
+        return verdict.also(f"mean rank early {ranks}")
+
+    cnn, fc = test("cnn"), test("fc")
+    return cnn and cnn.with_variants({"FC": fc} if fc else {})
 
 
 def _higher(
     run: Run, first: GausSetting, second: GausSetting, measure: Callable[[xr.DataArray], np.ndarray]
 ) -> Verdict | None:
-    """Decide whether the median over seeds of the difference between two settings is above 0."""
+    """Decide whether the mean over seeds of the difference between two settings is above 0."""
     if (found := _compared(run, first, second)) is None:
         return None
     ahead, behind = map(measure, found)
     lead = _finite(ahead - behind)
-    return median(lead, above=0.0, say=f"{_against(ahead, behind)}, higher in {_count(lead)}")
+    return mean_above(lead, errors=_ERRORS, say=f"{_against(ahead, behind)}, higher in {_count(lead)}")
 
 
 _SPEED = "mean best correlation, averaged over layers and epochs"
+_CLEARLY = f"by more than {_ERRORS} standard errors"
 
 
 @claims.claim(
     "D7",
     "small against large",
-    statement=f"{_SPEED}, is higher for the small teacher than for the large one (median over seeds of the difference)",
+    statement=f"{_SPEED}, is higher for the small teacher than for the large one, {_CLEARLY}",
     paper="small converges faster",
+    values_are="by how much it is higher, per seed",
 )
 def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
     return _higher(run, GausSetting("fc-small", "none"), GausSetting("fc", "none"), speed)
@@ -161,8 +182,9 @@ def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
 @claims.claim(
     "D7",
     "small, BatchNorm",
-    statement=f"small teacher: {_SPEED}, is higher without BatchNorm (median over seeds of the difference)",
+    statement=f"small teacher: {_SPEED}, is higher without BatchNorm, {_CLEARLY}",
     paper="hurt by BatchNorm",
+    values_are="by how much it is higher, per seed",
 )
 def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
     small, large = (
@@ -176,7 +198,8 @@ def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
     "D7",
     "finite data, {norm_words}",
     statement="CNN {norm_words}: the gain of the mean best correlation in the second half of training, averaged over "
-    "layers, with finite data is at most half of that with fresh data, and the end is lower (medians over seeds)",
+    "layers, with finite data is at most half of that with fresh data (median over seeds), and the end is lower, "
+    f"{_CLEARLY}; decided if with fresh data the lowest layer ends above {LEARNED:g} (median)",
     paper="finite data stalls",
     values_are="gain with finite data as a share of that with fresh data, per seed",
     cases=lambda study, run: [{"norm": norm, "norm_words": words} for norm, words in NORMS.items()],
@@ -188,9 +211,14 @@ def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Ver
     with np.errstate(divide="ignore", invalid="ignore"):
         share = _finite(gains[0] / gains[1])
     half = median(share, at_most=0.5, n=int(np.isfinite(gains).all(axis=0).sum()))
-    lower = ordered(ends, ("finite", "fresh"))
-    words = f"adds {_against(gains[0], gains[1], '.4f')}, ends at {_against(ends[0], ends[1])}"
-    return (half & median(gains[1], above=0.0) & lower).say(words)
+    lower = mean_above(_finite(ends[1] - ends[0]), errors=_ERRORS, say="{mean:.3f}")
+    lowest = [rho.isel(layer=0, epoch=-1).to_numpy() for rho in found]
+    words = f"adds {_against(gains[0], gains[1], '.4f')}, ends at {_against(ends[0], ends[1])}, the lowest layer at"
+    verdict = (half & median(gains[1], above=0.0) & lower).say(
+        f"{words} {_against(lowest[0], lowest[1])}; fresh data ends higher by {lower.measured}"
+    )
+    trained = np.nanmedian(lowest[1]) > LEARNED
+    return verdict.provided(trained, f"training until the lowest layer, with fresh data, is above {LEARNED:g}")
 
 
 @lru_cache(maxsize=4)
@@ -206,53 +234,58 @@ def modulated(study: Gaus, run: Run, setting: GausSetting) -> Modulation | None:
     return measure_modulation(run, which, lambda: study.source(setting.kind, setting.data))
 
 
-def _diagonals(study: Gaus, run: Run) -> dict[str, np.ndarray]:
-    """Diagonal shares [network, layer, matrix, time] of the fully connected settings, FC without BatchNorm first.
+def _matrices(study: Gaus, run: Run) -> dict[str, Modulation]:
+    """H* and β* of the fully connected settings, FC without BatchNorm first.
 
     Empty if the run does not have this setting, on which claims are decided.
     """
     settings = [GausSetting(kind, norm) for kind in ("fc", "fc-small") for norm in NORMS]
     found = {setting.words: modulated(study, run, setting) for setting in settings if _compared(run, setting)}
-    known = {words: each.diagonal for words, each in found.items() if each is not None}
+    known = {words: each for words, each in found.items() if each is not None}
     return known if settings[0].words in known else {}
 
 
 @claims.claim(
     "D8",
-    "grows",
-    statement="students reordered by match: the share of the squared entries of H* and of β* on the diagonal grows "
-    "from before training to the end at every layer (medians over seeds)",
-    paper="diagonal mass grows",
-    values_are="least growth of a layer and matrix, per network",
+    "dominant",
+    statement="students reordered by match: at the end the mean entry on the diagonal of H* and of β* is at least "
+    f"{DOMINANT:g} times the mean size of the other entries, at every layer (medians over seeds)",
+    paper="students that match a teacher node have high entries with it; identity-like matrices",
+    values_are="least ratio of a layer and matrix, per network",
 )
-def diagonals_grow(study: Gaus, run: Run) -> Verdict | None:
-    def test(diagonal: np.ndarray) -> Verdict:
-        growth = diagonal[..., 1] - diagonal[..., 0]
-        words = f"least growth of a layer {number(np.median(growth, axis=0).min(), '.3f')}"
-        return median(growth, above=0.0, say=words).show(growth.min(axis=(1, 2)), low=0.0)
+def diagonals_dominate(study: Gaus, run: Run) -> Verdict | None:
+    def test(ratio: np.ndarray) -> Verdict:
+        words = f"least ratio of a layer {number(np.median(ratio, axis=0).min(), '.1f')}"
+        return median(ratio, at_least=DOMINANT, say=words).show(ratio.min(axis=(1, 2)), low=DOMINANT)
 
-    if not (diagonals := _diagonals(study, run)):
+    if not (matrices := _matrices(study, run)):
         return None
-    decided, *others = diagonals
-    before, after = np.moveaxis(np.median(diagonals[decided], axis=0), -1, 0)
-    ranges = "; ".join(f"{name} from {_row(before[:, i])} to {_row(after[:, i])}" for i, name in enumerate(MATRICES))
-    verdict = test(diagonals[decided]).say(f"{ranges}, layers 1 to {len(before)}")
-    return verdict.with_variants({words: test(diagonals[words]) for words in others})
+    decided, *others = matrices
+    before, after = np.moveaxis(np.median(matrices[decided].dominance, axis=0), -1, 0)
+    ranges = "; ".join(
+        f"{name} from {_row(before[:, i], '.1f')} to {_row(after[:, i], '.1f')}" for i, name in enumerate(MATRICES)
+    )
+    verdict = test(matrices[decided].dominance[..., 1]).say(f"{ranges}, layers 1 to {len(before)}")
+    return verdict.with_variants({words: test(matrices[words].dominance[..., 1]) for words in others})
 
 
 @claims.claim(
     "D8",
     "H* against β*",
-    statement="the diagonal's share grows more in H* than in β*, averaged over layers (median over seeds of the "
-    "difference)",
+    statement="the share of the squared entries that lies on the diagonal grows more in H* than in β*, averaged over "
+    f"layers, {_CLEARLY}",
     paper="more in H* than in β*",
+    values_are="by how much it grows more, per network",
 )
 def more_in_h(study: Gaus, run: Run) -> Verdict | None:
-    growths = {words: (d[..., 1] - d[..., 0]).mean(axis=1) for words, d in _diagonals(study, run).items()}
+    growths = {
+        words: (each.diagonal[..., 1] - each.diagonal[..., 0]).mean(axis=1)
+        for words, each in _matrices(study, run).items()
+    }
     if not growths:
         return None
     found = {words: each[:, 0] - each[:, 1] for words, each in growths.items()}
-    verdicts = {words: median(more, above=0.0, say=f"more in {_count(more)}") for words, more in found.items()}
+    verdicts = {words: mean_above(more, errors=_ERRORS, say=f"more in {_count(more)}") for words, more in found.items()}
     decided = next(iter(verdicts))
     verdict = verdicts.pop(decided)
     by = _row(np.median(growths[decided], axis=0))
@@ -273,5 +306,5 @@ def _count(differences: np.ndarray) -> str:
     return f"{(differences > 0).sum()} of {len(differences)}"
 
 
-def _row(values: np.ndarray) -> str:
-    return ", ".join(number(v, ".3f") for v in values)
+def _row(values: np.ndarray, digits: str = ".3f") -> str:
+    return ", ".join(number(v, digits) for v in values)

@@ -54,10 +54,11 @@ class Gaus(OnGaussianInputs, TrainingStudy):
     cnn_norm_lr: Positive = 0.025
     """Learning rate of convolutional students with BatchNorm: it removes the mean of the features, which limits the
     rate."""
-    train: Count = 25_600
+    train: Count = 100_000
     """Training samples of each network per epoch if they are drawn anew: as many as the steps of an epoch use."""
-    finite: Count = 12_800
-    """Training samples of each network if they are drawn once: in 20 epochs of 400 steps each is used 40 times."""
+    finite: Count = 100_000
+    """Training samples of each network if they are drawn once: in 40 epochs of 1,562 steps each is used 40 times, as in
+    the released code."""
 
     @classmethod
     def quick(cls) -> Self:

@@ -13,7 +13,6 @@ from understudy.lab.options import (
     Positive,
     Positives,
     Sizes,
-    Steps,
     validate_batch,
     validate_widths,
 )
@@ -46,8 +45,6 @@ class OverParameterization(OnGaussianInputs, TrainingStudy):
     """Hidden nodes, or channels, of the teacher, layer by layer from the lowest."""
     multiple: Positives = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
     """Over-realizations: student nodes, or channels, per node of the teacher in every hidden layer."""
-    epochs: Count = 40
-    steps: Steps = 1_562
     lr: Positive = 0.01
     """Learning rate of plain SGD on the squared error averaged over batch and outputs (2/C of it on ½‖f*−f‖²), as in
     the released code."""
