@@ -126,6 +126,7 @@ def test_claims_name_the_distribution_of_the_inputs():
         {"half_width": 1.0},
         {"train": 10_000},
         {"evaluation": 1_000},
+        {"leaky": 0.5},
     ],
 )
 def test_nothing_is_decided_away_from_the_papers_settings(other):
@@ -156,6 +157,36 @@ def test_networks_that_diverged_are_left_out():
     claims = decided(FULL, deep_run(good, good, good, diverged={1}))
     assert [(c.holds, c.n) for c in claims.values()] == [(True, 2)] * 2
     assert decided(FULL, deep_run(good, diverged={0})) == {}
+
+
+# Claim P1
+
+
+def linear(loss=1e-5, recovered=(0.0, 0.02), diverged=()):
+    """P1 of two linear students; the second recovers a part of the highest layer."""
+    rows = [{"multiple": 10.0, "seed": s, "diverged_at": 5 if s in diverged else None} for s in (1, 2)]
+    last = {("rho_mean", i): [0.5, 0.6] for i in range(4)} | {("recovered", i): [0.0, 0.0] for i in range(3)}
+    last |= {("recovered", 3): recovered, "eval_loss": [loss / 2, loss]}
+    metrics = {key: np.stack([value, value], axis=1) for key, value in last.items()}
+    return decided(dataclasses.replace(FULL, leaky=1.0), made_run(rows, (0, 1), metrics))
+
+
+def test_p1_is_decided_on_linear_networks_only():
+    claims = linear()
+    assert list(claims) == ["P1"]
+    assert claims["P1"].holds and claims["P1"].values == (0.0, 0.02)
+    assert "0.550, 0.550, 0.550, 0.550 (medians)" in claims["P1"].measured
+    assert "P1" not in decided(FULL, deep_run(passing(3, 10, 25, 40)))
+
+
+def test_p1_does_not_hold_where_a_layer_is_recovered():
+    assert linear(recovered=(0.0, 0.06))["P1"].holds is False
+
+
+def test_p1_is_not_decided_where_a_student_does_not_fit_its_teacher():
+    claim = linear(loss=2e-3)["P1"]
+    assert claim.holds is None and claim.would_decide.startswith("training until the loss")
+    assert linear(recovered=(0.0, 1.0), diverged={2})["P1"].n == 1
 
 
 # What is trained
@@ -260,7 +291,7 @@ def test_networks_that_do_not_fit_in_memory_are_refused_before_they_are_built():
 TINY = Deep(seeds=2, multiple=(1.0, 3.0), epochs=3, steps=20, train=100, **(SMALL | {"teacher_layers": (4, 5, 6)}))
 FIGURES = {
     *("layer-curves", "layer-epochs", "layer-specialization", "mean-rank"),
-    *("modulation", "layer-distance", "losses"),
+    *("modulation", "canonical", "layer-distance", "losses"),
 }
 
 
@@ -339,6 +370,20 @@ def test_a_run_without_ranks_has_no_figure_of_them(read_again):
 def test_students_with_fewer_nodes_than_the_teacher_have_no_matrices(tmp_path):
     study = dataclasses.replace(TINY, seeds=1, multiple=(0.5,), epochs=1, steps=2, teacher_layers=(4, 6))
     assert set(drawn(study, execute(study, tmp_path, Said()))) == FIGURES - {"modulation"}
+
+
+def test_linear_students_contain_the_teacher_up_to_a_linear_map_only(tmp_path):
+    study = dataclasses.replace(Deep.quick(), leaky=1.0, seeds=1, epochs=3, multiple=(1.0,))
+    run = execute(study, tmp_path, Said())
+    assert [net.slope for who in ("teacher", "epoch.3") for net in run.weights(who)] == [1.0, 1.0]
+    kind = drawn(study, run)["canonical"].kind
+    assert (kind.values[0] < 0.82).all() and (kind.values[1] > 0.88).all()
+    np.testing.assert_allclose(kind.values[0, 1], run.series("rho_mean", 1)[:, -1])
+
+
+def test_too_few_samples_for_canonical_correlations_leave_the_figure_out(tmp_path):
+    study = dataclasses.replace(TINY, seeds=1, epochs=1, steps=2, evaluation=20)
+    assert set(drawn(study, execute(study, tmp_path, Said()))) == FIGURES - {"canonical"}
 
 
 def headline(*networks, multiple=10.0):

@@ -1,11 +1,14 @@
-"""Claims D1 and D2: which layer learns first, and how well every layer is matched (Tian 2019, figs 4, 12)."""
+"""Claims D1, D2 and P1: which layer learns first, how well every layer is matched, and that linear networks do not.
+
+Tian 2019, figs 4, 12; Tian 2020, sec. 4.
+"""
 
 from collections.abc import Callable
 
 import numpy as np
 import xarray as xr
 
-from understudy.claims import Claims, Verdict, every, median
+from understudy.claims import Claims, Verdict, every, median, number
 from understudy.measures import THRESHOLD
 from understudy.papers.specialization.deep.study import Deep, DeepTeachers
 from understudy.store import Run
@@ -13,6 +16,9 @@ from understudy.store import Run
 PAPERS_MULTIPLE = 10.0
 CLOSE = 0.998
 """The mean best correlation that every layer reaches (Tian 2019, fig. 12)."""
+FITTED, MATCHED = 1e-3, 0.05
+"""P1: largest loss of a student that fits its teacher, in units of the outputs' variance, and the largest share of
+teacher nodes that such a linear student recovers."""
 
 
 def first_passed(rho: xr.DataArray, bound: float = THRESHOLD) -> xr.DataArray:
@@ -48,6 +54,7 @@ def _by_multiple(run: Run, test: Callable[[xr.DataArray], Verdict]) -> Verdict |
 @claims.claim(
     "D1",
     "{inputs_words}",
+    needs={"leaky": 0.0},
     statement=f"the epoch at which the mean best correlation of a layer first exceeds {THRESHOLD} rises with depth, "
     "over all four layers, in every network",
     paper="lower layers first",
@@ -68,6 +75,7 @@ def lower_layers_first(study: Deep, run: Run) -> Verdict | None:
 @claims.claim(
     "D2",
     "{inputs_words}",
+    needs={"leaky": 0.0},
     statement=f"mean best correlation after {{epochs}} epochs: median over seeds at least {CLOSE} in every layer",
     paper=f"≥ {CLOSE} at every layer",
     values_are="the lowest correlation of a layer, per network",
@@ -82,3 +90,29 @@ def every_layer_close(study: Deep, run: Run) -> Verdict | None:
         return decided.show(last.min(axis=1), low=CLOSE)
 
     return _by_multiple(run, test)
+
+
+@claims.claim(
+    "P1",
+    "{inputs_words}",
+    statement=f"linear students that fit a linear teacher (evaluation loss at most {FITTED:g} of the output variance) "
+    f"recover at most {MATCHED:.0%} of the teacher nodes of any hidden layer, in every network",
+    paper="specialization does not happen",
+    values_are="largest share of recovered teacher nodes of a layer, per network",
+    needs={"leaky": 1.0},
+    tuned_on="seed 101",
+)
+def linear_students_do_not_specialise(study: Deep, run: Run) -> Verdict | None:
+    """Outputs have variance 1 on the evaluation inputs."""
+    dims = "seed layer"
+    recovered, rho = (run.array(metric, dims, multiple=PAPERS_MULTIPLE) for metric in ("recovered", "rho_mean"))
+    recovered, rho = (each.dropna("seed", how="all").transpose("seed", "layer").to_numpy() for each in (recovered, rho))
+    if not len(recovered):
+        return None
+    loss = float(np.nanmax(run.array("eval_loss", "seed", multiple=PAPERS_MULTIPLE)))
+    words = ", ".join(f"{value:.3f}" for value in np.median(rho, axis=0))
+    return every(
+        recovered.max(axis=1),
+        at_most=MATCHED,
+        say=f"largest share {{most:.3f}}; mean best correlations {words} (medians); largest loss {number(loss, '.1e')}",
+    ).provided(loss <= FITTED, f"training until the loss of every network is at most {FITTED:g}")

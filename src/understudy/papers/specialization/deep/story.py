@@ -3,15 +3,19 @@
 import numpy as np
 import xarray as xr
 
+from understudy._errors import UserError
 from understudy.lab import layers
 from understudy.lab.matrices import matrix_images, measure_modulation
-from understudy.measures import THRESHOLD
+from understudy.measures import THRESHOLD, svcca
 from understudy.papers.specialization.deep.claims import CLOSE, PAPERS_MULTIPLE, epoch_words, first_passed
 from understudy.papers.specialization.deep.study import Deep
 from understudy.report import style
 from understudy.report.figures import Dots
 from understudy.report.story import Figure, Number, Story, counted, listed
 from understudy.store import Run
+
+_SAMPLES = 4_000
+"""Evaluation samples over which canonical correlations are computed."""
 
 
 def story(study: Deep, run: Run) -> Story:
@@ -36,6 +40,7 @@ def story(study: Deep, run: Run) -> Story:
         *layers.student_figures(run, rho, "multiple", titles=titles),
         *layers.rank_figures(run, "multiple seed", "multiple", titles),
         *matrix_images(found, f"{multiple:g}×"),
+        *_canonical(study, run, shown.isel(epoch=-1), f"{multiple:g}×"),
         Figure(
             "layer-distance",
             "How close every layer comes",
@@ -61,6 +66,38 @@ def story(study: Deep, run: Run) -> Story:
         ),
     )
     return Story(_headline(study, run, multiple, first, shown), _numbers(run, multiple, first, shown), figures)
+
+
+def _canonical(study: Deep, run: Run, rho: xr.DataArray, multiple: str) -> tuple[Figure, ...]:
+    """SVCCA of every layer beside its mean best correlation [seed, layer]; none where there are too few samples."""
+    networks = rho["network"].to_numpy()
+    values = np.full((2, rho.sizes["layer"], len(networks)), np.nan)
+    values[0] = rho.transpose("layer", "seed").to_numpy()
+    source, last = study.source(study.train, fresh=True), f"epoch.{run.epochs[-1]}"
+    try:
+        for i, network in enumerate(networks):
+            group, place = divmod(int(network), study.seeds)
+            teacher, student = (run.weights(which)[group][place] for which in ("teacher", last))
+            x = source.evaluating(int(teacher.seeds[0]), dtype=teacher.dtype)[:_SAMPLES]
+            pairs = zip(teacher.activations(x).hidden, student.activations(x).hidden, strict=True)
+            values[1, :, i] = [float(svcca(theirs, ours)) for theirs, ours in pairs]
+    except UserError:
+        return ()
+    kind = Dots(
+        tuple(layers.layer_names(values.shape[1]).values()),
+        values,
+        np.broadcast_to(networks, values.shape),
+        "after training",
+        "hidden layer, the lowest first",
+        colours=tuple(style.layer_colours(values.shape[1])),
+        titles=("mean best correlation", "SVCCA"),
+    )
+    words = (
+        "Whether a layer of the student contains the teacher's node by node (mean best correlation), and up to a "
+        "linear map (SVCCA: mean canonical correlation of the directions that hold 99% of the variance), one point per "
+        f"network ({multiple})."
+    )
+    return (Figure("canonical", "Node by node, or up to a linear map", words, "S0 sec. 4", kind),)
 
 
 def _order(first: xr.DataArray) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from annotated_types import Ge, Le
 
 import understudy as us
 from understudy.lab.options import Count, Positive, Positives, Sizes, Steps, validate_batch, validate_widths
@@ -40,6 +42,8 @@ class DeepTeachers(TrainedStudents):
     """Standard deviation of Gaussian inputs."""
     halve_after: Steps = 20
     """Epochs after which the learning rate is halved."""
+    leaky: Annotated[float, Ge(0), Le(1)] = 0.0
+    """Slope of the activation of teachers and students below zero: 0 is ReLU, 1 makes them linear."""
 
     @property
     def rate(self) -> float:
@@ -67,7 +71,9 @@ class DeepTeachers(TrainedStudents):
         import torch
 
         def teacher(seed: int) -> us.Population:
-            plain = us.teachers.distinct_rows(self.sizes, seeds=seed, choices=_ENTRIES, dtype=self.torch_dtype)
+            plain = us.teachers.distinct_rows(
+                self.sizes, seeds=seed, choices=_ENTRIES, slope=self.leaky, dtype=self.torch_dtype
+            )
             x = source.evaluating(seed, dtype=torch.float64)
             return us.teachers.standardised(us.teachers.half_active(plain, x), x)
 
@@ -89,7 +95,7 @@ class Deep(DeepTeachers, TrainingStudy):
     name: ClassVar[str] = "deep"
     summary: ClassVar[str] = "every layer of a deep student learns its teacher's nodes, the lowest first"
     figures: ClassVar[str] = "S1 figs. 4, 12"
-    decides: ClassVar[str] = "D1 D2"
+    decides: ClassVar[str] = "D1 D2 P1"
 
     dtype: Dtype = "tf32"
     multiple: Positives = (10.0,)
