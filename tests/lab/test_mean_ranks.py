@@ -1,6 +1,7 @@
 """Mean ranks of the final winners are added to metrics, and studies start from the runs of other studies."""
 
 import dataclasses
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +15,7 @@ import understudy as us
 from understudy import measures
 from understudy._errors import UserError
 from understudy.lab.execute import execute, plan
-from understudy.lab.mean_ranks import add_mean_ranks
+from understudy.lab.mean_ranks import add_mean_ranks, with_ranks
 from understudy.papers.specialization.two_layer.study import TwoLayer
 from understudy.report.terminal.tables import Watch
 from understudy.training import SGD, Group, Training
@@ -52,8 +53,11 @@ def test_mean_ranks_are_those_of_the_measure(tmp_path):
     add_mean_ranks(tmp_path)
     after = pq.read_table(tmp_path / "metrics.parquet")
     assert not (tmp_path / "ranks.parquet").exists()
-    assert after.num_rows == before.num_rows + 3 * 3 * 2 and after.schema.names == before.schema.names
-    rows = after.filter(pc.equal(after["metric"].cast(pa.string()), "mean_rank")).to_pylist()
+    assert after.num_rows == before.num_rows + 2 * 3 * 3 * 2 and after.schema.names == before.schema.names
+    of = {
+        name: after.filter(pc.equal(after["metric"].cast(pa.string()), name)).to_pylist()
+        for name in ("mean_rank", "median_rank")
+    }
     for layer, (m, n) in enumerate(((3, 9), (5, 15))):
         rho = []
         for epoch in (0, 1, 3):
@@ -62,12 +66,31 @@ def test_mean_ranks_are_those_of_the_measure(tmp_path):
                 pc.and_(pc.equal(nodes["role"].cast(pa.string()), "pair"), pc.equal(nodes["layer"], layer))
             )
             rho.append(pairs["correlation"].to_numpy().reshape(3, m, n))
-        expected = measures.mean_rank(torch.from_numpy(np.stack(rho, axis=1)).double())
-        for net in range(3):
-            for at, epoch in enumerate((0, 1, 3)):
+        both = torch.from_numpy(np.stack(rho, axis=1)).double()
+        for name, rows in of.items():
+            expected = getattr(measures, name)(both)
+            for net, (at, epoch) in product(range(3), enumerate((0, 1, 3))):
                 found = [r["value"] for r in rows if (r["network"], r["epoch"], r["layer"]) == (net, epoch, layer)]
                 assert found == pytest.approx([float(expected[net, at])])
-    assert all(row["value"] == 0 for row in rows if row["epoch"] == 3) and any(row["value"] > 0 for row in rows)
+    assert all(row["value"] == 0 for rows in of.values() for row in rows if row["epoch"] == 3)
+    assert any(row["value"] > 0 for row in of["mean_rank"])
+
+
+@pytest.mark.parametrize(("start", "median"), [((0, 1, 2, 4), 1.5 / 4), ((3, 0, 4), 3 / 4), ((2,), 2 / 4)])
+def test_the_median_rank_is_the_middle_one_or_between_two(start, median):
+    nodes = len(start)
+    # The winner of every teacher node is student 0, whose rank before training is given; the others follow in order.
+    first = [[rank, *(k for k in range(5) if k != rank)] for rank in start]
+    rows = {"network": [0] * 2 * nodes, "epoch": [0] * nodes + [2] * nodes, "layer": [0] * 2 * nodes}
+    rows |= {"teacher": list(range(nodes)) * 2, "ranks": first + [list(range(5))] * nodes}
+    found = with_ranks(METRICS.empty_table(), pa.table(rows, schema=RANKS)).to_pylist()
+    values = {(row["metric"], row["epoch"]): row["value"] for row in found}
+    assert values == {
+        ("mean_rank", 0): pytest.approx(sum(start) / nodes / 4),
+        ("median_rank", 0): median,
+        ("mean_rank", 2): 0.0,
+        ("median_rank", 2): 0.0,
+    }
 
 
 def test_adding_mean_ranks_again_changes_nothing(tmp_path):

@@ -21,7 +21,7 @@ from understudy.lab.study import (
     TrainingStudy,
     named_pieces,
 )
-from understudy.lab.training import disk_space, group_labels, make_training, train
+from understudy.lab.training import disk_space, group_labels, make_training, train, with_recorded
 from understudy.lab.write_report import write_report
 from understudy.report.terminal.progress import Watcher
 from understudy.store import Run
@@ -142,4 +142,4 @@ def _experiment(study: TrainingStudy, runs: Sequence[Run]) -> Experiment:
     from understudy.training.parallel import one_thread_each
 
     with one_thread_each():
-        return study.experiment(*runs)
+        return with_recorded(study, study.experiment(*runs))

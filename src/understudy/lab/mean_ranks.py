@@ -1,7 +1,8 @@
-"""Mean rank of the final winners over training, from the ranks of all students at some epochs."""
+"""Mean and median rank of the final winners over training, from the ranks of all students at some epochs."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -9,30 +10,46 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from understudy._recorded import RANKS
 from understudy.store.tables import write_table
 
-_NAME = "mean_rank"
 
-
-def add_mean_ranks(folder: Path) -> None:
-    """Add the mean rank of winners (Tian et al. 2019, sec. 5.1) to a run's metrics, and remove the table of all ranks.
+def add_mean_ranks(folder: Path, names: Collection[str] = RANKS) -> None:
+    """Add the ranks of winners (Tian et al. 2019, sec. 5.1) to a run's metrics, and remove the table of all ranks.
 
     A winner is the student that correlates best with a teacher node at the end of its network's training; its rank is
-    its position among all students, from 0, divided by n − 1.
+    its position among all students, from 0, divided by n − 1. `mean_rank` and `median_rank` are over teacher nodes.
     """
     table = folder / "ranks.parquet"
     if not table.is_file():
         return
     metrics, ranks = pq.read_table(folder / "metrics.parquet"), pq.read_table(table)
-    if not ranks.num_rows:  # every network had diverged
-        table.unlink()
-        return
-    rows = pa.table(_mean_ranks(ranks), schema=metrics.schema.remove_metadata())
-    others = metrics.filter(pc.not_equal(metrics["metric"].cast(pa.string()), _NAME))
-    both = pa.concat_tables([_plain(others), _plain(rows)]).sort_by([("epoch", "ascending")])
-    coded = both.set_column(both.schema.get_field_index("metric"), "metric", both["metric"].dictionary_encode())
-    write_table(folder / "metrics.parquet", coded.unify_dictionaries())
+    if ranks.num_rows:  # else every network had diverged
+        write_table(folder / "metrics.parquet", with_ranks(metrics, ranks, names))
     table.unlink()
+
+
+def with_ranks(metrics: pa.Table, ranks: pa.Table, names: Collection[str] = RANKS) -> pa.Table:
+    """The metrics with the ranks of winners of these names, in the order of epochs.
+
+    Args:
+        metrics: Rows of the table `metrics`.
+        ranks: Rows of the table `ranks`.
+        names: `mean_rank`, `median_rank` or both.
+    """
+    schema = metrics.schema.remove_metadata()
+    places, values = _ranks_of_winners(ranks)
+    word = schema.field("metric").type
+    tables = [
+        pa.table(places | {"metric": pa.array([name] * len(values[name])).cast(word), "value": values[name]})
+        for name in RANKS
+        if name in names
+    ]
+    others = metrics.filter(pc.invert(pc.is_in(metrics["metric"].cast(pa.string()), pa.array(RANKS))))
+    every = [_plain(others), *(_plain(rows.select(schema.names).cast(schema)) for rows in tables)]
+    both = pa.concat_tables(every).sort_by([("epoch", "ascending")])
+    coded = both.set_column(both.schema.get_field_index("metric"), "metric", both["metric"].dictionary_encode())
+    return coded.unify_dictionaries()
 
 
 def _plain(table: pa.Table) -> pa.Table:
@@ -40,8 +57,8 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.set_column(at, "metric", table["metric"].cast(pa.string()))
 
 
-def _mean_ranks(ranks: pa.Table) -> dict[str, np.ndarray | pa.Array]:
-    """One row per network, epoch and layer."""
+def _ranks_of_winners(ranks: pa.Table) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Network, epoch and layer of every row, and its values by the name of the metric."""
     network, epoch, layer, teacher = (
         ranks[name].to_numpy().astype(np.int64) for name in ("network", "epoch", "layer", "teacher")
     )
@@ -58,11 +75,9 @@ def _mean_ranks(ranks: pa.Table) -> dict[str, np.ndarray | pa.Array]:
     rank = places[starts[order] + winners[group]] / np.maximum(sizes[order] - 1, 1)
     key = np.stack((network, epoch, layer))[:, order]
     each, place, count = np.unique(key, axis=1, return_inverse=True, return_counts=True)
-    mean = np.bincount(place.ravel(), weights=rank) / count
-    return {
-        "network": each[0].astype(np.int32),
-        "epoch": each[1].astype(np.int32),
-        "layer": each[2].astype(np.int16),
-        "metric": pa.array([_NAME] * len(mean)).dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string())),
-        "value": mean,
-    }
+    place = place.ravel()
+    rising = rank[np.lexsort((rank, place))]
+    firsts = np.cumsum(count) - count
+    middle = (rising[firsts + (count - 1) // 2] + rising[firsts + count // 2]) / 2
+    where = {name: row.astype(np.int32) for name, row in zip(("network", "epoch", "layer"), each, strict=True)}
+    return where, {"mean_rank": np.bincount(place, weights=rank) / count, "median_rank": middle}

@@ -32,6 +32,11 @@ class Among:
 
 
 @dataclass(frozen=True)
+class MayBeEmpty:
+    """An option that takes several values may have none."""
+
+
+@dataclass(frozen=True)
 class Unsized:
     """The option is no size: however large, it takes time or nothing, but no memory."""
 
@@ -137,7 +142,7 @@ def file_options(kind: type[Any]) -> list[str]:
 
 def _validate(name: str, given: Any, constraints: tuple[Any, ...]) -> None:
     values = given if isinstance(given, tuple) else (given,)
-    if not values:
+    if not values and not any(isinstance(constraint, MayBeEmpty) for constraint in constraints):
         raise UserError(f"{name} needs at least one value")
     wanted = _describe(constraints)
     for value in values:

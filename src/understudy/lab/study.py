@@ -10,11 +10,21 @@ from dataclasses import dataclass, fields
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from understudy._devices import resolve_device
 from understudy._errors import TooLargeError, UserError
-from understudy.lab.options import Count, file_options, option, typed, validate_options
+from understudy._recorded import RECORDABLE, Recordable
+from understudy.lab.options import (
+    Among,
+    Count,
+    Distinct,
+    MayBeEmpty,
+    file_options,
+    option,
+    typed,
+    validate_options,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -203,7 +213,9 @@ class Experiment:
     pairs: bool = False
     """Whether to record the correlation of every pair of teacher and student nodes."""
     ranks: frozenset[int] = frozenset()
-    """Epochs at which the rank of the final winners is recorded (`mean_rank` among the metrics)."""
+    """Epochs at which the rank of the final winners is recorded (`mean_rank` and `median_rank` among the metrics)."""
+    record: frozenset[str] = frozenset()
+    """Further metrics that the study needs: see `--record`."""
     keep: frozenset[int] = frozenset()
     """Epochs whose weights are saved, besides the first and the last."""
 
@@ -211,6 +223,14 @@ class Experiment:
 @dataclass(frozen=True)
 class TrainingStudy(Study):
     """A study that trains populations of students and probes every network after every epoch."""
+
+    record: Annotated[tuple[Recordable, ...], Among(RECORDABLE), Distinct(), MayBeEmpty()] = ()
+    """Further metrics to record at every probe: norm of the gradient and five largest eigenvalues of the Hessian of the
+    loss on the evaluation samples, students per teacher node, and, at some epochs, ranks of the final winners."""
+
+    def options(self) -> dict[str, Any]:
+        """The options by name; without `record` where it is empty, as before this option existed."""
+        return {name: value for name, value in super().options().items() if name != "record" or value}
 
     def experiment(self, *runs: Run) -> Experiment:
         """Groups of networks to train, given the runs that the study depends on.

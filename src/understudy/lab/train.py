@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields, is_dataclass
 from functools import partial
 from typing import Any
@@ -12,9 +12,13 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from understudy._errors import UserError
+from understudy._errors import TooLargeError, UserError
+from understudy._memory import free_memory
+from understudy._numbers import number
 from understudy._progress import track
+from understudy._recorded import RANKS, validate_recorded
 from understudy.data import Source, describe
+from understudy.lab.mean_ranks import with_ranks
 from understudy.lab.study import FORMAT
 from understudy.nets import Population, from_module
 from understudy.store import Run
@@ -22,7 +26,9 @@ from understudy.store.environment import environment
 from understudy.store.memory import Memory
 from understudy.training import Group, Objective, Optimiser, SquaredError, Training
 from understudy.training.group import share
+from understudy.training.plan import rank_bytes
 from understudy.training.records import METRICS, NODES, concatenate
+from understudy.training.records import RANKS as RANK_ROWS
 
 
 def train(
@@ -37,6 +43,7 @@ def train(
     stops: Sequence[int] | None = None,
     device: torch.device | str = "cpu",
     pairs: bool = False,
+    record: Collection[str] = (),
     memory: int | None = None,
     progress: bool | None = None,
 ) -> Run:
@@ -64,6 +71,8 @@ def train(
         stops: Last epoch of each network, in the order of `students`. Default: all networks train for all epochs.
         device: "cpu", "cuda", or "auto" for a CUDA GPU if there is one.
         pairs: Also record the correlation of every teacher node with every student node, which makes tables large.
+        record: Names of further metrics to record at every probe: `gradient_norm`, `hessian_eigenvalues` (the five
+            largest), `students_per_teacher`, and, of the final winners, `mean_rank` and `median_rank`.
         memory: Bytes that training may use. Default: most of the free memory of the device.
         progress: Whether to show a progress bar on standard error. Default: in terminals, and in notebooks that have
             ipywidgets.
@@ -92,7 +101,20 @@ def train(
     # Populations of equal length share one object, and with it the teacher outputs.
     teachers = {count: share(teacher, count) for count in set(map(len, several))}
     groups = [Group(each, teachers[len(each)], data, objective or SquaredError()) for each in several]
-    training = Training(groups, optimiser, steps=steps, stops=stops, device=device, pairs=pairs, memory=memory)
+    names = validate_recorded(record)
+    ranks = range(epochs + 1) if names & set(RANKS) else range(0)
+    _require_ranks_fit(groups, len(ranks))
+    training = Training(
+        groups,
+        optimiser,
+        steps=steps,
+        stops=stops,
+        device=device,
+        pairs=pairs,
+        ranks=ranks,
+        record=names,
+        memory=memory,
+    )
     start = time.monotonic()
     tables = [training.probe().tables()]
     for _ in track(range(epochs), epochs, "epochs", progress):
@@ -107,6 +129,7 @@ def train(
         "epochs": epochs,
         "steps": steps,
         "pairs": pairs,
+        "record": sorted(names) or None,
         "device": training.device.type,
     }
     made_with = {
@@ -114,11 +137,14 @@ def train(
         "precision": training.precision,
         "seconds": round(time.monotonic() - start, 1),
     }
+    metrics = concatenate([each["metrics"] for each in tables], METRICS)
+    if ranked := [each["ranks"] for each in tables if "ranks" in each and each["ranks"].num_rows]:
+        metrics = with_ranks(metrics, concatenate(ranked, RANK_ROWS), names)
     contents = Memory(
         config={"study": "train", "format": FORMAT, "options": _plain(options)},
         held={
             "networks": _networks(groups, optimiser, stops, training.diverged_at.tolist()),
-            "metrics": concatenate([each["metrics"] for each in tables], METRICS),
+            "metrics": metrics,
             "nodes": concatenate([each["nodes"] for each in tables], NODES),
         },
         kept={"teacher": [group.teacher for group in groups], "epoch.0": several}
@@ -128,6 +154,16 @@ def train(
         measure_environment=partial(_environment, training.device.type, made_with),
     )
     return Run(contents)
+
+
+def _require_ranks_fit(groups: Sequence[Group], probes: int) -> None:
+    """Refuse ranks of more students, at more probes, than memory can hold until the final winners are known."""
+    need, free = rank_bytes(groups, probes), free_memory()
+    if need > free:
+        raise TooLargeError(
+            f"the ranks of all students at {probes:,} probes need {number(need / 1e9)} GB, but only "
+            f"{number(free / 1e9)} GB may be used; train fewer networks or epochs, or record no ranks"
+        )
 
 
 def _networks(

@@ -319,4 +319,6 @@ def _command(options: Mapping[str, Any]) -> str:
     kind = optimiser.pop("kind")
     given = ", ".join(f"{name}={value!r}" for name, value in optimiser.items())
     call = f"us.{kind}({given}), epochs={options['epochs']}, steps={options['steps']}"
-    return f"us.train(students, teacher, data, {call}{', pairs=True' if options.get('pairs') else ''})"
+    call += ", pairs=True" * bool(options.get("pairs"))
+    call += f", record={list(options['record'])!r}" if options.get("record") else ""
+    return f"us.train(students, teacher, data, {call})"

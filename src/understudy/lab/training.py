@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ import pyarrow.compute as pc
 from understudy._atomic import write_json
 from understudy._errors import UserError
 from understudy._numbers import number
+from understudy._recorded import RANKS
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.mean_ranks import add_mean_ranks
-from understudy.lab.study import Experiment, TrainingStudy
+from understudy.lab.study import Experiment, TrainingStudy, ranked
 from understudy.report.terminal.progress import Progress, Standing, Watcher
 from understudy.store.environment import environment
 from understudy.store.folder import RunFolder
@@ -78,19 +80,29 @@ def make_training(study: TrainingStudy, experiment: Experiment) -> Training:
         device=study.device,
         pairs=experiment.pairs,
         ranks=experiment.ranks,
+        record=experiment.record,
         tf32=study.dtype == "tf32",
     )
 
 
+def with_recorded(study: TrainingStudy, experiment: Experiment) -> Experiment:
+    """The experiment with the metrics that the user asked for."""
+    names = experiment.record | set(study.record)
+    epochs = ranked(experiment.epochs) if names & set(RANKS) else ()
+    return replace(experiment, record=names, ranks=experiment.ranks or frozenset(epochs))
+
+
 def disk_space(experiment: Experiment) -> int:
     """About the bytes that a run takes on disk: rows of nodes (twice while tables are joined) and saved weights."""
-    rows, weights, ranks = 0, 0, 0
+    from understudy.training.plan import rank_bytes
+
+    rows, weights = 0, 0
     for group in experiment.groups:
         for m, n in zip(group.teacher.sizes[1:-1], group.students.sizes[1:-1], strict=True):
             rows += len(group.students) * (m + n + (m * n if experiment.pairs else 0))
-            ranks += len(group.students) * 2 * m * n * len(experiment.ranks)
         each = sum(math.prod(size) + size[0] for size in group.students.shape.weights)
         weights += each * len(group.students) * group.students.layers[0].weight.element_size()
+    ranks = rank_bytes(experiment.groups, len(experiment.ranks))
     copies = 6 + len(experiment.keep) + experiment.optimiser.slots
     return 2 * _ROW_BYTES * rows * (experiment.epochs + 1) + weights * copies + 2 * ranks + 20_000_000
 

@@ -21,7 +21,7 @@ from understudy.nets import Layer, Population
 Losses = Callable[[Float[Tensor, "net sample out"], Float[Tensor, "net sample out"]], Float[Tensor, "net sample"]]
 """Loss of each sample from outputs and targets."""
 
-_PIECE = 1 << 24
+PIECE = 1 << 24
 """Activations per piece of work."""
 
 
@@ -165,7 +165,7 @@ class _Differentiable:
             norm._replace(scale=self._optional(norm.scale), shift=self._optional(norm.shift)) for norm in network.norms
         ]
         self._network = replace(network, layers=tuple(layers), norms=tuple(norms))
-        rows = max(1, _PIECE // network.shape.activations)
+        rows = max(1, PIECE // network.shape.activations)
         self._pieces = list(zip(x.split(rows), target.split(rows), strict=True))
         self._samples = len(x)
 

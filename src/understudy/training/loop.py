@@ -17,6 +17,7 @@ from torch import Tensor
 
 from understudy._devices import allow_tf32, resolve_device
 from understudy._errors import UserError
+from understudy._recorded import validate_recorded
 from understudy.data import Labelled
 from understudy.nets import Population
 from understudy.training.engines import ENGINES, choose, resident
@@ -35,6 +36,7 @@ from understudy.training.plan import (
     split,
 )
 from understudy.training.probes import fused_cpu, fused_cuda
+from understudy.training.probes.curvature import measure_curvature, requested
 from understudy.training.probes.reading import loss, probe, probe_fused
 from understudy.training.problem import Problem
 from understudy.training.records import Records, make_rows
@@ -60,6 +62,8 @@ class Training:
         device: "cpu", "cuda", or "auto" for a CUDA GPU if there is one.
         pairs: Record the correlation of every teacher node with every student node.
         ranks: Epochs at which the rank of every student by correlation with each teacher node is recorded.
+        record: Further metrics that are recorded by every probe: `gradient_norm`, `hessian_eigenvalues`,
+            `students_per_teacher`. Those of the final winners are computed from the ranks.
         tf32: Allow TF32 (11-bit mantissa) in float32 matrix products and convolutions on a GPU.
         memory: Bytes that may be used. Default: most of the free memory of the device.
 
@@ -78,6 +82,7 @@ class Training:
         device: torch.device | str = "cpu",
         pairs: bool = False,
         ranks: Collection[int] = (),
+        record: Collection[str] = (),
         tf32: bool = False,
         memory: int | None = None,
     ) -> None:
@@ -85,6 +90,7 @@ class Training:
         _validate(groups, optimiser, steps, stops, count)
         self.device = resolve_device(device)
         self.optimiser, self.steps, self.pairs, self.ranks, self.tf32 = optimiser, steps, pairs, ranks, tf32
+        self.record = validate_recorded(record)
         self.epoch = 0
         self.stops = torch.full((count,), torch.iinfo(torch.int64).max) if stops is None else torch.tensor(stops)
         free = available(self.device) if memory is None else memory
@@ -93,7 +99,7 @@ class Training:
         self.groups = [GroupState(g, f, optimiser.slots, self.device) for g, f in zip(groups, firsts, strict=True)]
         for group in self.groups:
             _choose_kernels(group, optimiser, engine)
-        self.plan: Plan = make_plan(self.groups, optimiser, steps, self.device, free)
+        self.plan: Plan = make_plan(self.groups, optimiser, steps, self.device, free, self.record)
         self.samples = Samples(self.device)
         # Both on the device: reading them on the host would wait for the GPU.
         self._diverged_at = torch.full((count,), -1, device=self.device)
@@ -281,20 +287,24 @@ class Training:
         group, where, inside = self._locate(job)
         student, teacher = group.students[where], group.teacher[where]
         x, sets = self.samples.evaluation(shard), shard.set_of[inside]
+        labels = self.samples.labels(shard)
         if group.fused_probe:
             outputs = self.samples.teacher_outputs(shard)
             reading = probe_fused(student, teacher, x, sets, outputs, shard.teacher_of[inside])
         else:
-            labels = self.samples.labels(shard)
             own_labels = None if labels is None else labels[sets]
             reading = probe(student, teacher, x[sets], group.objective, own_labels, group.labelled)
+        if requested(self.record):
+            wanted = labels if group.labelled else None
+            found = measure_curvature(student, teacher, x, sets, group.objective, self.record, wanted)
+            reading = reading._replace(curvature=found)
         fetch_reading = fetch_async(reading, self.device)
         ids = where + group.first
         self._mark_diverged(ids, ~reading.eval_loss.isfinite(), torch.full_like(ids, self.epoch * self.steps))
         fetch_training = fetch_async((self._diverged_at[ids] < 0, self._train_loss[ids]), self.device)
         networks = group.ids[shard.which[piece]]
         ranked = self.epoch in self.ranks
-        rows = partial(make_rows, networks, self.epoch, fetch_training, fetch_reading, self.pairs, ranked)
+        rows = partial(make_rows, networks, self.epoch, fetch_training, fetch_reading, self.pairs, ranked, self.record)
         return int(networks[0]), rows
 
     def _measure_initial_loss(self, wave: Sequence[Shard]) -> None:

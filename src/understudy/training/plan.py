@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,7 @@ from understudy.nets import Shape
 from understudy.training.group import Group, GroupState, Shard
 from understudy.training.optimisers import Optimiser
 from understudy.training.packing import Packing
+from understudy.training.probes.curvature import curvature_bytes, curvature_products
 from understudy.training.probes.reading import PASS
 
 _CACHE = 1 << 21
@@ -101,21 +102,28 @@ def _require(networks: int, need: int, free: int) -> None:
         )
 
 
-def make_plan(groups: Sequence[GroupState], optimiser: Optimiser, steps: int, device: torch.device, free: int) -> Plan:
-    """Plan the training with the fewest waves that fit in `free` bytes."""
+def make_plan(
+    groups: Sequence[GroupState],
+    optimiser: Optimiser,
+    steps: int,
+    device: torch.device,
+    free: int,
+    record: Collection[str] = (),
+) -> Plan:
+    """Plan the training, with the metrics recorded on request, with the fewest waves that fit in `free` bytes."""
     # Twice: the current state, and the copy of it that a piece changes.
     state = sum(_state_bytes(group, optimiser) for group in groups) * 2
     waves = 1
     while True:
         cut = _cut(groups, waves, device)
-        each = [_data_bytes(wave) | {"work": _working_bytes(wave, optimiser, steps, device)} for wave in cut]
+        each = [_data_bytes(wave) | {"work": _working_bytes(wave, optimiser, steps, device, record)} for wave in cut]
         memory = {"parameters": state} | {name: max(wave[name] for wave in each) for name in each[0]}
         if sum(memory.values()) <= free:
             break
         if waves >= max(map(len, groups)):
             _require(sum(map(len, groups)), sum(memory.values()), free)
         waves *= 2
-    return Plan(tuple(_plan_group(g, optimiser, steps, device) for g in groups), cut, memory, free, device)
+    return Plan(tuple(_plan_group(g, optimiser, steps, device, record) for g in groups), cut, memory, free, device)
 
 
 def piece_size(group: GroupState, optimiser: Optimiser, device: torch.device) -> int:
@@ -157,11 +165,22 @@ def split(which: Int[Tensor, "some"], size: int) -> tuple[Int[Tensor, "_"], ...]
     return which.tensor_split(-(-len(which) // size)) if len(which) else ()
 
 
+def rank_bytes(groups: Iterable[Group], probes: int) -> int:
+    """Bytes of the ranks of every student by correlation with each teacher node, at a number of probes."""
+    return sum(
+        2 * len(group.students) * m * n * probes
+        for group in groups
+        for m, n in zip(group.teacher.sizes[1:-1], group.students.sizes[1:-1], strict=True)
+    )
+
+
 def _state_bytes(group: GroupState, optimiser: Optimiser) -> int:
     return len(group) * group.packing.numbers * group.state.blocks[0].element_size() * (1 + optimiser.slots)
 
 
-def _working_bytes(wave: Sequence[Shard], optimiser: Optimiser, steps: int, device: torch.device) -> int:
+def _working_bytes(
+    wave: Sequence[Shard], optimiser: Optimiser, steps: int, device: torch.device, record: Collection[str]
+) -> int:
     """Bytes besides parameters and data: of the pieces trained at the same time, or of those probed if these need more.
 
     The numbers of copies below are upper estimates.
@@ -184,7 +203,8 @@ def _working_bytes(wave: Sequence[Shard], optimiser: Optimiser, steps: int, devi
         # On a GPU all pieces are launched at once.
         together = min(count, piece_size(group, optimiser, device)) if device.type == "cpu" else count
         trained.append(each * together)
-        probed.append(_probe_bytes(group) * min(count, plain_probe_size(group, device)))
+        curved = curvature_bytes(shape, group.data.evaluation, record)
+        probed.append(_probe_bytes(group) * min(count, plain_probe_size(group, device)) + curved)
     if device.type == "cpu":
         return cores() * max(*trained, *probed)
     return max(sum(trained), *probed)
@@ -228,11 +248,14 @@ def _data_bytes(wave: Sequence[Shard]) -> dict[str, int]:
     return {name: sum(each.values()) for name, each in named.items()}
 
 
-def _plan_group(group: GroupState, optimiser: Optimiser, steps: int, device: torch.device) -> GroupPlan:
+def _plan_group(
+    group: GroupState, optimiser: Optimiser, steps: int, device: torch.device, record: Collection[str]
+) -> GroupPlan:
     shape, teacher, batch = group.students.shape, group.teacher.shape, optimiser.batch or group.data.train
     products, nodes = shape.products, zip(teacher.sizes[1:-1], shape.sizes[1:-1], shape.positions, strict=True)
     correlations = sum(m * n * positions for m, n, positions in nodes)
     probe = sum(products) + correlations + (0 if group.fused_probe else sum(teacher.products))
+    probe += curvature_products(shape, record)
     size, count = piece_size(group, optimiser, device), len(group)
     return GroupPlan(
         count,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from understudy.measures import ranks
+from understudy._recorded import EIGENVALUES
+from understudy.measures import Match, ranks, students_per_teacher
 from understudy.training.probes.reading import Matched, Reading
 
 _ROW = {"network": pa.int32(), "epoch": pa.int32(), "layer": pa.int16()}
@@ -22,7 +23,10 @@ METRICS = pa.schema(_ROW | {"metric": _WORD, "value": pa.float64()})
 NODES = pa.schema(_ROW | {"role": _WORD, "teacher": pa.int32(), "student": pa.int32()} | _VALUES)
 RANKS = pa.schema(_ROW | {"teacher": pa.int32(), "ranks": pa.list_(pa.uint16())})
 """One row per teacher node: the rank of every student by correlation with it, from 0."""
-_NAMES = ("train_loss", "eval_loss", "rho_mean", "recovered", "accuracy", "teacher_accuracy")
+_NAMES = (
+    *("train_loss", "eval_loss", "rho_mean", "recovered", "accuracy", "teacher_accuracy"),
+    *("gradient_norm", "students_per_teacher", *EIGENVALUES),
+)
 ROLES = ("teacher", "student", "pair")
 """Kinds of rows: a teacher node with its best student, a student node with its best teacher, or any pair of both."""
 
@@ -42,16 +46,26 @@ def _words(code: int, count: int, words: Sequence[str]) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(np.full(count, code, np.int8), list(words))
 
 
-def metric_rows(networks: Int[Tensor, "net"], epoch: int, train_loss: Tensor, reading: Reading) -> pa.Table:
+def metric_rows(
+    networks: Int[Tensor, "net"], epoch: int, train_loss: Tensor, reading: Reading, record: Collection[str] = ()
+) -> pa.Table:
     """Make one row per network, layer and metric; layer −1 is the whole network."""
-    values = [(0, -1, train_loss), (1, -1, reading.eval_loss)]
+    values = [("train_loss", -1, train_loss), ("eval_loss", -1, reading.eval_loss)]
     for i, layer in enumerate(reading.layers):
-        values += [(2, i, layer.rho_mean), (3, i, layer.recovered)]
+        values += [("rho_mean", i, layer.rho_mean), ("recovered", i, layer.recovered)]
+        if "students_per_teacher" in record:
+            best = Match(layer.students.partner, layer.students.correlation)
+            counts = students_per_teacher(best, layer.correlation.shape[1])
+            values.append(("students_per_teacher", i, counts.double().mean(1)))
     if reading.accuracy is not None and reading.teacher_accuracy is not None:
-        values += [(4, -1, reading.accuracy), (5, -1, reading.teacher_accuracy)]
+        values += [("accuracy", -1, reading.accuracy), ("teacher_accuracy", -1, reading.teacher_accuracy)]
+    if reading.curvature is not None:
+        norm, eigenvalues = reading.curvature
+        values += [] if norm is None else [("gradient_norm", -1, norm)]
+        values += [] if eigenvalues is None else [(n, -1, v) for n, v in zip(EIGENVALUES, eigenvalues.T, strict=True)]
     numbers = _numpy(torch.stack([value.double().to(reading.eval_loss.device) for _, _, value in values]))
     return pa.concat_tables(
-        _table(METRICS, networks, 1, epoch, layer, _words(name, len(networks), _NAMES), row)
+        _table(METRICS, networks, 1, epoch, layer, _words(_NAMES.index(name), len(networks), _NAMES), row)
         for (name, layer, _), row in zip(values, numbers, strict=True)
     ).combine_chunks()
 
@@ -103,13 +117,14 @@ def make_rows(
     fetch_reading: Callable[[], Reading],
     pairs: bool,
     ranked: bool,
+    record: Collection[str] = (),
 ) -> dict[str, pa.Table]:
     """Make the rows of the networks that are alive, waiting for liveness, training losses and the reading."""
     alive, train_loss = fetch_training()
     which = torch.nonzero(alive).flatten()
     reading, networks = fetch_reading().pick(which), networks[which]
     tables = {
-        "metrics": metric_rows(networks, epoch, train_loss[which], reading),
+        "metrics": metric_rows(networks, epoch, train_loss[which], reading, record),
         "nodes": node_rows(networks, epoch, reading, pairs),
     }
     return tables | ({"ranks": rank_rows(networks, epoch, reading)} if ranked else {})

@@ -48,6 +48,13 @@ class LayerReading(NamedTuple):
     correlation: Float[Tensor, "net teacher student"]
 
 
+class Curvature(NamedTuple):
+    """Norm of the gradient and largest eigenvalues of the Hessian; None if they were not requested."""
+
+    gradient_norm: Float[Tensor, "net"] | None
+    eigenvalues: Float[Tensor, "net eigenvalue"] | None
+
+
 class Reading(NamedTuple):
     """Measurements of some networks."""
 
@@ -56,6 +63,7 @@ class Reading(NamedTuple):
     accuracy: Float[Tensor, "net"] | None = None
     """Fraction of samples whose label is predicted, where there are labels."""
     teacher_accuracy: Float[Tensor, "net"] | None = None
+    curvature: Curvature | None = None
 
     def pick(self, which: Int[Tensor, "some"]) -> Reading:
         """Select some of the networks."""
