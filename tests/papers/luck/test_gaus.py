@@ -158,6 +158,14 @@ def test_rates_are_those_of_the_squared_error_averaged_over_outputs():
     assert lr == pytest.approx([r * 2 / 4 for r in [0.05] * 8 + [0.02] * 4 + [0.03] * 4 + [0.05] * 8])
 
 
+def test_momentum_is_that_of_all_networks_and_decides_finite_data_only():
+    assert TINY.experiment().optimiser.momentum == 0
+    assert replace(TINY, momentum=0.9).experiment().optimiser.momentum == 0.9
+    found = decided(fake_run(whole()), Gaus(seeds=3, momentum=0.9))
+    assert set(found) == {"finite data, without BatchNorm", "finite data, with BatchNorm"}
+    assert "momentum 0.9" in found["finite data, with BatchNorm"].statement
+
+
 def test_outputs_of_every_teacher_are_standardised_on_its_evaluation_inputs():
     for kind in KINDS:
         teacher, source = TINY.teacher(kind).to(dtype=torch.float64), TINY.source(kind, "infinite")

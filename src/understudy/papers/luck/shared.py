@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from annotated_types import Ge, Lt
 
 import understudy as us
 from understudy._errors import UserError
@@ -14,13 +16,19 @@ from understudy.lab.study import Dtype, ExactStudy, Experiment, Study, ranked
 if TYPE_CHECKING:
     import numpy as np
 
+LEARNED = 0.9
+"""Mean best correlation above which the lowest layer counts as learned: the paper's "moves towards 1"."""
+ERRORS = 2
+"""Standard errors by which means over seeds must differ, or may differ where a claim allows for noise."""
+LEAST_STEPS = 62_480
+"""Steps of the released code: 40 epochs of 100,000 samples in batches of 64."""
 _BLOCK = 100
 """Batches that are drawn at a time."""
 
 
 @dataclass(frozen=True)
 class OnGaussianInputs(Study):
-    """Networks on Gaussian inputs, trained by plain SGD; networks of the kind `cnn` are convolutional."""
+    """Networks on Gaussian inputs, trained by SGD; networks of the kind `cnn` are convolutional."""
 
     dtype: Dtype = "tf32"
     dim: Count = 20
@@ -37,6 +45,8 @@ class OnGaussianInputs(Study):
     """Steps per epoch."""
     batch: Count = 64
     """Samples per step, drawn with replacement."""
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.0
+    """Momentum of SGD; 0 in the released code."""
     evaluation: Count = 2_000
     """Evaluation samples of each network, on which losses and correlations are measured."""
 
@@ -90,7 +100,9 @@ class OnGaussianInputs(Study):
             groups=tuple(group for _, group, _ in groups),
             parameters=tuple({**one, "seed": seed} for one, _, _ in groups for seed in self.seed_names),
             optimiser=us.SGD(
-                lr=tuple(lr * 2 / self.outputs for _, _, lr in groups for _ in self.seed_names), batch=self.batch
+                lr=tuple(lr * 2 / self.outputs for _, _, lr in groups for _ in self.seed_names),
+                batch=self.batch,
+                momentum=self.momentum,
             ),
             epochs=self.epochs,
             steps=self.steps,
@@ -129,6 +141,12 @@ class ExactDescent(ExactStudy):
         teacher = us.teachers.distinct_rows(sizes, seeds=seeds, bias_spread=0.5, dtype=torch.float64).to(self.device)
         source = us.data.Gaussian(self.dim, 1.0, train=_BLOCK * self.batch, evaluation=evaluation, fresh=True)
         return teacher, us.students.like_linear(teacher, multiple=self.multiple, norm=norm), source
+
+
+def standard_errors(values: np.ndarray) -> float:
+    """The mean in units of its standard error; NaN for fewer than two values, or if all are equal."""
+    spread = float(values.std()) if len(values) > 1 else 0.0
+    return float(values.mean()) / spread * (len(values) - 1) ** 0.5 if spread else float("nan")
 
 
 def diverged_steps(alive: np.ndarray, steps: Sequence[int] | np.ndarray) -> list[int | None]:

@@ -12,20 +12,17 @@ from understudy.claims import Claims, Verdict, every, mean_above, median, number
 from understudy.lab.matrices import MATRICES, Modulation, measure_modulation
 from understudy.lab.study import ranked
 from understudy.papers.luck.gaus.study import Gaus
+from understudy.papers.luck.shared import ERRORS, LEARNED, LEAST_STEPS, standard_errors
 from understudy.store import Run
 
 NAMES = {"fc": "FC", "cnn": "CNN", "fc-small": "small FC"}
 NORMS = {"none": "without BatchNorm", "after": "with BatchNorm"}
-LEARNED = 0.9
-"""Mean best correlation above which the lowest layer counts as learned: the paper's "moves towards 1"."""
 DOMINANT = 3.0
 """Least ratio of the mean entry on the diagonal of a diagonally dominant matrix to the mean size of the others."""
-_GROWTH, _ERRORS = 4, 2
-"""Standard errors by which correlations must grow, and by which other means over seeds must differ."""
+GROWTH = 4
+"""Standard errors by which correlations must grow."""
 _FIRST_EPOCH = 1_562
 """Steps of the first epoch of the released code: 100,000 samples in batches of 64."""
-_LEAST_STEPS = 40 * _FIRST_EPOCH
-"""Steps of training from which claims are decided: those of the released code."""
 
 
 class GausSetting(NamedTuple):
@@ -80,48 +77,46 @@ def late_gain(rho: xr.DataArray) -> np.ndarray:
 
 
 claims = Claims(
-    free="seeds dtype device networks norm data epochs steps train finite",
-    when=lambda study: study.epochs * study.steps >= _LEAST_STEPS,
+    free="seeds dtype device networks norm data epochs steps train finite momentum",
+    when=lambda study: study.epochs * study.steps >= LEAST_STEPS,
 )
+PLAIN = {"momentum": 0.0}
+"""What all claims but that on finite data need: plain SGD, as in the released code."""
 _SETTINGS = tuple(GausSetting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS)
 
 
 @claims.claim(
     "D5",
     "{setting.words}, correlation",
-    statement=f"mean best correlation rises by more than {_GROWTH} standard errors at every layer, and ends highest in "
+    statement=f"mean best correlation rises by more than {GROWTH} standard errors at every layer, and ends highest in "
     f"the lowest layer, above {LEARNED:g} (means over seeds)",
     paper="grows; in the lowest layers it moves towards 1",
     values_are="mean best correlation of the lowest layer at the end, per network",
     cases={"setting": _SETTINGS},
+    needs=PLAIN,
 )
 def correlation_grows(study: Gaus, run: Run, setting: GausSetting) -> Verdict | None:
     rho = curves(run, setting).dropna("seed", how="all").to_numpy()
     if not rho.size:
         return None
     start, end = rho[..., 0], rho[..., -1]
-    grows = reduce(and_, (mean_above(rise, errors=_GROWTH) for rise in (end - start).T))
+    grows = reduce(and_, (mean_above(rise, errors=GROWTH) for rise in (end - start).T))
     best = every(end.mean(axis=0)[0] - end.mean(axis=0)[1:], above=0.0)
     learned = every([end[:, 0].mean()], above=LEARNED)
-    by = [number(_standard_errors(rise), ".2g") for rise in (end - start).T]
+    by = [number(standard_errors(rise), ".2g") for rise in (end - start).T]
     words = f"from {_row(start.mean(axis=0))} to {_row(end.mean(axis=0))}, layers 1 to {end.shape[1]}"
     return (grows & best & learned).say(f"{words}, by {', '.join(by)} standard errors").show(end[:, 0], low=LEARNED)
-
-
-def _standard_errors(values: np.ndarray) -> float:
-    """The mean in units of its standard error; NaN if all values are equal."""
-    spread = values.std()
-    return float(values.mean() / spread * (len(values) - 1) ** 0.5) if spread else np.nan
 
 
 @claims.claim(
     "D5",
     "{setting.words}, rank",
     statement="mean rank of the final winners, averaged over layers: lower after {early_steps:,} steps, the first "
-    f"epoch, than before training, by more than {_ERRORS} standard errors",
+    f"epoch, than before training, by more than {ERRORS} standard errors",
     paper="good after the first epoch",
     values_are="by how much the mean rank falls, per network",
     cases=lambda study, run: [{"setting": s, "early_steps": first_epoch(study) * study.steps} for s in _SETTINGS],
+    needs=PLAIN,
 )
 def winners_lead_early(study: Gaus, run: Run, setting: GausSetting, early_steps: int) -> Verdict | None:
     rank = curves(run, setting, "mean_rank").dropna("seed", how="all")
@@ -130,16 +125,17 @@ def winners_lead_early(study: Gaus, run: Run, setting: GausSetting, early_steps:
     before, after = (rank.sel(epoch=epoch).to_numpy() for epoch in (0, first_epoch(study)))
     by_layer = f"by layer from {_row(before.mean(axis=0))} to {_row(after.mean(axis=0))}"
     words = f"from {number(before.mean(), '.3f')} to {number(after.mean(), '.3f')}"
-    return mean_above((before - after).mean(axis=1), errors=_ERRORS, say=words).also(by_layer)
+    return mean_above((before - after).mean(axis=1), errors=ERRORS, say=words).also(by_layer)
 
 
 @claims.claim(
     "D5",
     "CNN, BatchNorm",
     statement="CNN: mean best correlation at the end, averaged over layers, is higher with BatchNorm than without, by "
-    f"more than {_ERRORS} standard errors",
+    f"more than {ERRORS} standard errors",
     paper="BatchNorm better for the CNN",
     values_are="by how much it is higher, per seed",
+    needs=PLAIN,
 )
 def batchnorm_helps_the_cnn(study: Gaus, run: Run) -> Verdict | None:
     def test(kind: str) -> Verdict | None:
@@ -161,11 +157,11 @@ def _higher(
         return None
     ahead, behind = map(measure, found)
     lead = _finite(ahead - behind)
-    return mean_above(lead, errors=_ERRORS, say=f"{_against(ahead, behind)}, higher in {_count(lead)}")
+    return mean_above(lead, errors=ERRORS, say=f"{_against(ahead, behind)}, higher in {_count(lead)}")
 
 
 _SPEED = "mean best correlation, averaged over layers and epochs"
-_CLEARLY = f"by more than {_ERRORS} standard errors"
+_CLEARLY = f"by more than {ERRORS} standard errors"
 
 
 @claims.claim(
@@ -174,6 +170,7 @@ _CLEARLY = f"by more than {_ERRORS} standard errors"
     statement=f"{_SPEED}, is higher for the small teacher than for the large one, {_CLEARLY}",
     paper="small converges faster",
     values_are="by how much it is higher, per seed",
+    needs=PLAIN,
 )
 def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
     return _higher(run, GausSetting("fc-small", "none"), GausSetting("fc", "none"), speed)
@@ -185,6 +182,7 @@ def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
     statement=f"small teacher: {_SPEED}, is higher without BatchNorm, {_CLEARLY}",
     paper="hurt by BatchNorm",
     values_are="by how much it is higher, per seed",
+    needs=PLAIN,
 )
 def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
     small, large = (
@@ -197,9 +195,9 @@ def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
 @claims.claim(
     "D7",
     "finite data, {norm_words}",
-    statement="CNN {norm_words}: the gain of the mean best correlation in the second half of training, averaged over "
-    "layers, with finite data is at most half of that with fresh data (median over seeds), and the end is lower, "
-    f"{_CLEARLY}; decided if with fresh data the lowest layer ends above {LEARNED:g} (median)",
+    statement="CNN {norm_words}, momentum {momentum:g}: the gain of the mean best correlation in the second half of "
+    "training, averaged over layers, with finite data is at most half of that with fresh data (median over seeds), and "
+    f"the end is lower, {_CLEARLY}; decided if with fresh data the lowest layer ends above {LEARNED:g} (median)",
     paper="finite data stalls",
     values_are="gain with finite data as a share of that with fresh data, per seed",
     cases=lambda study, run: [{"norm": norm, "norm_words": words} for norm, words in NORMS.items()],
@@ -211,7 +209,7 @@ def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Ver
     with np.errstate(divide="ignore", invalid="ignore"):
         share = _finite(gains[0] / gains[1])
     half = median(share, at_most=0.5, n=int(np.isfinite(gains).all(axis=0).sum()))
-    lower = mean_above(_finite(ends[1] - ends[0]), errors=_ERRORS, say="{mean:.3f}")
+    lower = mean_above(_finite(ends[1] - ends[0]), errors=ERRORS, say="{mean:.3f}")
     lowest = [rho.isel(layer=0, epoch=-1).to_numpy() for rho in found]
     words = f"adds {_against(gains[0], gains[1], '.4f')}, ends at {_against(ends[0], ends[1])}, the lowest layer at"
     verdict = (half & median(gains[1], above=0.0) & lower).say(
@@ -252,6 +250,7 @@ def _matrices(study: Gaus, run: Run) -> dict[str, Modulation]:
     f"{DOMINANT:g} times the mean size of the other entries, at every layer (medians over seeds)",
     paper="students that match a teacher node have high entries with it; identity-like matrices",
     values_are="least ratio of a layer and matrix, per network",
+    needs=PLAIN,
 )
 def diagonals_dominate(study: Gaus, run: Run) -> Verdict | None:
     def test(ratio: np.ndarray) -> Verdict:
@@ -276,6 +275,7 @@ def diagonals_dominate(study: Gaus, run: Run) -> Verdict | None:
     f"layers, {_CLEARLY}",
     paper="more in H* than in β*",
     values_are="by how much it grows more, per network",
+    needs=PLAIN,
 )
 def more_in_h(study: Gaus, run: Run) -> Verdict | None:
     growths = {
@@ -285,7 +285,7 @@ def more_in_h(study: Gaus, run: Run) -> Verdict | None:
     if not growths:
         return None
     found = {words: each[:, 0] - each[:, 1] for words, each in growths.items()}
-    verdicts = {words: mean_above(more, errors=_ERRORS, say=f"more in {_count(more)}") for words, more in found.items()}
+    verdicts = {words: mean_above(more, errors=ERRORS, say=f"more in {_count(more)}") for words, more in found.items()}
     decided = next(iter(verdicts))
     verdict = verdicts.pop(decided)
     by = _row(np.median(growths[decided], axis=0))

@@ -1,29 +1,40 @@
 """Claim D9: up to 10× wider students match better and more steadily, then more slowly (Tian et al. 2019, fig. 12)."""
 
 from collections.abc import Callable, Iterator
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-from understudy.claims import Claims, Verdict, every
+from understudy.claims import Claims, Verdict, mean_above, number
 from understudy.lab.layers import layer_names
 from understudy.papers.luck.over_parameterization.study import NAMES, OverParameterization
+from understudy.papers.luck.shared import ERRORS, LEARNED, LEAST_STEPS, standard_errors
 from understudy.store import Run
 
 BEST = 10.0
 """The over-realization up to which more nodes are better; wider students are slower."""
 MOST, HALF = 0.9, 0.5
 """Wider students are compared at the epoch where 10× has made MOST of its total gain, and shown also at HALF of it."""
-_TRAINING = {"fc": (40, 1_562), "cnn": (20, 150)}
-"""Epochs, and steps per epoch, with which each kind of network decides the claim."""
-_FIXED = {"fc": ("dim", "lr"), "cnn": ("image", "cnn_lr")}
+_FIXED = {"fc": ("dim", "lr"), "cnn": ("image",)}
 """Options that must have their default values, by kind of network."""
 
 claims = Claims(
-    fixed="teacher_layers outputs input_std batch",
-    when=lambda study: {*study.multiple} >= {*type(study)().multiple} and study.train >= study.steps * study.batch,
+    fixed="teacher_layers outputs input_std batch momentum",
+    when=lambda study: _has(study, lambda k: k <= BEST) and study.train >= study.steps * study.batch,
 )
+
+
+def _has(study: OverParameterization, which: Callable[[float], bool]) -> bool:
+    """Whether a study has all of the paper's widths of which something is true."""
+    return {*filter(which, type(study)().multiple)} <= {*study.multiple}
+
+
+def _long(study: OverParameterization) -> bool:
+    """Whether a study trains for as many steps as the released code."""
+    return study.epochs * study.steps >= LEAST_STEPS
 
 
 def correlations(run: Run, kind: str) -> xr.DataArray:
@@ -41,75 +52,115 @@ def _kinds(study: OverParameterization, run: Run) -> Iterator[dict[str, Any]]:
     """Kinds of networks with the paper's settings, and a network of every width that did not diverge."""
     plain = type(study)()
     for kind in study.networks:
-        same = all(getattr(study, name) == getattr(plain, name) for name in _FIXED[kind])
-        if same and (study.epochs, study.steps) == _TRAINING[kind]:
+        if all(getattr(study, name) == getattr(plain, name) for name in _FIXED[kind]):
             rho = correlations(run, kind)
             if rho.notnull().any(("seed", "layer", "epoch")).all():
                 yield {"rho": rho, "kind_words": NAMES[kind], "epoch": gained(rho, MOST)}
 
 
-def _with_layers(values: xr.DataArray, test: Callable[[xr.DataArray], Verdict]) -> Verdict:
-    """Decide on the mean over layers, with each layer beside it."""
-    names = layer_names(values.sizes["layer"])
-    beside = {name: test(values.isel(layer=i)) for i, name in names.items()}
-    return test(values.mean("layer")).with_variants(beside)
+def _with_layers(rho: xr.DataArray, test: Callable[[xr.DataArray], Verdict]) -> Verdict:
+    """Decide on the mean over layers, with each layer beside it, if students have learned the lowest layer."""
+    names = layer_names(rho.sizes["layer"])
+    beside = {name: test(rho.sel(layer=[i])) for i, name in names.items()}
+    lowest = float(rho.sel(multiple=BEST).isel(layer=0, epoch=-1).mean("seed"))
+    words = f"training until the lowest layer at {BEST:g}× is above {LEARNED:g} (now {number(lowest, '.3f')})"
+    return test(rho).with_variants(beside).provided(lowest > LEARNED, words)
 
 
 def _words(values: xr.DataArray) -> str:
     return ", ".join(f"{k:g}×: {v:.4f}" for k, v in zip(values["multiple"].to_numpy(), values.to_numpy(), strict=True))
 
 
-def _in_order(values: xr.DataArray, seeds: int, **bound: float) -> Verdict:
-    """Decide on the steps from each width to the next, up to 10×."""
+def _in_order(values: xr.DataArray, shown: xr.DataArray, sign: int) -> Verdict:
+    """Decide whether values [multiple, seed] rise (sign 1) or fall (−1) up to 10×, but for noise.
 
-    def test(each: xr.DataArray) -> Verdict:
-        compared = each.sel(multiple=each["multiple"] <= BEST).to_numpy()
-        return every(np.diff(compared), n=seeds, say=_words(each), **bound).show(compared)
-
-    return _with_layers(values, test)
+    Seeds are teachers, which all widths share: noise is that of differences between widths, seed by seed.
+    """
+    compared = values.sel(multiple=values["multiple"] <= BEST).transpose("multiple", "seed")
+    steps = [each[np.isfinite(each)] for each in sign * np.diff(compared.to_numpy(), axis=0)]
+    verdict = reduce(and_, (mean_above(each, errors=-ERRORS) for each in steps))
+    by = ", ".join(number(standard_errors(each), ".2g") for each in steps)
+    words = f"{_words(shown)}; steps up to {BEST:g}× of {by} standard errors (allowed: −{ERRORS} and above)"
+    return verdict.say(words).show(shown.sel(multiple=compared["multiple"]))
 
 
 @claims.claim(
     "D9",
     "{kind_words}, higher",
-    statement="mean best correlation after {epochs} epochs, mean over seeds and layers: does not fall from 1× to 10×",
+    statement="mean best correlation after {epochs} epochs, averaged over layers: does not fall from each width to the "
+    f"next from 1× to 10×, by more than {ERRORS} standard errors",
     paper="higher with more nodes",
     values_are="mean best correlation, per width up to 10×",
     cases=_kinds,
+    when=_long,
 )
 def higher(study: OverParameterization, run: Run, rho: xr.DataArray, **_: Any) -> Verdict:
-    return _in_order(rho.mean("seed").isel(epoch=-1), rho.sizes["seed"], at_least=0.0)
+    def test(some: xr.DataArray) -> Verdict:
+        end = some.isel(epoch=-1).mean("layer", skipna=False)
+        return _in_order(end, end.mean("seed"), 1)
+
+    return _with_layers(rho, test)
 
 
 @claims.claim(
     "D9",
     "{kind_words}, steadier",
-    statement="standard deviation over seeds of the mean best correlation after {epochs} epochs, mean over layers: "
-    "does not rise from 1× to 10×",
+    statement="standard deviation over seeds of the mean best correlation after {epochs} epochs, averaged over layers: "
+    f"does not rise from each width to the next from 1× to 10×, by more than {ERRORS} standard errors",
     paper="steadier with more nodes",
     values_are="standard deviation, per width up to 10×",
     cases=_kinds,
+    when=_long,
 )
 def steadier(study: OverParameterization, run: Run, rho: xr.DataArray, **_: Any) -> Verdict:
-    return _in_order(rho.std("seed").isel(epoch=-1), rho.sizes["seed"], at_most=0.0)
+    def test(some: xr.DataArray) -> Verdict:
+        end = some.isel(epoch=-1)
+        shown, compared = (
+            end.std("seed", ddof=1).mean("layer"),
+            end.sel(multiple=end["multiple"] <= BEST).dropna("seed"),
+        )
+        if (n := compared.sizes["seed"]) < _LEAST_SEEDS:
+            return Verdict(None, _words(shown), n, would_decide=f"at least {_LEAST_SEEDS} seeds")
+        return _in_order(pseudo_spreads(compared).mean("layer"), shown, -1)
+
+    return _with_layers(rho, test)
+
+
+_LEAST_SEEDS = 3
+"""Fewest seeds from which the noise of a standard deviation can be estimated."""
+
+
+def pseudo_spreads(values: xr.DataArray) -> xr.DataArray:
+    """Jackknife pseudo-values of the standard deviation over seeds (Tukey 1958), one per seed.
+
+    Their mean estimates the standard deviation, and the standard error of that mean is its noise.
+    """
+    n = values.sizes["seed"]
+    without = [values.drop_isel(seed=i).std("seed", ddof=1) for i in range(n)]
+    return n * values.std("seed", ddof=1) - (n - 1) * xr.concat(without, values["seed"])
 
 
 @claims.claim(
     "D9",
     "{kind_words}, slower",
-    statement=f"mean best correlation at epoch {{epoch}}, by which 10× has made {MOST:.0%} of its gain, mean over "
-    "seeds and layers: 20× and 50× are below 10×",
+    statement=f"mean best correlation at epoch {{epoch}} of {{epochs}}, by which 10× has made {MOST:.0%} of its gain, "
+    f"averaged over layers: 20× and 50× are below 10×, by more than {ERRORS} standard errors",
     paper="20× and 50× slower",
     values_are="difference to 10×, per wider width",
     cases=_kinds,
+    when=lambda study: _has(study, lambda k: k > BEST),
 )
 def slower(study: OverParameterization, run: Run, rho: xr.DataArray, epoch: int, **_: Any) -> Verdict:
     half = gained(rho, HALF)
 
-    def test(mean: xr.DataArray) -> Verdict:
-        wide = mean.sel(multiple=mean["multiple"] >= BEST)
+    def test(some: xr.DataArray) -> Verdict:
+        wide = some.sel(multiple=some["multiple"] >= BEST).mean("layer", skipna=False)
         late, early = wide.sel(epoch=epoch), wide.sel(epoch=half)
-        words = f"{_words(late)} (at half of the gain, epoch {half}, {_words(early)})"
-        return every(late[1:] - late[0], below=0.0, n=rho.sizes["seed"], say=words)
+        behind = [each[np.isfinite(each)] for each in (late[0] - late[1:]).transpose("multiple", "seed").to_numpy()]
+        verdict = reduce(and_, (mean_above(each, errors=ERRORS) for each in behind))
+        by = ", ".join(number(standard_errors(each), ".2g") for each in behind)
+        words = f"{_words(late.mean('seed'))}; 10× ahead by {by} standard errors"
+        at_half = f"(at half of the gain, epoch {half}, {_words(early.mean('seed'))})"
+        return verdict.say(f"{words} {at_half}").show([-each.mean() for each in behind], high=0.0)
 
-    return _with_layers(rho.mean("seed"), test)
+    return _with_layers(rho, test)
