@@ -1,4 +1,4 @@
-"""What a two-layer run decides, on runs made by hand whose answer is known: T1 to T6 and T10."""
+"""What a two-layer run decides, on runs made by hand whose answer is known: T1 to T6, T10 and T11."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ import torch
 from support.commands import TINY, understudy
 from support.runs import made_run
 from understudy._errors import UserError
-from understudy.lab.recovery import first_epochs, strengths
+from understudy.lab.recovery import active_shares, first_epochs, strengths
 from understudy.lab.write_report import write_report
 from understudy.nets import Layer, Population
 from understudy.papers.specialization.two_layer.claims import (
@@ -23,7 +23,6 @@ from understudy.papers.specialization.two_layer.claims import (
     by_size,
     rank_correlations,
     recovery_rates,
-    unspecialised_share,
 )
 from understudy.papers.specialization.two_layer.claims import claims as decide
 from understudy.papers.specialization.two_layer.story import story
@@ -36,7 +35,8 @@ EPOCHS = np.array([0, 5, 100])
 class ByHand:
     """A run of given losses [network, epoch], best correlations of teachers and students, fan-outs and strengths.
 
-    The arrays may be changed until the run is read.
+    The arrays may be changed until the run is read. Students are active on half of the inputs, those in
+    `given_linear` on all.
     """
 
     def __init__(self, networks, loss, teacher, student=None, fanout=None, strength=None):
@@ -47,6 +47,8 @@ class ByHand:
             given_student=student,
             given_fanout=fanout,
             given_strength=strength,
+            given_linear=None if student is None else np.zeros(student[:, 0].shape, bool),
+            given_epochs=EPOCHS,
         )
 
     def read(self) -> Run:
@@ -63,7 +65,18 @@ class ByHand:
             strength = torch.from_numpy(np.asarray(self.given_strength, dtype=float)[sizes == m][:, :m])
             layers = (Layer(torch.zeros(*strength.shape, 1), None), Layer(strength[:, None, :], None))
             groups.append(Population(layers, torch.arange(len(strength))))
-        return made_run(rows, EPOCHS, metrics, nodes, {"teacher": groups})
+        weights = {"teacher": groups}
+        if self.given_student is not None:
+            weights |= {f"epoch.{epoch}": [self.students(len(rows))] for epoch in self.given_epochs}
+        return made_run(rows, self.given_epochs, metrics, nodes, weights)
+
+    def students(self, networks: int) -> Population:
+        if self.given_linear is None:
+            self.given_linear = np.zeros(self.given_student[:, 0].shape, bool)
+        bias = torch.from_numpy(np.where(self.given_linear, 1e3, 0.0)).float()
+        weight = torch.ones(*bias.shape, 100)
+        seeds = torch.tensor([row[3] for row in self.given_networks])
+        return Population((Layer(weight, bias), Layer(torch.zeros(networks, 1, bias.shape[1]), None)), seeds)
 
 
 def run(settings, *, seeds=4, nodes=20, sizes=None, recovered=None, first=None, loss=None, diverged=()):
@@ -171,14 +184,52 @@ def _silent(share: float, seeds: int = 3) -> ByHand:
     ("share", "below_8", "below_5"), [(1e-6, True, True), (0.019, True, False), (0.021, False, False)]
 )
 def test_t4_holds_where_students_that_match_nobody_are_silent(share, below_8, below_5):
-    assert decided(_silent(share), "T4") == {"p = 1, 2×": below_8, "below 0.5, 2×": below_5}
+    assert decided(_silent(share), "T4") == {"p = 1, 2×": below_8, "below 0.5": below_5}
 
 
-def test_the_share_of_squared_fan_out():
+def test_t4_counts_linear_students_beside_those_whose_boundary_the_inputs_see():
     made = _silent(0.3)
-    rho, fan_out = made.given_student[:, -1], made.given_fanout[:, -1]
-    np.testing.assert_allclose(unspecialised_share(rho, fan_out, 0.8), 0.3)
-    np.testing.assert_allclose(unspecialised_share(rho, fan_out, 0.2), 0)
+    made.given_linear = np.zeros((3, 20), bool)
+    made.given_linear[:2, -1] = True
+    claim, below = (claim for claim in claims(FULL, made) if claim.id == "T4")
+    assert not claim.holds  # the third network has a student that the inputs see
+    assert claim.values == pytest.approx((0.0, 0.0, 0.3))
+    assert [str(variant) for variant in claim.variants] == [
+        "with students active on fewer or more: largest 30.00%, median 30.00%; under 2% in 0 of 3; "
+        "2 of these in 2 of 3 networks (does not hold)"
+    ]
+    assert below.measured == "median 100.0% over 1 students (quartiles 100.0%)"
+    assert below.variants[0].measured.startswith("median 100.0% over 3 students")
+    made.given_linear[2, -1] = True
+    (claim,) = (claim for claim in claims(FULL, made) if claim.id == "T4")
+    assert claim.holds  # and no student below 0.5 is left that the inputs see
+    made.given_linear[:, -1], made.given_linear[:, 0] = False, True
+    assert decided(made, "T4") == {"p = 1, 2×": False, "below 0.5": False}
+
+
+def test_shares_of_inputs_on_which_students_are_active():
+    made = _silent(0.3)
+    made.given_linear = np.zeros((3, 20), bool)
+    made.given_linear[:, :10] = True
+    found = active_shares(made.read(), FULL.source(), 100)
+    assert found.shape == (3, 20)
+    assert (found[:, :10] == 1).all()
+    for seed, row in enumerate(found, 1):
+        x = FULL.source().evaluating(seed)
+        np.testing.assert_allclose(row[10:], (x.sum(1) > 0).double().mean())
+
+
+def test_active_shares_of_networks_of_several_widths():
+    made = _silent(0.3)
+    run, one = made.read(), made.students(3)
+    wide = Population(
+        (Layer(torch.zeros(1, 30, 100), torch.ones(1, 30)), Layer(torch.zeros(1, 1, 30), None)), one.seeds[:1]
+    )
+    run._contents.kept["epoch.100"] = [wide, one]
+    found = active_shares(run, FULL.source(), 100)
+    assert (found[0] == 1).all()
+    assert np.isnan(found[1:, 20:]).all()
+    assert 0.4 < found[1:, :20].min() <= found[1:, :20].max() < 0.6
 
 
 def test_t5_holds_where_stronger_nodes_are_recovered_earlier():
@@ -214,10 +265,68 @@ def test_recovery_rates_are_over_the_networks_that_are_left():
 
 
 def test_t6_holds_where_the_loss_falls_with_width():
-    falls = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -k)
-    assert decided(falls, "T6") == {"p = 1": True}
-    rises = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -1 if k == 5 else -k)
-    assert decided(rises, "T6") == {"p = 1": False}
+    settings = [(p, k) for p in (1, 2) for k in (1, 2, 5)]
+    falls = run(settings, loss=lambda p, k: -k)
+    assert decided(falls, "T6") == {"1× worst, p = 1": True, "1× worst, p = 2": True, "order, p = 2": True}
+    rises = run(settings, loss=lambda p, k: -3 if k == 5 else -2 * k)
+    assert decided(rises, "T6") == {"1× worst, p = 1": True, "1× worst, p = 2": True, "order, p = 2": False}
+    best = run(settings, loss=lambda p, k: -1 if k == 5 else -2 * k)
+    assert decided(best, "T6") == {"1× worst, p = 1": False, "1× worst, p = 2": False, "order, p = 2": False}
+
+
+def test_t6_shows_the_strict_order_beside_where_it_is_not_claimed():
+    made = run([(1, 1), (1, 2), (1, 5)], loss=lambda p, k: -3 if k == 5 else -2 * k)
+    (claim,) = [claim for claim in claims(FULL, made) if claim.id == "T6"]
+    assert [(variant.where, variant.holds) for variant in claim.variants] == [("strictly ordered by width", False)]
+
+
+@pytest.mark.parametrize(("noise", "holds"), [(0.5, True), (2.0, False)])
+def test_t6_allows_for_the_noise_of_seeds(noise, holds):
+    made = run([(1, 1), (1, 2)], seeds=4, loss=lambda p, k: -k)
+    made.given_loss[4:, 2] *= 10 ** (noise * np.array([-1.0, 1.0, -1.0, 1.0]))
+    # Differences 1 ± noise of four seeds: a standard error of noise / √3, so 1 / (noise / √3) of them above 0.
+    assert decided(made, "T6") == {"1× worst, p = 1": holds}
+
+
+def test_t6_needs_a_student_of_the_teachers_size():
+    assert decided(run([(1, 2), (1, 5)], loss=lambda p, k: -k), "T6") == {}
+
+
+def _longer(made: ByHand) -> ByHand:
+    """The run trained for 300 epochs, with the same values at the end as at epoch 100."""
+    made.given_epochs = np.array([0, 5, 100, 300])
+    for name in ("given_loss", "given_teacher", "given_student", "given_fanout"):
+        if (values := getattr(made, name)) is not None:
+            setattr(made, name, np.concatenate([values, values[:, -1:]], axis=1))
+    return made
+
+
+def test_longer_runs_are_decided_at_epoch_100_with_the_end_beside_it():
+    longer = dataclasses.replace(FULL, epochs=300)
+    made = _longer(run([(1, 1), (1, 2)], loss=lambda p, k: -k))
+    made.given_loss[:, 3] = made.given_loss[::-1, 2]
+    (claim,) = claims(longer, made)  # T1 to T5 are decided by runs of 100 epochs
+    assert (claim.id, claim.part, claim.holds) == ("T6", "1× worst, p = 1", True)
+    assert [(v.where, v.holds) for v in claim.variants] == [
+        ("strictly ordered by width", True),
+        ("after 300 epochs", False),
+    ]
+    assert claim.measured.startswith("1×: −1.00 (−1.00 to −1.00), 2×: −2.00")
+    assert claim.variants[1].measured.startswith("1×: −2.00 (−2.00 to −2.00), 2×: −1.00")
+
+
+def test_students_too_are_read_at_epoch_100():
+    made = _longer(_silent(0.3))
+    made.given_student[:, 2] = 1.0
+    parts = claims(dataclasses.replace(FULL, epochs=300, leaky=0.2), made)
+    (claim,) = [claim for claim in parts if claim.part.startswith("leaky 0.2, T4")]
+    assert (claim.holds, claim.variants[-1].where, claim.variants[-1].holds) == (True, "after 300 epochs", False)
+
+
+def test_runs_that_are_longer_keep_the_weights_of_epoch_100():
+    small = TwoLayer(seeds=1, polarity=(1.0,), multiple=(1.0,), dim=8, outputs=4)
+    assert small.experiment().keep == frozenset()
+    assert dataclasses.replace(small, epochs=300).experiment().keep == {100}
 
 
 @pytest.mark.parametrize("change", [{"leaky": 0.2}, {"inputs": "uniform"}], ids=["leaky", "uniform"])
@@ -230,7 +339,7 @@ def test_t10_decides_t2_and_t4_for_other_activations_and_inputs(change):
     assert decided(turned, "T10", dataclasses.replace(FULL, **change)) == {f"{variant}, T2, order": False}
     for share, holds in ((1e-6, True), (0.3, False)):
         parts = decided(_silent(share), "T10", dataclasses.replace(FULL, **change))
-        assert parts == {f"{variant}, T4, p = 1, 2×": holds, f"{variant}, T4, below 0.5, 2×": holds}
+        assert parts == {f"{variant}, T4, p = 1, 2×": holds, f"{variant}, T4, below 0.5": holds}
 
 
 def test_t10_holds_uniform_inputs_of_the_figures_spread_to_the_losses_of_t1():
@@ -240,11 +349,40 @@ def test_t10_holds_uniform_inputs_of_the_figures_spread_to_the_losses_of_t1():
         assert decided(made, "T10", uniform)["uniform ±2.6, T1, p = 1"] is holds
 
 
-def test_t10_says_that_narrow_uniform_inputs_are_slower():
+def test_t10_reads_t1_and_t2_on_the_uniform_inputs_of_the_text_too():
     narrow = dataclasses.replace(FULL, inputs="uniform", input_std=3**-0.5)
-    for nodes, holds in ((4, True), (6, False)):
-        parts = decided(run([(2.5, 5)], seeds=32, recovered=lambda p, k, nodes=nodes: nodes), "T10", narrow)
-        assert parts == {"uniform ±1, T2, order": True, "uniform ±1, slower": holds}
+    for nodes, holds in ((4, False), (6, True)):
+        made = run([(2.5, 5)], seeds=32, recovered=lambda p, k, nodes=nodes: nodes, loss=lambda p, k: -5.3)
+        parts = {"uniform ±1, T1, p = 2.5": True, "uniform ±1, T2, order": True, "uniform ±1, T2, p = 2.5, 5×": holds}
+        assert decided(made, "T10", narrow) == parts
+
+
+WIDE = dataclasses.replace(FULL, input_std=10.0)
+
+
+def test_t11_counts_the_networks_that_diverge_at_the_rate_of_the_text():
+    made = run([(1, 1), (1, 5)], seeds=2, diverged=(0, 1, 2, 3))
+    (claim,) = claims(WIDE, made)
+    assert (claim.id, claim.part, claim.holds, claim.n) == ("T11", "rate 0.01", False, 4)
+    assert claim.measured == "4 of 4 diverged, the first at step 7, the last at step 7"
+    (claim,) = claims(WIDE, run([(1, 1), (1, 5)], seeds=2))
+    assert claim.holds
+    assert claim.measured == "0 of 4 diverged"
+
+
+def test_t11_reads_the_other_claims_at_another_rate():
+    made = run([(2.5, 5)], seeds=32, recovered=lambda p, k: 8, loss=lambda p, k: -4.5)
+    assert decided(made, "T11", dataclasses.replace(WIDE, lr=0.001)) == {
+        "rate 0.001": True,
+        "std 10, rate 0.001, T1, p = 2.5": False,
+        "std 10, rate 0.001, T2, order": True,
+        "std 10, rate 0.001, T2, p = 2.5, 5×": True,
+    }
+    assert decided(_silent(1e-6), "T11", dataclasses.replace(WIDE, lr=0.001)) == {
+        "rate 0.001": True,
+        "std 10, rate 0.001, T4, p = 1, 2×": True,
+        "std 10, rate 0.001, T4, below 0.5": True,
+    }
 
 
 def test_t10_names_every_departure():
@@ -282,11 +420,18 @@ def test_the_papers_size_decides_and_the_others_stand_beside_it():
     made = _sweep(loss=lambda p, k: -k)
     small = [i for i, (m, p, k, *_) in enumerate(made.given_networks) if m == 5 and k == 5]
     made.given_loss[small, 2] = 0.1
-    assert _said(made, "T6", "p = 1") == (
+    falls = (
+        "1×: −1.00 (−1.00 to −1.00), 5×: −5.00 (−5.00 to −5.00); 1× above 5× by 4.00, 4 (all equal) above 0 (required: "
+        "more than 2)"
+    )
+    equal = (
+        "1×: −1.00 (−1.00 to −1.00), 5×: −1.00 (−1.00 to −1.00); 1× above 5× by 0.00, 0 (all equal) above 0 (required: "
+        "more than 2)"
+    )
+    assert _said(made, "T6", "1× worst, p = 1") == (
         True,
-        "1×: −1.00 (−1.00 to −1.00), 5×: −5.00 (−5.00 to −5.00); "
-        "5 nodes: 1×: −1.00 (−1.00 to −1.00), 5×: −1.00 (−1.00 to −1.00) (does not hold); "
-        "10 nodes: 1×: −1.00 (−1.00 to −1.00), 5×: −5.00 (−5.00 to −5.00) (holds)",
+        f"{falls}; strictly ordered by width: {falls} (holds); 5 nodes: {equal} (does not hold); 10 nodes: {falls} "
+        "(holds)",
     )
 
 
@@ -321,6 +466,8 @@ def test_t4_is_decided_on_ten_nodes_in_the_same_sweep():
     assert holds
     assert measured == (
         "largest 0.00%, median 0.00%; under 2% in 2 of 2; "
+        "with students active on fewer or more: largest 0.00%, median 0.00%; under 2% in 2 of 2; "
+        "0 of these in 0 of 2 networks (holds); "
         "5 nodes: largest 0.00%, median 0.00%; under 2% in 2 of 2 (holds); "
         "20 nodes: largest 50.00%, median 50.00%; under 2% in 0 of 2 (does not hold)"
     )
@@ -394,12 +541,12 @@ def test_the_configuration_of_a_run_of_one_size_is_read_as_it_was_written():
 
 def test_claims_are_decided_on_the_networks_that_are_left():
     made = run(
-        [(1, 1), (1, 5)], seeds=3, recovered=lambda p, k: 20 if k == 5 else 7, loss=lambda p, k: -k, diverged=(0, 4)
+        [(1, 1), (1, 5)], seeds=4, recovered=lambda p, k: 20 if k == 5 else 7, loss=lambda p, k: -k, diverged=(0, 5)
     )
     assert decided(made, "T3") == {"p = 1": True, "p = 1, all nodes": True}
-    assert decided(made, "T6") == {"p = 1": True}
+    assert decided(made, "T6") == {"1× worst, p = 1": True}
     (all_20,) = [claim for claim in claims(FULL, made) if claim.part == "p = 1, all nodes"]
-    assert all_20.n == 2
+    assert all_20.n == 3
 
 
 def test_nothing_is_decided_where_a_whole_setting_diverged():

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _DECIDED = ("teacher_nodes", "dim", "outputs", "polarity")
 """Options that a teacher of one's own decides."""
+EPOCHS = 100
+"""Epochs of the papers' figures. Longer runs keep the weights of this epoch, at which their claims are decided."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class TwoLayer(OverRealized, TrainingStudy):
     name: ClassVar[str] = "two-layer"
     summary: ClassVar[str] = "over-realization and teacher strength decide which nodes are learned, and when"
     figures: ClassVar[str] = "S0 figs. 5, 7, 8; S1 figs. 3, 5, 7, 11"
-    decides: ClassVar[str] = "T1 T2 T3 T4 T5 T6 T10"
+    decides: ClassVar[str] = "T1 T2 T3 T4 T5 T6 T10 T11"
 
     teacher_nodes: Counts = (5, 10, 20)
     """Hidden nodes of the teacher: 10 in Tian 2020, fig. 5, 20 in figs 7 and 8."""
@@ -63,7 +65,7 @@ class TwoLayer(OverRealized, TrainingStudy):
         return kind(self.dim, self.input_std, self.train, self.evaluation)
 
     def experiment(self, *runs: us.Run) -> Experiment:
-        return self.training(self.groups(self.leaky))
+        return self.training(self.groups(self.leaky), keep=frozenset({EPOCHS} if self.epochs > EPOCHS else ()))
 
     def teachers(self, nodes: int, slope: float = 0.0) -> us.Population:
         """One teacher per polarity and seed: drawn, or the user's own."""
