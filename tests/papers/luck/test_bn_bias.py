@@ -64,7 +64,9 @@ def test_shares_of_a_file_by_hand(tmp_path):
     assert run.series("negative_shifts", 1)[0, 0] == pytest.approx(2 / 3)
     assert run.nodes["shift"].to_numpy() == pytest.approx([-1.0, 0.5, 2.0, 3.0, -0.1, -0.2, 0.3])
     assert run.nodes["name"].to_pylist() == ["1.bias"] * 4 + ["4.bias"] * 3
-    assert run.claims == []
+    (claim,) = run.claims
+    assert claim.measured == "43% of 7; 25% in the lower half, 67% in the upper half; most in 1 of 2 layers"
+    assert (claim.part, claim.holds, claim.n) == ("net.pt", False, 1)
     headline = (run.folder / "headline.txt").read_text()
     assert headline == (
         "43% of 7 BatchNorm shifts in net.pt are negative, 67% in the top layer; they are most of the shifts in 1 of 2 "
@@ -113,7 +115,7 @@ def test_a_changed_file_gets_a_new_run(tmp_path):
 def test_the_report_is_written_again_without_the_file(tmp_path):
     path = network_file(tmp_path / "net.pt", [-1.0, 1.0])
     printed = json.loads(understudy("run", "bn-bias", "--network", path.name, "--json", cwd=tmp_path).stdout)
-    assert printed["claims"] == []
+    assert printed["claims"] == []  # a single layer has no upper half
     path.unlink()
     (tmp_path / printed["report"]).unlink()
     shown = understudy("report", printed["run"], cwd=tmp_path).stdout
@@ -230,8 +232,24 @@ def test_d10_requires_most_shifts_of_the_upper_two_layers_to_be_negative(share, 
 
 def test_d10_is_decided_on_trained_networks_in_the_default_settings_only():
     run = run_with(((0.4, 0.5, 0.6, 0.9),))
-    for other in ({"network": "vgg.pt"}, {"epochs": 29}, {"train": 10_000}, {"layers": (64, 64, 64)}):
+    for other in ({"epochs": 29}, {"train": 10_000}, {"layers": (64, 64, 64)}):
         assert BatchNormBias(**other).claims(run) == []
+
+
+@pytest.mark.parametrize(
+    ("shifts", "holds"),
+    [
+        ([[-1.0, -1.0, 1.0], [-1.0, -1.0, -1.0]], True),
+        ([[1.0, 1.0, 1.0, 1.0], [-1.0, -1.0, -1.0]], False),  # most are positive
+        ([[-1.0, -1.0, -1.0], [-1.0, -1.0, 1.0]], False),  # fewer are negative above
+        ([[1.0, -1.0], [1.0, -1.0, -1.0], [-1.0, -1.0]], True),  # of an odd number of layers one more is above
+    ],
+)
+def test_d10_requires_most_shifts_of_a_file_to_be_negative_and_more_in_its_upper_half(tmp_path, shifts, holds):
+    (claim,) = run_on_file(network_file(tmp_path / "net.pt", *shifts), tmp_path / "runs").claims
+    assert claim.holds is holds
+    assert claim.statement.startswith("more than half of the BatchNorm shifts in net.pt are negative")
+    assert claim.values == pytest.approx([np.mean(np.array(row) < 0) for row in shifts])
 
 
 # The figure
