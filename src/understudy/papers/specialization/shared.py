@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+import numpy as np
 from annotated_types import Ge
 
 import understudy as us
@@ -20,6 +21,19 @@ from understudy.lab.options import (
     validate_widths,
 )
 from understudy.lab.study import Experiment, Study
+
+SEEN = (0.02, 0.98)
+"""Shares of the inputs on which a student is active whose boundary they see (Tian 2020, assumption 3). A student active
+on fewer is silent, one active on more is linear, and theorem 2 is about neither."""
+
+
+def seen(active: np.ndarray) -> np.ndarray:
+    """Whether the inputs see the boundary of each student.
+
+    Args:
+        active: Share of the inputs on which it is active.
+    """
+    return (active >= SEEN[0]) & (active <= SEEN[1])
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 import numpy as np
 
 from understudy.papers.specialization.hyperplanes.claims import SHARE, Settled, settled
-from understudy.papers.specialization.hyperplanes.study import MovingHyperplanes
+from understudy.papers.specialization.hyperplanes.study import START, MovingHyperplanes
+from understudy.papers.specialization.shared import SEEN
 from understudy.report.figures import Dots, Hyperplanes
 from understudy.report.story import Figure, Number, Story, counted
 from understudy.store import Run
@@ -14,19 +15,22 @@ _EPOCH = 1_000
 
 def story(study: MovingHyperplanes, run: Run) -> Story:
     """The film of one network, and the fan-outs of the other students in all."""
-    scales = sorted(study.scale, reverse=True)
-    ends = [settled(run, scale) for scale in scales]
+    ends = {scale: settled(study, run, scale) for scale in sorted(study.scale, reverse=True)}
+    shown = START if START in ends else max(ends)
+    columns = {}
+    for scale, end in ends.items():
+        columns |= {f"{scale:g}": (end.others, end.networks), f"{scale:g}, linear": (end.unseen, end.networks)}
     figures = (
-        *_film(study, run, ends[-1]),
+        *_film(study, run, ends[shown], shown),
         Figure(
             "others-fan-out",
-            "Students without a boundary fall silent, mostly, from small initial weights",
-            "Largest fan-out of a student without a teacher boundary, relative to the largest in its network: from "
-            "large initial weights, and in a few seeds from any, some stay active on all data as a linear part of the "
-            "fit.",
+            "Students near no teacher boundary fall silent, unless they are linear",
+            "Largest fan-out of a student near no teacher boundary, relative to the largest in its network: of those "
+            f"active on {SEEN[0]:.0%} to {SEEN[1]:.0%} of the inputs, and of the others (linear), which can be a part "
+            "of the fit wherever their boundary is.",
             "S1 fig. 2, over seeds",
             Dots.from_columns(
-                {f"{scale:g}": (end.others, end.networks) for scale, end in zip(scales, ends, strict=True)},
+                columns,
                 "fan-out of the others / largest",
                 "scale of the initial weights",
                 bound=SHARE,
@@ -36,11 +40,11 @@ def story(study: MovingHyperplanes, run: Run) -> Story:
             ),
         ),
     )
-    return Story(_headline(study, ends[-1]), _numbers(run, ends[-1]), figures)
+    return Story(_headline(ends[shown], shown), _numbers(run, ends[shown]), figures)
 
 
-def _film(study: MovingHyperplanes, run: Run, ends: Settled) -> tuple[Figure, ...]:
-    """The film of the first seed from the smallest initial weights; none if every network diverged."""
+def _film(study: MovingHyperplanes, run: Run, ends: Settled, scale: float) -> tuple[Figure, ...]:
+    """The film of the first seed from one initial scale; none if every network diverged."""
     from understudy.measures import fan_out
 
     if not len(ends.networks):
@@ -62,10 +66,11 @@ def _film(study: MovingHyperplanes, run: Run, ends: Settled) -> tuple[Figure, ..
         moments=_moments(loss),
         network=network,
     )
+    seed = run.column("seed")[network]
     caption = (
-        f"Teacher boundaries (solid) and those of {study.students} students (dashed), seed "
-        f"{run.column('seed')[network]}, in epochs of 1,000 steps: students turn onto the teacher's lines; the "
-        "others fade with their fan-out."
+        f"Teacher boundaries (solid) and those of {study.students} students (dashed), seed {seed}, initial scale "
+        f"{scale:g}, in epochs of 1,000 steps: students turn onto the teacher's lines; the others fade with their "
+        "fan-out, except linear ones, whose boundary the inputs do not see."
     )
     return (Figure("hyperplanes", f"{study.students} boundaries move onto two", caption, "S0 fig. 3, S1 fig. 2", kind),)
 
@@ -83,14 +88,14 @@ def _bias(bias: object, place: int) -> np.ndarray:
     return bias[place].numpy()
 
 
-def _headline(study: MovingHyperplanes, ends: Settled) -> str:
+def _headline(ends: Settled, scale: float) -> str:
     n = len(ends.networks)
     if not n:
         return "Every network diverged; choose a smaller --lr."
     return (
-        f"From initial weights of scale {min(study.scale):g}, both teacher boundaries end with a student's on them in "
-        f"{ends.both.sum()} of {counted(n, 'seed')}, and in {ends.quiet.sum()} of {n} every other student "
-        f"has under {SHARE:.0%} of the largest fan-out."
+        f"From initial weights of scale {scale:g}, both teacher boundaries end with a student's on them in "
+        f"{ends.both.sum()} of {counted(n, 'seed')}, and in {ends.quiet.sum()} of {n} every other student whose "
+        f"boundary the inputs see has under {SHARE:.0%} of the largest fan-out."
     )
 
 

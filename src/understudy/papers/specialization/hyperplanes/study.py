@@ -14,6 +14,8 @@ from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import TrainedStudents
 
 _FRAMES = 60
+START = 5e-3
+"""Scale of the initial weights in Tian 2019, fig. 2: its legend starts at 0.03 to 0.04, √50 outputs times this."""
 
 
 @dataclass(frozen=True)
@@ -25,15 +27,14 @@ class MovingHyperplanes(TrainedStudents, TrainingStudy):
     figures: ClassVar[str] = "S0 fig. 3, S1 fig. 2"
     decides: ClassVar[str] = "T8"
 
-    seeds: Count = 10
-    epochs: Count = 600
-    steps: Steps = 50
-    lr: Positive = 0.03
+    epochs: Count = 1_000
+    steps: Steps = 100
+    lr: Positive = 0.05
     evaluation: Count = 2_000
     students: Annotated[int, Ge(2)] = 6
     """Hidden nodes of a student network; the teacher has 2."""
-    scale: Positives = (5e-3, 1e-4, 1e-6)
-    """Standard deviations of the students' initial weights; claims are decided on the smallest."""
+    scale: Positives = (START, 1e-4, 1e-6)
+    """Standard deviations of the students' initial weights; claims are decided on 0.005."""
     angle: Annotated[float, Gt(0), Lt(180)] = 120.0
     """Angle between the weights of the two teacher nodes, in degrees."""
     bias: float = -0.1
@@ -45,16 +46,20 @@ class MovingHyperplanes(TrainedStudents, TrainingStudy):
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(seeds=5, scale=(5e-3, 1e-6), epochs=80, evaluation=500)
+        return cls(seeds=5, scale=(START, 1e-6), epochs=80, evaluation=500)
 
     def validate(self) -> None:
         validate_batch(self.train, self.batch)
+
+    def source(self) -> us.data.Source:
+        """The source of inputs."""
+        return us.data.Gaussian(2, self.input_std, self.train, self.evaluation)
 
     def experiment(self, *runs: us.Run) -> Experiment:
         teacher = us.teachers.crossing(
             self.seed_names, outputs=self.outputs, angle=self.angle, bias=self.bias, dtype=self.torch_dtype
         )
-        source = us.data.Gaussian(2, self.input_std, self.train, self.evaluation)
+        source = self.source()
         students = {
             scale: us.students.gaussian(teacher, multiple=self.students / 2, scale=scale) for scale in self.scale
         }

@@ -13,6 +13,7 @@ from scipy import stats
 from understudy.claims import Claims, Verdict, every, mean_above, median, number
 from understudy.lab.recovery import active_shares, first_epochs, strengths
 from understudy.measures import THRESHOLD
+from understudy.papers.specialization.shared import SEEN, seen
 from understudy.papers.specialization.two_layer.study import EPOCHS, TwoLayer
 from understudy.store import Run
 from understudy.store.arrays import Networks
@@ -31,9 +32,6 @@ L_POLARITIES = (0.0, 1.0, 2.0)
 """Rows of Tian 2020, fig. 5."""
 SHOWN = 5.0
 """The over-realization of Tian 2020, figs 7 and 8."""
-SEEN = (0.02, 0.98)
-"""Shares of the inputs on which a student is active whose boundary they see (Tian 2020, assumption 3). A student active
-on fewer is silent, one active on more is linear, and theorem 2 is about neither."""
 _SEEN_TUNED = "seeds 101 to 116"
 _T6_ERRORS = 2.0
 """Standard errors by which a wider student must end lower."""
@@ -297,7 +295,7 @@ class Students(NamedTuple):
     @property
     def seen(self) -> np.ndarray:
         """Whether the inputs see a student's boundary."""
-        return (self.active >= SEEN[0]) & (self.active <= SEEN[1])
+        return seen(self.active)
 
     def shares(self, which: np.ndarray) -> np.ndarray:
         """Share of each network's squared fan-out on some of its students."""
