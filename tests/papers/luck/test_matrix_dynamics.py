@@ -84,17 +84,17 @@ def test_claims_are_decided_on_the_default_settings_only(run):
     assert claims(SMALL, run) == []
 
 
-def decided(cosine=0.5, top=1e-14, end=0.1, hidden=("20",), diverged=()):
+def decided(cosine=0.5, top=1e-14, end=0.1, hidden=("20",), diverged=(), last=0.02):
     """Claims on two seeds, two probes and one hidden layer, by their part.
 
     Per teacher the networks are eqn 6 with seeds 1 and 2, then SGD with seeds 1 and 2. Of the first teacher's, network
     1 has the distance `top` at the outputs and ends at the loss `end`, network 2 ends with `cosine`, and those in
-    `diverged` recorded the first probe only.
+    `diverged` recorded the first probe only. Losses fall from 1 to `last`.
     """
     networks = [{"hidden": h, "path": path, "seed": seed} for h in hidden for path in PATHS for seed in (1, 2)]
     constant = {("rho_mean", 0): 0.8, ("cosine", 0): 0.9, ("cosine", 1): 0.9, ("distance", 0): 0.7}
     metrics = {key: np.full((len(networks), 2), value) for key, value in (constant | {("distance", 1): 1e-15}).items()}
-    metrics["eval_loss"] = np.tile([1.0, 0.01], (len(networks), 1))
+    metrics["eval_loss"] = np.tile([1.0, last], (len(networks), 1))
     metrics["cosine", 0][2, 1], metrics["distance", 1][1, 0], metrics["eval_loss"][1, 1] = cosine, top, end
     for network in diverged:
         networks[network]["diverged_at"] = 10
@@ -119,6 +119,28 @@ def test_one_probe_of_one_seed_is_enough_for_a_part_not_to_hold(change, part):
     assert [name for name, claim in decided(**change).items() if not claim.holds] == [part]
 
 
+def test_the_direction_counts_while_the_loss_is_above_a_hundredth_of_its_start():
+    for last, holds in ((0.0101, False), (0.01, True)):
+        claim = decided(cosine=-0.1, last=last)["direction, 20"]
+        assert claim.holds is holds
+        assert claim.values == pytest.approx((0.9 if holds else -0.1, 0.9))
+        assert {variant.where: variant.holds for variant in claim.variants} == {
+            "along eq. 6, with a loss above 1%": True,
+            "along eq. 6, with a loss of any size": True,
+            "along SGD, with a loss above 1%": holds,
+            "along SGD, with a loss of any size": False,
+        }
+
+
+def test_deeper_teachers_have_their_own_rates():
+    study = MatrixDynamics(hidden=("20", "15-20", "10-15-20", "5-5-5-5"))
+    assert [study.rate(hidden) for hidden in study.hidden] == [0.05, 0.05, 0.01, 0.01]
+    assert MatrixDynamics(lr=(0.1,)).rate("10-15-20") == 0.1
+    config = MatrixDynamics().config()
+    config["options"]["lr"] = 0.05  # as earlier versions wrote it
+    assert MatrixDynamics.from_config(config).lr == (0.05,)
+
+
 def test_a_seed_that_diverged_does_not_end_lower():
     found = decided(diverged=[1])
     assert {part: claim.holds for part, claim in found.items()} == {
@@ -138,7 +160,7 @@ def test_what_a_network_recorded_before_it_diverged_counts():
 
 
 def test_networks_that_diverge_are_marked_and_reported(tmp_path):
-    fast = replace(SMALL, lr=50.0, seeds=1, hidden=("4",))
+    fast = replace(SMALL, lr=(50.0,), seeds=1, hidden=("4",))
     run = execute(fast, tmp_path, Said())
     assert run.networks["diverged_at"].null_count == 0
     assert story(fast, run).headline.endswith("choose a smaller --lr than 50. 2 of 2 networks diverged.")
@@ -152,7 +174,8 @@ def test_networks_that_diverge_are_marked_and_reported(tmp_path):
         ({"hidden": ("20", "20")}, "--hidden takes each value once, got 20 20"),
         ({"hidden": ("15,20",)}, "--hidden must be numbers of nodes joined by -, such as 15-20, got 15,20"),
         ({"hidden": ("0",)}, "--hidden must be numbers of nodes joined by -, such as 15-20, got 0"),
-        ({"lr": 0.0}, "--lr must be above 0, got 0"),
+        ({"lr": (0.05, 0.0)}, "--lr must be above 0, got 0"),
+        ({"lr": ()}, "--lr needs at least one value"),
         ({"multiple": 1.01}, "choose a multiple that gives whole numbers"),
     ],
 )

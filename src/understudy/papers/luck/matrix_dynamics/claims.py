@@ -9,10 +9,12 @@ from understudy.store import Run
 
 EXACT = 1e-10
 """Relative distance up to which velocities count as equal, at the layer where the theorem assumes nothing."""
+LEARNED = 0.01
+"""Share of its first value below which the loss counts as learned: what is left may be noise."""
 OUTPUTS = "outputs"
 """The highest layer, whose weights give the outputs."""
 
-claims = Claims(free="seeds device")
+claims = Claims(free="seeds device", tuned_on="seeds 1 to 8, which decide it, and 101 to 106")
 
 
 def by_layer(run: Run, metric: str) -> xr.DataArray:
@@ -38,6 +40,12 @@ def log10(values: xr.DataArray) -> xr.DataArray:
     return values.copy(data=np.log10(values))
 
 
+def learning(run: Run, hidden: str) -> xr.DataArray:
+    """At which probes [path, seed, epoch] the evaluation loss is above a share of its first value."""
+    loss = run.array("eval_loss", "path seed epoch", hidden=hidden, diverged=True)
+    return loss > LEARNED * loss.isel(epoch=0)
+
+
 def _teachers(study: MatrixDynamics, run: Run) -> list[dict[str, str]]:
     return [{"hidden": hidden} for hidden in run.select().values("hidden")]
 
@@ -60,16 +68,17 @@ def exact_at_the_top(study: MatrixDynamics, run: Run) -> Verdict:
     "Y8",
     "direction, {hidden}",
     statement="below the highest layer the cosine of eq. 6 and the negative gradient is above 0 at every probe of "
-    "every seed, along both trajectories",
+    f"every seed at which the evaluation loss is above {LEARNED:.0%} of its first value, along both trajectories",
     paper="simulated and compared with SGD",
-    values_are="least cosine, per seed",
+    values_are="least cosine while the loss is above the bound, per seed",
     cases=_teachers,
 )
 def points_downhill(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
-    cosine, distance = (
+    whole, distance = (
         by_layer(run, metric).sel(hidden=hidden).drop_sel(layer=OUTPUTS).dropna("layer", how="all")
         for metric in ("cosine", "distance")
     )
+    cosine = whole.where(learning(run, hidden))
     medians = [
         f"along {'the trajectory of' if path == PATHS[0] else 'that of'} {name}, "
         + ", ".join(
@@ -79,9 +88,20 @@ def points_downhill(study: MatrixDynamics, run: Run, hidden: str) -> Verdict:
         )
         for path, name in PATH_NAMES.items()
     ]
-    values, least = cosine.to_numpy(), cosine.min(("path", "layer", "epoch"))
-    words = f"least {{least:.2f}}, above 0 in {{count}}; medians over seeds and probes: {'; '.join(medians)}"
-    return every(values[np.isfinite(values)], above=0.0, n=least.size, say=words).show(least, low=0.0)
+    least = cosine.min(("path", "layer", "epoch"))
+
+    def test(values: np.ndarray, words: str) -> Verdict:
+        return every(
+            values[np.isfinite(values)], above=0.0, n=least.size, say=f"least {{least:.2f}}, above 0 in {words}"
+        )
+
+    by_layers = f"{{count}}; medians over seeds and probes: {'; '.join(medians)}"
+    beside = {
+        f"along {name}, with a loss {words}": test(cosines.sel(path=path).to_numpy(), "{count}")
+        for path, name in PATH_NAMES.items()
+        for words, cosines in ((f"above {LEARNED:.0%}", cosine), ("of any size", whole))
+    }
+    return test(cosine.to_numpy(), by_layers).show(least, low=0.0).with_variants(beside)
 
 
 @claims.claim(

@@ -23,7 +23,8 @@ def story(study: MatrixDynamics, run: Run) -> Story:
     whole = loss.notnull().all(("path", "epoch"))
     count = Number(f"{run.networks.num_rows:,}", "networks")
     if not whole.any():
-        words = f"In every seed at least one of the two trajectories diverged: choose a smaller --lr than {study.lr:g}."
+        rates = " ".join(f"{rate:g}" for rate in study.lr)
+        words = f"In every seed at least one of the two trajectories diverged: choose a smaller --lr than {rates}."
         return Story(words + some_diverged(run), (count,), ())
     cosine, distance, error_4, error_5 = (
         by_layer(run, metric).where(whole) for metric in ("cosine", "distance", "eqn_4", "eqn_5")

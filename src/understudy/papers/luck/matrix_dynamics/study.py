@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
-from annotated_types import Ge
+from annotated_types import Ge, Gt
 
 import understudy as us
 from understudy._errors import UserError
-from understudy.lab.options import Distinct, Positive, Steps
+from understudy.lab.options import Distinct, Steps
 from understudy.lab.pieces import blocks, network_rows, table_rows
 from understudy.lab.study import Piece
 from understudy.papers.luck.shared import ExactDescent, diverged_steps
@@ -53,8 +53,8 @@ class MatrixDynamics(ExactDescent):
 
     hidden: Annotated[tuple[str, ...], Distinct()] = ("20", "15-20", "10-15-20")
     """Teachers: the nodes of their hidden layers, from the lowest."""
-    lr: Positive = 0.05
-    """Learning rate on ½‖f*−f‖²."""
+    lr: Annotated[tuple[float, ...], Gt(0)] = (0.05, 0.05, 0.01)
+    """Learning rates on ½‖f*−f‖² of teachers with one, two, … hidden layers; the last is that of all deeper ones."""
     steps: Steps = 5_000
     """Number of steps."""
     evaluation: Annotated[int, Ge(2)] = 2_000
@@ -72,6 +72,10 @@ class MatrixDynamics(ExactDescent):
                 raise UserError(f"--hidden must be numbers of nodes joined by -, such as 15-20, got {hidden}")
             us.students.hidden_sizes((self.dim, *layers(hidden), self.outputs), self.multiple)
 
+    def rate(self, hidden: str) -> float:
+        """Learning rate for teachers with these hidden layers."""
+        return self.lr[min(len(layers(hidden)), len(self.lr)) - 1]
+
     def pieces(self, *runs: us.Run) -> Iterator[Piece]:
         for hidden, seeds, path in product(self.hidden, blocks(self.seed_names, _SEEDS_PER_PIECE), PATHS):
             name = f"{hidden}, {path}, seeds {seeds[0]} to {seeds[-1]}"
@@ -88,7 +92,7 @@ class MatrixDynamics(ExactDescent):
         x = torch.stack([source.evaluating(seed, dtype=torch.float64) for seed in seeds]).to(self.device)
         inputs = batches(source, seeds, self.batch, self.steps, self.device)
         along, every = matrix_gradient if path == PATHS[0] else velocity, self.steps // self.probes
-        readings = list(probe_descent(teacher, student, inputs, self.lr, along, x, every=every, few=_FEW))
+        readings = list(probe_descent(teacher, student, inputs, self.rate(hidden), along, x, every=every, few=_FEW))
         numbers = np.arange(first, first + len(seeds), dtype=np.int32)
         alive = np.stack([np.isfinite(reading.loss.cpu().numpy()) for reading in readings])
         steps = [reading.step for reading in readings]
