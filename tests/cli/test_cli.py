@@ -374,22 +374,24 @@ def test_files_without_one_study_are_refused(tmp_path, text, message):
 @pytest.mark.parametrize("polarities", [2, 20])
 def test_many_settings_share_rows(polarities):
     settings = [
-        SummaryRow({"multiple": k, "polarity": float(p)}, 3, 0, float("nan") if p == k == 1 else 10.0**-k, 0.5)
+        SummaryRow({"multiple": k, "polarity": float(p)}, 3, int(p == 0), 10.0**-k, 0.5)
         for k in (1, 2)
         for p in range(polarities)
     ]
+    settings[1] = settings[1]._replace(diverged=3, loss=float("nan"))
     console = Console(width=400)
     with console.capture() as captured:
         console.print(summary_table(settings))
     lines = [line.split() for line in captured.get().splitlines() if line.split()[:1] in (["1"], ["2"])]
     if polarities == 2:
         assert lines == [
-            ["1", "0", "3", "0", "1.00×10⁻¹", "50.0%"],
-            ["1", "1", "3", "0", "–", "–"],
-            ["2", "0", "3", "0", "1.00×10⁻²", "50.0%"],
+            ["1", "0", "3", "1", "1.00×10⁻¹", "50.0%"],
+            ["1", "1", "3", "3", "–", "–"],
+            ["2", "0", "3", "1", "1.00×10⁻²", "50.0%"],
             ["2", "1", "3", "0", "1.00×10⁻²", "50.0%"],
         ]
     else:
+        assert "(of 120 networks, 5 of which diverged)" in captured.get()
         assert lines == [["1", "10⁻¹", "50%", "diverged", *["10⁻¹", "50%"] * 18], ["2", *["10⁻²", "50%"] * 20]]
 
 

@@ -13,7 +13,6 @@ from understudy._errors import UserError
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.nets import Layer, Population
-from understudy.papers.specialization.focus_shift.claims import shifted
 from understudy.papers.specialization.focus_shift.study import FocusShifting
 
 STRENGTH = np.array([2.0, 1.0, 0.5])
@@ -25,28 +24,6 @@ def curves(*epochs):
 
 
 # Claim T7
-
-
-@pytest.mark.parametrize(
-    ("epochs", "expected"),
-    [
-        ([(0, 0, 0), (0.9, 0.1, 0), (0.1, 0, 0.99)], True),  # followed the strongest, ends on the weakest
-        ([(0, 0, 0), (0.1, 0.8, 0), (0.99, 0, 0.1)], False),  # from a weaker to a stronger one
-        ([(0, 0, 0), (0.9, 0.1, 0), (0.99, 0, 0)], False),  # never left
-        ([(0, 0, 0), (0.9, 0.1, 0), (0.1, 0, 0.94)], False),  # does not end matched
-        ([(0, 0, 0), (0.45, 0.1, 0), (0.1, 0, 0.99)], False),  # never followed another node
-        ([(0.9, 0, 0), (0.1, 0.1, 0.8), (0.1, 0, 0.99)], False),  # before training does not count
-        ([(0, 0, 0), (0.9, 0.1, 0), (np.nan, np.nan, np.nan)], False),  # a dead student
-    ],
-)
-def test_students_that_shift_leave_a_stronger_node_for_a_weaker_one(epochs, expected):
-    assert shifted(curves(*epochs), STRENGTH).tolist() == [expected]
-
-
-def test_the_strength_of_a_node_decides_and_not_its_index():
-    moved = curves((0, 0, 0), (0, 0, 0.9), (0.99, 0, 0))
-    assert not shifted(moved, STRENGTH).any()
-    assert shifted(moved, STRENGTH[::-1].copy()).all()
 
 
 def focus_run(*moves):

@@ -24,7 +24,7 @@ class FocusShift:
     network: Int[np.ndarray, "net"]
     seed: Int[np.ndarray, "net"]
     shifted: Bool[np.ndarray, "net student"]
-    """Whether each student shifted from one teacher node to another."""
+    """Whether each student left a stronger teacher node for a weaker one."""
 
     def __post_init__(self) -> None:
         nets, teachers, students = np.shape(self.correlation)[:3]
@@ -63,7 +63,10 @@ class FocusShift:
                     ax.set_xlim(self.epochs[0], self.epochs[-1])
             style.name_axes(figure, "epoch", "correlation")
             entries: style.Key = [
-                ("changed its teacher, ends matched (one colour per student)", {"color": style.CATEGORIES[0]}),
+                (
+                    "left a stronger teacher node, ends on a weaker one (one colour per student)",
+                    {"color": style.CATEGORIES[0]},
+                ),
                 ("other students", {"color": style.CONTEXT, "linewidth": 0.6}),
             ]
             style.key(figure, entries if teachers > 1 else [], f"{students} students per network")
@@ -97,7 +100,7 @@ class FocusShift:
             teachers,
             y={"range": [-0.4, 1.03], "dtick": 0.4},
             x_title="epoch",
-            note="coloured: changed its teacher and ends matched; grey: the other students",
+            note="coloured: left a stronger teacher node and ends on a weaker one; grey: the other students",
             x_left=True,
             row_height=150,
             legend=False,

@@ -130,7 +130,9 @@ def summary_table(settings: Sequence[Any]) -> Table:
 def _folded(settings: Sequence[Any], swept: list[str]) -> Table:
     *rows, across = swept
     values = sorted({setting.parameters[across] for setting in settings})
-    title = f"median loss, nodes recovered (of {sum(s.networks for s in settings):,} networks)"
+    lost = sum(setting.diverged for setting in settings)
+    title = f"median loss, nodes recovered (of {sum(setting.networks for setting in settings):,} networks"
+    title += f", {lost:,} of which diverged)" if lost else ")"
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left", title_style="dim")
     for column in (*rows, *(f"{across}\n{_short(value)}" for value in values)):
         table.add_column(column, justify="right")
@@ -139,7 +141,8 @@ def _folded(settings: Sequence[Any], swept: list[str]) -> Table:
         line = lines.setdefault(tuple(setting.parameters[name] for name in rows), {})
         known = setting.loss == setting.loss
         shown = f"{number(setting.loss, '.0e')}  {setting.recovered:>4.0%}"
-        line[setting.parameters[across]] = shown if known else "diverged"
+        unknown = "diverged" if setting.diverged == setting.networks else "–"
+        line[setting.parameters[across]] = shown if known else unknown
     for names, line in lines.items():
         table.add_row(*map(_short, names), *(line.get(value, "") for value in values))
     return table

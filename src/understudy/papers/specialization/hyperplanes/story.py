@@ -17,7 +17,7 @@ def story(study: MovingHyperplanes, run: Run) -> Story:
     """The film of one network, and the fan-outs of the other students in all."""
     ends = {scale: settled(study, run, scale) for scale in sorted(study.scale, reverse=True)}
     shown = START if START in ends else max(ends)
-    columns = {}
+    columns: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for scale, end in ends.items():
         columns |= {f"{scale:g}": (end.others, end.networks), f"{scale:g}, linear": (end.unseen, end.networks)}
     figures = (
