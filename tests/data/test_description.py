@@ -13,6 +13,7 @@ SOURCES = [
     us.data.Gaussian(4, std=0.5, train=10, evaluation=5, fresh=True),
     us.data.Uniform(4, train=10, evaluation=5),
     us.data.TeacherAware(TEACHER, train=10, evaluation=5, moved=(1.0, 2.0)),
+    us.data.Augmented(us.data.Gaussian(4, train=10, evaluation=5), eps=0.1, nodes=9),
 ]
 
 
@@ -27,6 +28,11 @@ def test_a_source_survives_its_description_as_json(source):
 
 def test_a_source_that_holds_tensors_has_no_description():
     assert us.data.describe(us.data.Fixed(torch.ones(3, 4), torch.ones(2, 4))) is None
+
+
+def test_a_source_made_from_another_without_description_has_none():
+    fixed = us.data.Fixed(torch.ones(3, 4), torch.ones(2, 4))
+    assert us.data.describe(us.data.Augmented(fixed, eps=0.1, nodes=9)) is None
 
 
 def test_a_source_of_a_class_of_the_users_has_no_description():

@@ -249,3 +249,32 @@ def test_the_teacher_aware_source_finds_the_teacher_of_its_seed():
     other = Population(teachers.distinct_rows((6, 4, 3), seeds=[1, 2]).layers, torch.tensor([5, 5]))
     with pytest.raises(UserError, match="teachers of seed 5 differ in their first layer: give each its own seed"):
         data.TeacherAware(other).training(5)
+
+
+def test_an_augmented_source_has_the_samples_of_definition_7():
+    plain = data.Gaussian(6, std=1.0, train=40, evaluation=9)
+    blind = data.Augmented(plain, eps=0.2, nodes=12, c=2.0)
+    x = plain.training(5, dtype=torch.float64)
+    assert torch.equal(blind.training(5, dtype=torch.float64), data.agnostic(x, 0.2, 12, 2.0))
+    assert (blind.dim, blind.train, blind.evaluation, blind.fresh) == (6, 13 * 40, 9, False)
+    assert torch.equal(blind.evaluating(5), plain.evaluating(5))
+    teacher = TEACHER[1]
+    near = data.Augmented(plain, eps=0.2, nodes=12, teacher=teacher)
+    seed = int(teacher.seeds[0])
+    expected = data.aware(plain.training(seed, dtype=torch.float64), teacher, 0.2, 12)
+    assert torch.equal(near.training(seed, dtype=torch.float64), expected)
+    assert near.train == len(expected) > 40
+    with pytest.raises(UserError, match=f"made for the teacher of seed {seed}, got a network of seed 99"):
+        near.training(99)
+
+
+def test_an_augmented_source_of_fresh_samples_is_teacher_agnostic():
+    fresh = data.Gaussian(6, train=10, fresh=True)
+    first, second = (data.Augmented(fresh, eps=0.2, nodes=12).training(1, epoch) for epoch in (1, 2))
+    assert not torch.equal(first, second)
+    with pytest.raises(UserError, match="give a source without fresh"):
+        data.Augmented(fresh, eps=0.2, nodes=12, teacher=TEACHER[0])
+    with pytest.raises(UserError, match="takes one teacher, got 3"):
+        data.Augmented(data.Gaussian(6), eps=0.2, nodes=12, teacher=TEACHER)
+    with pytest.raises(UserError, match="eps must be a finite number above 0, got 0"):
+        data.Augmented(data.Gaussian(6), eps=0.0, nodes=12)

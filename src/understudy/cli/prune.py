@@ -29,14 +29,14 @@ class Prune(NetworkOptions, inputs.TeacherOptions):
 
     student: Path
     """File of the student."""
-    by: Literal["theorem", "modulation", "correlation"] | None = None
+    by: Literal["theorem", "modulation", "weight-norm", "correlation"] | None = None
     """Criterion. theorem: Tian 2020, theorem 2, for two layers. modulation: what the layers above make of a node (Tian
-    et al. 2019, sec. 3.3). correlation: the best correlation with a teacher node. By default theorem for two layers and
-    modulation for others; with --below, correlation."""
+    et al. 2019, sec. 3.3). weight-norm: length of a node's incoming weights. correlation: the best correlation with a
+    teacher node. By default theorem for two layers and modulation for others; with --below, correlation."""
     below: float | None = None
     """Threshold below which nodes are removed. theorem: share of the output of the strongest group over the inputs (by
-    default 0.05). modulation: share of its layer that all removed nodes may hold together (0.01). correlation: best
-    correlation (0.8)."""
+    default 0.05). modulation and weight-norm: share of its layer that all removed nodes may hold together (0.01).
+    correlation: best correlation (0.8)."""
     refit: bool = False
     """Fit the output weights and biases again by least squares, and save these."""
     student_network: int = 0

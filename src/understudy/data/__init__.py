@@ -2,6 +2,7 @@
 
 from understudy.data.arrays import File as File
 from understudy.data.arrays import Fixed as Fixed
+from understudy.data.augmentation import Augmented as Augmented
 from understudy.data.augmentation import TeacherAware as TeacherAware
 from understudy.data.augmentation import agnostic as agnostic
 from understudy.data.augmentation import aware as aware

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.data.source import Device, Rows, require_counts, require_positive
+from understudy.data.source import Device, Rows, Source, require_counts, require_positive
 from understudy.data.synthetic import Gaussian
 from understudy.nets import Population
 from understudy.teachers.assumptions import double
@@ -174,6 +175,93 @@ class TeacherAware:
             if part is not None and not (part[found] == part[found[0]]).all():
                 raise UserError(f"teachers of seed {seed} differ in their first layer: give each its own seed")
         return int(found[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Augmented:
+    """Source of augmented training samples aug(D), on which theorems 3 and 4 of Tian 2020 train (Definition 7).
+
+    D are the training samples of another source, whose evaluation samples stay as they are.
+
+    Args:
+        source: The other source.
+        eps: ε, which scales the shift.
+        nodes: K, the number of first-layer nodes of teacher and student together, m_1 + n_1.
+        c: c of the definition, which divides the shift.
+        teacher: Makes the augmentation teacher-aware (`aware`); without it, it is teacher-agnostic (`agnostic`). A
+            single teacher, since each has its own number of samples: the source serves the network of its seed.
+
+    Raises:
+        UserError: A number that is not positive, several teachers, or a teacher-aware augmentation of fresh samples.
+    """
+
+    source: Source
+    eps: float
+    nodes: int
+    c: float = 1.0
+    teacher: Population | None = None
+
+    def __post_init__(self) -> None:
+        _shift(self.eps, self.nodes, self.c)
+        if self.teacher is not None and self.fresh:
+            raise UserError("the number of teacher-aware samples differs between epochs: give a source without fresh")
+        if self.teacher is not None and len(self.teacher) != 1:
+            raise UserError(
+                f"teacher-aware augmentation takes one teacher, got {len(self.teacher)}: make one source for each"
+            )
+
+    @property
+    def dim(self) -> int:
+        """Numbers per sample."""
+        return self.source.dim
+
+    @property
+    def evaluation(self) -> int:
+        """Evaluation samples of a network."""
+        return self.source.evaluation
+
+    @property
+    def fresh(self) -> bool:
+        """Whether every epoch has new training samples."""
+        return self.source.fresh
+
+    @cached_property
+    def train(self) -> int:
+        """Number of augmented training samples."""
+        if self.teacher is None:
+            return (2 * self.dim + 1) * self.source.train
+        return len(self.training(int(self.teacher.seeds[0])))
+
+    def training(
+        self, seed: int, epoch: int = 1, *, dtype: torch.dtype = torch.float32, device: Device = "cpu"
+    ) -> Rows:
+        """Training inputs of the network with this seed: D, then the shifted samples.
+
+        Args:
+            seed: Seed of the network.
+            epoch: Epoch, counted from 1; it matters only if `fresh`.
+            dtype: Precision of the result.
+            device: Device of the result.
+
+        Raises:
+            UserError: The seed is not the teacher's, where the augmentation is teacher-aware.
+        """
+        x = self.source.training(seed, epoch, dtype=torch.float64, device=device)
+        if self.teacher is None:
+            return agnostic(x, self.eps, self.nodes, self.c).to(dtype)
+        if (own := int(self.teacher.seeds[0])) != seed:
+            raise UserError(f"these samples are made for the teacher of seed {own}, got a network of seed {seed}")
+        return aware(x, self.teacher, self.eps, self.nodes, self.c).to(dtype)
+
+    def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
+        """Evaluation inputs of the network with this seed.
+
+        Args:
+            seed: Seed of the network.
+            dtype: Precision of the result.
+            device: Device of the result.
+        """
+        return self.source.evaluating(seed, dtype=dtype, device=device)
 
 
 def _sample_near_planes(

@@ -20,8 +20,8 @@ def describe(source: Source) -> dict[str, Any] | None:
         source: The source.
 
     Returns:
-        The name of its class and its fields as plain values (a population becomes a reference to the group's teacher),
-        or None for a source that holds tensors, is not a dataclass or has a user's class.
+        The name of its class and its fields as plain values (a population becomes a reference to the group's teacher,
+        a source its description), or None for a source that holds tensors, is not a dataclass or has a user's class.
     """
     from understudy import data
 
@@ -66,6 +66,8 @@ def _plain(value: Any) -> Any:
             return NotImplemented if any(part is NotImplemented for part in parts) else parts
         case Population():
             return _TEACHER
+        case Source():
+            return describe(value) or NotImplemented
         case _:
             return NotImplemented
 
@@ -73,4 +75,6 @@ def _plain(value: Any) -> Any:
 def _value(value: Any, teacher: Population) -> Any:
     if value == _TEACHER:
         return teacher
+    if isinstance(value, dict):
+        return restore(value, teacher)
     return tuple(_value(part, teacher) for part in value) if isinstance(value, list) else value

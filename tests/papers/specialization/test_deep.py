@@ -1,4 +1,4 @@
-"""The study `deep`: what it trains, what it decides (D1, D2), and what it reports."""
+"""The study `deep`: what it trains, what it decides (D1, D2, P1, P2), and what it reports."""
 
 import dataclasses
 import json
@@ -9,6 +9,7 @@ import pytest
 import torch
 import xarray as xr
 
+import understudy as us
 from support.commands import Said
 from support.curve_figures import labels, stacked, titles
 from support.runs import made_run
@@ -18,10 +19,12 @@ from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.matrices import measure_modulation
 from understudy.lab.study import ranked
-from understudy.papers.specialization.deep.claims import first_passed
+from understudy.measures import modulated_fan_out
+from understudy.papers.specialization.deep.claims import first_passed, modulation_prunes_better
 from understudy.papers.specialization.deep.story import _headline
 from understudy.papers.specialization.deep.study import Deep
 from understudy.store import Run
+from understudy.theory.unexplained import unexplained
 
 FULL = Deep(seeds=4)
 EPOCHS = np.arange(101)
@@ -187,6 +190,35 @@ def test_p1_is_not_decided_where_a_student_does_not_fit_its_teacher():
     claim = linear(loss=2e-3)["P1"]
     assert claim.holds is None and claim.would_decide.startswith("training until the loss")
     assert linear(recovered=(0.0, 1.0), diverged={2})["P1"].n == 1
+
+
+# Claim P2
+
+
+def test_p2_compares_the_losses_of_students_pruned_by_either_rule():
+    """One node of each hidden layer is removed: one of weak fan-out, or of short weights."""
+    study = Deep(seeds=3, multiple=(10.0,), **(SMALL | {"teacher_layers": (4, 6)}))
+    teacher = study.teacher(study.source(1, fresh=True))
+    low, middle, top = us.students.like_linear(teacher, multiple=1).layers
+    short, strong = low.weight.clone(), middle.weight.clone()
+    short[:, 0], strong[:, :, 0], strong[:, :, 1] = 0.5 * low.weight[:, 0], 5 * middle.weight[:, :, 0], 0.0
+    layers = (us.nets.Layer(short, low.bias), us.nets.Layer(strong, middle.bias), top)
+    students = dataclasses.replace(us.students.like_linear(teacher, multiple=1), layers=layers)
+    expected = []
+    for n in range(3):
+        x = study.source(1, fresh=True).evaluating(n + 1)
+        strengths = modulated_fan_out(students[n], x[:256]), [layer.weight.norm(dim=2) for layer in layers[:-1]]
+        losses = []
+        for by in ([each[0] for each in strengths[0]], [each[n] for each in strengths[1]]):
+            left = [(each > each.min()).nonzero().T for each in by]
+            losses.append(float(unexplained(teacher[n], us.nets.with_nodes(students[n], left), x)))
+        expected.append(np.log10(losses[1] / losses[0]))
+    rows = [{"multiple": 10.0, "seed": s} for s in (1, 2, 3)]
+    weights = {"teacher": [teacher], "epoch.100": [students]}
+    run = made_run(rows, (0, 100), {"eval_loss": np.ones((3, 2))}, weights=weights)
+    claim = modulation_prunes_better(study, run)
+    assert claim.values == pytest.approx(expected) and claim.n == 3
+    assert claim.holds == (np.mean(expected) > 2 * np.std(expected, ddof=1) / np.sqrt(3))
 
 
 # What is trained

@@ -65,7 +65,9 @@ def test_second_students_that_all_diverged(tmp_path):
 def test_networks_are_students_and_pairs_are_rows_of_their_own_table(trained):
     assert trained.column("seed").tolist() == [1, 1, 2, 2]
     assert trained.column("draw").tolist() == [1, 2, 1, 2]
-    assert trained.metric_names == {"before", "after", "refitted", "kept", "unaligned_share"}
+    assert trained.metric_names == {
+        *("before", "after", "refitted", "kept", "unaligned_share", "modulation", "weight-norm")
+    }
     pairs = trained.table("pairs")
     assert pairs["seed"].to_pylist() == [1, 2]
     assert pairs["left_out"].to_pylist() == [None, None]
@@ -228,6 +230,25 @@ def test_runs_without_a_table_of_pairs_are_still_read():
         assert old.left_out == ("the run does not record why",) and new.left_out == ("too dull",)
     for old, new in zip(FULL.claims(older), FULL.claims(newer), strict=True):
         assert (old.part, old.holds, old.n, old.values) == (new.part, new.holds, new.n, new.values)
+
+
+def test_p2_allows_noise_in_favour_of_the_weight_norm():
+    def decided(ratio, spread):
+        run = pairs_run({})
+        names = {"multiple": 5.0, "polarity": 1.0}
+        rows = [names | {"seed": seed, "draw": draw} for seed in (1, 2) for draw in (1, 2)]
+        norm = 0.01 * 10 ** (ratio + spread * np.array([-1, 1, 1, -1]))
+        metrics = {"before": np.full(4, 1e-6), "modulation": np.full(4, 0.01), "weight-norm": norm}
+        metrics |= {"after": np.full(4, 2e-6), "refitted": np.full(4, 1e-6), "kept": np.full(4, 7.0)}
+        metrics = {name: values[:, None] for name, values in metrics.items()}
+        run = made_run(rows, (100,), metrics, pairs=run.table("pairs"))
+        (claim,) = [claim for claim in FULL.claims(run) if claim.id == "P2"]
+        return claim
+
+    assert decided(0.0, 0.001).holds and decided(0.1, 0.1).holds
+    assert not decided(-0.01, 0.001).holds and decided(-0.01, 0.01).holds
+    assert decided(0.1, 0.0).values == pytest.approx((0.1,) * 4)
+    assert decided(0.1, 0.0).part == "two layers, 5×"
 
 
 # Report

@@ -81,10 +81,11 @@ def prune(
         teacher: Its teacher, in the same forms.
         data: Inputs as a tensor, array, pandas frame or file (.npy, .npz, .parquet or .csv), of which every fifth is
             held out; or a source. Default: drawn at random.
-        by: `theorem` (Tian 2020, theorem 2, for two layers), `modulation` (Tian et al. 2019, sec. 3.3) or
-            `correlation`. Default: theorem for two layers and modulation for others; with `below`, correlation.
+        by: `theorem` (Tian 2020, theorem 2, for two layers), `modulation` (Tian et al. 2019, sec. 3.3), `weight-norm`
+            or `correlation`. Default: theorem for two layers and modulation for others; with `below`, correlation.
         below: Threshold below which nodes are removed: a share of the output of the strongest group (theorem, 0.05),
-            the share of its layer that all removed nodes may hold (modulation, 0.01), or a correlation (0.8).
+            the share of its layer that all removed nodes may hold (modulation and weight-norm, 0.01), or a correlation
+            (0.8).
         refit: Whether `network` of the result has output weights and biases that are fitted again by least squares.
         inputs: Distribution of drawn inputs.
         input_std: Standard deviation of drawn inputs.

@@ -13,7 +13,7 @@ from support.taught import inputs, network, solution, teacher, trained
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
 from understudy.papers.specialization.theory.prunable import residuals
-from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit
+from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit, remove_weakest
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.unexplained import output_variance, unexplained
 
@@ -40,18 +40,18 @@ def test_the_loss_is_a_share_of_the_variance_by_hand():
     assert float(unexplained(of, student, x)) == pytest.approx((2 * 1 + 2 * 1.1**2) / 4)
 
 
-@pytest.mark.parametrize("by", ["correlation", "theorem", "modulation"])
+@pytest.mark.parametrize("by", ["correlation", "theorem", "modulation", "weight-norm"])
 def test_a_network_of_two_nodes_by_hand(by):
     of, student = two_nodes()
     x = inputs(dim=2)
-    below = {"correlation": 0.8, "theorem": 0.1, "modulation": 0.05}[by]
+    below = {"correlation": 0.8, "theorem": 0.1, "modulation": 0.05, "weight-norm": 0.06}[by]
     pruned = prune_student(of, student, x, below, by)
     assert pruned.network.sizes == (2, 1, 1)
     assert [(d.layer, d.node) for d in pruned.dropped] == [(0, 1)]
     assert pruned.kept[0].tolist() == [0]
     assert [layer.weight.tolist() for layer in pruned.network.layers] == [[[[4, 0]]], [[[0.5]]]]
     rms = x.clamp_min(0).square().mean(0).sqrt()
-    expected = {"theorem": 0.1 / 2 * float(rms[1] / rms[0]), "modulation": 0.01 / 0.26}
+    expected = {"theorem": 0.1 / 2 * float(rms[1] / rms[0]), "modulation": 0.01 / 0.26, "weight-norm": 1 / 17}
     if by in expected:
         assert float(pruned.scores[0][1]) == pytest.approx(expected[by])
         assert prune_student(of, student, x, 0.9 * expected[by], by).dropped == ()
@@ -95,6 +95,22 @@ def test_modulation_removes_the_weakest_nodes_up_to_its_share(seed, below):
         assert not gone.any() or float(score[gone].max()) <= float(score[kept].min())
         assert float(score[gone].sum() + score[kept].min()) > below
     assert pruned.network.sizes == (5, len(pruned.kept[0]), len(pruned.kept[1]), 3)
+
+
+def test_a_share_of_the_nodes_is_removed_by_either_strength():
+    """A node of short weights and a strong fan-out, one of long weights and a weak one, and one between them."""
+    weight, fan_out = torch.diag(torch.tensor([1.0, 5.0, 2.0])), torch.tensor([[2.0], [0.1], [1.0]])
+    student = network(weight, torch.zeros(3), fan_out, torch.zeros(1))
+    for by, left in {"modulation": [0, 2], "weight-norm": [1, 2]}.items():
+        kept = remove_weakest(student, inputs(50, 3), by, 0.4)
+        assert torch.equal(kept.layers[0].weight[0], student.layers[0].weight[0, left])
+    deep = population((5, 8, 7, 3), 1)
+    assert remove_weakest(deep, inputs(200, 5), "modulation", 0.5).sizes == (5, 4, 4, 3)
+    assert remove_weakest(deep, inputs(200, 5), "weight-norm", 0.0).sizes == deep.sizes
+    with pytest.raises(UserError, match="at least 0 and below 1, got 1"):
+        remove_weakest(deep, inputs(200, 5), "modulation", 1.0)
+    with pytest.raises(UserError, match="one student, got 2"):
+        remove_weakest(population((5, 3, 2), 2), inputs(200, 5), "modulation", 0.5)
 
 
 def test_all_nodes_above_the_threshold_are_kept_unchanged(taught):
@@ -159,7 +175,7 @@ def test_the_top_layer_of_a_convolutional_network_is_refitted_per_position():
         ({"x": inputs(0)}, "at least one sample"),
         pytest.param(
             {"by": "luck"},
-            "correlation, modulation, theorem|theorem, correlation, modulation",
+            "correlation, modulation, theorem|theorem, correlation, modulation, weight-norm",
             marks=pytest.mark.wrong_shapes,
         ),
         ({"below": 1.5}, "below must be between 0 and 1, got 1.5"),
@@ -174,7 +190,7 @@ def test_invalid_arguments_are_refused(change, words):
         prune_student(**(plain | change))
 
 
-@pytest.mark.parametrize("by", [None, "correlation", "theorem", "modulation"])
+@pytest.mark.parametrize("by", [None, "correlation", "theorem", "modulation", "weight-norm"])
 def test_a_student_without_an_active_node_is_refused(by):
     dead = network(torch.zeros(3, 4), -torch.ones(3), torch.ones(3, 2), torch.zeros(2))
     with pytest.raises(

@@ -1,6 +1,6 @@
-"""Claims D1, D2 and P1: which layer learns first, how well every layer is matched, and that linear networks do not.
+"""Claims D1, D2, P1 and P2: which layer learns first, how well every layer is matched, linear networks, and pruning.
 
-Tian 2019, figs 4, 12; Tian 2020, sec. 4.
+Tian 2019, figs 4, 12; Tian 2020, sec. 4; Tian et al. 2019, sec. 3.3.
 """
 
 from collections.abc import Callable
@@ -8,10 +8,13 @@ from collections.abc import Callable
 import numpy as np
 import xarray as xr
 
-from understudy.claims import Claims, Verdict, every, median, number
+from understudy._errors import UserError
+from understudy.claims import Claims, Verdict, every, mean_above, median, number
 from understudy.measures import THRESHOLD
 from understudy.papers.specialization.deep.study import Deep, DeepTeachers
+from understudy.papers.specialization.theory.pruning import SHARE, STRENGTHS, remove_weakest
 from understudy.store import Run
+from understudy.theory.unexplained import unexplained
 
 PAPERS_MULTIPLE = 10.0
 CLOSE = 0.998
@@ -19,6 +22,8 @@ CLOSE = 0.998
 FITTED, MATCHED = 1e-3, 0.05
 """P1: largest loss of a student that fits its teacher, in units of the outputs' variance, and the largest share of
 teacher nodes that such a linear student recovers."""
+_MODULATED = 256
+"""Evaluation samples over which modulation is averaged."""
 
 
 def first_passed(rho: xr.DataArray, bound: float = THRESHOLD) -> xr.DataArray:
@@ -104,9 +109,12 @@ def every_layer_close(study: Deep, run: Run) -> Verdict | None:
 )
 def linear_students_do_not_specialise(study: Deep, run: Run) -> Verdict | None:
     """Outputs have variance 1 on the evaluation inputs."""
-    dims = "seed layer"
-    recovered, rho = (run.array(metric, dims, multiple=PAPERS_MULTIPLE) for metric in ("recovered", "rho_mean"))
-    recovered, rho = (each.dropna("seed", how="all").transpose("seed", "layer").to_numpy() for each in (recovered, rho))
+
+    def ends(metric: str) -> np.ndarray:
+        found = run.array(metric, "seed layer", multiple=PAPERS_MULTIPLE)
+        return found.dropna("seed", how="all").transpose("seed", "layer").to_numpy()
+
+    recovered, rho = ends("recovered"), ends("rho_mean")
     if not len(recovered):
         return None
     loss = float(np.nanmax(run.array("eval_loss", "seed", multiple=PAPERS_MULTIPLE)))
@@ -116,3 +124,33 @@ def linear_students_do_not_specialise(study: Deep, run: Run) -> Verdict | None:
         at_most=MATCHED,
         say=f"largest share {{most:.3f}}; mean best correlations {words} (medians); largest loss {number(loss, '.1e')}",
     ).provided(loss <= FITTED, f"training until the loss of every network is at most {FITTED:g}")
+
+
+@claims.claim(
+    "P2",
+    "four layers, {inputs_words}",
+    statement=f"without the {SHARE:.0%} of the nodes of every hidden layer that are weakest by modulation, the "
+    "evaluation loss is lower than without those that are weakest by weight norm (mean over networks)",
+    paper="prune by modulation instead of weight norm",
+    values_are="log10 of the loss by weight norm over that by modulation, per network",
+    needs={"leaky": 0.0},
+    tuned_on="seeds 101 and 102, three layers of 10 to 20 nodes, 5×",
+)
+def modulation_prunes_better(study: Deep, run: Run) -> Verdict | None:
+    """Losses are shares of the variance of the teacher's outputs, without fitting weights again."""
+    networks = run.select(multiple=PAPERS_MULTIPLE)
+    source, losses = study.source(study.train, fresh=True), []
+    try:
+        for network in networks.index[networks.alive].tolist():
+            group, place = divmod(network, study.seeds)
+            teacher, student = (run.weights(who)[group][place] for who in ("teacher", f"epoch.{study.epochs}"))
+            x = source.evaluating(int(teacher.seeds[0]), dtype=teacher.dtype)
+            smaller = [remove_weakest(student, x[:_MODULATED], by, SHARE) for by in STRENGTHS]
+            losses.append([float(unexplained(teacher, each, x)) for each in smaller])
+    except UserError:  # no weights are kept
+        return None
+    if not losses:
+        return None
+    modulation, norm = np.array(losses).T
+    words = f"losses {np.median(modulation):.2g} and {np.median(norm):.2g} of the variance (medians); mean {{mean:.3f}}"
+    return mean_above(np.log10(norm / modulation), errors=2, say=words)

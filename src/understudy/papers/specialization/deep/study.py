@@ -95,7 +95,7 @@ class Deep(DeepTeachers, TrainingStudy):
     name: ClassVar[str] = "deep"
     summary: ClassVar[str] = "every layer of a deep student learns its teacher's nodes, the lowest first"
     figures: ClassVar[str] = "S1 figs. 4, 12"
-    decides: ClassVar[str] = "D1 D2 P1"
+    decides: ClassVar[str] = "D1 D2 P1 P2"
 
     dtype: Dtype = "tf32"
     multiple: Positives = (10.0,)

@@ -1,4 +1,4 @@
-"""Claims Y4 and Y5: the cost of removing unspecialised nodes, and low-loss paths (Tian 2020, theorem 2, app. E)."""
+"""Claims Y4, Y5 and P2: the cost of removing nodes, and low-loss paths (Tian 2020, theorem 2, app. E)."""
 
 from collections import Counter
 from itertools import product
@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from understudy.claims import Claims, Verdict, every, number
+from understudy.claims import Claims, Verdict, every, mean_above, number
 from understudy.papers.specialization.prune_and_connect.study import DRAWS, PruneAndConnect
+from understudy.papers.specialization.theory.pruning import SHARE, STRENGTHS
 from understudy.store import Run
 from understudy.store.units import read_units
 
@@ -140,3 +141,22 @@ def path_of_low_loss(study: PruneAndConnect, run: Run, cell: Cell) -> Verdict:
     path, line = np.median(cell.largest, axis=1) if cell.path else (0, 0)
     largest = f"median largest losses {number(path, '.1e')} and {line:.2f} of the output variance"
     return _decide(cell, cell.apart, f"median {{median:,.0f}}, least {{least:,.0f}}; {largest}", at_least=APART)
+
+
+@claims.claim(
+    "P2",
+    "two layers, {cell.multiple:g}×",
+    statement=f"without the {SHARE:.0%} of the nodes that are weakest by modulation, the loss on held-out inputs is no "
+    "higher than without those that are weakest by weight norm (mean over students, two standard errors allowed)",
+    paper="prune by modulation instead of weight norm",
+    values_are="log10 of the loss by weight norm over that by modulation, per student",
+    cases=_papers_cells,
+    tuned_on="seeds 101 and 102",
+)
+def modulation_is_no_worse(study: PruneAndConnect, run: Run, cell: Cell) -> Verdict | None:
+    if not (cell.path and set(STRENGTHS) <= run.metric_names):
+        return None
+    students = run.select(polarity=cell.polarity, multiple=cell.multiple)
+    modulation, norm = (students.array(by, "draw seed").to_numpy() for by in STRENGTHS)
+    words = f"losses {np.nanmedian(modulation):.1e} and {np.nanmedian(norm):.1e} (medians); mean {{mean:.3f}}"
+    return mean_above(np.log10(norm / modulation), errors=-2, say=words)

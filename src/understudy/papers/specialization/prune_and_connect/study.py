@@ -40,7 +40,7 @@ class PruneAndConnect(OverRealized, ComputedStudy):
     name: ClassVar[str] = "prune-and-connect"
     summary: ClassVar[str] = "removing unspecialised nodes costs little, and a path of low loss connects two solutions"
     figures: ClassVar[str] = "S0 theorem 2, fig. 13"
-    decides: ClassVar[str] = "Y4 Y5"
+    decides: ClassVar[str] = "P2 Y4 Y5"
 
     teacher_nodes: Count = 20
     polarity: NonNegatives = (1.0,)

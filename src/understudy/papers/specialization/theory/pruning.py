@@ -1,8 +1,9 @@
-"""Smaller students: remove nodes by theorem 2 of Tian 2020, by correlation, or by top-down modulation."""
+"""Smaller students: nodes removed by theorem 2 of Tian 2020, by correlation, by modulation, or by weight norm."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from functools import partial
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,9 +17,14 @@ from understudy.papers.specialization.theory.prunable import prunable_finding, r
 from understudy.theory.result import PRUNABLE, find_result, prunable
 from understudy.theory.unexplained import unexplained, validate_pair
 
-Rule = Literal["theorem", "correlation", "modulation"]
-BELOW: dict[Rule, float] = {"theorem": PRUNABLE, "correlation": 0.8, "modulation": 0.01}
+Rule = Literal["theorem", "correlation", "modulation", "weight-norm"]
+BELOW: dict[Rule, float] = {"theorem": PRUNABLE, "correlation": 0.8, "modulation": 0.01, "weight-norm": 0.01}
 """Default threshold of each rule."""
+Strength = Literal["modulation", "weight-norm"]
+STRENGTHS: tuple[Strength, ...] = get_args(Strength)
+"""Rules that remove the weakest nodes of every layer."""
+SHARE = 0.25
+"""Share of the nodes of every layer that is removed where the two are compared."""
 
 
 class DroppedNode(NamedTuple):
@@ -75,6 +81,7 @@ def prune_student(
     - `correlation`: nodes whose best correlation with a teacher node of the same layer is below `below`.
     - `modulation` (Tian et al. 2019, sec. 3.3; any depth): the weakest nodes of each layer by E β_kk, as many as
       together hold at most `below` of the layer's total.
+    - `weight-norm`, with which Tian et al. 2019 compare it: the same by ‖w̃_k‖², the node's incoming weights.
 
     Args:
         teacher: One teacher.
@@ -104,7 +111,8 @@ def prune_student(
         by = "modulation" if find_result("S0 theorem 2").why_inapplicable(teacher, student) else "theorem"
     level = BELOW[by] if below is None else float(below)
     ours, theirs, inputs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64), x.double()
-    rules = {"theorem": _by_theorem, "correlation": _by_correlation, "modulation": _by_modulation}
+    rules = {"theorem": _by_theorem, "correlation": _by_correlation}
+    rules |= {strength: partial(_by_strength, by=strength) for strength in STRENGTHS}
     _validate_active(ours, inputs)
     decisions = rules[by](theirs, ours, inputs, level)
     for layer, decision in enumerate(decisions, 1):
@@ -175,16 +183,52 @@ def _by_correlation(teacher: Population, student: Population, x: Tensor, below: 
     return [_Decision(rho < below, rho, "best correlation") for rho in best]
 
 
-def _by_modulation(teacher: Population, student: Population, x: Tensor, below: float) -> Sequence[_Decision]:
+def _by_strength(
+    teacher: Population, student: Population, x: Tensor, below: float, by: Strength
+) -> Sequence[_Decision]:
     decisions = []
-    for strength in modulated_fan_out(student, x):
-        energy = strength[0].square()
+    for energy in _strengths(student, x, by):
         share = energy / energy.sum().clamp_min(torch.finfo(energy.dtype).tiny)
         weakest = share.argsort(stable=True)
         goes = torch.empty_like(share, dtype=torch.bool)
         goes[weakest] = share[weakest].cumsum(0) <= below
-        decisions.append(_Decision(goes, share, "share of the layer's modulation"))
+        decisions.append(_Decision(goes, share, f"share of the layer's {_NAMES[by]}"))
     return decisions
+
+
+_NAMES: dict[Strength, str] = {"modulation": "modulation", "weight-norm": "squared weight norms"}
+
+
+def _strengths(student: Population, x: Tensor, by: Strength) -> list[Float[Tensor, "node"]]:
+    """E β_kk or ‖w̃_k‖² of the nodes of each hidden layer of one student."""
+    if by == "modulation":
+        return [strength[0].square() for strength in modulated_fan_out(student, x)]
+    return [layer.weight[0].flatten(1).square().sum(1) for layer in student.layers[:-1]]
+
+
+@torch.no_grad()
+def remove_weakest(student: Population, x: Float[Tensor, "sample in"], by: Strength, share: float) -> Population:
+    """Remove a share of the nodes of every hidden layer of one student, those that are weakest by a rule.
+
+    Args:
+        student: One student.
+        x: Inputs, over which modulation is averaged.
+        by: `modulation` (E β_kk) or `weight-norm` (‖w̃_k‖).
+        share: Share of the nodes of each layer, rounded down to whole nodes; below 1.
+
+    Returns:
+        The student with the other nodes.
+
+    Raises:
+        UserError: Several students, or a share out of range.
+    """
+    if len(student) != 1:
+        raise UserError(f"pruning needs one student, got {len(student)}")
+    if not 0 <= share < 1:
+        raise UserError(f"must be at least 0 and below 1, got {share}", "share")
+    strengths = _strengths(student.to(dtype=torch.float64), x.double(), by)
+    kept = (each.argsort(stable=True)[int(share * len(each)) :].sort().values for each in strengths)
+    return with_nodes(student, [nodes.unsqueeze(0) for nodes in kept])
 
 
 @torch.no_grad()

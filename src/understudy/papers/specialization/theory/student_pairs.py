@@ -12,15 +12,24 @@ from understudy.measures import contribution
 from understudy.nets import Population
 from understudy.papers.specialization.theory.connectivity import connecting_path, losses_along, straight_path
 from understudy.papers.specialization.theory.prunable import unaligned_share
-from understudy.papers.specialization.theory.pruning import prune_student, pruning_losses, refit
+from understudy.papers.specialization.theory.pruning import (
+    SHARE,
+    STRENGTHS,
+    prune_student,
+    pruning_losses,
+    refit,
+    remove_weakest,
+)
+from understudy.theory.unexplained import unexplained
 
 
 class PruningMeasures(NamedTuple):
     """Measurements of one pruned student."""
 
     metrics: dict[str, float]
-    """Held-out losses as shares of the output variance, the number of kept nodes, and the contribution of the students
-    without a teacher's boundary (Tian 2020, corollary 1)."""
+    """Held-out losses as shares of the output variance (`modulation` and `weight-norm`: without a quarter of the nodes,
+    the weakest by either), the number of kept nodes, and the contribution of the students without a teacher's boundary
+    (Tian 2020, corollary 1)."""
     correlation: np.ndarray
     contribution: np.ndarray
     kept: np.ndarray
@@ -63,6 +72,7 @@ def _prune(teacher: Population, student: Population, given: Tensor, others: Tens
     wide = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64)
     unaligned = float(unaligned_share(*wide, others))
     metrics = losses._asdict() | {"kept": float(kept.sum()), "unaligned_share": unaligned}
+    metrics |= {by: float(unexplained(teacher, remove_weakest(student, given, by, SHARE), others)) for by in STRENGTHS}
     return PruningMeasures(
         metrics, pruning.scores[0].cpu().numpy(), contribution(student)[0].cpu().numpy(), kept.numpy()
     )
