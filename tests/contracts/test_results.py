@@ -166,7 +166,8 @@ def test_only_identities_apply_to_absolute_values():
     assert not found.students
     assert not found.dynamics
     silent = dict(found.silent)
-    assert set(silent) == {result.name for result in results() if result.slopes not in ("any", "|·|")}
+    assert set(silent) == {result.name for result in results()} - {finding.result for finding in found.identities}
+    assert silent["S4 theorem 2"] == "it is stated for one output, and the teacher has 2"
     assert silent["S0 theorem 4"].endswith("(slopes from 0 up to 1), and the slopes below zero are −1 and −1")
     assert found.certified == 0
     assert {node.verdict for node in found.nodes} == {"not certified: no theorem is stated for such networks"}
@@ -225,13 +226,21 @@ def test_a_contradicted_certificate_is_reported_and_certifies_nothing():
         ((3, 2, 2), (3, 4, 1), (9, 3), "teacher and student must have the same number of outputs, got 2 and 1"),
         ((3, 2, 2), (3, 4, 2), (0, 3), r"inputs must have shape \[sample, 3\] with at least one sample, got \[0, 3\]"),
         ((3, 2, 2), (3, 4, 2), (9, 4), "the networks take 3 inputs, and the data has 4 per sample"),
-        ((3, 2), (3, 4, 2), (9, 3), "the teacher has no hidden layer"),
     ],
-    ids=["inputs", "outputs", "no data", "data", "no layer"],
+    ids=["inputs", "outputs", "no data", "data"],
 )
 def test_networks_and_data_that_do_not_match_are_refused(teacher, student, x, message):
     with pytest.raises(UserError, match=message):
         check(random_network(1, *teacher), random_network(2, *student), gaussian(1, *x))
+
+
+def test_every_result_is_listed_for_networks_without_a_hidden_layer():
+    found = check(random_network(1, 3, 2), random_network(2, 3, 4, 2), gaussian(1, 9, 3))
+    assert {name for name, _ in found.silent} == {result.name for result in results()}
+    assert all(why for _, why in found.silent)
+    assert found.headline == f"0 of {len(results())} results apply, none of them to teacher nodes: " + (
+        "the teacher has no hidden layer."
+    )
 
 
 def test_numbers_that_are_not_finite_are_refused():

@@ -132,7 +132,7 @@ def test_the_text_has_every_part(certified):
     assert "the data crosses every boundary" in text
     assert re.search(r"0 +✓ ε = [\d.]+ by Tian 2020, theorem \d", text)
     assert "2 of 4 have the boundary of a teacher node" in text
-    assert re.search(r"Tian 2020, theorem 5 +it is stated for more than two layers", text)
+    assert re.search(r"Tian 2020, theorem 5; Tian 2019, theorem 4 *\n +it is stated for more than two layers", text)
     assert max(map(len, text.splitlines())) <= 120
 
 
@@ -454,11 +454,16 @@ def test_invalid_arguments_are_refused(files, run_check, words, expected):
     assert sorted(files.iterdir()) == before
 
 
-def test_batchnorm_is_referred_to_its_theorem(files, run_check):
-    student = us.students.like_linear(TEACHER, norm="before")
+def test_batchnorm_is_folded_into_the_weights(files, run_check):
+    student = us.students.like_linear(TEACHER, multiple=2, norm="before")
     us.save(student, files / "norm.safetensors")
-    words = run_check("teacher.safetensors", "norm.safetensors", "--samples", 50, status=2)
-    assert "theorem 3 of Tian et al. 2019, on BatchNorm, is `understudy run batchnorm-energy`" in words
+    words = ("teacher.safetensors", "norm.safetensors", "--samples", 50)
+    found = json.loads(run_check(*words, "--json"))
+    assert found["changes"] == ["student: BatchNorm before the activation is folded into the layer below it"]
+    assert {row["result"] for row in found["student_nodes"]} >= {"S2 theorem 3", "S0 theorem 2"}
+    silent = {row["result"]: row["why"] for row in found["silent"]}
+    assert silent["S2 theorem 2"].startswith("it is about training fully connected networks without BatchNorm")
+    assert "BatchNorm before the activation is folded" in run_check(*words)
 
 
 def test_numbers_that_are_not_finite_are_empty_in_json(files, run_check):

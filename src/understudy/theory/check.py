@@ -18,8 +18,19 @@ from understudy.nets import Population
 from understudy.teachers.assumptions import Assumptions, assumptions
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.conditions import WIDTHS, DataConditions, conditions
+from understudy.theory.dense_networks import DenseNetwork, as_dense
 from understudy.theory.pair_geometry import PairGeometry, shared_pair
-from understudy.theory.result import INFORMATIVE, UNRIVALLED, Finding, Hypothesis, Subject, results
+from understudy.theory.result import (
+    INFORMATIVE,
+    NOTHING_GIVEN,
+    UNRIVALLED,
+    Finding,
+    Given,
+    Hypothesis,
+    Result,
+    Subject,
+    results,
+)
 
 _EXTREME = 1e60
 """Largest number that can be multiplied a few times in float64 without overflow."""
@@ -137,7 +148,10 @@ class Check:
         partners: The nearest teacher node of every student of the lowest layer that has a boundary.
         students: Findings on student nodes.
         parameters: Findings on what the function says about the parameters.
+        classes: Findings on labelled inputs.
         silent: Results that are not stated for such networks, each with the reason.
+        why_no_nodes: Reason why no boundaries of nodes are compared; empty where they are.
+        changes: How networks with BatchNorm or convolutions are written as fully connected ones.
         inputs: Description of the samples.
     """
 
@@ -147,14 +161,17 @@ class Check:
     slope: float
     samples: int
     identities: tuple[Finding, ...]
-    conditions: DataConditions
-    assumptions: Assumptions
+    conditions: DataConditions | None
+    assumptions: Assumptions | None
     nodes: tuple[NodeCheck, ...]
     partners: tuple[Partner, ...]
     students: tuple[Finding, ...]
     dynamics: tuple[Finding, ...]
     parameters: tuple[Finding, ...]
+    classes: tuple[Finding, ...]
     silent: tuple[tuple[str, str], ...]
+    why_no_nodes: str
+    changes: tuple[str, ...]
     inputs: str = "as given"
 
     @property
@@ -163,15 +180,25 @@ class Check:
         return sum(node.certificate is not None for node in self.nodes)
 
     @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings."""
+        pairs = (*self.identities, *self.students, *self.dynamics, *self.parameters, *self.classes)
+        return (*pairs, *(f for n in self.nodes for f in n.findings))
+
+    @property
     def contradicted(self) -> tuple[Finding, ...]:
         """Findings whose hypotheses hold and whose conclusion does not; none are expected."""
-        pairs = (*self.identities, *self.students, *self.dynamics, *self.parameters)
-        every = (*pairs, *(f for n in self.nodes for f in n.findings))
-        return tuple(finding for finding in every if finding.contradicted)
+        return tuple(finding for finding in self.findings if finding.contradicted)
 
     @property
     def headline(self) -> str:
         """The number of certified teacher nodes and their largest ε, in one sentence."""
+        if self.why_no_nodes:
+            applies = len({finding.result for finding in self.findings if finding.applies})
+            return (
+                f"{applies} of {len(self.silent) + len({f.result for f in self.findings})} results apply, none of them "
+                f"to teacher nodes: {self.why_no_nodes}."
+            )
         eps = [node.certificate.eps or 0.0 for node in self.nodes if node.certificate]
         sure = f", at ε up to {number(max(eps))}" if eps else ""
         return f"{self.certified} of {len(self.nodes)} teacher nodes are certified to have a student{sure}."
@@ -179,7 +206,7 @@ class Check:
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; numbers that are not finite become None."""
         found = self.conditions
-        values = {
+        values: dict[str, Any] = {
             "headline": self.headline,
             "teacher": list(self.teacher_sizes),
             "student": list(self.student_sizes),
@@ -188,21 +215,8 @@ class Check:
             "samples": self.samples,
             "inputs": self.inputs,
             "identities": [_plain(f) for f in self.identities],
-            "data": {
-                "eta": {"own": found.eta_own._asdict(), "random": found.eta_random._asdict()},
-                "mu": {"own": found.mu_own._asdict(), "random": found.mu_random._asdict(), "bound": found.mu_bound},
-                "widths": list(WIDTHS),
-                "bands": found.bands.tolist(),
-                "tau": found.tau.tolist(),
-                "augmented_along_teacher": found.aware.tolist(),
-                "augmented_along_axes": found.agnostic,
-            },
-            "teacher_assumptions": {
-                "holds": self.assumptions.holds,
-                "failures": self.assumptions.failures,
-                "closest": [layer.closest for layer in self.assumptions.layers],
-                "eps0": [layer.eps0 for layer in self.assumptions.layers],
-            },
+            "data": None if found is None else _data_as_dict(found),
+            "teacher_assumptions": None if self.assumptions is None else _assumptions_as_dict(self.assumptions),
             "teacher_nodes": [
                 {
                     "node": node.node,
@@ -221,9 +235,33 @@ class Check:
             "student_nodes": [_plain(f) for f in self.students],
             "dynamics": [_plain(f) for f in self.dynamics],
             "parameters": [_plain(f) for f in self.parameters],
+            "classes": [_plain(f) for f in self.classes],
+            "no_teacher_nodes": self.why_no_nodes,
+            "changes": list(self.changes),
             "silent": [{"result": name, "why": why} for name, why in self.silent],
         }
         return {key: _finite(value) for key, value in values.items()}
+
+
+def _data_as_dict(found: DataConditions) -> dict[str, Any]:
+    return {
+        "eta": {"own": found.eta_own._asdict(), "random": found.eta_random._asdict()},
+        "mu": {"own": found.mu_own._asdict(), "random": found.mu_random._asdict(), "bound": found.mu_bound},
+        "widths": list(WIDTHS),
+        "bands": found.bands.tolist(),
+        "tau": found.tau.tolist(),
+        "augmented_along_teacher": found.aware.tolist(),
+        "augmented_along_axes": found.agnostic,
+    }
+
+
+def _assumptions_as_dict(found: Assumptions) -> dict[str, Any]:
+    return {
+        "holds": found.holds,
+        "failures": found.failures,
+        "closest": [layer.closest for layer in found.layers],
+        "eps0": [layer.eps0 for layer in found.layers],
+    }
 
 
 def _plain(finding: Finding) -> dict[str, Any]:
@@ -244,17 +282,23 @@ def _finite(value: Any) -> Any:
 
 
 def check(
-    teacher: Population, student: Population, x: Float[Tensor, "sample in"], step: Callable[[], None] = lambda: None
+    teacher: Population | None,
+    student: Population,
+    x: Float[Tensor, "sample in"],
+    step: Callable[[], None] = lambda: None,
+    given: Given = NOTHING_GIVEN,
 ) -> Check:
-    """Apply every result that is stated for fully connected networks without BatchNorm, in float64.
+    """Apply every result to one teacher and one student, in float64; list those that do not apply, with the reason.
 
-    A missing bias counts as 0.
+    A missing bias counts as 0. Networks with BatchNorm or convolutions are written as fully connected ones that
+    compute the same function; results on training are stated for the networks as they are.
 
     Args:
-        teacher: One teacher.
+        teacher: One teacher; None for the results on classification, which are about one network and labelled inputs.
         student: One student.
         x: The samples.
         step: Called after each result, applied or not.
+        given: Labels of the samples, and the student before training.
 
     Returns:
         What the results say.
@@ -263,39 +307,91 @@ def check(
         UserError: Networks and inputs do not match, contain numbers that are not finite or that would overflow, or no
             student node is active.
     """
-    _validate(teacher, student, x)
-    theirs, ours = _with_equal_biases(teacher.to(dtype=torch.float64), student.to(dtype=torch.float64))
+    _validate(teacher, student, x, given)
+    alone, teacher = teacher is None, student if teacher is None else teacher
+    dense = [as_dense(network.to(dtype=torch.float64)) for network in (teacher, student)]
+    theirs, ours = dense[0].network, dense[1].network
+    if theirs is not None and ours is not None and min(len(theirs.layers), len(ours.layers)) > 1:
+        theirs, ours = _with_equal_biases(theirs, ours)
     x = x.double()
-    pair = shared_pair(theirs, ours, x)
-    _validate_scale(pair)
-    if not pair.active.any():
-        raise UserError("no node of the student's lowest layer is active on any sample: give another student or data")
+    pair, why_no_nodes = None, _why_no_nodes(dense, alone)
+    if not why_no_nodes and theirs is not None and ours is not None:
+        pair = shared_pair(theirs, ours, x)
+        _validate_scale(pair)
+        if not pair.active.any():
+            raise UserError(
+                "no node of the student's lowest layer is active on any sample: give another student or data"
+            )
     found: dict[Subject, list[Finding]] = {subject: [] for subject in get_args(Subject)}
     silent = []
     for result in results():
-        if why := result.why_inapplicable(theirs, ours):
-            # Results on one output are about a special setting: do not list them as inapplicable elsewhere.
-            if result.networks != "one output":
-                silent.append((result.name, why))
+        if result.networks in ("BatchNorm", "linear", "classifier"):
+            both: tuple[Population, Population] | None = teacher, student
+            why = ""
         else:
-            found[result.subject] += result(theirs, ours, x)
+            both = None if theirs is None or ours is None else (theirs, ours)
+            why = _why_not_rewritten(result, dense)
+        if alone and result.about_teacher:
+            why = "it is stated for a teacher and a student, and there is no teacher"
+        if why or both is None or (why := result.why_inapplicable(*both, given)):
+            silent.append((result.name, why))
+        else:
+            found[result.subject] += result(*both, x, given)
         step()
-    data = conditions(pair)
+    data = None if pair is None else conditions(pair)
     return Check(
-        teacher_sizes=teacher.sizes,
+        teacher_sizes=() if alone else teacher.sizes,
         student_sizes=student.sizes,
         teacher_slope=teacher.slope,
         slope=student.slope,
         samples=len(x),
         identities=tuple(found["identity"]),
+        classes=tuple(found["data"]),
         conditions=data,
-        assumptions=assumptions(theirs, x)[0],
-        nodes=_check_nodes(pair, data, found["teacher node"]),
-        partners=_partners(pair),
+        assumptions=None if pair is None or theirs is None else assumptions(theirs, x)[0],
+        nodes=() if pair is None or data is None else _check_nodes(pair, data, found["teacher node"]),
+        partners=() if pair is None else _partners(pair),
         students=tuple(found["student node"]),
         dynamics=tuple(found["dynamics"]),
         parameters=tuple(found["parameters"]),
         silent=tuple(silent),
+        why_no_nodes=why_no_nodes,
+        changes=_describe_changes(dense, alone),
+    )
+
+
+def _why_no_nodes(dense: Sequence[DenseNetwork], alone: bool) -> str:
+    """Reason why the boundaries of teacher nodes and students are not compared; empty where they are."""
+    if alone:
+        return "there is no teacher"
+    for one, name in zip(dense, ("teacher", "student"), strict=True):
+        if one.network is None:
+            return f"the {name} has {one.why}"
+        if len(one.network.layers) < 2:
+            return f"the {name} has no hidden layer"
+    return ""
+
+
+def _why_not_rewritten(result: Result, dense: Sequence[DenseNetwork]) -> str:
+    """Reason why a result does not apply to networks with BatchNorm or convolutions; empty where it does."""
+    for one, name in zip(dense, ("teacher", "student"), strict=True):
+        if one.network is None:
+            return f"the {name} has {one.why}"
+    if result.subject == "dynamics" and dense[1].changes:
+        return (
+            "it is about training fully connected networks without BatchNorm, and training changes other weights of "
+            "the student"
+        )
+    return ""
+
+
+def _describe_changes(dense: Sequence[DenseNetwork], alone: bool) -> tuple[str, ...]:
+    names = ("teacher", "student")
+    return tuple(
+        f"{name}: {change}"
+        for one, name in list(zip(dense, names, strict=True))[alone:]
+        if one.network is not None
+        for change in one.changes
     )
 
 
@@ -339,24 +435,26 @@ def _with_biases(network: Population) -> Population:
     return replace(network, layers=(lowest._replace(bias=bias), *above))
 
 
-def _validate(teacher: Population, student: Population, x: Tensor) -> None:
-    for network, name in ((teacher, "teacher"), (student, "student")):
+def _validate(teacher: Population | None, student: Population, x: Tensor, given: Given) -> None:
+    named = {"teacher": teacher, "student": student, "student before training": given.start}
+    for name, network in named.items():
+        if network is None:
+            continue
         if len(network) != 1:
             raise UserError(f"the {name} must be one network, got {len(network)}: select one, such as networks[0]")
-        if network.image is not None or network.norms:
-            raise UserError(
-                f"the {name} has {'convolutions' if network.image is not None else 'BatchNorm'}, and no theorem on "
-                "alignment is stated for that; theorem 3 of Tian et al. 2019, on BatchNorm, is "
-                "`understudy run batchnorm-energy`"
-            )
-        for layer in network.layers:
+        for layer in (*network.layers, *network.norms):
             if not all(part is None or bool(part.isfinite().all()) for part in layer):
                 raise UserError(f"the {name} has weights that are not finite: give one that has not diverged")
-        if len(network.layers) < 2:
-            raise UserError(f"the {name} has no hidden layer: give networks of two layers or more")
-    require_fitting(teacher, student, x)
+    if given.start is not None and given.start.shape != student.shape:
+        raise UserError(
+            "the student before and after training must have the same layers and activation, got "
+            f"{given.start!r} and {student!r}"
+        )
+    require_fitting(student if teacher is None else teacher, student, x)
     if not bool(x.isfinite().all()):
         raise UserError("the data has numbers that are not finite: leave these samples out")
+    if given.labels is not None and given.labels.shape != x.shape[:1]:
+        raise UserError(f"must be one number per sample ({len(x):,}), got shape {list(given.labels.shape)}", "labels")
 
 
 def _validate_scale(pair: PairGeometry) -> None:

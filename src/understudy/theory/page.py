@@ -11,6 +11,8 @@ _NETWORKS = {
     "one output": "two layers, one output, no biases, output weights of at least 0",
     "deep": "three layers or more",
     "BatchNorm": "students with BatchNorm",
+    "linear": "linear networks of any depth, one output, no biases",
+    "classifier": "ReLU networks of two layers, one output, no biases, on labelled inputs of two classes",
 }
 _SUBJECTS = {
     "teacher node": "Certificates: every teacher node has a student",
@@ -18,7 +20,7 @@ _SUBJECTS = {
     "identity": "Identities that hold at every sample",
     "dynamics": "Dynamics: how weights move",
     "parameters": "Parameters: what a function says about the weights behind it",
-    "data": "The data",
+    "data": "The data: classes and what separates them",
 }
 _INTRODUCTION = """# Theorems
 
@@ -52,7 +54,8 @@ def _place(result: Result) -> tuple[str, int, str, int]:
 
 
 def _entry(result: Result) -> list[str]:
-    slopes = "" if result.slopes == "any" else f", {result.slopes}"
+    implied = result.slopes == "any" or result.networks in ("linear", "classifier")
+    slopes = "" if implied else f", {result.slopes}"
     return [
         f"**{result.name}: {_sentence(result.title)}** {_sentence(result.statement)}",
         "",

@@ -1,7 +1,8 @@
 """Results of the literature: hypotheses checked on given networks, a conclusion with constants, a measured value.
 
 A result is registered by name with its statement in words. Called on a teacher, a student and inputs, it returns
-findings: one for the pair, or one for each node that it is about.
+findings: one for the pair, or one for each node that it is about. Results on classification are about the student and
+labelled inputs alone.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from understudy._errors import UserError
@@ -21,7 +22,8 @@ from understudy._papers import load_theory
 from understudy.nets import Population
 
 Subject = Literal["identity", "data", "teacher node", "student node", "dynamics", "parameters"]
-Networks = Literal["any", "two layers", "one output", "deep", "BatchNorm"]
+Networks = Literal["any", "two layers", "one output", "deep", "BatchNorm", "linear", "classifier"]
+Extra = Literal["labels", "start"]
 Slopes = Literal["any", "ReLU or leaky", "ReLU", "|·|"]
 PRUNABLE = 0.05
 """Share of the output of the strongest aligned group below which a group of students can be removed."""
@@ -176,8 +178,25 @@ def prunable(found: Finding, most: float = PRUNABLE) -> bool:
     return found.applies and found.amount is not None and found.amount <= most
 
 
-CheckFunction = Callable[[Population, Population, Float[Tensor, "sample in"]], Sequence[Finding]]
-"""A function of (teacher, student, inputs) that returns the findings of one result."""
+CheckFunction = Callable[..., Sequence[Finding]]
+"""A function of (teacher, student, inputs), and of the `Given` if its result uses it, that returns findings."""
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What is known beside two networks and inputs.
+
+    Attributes:
+        labels: Class of each input, for results on classification.
+        start: The student before training, for results on training from a start. Without it, the student itself is
+            taken for the start: the results then say what further training does.
+    """
+
+    labels: Shaped[Tensor, "sample"] | None = None
+    start: Population | None = None
+
+
+NOTHING_GIVEN = Given()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,14 +211,25 @@ class Result:
     networks: Networks
     check: CheckFunction
     slopes: Slopes
+    uses: tuple[Extra, ...] = ()
 
-    def why_inapplicable(self, teacher: Population, student: Population) -> str:
+    @property
+    def about_teacher(self) -> bool:
+        """Whether it is about a teacher and a student; a result on classification is about one network and labels."""
+        return self.networks != "classifier"
+
+    def why_inapplicable(self, teacher: Population, student: Population, given: Given = NOTHING_GIVEN) -> str:
         """Reason why the result is not stated for such networks; empty where it is.
 
         Args:
             teacher: The teacher.
             student: The student.
+            given: What is known beside the networks.
         """
+        if self.networks == "linear":
+            return _not_linear("teacher", teacher) or _not_linear("student", student)
+        if self.networks == "classifier":
+            return _not_a_classifier(student) or _not_two_classes(given.labels)
         if why := self._wrong_slopes(teacher.slope, student.slope):
             return why
         if teacher.image is not None or student.image is not None:
@@ -211,6 +241,8 @@ class Result:
         theirs, ours = len(teacher.layers), len(student.layers)
         if theirs != ours:
             return f"it is stated for networks of equal depth, and these have {theirs} and {ours} layers"
+        if theirs < 2:
+            return "it is stated for networks with a hidden layer, and these have none"
         if self.networks in ("two layers", "one output") and theirs != 2:
             return f"it is stated for two layers, and these have {theirs}"
         if self.networks == "deep" and theirs < 3:
@@ -234,28 +266,71 @@ class Result:
         slopes = " and ".join(number(slope, "g") for slope in both)
         return f"it is stated for {required}, and the slopes below zero are {slopes}"
 
-    def __call__(self, teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> tuple[Finding, ...]:
+    def __call__(
+        self, teacher: Population, student: Population, x: Float[Tensor, "sample in"], given: Given = NOTHING_GIVEN
+    ) -> tuple[Finding, ...]:
         """Apply the result to one teacher and one student, in float64: one finding for the pair, or one per node.
 
         Raises:
             UserError: The result is not stated for such networks.
         """
         ours, theirs = student.to(dtype=torch.float64), teacher.to(dtype=torch.float64)
-        if why := self.why_inapplicable(teacher, student):
+        if why := self.why_inapplicable(teacher, student, given):
             raise UserError(f"{self.name} does not apply: {why}")
-        return tuple(self.check(theirs, ours, x.to(student.device, torch.float64)))
+        x = x.to(student.device, torch.float64)
+        if not self.uses:
+            return tuple(self.check(theirs, ours, x))
+        start = None if given.start is None else given.start.to(student.device, torch.float64)
+        return tuple(self.check(theirs, ours, x, Given(given.labels, start)))
 
 
 def _not_a_sum_of_lengths(name: str, network: Population) -> str:
     """Reason why a two-layer network is not of the form Σ a|uᵀx| with a ≥ 0; empty where it is."""
+    if why := _has_outputs_or_biases(name, network):
+        return why
     top = network.layers[1].weight
-    if top.shape[1] != 1:
-        return f"it is stated for one output, and the {name} has {top.shape[1]}"
-    if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
-        return f"it is stated for networks without biases, and the {name} has some"
     if bool((top < 0).any()):
         least = number(float(top.min()))
         return f"it is stated for output weights of at least 0, and the {name} has {least}"
+    return ""
+
+
+def _not_linear(name: str, network: Population) -> str:
+    """Reason why a network is not x ↦ wᵀx; empty where it is."""
+    if network.slope != 1 and len(network.layers) > 1:
+        activation = {0.0: "ReLU", -1.0: "|·|"}.get(network.slope, f"slope {number(network.slope, 'g')}")
+        return f"it is stated for linear networks, and the {name} has {activation}"
+    if network.image is not None or network.norms:
+        kind = "convolutions" if network.image is not None else "BatchNorm"
+        return f"it is stated for fully connected networks without BatchNorm, and the {name} has {kind}"
+    return _has_outputs_or_biases(name, network)
+
+
+def _not_a_classifier(network: Population) -> str:
+    """Reason why a network is not Σ a ρ(wᵀx) with the ReLU ρ; empty where it is."""
+    if network.image is not None or network.norms:
+        kind = "convolutions" if network.image is not None else "BatchNorm"
+        return f"it is stated for fully connected networks without BatchNorm, and the student has {kind}"
+    if len(network.layers) != 2:
+        return f"it is stated for two layers, and the student has {len(network.layers)}"
+    if network.slope:
+        return f"it is stated for ReLU (slope 0), and the student has slope {number(network.slope, 'g')}"
+    return _has_outputs_or_biases("student", network)
+
+
+def _not_two_classes(labels: Tensor | None) -> str:
+    """Reason why labels are not those of two classes; empty where they are."""
+    if labels is None:
+        return "it is stated for labelled inputs of two classes, and there are no labels: give them (--labels)"
+    count = len(labels.unique())
+    return "" if count == 2 else f"it is stated for two classes, and the labels have {count:,}"
+
+
+def _has_outputs_or_biases(name: str, network: Population) -> str:
+    if network.sizes[-1] != 1:
+        return f"it is stated for one output, and the {name} has {network.sizes[-1]}"
+    if any(layer.bias is not None and bool(layer.bias.any()) for layer in network.layers):
+        return f"it is stated for networks without biases, and the {name} has some"
     return ""
 
 
@@ -271,8 +346,11 @@ def result(
     subject: Subject,
     networks: Networks = "any",
     slopes: Slopes = "ReLU or leaky",
+    uses: tuple[Extra, ...] = (),
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Decorate a function of (teacher, student, inputs) to register it, unchanged, as a result of the literature.
+
+    Where it uses anything beside these, its fourth argument is a `Given`.
 
     Args:
         name: Paper, kind and number, such as `S0 theorem 3`.
@@ -281,7 +359,8 @@ def result(
         measured: What `check` measures for it.
         subject: What its findings are about.
         networks: The architectures it is stated for.
-        slopes: The activations it is stated for.
+        slopes: The activations it is stated for; `linear` and `classifier` networks imply them.
+        uses: What it uses of `Given`: `labels`, without which it is not applied, or `start`, which it can do without.
 
     Returns:
         The decorator.
@@ -302,6 +381,7 @@ def result(
             networks=networks,
             check=check,
             slopes=slopes,
+            uses=uses,
         )
         return check
 

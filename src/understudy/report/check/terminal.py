@@ -65,10 +65,10 @@ def _row(each: NetworkCheck) -> tuple[Text | str, ...]:
     lacking = common_failures(check.nodes)
     return (
         str(each.network),
-        f"{check.certified} of {len(check.nodes)}",
+        f"{check.certified} of {len(check.nodes)}" if check.nodes else "",
         number(max(eps)) if eps else "",
-        f"{sum(p.aligned for p in check.partners)} of {check.student_sizes[1]}",
-        f"{lacking[0].name}{describe_factor(lacking[0])}" if lacking else "",
+        f"{sum(p.aligned for p in check.partners)} of {check.student_sizes[1]}" if check.partners else "",
+        f"{lacking[0].name}{describe_factor(lacking[0])}" if lacking else Text(check.why_no_nodes, style="dim"),
     )
 
 
@@ -78,28 +78,36 @@ def _print_check(console: Console, view: ChecksView, of: CheckView) -> None:
     if of.identities:
         _print_heading(console, "Identities", "hold at every sample, for all weights")
         _print_findings(console, of.identities)
-    _print_heading(console, "The data")
-    _print_grid(console, of.data)
-    _print_bands(console, of)
-    _print_heading(console, "The teacher")
-    _print_lines(console, of.teacher)
-    _print_heading(
-        console, "Teacher nodes", "guarantee, samples needed (approximately), best observer, nearest student"
-    )
-    _print_nodes(console, of.nodes)
-    _print_lines(console, of.failures)
-    _print_heading(console, "Students")
-    _print_lines(console, of.students)
-    _print_findings(console, of.other_student_findings)
+    if of.data:
+        _print_heading(console, "The data")
+        _print_grid(console, of.data)
+        _print_bands(console, of)
+    if of.classes:
+        _print_heading(console, "Classes", "labelled samples, and the network as a classifier of them")
+        _print_findings(console, of.classes)
+    if of.teacher:
+        _print_heading(console, "The teacher")
+        _print_lines(console, of.teacher)
+    if of.nodes:
+        _print_heading(
+            console, "Teacher nodes", "guarantee, samples needed (approximately), best observer, nearest student"
+        )
+        _print_nodes(console, of.nodes)
+        _print_lines(console, of.failures)
+    if of.students or of.other_student_findings:
+        _print_heading(console, "Students")
+        _print_lines(console, of.students)
+        _print_findings(console, of.other_student_findings)
     if of.dynamics:
         _print_heading(console, "Dynamics")
         _print_findings(console, of.dynamics)
     if of.parameters:
         _print_heading(console, "Parameters", "what the function says about the weights behind it")
         _print_findings(console, of.parameters)
-    if of.check.silent:
+    if of.silent:
         _print_heading(console, "Stated for other networks")
-        _print_grid(console, [(cite(name), why) for name, why in of.check.silent], style="dim")
+        for names, why in of.silent:
+            _print_lines(console, [names, f"  {why}"])
 
 
 def _print_samples(console: Console, view: ChecksView) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from understudy._citations import cite
+from understudy._citations import CODES, cite
 from understudy._numbers import number, typeset
+from understudy.teachers.assumptions import Assumptions
 from understudy.theory.boundaries import ALIGNED
 from understudy.theory.check import Check, NodeCheck
-from understudy.theory.conditions import WIDTHS
+from understudy.theory.conditions import WIDTHS, DataConditions
 from understudy.theory.result import PRUNABLE, Finding, format_factor, prunable
 from understudy.theory.summary import CommonFailure, NetworkCheck, common_failures, summarise
 
@@ -36,7 +37,7 @@ class FindingView(NamedTuple):
         if not finding.applies:
             return cls(finding, "open", "–", f"does not apply: {finding.failing[0]}")
         if not finding.agrees:
-            return cls(finding, "open", "–", "not measured")
+            return cls(finding, "open", "–", "applies; the measurement decides nothing")
         return cls(finding, "sure", "✓", "agrees with the result")
 
 
@@ -93,19 +94,25 @@ class CheckView(NamedTuple):
     dynamics: list[FindingView]
     parameters: list[FindingView]
     identities: list[FindingView]
+    classes: list[FindingView]
+    silent: list[tuple[str, str]]
+    """Names of the results that are not stated for such networks, by reason."""
 
     @classmethod
     def of(cls, check: Check) -> CheckView:
+        found = check.conditions
         return cls(
             check,
             networks=describe_networks(check),
             samples=describe_samples([check]),
-            data=[(name, typeset(value)) for name, value in _data(check)],
-            bands=[
+            data=[] if found is None else [(name, typeset(value)) for name, value in _data(found)],
+            bands=[]
+            if found is None
+            else [
                 (f"node {int(node)}", [int(count) for count in counts])
-                for node, counts in zip(check.conditions.nodes, check.conditions.bands, strict=True)
+                for node, counts in zip(found.nodes, found.bands, strict=True)
             ],
-            teacher=[*map(typeset, _teacher(check))],
+            teacher=[] if check.assumptions is None else [*map(typeset, _teacher(check, check.assumptions))],
             nodes=[NodeView.of(node) for node in check.nodes],
             failures=describe_failures(common_failures(check.nodes), len(check.nodes)),
             students=[*map(typeset, describe_students(check))],
@@ -113,6 +120,8 @@ class CheckView(NamedTuple):
             dynamics=[FindingView.of(f) for f in check.dynamics],
             parameters=[FindingView.of(f) for f in check.parameters],
             identities=[FindingView.of(f) for f in check.identities],
+            classes=[FindingView.of(f) for f in check.classes],
+            silent=_by_reason(check.silent),
         )
 
     @property
@@ -169,7 +178,10 @@ def describe_networks(check: Check) -> str:
         _ACTIVATIONS.get(slope, f"leaky ReLU of slope {number(slope, 'g')}")
         for slope in (check.teacher_slope, check.slope)
     )
-    return f"teacher {teacher}{f', {theirs}' * (theirs != ours)}, student {student}, {ours}"
+    kinds = f"student {student}, {ours}"
+    if check.teacher_sizes:
+        kinds = f"teacher {teacher}{f', {theirs}' * (theirs != ours)}, {kinds}"
+    return "; ".join([kinds, *check.changes])
 
 
 def describe_samples(checks: Sequence[Check]) -> str:
@@ -195,6 +207,8 @@ def describe_factor(found: CommonFailure) -> str:
 
 def describe_students(check: Check) -> list[str]:
     """Students that have a teacher node's boundary, and those that Tian 2020, theorem 2, shows to be prunable."""
+    if check.why_no_nodes:
+        return []
     aligned = [p for p in check.partners if p.aligned]
     lines = [f"{len(aligned)} of {check.student_sizes[1]} have the boundary of a teacher node, to ε = {ALIGNED:g}"]
     for p in sorted(aligned, key=lambda p: p.eps)[:MOST_STUDENTS]:
@@ -232,8 +246,7 @@ def _verdict(node: NodeCheck) -> tuple[str, str, str, str]:
     return "open", "✗", lacking[0].name, lacking[0].by.removeprefix(" by ")
 
 
-def _data(check: Check) -> list[tuple[str, str]]:
-    found = check.conditions
+def _data(found: DataConditions) -> list[tuple[str, str]]:
     facts = [
         ("η, own boundaries", f"{found.eta_own.value:.3g}, at {found.eta_own.where}"),
         ("η, random planes", f"{found.eta_random.value:.3g}, at {found.eta_random.where}"),
@@ -244,12 +257,11 @@ def _data(check: Check) -> list[tuple[str, str]]:
     if len(found.tau):
         least = int(found.tau.argmin())
         facts.append(("τ, smallest", f"{float(found.tau[least]):.3g}, at teacher node {int(found.nodes[least])}"))
-    return [*facts, ("augmentation", _augmentation(check))]
+    return [*facts, ("augmentation", _augmentation(found))]
 
 
-def _augmentation(check: Check) -> str:
+def _augmentation(found: DataConditions) -> str:
     """Share of the data that contains the points of the theorems, which are evaluated in any case."""
-    found = check.conditions
     near = float(found.aware.max()) if len(found.aware) else 0.0
     if not near and not found.agnostic:
         return "none in the data; the points that the theorems need are generated and evaluated"
@@ -257,9 +269,9 @@ def _augmentation(check: Check) -> str:
     return f"{along}, along the axes for {found.agnostic:.0%} of all"
 
 
-def _teacher(check: Check) -> list[str]:
+def _teacher(check: Check, found: Assumptions) -> list[str]:
     """Whether the teacher's lowest layer meets the assumptions of Tian 2020, and what would have to change."""
-    layer = check.assumptions.layers[0]
+    layer = found.layers[0]
     lengths = f"{float(layer.lengths.min()):.3g} to {float(layer.lengths.max()):.3g}"
     lines = [f"weights of length {lengths}: rescaled to length 1" if layer.irregular else "weights of length 1"]
     if layer.closest:
@@ -272,7 +284,19 @@ def _teacher(check: Check) -> list[str]:
         if never
         else "the data crosses every boundary"
     )
-    return lines + [failure for failure in check.assumptions.failures if not failure.startswith("layer 1:")]
+    return lines + [failure for failure in found.failures if not failure.startswith("layer 1:")]
+
+
+def _by_reason(silent: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Names of the results that share a reason, with the reason."""
+    names: dict[str, dict[str, list[str]]] = {}
+    for name, why in silent:
+        paper, place = name.split(maxsplit=1)
+        names.setdefault(why, {}).setdefault(paper, []).append(place)
+    return [
+        ("; ".join(f"{CODES.get(paper, paper)}, {', '.join(places)}" for paper, places in papers.items()), why)
+        for why, papers in names.items()
+    ]
 
 
 def _several(thing: str, names: Sequence[str]) -> str:

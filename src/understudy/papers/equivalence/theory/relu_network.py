@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -15,8 +15,9 @@ from jaxtyping import Float
 from understudy._errors import UserError
 from understudy._numbers import number
 from understudy._random import Stream, generator
-from understudy.nets import Layer, Population, evaluation_scale, incoming
+from understudy.nets import Layer, Population
 from understudy.nets.given_networks import Network, as_population
+from understudy.theory.dense_networks import affine_maps, dense_sizes, describe_changes
 
 MOST_WEIGHTS = 1 << 24
 """Largest number of weights of a convolution that is written as a matrix (128 MiB in float64)."""
@@ -119,10 +120,10 @@ def as_relu_network(name: str, network: Network | ReluNetwork, which: int = 0) -
             f"{number(population.slope, 'g')}: its folds do not determine its units"
         )
     _validate_size(name, population)
-    weights, biases = _affine_maps(population)
+    weights, biases = ([part.numpy() for part in parts] for parts in affine_maps(population))
     if not all(np.isfinite(part).all() for part in (*weights, *biases)):
         raise UserError(f"{name} has weights that are not finite: train or load it again")
-    return ReluNetwork(tuple(weights), tuple(biases), float(population.slope)), _changes(population)
+    return ReluNetwork(tuple(weights), tuple(biases), float(population.slope)), describe_changes(population)
 
 
 def _validate_size(name: str, population: Population) -> None:
@@ -134,60 +135,10 @@ def _validate_size(name: str, population: Population) -> None:
             raise UserError(
                 f"{name} has max pooling after layer {i + 1}, which is not a ReLU layer: use average pooling or strides"
             )
-    units = _units(population)
+    units = dense_sizes(population)
     for i, (below, above) in enumerate(pairwise(units)):
         if below * above > MOST_WEIGHTS:
             raise UserError(
                 f"{name}: layer {i + 1} has {below:,} × {above:,} weights as a matrix; at most {MOST_WEIGHTS:,} are "
                 "allowed: use smaller images or fewer channels"
             )
-
-
-def _units(population: Population) -> list[int]:
-    """Units of every layer where convolutions are written as matrices: one for each channel and position."""
-    hidden = [nodes * places for nodes, places in zip(population.sizes[1:-1], population.shape.positions, strict=True)]
-    return [population.inputs, *hidden, population.sizes[-1]]
-
-
-def _affine_maps(population: Population) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Matrices and biases between the activations of consecutive layers.
-
-    A row of a convolution's activations is a position, so that units are numbered by position first, then channel.
-    """
-    weights, biases = [], []
-    scale, shift = torch.ones(1), torch.zeros(1)  # of BatchNorm after the activation below
-    units = _units(population)
-    linear = replace(population, layers=tuple(Layer(layer.weight, None) for layer in population.layers))
-    for i, nodes in enumerate(population.sizes[:-1]):
-        zero, basis = torch.zeros(1, units[i], dtype=torch.float64), torch.eye(units[i], dtype=torch.float64)
-        if i:
-            zero, basis = zero.view(1, -1, nodes), basis.view(1, -1, nodes)
-        weight, bias = incoming(linear, i, basis).reshape(units[i], -1).T, incoming(population, i, zero).flatten()
-        if i and population.norms and not population.norm_first:
-            repeat = units[i] // nodes
-            bias = bias + weight @ shift.repeat(repeat)
-            weight = weight * scale.repeat(repeat)
-        if i < len(population.norms):
-            norm = population.norms[i]
-            scale = evaluation_scale(norm)[0]
-            shift = (norm.shift[0] if norm.shift is not None else torch.zeros_like(scale)) - scale * norm.mean[0]
-            if population.norm_first:
-                repeat = len(bias) // len(scale)
-                weight, bias = (
-                    scale.repeat(repeat)[:, None] * weight,
-                    scale.repeat(repeat) * bias + shift.repeat(repeat),
-                )
-        weights.append(weight.detach().contiguous().numpy())
-        biases.append(bias.detach().contiguous().numpy())
-    return weights, biases
-
-
-def _changes(population: Population) -> tuple[str, ...]:
-    changes = []
-    if population.norms:
-        where = "before" if population.norm_first else "after"
-        layer = "the layer below it" if population.norm_first else "the layer above it"
-        changes.append(f"BatchNorm {where} the activation is folded into {layer}")
-    if population.image is not None:
-        changes.append("convolutions are written as matrices, a unit for each channel and position")
-    return tuple(changes)
