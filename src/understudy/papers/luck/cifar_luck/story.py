@@ -29,10 +29,10 @@ def story(study: CifarLuck, run: Run) -> Story:
             "How well every layer is matched",
             "Mean correlation of a layer's teacher nodes with their best students over training.",
             "S2 fig. 9",
-            layers.correlation_curves(rho, _PANEL, _TITLES, columns=columns),
+            layers.correlation_curves(rho, _PANEL, _TITLES, columns=columns, band="range"),
         ),
         *(figure for kind, each in kinds.items() for figure in _students(run, kind, each)),
-        *layers.rank_figures(run, _DIMS, _PANEL, _TITLES, columns=columns),
+        *layers.rank_figures(run, _DIMS, _PANEL, _TITLES, columns=columns, band="range"),
         *(figure for kind, each in kinds.items() for figure in _matrices(study, run, kind, each)),
         Figure(
             "accuracy",
@@ -49,6 +49,7 @@ def story(study: CifarLuck, run: Run) -> Story:
                 name="evaluation accuracy",
                 colours=(style.BLUE, style.CONTEXT),
                 columns=columns,
+                band="range",
             ),
         ),
         Figure(
@@ -57,7 +58,7 @@ def story(study: CifarLuck, run: Run) -> Story:
             "Squared error against the teacher, averaged over outputs: on the evaluation images after each epoch, and "
             "over its steps on training images.",
             "S2 fig. 19",
-            layers.loss_curves(run, _DIMS, _PANEL, _TITLES, "MSE loss"),
+            layers.loss_curves(run, _DIMS, _PANEL, _TITLES, "MSE loss", band="range"),
         ),
     )
     ahead = _ahead(run)

@@ -30,6 +30,8 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
     figures: ClassVar[str] = "S2 fig. 9"
     decides: ClassVar[str] = "D6"
 
+    seeds: Count = 5
+    """Number of seeds, counted from 1: each is a teacher, its students' initial weights and the order of the images."""
     networks: Annotated[tuple[Kind, ...], Among(get_args(Kind)), Distinct()] = ("fc", "cnn")
     """Kinds of networks: fully connected, convolutional."""
     norm: Annotated[tuple[StudentNorm, ...], Among(get_args(StudentNorm)), Distinct()] = ("none", "after")
@@ -57,6 +59,7 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
     @classmethod
     def quick(cls) -> Self:
         return cls(
+            seeds=2,
             fc_layers=(10, 15, 20),
             cnn_layers=(4, 4),
             over_realization=5.0,
