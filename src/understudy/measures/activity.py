@@ -1,7 +1,7 @@
 """Pre-activations of hidden nodes, and how often nodes are active."""
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from understudy.data.source import Inputs
@@ -64,6 +64,6 @@ def active_share(population: Population, x: Inputs, layer: int = 0) -> Float[Ten
     return (torch.cat(each).double() / (x.shape[-2] * population.shape.positions[layer])).to(x.dtype)
 
 
-def _active(network: Population, x: Float[Tensor, "sample in"], layer: int, rows: int) -> Float[Tensor, "1 node"]:
+def _active(network: Population, x: Float[Tensor, "sample in"], layer: int, rows: int) -> Int[Tensor, "1 node"]:
     """Number of rows on which each node of one network is active."""
     return torch.stack([(pre_activations(network, some)[layer] > 0).sum(1) for some in x.split(rows)]).sum(0)

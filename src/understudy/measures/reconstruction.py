@@ -44,7 +44,7 @@ class Reconstruction(NamedTuple):
 
 
 def reconstruction(
-    given: Int[Tensor, "*#sample row place"], found: Int[Tensor, "*#sample row other"]
+    given: Int[Tensor, "*#sample #row place"], found: Int[Tensor, "*#sample #row other"]
 ) -> Reconstruction:
     """Compare sentences with their reconstructions, word by word.
 
