@@ -158,12 +158,15 @@ def test_rates_are_those_of_the_squared_error_averaged_over_outputs():
     assert lr == pytest.approx([r * 2 / 4 for r in [0.05] * 8 + [0.02] * 4 + [0.03] * 4 + [0.05] * 8])
 
 
-def test_momentum_is_that_of_all_networks_and_decides_finite_data_only():
+@pytest.mark.parametrize("other", [{"momentum": 0.9}, {"epochs": 39}])
+def test_other_training_than_that_of_the_released_code_decides_finite_data_only(other):
     assert TINY.experiment().optimiser.momentum == 0
     assert replace(TINY, momentum=0.9).experiment().optimiser.momentum == 0.9
-    found = decided(fake_run(whole()), Gaus(seeds=3, momentum=0.9))
+    study = Gaus(seeds=3, **other)
+    found = decided(fake_run(whole()), study)
     assert set(found) == {"finite data, without BatchNorm", "finite data, with BatchNorm"}
-    assert "momentum 0.9" in found["finite data, with BatchNorm"].statement
+    words = f"CNN with BatchNorm, {study.epochs * study.steps:,} steps with momentum {study.momentum:g}: the gain"
+    assert found["finite data, with BatchNorm"].statement.startswith(words)
 
 
 def test_outputs_of_every_teacher_are_standardised_on_its_evaluation_inputs():
@@ -391,7 +394,7 @@ def test_parts_of_the_study_decide_the_claims_they_have_networks_for():
 
 @pytest.mark.parametrize(
     "other",
-    [{"lr": 0.4}, {"cnn_norm_lr": 0.01}, {"dim": 30}, {"cnn_layers": (64, 64)}, {"epochs": 39}],
+    [{"lr": 0.4}, {"cnn_norm_lr": 0.01}, {"dim": 30}, {"cnn_layers": (64, 64)}, {"multiple": 5.0}],
 )
 def test_claims_are_decided_in_their_settings_only(other):
     assert not decided(fake_run(whole()), Gaus(seeds=3, **other))

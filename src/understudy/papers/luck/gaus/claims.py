@@ -76,12 +76,14 @@ def late_gain(rho: xr.DataArray) -> np.ndarray:
     return (mean.isel(epoch=-1) - mean.isel(epoch=mean.sizes["epoch"] // 2)).to_numpy()
 
 
-claims = Claims(
-    free="seeds dtype device networks norm data epochs steps train finite momentum",
-    when=lambda study: study.epochs * study.steps >= LEAST_STEPS,
-)
-PLAIN = {"momentum": 0.0}
-"""What all claims but that on finite data need: plain SGD, as in the released code."""
+claims = Claims(free="seeds dtype device networks norm data epochs steps train finite momentum")
+
+
+def _as_released(study: Gaus) -> bool:
+    """Whether a study trains by plain SGD for as many steps as the released code."""
+    return study.momentum == 0 and study.epochs * study.steps >= LEAST_STEPS
+
+
 _SETTINGS = tuple(GausSetting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS)
 
 
@@ -93,7 +95,7 @@ _SETTINGS = tuple(GausSetting(kind, norm) for kind in ("fc", "cnn") for norm in 
     paper="grows; in the lowest layers it moves towards 1",
     values_are="mean best correlation of the lowest layer at the end, per network",
     cases={"setting": _SETTINGS},
-    needs=PLAIN,
+    when=_as_released,
 )
 def correlation_grows(study: Gaus, run: Run, setting: GausSetting) -> Verdict | None:
     rho = curves(run, setting).dropna("seed", how="all").to_numpy()
@@ -116,7 +118,7 @@ def correlation_grows(study: Gaus, run: Run, setting: GausSetting) -> Verdict | 
     paper="good after the first epoch",
     values_are="by how much the mean rank falls, per network",
     cases=lambda study, run: [{"setting": s, "early_steps": first_epoch(study) * study.steps} for s in _SETTINGS],
-    needs=PLAIN,
+    when=_as_released,
 )
 def winners_lead_early(study: Gaus, run: Run, setting: GausSetting, early_steps: int) -> Verdict | None:
     rank = curves(run, setting, "mean_rank").dropna("seed", how="all")
@@ -135,7 +137,7 @@ def winners_lead_early(study: Gaus, run: Run, setting: GausSetting, early_steps:
     f"more than {ERRORS} standard errors",
     paper="BatchNorm better for the CNN",
     values_are="by how much it is higher, per seed",
-    needs=PLAIN,
+    when=_as_released,
 )
 def batchnorm_helps_the_cnn(study: Gaus, run: Run) -> Verdict | None:
     def test(kind: str) -> Verdict | None:
@@ -170,7 +172,7 @@ _CLEARLY = f"by more than {ERRORS} standard errors"
     statement=f"{_SPEED}, is higher for the small teacher than for the large one, {_CLEARLY}",
     paper="small converges faster",
     values_are="by how much it is higher, per seed",
-    needs=PLAIN,
+    when=_as_released,
 )
 def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
     return _higher(run, GausSetting("fc-small", "none"), GausSetting("fc", "none"), speed)
@@ -182,7 +184,7 @@ def small_is_faster(study: Gaus, run: Run) -> Verdict | None:
     statement=f"small teacher: {_SPEED}, is higher without BatchNorm, {_CLEARLY}",
     paper="hurt by BatchNorm",
     values_are="by how much it is higher, per seed",
-    needs=PLAIN,
+    when=_as_released,
 )
 def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
     small, large = (
@@ -195,14 +197,17 @@ def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
 @claims.claim(
     "D7",
     "finite data, {norm_words}",
-    statement="CNN {norm_words}, momentum {momentum:g}: the gain of the mean best correlation in the second half of "
-    "training, averaged over layers, with finite data is at most half of that with fresh data (median over seeds), and "
-    f"the end is lower, {_CLEARLY}; decided if with fresh data the lowest layer ends above {LEARNED:g} (median)",
+    statement="CNN {norm_words}, {total:,} steps with momentum {momentum:g}: the gain of the mean best correlation in "
+    "the second half of training, averaged over layers, with finite data is at most half of that with fresh data "
+    f"(median over seeds), and the end is lower, {_CLEARLY}; decided if the lowest layer ends above {LEARNED:g} with "
+    "fresh data",
     paper="finite data stalls",
     values_are="gain with finite data as a share of that with fresh data, per seed",
-    cases=lambda study, run: [{"norm": norm, "norm_words": words} for norm, words in NORMS.items()],
+    cases=lambda study, run: [
+        {"norm": norm, "norm_words": words, "total": study.epochs * study.steps} for norm, words in NORMS.items()
+    ],
 )
-def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str) -> Verdict | None:
+def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str, total: int) -> Verdict | None:
     if (found := _compared(run, GausSetting("cnn", norm, "finite"), GausSetting("cnn", norm))) is None:
         return None
     gains, ends = ([measure(rho) for rho in found] for measure in (late_gain, final))
@@ -250,7 +255,7 @@ def _matrices(study: Gaus, run: Run) -> dict[str, Modulation]:
     f"{DOMINANT:g} times the mean size of the other entries, at every layer (medians over seeds)",
     paper="students that match a teacher node have high entries with it; identity-like matrices",
     values_are="least ratio of a layer and matrix, per network",
-    needs=PLAIN,
+    when=_as_released,
 )
 def diagonals_dominate(study: Gaus, run: Run) -> Verdict | None:
     def test(ratio: np.ndarray) -> Verdict:
@@ -275,7 +280,7 @@ def diagonals_dominate(study: Gaus, run: Run) -> Verdict | None:
     f"layers, {_CLEARLY}",
     paper="more in H* than in β*",
     values_are="by how much it grows more, per network",
-    needs=PLAIN,
+    when=_as_released,
 )
 def more_in_h(study: Gaus, run: Run) -> Verdict | None:
     growths = {
