@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from understudy._numbers import number
 
 MOST = 10**9
 """Largest magnitude of an option: beyond it no run would end, and tables, which count in 32 bits, would overflow."""
+LIMIT = "UNDERSTUDY_MEMORY"
+"""Environment variable with the bytes that a process may plan with, where less than all that is free."""
 _SHARE = 0.7
 """Share of the free memory that may be used."""
 _CGROUP = Path("/sys/fs/cgroup")
@@ -20,7 +23,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 def free_memory() -> int:
     """Bytes that may be used on the CPU: most of those that the machine, a container and this process have left."""
-    return int(min([psutil.virtual_memory().available, *_container(), *_process()]) * _SHARE)
+    left = int(min([psutil.virtual_memory().available, *_container(), *_process()]) * _SHARE)
+    given = os.environ.get(LIMIT)
+    if given is None:
+        return left
+    if not given.isascii() or not given.isdigit():
+        raise UserError(f"the environment variable {LIMIT} must be a number of bytes, got {given!r}")
+    return min(left, int(given))
 
 
 def _container() -> list[int]:

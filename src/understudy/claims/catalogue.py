@@ -39,6 +39,14 @@ class Row:
         return {words.split()[0]: words for words in named}
 
     @property
+    def runs(self) -> tuple[str, ...]:
+        """The commands after `understudy run` of all runs that the claim is measured on."""
+        found: list[str] = []
+        for words in self.study.split(" | "):
+            found.append(f"{found[-1].split()[0]} {words}" if words.startswith("--") else words)
+        return tuple(found)
+
+    @property
     def would_decide(self) -> str:
         """The commands that decide the claim, in words."""
         return " and ".join(f"understudy run {words}" for words in self.commands.values())

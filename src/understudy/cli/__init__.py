@@ -22,6 +22,7 @@ from understudy.cli.predict import Predict, run_predict
 from understudy.cli.prune import Prune, run_prune
 from understudy.cli.recover import Recover, run_recover
 from understudy.cli.report import Report, run_report
+from understudy.cli.reproduce import Reproduce, run_reproduce
 from understudy.cli.run import run_options, run_study
 from understudy.cli.start import Start, run_start
 
@@ -46,6 +47,7 @@ _COMMANDS = {
     "start": _Command(Start, run_start),
     "predict": _Command(Predict, run_predict),
     "example": _Command(Example, run_example),
+    "reproduce": _Command(Reproduce, run_reproduce),
     "bench": _Command(Bench, run_bench),
 }
 _SHELLS = ("bash", "zsh", "fish", "tcsh")
@@ -57,6 +59,7 @@ Studies
   understudy run STUDY [options]        run a study, or resume it; `run FILE.py` runs a study of your own
   understudy report RUN                 draw the figures and the page of a run again
   understudy claims                     show the claims of the papers with what was measured
+  understudy reproduce [PAPER …]        run every study of the papers, and write one page about all of them
 
 Your networks
   understudy example FOLDER             write a teacher, students and inputs to try these commands on

@@ -41,7 +41,7 @@ def run_guarded(command: Callable[[], None], words: Sequence[str]) -> int:
     except UserError as error:
         return _end(error.for_command)
     except KeyboardInterrupt:
-        resumes = list(words[:1]) == ["run"] or any(word.startswith("--checkpoint") for word in words)
+        resumes = list(words[:1]) in (["run"], ["reproduce"]) or any(word.startswith("--checkpoint") for word in words)
         again = "resumes where it stopped" if resumes else "starts again"
         return _end(f"interrupted; the same command {again}", 130, before="\n")
     except ReaderEndedError:

@@ -70,6 +70,9 @@ class CifarOptions(Study):
         """Steps per epoch."""
         return self.train // self.batch
 
+    def require_data(self) -> None:
+        self.source()
+
     def source(self) -> Cifar10:
         """The images.
 

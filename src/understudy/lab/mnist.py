@@ -47,7 +47,7 @@ class OnMnist(Study):
     lr: Positive = 0.001
     """Learning rate of Adam."""
     start: Positive = 0.05
-    """Factor on the initial weights of the two linear layers."""
+    """Factor on the initial weights and biases of the two linear layers."""
 
     def validate(self) -> None:
         for name in ("digits", "channels"):
@@ -68,6 +68,9 @@ class OnMnist(Study):
     def network_options(self) -> dict[str, Any]:
         """The options that fix how networks are trained."""
         return {field.name: getattr(self, field.name) for field in fields(OnMnist)}
+
+    def require_data(self) -> None:
+        self.source()
 
     def source(self) -> Mnist:
         """The images of the two digits."""

@@ -64,6 +64,8 @@ class Study:
     """The figures, tables and theorems of the papers that it reproduces."""
     decides: ClassVar[str] = ""
     """The ids of the claims that its runs decide, separated by spaces."""
+    gains_from_gpu: ClassVar[bool] = False
+    """Whether a GPU makes it much faster, so that `understudy reproduce` runs it there."""
     renamed: ClassVar[Mapping[str, str]] = {}
     """Former names of options, each with its present name: still understood, with a notice."""
     arrays: ClassVar[tuple[str, ...]] = ()
@@ -91,6 +93,9 @@ class Study:
 
     def validate_files(self) -> None:
         """Refuse files named by options that cannot be used, before anything is written."""
+
+    def require_data(self) -> None:
+        """Refuse to run without downloaded files that the study needs, and say how to get them."""
 
     def read_networks(self) -> dict[str, Loaded]:
         """Networks of the user's that options name, by option, with what was assumed about their files."""
@@ -223,6 +228,8 @@ class Experiment:
 @dataclass(frozen=True)
 class TrainingStudy(Study):
     """A study that trains populations of students and probes every network after every epoch."""
+
+    gains_from_gpu: ClassVar[bool] = True
 
     record: Annotated[tuple[Recordable, ...], Among(RECORDABLE), Distinct(), MayBeEmpty()] = ()
     """Further metrics to record at every probe: norm of the gradient and five largest eigenvalues of the Hessian of the

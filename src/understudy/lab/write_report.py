@@ -62,9 +62,9 @@ def write_report(study: Study, run: Run) -> None:
 def _write_folder(subject: Subject, run: Run) -> None:
     """Write a report; nothing is written before everything is read and drawn."""
     run.require_sound()
-    environment = run.environment | {"report_commit": commit()}
     with FigurePool() as pool:
         story = subject.story(run)
+        environment = run.environment | {"report_commit": commit(), "figures": [f.name for f in story.figures]}
         pool.begin([figure.kind for figure in story.figures])
         claims = subject.claims and subject.claims(run)
         figures = [f"figures/{f.name}.{end}" for f in story.figures for end in endings(f.kind)]

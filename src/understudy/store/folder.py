@@ -78,6 +78,19 @@ class RunFolder:
                     folder.progress.mkdir(exist_ok=True)
                 yield folder
 
+    @property
+    def busy(self) -> bool:
+        """Whether a process is working on the run."""
+        if not self._lock.exists():
+            return False
+        lock = FileLock(self._lock)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return True
+        lock.release()
+        return False
+
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Keep other processes out of the folder, and remove what a killed process left behind."""

@@ -77,6 +77,7 @@ class MovieSentences(ComputedStudy):
     summary: ClassVar[str] = "reconstruction, samples and interpolations of sentences whose code has M nats"
     figures: ClassVar[str] = "S3 fig. 4.4, tables 4.1, 4.2"
     decides: ClassVar[str] = "M4"
+    gains_from_gpu: ClassVar[bool] = True
     arrays: ClassVar[tuple[str, ...]] = (
         "batch longest hidden",
         "batch longest embedding",
@@ -243,6 +244,9 @@ class MovieSentences(ComputedStudy):
             if (file := published_file()) is not None:
                 found["contents"] = {"data": hashlib.sha256(file.read_bytes()).hexdigest()}
         return found
+
+    def require_data(self) -> None:
+        self.corpus()
 
     def corpus(self) -> Corpus:
         """The sentences.

@@ -68,6 +68,10 @@ class OptimisationBias(TransferStudy):
         if self.own:
             read_data(self.data)
 
+    def require_data(self) -> None:
+        if not self.own:
+            self.source()
+
     @property
     def own(self) -> bool:
         """Whether the data are a file of the user's instead of MNIST."""

@@ -76,6 +76,7 @@ class MultiExit(ComputedStudy):
     summary: ClassVar[str] = "how much more accurate early exits become when they learn from later ones, on CIFAR-100"
     figures: ClassVar[str] = "S3 figs. 6.3, 6.5, 6.6, 6.7, E.1, tables 6.2, 6.4, E.1, E.2"
     decides: ClassVar[str] = "X1 X2 X3"
+    gains_from_gpu: ClassVar[bool] = True
     table_title: ClassVar[str] = "Accuracies"
     table_lead: ClassVar[str] = (
         "Test accuracies in %, averaged over seeds, with 1.96 standard errors, and where the thesis has it, its top-5 "
@@ -336,6 +337,9 @@ class MultiExit(ComputedStudy):
     def chosen_engine(self) -> Literal["auto", "plain", "fused"]:
         """The engine, which for a network with the stem for ImageNet is the plain one unless another was asked for."""
         return "plain" if self.engine == "auto" and self.stem != "plain" else self.engine
+
+    def require_data(self) -> None:
+        self.source()
 
     def source(self) -> Cifar100 | Shapes:
         """The images.

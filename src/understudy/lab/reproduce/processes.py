@@ -1,0 +1,207 @@
+"""Run jobs in processes of their own: one after the other on the GPU, and others on the free cores beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from understudy._memory import LIMIT, free_memory
+from understudy.lab.reproduce.jobs import Job
+from understudy.store.folder import RunFolder
+
+_LOOK = 0.1
+"""Seconds between two looks at the processes."""
+_PATIENCE = 30.0
+"""Seconds that interrupted processes have to end by themselves."""
+_CONTROL = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
+@dataclass
+class Standing:
+    """How far a job is: `waiting`, `running`, `done`, `failed`, or `skipped` because one before it failed."""
+
+    job: Job
+    state: str = "waiting"
+    line: str = ""
+    """Its last line of progress, or why it failed."""
+    seconds: float = 0.0
+    """Time since its start, or that it took; 0 for a run that was there before."""
+
+
+class Watcher(Protocol):
+    """Receiver of the state of all jobs."""
+
+    def show(self, standings: Sequence[Standing]) -> None:
+        """Show the state of all jobs; called several times a second.
+
+        Args:
+            standings: One per job, in the order of the plan.
+        """
+
+
+class _Running:
+    """A process, the cores it has, and the last line of its standard error."""
+
+    def __init__(self, process: subprocess.Popen[str], cores: frozenset[int]) -> None:
+        self.process, self.cores, self.start, self.line = process, cores, time.monotonic(), ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                self.line = _CONTROL.sub("", line).strip() or self.line
+
+    def finish(self) -> int:
+        """Wait for the process and its last line, and return its exit status."""
+        status = self.process.wait()
+        self._reader.join(1.0)
+        return status
+
+
+def run_jobs(jobs: Sequence[Job], command: Callable[[Job], Sequence[str]], watcher: Watcher) -> list[Standing]:
+    """Run all jobs, the longest first; one that fails does not stop the others, only those that start from it.
+
+    One job at a time uses the GPU, with a quarter of the cores; others have one core each, and more where fewer jobs
+    are left than cores. Each has a share of the memory. After Ctrl-C all are interrupted, and save their state.
+
+    Args:
+        jobs: The jobs, each after those that it starts from.
+        command: The arguments of a Python process that makes a run.
+        watcher: Receives the state of all jobs.
+
+    Returns:
+        How each job ended.
+
+    Raises:
+        KeyboardInterrupt: After Ctrl-C, when all processes have ended.
+    """
+    standings = {job: Standing(job, "done" if job.finished else "waiting") for job in jobs}
+    order = sorted(jobs, key=lambda job: -_critical(job, jobs))
+    free, running = _own_cores(), dict[Job, _Running]()
+    whole = len(free)
+    memory = free_memory()
+    try:
+        while True:
+            for job in [job for job, one in running.items() if one.process.poll() is not None]:
+                free |= running[job].cores
+                _end(standings[job], running.pop(job))
+            for job in order:
+                _skip(standings[job], standings)
+            ready = [job for job in order if _ready(job, standings)]
+            for i, job in enumerate(ready):
+                wanted = _share(job, len(ready) - i, len(free), whole)
+                if not free or (job.gpu and any(other.gpu for other in running)):
+                    continue
+                cores = frozenset(sorted(free)[:wanted])
+                free -= cores
+                running[job] = _start(command(job), cores, memory * len(cores) // whole)
+                standings[job].state = "running"
+            for job, one in running.items():
+                standings[job].seconds = time.monotonic() - one.start
+                standings[job].line = one.line
+            watcher.show(list(standings.values()))
+            if not running and not any(each.state == "waiting" for each in standings.values()):
+                return list(standings.values())
+            time.sleep(_LOOK)
+    finally:
+        _stop(list(running.values()))
+
+
+def _critical(job: Job, jobs: Sequence[Job]) -> float:
+    """Expected seconds of a job and the longest chain of jobs that starts from it; unknown ones count as a minute."""
+    later = [_critical(other, jobs) for other in jobs if job in other.after]
+    return (60.0 if job.seconds is None else job.seconds) + max(later, default=0.0)
+
+
+def _ready(job: Job, standings: dict[Job, Standing]) -> bool:
+    """Whether a job can start; one that another process works on is waited for."""
+    if standings[job].state != "waiting" or any(standings[other].state != "done" for other in job.after):
+        return False
+    if job.finished:
+        standings[job].state = "done"
+    elif RunFolder(job.folder).busy:
+        standings[job].line = "another process is working on it"
+    else:
+        return True
+    return False
+
+
+def _skip(standing: Standing, standings: dict[Job, Standing]) -> None:
+    failed = [other for other in standing.job.after if standings[other].state in ("failed", "skipped")]
+    if standing.state == "waiting" and failed:
+        standing.state, standing.line = "skipped", f"starts from {failed[0].label}, which failed"
+
+
+def _share(job: Job, ready: int, free: int, whole: int) -> int:
+    """Number of cores of a job."""
+    return max(1, whole // 4) if job.gpu else max(1, free // ready)
+
+
+def _own_cores() -> set[int]:
+    return set(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+@contextmanager
+def _on_cores(cores: frozenset[int]) -> Iterator[None]:
+    """Processes that are started in the block use these cores only, where the system can do that."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _start(words: Sequence[str], cores: frozenset[int], memory: int) -> _Running:
+    """Start a process in a session of its own, so that Ctrl-C reaches it once, from here."""
+    environment = os.environ | {LIMIT: str(memory), "PYTHONUNBUFFERED": "1", "COLUMNS": "400"}
+    with _on_cores(cores):
+        process = subprocess.Popen(
+            [sys.executable, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            env=environment,
+        )
+    return _Running(process, cores)
+
+
+def _end(standing: Standing, running: _Running) -> None:
+    """Take down how a process ended."""
+    standing.seconds, status = time.monotonic() - running.start, running.finish()
+    if status == 0:
+        standing.state, standing.line = "done", ""
+        return
+    said = running.line.removeprefix("understudy: ") or f"exit status {status}"
+    standing.state, standing.line = "failed", f"ended by {signal.Signals(-status).name}" if status < 0 else said
+
+
+def _stop(running: Sequence[_Running]) -> None:
+    """Interrupt processes, which save their state; kill those that have not ended after a while, or after Ctrl-C."""
+    for one in running:
+        one.process.send_signal(signal.SIGINT)
+    try:
+        for one in running:
+            one.process.wait(_PATIENCE)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        for one in running:
+            one.process.kill()
+    for one in running:
+        one.finish()

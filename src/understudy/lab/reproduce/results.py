@@ -1,0 +1,175 @@
+"""What a reproduction found: the claims of each paper, its runs, and the verdicts that changed since a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from understudy._errors import UserError
+from understudy._reading import read_json
+from understudy.claims.catalogue import Paper, rows
+from understudy.claims.record import RECORD
+from understudy.claims.summary import Found, by_paper, outcomes
+from understudy.lab.reproduce.jobs import Job, Missing
+from understudy.lab.reproduce.processes import Standing
+from understudy.store import Claim, Run
+from understudy.store.claims import holding
+from understudy.store.environment import environment
+
+OF_PROJECT = "record"
+"""What stands for the project's record where a file is asked for."""
+
+
+class Change(NamedTuple):
+    """A verdict that differs from an earlier one; None is not decided."""
+
+    id: str
+    part: str
+    statement: str
+    before: bool | None
+    now: bool | None
+
+    def __str__(self) -> str:
+        what = f"{self.id} ({self.part or self.statement})"
+        return f"{what}: {holding(self.before)} before, {holding(self.now)} now"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What a reproduction found.
+
+    Attributes:
+        standings: How each run ended.
+        missing: Studies whose files are missing.
+        runs: The finished runs, by folder.
+        papers: The claims of each paper, each with its measurements by these runs.
+        changes: Verdicts that differ from an earlier record; None if they were not compared.
+        environment: Versions and hardware.
+        command: The command that makes it again.
+        seconds: Time that the command took.
+    """
+
+    standings: Sequence[Standing]
+    missing: Sequence[Missing]
+    runs: Mapping[Path, Run]
+    papers: Mapping[Paper, Found]
+    changes: Sequence[Change] | None
+    environment: Mapping[str, Any]
+    command: str
+    seconds: float
+
+    @property
+    def failed(self) -> list[Standing]:
+        """Runs that failed, or could not start because another failed."""
+        return [each for each in self.standings if each.state in ("failed", "skipped")]
+
+    def seconds_of(self, paper: Paper) -> float:
+        """Time that the runs of a paper took to train or compute, those made earlier included."""
+        return sum(map(_seconds, self.runs_of(paper).values()))
+
+    def runs_of(self, paper: Paper) -> dict[Job, Run]:
+        """The finished runs of a paper."""
+        jobs = [each.job for each in self.standings if each.job.paper == paper.folder]
+        return {job: self.runs[job.folder] for job in jobs if job.folder in self.runs}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values for `reproduce.json`."""
+        papers: dict[str, dict[str, float]] = {}
+        for paper, claims in self.papers.items():
+            holds, fails, undecided = map(len, outcomes(claims))
+            papers[paper.folder] = {"holds": holds, "fails": fails, "undecided": undecided}
+            papers[paper.folder] |= {"seconds": round(self.seconds_of(paper), 1)}
+        shown: dict[str, Any] = {"papers": papers, "runs": [self._run(each) for each in self.standings]}
+        shown["missing"] = [each._asdict() for each in self.missing]
+        if self.changes is not None:
+            shown["changed"] = [each._asdict() for each in self.changes]
+        return shown | {
+            "command": self.command,
+            "seconds": round(self.seconds, 1),
+            "environment": dict(self.environment),
+        }
+
+    def _run(self, each: Standing) -> dict[str, Any]:
+        about: dict[str, Any] = {"paper": each.job.paper, "run": each.job.label, "state": each.state}
+        run = self.runs.get(each.job.folder)
+        if run is None:
+            return about | {"why": each.line}
+        return about | {
+            "folder": str(run.folder),
+            "seconds": round(_seconds(run), 1),
+            "bytes": sum(path.stat().st_size for path in run.folder.rglob("*") if path.is_file()),
+            "claims": [
+                {"id": claim.id, "part": claim.part, "statement": claim.statement, "holds": claim.holds}
+                for claim in run.claims
+            ],
+        }
+
+
+def reproduction(
+    standings: Sequence[Standing],
+    missing: Sequence[Missing],
+    papers: Sequence[str],
+    earlier: Mapping[tuple[str, str, str], bool | None] | None,
+    command: str,
+    seconds: float,
+) -> Reproduction:
+    """Read the finished runs, and count what they decide.
+
+    Args:
+        standings: How each run ended.
+        missing: Studies whose files are missing.
+        papers: Names of the papers' folders; empty for all papers.
+        earlier: Verdicts to compare with, as from `verdicts`; None to compare with none.
+        command: The command that makes it again.
+        seconds: Time that the command took.
+    """
+    runs = {}
+    for each in standings:
+        if each.state == "done":
+            try:
+                runs[each.job.folder] = run = Run(each.job.folder)
+                run.require_sound()
+            except UserError as error:
+                each.state, each.line = "failed", str(error)
+                runs.pop(each.job.folder, None)
+    measured = [claim for run in runs.values() for claim in run.claims]
+    found = [(row, [claim for claim in measured if claim.id == row.id]) for row in rows()]
+    kept = {paper: each for paper, each in by_paper(found).items() if not papers or paper.folder in papers}
+    changes = None if earlier is None else _changes(measured, earlier)
+    return Reproduction(standings, missing, runs, kept, changes, environment("cpu"), command, seconds)
+
+
+def verdicts(record: str) -> dict[tuple[str, str, str], bool | None]:
+    """Verdicts of a record, by id, part and statement of the claim.
+
+    Args:
+        record: `record` for the project's own, or the path of a `reproduce.json` or `record.json`.
+
+    Raises:
+        UserError: The file cannot be read, or is neither.
+    """
+    path = RECORD if record == OF_PROJECT else Path(record)
+    kept = read_json(path, "give a reproduce.json, or the word record")
+    entries = kept if isinstance(kept, list) else _claims_of(kept)
+    try:
+        return {(each["id"], each.get("part", ""), each["statement"]): each["holds"] for each in entries}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"must be a reproduce.json, or the word {OF_PROJECT}, got {record}, which has other contents", "against"
+        ) from error
+
+
+def _claims_of(kept: Any) -> list[Any]:
+    runs = kept.get("runs", ()) if isinstance(kept, dict) else ()
+    return [claim for run in runs for claim in run.get("claims", ())] or [None]
+
+
+def _changes(measured: Sequence[Claim], earlier: Mapping[tuple[str, str, str], bool | None]) -> list[Change]:
+    now = {(claim.id, claim.part, claim.statement): claim.holds for claim in measured}
+    return [Change(*key, earlier[key], holds) for key, holds in now.items() if earlier.get(key, holds) != holds]
+
+
+def _seconds(run: Run) -> float:
+    return float(run.environment["seconds"])
