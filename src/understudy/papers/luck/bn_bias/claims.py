@@ -37,6 +37,7 @@ def mostly_negative(study: BatchNormBias, run: Run) -> Verdict:
     "half of its layers than in the lower half",
     paper="most are negative, in particular in the top layers (VGG on ImageNet)",
     values_are="share of negative shifts, per layer",
+    tuned_on="the same file",
     cases=lambda study, run: [{"file": Path(study.network).name}],
 )
 def mostly_negative_in_a_file(study: BatchNormBias, run: Run, file: str) -> Verdict | None:
