@@ -28,6 +28,7 @@ LUCK = CifarLuck(
     cnn_layers=(3, 2),
     over_realization=2.0,
     teacher_epochs=2,
+    teacher_decay=0.0,
     teacher_lr=0.001,
     cnn_teacher_lr=0.001,
     epochs=2,
@@ -66,7 +67,7 @@ def test_teachers_have_batchnorm_and_the_sizes_of_the_paper():
 
 
 def test_teachers_learn_with_the_given_weight_decay():
-    assert [need.decay for need in CifarLuck().depends_on()] == [0, 0]
+    assert [(need.decay, need.epochs, need.lr) for need in CifarLuck().depends_on()] == [(0.2, 100, 0.002)] * 2
     assert CifarLuck(teacher_decay=0.3).depends_on()[1].decay == 0.3
 
 

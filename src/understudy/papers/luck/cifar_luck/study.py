@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 
 import understudy as us
 from understudy.lab.cifar import TaughtCifarOptions, validate_convolutions
-from understudy.lab.options import Among, Count, Distinct, Positive, Sizes, validate_widths
+from understudy.lab.options import Among, Count, Distinct, NonNegative, Positive, Sizes, validate_widths
 from understudy.lab.study import Experiment, Study, TrainingStudy, ranked
 from understudy.papers.specialization.cifar_teacher.study import CifarTeacher, trained_networks
 
@@ -51,7 +51,11 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
     cnn_norm_lr: Positive = 0.0003
     """Peak learning rate of convolutional students with BatchNorm, whose top layer sums several hundred thousand
     features of variance 1."""
-    teacher_lr: Positive = 0.001
+    teacher_epochs: Count = 100
+    """Epochs in which the teacher learns the labels."""
+    teacher_decay: NonNegative = 0.2
+    """Weight decay of the teacher: decoupled with Adam, in the gradient with SGD."""
+    teacher_lr: Positive = 0.002
     """Peak learning rate of the fully connected teacher, on cross-entropy averaged over the batch."""
     cnn_teacher_lr: Positive = 0.002
     """Peak learning rate of the convolutional teacher."""
@@ -69,6 +73,8 @@ class CifarLuck(TaughtCifarOptions, TrainingStudy):
             images="plain",
             batch=50,
             teacher_epochs=8,
+            teacher_decay=0.0,
+            teacher_lr=0.001,
             epochs=8,
         )
 
