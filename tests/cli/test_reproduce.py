@@ -2,6 +2,9 @@
 
 import json
 import os
+import subprocess
+import sys
+import time
 from dataclasses import replace
 
 import pytest
@@ -12,6 +15,7 @@ from understudy.claims import catalogue
 from understudy.lab.discovery import studies
 from understudy.lab.reproduce import jobs
 from understudy.store import Claim
+from understudy.store.folder import RunFolder
 
 TINY = {
     "data-geometry": {"seeds": 20, "dim": 10, "inputs": 3, "kappa": (0.5, 1.0)},
@@ -94,6 +98,21 @@ def test_a_run_that_fails_is_named_and_the_others_are_there(tiny, tmp_path, monk
     assert "2 of 2 runs are not there: data-geometry: no space; monotonicity: no space" in ended.stderr
     assert json.loads((tmp_path / "runs" / "reproduce.json").read_text())["runs"][0]["why"] == "no space"
     assert "no space" in (tmp_path / "runs" / "reproduce.html").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent has ended")
+def test_runs_end_with_a_reproduce_that_is_killed_and_the_same_command_resumes(tmp_path):
+    words = [sys.executable, "-m", "understudy.cli", "reproduce", "luck", "--quick", "--out", str(tmp_path)]
+    with subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        while not (locks := list(tmp_path.glob("*/*/.lock"))):
+            time.sleep(0.05)
+            assert process.poll() is None
+        process.kill()
+    end = time.monotonic() + 30
+    while any(RunFolder(lock.parent).busy for lock in locks):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    assert not any((lock.parent / "report.html").exists() for lock in locks)
 
 
 def test_two_cannot_work_in_one_folder(tiny, tmp_path):

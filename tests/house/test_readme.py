@@ -21,7 +21,10 @@ SMALLER_CODE = {
     "epochs=20, steps=1_000": "epochs=1, steps=20",
     "train=10_000": "train=200",
 }
-SMALLER_COMMANDS = {"understudy run two-layer --quick": " --seeds 1 --polarity 1 --multiple 1 --epochs 2 --steps 20"}
+SMALLER_COMMANDS = {
+    "understudy run two-layer --quick": " --seeds 1 --polarity 1 --multiple 1 --epochs 2 --steps 20",
+    "understudy reproduce --quick": " --plan",
+}
 """Options that make commands shorter which take more than a few seconds."""
 ELSEWHERE = ("make", "pip", "source")
 """Programs that set the environment up, which tests run in."""

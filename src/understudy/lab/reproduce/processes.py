@@ -18,6 +18,8 @@ from understudy._memory import LIMIT, free_memory
 from understudy.lab.reproduce.jobs import Job
 from understudy.store.folder import RunFolder
 
+PARENT = "UNDERSTUDY_PARENT"
+"""Environment variable with the number of the process that a process is to end with."""
 _LOOK = 0.1
 """Seconds between two looks at the processes."""
 _PATIENCE = 30.0
@@ -168,7 +170,7 @@ def _on_cores(cores: frozenset[int]) -> Iterator[None]:
 
 def _start(words: Sequence[str], cores: frozenset[int], memory: int) -> _Running:
     """Start a process in a session of its own, so that Ctrl-C reaches it once, from here."""
-    environment = os.environ | {LIMIT: str(memory), "PYTHONUNBUFFERED": "1", "COLUMNS": "400"}
+    environment = os.environ | {LIMIT: str(memory), PARENT: str(os.getpid()), "COLUMNS": "400"}
     with _on_cores(cores):
         process = subprocess.Popen(
             [sys.executable, *words],
