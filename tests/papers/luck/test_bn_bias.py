@@ -245,8 +245,12 @@ def test_d10_is_decided_on_trained_networks_in_the_default_settings_only():
         ([[1.0, -1.0], [1.0, -1.0, -1.0], [-1.0, -1.0]], True),  # of an odd number of layers one more is above
     ],
 )
-def test_d10_requires_most_shifts_of_a_file_to_be_negative_and_more_in_its_upper_half(tmp_path, shifts, holds):
-    (claim,) = run_on_file(network_file(tmp_path / "net.pt", *shifts), tmp_path / "runs").claims
+def test_d10_requires_most_shifts_of_a_file_to_be_negative_and_more_in_its_upper_half(
+    tmp_path, monkeypatch, shifts, holds
+):
+    monkeypatch.setattr("understudy.lab.execute.write_report", lambda *_: None)
+    study = BatchNormBias(network=str(network_file(tmp_path / "net.pt", *shifts)), device="cpu")
+    (claim,) = study.claims(execute(study, tmp_path / "runs", Said()))
     assert claim.holds is holds
     assert claim.statement.startswith("more than half of the BatchNorm shifts in net.pt are negative")
     assert claim.values == pytest.approx([np.mean(np.array(row) < 0) for row in shifts])

@@ -160,9 +160,8 @@ def test_rates_are_those_of_the_squared_error_averaged_over_outputs():
 
 @pytest.mark.parametrize("other", [{"momentum": 0.9}, {"epochs": 39}])
 def test_other_training_than_that_of_the_released_code_decides_finite_data_only(other):
-    assert TINY.experiment().optimiser.momentum == 0
-    assert replace(TINY, momentum=0.9).experiment().optimiser.momentum == 0.9
     study = Gaus(seeds=3, **other)
+    assert study.training([({}, None, 0.1)]).optimiser.momentum == study.momentum
     found = decided(fake_run(whole()), study)
     assert set(found) == {"finite data, without BatchNorm", "finite data, with BatchNorm"}
     words = f"CNN with BatchNorm, {study.epochs * study.steps:,} steps with momentum {study.momentum:g}: the gain"
