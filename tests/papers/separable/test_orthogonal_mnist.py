@@ -48,7 +48,7 @@ class TestNetworks:
             most = weight[0, 0].numel() ** -0.5
             shrunk = 0.05 if i >= LAYERS - 1 else 1.0
             assert 0.8 * shrunk * most < weight.abs().max() <= shrunk * most
-            assert bias.abs().max() <= most and (i == LAYERS or bias.abs().max() > 0.5 * most)
+            assert 0.5 * shrunk * most * (i < LAYERS) < bias.abs().max() <= shrunk * most
         assert not torch.equal(networks.layers[0].weight[0], networks.layers[0].weight[1])
 
     def test_the_experiment_has_the_options_of_the_study(self, mnist):

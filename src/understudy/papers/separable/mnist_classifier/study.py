@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class MnistClassifier(OnMnist, TrainingStudy):
     """Networks of six convolutions and two linear layers that learn two digits by Adam on the logistic loss.
 
-    Weights are initialised as by torch's Linear and Conv2d; those of the linear layers are then scaled down.
+    Weights and biases are initialised as by torch's Linear and Conv2d; those of the linear layers are then scaled down.
     """
 
     name: ClassVar[str] = "mnist-classifier"
@@ -59,5 +59,8 @@ class MnistClassifier(OnMnist, TrainingStudy):
             convolutions=shape.convolutions,
         )
         networks, count = us.students.like_linear(blank), len(CONVOLUTIONS)
-        linear = [layer._replace(weight=self.start * layer.weight) for layer in networks.layers[count:]]
+        linear = [
+            us.nets.Layer(self.start * weight, None if bias is None else self.start * bias)
+            for weight, bias in networks.layers[count:]
+        ]
         return replace(networks, layers=(*networks.layers[:count], *linear))

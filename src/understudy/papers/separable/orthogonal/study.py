@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple,
 
 import numpy as np
 import pyarrow as pa
-from annotated_types import Ge
+from annotated_types import Ge, Le
 
 from understudy._errors import UserError
 from understudy.lab.options import Count, Distinct, InputFile, Positive, Positives, Steps, validate_batch
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from understudy.store import Run
 
 SGD, FLOW = "sgd", "flow"
-"""How networks are trained, in the column `part`."""
+BALANCED_SGD, UNBALANCED_FLOW = "sgd, balanced", "flow, unbalanced"
+"""How networks are trained, in the column `part`: by SGD, usually from torch's default weights, or by gradient flow,
+usually from balanced weights."""
 DRAWN, SPANNING, GIVEN = "drawn", "spanning", "given"
 """Points drawn as in Phuong 2021, sec. 3.4.1; with lengths that make support examples span the space; the user's."""
 VALUES = 10
@@ -57,8 +59,8 @@ class Orthogonal(ExactStudy):
 
     name: ClassVar[str] = "orthogonal"
     summary: ClassVar[str] = "on orthogonally separable points neurons align with two max-margin directions"
-    figures: ClassVar[str] = "S3 figs. 3.1, 3.2, theorem 3.1, lemmas 3.1 to 3.3"
-    decides: ClassVar[str] = "B1 B2 B3"
+    figures: ClassVar[str] = "S3 figs. 3.1, 3.2, theorem 3.1, corollary 3.1, lemmas 3.1 to 3.3, B.6"
+    decides: ClassVar[str] = "B1 B2 B3 B5"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
     arrays: ClassVar[tuple[str, ...]] = (
         "points dim",
@@ -81,7 +83,8 @@ class Orthogonal(ExactStudy):
     layers: Annotated[tuple[int, ...], Ge(2), Distinct()] = (2, 4)
     """Depths of networks trained by SGD; networks of more than 2 layers are residual."""
     start: Positives = (0.05, 0.01, 0.002)
-    """Factors by which torch's default initial weights are multiplied, for SGD."""
+    """Factors by which torch's default initial weights are multiplied, for SGD; SGD is also run with every w then
+    changed to the length |a|, and gradient flow from the largest of these starts."""
     rate: Positive = 0.1
     """Learning rate of SGD, on the mean loss."""
     batch: Count = 50
@@ -90,8 +93,9 @@ class Orthogonal(ExactStudy):
     """Epochs of SGD."""
     flow_start: Positives = (0.1, 0.01, 0.001)
     """λ, the length of neurons at the balanced start of gradient flow, ‖w‖ = |a| = λ."""
-    flow_time: Positive = 10_000.0
-    """Duration of gradient flow on the sum of losses; SGD ends at the time rate × steps / points, by default 1."""
+    flow_decades: Annotated[float, Ge(-3), Le(30)] = 16.0
+    """log10 of the duration of gradient flow on the sum of losses, long as the limit is approached in log t; SGD ends
+    at the time rate × steps / points, by default 1."""
     span_dim: Annotated[int, Ge(0)] = 5
     """Number of inputs of sets whose support examples span the space, for gradient flow; 0: no such sets."""
     span_points: Count = 100
@@ -100,7 +104,7 @@ class Orthogonal(ExactStudy):
     """Width of the networks on these sets."""
     searches: Count = 1_000
     """Searches for extremal directions per set, up G and as many down."""
-    probes: Annotated[int, Ge(2)] = 80
+    probes: Annotated[int, Ge(2)] = 120
     """Number of probes of each network, about evenly spaced on a logarithmic axis."""
     data: InputFile = ""
     """File of your own labelled points, .npz: `x`, one point per row, and `y`, numbers of two classes. They must be
@@ -116,7 +120,7 @@ class Orthogonal(ExactStudy):
             batch=20,
             epochs=200,
             flow_start=(0.1, 0.001),
-            flow_time=100.0,
+            flow_decades=2.0,
             span_points=50,
             span_neurons=15,
             searches=200,
@@ -177,14 +181,21 @@ class Orthogonal(ExactStudy):
                 yield Piece(f"{kind} points, {_words(some)}", 0, partial(self._measure_sets, kind, some))
         for layers, start, some in product(self.layers, self.start, each):
             name = f"SGD, {layers} layers, ×{start:g}, {_words(some)}"
-            yield Piece(name, len(some), partial(self._descend, layers, start, some))
+            yield Piece(name, len(some), partial(self._descend, SGD, layers, start, some))
+        for start, some in product(self.start if 2 in self.layers else (), each):
+            name = f"SGD, 2 layers, balanced, ×{start:g}, {_words(some)}"
+            yield Piece(name, len(some), partial(self._descend, BALANCED_SGD, 2, start, some))
         for kind, start, some in product(self.kinds, self.flow_start, each):
             name = f"gradient flow, {kind} points, λ = {start:g}, {_words(some)}"
-            yield Piece(name, len(some), partial(self._flow, kind, start, some))
+            yield Piece(name, len(some), partial(self._flow, FLOW, kind, start, some))
+        for kind, some in product(self.kinds, each):
+            name = f"gradient flow, {kind} points, unbalanced, {_words(some)}"
+            yield Piece(name, len(some), partial(self._flow, UNBALANCED_FLOW, kind, max(self.start), some))
 
     def _measure_sets(self, kind: str, seeds: Sequence[int], first: int) -> Tables:
         """Measure whether sets meet the assumptions of theorem 3.1, and compare lemma 3.2 with searches."""
         from understudy.data.separable import separability
+        from understudy.papers.separable.theory.limit_network import limit_residual
         from understudy.papers.separable.theory.max_margin import margins
         from understudy.papers.separable.theory.sectors import compare_extrema
         from understudy.papers.separable.theory.two_neurons import correlations
@@ -202,6 +213,7 @@ class Orthogonal(ExactStudy):
                 "inputs": x.shape[1],
                 "cosine": float(correlations(found.vectors, found.vectors)[0, 1]),
                 "residual": found.residual,
+                "kkt": limit_residual(found, x, y, seed),
             }
             for side, ends in zip(("positive", "negative"), compare_extrema(x, y, self.searches, seed), strict=True):
                 row |= {f"{side} {name}": value for name, value in ends._asdict().items()}
@@ -209,30 +221,37 @@ class Orthogonal(ExactStudy):
             rows.append({"seed": seed, "points": kind} | {name: float(value) for name, value in row.items()})
         return {"sets": pa.Table.from_pylist(rows)}
 
-    def _descend(self, layers: int, start: float, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.papers.separable.theory.training import descend, small_linear
+    def _descend(self, part: str, layers: int, start: float, seeds: Sequence[int], first: int) -> Tables:
+        from understudy.papers.separable.theory.training import descend, equalised, small_linear
 
         made = self.sets(self.main, seeds)
         each = -(-made.x.shape[1] // self.batch)
         probes = log_probes(self.epochs * each, self.probes - 1)
         initial = small_linear(made.x.shape[2], self.neurons, layers, start, seeds)
+        initial = equalised(initial) if part == BALANCED_SGD else initial
         weights, x, y = tuple(map(self.to_device, initial)), self.to_device(made.x), self.to_device(made.y)
         path = descend(weights, x, y, self.rate, probes, self.batch, seeds)
-        parameters = {"part": SGD, "points": self.main, "layers": layers, "start": start}
+        parameters = {"part": part, "points": self.main, "layers": layers, "start": start}
         times = self.rate * np.array(probes) / made.x.shape[1]
         return self._tables(tuple(part.cpu() for part in path), made, seeds, parameters, probes, times, first)
+
+    @property
+    def flow_time(self) -> float:
+        """Duration of gradient flow."""
+        return float(10**self.flow_decades)
 
     def times(self) -> np.ndarray:
         """The times at which gradient flow is probed: 0, then from before weights have moved to the end."""
         return np.array([0.0, *np.geomspace(min(1e-4, self.flow_time / 10), self.flow_time, self.probes - 1)])
 
-    def _flow(self, kind: str, start: float, seeds: Sequence[int], first: int) -> Tables:
-        from understudy.papers.separable.theory.training import balanced, logistic_flow
+    def _flow(self, part: str, kind: str, start: float, seeds: Sequence[int], first: int) -> Tables:
+        from understudy.papers.separable.theory.training import balanced, logistic_flow, small_linear
 
         made = self.sets(kind, seeds)
-        neurons = self.span_neurons if kind == SPANNING else self.neurons
-        path = logistic_flow(balanced(made.x.shape[2], neurons, start, seeds), made.x, made.y, self.times().tolist())
-        parameters = {"part": FLOW, "points": kind, "layers": 2, "start": start}
+        shape = made.x.shape[2], self.span_neurons if kind == SPANNING else self.neurons
+        initial = balanced(*shape, start, seeds) if part == FLOW else small_linear(*shape, 2, start, seeds)
+        path = logistic_flow(initial, made.x, made.y, self.times().tolist())
+        parameters = {"part": part, "points": kind, "layers": 2, "start": start}
         return self._tables(path, made, seeds, parameters, range(self.probes), self.times(), first)
 
     def _tables(

@@ -57,16 +57,31 @@ def balanced(dim: int, width: int, scale: float, seeds: Sequence[int]) -> Weight
     return scale * directions, scale * (2 * coins.double() - 1).unsqueeze(-2)
 
 
+def equalised(weights: Weights) -> Weights:
+    """Change the length of every w_j of two-layer networks to |a_j|, which balances them (Phuong 2021, sec. 3.1)."""
+    w, a = neurons(weights)
+    return torch.nn.functional.normalize(w, dim=-1) * a.abs().unsqueeze(-1), weights[1]
+
+
+def outputs(weights: Weights, x: Examples) -> Float[Tensor, "*net sample"]:
+    """Outputs h(x) of networks of any depth (Phuong 2021, eq. 3.30)."""
+    return _through(weights, x)[0]
+
+
 def logistic_loss(weights: Weights, x: Examples, y: Classes) -> Float[Tensor, "*net"]:
     """Mean logistic loss log(1 + exp(−y h)) over the examples (Phuong 2021, eq. 3.3, divided by their number)."""
-    h, _ = _through(weights, x)
-    return torch.nn.functional.softplus(-y * h).mean(-1)
+    return torch.nn.functional.softplus(-y * outputs(weights, x)).mean(-1)
 
 
-def logistic_gradient(weights: Weights, x: Examples, y: Classes, *, mean: bool = False) -> Weights:
-    """Gradient of the sum of logistic losses, or of their mean, with respect to every matrix; ρ′(0) = 0."""
+def logistic_gradient(
+    weights: Weights, x: Examples, y: Classes, *, mean: bool = False, weighted_by: Tensor | None = None
+) -> Weights:
+    """Gradient of the sum of logistic losses, or of their mean, with respect to every matrix; ρ′(0) = 0.
+
+    With `weighted_by`, one number λ_i per example, the gradient of −Σ λ_i y_i h(x_i).
+    """
     h, before = _through(weights, x)
-    pull = (-y * torch.sigmoid(-y * h)).unsqueeze(-1)
+    pull = (-y * (torch.sigmoid(-y * h) if weighted_by is None else weighted_by)).unsqueeze(-1)
     pull = pull / x.shape[-2] if mean else pull
     found = [pull.mT @ before[-1].relu()]
     back = (pull @ weights[-1]) * (before[-1] > 0)

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from understudy._random import Stream, normal
+from understudy.papers.separable.theory.limit_network import function_limit, optimality
 from understudy.papers.separable.theory.sectors import Absorption, absorption
 from understudy.papers.separable.theory.training import Classes, Examples, Weights, logistic_loss, neurons
 
@@ -14,6 +16,8 @@ _Outputs = Float[Tensor, "*#net node"]
 _Margins = Float[Tensor, "*#net 2 in"]
 HIGH = 0.9
 """Correlation with a max-margin direction above which a neuron counts as aligned (Phuong 2021, sec. 3.4.1)."""
+_COMPARED = 500
+"""Number of Gaussian inputs on which a network is compared with two max-margin neurons."""
 
 
 def own_correlation(w: _Neurons, a: _Outputs, margins: _Margins) -> Float[Tensor, "*net node"]:
@@ -81,8 +85,10 @@ class PathReading(NamedTuple):
     of its change since the start; for the first matrix `aligned` and `aligned mass`.
 
     For two layers also: the shares of neurons `inside` their extremal sector and `off` (active for no example), the
-    number that have `left` their sector so far, the distances `hidden` and `output` of eqs. 3.8 and 3.9, the length of
-    the `longest` neuron, and the `least balance` and `largest balance` |a_j|/‖w_j‖.
+    number that have `left` their sector so far, the distances `hidden` and `output` of eqs. 3.8 and 3.9, the distance
+    of the `function` on Gaussian inputs from that of corollary 3.1 with its sizes `u` and `z`, the residual `kkt` of
+    lemma B.6's margin problem, the length of the `longest` neuron, and the `least balance` and `largest balance`
+    |a_j|/‖w_j‖.
     """
     correlation: Float[Tensor, "probe net node"]
     """Cosine of neurons with the max-margin vector of their sign, or, in deep networks, with the nearer one."""
@@ -107,7 +113,14 @@ def probe_path(path: Weights, x: Examples, y: Classes, margins: _Margins) -> Pat
         hidden, output = limit_distance(w, a, margins)
         lengths = torch.linalg.vector_norm(w, dim=-1)
         ratio = a.abs() / lengths
+        gaussian = normal(0, Stream.DIRECTIONS, 1 << 32, _COMPARED * w.shape[-1]).view(_COMPARED, -1).to(x)
+        probes = list(zip(*path, strict=True))
+        limits = [function_limit(weights, margins, gaussian) for weights in probes]
         values |= {
+            "function": torch.stack([limit.distance for limit in limits]),
+            "u": torch.stack([limit.u for limit in limits]),
+            "z": torch.stack([limit.z for limit in limits]),
+            "kkt": torch.stack([optimality(weights, x, y).residual for weights in probes]),
             "inside": found.inside.double().mean(-1),
             "off": found.silent.double().mean(-1),
             "left": gone.cummax(0).values.double().sum(-1),
