@@ -442,6 +442,9 @@ def test_students_equal_to_their_teacher_are_matched_node_by_node_and_their_diag
         assert np.abs(image.values[len(here) :]).max() == 0  # a student without fan-out is not moved
         h = image.values[: len(here)]
         assert image.diagonal == pytest.approx(np.square(np.diag(h)).sum() / np.square(h).sum())
+        others = np.abs(image.values).sum() - np.abs(np.diag(h)).sum()
+        ratio = np.diag(h).mean() / (others / (image.values.size - len(here)))
+        assert found.dominance[0, layer, 0, 1] == pytest.approx(ratio)
     top = teacher.layers[-1].weight[0]
     beta = found.shown[-1][3].values[: len(here)][live.numpy()]
     np.testing.assert_allclose(beta, (top.T @ top)[live].numpy(), rtol=1e-9)
