@@ -44,6 +44,7 @@ class Stream(enum.IntEnum):
     INFORMATION = 21
     DECODING = 22
     LANCZOS = 23
+    LABELS = 24
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:

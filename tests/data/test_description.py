@@ -14,6 +14,8 @@ SOURCES = [
     us.data.Uniform(4, train=10, evaluation=5),
     us.data.TeacherAware(TEACHER, train=10, evaluation=5, moved=(1.0, 2.0)),
     us.data.Augmented(us.data.Gaussian(4, train=10, evaluation=5), eps=0.1, nodes=9),
+    us.data.TeacherLabels(us.data.Gaussian(4, train=10, evaluation=5), TEACHER),
+    us.data.RandomLabels(us.data.Gaussian(4, train=10, evaluation=5), classes=3),
 ]
 
 
@@ -24,6 +26,8 @@ def test_a_source_survives_its_description_as_json(source):
     for seed in (1, 2):
         assert torch.equal(back.training(seed, 2), source.training(seed, 2))
         assert torch.equal(back.evaluating(seed), source.evaluating(seed))
+        if isinstance(source, us.data.Labelled):
+            assert torch.equal(back.training_labels(seed), source.training_labels(seed))
 
 
 def test_a_source_that_holds_tensors_has_no_description():

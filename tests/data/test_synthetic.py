@@ -278,3 +278,35 @@ def test_an_augmented_source_of_fresh_samples_is_teacher_agnostic():
         data.Augmented(data.Gaussian(6), eps=0.2, nodes=12, teacher=TEACHER)
     with pytest.raises(UserError, match="eps must be a finite number above 0, got 0"):
         data.Augmented(data.Gaussian(6), eps=0.0, nodes=12)
+
+
+def test_labels_of_a_teacher_are_its_largest_outputs():
+    plain = data.Gaussian(6, train=40, evaluation=9)
+    several = teachers.distinct_rows((6, 4, 3), seeds=[7, 2], dtype=torch.float64)
+    labelled = data.TeacherLabels(plain, several)
+    assert isinstance(labelled, data.Labelled) and labelled.classes == 3
+    for n, seed in enumerate((7, 2)):
+        x = plain.training(seed, dtype=torch.float64)
+        assert torch.equal(labelled.training(seed), plain.training(seed))
+        assert torch.equal(labelled.training_labels(seed), several[n](x)[0].argmax(1))
+        assert len(labelled.evaluation_labels(seed)) == 9
+    with pytest.raises(UserError, match="labels need one teacher of seed 99, got 0"):
+        labelled.training_labels(99)
+    single = data.TeacherLabels(data.Gaussian(6), teachers.distinct_rows((6, 4, 1), seeds=[1]))
+    assert single.classes == 2 and set(single.training_labels(1).tolist()) == {0, 1}
+
+
+def test_random_labels_do_not_depend_on_the_samples():
+    few, many = (data.RandomLabels(data.Gaussian(6, std=std, train=3_000, evaluation=50), 4) for std in (1.0, 2.0))
+    assert isinstance(few, data.Labelled)
+    labels = few.training_labels(1)
+    assert torch.equal(labels, many.training_labels(1)) and torch.equal(few.training(1), few.source.training(1))
+    counts = labels.bincount(minlength=4)
+    assert (counts - 750).abs().max() < 4 * math.sqrt(3_000 * 0.25 * 0.75)
+    assert not torch.equal(labels, few.training_labels(2))
+    assert not torch.equal(labels[:50], few.evaluation_labels(1))
+    assert torch.equal(labels, few.training_labels(1, 2))
+    fresh = data.RandomLabels(data.Gaussian(6, train=50, fresh=True), 4)
+    assert not torch.equal(fresh.training_labels(1, 1), fresh.training_labels(1, 2))
+    with pytest.raises(UserError, match="classes must be at least 2, got 1"):
+        data.RandomLabels(data.Gaussian(6), 1)

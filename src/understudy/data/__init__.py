@@ -7,6 +7,8 @@ from understudy.data.augmentation import TeacherAware as TeacherAware
 from understudy.data.augmentation import agnostic as agnostic
 from understudy.data.augmentation import aware as aware
 from understudy.data.augmentation import teacher_aware as teacher_aware
+from understudy.data.derived import RandomLabels as RandomLabels
+from understudy.data.derived import TeacherLabels as TeacherLabels
 from understudy.data.description import describe as describe
 from understudy.data.description import restore as restore
 from understudy.data.images.cifar10 import Cifar10 as Cifar10

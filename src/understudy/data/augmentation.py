@@ -13,7 +13,8 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal, uniform
-from understudy.data.source import Device, Rows, Source, require_counts, require_positive
+from understudy.data.derived import Derived
+from understudy.data.source import Device, Rows, require_counts, require_positive
 from understudy.data.synthetic import Gaussian
 from understudy.nets import Population
 from understudy.teachers.assumptions import double
@@ -178,7 +179,7 @@ class TeacherAware:
 
 
 @dataclass(frozen=True, eq=False)
-class Augmented:
+class Augmented(Derived):
     """Source of augmented training samples aug(D), on which theorems 3 and 4 of Tian 2020 train (Definition 7).
 
     D are the training samples of another source, whose evaluation samples stay as they are.
@@ -195,7 +196,6 @@ class Augmented:
         UserError: A number that is not positive, several teachers, or a teacher-aware augmentation of fresh samples.
     """
 
-    source: Source
     eps: float
     nodes: int
     c: float = 1.0
@@ -209,21 +209,6 @@ class Augmented:
             raise UserError(
                 f"teacher-aware augmentation takes one teacher, got {len(self.teacher)}: make one source for each"
             )
-
-    @property
-    def dim(self) -> int:
-        """Numbers per sample."""
-        return self.source.dim
-
-    @property
-    def evaluation(self) -> int:
-        """Evaluation samples of a network."""
-        return self.source.evaluation
-
-    @property
-    def fresh(self) -> bool:
-        """Whether every epoch has new training samples."""
-        return self.source.fresh
 
     @cached_property
     def train(self) -> int:
@@ -252,16 +237,6 @@ class Augmented:
         if (own := int(self.teacher.seeds[0])) != seed:
             raise UserError(f"these samples are made for the teacher of seed {own}, got a network of seed {seed}")
         return aware(x, self.teacher, self.eps, self.nodes, self.c).to(dtype)
-
-    def evaluating(self, seed: int, *, dtype: torch.dtype = torch.float32, device: Device = "cpu") -> Rows:
-        """Evaluation inputs of the network with this seed.
-
-        Args:
-            seed: Seed of the network.
-            dtype: Precision of the result.
-            device: Device of the result.
-        """
-        return self.source.evaluating(seed, dtype=dtype, device=device)
 
 
 def _sample_near_planes(
