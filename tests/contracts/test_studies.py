@@ -80,6 +80,17 @@ TINY: dict[str, dict[str, object]] = {
         "batch": 8,
         "probes": 3,
     },
+    "flat-minima": {
+        "seeds": 1,
+        "teacher_nodes": (2, 4),
+        "multiple": (1.0, 2.0),
+        "dim": 3,
+        "outputs": 2,
+        "epochs": 2,
+        "steps": 20,
+        "train": 64,
+        "evaluation": 64,
+    },
     "prune-and-connect": {
         "teacher_nodes": 3,
         "dim": 6,

@@ -60,7 +60,10 @@ def _node_rows(nodes, epochs):
         names = ("teacher", "student") if role == "pair" else (role,)
         rows = _places(network, epochs[epoch], layer) | {"role": [role] * len(network)}
         rows |= {name: numbers.astype(np.int32) for name, numbers in zip(names, node, strict=True)}
-        rows |= {name: values[places] for name, values in columns.items()}
+        rows |= {
+            name: values[places].astype(np.int32 if name in ("teacher", "student") else float)
+            for name, values in columns.items()
+        }
         parts.append(pa.table(rows))
     return pa.concat_tables(parts, promote_options="permissive")
 

@@ -4,5 +4,6 @@ Y. Tian, T. Jiang, Q. Gong and A. Morcos, "Luck Matters: Understanding Training 
 2019 (S2).
 
 `theory/` has theorems 2 to 5 and simulators of their dynamics; the studies are `batchnorm_energy`, `bn_bias`,
-`cifar_luck`, `gaus`, `lottery`, `lucky_init`, `matrix_dynamics` and `over_parameterization`.
+`cifar_luck`, `flat_minima`, `gaus`, `irrelevant_nodes`, `lottery`, `lucky_init`, `matrix_dynamics` and
+`over_parameterization`.
 """

@@ -5,5 +5,5 @@ Y. Tian, "Student Specialization in Deep Rectified Networks With Finite Width an
 
 `prune.py` (`us.prune`) and `connect.py` (`us.connect`) are for users. `theory/` has the theorems; the studies are
 `certificates`, `cifar`, `cifar_teacher`, `deep`, `deep_samples`, `dynamics`, `focus_shift`, `hyperplanes`,
-`prune_and_connect`, `second_draw`, `teacher_aware` and `two_layer`.
+`prune_and_connect`, `second_draw`, `strong_nodes`, `teacher_aware` and `two_layer`.
 """
