@@ -14,7 +14,7 @@ from understudy.lab.discovery import studies
 from understudy.store import Claim, Run
 
 ROOT = Path(__file__).parents[2]
-COUNTS = {"P": 4, "L": 4, "T": 11, "D": 11, "Y": 11, "Z": 12, "E": 4, "B": 5, "K": 5, "M": 4, "X": 3}
+COUNTS = {"P": 4, "L": 5, "T": 11, "D": 11, "Y": 11, "Z": 12, "E": 4, "B": 5, "K": 5, "M": 4, "X": 3}
 IDS = [f"{letter}{number}" for letter, count in COUNTS.items() for number in range(1, count + 1)]
 
 CLAIM = Claim(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LOSSES = {"evaluation": "eval_loss", "training": "train_loss"}
 """Lines of a figure of losses, with the metric of each."""
 _RANK_CAPTION = (
-    "Mean rank, among all students, of the students that match best in the end: 0 is first, 0.5 (dashed) is chance."
+    "{} rank, among all students, of the students that match best in the end: 0 is first, 0.5 (dashed) is chance."
 )
 STUDENTS_CAPTION = (
     "Every student: correlation with its best teacher node, and how much it moves the output (√E β_kk). Where students "
@@ -121,21 +121,27 @@ def rank_figures(
     panel: str | tuple[str, ...],
     titles: Mapping[Any, str],
     *,
+    metric: str = "mean_rank",
     where: Mapping[str, Any] | None = None,
     source: str = "S2 figs. 8, 9",
     **more: Any,
 ) -> list[Figure]:
-    """The mean rank of the final winners over training (Tian et al. 2019, figs 8, 9); none if it was not recorded.
+    """The mean or median rank of the final winners over training (Tian et al. 2019, figs 8, 9, 21 to 23).
+
+    No figure if it was not recorded.
 
     `dims` are the swept columns and `seed`, as `Run.array` takes them, without `layer` and `epoch`.
     """
-    if "mean_rank" not in run.metric_names:
+    if metric not in run.metric_names:
         return []
-    rank = run.array("mean_rank", f"{dims} layer epoch", **(where or {}))
+    rank = run.array(metric, f"{dims} layer epoch", **(where or {}))
     if rank.isnull().all():
         return []
-    kind = layer_curves(rank, panel, titles, name="mean rank of winners", bound=(0.5, "chance"), **more)
-    return [Figure("mean-rank", "How early the winners were ahead", _RANK_CAPTION, source, kind)]
+    words = metric.replace("_", " ")
+    kind = layer_curves(rank, panel, titles, name=f"{words} of winners", bound=(0.5, "chance"), **more)
+    title = "How early the winners were ahead" if metric == "mean_rank" else "How early most winners were ahead"
+    caption = _RANK_CAPTION.format(words.partition(" ")[0].capitalize())
+    return [Figure(words.replace(" ", "-"), title, caption, source, kind)]
 
 
 def student_figures(

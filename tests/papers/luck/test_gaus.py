@@ -335,6 +335,23 @@ def test_differences_within_two_standard_errors_do_not_count():
     assert not decided(fake_run(whole(**curves), spread=0.2))[part].holds
 
 
+@pytest.mark.parametrize(
+    ("middle", "holds"),
+    [
+        (ranks(0.01, 0.01, 0.01, 0.01), True),
+        (ranks(0.01, 0.01, 0.01, 0.01, first=0.01), False),
+    ],
+    ids=["falls", "does not fall"],
+)
+def test_the_median_rank_must_fall_in_the_first_epoch(middle, holds):
+    found = whole()
+    found["fc", "none", "infinite", "median_rank"] = middle
+    claims = decided(fake_run(found))
+    assert [part for part, claim in claims.items() if claim.id == "L5"] == ["FC without BatchNorm"]
+    assert claims["FC without BatchNorm"].holds is holds
+    assert claims["FC without BatchNorm"].measured.endswith("the mean rank is then 0.050")
+
+
 def test_finite_data_is_not_decided_before_fresh_data_is_learned():
     found = decided(fake_run(whole(cnn_none_infinite=rising(0.89, 0.95, 0.95))))
     claim = found["finite data, without BatchNorm"]
@@ -509,6 +526,7 @@ def test_the_figures_are_those_of_the_paper(tiny_run):
         "layer-specialization-cnn",
         "layer-specialization-fc-small",
         "mean-rank",
+        "median-rank",
         "small-against-large",
         "finite-cnn",
         "finite-fc",
@@ -594,7 +612,7 @@ def test_matrices_are_of_the_first_network_of_each_kind_that_has_them(tiny_run):
 def test_a_run_of_cnns_only_has_their_matrices_and_none_with_fewer_students_than_teacher_nodes(train):
     study = replace(TINY, networks=("cnn",), norm=("after",), data=("finite",), epochs=1, seeds=1)
     story = study.story(train(study))
-    names = ["layer-correlation", "layer-specialization-cnn", "mean-rank", "modulation-cnn", "losses"]
+    names = ["layer-correlation", "layer-specialization-cnn", "mean-rank", "median-rank", "modulation-cnn", "losses"]
     assert [figure.name for figure in story.figures] == names
     assert re.match(r"With finite data mean best correlations end at \d\.\d\d with BatchNorm for CNN", story.headline)
     fewer = replace(study, cnn_layers=(4, 2), multiple=0.5)

@@ -1,4 +1,4 @@
-"""Claims D5, D7 and D8: correlations, ranks of the final winners, H* and β* (Tian et al. 2019, figs 8, 10, 11)."""
+"""Claims D5, D7, D8 and L5: correlations, ranks of the final winners, H* and β* (Tian et al. 2019, figs 8, 10, 11)."""
 
 from collections.abc import Callable
 from functools import lru_cache, reduce
@@ -298,6 +298,29 @@ def more_in_h(study: Gaus, run: Run) -> Verdict | None:
     verdict = verdicts.pop(decided)
     by = _row(np.median(growths[decided], axis=0))
     return verdict.say(f"by {by} in H*, β*; {verdict.measured}").with_variants(verdicts)
+
+
+@claims.claim(
+    "L5",
+    "{setting.words}",
+    statement="median over teacher nodes of the rank of the final winners, averaged over layers: lower after "
+    f"{{early_steps:,}} steps, the first epoch, than before training, {_CLEARLY}",
+    paper="S2 figs. 21, 23 show the median beside the mean",
+    values_are="by how much the median rank falls, per network",
+    cases=lambda study, run: [{"setting": s, "early_steps": first_epoch(study) * study.steps} for s in _SETTINGS],
+    when=_as_released,
+)
+def median_winner_leads_early(study: Gaus, run: Run, setting: GausSetting, early_steps: int) -> Verdict | None:
+    if "median_rank" not in run.metric_names:  # it was recorded later than the mean rank
+        return None
+    middle, mean = (curves(run, setting, name).dropna("seed", how="all") for name in ("median_rank", "mean_rank"))
+    if not middle.size:
+        return None
+    before, after = (middle.sel(epoch=epoch).mean("layer") for epoch in (0, first_epoch(study)))
+    mean = mean.sel(epoch=first_epoch(study))
+    words = f"from {number(before.mean().item(), '.3f')} to {number(after.mean().item(), '.3f')}"
+    falls = mean_above((before - after).to_numpy(), errors=ERRORS, say=words)
+    return falls.also(f"the mean rank is then {number(mean.mean().item(), '.3f')}")
 
 
 def _finite(values: np.ndarray) -> np.ndarray:

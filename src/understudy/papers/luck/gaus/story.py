@@ -55,16 +55,21 @@ def story(study: Gaus, run: Run) -> Story:
             layers.layer_curves(main, ("kind", "norm"), titles, columns=columns, **_RHO),
         ),
         *(figure for kind in main["kind"].to_numpy() for figure in _students(run, main.sel(kind=kind), sized)),
-        *layers.rank_figures(
-            run,
-            "kind norm seed",
-            ("kind", "norm"),
-            titles,
-            where={"data": data},
-            source="S2 figs. 8, 21, 23",
-            limits=(0.0, 0.55),
-            band="range",
-            columns=columns,
+        *(
+            figure
+            for metric in ("mean_rank", "median_rank")
+            for figure in layers.rank_figures(
+                run,
+                "kind norm seed",
+                ("kind", "norm"),
+                titles,
+                metric=metric,
+                where={"data": data},
+                source="S2 figs. 8, 21, 23" if metric == "mean_rank" else "S2 figs. 21, 23",
+                limits=(0.0, 0.55),
+                band="range",
+                columns=columns,
+            )
         ),
         *_comparison(
             main.sel(kind=[kind for kind in ("fc-small", "fc") if kind in main["kind"]]),

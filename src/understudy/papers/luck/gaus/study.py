@@ -29,8 +29,8 @@ class Gaus(OnGaussianInputs, TrainingStudy):
     summary: ClassVar[str] = (
         "how early the winning students are ahead, and what BatchNorm, teacher size and data change"
     )
-    figures: ClassVar[str] = "S2 figs. 8, 10, 11"
-    decides: ClassVar[str] = "D5 D7 D8"
+    figures: ClassVar[str] = "S2 figs. 8, 10, 11, 21, 23"
+    decides: ClassVar[str] = "D5 D7 D8 L5"
 
     seeds: Count = 5
     networks: Annotated[tuple[Kind, ...], Among(get_args(Kind)), Distinct()] = ("fc", "cnn", "fc-small")
