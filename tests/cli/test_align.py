@@ -1,5 +1,6 @@
 """`understudy align`: matching nodes of two network files."""
 
+import dataclasses
 import itertools
 import json
 import sys
@@ -12,6 +13,7 @@ from torch import nn
 import understudy as us
 from support.commands import understudy
 from understudy import cli
+from understudy.measures import svcca
 from understudy.nets import Layer, Population
 
 
@@ -74,6 +76,7 @@ def test_a_permuted_and_rescaled_copy_aligns_perfectly_with_its_permutation(alig
     for layer, nodes in zip(layers, sizes[1:-1], strict=True):
         assert np.shape(layer["correlation"]) == (nodes, nodes)
         assert layer["recovered"] == nodes
+        assert layer["svcca"] > 0.9  # rescaled nodes have other directions of most variance
         assert min(layer["best_correlation"]) > 1 - 1e-6
     # Only the first layers have the same inputs, so that their weights can be compared.
     assert max(layers[0]["sin_angle"]) < 1e-3
@@ -100,6 +103,24 @@ def test_correlations_are_those_of_the_given_inputs(align, tmp_path):
     hidden = [net[:2].double()(torch.from_numpy(x)).detach().numpy() for net in (teacher, student)]
     expected = np.corrcoef(*hidden, rowvar=False)[:4, 4:]
     np.testing.assert_allclose(layer["correlation"], expected, atol=1e-6)
+    whole = svcca(*(torch.from_numpy(each).unsqueeze(0) for each in hidden))
+    assert layer["svcca"] == pytest.approx(float(whole), abs=1e-6)
+    np.save(tmp_path / "x.npy", x[:9])  # no more samples than nodes of both
+    assert align("teacher.pt", "student.pt", "--data", "x.npy")[0]["svcca"] is None
+
+
+def test_linear_layers_that_differ_by_a_linear_map_are_the_same_up_to_it():
+    teacher = us.teachers.regular((6, 4, 3), seeds=1, bias=0.0, slope=1.0, dtype=torch.float64)
+    mix = torch.randn(4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    low, top = teacher.layers
+    student = dataclasses.replace(
+        teacher, layers=(us.nets.Layer(mix @ low.weight, low.bias), us.nets.Layer(top.weight @ mix.inverse(), top.bias))
+    )
+    x = torch.randn(500, 6, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    torch.testing.assert_close(teacher(x), student(x))
+    (layer,) = us.measures.align(teacher, student, x)
+    assert layer.recovered < 4
+    assert layer.svcca == pytest.approx(1.0, abs=1e-9)
 
 
 def test_networks_of_unequal_depth_are_compared_from_the_lowest_layer(align, tmp_path, capsys, monkeypatch):

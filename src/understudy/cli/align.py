@@ -159,6 +159,7 @@ def _as_json(layer: LayerMatch) -> dict[str, Any]:
         "correlation": layer.correlation.tolist(),
         "best": layer.best.tolist(),
         "recovered": layer.recovered,
+        "svcca": layer.svcca if isfinite(layer.svcca) else None,
         **{name: [v if isfinite(v) else None for v in values.tolist()] for name, values in numbers.items()},
     }
 

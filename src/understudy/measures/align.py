@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -11,19 +12,28 @@ from torch import Tensor
 from understudy._errors import UserError
 from understudy.data.batches import as_rows
 from understudy.measures.alignment import matched_alignment
+from understudy.measures.canonical import svcca
 from understudy.measures.correlation import Correlation
 from understudy.measures.matching import THRESHOLD, best_students
 from understudy.nets import Layer, Population
 
+_ROWS = 10_000
+"""Most rows, of samples and positions, over which canonical correlations are computed."""
+
 
 class LayerMatch(NamedTuple):
-    """Correlations at one hidden layer, and the best student of each teacher node with its alignment."""
+    """Correlations at one hidden layer, and the best student of each teacher node with its alignment.
+
+    `svcca` compares the layers up to a linear map instead of node by node; it is NaN where the samples are no more than
+    the nodes of both.
+    """
 
     correlation: Float[Tensor, "teacher student"]
     best: Int[Tensor, "teacher"]
     best_correlation: Float[Tensor, "teacher"]
     sin_angle: Float[Tensor, "teacher"]
     bias_gap: Float[Tensor, "teacher"]
+    svcca: float
 
     @property
     def recovered(self) -> int:
@@ -34,7 +44,8 @@ class LayerMatch(NamedTuple):
 def align(teacher: Population, student: Population, x: Any) -> list[LayerMatch]:
     """Match the nodes of two networks by correlation (Tian 2020, eq. 9) and alignment (Definition 3).
 
-    Hidden layers are paired from the lowest up, as many as both networks have. Everything is computed in float64.
+    Hidden layers are paired from the lowest up, as many as both networks have. Everything is computed in float64, SVCCA
+    over the first 10,000 rows (samples, or samples at positions).
 
     Args:
         teacher: A population of one network.
@@ -61,12 +72,16 @@ def align(teacher: Population, student: Population, x: Any) -> list[LayerMatch]:
         raise UserError("networks without a hidden layer have no nodes to align; give networks of two or more layers")
     teacher, student, x = teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double()
     sums = [Correlation() for _ in range(depth)]
+    rows: list[list[tuple[Tensor, Tensor]]] = [[] for _ in range(depth)]
     each = teacher.shape.activations + student.shape.activations
     for part in x.split(max(1, min(1_000, (1 << 24) // each))):
         nodes = teacher.activations(part).hidden, student.activations(part).hidden
-        for total, t, s in zip(sums, *nodes, strict=False):
+        for total, kept, t, s in zip(sums, rows, *nodes, strict=False):
             total.update(t, s)
-    return [_match(teacher.layers[i], student.layers[i], sums[i].result()) for i in range(depth)]
+            left = _ROWS - sum(each.shape[1] for each, _ in kept)
+            if left > 0:
+                kept.append((t[:, :left], s[:, :left]))
+    return [_match(teacher.layers[i], student.layers[i], sums[i].result(), _svcca(rows[i])) for i in range(depth)]
 
 
 def require_fitting(teacher: Population, student: Population, x: Tensor) -> None:
@@ -85,11 +100,18 @@ def require_fitting(teacher: Population, student: Population, x: Tensor) -> None
         raise UserError(f"the networks take {teacher.inputs} inputs, and the data has {x.shape[1]} per sample")
 
 
-def _match(teacher: Layer, student: Layer, rho: Float[Tensor, "one teacher student"]) -> LayerMatch:
+def _svcca(rows: list[tuple[Tensor, Tensor]]) -> float:
+    teacher, student = (torch.cat(each, dim=1) for each in zip(*rows, strict=True))
+    if teacher.shape[1] <= teacher.shape[2] + student.shape[2]:
+        return math.nan
+    return float(svcca(teacher, student))
+
+
+def _match(teacher: Layer, student: Layer, rho: Float[Tensor, "one teacher student"], canonical: float) -> LayerMatch:
     best = best_students(rho)
     ours, theirs = (Layer(layer.weight.flatten(2), layer.bias) for layer in (teacher, student))
     if ours.weight.shape[2] == theirs.weight.shape[2]:
         sin, gap = matched_alignment(ours, theirs, best.partner)
     else:
         sin = gap = torch.full_like(best.correlation, torch.nan)
-    return LayerMatch(rho[0], best.partner[0], best.correlation[0], sin[0], gap[0])
+    return LayerMatch(rho[0], best.partner[0], best.correlation[0], sin[0], gap[0], canonical)

@@ -208,7 +208,8 @@ def print_alignment(console: Console, layers: Sequence[Any]) -> None:
             table.add_row(str(j), str(int(layer.best[j])), *shown)
         console.print(table)
         console.print(_heat_map(layer.correlation.tolist(), layer.best.tolist()))
-        console.print(f"recovered: {layer.recovered} of {m} teacher nodes above 0.95\n")
+        whole = f"; up to a linear map (SVCCA): {number(layer.svcca, '.4f')}" if layer.svcca == layer.svcca else ""
+        console.print(f"recovered: {layer.recovered} of {m} teacher nodes above 0.95{whole}\n")
 
 
 def _heat_map(correlation: list[list[float]], best: list[int]) -> Text:

@@ -68,8 +68,8 @@ def _needed(study: AugmentedData, run: Run, factor: str) -> Panel:
         values, needed = samples_needed(study, run, kind, factor)
         low, middle, high = np.percentile(np.where(np.isfinite(needed), needed, np.nan), (25, 50, 75), axis=1)
         series.append(Series(NAMES[kind], sizes(study, factor, values), middle, low, high, colour=_COLOURS[kind]))
-    title = SYMBOLS[factor]
-    return Panel(title, title, "samples", tuple(series), log_x=True, log_y=True, slope=EXPONENTS["agnostic"][factor])
+    exponent = EXPONENTS["agnostic"][factor]
+    return Panel("", SYMBOLS[factor], "samples", tuple(series), log_x=True, log_y=True, slope=exponent)
 
 
 def _headline(study: AugmentedData, run: Run) -> str:
