@@ -14,6 +14,7 @@ from support.commands import Said
 from support.gaussian_digits import tensor
 from support.runs import made_run
 from understudy._errors import UserError
+from understudy._random import Stream, normal
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.papers.local.identifiability import study as studied
@@ -32,6 +33,7 @@ from understudy.papers.local.theory import gaussian
 from understudy.papers.local.theory import identifiability as theory
 from understudy.papers.local.theory.descent import descend
 from understudy.papers.local.theory.geometry import least_angle
+from understudy.papers.local.theory.teachers import random_teachers
 from understudy.report.story import Kind
 
 F = torch.float64
@@ -175,31 +177,69 @@ def test_a_relu_teacher_is_a_linear_function_and_a_teacher_of_absolute_values(se
     x = torch.randn(50, 3, dtype=F, generator=torch.Generator().manual_seed(seed))
     relu = (x @ teachers[0].T).clamp_min(0).sum(1)
     torch.testing.assert_close(relu, x @ (teachers[0].sum(0) / 2) + (x @ (teachers[0] / 2).T).abs().sum(1))
-    students = theory.initial_students(teachers, 5, "anywhere", [seed])
-    path, losses = theory.descend_relu(students, teachers, 0.05, (0,), linear=True)
-    assert torch.equal(losses, gaussian.loss(path, teachers / 2))
 
 
-def test_relu_descent_ends_at_opposite_directions_and_with_the_linear_fit_students_match_up_to_sign():
+def test_relu_descent_ends_at_opposite_directions():
     teachers = theory.zero_sum_teachers(3, 4, [1, 2])
-    students = theory.initial_students(teachers, 3, "opposite", [1, 2])
+    students = theory.opposite_starts(teachers, 3, [1, 2])
     assert theory.teacher_angles(students, teachers)[1] == pytest.approx(torch.full((2, 3), 0.3, dtype=F))
-    probes = (0, 10, 3_000)
-    path, losses = theory.descend_relu(students, teachers, 0.05, probes, linear=False)
-    assert torch.equal(path[0], students)
-    assert (losses[1] < losses[0]).all() and losses[-1].max() < 1e-6
-    assert theory.teacher_angles(path[-1], teachers)[0].min() > 0.3
-    path, losses = theory.descend_relu(students, teachers, 0.05, probes, linear=True)
-    assert losses[-1].max() < 1e-6
-    assert theory.teacher_angles(path[-1], teachers)[1].max() < 0.01
-    again = descend(students / 2**0.5, teachers / 2, 0.1, 10, [10])
-    assert torch.equal(path[1], again[0])
+    end = descend(students, teachers, 0.05, 3_000, [3_000], slope=0.0)[0]
+    assert gaussian.loss(end, teachers, 0.0).max() < 1e-6
+    assert theory.teacher_angles(end, teachers)[0].min() > 0.3
 
 
-def test_small_initial_students_have_the_given_standard_deviation():
-    teachers = theory.zero_sum_teachers(3, 4, [1])
-    found = theory.initial_students(teachers, 200, "anywhere", [1])
-    assert found.std().item() == pytest.approx(0.1, rel=0.1)
+def test_the_best_linear_term_leaves_a_quarter_of_the_loss_of_absolute_values():
+    """A.1, by the exact loss: ½ ‖β‖² of the ReLU loss is that of the linear part, and is all that a fit removes."""
+    teachers, students = random_teachers(3, 4, [1, 2]), theory.opposite_starts(random_teachers(3, 4, [1, 2]), 5, [1, 2])
+    beta = theory.linear_term(students, teachers)
+    left = gaussian.loss(students, teachers, 0.0) - beta.square().sum(-1) / 2
+    torch.testing.assert_close(left, gaussian.loss(students, teachers) / 4)
+
+
+def test_the_fitted_linear_term_converges_to_its_expectation():
+    teachers = random_teachers(3, 4, [1, 2])
+    students = theory.opposite_starts(teachers, 3, [1, 2])
+    for samples, off in ((100, 0.5), (10_000, 0.05)):
+        _, fitted = theory.descend_on_samples(students, teachers, 0.1, (0,), samples, [1, 2], linear=True)
+        assert (fitted[0] - theory.linear_term(students, teachers)).norm(dim=-1).max() < off
+        assert not theory.descend_on_samples(students, teachers, 0.1, (0,), samples, [1, 2], linear=False)[1].any()
+
+
+def test_steps_on_samples_are_those_of_automatic_differentiation():
+    """With β at its least-squares value the gradient of eq. 6 in W is that of R at this β."""
+    teachers, seeds = random_teachers(3, 4, [3]), [3]
+    start, drawn = theory.opposite_starts(teachers, 6, seeds), normal(3, Stream.TRAIN, 0, 64 * 50 * 4).view(64, 50, 4)
+    for linear in (True, False):
+        now = start[0]
+        for step in range(2):
+            x, w = drawn[step], now.clone().requires_grad_()
+            residual = (x @ w.T).clamp_min(0) @ w.norm(dim=1) - (x @ teachers[0].T).clamp_min(0).sum(1)
+            if linear:
+                residual = residual - x @ torch.linalg.lstsq(x, residual.detach()[:, None]).solution[:, 0]
+            (slope,) = torch.autograd.grad(residual.square().mean() / 2, w)
+            now = now - 0.1 * slope
+        path, _ = theory.descend_on_samples(start, teachers, 0.1, (0, 2), 50, seeds, linear)
+        torch.testing.assert_close(path[1, 0], now)
+
+
+def test_a_fitted_linear_term_makes_students_match_and_without_it_they_do_not():
+    teachers = random_teachers(3, 4, [1, 2], 0.5)
+    students = theory.opposite_starts(teachers, 3, [1, 2])
+    far = {}
+    for linear, rate in ((True, 0.2), (False, 0.05)):
+        path, _ = theory.descend_on_samples(students, teachers, rate, (0, 3_000), 100, [1, 2], linear)
+        far[linear] = theory.teacher_angles(path[-1], teachers)[1].amax(-1)
+    assert far[True].max() < 0.01 < far[False].min()
+
+
+def test_descent_on_samples_does_not_depend_on_the_other_networks():
+    teachers = random_teachers(3, 4, [1, 2], 0.5)
+    students = theory.opposite_starts(teachers, 3, [1, 2])
+    both, _ = theory.descend_on_samples(students, teachers, 0.05, (0, 70), 100, [1, 2], linear=True)
+    alone, _ = theory.descend_on_samples(students[1:], teachers[1:], 0.05, (0, 70), 100, [2], linear=True)
+    assert torch.equal(alone, both[:, 1:])
+    with pytest.raises(UserError, match="a linear term of 4 inputs needs at least as many samples, got 3"):
+        theory.descend_on_samples(students, teachers, 0.1, (0,), 3, [1, 2], linear=True)
 
 
 def test_a_fan_has_its_spacing_and_two_nodes_have_the_closed_form_eigenvalue():
@@ -232,8 +272,9 @@ SMALL = Identifiability(
     dim=(3,),
     multiple=(1,),
     steps=2_000,
+    batch=60,
 )
-FULL = {"seeds": 100, "samples": 50_000, "digits": 60, "descents": 20, "steps": 20_000}
+FULL = {"seeds": 100, "samples": 50_000, "digits": 60, "descents": 20, "steps": 20_000, "batch": 250}
 
 
 @pytest.fixture(scope="module")
@@ -257,8 +298,9 @@ def test_every_problem_has_one_row(run):
     assert len(eigenvalues(run, arranged="fan")) == 3 + 3 + 2
     assert len(eigenvalues(run, arranged="random")) == 3 * 30
     assert run.table("coefficients").num_rows == 21 + len(studied.FAR)
-    assert len(run.select(part="descent")) == 2 * 2 * 2
-    assert run.networks.num_rows == 2 + 2 * 2 * 2
+    assert len(run.select(part="descent")) == 2
+    assert len(run.select(part="reduction", linear=True)) == len(run.select(part="reduction", linear=False)) == 2
+    assert run.networks.num_rows == 2 + 2 + 4
     assert not set(run.networks["diverged_at"].to_pylist()) - {None}
 
 
@@ -324,7 +366,8 @@ def test_the_claims_are_the_listed_ones(run):
         ("least_eigenvalue", "eigenvalues", lambda v: np.abs(v) ** 1.1, ("Z9", "")),
         ("loss", "claim 1", lambda v: v + 1e-20, ("Z11", "ReLU")),
         ("nearest", "claim 1", lambda v: 0.1 * v, ("Z11", "ReLU")),
-        ("farthest_line", "descent", lambda v: v + 0.02, ("Z11", "reduction")),
+        ("farthest_line", "reduction", lambda v: v + 0.02, ("Z11", "reduction")),
+        ("farthest_line", "reduction", lambda v: np.minimum(v, 0.009), ("Z11", "reduction")),
         ("quadrature", "coefficients", lambda v: v + 2e-12, ("Z12", "")),
     ],
 )
@@ -339,7 +382,7 @@ def test_values_outside_the_bounds_refute_a_claim(run, tmp_path, metric, where, 
 
 @pytest.mark.parametrize(("angle", "holds"), [(0.011, True), (0.009, False)])
 def test_a_relu_student_that_ends_at_a_teacher_node_refutes_claim_1(run, tmp_path, angle, holds):
-    one = run.select(part="descent", start="opposite", linear=False).index[:1]
+    one = run.select(part="descent").index[:1]
     found = claims(_as_if(), with_values(run, tmp_path, "nearest", one, lambda v: np.full_like(v, angle)))
     assert {(claim.id, claim.part): claim.holds for claim in found}["Z11", "ReLU"] is holds
 
@@ -355,7 +398,7 @@ def test_a_rate_above_the_bound_causes_a_warning_and_diverged_descents_are_count
     assert "warning: --rate 5 is above 0." in capsys.readouterr().err
     story = study.story(run)
     assert story.headline.startswith("All 2 networks of ReLU students near the opposite of teacher nodes diverged;")
-    assert "8 of 8 descents diverged." in story.headline
+    assert "6 of 6 descents diverged." in story.headline
     assert "Warning: --rate 5 is above" in story.headline
     assert "nan" not in story.headline and "–" not in story.headline
     assert "Zero loss" not in story.figures[1].title
@@ -365,10 +408,10 @@ def test_a_rate_above_the_bound_causes_a_warning_and_diverged_descents_are_count
 
 
 def test_the_headline_reports_networks_that_did_not_diverge(run, tmp_path):
-    one = run.select(part="descent", start="opposite", linear=False).index[:1]
+    one = run.select(part="descent").index[:1]
     headline = SMALL.story(with_values(run, tmp_path, "loss", one, lambda v: v * np.nan)).headline
     assert headline.startswith("ReLU students reach a loss of ")
-    assert " 1 of 8 descents diverged." in headline
+    assert " 1 of 6 descents diverged." in headline
 
 
 def test_impossible_teachers_are_rejected_before_anything_is_written(tmp_path):
@@ -387,6 +430,7 @@ def test_impossible_teachers_are_rejected_before_anything_is_written(tmp_path):
         ({"separation": (0.1, 2.0)}, "--separation must be above 0 and at most π/2, got 2"),
         ({"teacher_nodes": (2,)}, "--teacher-nodes must be at least 3, got 2"),
         ({"dim": (1,)}, "--dim must be at least 2, got 1"),
+        ({"batch": 19, "dim": (10,)}, "--batch must be at least twice --dim (20), got 19"),
         ({"rate": 0.0}, "--rate must be above 0, got 0"),
         ({"dtype": "float32"}, "--dtype must be float64, got float32"),
     ],

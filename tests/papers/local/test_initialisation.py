@@ -12,7 +12,15 @@ from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.pieces import log_probes
 from understudy.nets import Layer, Population
-from understudy.papers.local.initialisation.claims import angle_slopes, claims, descents, initial_losses, span_angles
+from understudy.papers.local.initialisation.claims import (
+    claims,
+    descents,
+    initial_losses,
+    loss_exponents,
+    moment_constants,
+    sample_slopes,
+    span_units,
+)
 from understudy.papers.local.initialisation.study import ALGORITHMS, Initialisation
 from understudy.papers.local.shared import measure
 from understudy.papers.local.theory import starts
@@ -32,8 +40,9 @@ SMALL = Initialisation(
     descent_dim=(4,),
     descent_students=4,
 )
+PARTS = ("loss by m", "exponent", "span", "moment", "descent")
 PROBES = log_probes(SMALL.steps, 120)
-FULL = {"seeds": 20, "samples": (10_000, 1_000_000), "span_samples": 100_000, "descents": 10, "descent_students": 30}
+FULL = {"seeds": 20, "samples": (10_000, 1_000_000), "span_samples": 300_000, "descents": 10, "descent_students": 30}
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +90,17 @@ def test_losses_agree_with_direct_computation(run):
     again, counts = starts.scatter(teachers, 40, [1, 2, 3]), part(run, "start", by="scattered", students=40, dim=4)
     assert run.series("idle")[counts, 0].tolist() == (again.students == 0).all(-1).sum(-1).tolist()
     assert run.series("singular")[counts, 0].tolist() == list(again.singular)
-    angles = span_angles(SMALL, run)[2, 4]
+    angles = span_units(SMALL, run)[2, 4]
     wanted = starts.subspace_angle(starts.estimate_span(teachers, 100_000, [1, 2, 3]), teachers)
     assert angles.index.tolist() == [10_000, 100_000]
     assert angles.loc[100_000].to_numpy() == pytest.approx(wanted.numpy(), rel=1e-12)
-    assert set(angle_slopes(SMALL, run)) == {(2, 4)}
+    assert set(sample_slopes(SMALL, run)) == {(2, 4)}
+    apart = starts.estimate_moment(teachers, 100_000, [1, 2, 3]) - starts.teacher_moment(teachers)
+    distance = torch.linalg.matrix_norm(apart, 2).numpy()
+    assert span_units(SMALL, run, "distance")[2, 4].loc[100_000].to_numpy() == pytest.approx(distance, rel=1e-12)
+    assert moment_constants(run)[-3:] == pytest.approx(distance / (2 * np.sqrt(4 / 100_000)), rel=1e-9)
+    wanted = np.polyfit(np.log([4, 8, 40]), np.log(losses.values), 1)[0]
+    assert loss_exponents(run, "scattered", 2, 4) == pytest.approx(wanted)
 
 
 def test_quantities_of_the_proofs_are_recorded_along_descents(run):
@@ -158,19 +173,23 @@ def test_a_small_run_decides_nothing(run):
 
 
 def _as_theory_says(run, tmp_path):
-    """Copy of a run with angles N^(−½) and descents that converge, which three seeds do not guarantee."""
+    """Copy of a run with angles N^(−½), steep losses and descents that converge, which three seeds do not guarantee."""
+    students = run.column("students")[run.metrics["network"].to_numpy()].astype(float)
+    run = with_values(run, tmp_path, "loss", part(run, "start"), lambda _: students**-1.5)
     last = run.metrics["epoch"].to_numpy() == SMALL.steps
     made = with_values(run, tmp_path, "loss", part(run, "descent"), lambda loss: np.where(last, 1e-7, loss))
     samples = run.table("spans")["samples"].to_numpy().astype(float)
-    return with_units(made, tmp_path, "spans", "angle", lambda angle: 1 / np.sqrt(samples))
+    for column in ("angle", "distance"):
+        made = with_units(made, tmp_path, "spans", column, lambda _: 1 / np.sqrt(samples))
+    return made
 
 
 def test_the_claims_are_the_listed_ones(run, tmp_path):
     found = claims(_as_if(), _as_theory_says(run, tmp_path))
-    assert [(claim.id, claim.part) for claim in found] == [("Z7", "loss by m"), ("Z7", "span"), ("Z7", "descent")]
+    assert [(claim.id, claim.part) for claim in found] == [("Z7", part) for part in PARTS]
     assert all(claim.holds for claim in found)
-    assert found[1].values == pytest.approx((-0.5,))
-    assert [variant.where for variant in found[2].variants] == [
+    assert found[2].values == pytest.approx((-0.5,))
+    assert [variant.where for variant in found[-1].variants] == [
         "small initial weights",
         "large initial weights, with a smaller learning rate",
     ]
@@ -179,30 +198,33 @@ def test_the_claims_are_the_listed_ones(run, tmp_path):
 @pytest.mark.parametrize(
     ("name", "by", "failing"),
     [
-        ("start", lambda v: np.ones_like(v), "loss by m"),
-        ("span", lambda v: np.abs(v) ** 1.3, "span"),
-        ("descent", lambda v: v + 2e-6, "descent"),
+        ("start", lambda v: np.ones_like(v), {"loss by m", "exponent"}),
+        ("start", lambda v: np.abs(v) ** 0.2, {"exponent"}),
+        ("angle", lambda v: np.abs(v) ** 1.3, {"span"}),
+        ("distance", lambda v: np.abs(v) ** 1.3, {"moment"}),
+        ("distance", lambda v: 100 * v, {"moment"}),
+        ("descent", lambda v: v + 2e-6, {"descent"}),
     ],
 )
 def test_values_outside_the_bounds_refute_z7(run, tmp_path, name, by, failing):
     (tmp_path / "right").mkdir()
     right = _as_theory_says(run, tmp_path / "right")
-    if name == "span":
-        wrong = with_units(right, tmp_path, "spans", "angle", by)
+    if name in ("angle", "distance"):
+        wrong = with_units(right, tmp_path, "spans", name, by)
     else:
         wrong = with_values(right, tmp_path, "loss", part(run, name), by)
     found = {claim.part: claim.holds for claim in claims(_as_if(), wrong)}
-    assert found == {"loss by m": True, "span": True, "descent": True} | {failing: False}
+    assert found == {part: part not in failing for part in PARTS}
 
 
 @pytest.mark.parametrize(
     ("options", "undecided"),
     [
-        ({"seeds": 19}, {"loss by m", "span"}),
-        ({"students": (4, 8)}, {"loss by m"}),
-        ({"students": (4, 7, 40)}, {"loss by m"}),
-        ({"span_samples": 99_999}, {"loss by m", "descent"}),
-        ({"samples": (10_000, 900_000)}, {"span"}),
+        ({"seeds": 19}, {"loss by m", "exponent", "span", "moment"}),
+        ({"students": (4, 8)}, {"loss by m", "exponent"}),
+        ({"students": (4, 7, 40)}, {"loss by m", "exponent"}),
+        ({"span_samples": 299_999}, {"loss by m", "exponent", "descent"}),
+        ({"samples": (10_000, 900_000)}, {"span", "moment"}),
         ({"descents": 9}, {"descent"}),
         ({"steps": 39_999}, {"descent"}),
         ({"rate": 0.06}, {"descent"}),
@@ -212,12 +234,12 @@ def test_values_outside_the_bounds_refute_z7(run, tmp_path, name, by, failing):
 )
 def test_other_settings_leave_claims_undecided(run, options, undecided):
     parts = {claim.part for claim in claims(_as_if(**options), run)}
-    assert parts == {"loss by m", "span", "descent"} - undecided
+    assert parts == set(PARTS) - undecided
 
 
 def test_a_span_that_was_not_measured_is_not_decided(run):
     """With as many nodes as inputs the span is the whole space."""
-    assert {claim.part for claim in claims(_as_if(dim=(2,)), run)} == {"loss by m", "descent"}
+    assert {claim.part for claim in claims(_as_if(dim=(2,)), run)} == {"loss by m", "exponent", "descent"}
 
 
 def test_a_teacher_from_a_file_replaces_random_ones(tmp_path):

@@ -17,6 +17,7 @@ from understudy.papers.local.theory.gaussian.pairs import units
 from understudy.papers.local.theory.geometry import least_angle
 from understudy.papers.local.theory.starts import (
     draw_normal,
+    estimate_moment,
     estimate_span,
     initialise,
     least_squares,
@@ -26,6 +27,7 @@ from understudy.papers.local.theory.starts import (
     scatter_in_subspace,
     stable_rate,
     subspace_angle,
+    teacher_moment,
 )
 from understudy.papers.local.theory.teachers import random_teachers
 
@@ -41,6 +43,15 @@ def _tensor(*rows):
 def _directions(students, size, seed):
     """Directions of algorithm 1, which depend on the number of students."""
     return units(normal(seed, Stream.STUDENT, students, students * size).view(students, size))[0]
+
+
+def test_every_network_may_have_its_own_angle():
+    teachers = random_teachers(2, 3, [1, 2])
+    both = place_near(teachers, 4, torch.tensor([0.1, 0.2], dtype=F), [1, 2]).students
+    each = [place_near(teachers[i : i + 1], 4, angle, [1 + i]).students for i, angle in enumerate((0.1, 0.2))]
+    assert torch.equal(both, torch.cat(each))
+    with pytest.raises(UserError, match="angle must be between 0 and π/2"):
+        place_near(teachers, 4, torch.tensor([0.1, 2.0], dtype=F), [1, 2])
 
 
 @given(seeds, st.integers(1, 4), st.integers(0, 9), st.integers(2, 6), st.floats(0, math.pi / 2))
@@ -185,6 +196,19 @@ def test_the_constant_of_equation_14_by_simulation():
     x = torch.from_numpy(np.random.default_rng(1).standard_normal(1_000_000))
     values = x.abs() * (x.square() - 1)
     assert abs(float(values.mean()) - math.sqrt(2 / math.pi)) < 4 * float(values.std()) / 1_000
+
+
+def test_the_estimated_moment_converges_to_that_of_the_teacher():
+    """M of orthogonal neurons by hand, and M̂ within 5 standard errors of M in every entry."""
+    assert torch.allclose(
+        teacher_moment(2 * torch.eye(3, dtype=F)[:2]), 2 * math.sqrt(2 / math.pi) * _tensor(1, 1, 0)[0].diag()
+    )
+    teachers = random_teachers(2, 3, [1], w_min=0.5, w_max=2.0)
+    x = normal(1, Stream.SPAN, 0, 20_000 * 3).view(20_000, 3)
+    terms = (x @ teachers[0].T).abs().sum(1)[:, None, None] * (x[:, :, None] * x[:, None, :] - torch.eye(3))
+    found = estimate_moment(teachers, 20_000, [1])[0]
+    torch.testing.assert_close(found, terms.mean(0))
+    assert ((found - teacher_moment(teachers[0])).abs() < 5 * terms.std(0) / math.sqrt(20_000)).all()
 
 
 def test_the_angle_of_the_span_falls_as_one_over_the_root_of_the_samples():

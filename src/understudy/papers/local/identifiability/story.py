@@ -1,5 +1,7 @@
 """Figures and headline of `identifiability` (Zhou, Ge & Jin 2021, claim 1, lemmas 10, C.6, app. A)."""
 
+from typing import Any
+
 import numpy as np
 from scipy import stats
 
@@ -17,16 +19,22 @@ _FLOORS = {"loss": 1e-12, "nearest": 1e-6, "farthest_line": 1e-6}
 """Smaller values along descents are drawn here."""
 _LARGEST = 1e6
 """Larger values are not drawn: before divergence they rise to any number."""
-_NAMES = {False: "ReLU", True: "linear term first"}
+_LINES: dict[str, dict[str, Any]] = {
+    "teacher sums to zero": {"part": "descent"},
+    "no linear term": {"part": "reduction", "linear": False},
+    "linear term fitted": {"part": "reduction", "linear": True},
+}
+"""Descents of ReLU students, by their labels."""
 _FANS = 3
 """Numbers of teacher nodes that have their own line."""
 
 
 def story(study: Identifiability, run: Run) -> Story:
     """Exactness of small losses, ReLU students, λ_min, differences from samples, and Hermite coefficients."""
-    nearest, loss = (claims.final(run, name, start="opposite", linear=False) for name in ("nearest", "loss"))
+    nearest, loss = (claims.final(run, name, part="descent") for name in ("nearest", "loss"))
     unmatched = bool((loss <= claims.CONVERGED).all() and (nearest > MATCHED).all())
-    diverged = int((~np.isfinite(claims.final(run, "loss"))).sum())
+    ends = claims.final(run, "loss", part=["descent", "reduction"])
+    diverged = int((~np.isfinite(ends)).sum())
     figures = (
         Figure(
             "accuracy",
@@ -39,9 +47,10 @@ def story(study: Identifiability, run: Run) -> Story:
         Figure(
             "relu",
             "Zero loss without a match" if unmatched else "ReLU students from the opposite of teacher nodes",
-            "ReLU students that start near the opposite of every teacher node. Left: the loss. Right: the least angle "
-            "between a ReLU student and the direction of a teacher node; and, with the linear term fitted first, the "
-            f"largest angle between a student and the line of one{', without diverged networks' if diverged else ''}.",
+            "ReLU students that start near the opposite of every teacher node. Left: the loss. Right: for teachers "
+            "that sum to zero, the least angle between a student and the direction of a teacher node; for others, "
+            f"on {study.batch:,} fresh samples in each step with and without a fitted linear term, the largest angle "
+            f"between a student and the line of one{', without diverged networks' if diverged else ''}.",
             "S4 claim 1, app. A",
             _relu(run),
         ),
@@ -70,7 +79,7 @@ def story(study: Identifiability, run: Run) -> Story:
             _hermite(run),
         ),
     )
-    farthest = claims.final(run, "farthest_line", start="opposite", linear=True)
+    farthest = claims.final(run, "farthest_line", part="reduction", linear=True)
     matched = f"{int((farthest < MATCHED).sum())} of {len(farthest)}"
     exact, textbook = (style.number(claims.smallest_accurate(run, name)) for name in ("off", "textbook_off"))
     alive = np.isfinite(loss)
@@ -78,15 +87,15 @@ def story(study: Identifiability, run: Run) -> Story:
     if alive.any():
         worst, least = style.number(float(loss[alive].max())), nearest[alive].min()
         reached = f"ReLU students reach a loss of {worst} with none within {least:.2f} rad of a teacher node"
-    lost = f" {diverged} of {len(claims.final(run, 'loss'))} descents diverged." if diverged else ""
+    lost = f" {diverged} of {len(ends)} descents diverged." if diverged else ""
     off = np.abs(claims.sampled_errors(run)[["loss", "slope"]].to_numpy())
     return Story(
-        f"{reached}; with the linear term fitted first, {matched} networks match within {MATCHED:g} rad.{lost} Losses "
+        f"{reached}; with a fitted linear term {matched} networks match within {MATCHED:g} rad.{lost} Losses "
         f"are accurate to 1% down to {exact}, by the textbook formula to {textbook}.{warning_words(study)}",
         (
             Number(exact, "smallest loss accurate to 1%"),
             Number(f"{off.max():.2f}", f"standard errors, the largest of {off.size:,}"),
-            Number(matched, "networks match after the reduction"),
+            Number(matched, "networks match with a fitted linear term"),
             Number(f"{claims.eigenvalue_slope(run):.3f}", "slope of λ_min in Δ"),
             Number(f"{round(claims.decay(run), 2):g}", "power of k of squared Hermite coefficients"),
         ),
@@ -113,15 +122,16 @@ def _accuracy(run: Run) -> Curves:
 
 
 def _relu(run: Run) -> Curves:
-    def line(metric: str, linear: bool) -> Series:
-        values = run.array(metric, diverged=True, part="descent", start="opposite", linear=linear)
+    def line(metric: str, label: str) -> Series:
+        values = run.array(metric, diverged=True, **_LINES[label])
         values = values.reindex(epoch=run.epochs[1:]).clip(min=_FLOORS[metric]).where(lambda each: each < _LARGEST)
         middle, low, high = (getattr(values, name)("network").to_numpy() for name in ("median", "min", "max"))
-        return Series(_NAMES[linear], values["epoch"].to_numpy(), middle, low, high)
+        return Series(label, values["epoch"].to_numpy(), middle, low, high)
 
-    losses = tuple(line("loss", linear) for linear in _NAMES)
-    angles = line("nearest", False), line("farthest_line", True)
-    count = len(run.select(part="descent", start="opposite", linear=True))
+    zero_sum, *others = _LINES
+    losses = tuple(line("loss", label) for label in _LINES)
+    angles = line("nearest", zero_sum), *(line("farthest_line", label) for label in others)
+    count = len(run.select(**_LINES[zero_sum]))
     return Curves(
         (
             Panel("loss", "step", "loss", losses, True, True),

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from understudy.lab.study import Tables
-    from understudy.papers.local.theory.identifiability import InitialPosition
     from understudy.store import Run
 
 SIZE = ("students", "teacher_nodes", "dim")
@@ -42,10 +41,11 @@ FAR = tuple(2 * int(k) for k in np.unique(np.geomspace(50, 5_000, 25).round()))
 """k of Hermite coefficients whose decay is fitted; odd ones are 0."""
 MATCHED = 0.01
 """Angle, in rad, within which a student matches a teacher node."""
-STARTS: tuple[InitialPosition, ...] = ("opposite", "anywhere")
 _Angles = Annotated[tuple[float, ...], Gt(0), Le(np.pi / 2), Distinct()]
 _DIGITS_PER_PIECE = 20
 """Problems in 60 digits per piece."""
+_SEPARATION = 0.5
+"""Least angle between two nodes of the teachers of the reduction, up to sign, in rad."""
 _DIMS, _TEACHERS = (3, 5, 10), range(1, 11)
 """Numbers of inputs, and seeds for each, of random teachers whose λ_min is computed."""
 
@@ -84,8 +84,10 @@ class Identifiability(ExactStudy):
     multiple: Counts = (1, 2)
     """Numbers of students per teacher node."""
     rate: Positive = 0.05
-    """Learning rate of gradient descent on the exact loss. With the linear term fitted first, the remaining loss is
-    half as large, and the rate is doubled."""
+    """Learning rate of gradient descent. With a fitted linear term the remaining loss has a quarter of the curvature,
+    and the rate is four times as large."""
+    batch: Count = 250
+    """Fresh samples in each step of descent with and without a linear term, which is fitted to the same samples."""
     steps: Steps = 40_000
     """Steps of gradient descent."""
 
@@ -101,6 +103,7 @@ class Identifiability(ExactStudy):
             teacher_nodes=(3,),
             dim=(3,),
             steps=10_000,
+            batch=100,
         )
 
     def validate(self) -> None:
@@ -108,6 +111,8 @@ class Identifiability(ExactStudy):
             raise UserError(f"--separation must have at least two values, got {self.separation[0]:g}")
         if 2 not in self.fan:
             raise UserError(f"--fan must include 2, got {' '.join(map(str, self.fan))}")
+        if self.batch < 2 * max(self.dim):
+            raise UserError(f"--batch must be at least twice --dim ({2 * max(self.dim)}), got {self.batch}")
 
     def warnings(self) -> tuple[str, ...]:
         # The bound applies to ReLU, too: where the loss is zero, the largest eigenvalue of its Hessian is at most
@@ -141,10 +146,14 @@ class Identifiability(ExactStudy):
         for nodes, dim in product(self.teacher_nodes, self.dim):
             name = f"ReLU students without a match, r = {nodes}, d = {dim}"
             yield Piece(name, len(seeds), partial(self._opposite, nodes, dim, seeds))
-            for multiple, start, linear in product(self.multiple, STARTS, (False, True)):
-                what = "linear term fitted first" if linear else "ReLU"
-                name = f"descent, {what}, r = {nodes}, d = {dim}, m = {multiple * nodes}, from {start}"
-                yield Piece(name, len(seeds), partial(self._descent, nodes, dim, multiple, start, linear, seeds))
+            for multiple in self.multiple:
+                words = f"r = {nodes}, d = {dim}, m = {multiple * nodes}"
+                compute = partial(self._descent, nodes, dim, multiple, seeds)
+                yield Piece(f"descent on the exact loss, {words}", len(seeds), compute)
+                for linear in (False, True):
+                    what = "a fitted linear term" if linear else "no linear term"
+                    compute = partial(self._reduction, nodes, dim, multiple, linear, seeds)
+                    yield Piece(f"descent on samples with {what}, {words}", len(seeds), compute)
 
     def _problems(self, size: tuple[int, int, int], first: int) -> Tables:
         """One row per random problem: loss and slope by closed forms and by samples, and the error of the gradient."""
@@ -220,49 +229,67 @@ class Identifiability(ExactStudy):
         found = {name: value.cpu().numpy()[None] for name, value in values.items()}
         return network_tables(first, seeds, {"part": "claim 1", "teacher_nodes": nodes, "dim": dim}, (0,), found)
 
-    def _descent(
-        self,
-        nodes: int,
-        dim: int,
-        multiple: int,
-        start: InitialPosition,
-        linear: bool,
-        seeds: Sequence[int],
-        first: int,
-    ) -> Tables:
-        """Gradient descent, measured at every probe.
-
-        The paper's quantities are those of networks of |·|. For ReLU students they are those of the |·| part, whose
-        loss and gradient are `absolute_loss` and so on, while `loss`, `gradient_norm` and their ratios are those of
-        the descended loss.
-        """
+    def _descent(self, nodes: int, dim: int, multiple: int, seeds: Sequence[int], first: int) -> Tables:
+        """Gradient descent of ReLU students on the exact loss of a teacher that sums to zero."""
         from understudy.papers.local.theory import gaussian
-        from understudy.papers.local.theory import identifiability as relu
+        from understudy.papers.local.theory.descent import descend
+        from understudy.papers.local.theory.identifiability import opposite_starts
 
         probes = log_probes(self.steps)
         teachers = self._zero_sum(nodes, dim, seeds)
-        students = self.to_device(relu.initial_students(teachers, multiple * nodes, start, seeds))
+        students = self.to_device(opposite_starts(teachers, multiple * nodes, seeds))
         teachers = self.to_device(teachers)
-        path, loss = relu.descend_relu(students, teachers, self.rate, probes, linear)
-        direction, line = relu.teacher_angles(path, teachers)
-        target, rate = (teachers / 2, 2 * self.rate) if linear else (teachers, self.rate)
-        found = measure(path, target, rate)
-        own = {
-            "loss": loss,
-            "nearest": direction.amin(-1),
-            "farthest_line": line.amax(-1),
-            "on_a_line": (line < MATCHED).double().mean(-1),
-        }
-        values = found.values
-        if not linear:
-            norm = gaussian.gradient(path, teachers, 0.0).flatten(-2).norm(dim=-1)
-            own |= {"gradient_norm": norm, "ratio": norm / loss, "squared_ratio": norm.square() / loss}
-            descended = ("loss", "gradient_norm", "ratio", "squared_ratio")
-            values = {f"absolute_{name}" if name in descended else name: v for name, v in values.items()}
+        path = descend(students, teachers, self.rate, self.steps, probes, slope=0.0)
+        loss, norm = gaussian.loss(path, teachers, 0.0), gaussian.gradient(path, teachers, 0.0).flatten(-2).norm(dim=-1)
+        own = {"loss": loss, "gradient_norm": norm, "ratio": norm / loss, "squared_ratio": norm.square() / loss}
+        swept = {"part": "descent"} | _columns((multiple * nodes, nodes, dim))
+        return self._measured(swept, probes, path, teachers, own, seeds, first)
+
+    def _reduction(self, nodes: int, dim: int, multiple: int, linear: bool, seeds: Sequence[int], first: int) -> Tables:
+        """Gradient descent of ReLU students on samples of any teacher, with or without a fitted linear term.
+
+        The loss is the exact one, that is with the best linear term, a quarter of that of |·| students.
+        """
+        from understudy.papers.local.theory import gaussian
+        from understudy.papers.local.theory import identifiability as relu
+        from understudy.papers.local.theory.teachers import random_teachers
+
+        probes = log_probes(self.steps)
+        teachers = random_teachers(nodes, dim, seeds, _SEPARATION)
+        students = self.to_device(relu.opposite_starts(teachers, multiple * nodes, seeds))
+        teachers, rate = self.to_device(teachers), 4 * self.rate if linear else self.rate
+        path, terms = relu.descend_on_samples(students, teachers, rate, probes, self.batch, seeds, linear)
+        own = {"loss": gaussian.loss(path, teachers) / 4 if linear else gaussian.loss(path, teachers, 0.0)}
+        if linear:
+            own["fit_error"] = (terms - relu.linear_term(path, teachers)).norm(dim=-1)
+            own["linear_term"] = terms.norm(dim=-1)
+        swept = {"part": "reduction", "linear": linear} | _columns((multiple * nodes, nodes, dim))
+        return self._measured(swept, probes, path, teachers, own, seeds, first)
+
+    def _measured(
+        self,
+        swept: dict[str, Any],
+        probes: Sequence[int],
+        path: Tensor,
+        teachers: Tensor,
+        own: dict[str, Tensor],
+        seeds: Sequence[int],
+        first: int,
+    ) -> Tables:
+        """Tables of ReLU students with their angles, and the paper's quantities for their |·| part, as at this rate.
+
+        Those that `own` has too, such as the loss, are `absolute_loss` and so on.
+        """
+        from understudy.papers.local.theory.identifiability import teacher_angles
+
+        direction, line = teacher_angles(path, teachers)
+        found = measure(path, teachers, self.rate)
+        descended = ("loss", "gradient_norm", "ratio", "squared_ratio")
+        values = {f"absolute_{name}" if name in descended else name: v for name, v in found.values.items()}
+        own |= {"nearest": direction.amin(-1), "farthest_line": line.amax(-1)}
         values |= {name: value.cpu().numpy() for name, value in own.items()}
-        swept = {"part": "descent", "start": start, "linear": linear} | _columns((multiple * nodes, nodes, dim))
-        weights = endpoints(path, target, seeds, -1.0 if linear else 0.0)
-        return network_tables(first, seeds, swept, probes, values, node_rows(first, probes, found), weights)
+        rows, weights = node_rows(first, probes, found), endpoints(path, teachers, seeds, 0.0)
+        return network_tables(first, seeds, swept, probes, values, rows, weights)
 
 
 def _columns(size: tuple[int, int, int]) -> dict[str, int]:

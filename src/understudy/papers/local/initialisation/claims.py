@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from understudy.claims import Claims, Verdict, every
+from understudy.claims import Claims, Verdict, every, mean_above
 from understudy.papers.local.initialisation.study import ALGORITHMS, OTHERS, REACHED, Initialisation
 from understudy.papers.local.shared import log_slope
 from understudy.report.style import number
@@ -15,7 +15,11 @@ from understudy.store import Run
 from understudy.store.units import read_units
 
 SLOPE, WITHIN = -0.5, 0.1
-"""Slope of the log of the median angle in log N, and its tolerance."""
+"""Slope of the log of the median angle, or distance of moments, in log N, and its tolerance."""
+ERRORS = 2.0
+"""Standard errors by which the loss must fall faster in m than proved."""
+DISTANCE = 4.0
+"""Largest constant of lemma E.3."""
 
 _OTHERS = {"small": "small initial weights", "large": "large initial weights, with a smaller learning rate"}
 
@@ -50,18 +54,26 @@ def initial_losses(run: Run, nodes: int, dim: int) -> xr.DataArray:
     return run.array("loss", "by students seed", part="start", teacher_nodes=nodes, dim=dim)
 
 
-def span_angles(study: Initialisation, run: Run) -> dict[tuple[int, int], pd.DataFrame]:
-    """Angles of estimated spans, [samples, seed], by numbers of teacher nodes and inputs."""
+def loss_exponents(run: Run, by: str, nodes: int, dim: int) -> np.ndarray:
+    """[seed]: slope of the log of the initial loss in log m."""
+    losses = initial_losses(run, nodes, dim).sel(by=by).transpose("students", "seed")
+    return np.array([log_slope(losses["students"], losses.sel(seed=seed)) for seed in losses["seed"]])
+
+
+def span_units(study: Initialisation, run: Run, column: str = "angle") -> dict[tuple[int, int], pd.DataFrame]:
+    """A column of the estimated spans, [samples, seed], by numbers of teacher nodes and inputs."""
     frame = read_units(run, "spans", part="span").to_pandas()
+    if column not in frame:
+        return {}
     sizes = frame.groupby(["teacher_nodes", "dim"])
-    found = {size: rows.pivot(index="samples", columns="seed", values="angle") for size, rows in sizes}
+    found = {size: rows.pivot(index="samples", columns="seed", values=column) for size, rows in sizes}
     return {size: found[size] for size in study.settings(study.dim) if size in found}
 
 
-def angle_slopes(study: Initialisation, run: Run) -> dict[tuple[int, int], float]:
-    """Slope of the log of the median angle in log N, by numbers of teacher nodes and inputs."""
-    found = span_angles(study, run).items()
-    return {size: log_slope(angles.index, np.median(angles, 1)) for size, angles in found if len(angles) > 1}
+def sample_slopes(study: Initialisation, run: Run, column: str = "angle") -> dict[tuple[int, int], float]:
+    """Slope of the log of the median of a column in log N, by numbers of teacher nodes and inputs."""
+    found = span_units(study, run, column).items()
+    return {size: log_slope(each.index, np.median(each, 1)) for size, each in found if len(each) > 1}
 
 
 def descents(run: Run, by: str) -> Descents:
@@ -119,6 +131,30 @@ def loss_falls(study: Initialisation, run: Run, **sizes: int) -> Verdict:
 
 @claims.claim(
     "Z7",
+    "exponent",
+    statement="lemmas E.1 and E.5: initial losses from {fewest} to {most} students fall at least as fast as m^(−2/d) "
+    "for algorithm 1 and as m^(−2/r) for algorithm 2: mean log-log slope over {seeds} seeds steeper by more than "
+    f"{ERRORS:g} standard errors, for every size",
+    paper="m = O((r w_max / √ε)^d r log(1/δ)); r in place of d in the span",
+    values_are="slope relative to the proved one, per seed and size",
+    when=_many_students,
+    tuned_on="seeds 101 to 110",
+    cases=lambda study, run: [{"fewest": min(study.students), "most": max(study.students)}],
+)
+def loss_falls_as_proved(study: Initialisation, run: Run, **sizes: int) -> Verdict:
+    relative, each, words = [], [], []
+    for by in ALGORITHMS:
+        for nodes, dim in study.settings(study.dim):
+            proved = -2 / (dim if by == "scattered" else nodes)
+            slopes = loss_exponents(run, by, nodes, dim)
+            each.append(mean_above(proved - slopes, errors=ERRORS).holds)
+            relative.append(slopes / proved)
+            words.append(f"{by}, r = {nodes}, d = {dim}: {slopes.mean():.2f} (proved {proved:.2f})")
+    return Verdict(all(each), "; ".join(words), study.seeds).show(relative, low=1.0)
+
+
+@claims.claim(
+    "Z7",
     "span",
     statement="largest angle between the span estimated from N samples and the teacher's, N from {fewest:,} to "
     "{most:,}: log-log slope in N of its median over {seeds} seeds within −0.5 ± 0.1",
@@ -127,10 +163,41 @@ def loss_falls(study: Initialisation, run: Run, **sizes: int) -> Verdict:
     cases=lambda study, run: [{"fewest": min(study.samples), "most": max(study.samples)}],
 )
 def span_converges(study: Initialisation, run: Run, **sizes: int) -> Verdict | None:
-    found = angle_slopes(study, run)
+    return _decide_slopes(study, run, "angle")
+
+
+def _decide_slopes(study: Initialisation, run: Run, column: str) -> Verdict | None:
+    """Medians fall as N^(−½) for every size, up to the tolerance; None where no span was estimated."""
+    found = sample_slopes(study, run, column)
     words = ", ".join(f"{round(value, 3):g} at r = {nodes}, d = {dim}" for (nodes, dim), value in found.items())
     inside = every(list(found.values()), at_least=SLOPE - WITHIN, at_most=SLOPE + WITHIN, n=study.seeds, say=words)
     return inside if found else None
+
+
+@claims.claim(
+    "Z7",
+    "moment",
+    statement="lemma E.3: ‖M̂ − M‖ of N samples, N from {fewest:,} to {most:,}: log-log slope in N of its median over "
+    f"{{seeds}} seeds within −0.5 ± 0.1 for every size, and at most C r w_max √(d/N) in every seed, C ≤ {DISTANCE:g} "
+    "(bound ours)",
+    paper="O(r w_max ε) from Õ(d/ε²) samples",
+    when=_many_samples,
+    tuned_on="seeds 101 to 110",
+    cases=lambda study, run: [{"fewest": min(study.samples), "most": max(study.samples)}],
+)
+def moment_converges(study: Initialisation, run: Run, **sizes: int) -> Verdict | None:
+    found = _decide_slopes(study, run, "distance")
+    if found is None:
+        return None
+    scaled = moment_constants(run)
+    return found & every(scaled, at_most=DISTANCE, say="C = {most:.2f}")
+
+
+def moment_constants(run: Run) -> np.ndarray:
+    """‖M̂ − M‖ / (r w_max √(d/N)) of every estimate."""
+    rows = read_units(run, "spans").to_pandas()
+    bound = rows["teacher_nodes"] * rows["longest"] * np.sqrt(rows["dim"] / rows["samples"])
+    return (rows["distance"] / bound).to_numpy()
 
 
 @claims.claim(

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from understudy.papers.local.initialisation.claims import angle_slopes, descents, initial_losses, span_angles
+from understudy.papers.local.initialisation.claims import descents, initial_losses, sample_slopes, span_units
 from understudy.papers.local.initialisation.study import ALGORITHMS, REACHED, Initialisation
 from understudy.papers.local.shared import warning_words
 from understudy.report import style
@@ -51,7 +51,7 @@ def story(study: Initialisation, run: Run) -> Story:
             for by, f in found.items()
         ),
     ]
-    if steep := angle_slopes(study, run):
+    if steep := sample_slopes(study, run):
         numbers.append(Number(f"{round(float(np.median([*steep.values()])), 3):g}", "power of N of the angle"))
     nodes, dim = study.settings(study.dim)[-1]
     least = initial_losses(run, nodes, dim).isel(students=-1).median("seed")
@@ -115,29 +115,36 @@ def _losses(study: Initialisation, run: Run) -> Curves:
 
 
 def _spans(study: Initialisation, run: Run) -> list[Figure]:
-    """The angle of the estimated span by the number of samples; no figure with fewer than two numbers."""
-    found = {size: angles for size, angles in span_angles(study, run).items() if len(angles) > 1}
-    if not found:
+    """Angle of the estimated span and distance of the moment by the samples; no figure with fewer than two numbers."""
+    columns = {"angle": "angle to the teacher's span (rad)", "distance": "distance of moments ‖M̂ − M‖"}
+    panels, shown = [], None
+    for column, name in columns.items():
+        found = {size: each for size, each in span_units(study, run, column).items() if len(each) > 1}
+        if not found:
+            continue
+        array = xr.concat([xr.DataArray(each) for each in found.values()], "size")
+        shown = Curves.from_array(
+            array.assign_coords(size=[_size_words(*size) for size in found]),
+            name=name,
+            x="samples",
+            panel=(),
+            line="size",
+            x_name="samples N",
+            colours="categories",
+            log_x=True,
+            log_y=True,
+        )
+        panels += [replace(panel, slope=-0.5) for panel in shown.panels]
+    if shown is None:
         return []
-    array = xr.concat([xr.DataArray(angles) for angles in found.values()], "size")
-    drawn = Curves.from_array(
-        array.assign_coords(size=[_size_words(*size) for size in found]),
-        name="angle to the teacher's span (rad)",
-        x="samples",
-        panel=(),
-        line="size",
-        x_name="samples N",
-        colours="categories",
-        log_x=True,
-        log_y=True,
-    )
     return [
         Figure(
             "span",
             "Four times the samples, half the angle",
-            "Largest angle between the teacher's span and the span estimated from N samples; dotted is N^(−1/2).",
+            "Largest angle between the teacher's span and the span estimated from N samples, and the distance of the "
+            "matrix M̂ that it is estimated from to its expectation M; dotted is N^(−1/2).",
             "S4 lemma E.3",
-            replace(drawn, panels=tuple(replace(panel, slope=-0.5) for panel in drawn.panels)),
+            replace(shown, panels=tuple(panels), share="none"),
         )
     ]
 

@@ -42,7 +42,7 @@ class Initialisation(FileTeacherStudy):
     summary: ClassVar[str] = (
         "initial students scattered or in the teacher's span, lengths fitted, and descent from them"
     )
-    figures: ClassVar[str] = "S4 algorithms 1, 2, theorem 5"
+    figures: ClassVar[str] = "S4 algorithms 1, 2, theorem 5, lemma E.3"
     decides: ClassVar[str] = "Z7"
     arrays: ClassVar[tuple[str, ...]] = (
         "students dim",
@@ -65,7 +65,7 @@ class Initialisation(FileTeacherStudy):
     """Numbers of students."""
     samples: Counts = (10_000, 30_000, 100_000, 300_000, 1_000_000)
     """Numbers of samples from which the teacher's span is estimated."""
-    span_samples: Count = 100_000
+    span_samples: Count = 300_000
     """Number of samples for students that start in the span."""
     descents: Count = 10
     """Number of seeds with gradient descent."""
@@ -166,13 +166,18 @@ class Initialisation(FileTeacherStudy):
         return network_tables(first, seeds, swept, (0,), values)
 
     def _span(self, nodes: int, dim: int, samples: int, first: int) -> Tables:
-        """Angles of estimated spans."""
-        from understudy.papers.local.theory.starts import estimate_span, subspace_angle
+        """Angles of estimated spans, and the distance ‖M̂ − M‖ of the estimated moment, in the spectral norm."""
+        import torch
+
+        from understudy.papers.local.theory import starts
 
         teachers = self.to_device(self.teachers(nodes, dim, self.seed_names))
-        angle = subspace_angle(estimate_span(teachers, samples, self.seed_names), teachers).cpu().numpy()
-        rows = unit_table(seed=self.seed_names, samples=samples, teacher_nodes=nodes, dim=dim, angle=angle)
-        return {"spans": rows}
+        moment = starts.estimate_moment(teachers, samples, self.seed_names)
+        angle = starts.subspace_angle(starts.leading_span(moment, nodes), teachers).cpu().numpy()
+        distance = torch.linalg.matrix_norm(moment - starts.teacher_moment(teachers), 2).cpu().numpy()
+        longest = teachers.norm(dim=-1).amax(-1).cpu().numpy()
+        swept = {"samples": samples, "teacher_nodes": nodes, "dim": dim, "longest": longest}
+        return {"spans": unit_table(seed=self.seed_names, **swept, angle=angle, distance=distance)}
 
     def _descent(self, by: StartMethod, nodes: int, dim: int, seeds: Sequence[int], first: int) -> Tables:
         """Gradient descent, measured at every probe."""

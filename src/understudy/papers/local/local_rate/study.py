@@ -6,17 +6,18 @@ Zhou, Ge & Jin 2021, theorems 3, 4, 6 and their lemmas.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
-from annotated_types import Ge, Gt, Le
+import pyarrow as pa
+from annotated_types import Ge, Gt, Le, Lt
 
 from understudy._errors import UserError
-from understudy.lab.options import Angle, Count, Counts, Distinct, Positive, Steps
-from understudy.lab.pieces import blocks, log_probes, network_tables
+from understudy.lab.options import Count, Counts, Distinct, Positive, Steps
+from understudy.lab.pieces import blocks, log_probes, network_tables, unit_table
 from understudy.lab.study import Piece
 from understudy.papers.local.shared import FileTeacherStudy, endpoints, measure, node_rows, rate_warnings
 
@@ -30,6 +31,14 @@ FROM, TO = 1_000, 3_000
 """Steps between which slopes of the loss are measured."""
 CLAIMED = (3, 5)
 """r and d of the claim on the rate of convergence."""
+LEVELS = (1.0, 10.0, 100.0)
+"""Losses of the search for the smallest ‖∇L‖/L, relative to the threshold; the claim is decided at the first."""
+DELTA = 0.1
+"""δ: probability with which lemma F.1 and theorem 6 may fail."""
+_SEARCHED = 2
+"""Largest m / r of that search: with many more weights it does not converge."""
+_DRAWS = 100
+"""Mini-batches of each size whose gradients are compared with the exact one."""
 _PROBES = 40
 _WORK, _SAMPLES = 15_000, 2_000
 """Steps times networks of a piece with mini-batches; and the batch size at which drawing samples takes as long as the
@@ -57,14 +66,15 @@ class LocalRate(FileTeacherStudy):
     """How fast students that start near their teacher converge to it, for any number of them.
 
     Gradient descent on the exact loss for all kinds of teachers, and with fresh mini-batches for one kind. The
-    quantities that the paper bounds are measured along the trajectories.
+    quantities that the paper bounds are measured along the trajectories. Besides, a search for the students of small
+    loss whose gradient is smallest, and gradients of samples against the exact one.
     """
 
     name: ClassVar[str] = "local-rate"
     summary: ClassVar[str] = "rate of convergence near a teacher, and the lemmas of its proof along the trajectory"
-    figures: ClassVar[str] = "S4 theorems 3, 4, 6, lemmas 8, 9, 11, C.3, C.4"
+    figures: ClassVar[str] = "S4 theorems 3, 4, 6, lemmas 8, 9, 11, C.3, C.4, F.1"
     decides: ClassVar[str] = "Z2 Z3 Z4 Z8 Z10"
-    arrays: ClassVar[tuple[str, ...]] = ("seeds r d", "seeds r multiple d", "batch d")
+    arrays: ClassVar[tuple[str, ...]] = ("seeds r d", "seeds r multiple d", "batch_seeds r d", "batch d")
 
     r: Counts = (1, 3, 5)
     """Numbers of teacher neurons. This, --d, --separation and the lengths describe random teachers."""
@@ -79,8 +89,9 @@ class LocalRate(FileTeacherStudy):
     """Least lengths of teacher neurons."""
     w_max: _Lengths = (1.0, 0.8)
     """Greatest lengths of teacher neurons, one for each of --w-min."""
-    angle: Angle = 0.3
-    """Initial angle between every student neuron and its teacher neuron, in rad."""
+    angle: Annotated[float, Gt(0), Lt(0.5)] = 0.4
+    """Initial angle between every student neuron and its teacher neuron, relative to the teacher's Δ: below ½, so that
+    no other teacher neuron is nearer."""
     by: Literal["descent", "flow"] = "descent"
     """Gradient descent, or gradient flow by an adaptive integrator, for the time of as many steps of --rate. With
     mini-batches it is descent in either case."""
@@ -92,14 +103,18 @@ class LocalRate(FileTeacherStudy):
     """Samples per mini-batch, fresh at every step."""
     batch_multiple: Count = 5
     """m / r of students that learn with mini-batches."""
+    batch_seeds: Count = 40
+    """Number of seeds of students that learn with mini-batches."""
     batch_steps: Steps = 2_000
     """Steps with mini-batches, and of descent on the exact loss beside them."""
+    attempts: Count = 4
+    """Starts of the search for the students of small loss whose gradient is smallest, for each teacher."""
 
     @classmethod
     def quick(cls) -> Self:
         return cls(
             seeds=3, r=(1, 3), d=(5,), multiple=(1, 2, 5), separation=(0.5,), w_min=(1.0,), w_max=(1.0,),
-            steps=3_000, batch=(1, 8, 64), batch_multiple=2, batch_steps=1_000,
+            steps=3_000, batch=(1, 8, 64), batch_multiple=2, batch_seeds=3, batch_steps=1_000, attempts=2,
         )  # fmt: skip
 
     def validate(self) -> None:
@@ -117,6 +132,11 @@ class LocalRate(FileTeacherStudy):
     def lengths(self) -> list[tuple[float, float]]:
         """(w_min, w_max) of each kind of teacher."""
         return list(zip(self.w_min, self.w_max, strict=False))
+
+    @property
+    def searched(self) -> list[int]:
+        """m / r of the search for the smallest gradient."""
+        return [multiple for multiple in self.multiple if multiple <= _SEARCHED]
 
     @property
     def probes(self) -> tuple[int, ...]:
@@ -148,20 +168,20 @@ class LocalRate(FileTeacherStudy):
         every = self.settings()
         return next((setting for setting in every if (setting.r, setting.d) == CLAIMED), every[-1])
 
-    def teachers(self, setting: RateSetting) -> Tensor:
+    def teachers(self, setting: RateSetting, seeds: Sequence[int]) -> Tensor:
         """One teacher per seed."""
         from understudy.papers.local.theory.teachers import random_teachers
 
         if self.teacher:
-            return self.file_teacher().expand(self.seeds, -1, -1)
+            return self.file_teacher().expand(len(seeds), -1, -1)
         apart = setting.separation if setting.r > 1 else 0.0
         try:
-            return random_teachers(setting.r, setting.d, self.seed_names, apart, setting.w_min, setting.w_max)
+            return random_teachers(setting.r, setting.d, seeds, apart, setting.w_min, setting.w_max)
         except UserError as error:
             raise UserError(f"--separation: {error}") from error
 
     def warnings(self) -> tuple[str, ...]:
-        return rate_warnings(self.rate, map(self.teachers, self.settings()))
+        return rate_warnings(self.rate, (self.teachers(setting, self.seed_names) for setting in self.settings()))
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
         for setting in self.settings():
@@ -170,9 +190,17 @@ class LocalRate(FileTeacherStudy):
                     which = f", seed {seeds[0]}" if self.by == "flow" else ""
                     name = f"{self.setting_words(setting)}: m = {multiple * setting.r}{which}"
                     yield Piece(name, len(seeds), partial(self._descend, "exact", setting, multiple, 0, seeds))
+        for setting in self.settings():
+            for multiple in self.searched:
+                name = f"smallest gradient, {self.setting_words(setting)}: m = {multiple * setting.r}"
+                for level in LEVELS:
+                    at = f"{name}, at {level:g} times the threshold"
+                    yield Piece(at, self.seeds, partial(self._search, setting, multiple, level))
+            yield Piece(f"sampled gradients, {self.setting_words(setting)}", 0, partial(self._sample, setting))
         setting = self.batch_setting()
         for batch in (0, *self.batch):
-            for seeds in blocks(self.seed_names, max(1, int(_WORK / self.batch_steps / (1 + batch / _SAMPLES)))):
+            size = max(1, int(_WORK / self.batch_steps / (1 + batch / _SAMPLES)))
+            for seeds in blocks(range(1, self.batch_seeds + 1), size):
                 name = f"mini-batches of {batch}" if batch else "without mini-batches"
                 compute = partial(self._descend, "batch", setting, self.batch_multiple, batch, seeds)
                 yield Piece(f"{name}, seeds {seeds[0]} to {seeds[-1]}", len(seeds), compute)
@@ -182,10 +210,9 @@ class LocalRate(FileTeacherStudy):
     ) -> Tables:
         """Descend on the exact loss, or with mini-batches if `batch` is not 0, and measure at every probe."""
         from understudy.papers.local.theory.descent import descend, gradient_flow
-        from understudy.papers.local.theory.starts import place_near
 
-        teachers = self.teachers(setting)[seeds[0] - 1 : seeds[-1]]
-        students = self.to_device(place_near(teachers, multiple * setting.r, self.angle, seeds).students)
+        teachers = self.teachers(setting, seeds)
+        students = self.to_device(self._place(teachers, multiple, seeds))
         swept = {"part": part, "multiple": multiple, "batch": batch} | setting._asdict() | _describe(teachers)
         teachers = self.to_device(teachers)
         steps, probes = (self.steps, self.probes) if part == "exact" else (self.batch_steps, self.batch_probes)
@@ -197,6 +224,53 @@ class LocalRate(FileTeacherStudy):
         found = measure(path, teachers, self.rate)
         nodes, weights = node_rows(first, probes, found), endpoints(path, teachers, seeds)
         return network_tables(first, seeds, swept, probes, found.values, nodes, weights)
+
+    def _place(self, teachers: Tensor, multiple: int, seeds: Sequence[int]) -> Tensor:
+        """Initial students at the angle of the study from their teacher neurons."""
+        from understudy.papers.local.theory.geometry import least_angle
+        from understudy.papers.local.theory.starts import place_near
+
+        return place_near(teachers, multiple * teachers.shape[1], self.angle * least_angle(teachers), seeds).students
+
+    def _search(self, setting: RateSetting, multiple: int, level: float, first: int) -> Tables:
+        """Search for the students of a loss of at most `level` thresholds whose ‖∇L‖/L is smallest."""
+        from understudy.papers.local.theory.smallest_gradient import smallest_gradient, threshold
+
+        seeds = self.seed_names
+        teachers = self.teachers(setting, seeds)
+        most = level * threshold(teachers)
+        path = smallest_gradient(teachers, multiple * setting.r, most, seeds, self.attempts)[None]
+        swept = {"part": "search", "multiple": multiple, "level": level, "level_loss": most.tolist()}
+        found = measure(path, teachers, self.rate)
+        nodes, weights = node_rows(first, (0,), found), endpoints(path, teachers, seeds)
+        described = setting._asdict() | _describe(teachers)
+        return network_tables(first, seeds, swept | described, (0,), found.values, nodes, weights)
+
+    def _sample(self, setting: RateSetting, first: int) -> Tables:
+        """One row per teacher and batch size: the distance of sampled gradients of the initial students from ∇L.
+
+        `error` is the root of its mean square over draws, `quantile` what a share 1 − δ of the draws does not exceed.
+        """
+        import torch
+
+        from understudy.papers.local.theory.descent import sampled_gradient
+        from understudy.papers.local.theory.gaussian import gradient
+
+        seeds = self.seed_names
+        teachers = self.teachers(setting, seeds)
+        described = _describe(teachers)
+        students = self.to_device(self._place(teachers, self.batch_multiple, seeds))
+        teachers = self.to_device(teachers)
+        exact, rows = gradient(students, teachers), []
+        for batch in self.batch:
+            # Steps that descent with mini-batches does not reach, so that its samples are others.
+            drawn = range(self.batch_steps, self.batch_steps + _DRAWS)
+            each = torch.stack([sampled_gradient(students, teachers, batch, seeds, step) for step in drawn])
+            away = (each - exact).flatten(2).norm(dim=-1)
+            found = {"error": away.square().mean(0).sqrt(), "quantile": away.quantile(1 - DELTA, dim=0)}
+            values = {name: value.cpu().numpy() for name, value in found.items()}
+            rows.append(unit_table(seed=seeds, batch=batch, **setting._asdict(), **described, **values))
+        return {"gradients": pa.concat_tables(rows)}
 
 
 def _merge(probes: tuple[int, ...], *more: int) -> tuple[int, ...]:

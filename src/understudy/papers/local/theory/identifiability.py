@@ -6,9 +6,7 @@ may point in either direction along them as long as Σ ‖w_j‖ w_j = Σ w*_i. 
 their signs do not matter.
 """
 
-import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float
@@ -16,17 +14,17 @@ from torch import Tensor
 
 from understudy._errors import UserError
 from understudy._random import Stream, normal
-from understudy.papers.local.theory import gaussian, starts
-from understudy.papers.local.theory.descent import descend
+from understudy.papers.local.theory import starts
 from understudy.papers.local.theory.gaussian.pairs import angles, units
 from understudy.papers.local.theory.geometry import least_angle
 
 _DRAWS = 2_000
 _LENGTHS = 0.5, 2.0
 """Range of the length of the last node of a teacher that sums to zero; the other nodes have length 1."""
-_ANGLE, _SCALE = 0.3, 0.1
-"""Initial angle in radians from the opposite nodes, and standard deviation of small initial weights."""
-InitialPosition = Literal["opposite", "anywhere"]
+_STEPS = 64
+"""Steps on samples whose samples are drawn at once."""
+_ANGLE = 0.3
+"""Initial angle in radians from the opposite nodes."""
 
 
 def zero_sum_teachers(
@@ -73,33 +71,88 @@ def teacher_angles(
     return pairs.angle.amin(-1), pairs.folded.amin(-1)
 
 
-def initial_students(
-    teachers: Float[Tensor, "net teacher in"], students: int, position: InitialPosition, seeds: Sequence[int]
+def opposite_starts(
+    teachers: Float[Tensor, "net teacher in"], students: int, seeds: Sequence[int]
 ) -> Float[Tensor, "net student in"]:
-    """Students at 0.3 rad from the opposite of teacher nodes, or small weights in random directions."""
-    if position == "opposite":
-        return starts.place_near(-teachers, students, _ANGLE, seeds).students
-    return starts.draw_normal(teachers, students, _SCALE, seeds).students
+    """Students at 0.3 rad from the opposite of teacher nodes: near their lines, but with the wrong orientation."""
+    return starts.place_near(-teachers, students, _ANGLE, seeds).students
 
 
-def descend_relu(
+def descend_on_samples(
     students: Float[Tensor, "net student in"],
     teachers: Float[Tensor, "net teacher in"],
     rate: float,
     probes: Sequence[int],
+    batch: int,
+    seeds: Sequence[int],
     linear: bool,
-) -> tuple[Float[Tensor, "probe net student in"], Float[Tensor, "probe net"]]:
-    """Run gradient descent on the exact loss of ReLU networks (eq. 5); return students and losses at the probes.
+) -> tuple[Float[Tensor, "probe net student in"], Float[Tensor, "probe net in"]]:
+    """Descend on ½ mean R², R = βᵀx + Σ ‖w_j‖ ReLU(w_jᵀx) − Σ ReLU(w*_iᵀx), over fresh samples in every step.
 
-    With `linear`, students are of |·|, and learn what the best linear fit E[x f*] = ½ Σ w*_i of a ReLU teacher leaves,
-    Σ |w*_iᵀx/2| (A.1). They start with half of their output, and the rate is doubled: with half of the output the
-    curvature is half as large.
+    With `linear`, β is first fitted to the same samples by least squares (eq. 6); its expectation is `linear_term`,
+    and what is left is in expectation a quarter of the loss of |·| students. Without it β = 0 (eq. 5). On a CPU the
+    result of a network does not depend on the other networks.
+
+    Returns:
+        Students and β at each probe; students are NaN from the probe at which they are no longer finite.
+
+    Raises:
+        UserError: there are fewer samples than inputs.
     """
-    slope = -1.0 if linear else 0.0
-    if linear:
-        students, teachers, rate = students / math.sqrt(2), teachers / 2, 2 * rate
-    path = descend(students, teachers, rate, probes[-1], probes, slope=slope)
-    return path, gaussian.loss(path, teachers, slope)
+    size = students.shape[-1]
+    if batch < size:
+        raise UserError(f"a linear term of {size} inputs needs at least as many samples, got {batch}")
+    shape, count = (_STEPS, batch, size), _STEPS * batch * size
+    if students.device.type != "cpu":
+        names, device = torch.tensor(list(seeds)), str(students.device)
+
+        def draw_all(part: int) -> Tensor:
+            return normal(names, Stream.TRAIN, part, count, device).unflatten(-1, shape).transpose(0, 1)
+
+        return _descend_on(draw_all, students, teachers, rate, probes, linear)
+
+    def descend_one(i: int, seed: int) -> tuple[Tensor, Tensor]:
+        def draw(part: int) -> Tensor:
+            return normal(seed, Stream.TRAIN, part, count).view(shape)
+
+        return _descend_on(draw, students[i], teachers[i], rate, probes, linear)
+
+    path, terms = (torch.stack(parts, 1) for parts in zip(*map(descend_one, range(len(seeds)), seeds), strict=True))
+    return path, terms
+
+
+def _descend_on(
+    draw: Callable[[int], Tensor], students: Tensor, teachers: Tensor, rate: float, probes: Sequence[int], linear: bool
+) -> tuple[Tensor, Tensor]:
+    """Students and β at each probe, of one network or of several; `draw` returns the samples of `_STEPS` steps."""
+    now, kept, asked = students, [], set(probes)
+    for step in range(probes[-1] + 1):
+        if step % _STEPS == 0:
+            drawn = draw(step // _STEPS)
+        x = drawn[step % _STEPS]
+        directions, lengths = units(now)
+        before = x @ now.mT
+        residual = before.clamp_min(0) @ lengths.unsqueeze(-1) - (x @ teachers.mT).clamp_min(0).sum(-1, keepdim=True)
+        term = torch.zeros_like(x[..., :1, :]).mT
+        if linear:
+            term = -torch.linalg.solve(x.mT @ x, x.mT @ residual)
+            residual = residual + x @ term
+        if step in asked:
+            kept.append((now, term.squeeze(-1)))
+        pulls = ((before > 0) * residual).mT @ x / x.shape[-2]
+        along = (pulls * directions).sum(-1, keepdim=True)
+        now = now - rate * lengths.unsqueeze(-1) * (pulls + along * directions)
+    path, terms = (torch.stack(parts) for parts in zip(*kept, strict=True))
+    alive = path.isfinite().all(-1).all(-1)[..., None, None]
+    return torch.where(alive, path, torch.nan), terms
+
+
+def linear_term(
+    students: Float[Tensor, "*#net student in"], teachers: Float[Tensor, "*#net teacher in"]
+) -> Float[Tensor, "*net in"]:
+    """β = ½ Σ w*_i − ½ Σ ‖w_j‖ w_j, which minimises eq. 6 over normal inputs (A.1)."""
+    ours = (torch.linalg.vector_norm(students, dim=-1, keepdim=True) * students).sum(-2)
+    return (teachers.sum(-2) - ours) / 2
 
 
 def fan(count: int, spacing: float) -> Float[Tensor, "node 2"]:

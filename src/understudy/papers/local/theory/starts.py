@@ -51,24 +51,26 @@ def student_network(students: Float[Tensor, "net student in"], seeds: Sequence[i
 
 
 def place_near(
-    teachers: Float[Tensor, "#net teacher in"], students: int, angle: float, seeds: Sequence[int]
+    teachers: Float[Tensor, "#net teacher in"], students: int, angle: float | Float[Tensor, "net"], seeds: Sequence[int]
 ) -> InitialStudents:
     """Place student j at a given angle from teacher neuron i = j mod r, in a random direction.
 
-    The students of a neuron share its length equally: Σ ‖w_j‖² = ‖w*_i‖.
+    The students of a neuron share its length equally: Σ ‖w_j‖² = ‖w*_i‖. The angle is that of all networks, or one per
+    network.
     """
     every = _one_per_seed(teachers, seeds, students)
     count, size = every.shape[-2:]
-    if not 0 <= angle <= math.pi / 2:
+    turned = torch.as_tensor(angle, dtype=every.dtype, device=every.device).expand(len(every))[:, None, None]
+    if not bool(((turned >= 0) & (turned <= math.pi / 2)).all()):
         raise UserError(f"angle must be between 0 and π/2, got {angle}")
-    if size == 1 and angle > 0:
+    if size == 1 and bool((turned > 0).any()):
         raise UserError(f"angle must be 0 with one input, where all neurons are parallel, got {angle}")
     which = torch.arange(students) % count
     directions, lengths = units(every[:, which])
     drawn = _draw_normals(seeds, students, size).to(every)
     aside, _ = units(drawn - (drawn * directions).sum(-1, keepdim=True) * directions)
     shares = lengths / torch.bincount(which, minlength=count)[which].to(every)
-    return InitialStudents(shares.sqrt().unsqueeze(-1) * (math.cos(angle) * directions + math.sin(angle) * aside))
+    return InitialStudents(shares.sqrt().unsqueeze(-1) * (turned.cos() * directions + turned.sin() * aside))
 
 
 def draw_normal(
@@ -153,12 +155,22 @@ def span_notes(count: int, size: int, samples: int) -> tuple[str, ...]:
 def estimate_span(
     teachers: Float[Tensor, "#net teacher in"], samples: int, seeds: Sequence[int]
 ) -> Float[Tensor, "net in span"]:
-    """Top r eigenvectors of M̂ = mean of y (xxᵀ − I) over samples (x, y) of the teacher (algorithm 2, lemma E.2).
+    """Span of the teacher's r neurons, estimated from samples (algorithm 2, lemma E.2)."""
+    return leading_span(estimate_moment(teachers, samples, seeds), teachers.shape[-2])
 
-    E M̂ = √(2/π) Σ ‖w*_i‖ w̄*_i w̄*_iᵀ: the constant c of eq. 14 is E|z|(z² − 1), z standard normal.
-    """
+
+def leading_span(moment: Float[Tensor, "*net in in"], count: int) -> Float[Tensor, "*net in span"]:
+    """Eigenvectors of the `count` largest eigenvalues of M̂, or all if there are fewer."""
+    _, vectors = torch.linalg.eigh(moment)
+    return vectors[..., -min(count, moment.shape[-1]) :]
+
+
+def estimate_moment(
+    teachers: Float[Tensor, "#net teacher in"], samples: int, seeds: Sequence[int]
+) -> Float[Tensor, "net in in"]:
+    """M̂ = mean of y (xxᵀ − I) over samples (x, y) of the teacher (algorithm 2); its expectation is `teacher_moment`."""
     every = _one_per_seed(teachers, seeds)
-    count, size = every.shape[-2:]
+    size = every.shape[-1]
     if samples < 1:
         raise UserError(f"the number of samples must be at least 1, got {samples}")
     rows = max(1, _NUMBERS // size)
@@ -170,8 +182,13 @@ def estimate_span(
             y = (x @ network.T).abs().sum(-1)
             moment += x.T @ (y.unsqueeze(-1) * x)
             moment.diagonal().sub_(y.sum())
-    _, vectors = torch.linalg.eigh(moments / samples)
-    return vectors[..., -min(count, size) :]
+    return moments / samples
+
+
+def teacher_moment(teachers: Float[Tensor, "*net teacher in"]) -> Float[Tensor, "*net in in"]:
+    """M = E[f*(x) (xxᵀ − I)] = √(2/π) Σ ‖w*_i‖ w̄*_i w̄*_iᵀ: the constant c of eq. 14 is E|z|(z² − 1), z normal."""
+    directions, lengths = units(teachers)
+    return math.sqrt(2 / math.pi) * directions.mT @ (lengths.unsqueeze(-1) * directions)
 
 
 def subspace_angle(
