@@ -12,7 +12,7 @@ import understudy as us
 from support.pairs import gaussian, near_copy, random_network
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
-from understudy.theory import Finding, Result, check, results
+from understudy.theory import Finding, Given, Result, check, results
 from understudy.theory.check import NodeCheck
 from understudy.theory.result import INFORMATIVE, UNRIVALLED, Hypothesis
 
@@ -30,6 +30,10 @@ def pair(result: Result, slope: float = 0.0) -> tuple[Population, Population]:
         return bare(random_network(1, 3, 2, 1, slope=-1.0)), bare(random_network(2, 3, 4, 1, slope=-1.0))
     if result.networks == "deep":
         return random_network(1, 3, 2, 2, 2, slope=slope), random_network(2, 3, 4, 3, 2, slope=slope)
+    if result.networks == "linear":
+        return bare(random_network(1, 3, 2, 1, slope=1.0)), bare(random_network(2, 3, 4, 1, slope=1.0))
+    if result.networks == "classifier":
+        return bare(random_network(1, 3, 2, 1)), bare(random_network(2, 3, 4, 1))
     teacher = random_network(1, 3, 2, 2, slope=slope)
     if result.networks == "BatchNorm":
         return teacher, us.students.like_linear(teacher, multiple=2, norm="before")
@@ -44,6 +48,11 @@ def bare(network: Population) -> Population:
 
 def data(samples: int = 400) -> Tensor:
     return 1.5 * gaussian(3, samples, 3)
+
+
+def given(result: Result) -> Given:
+    """What a result uses beside two networks and inputs."""
+    return Given(labels=data()[:, 0] > 0) if result.networks == "classifier" else Given()
 
 
 def permuted(student: Population, order: Sequence[int]) -> Population:
@@ -67,6 +76,8 @@ def test_there_are_results_of_every_kind():
         "one output",
         "deep",
         "BatchNorm",
+        "linear",
+        "classifier",
     }
 
 
@@ -75,7 +86,7 @@ def test_it_has_a_name_a_title_and_a_statement(result):
     paper, kind, number = result.name.split()
     assert paper in ("S0", "S1", "S2", "S3", "S4")
     assert kind in ("theorem", "lemma", "corollary")
-    assert re.fullmatch(r"(C\.)?\d+(\.\d+)?", number)
+    assert re.fullmatch(r"([BCD]\.)?\d+(\.\d+)?", number)
     assert result.title
     assert len(result.statement.split()) > 8
     assert len(result.measured.split()) > 5
@@ -84,7 +95,7 @@ def test_it_has_a_name_a_title_and_a_statement(result):
 @every_result
 def test_it_returns_findings_for_networks_it_is_stated_for(result):
     teacher, student = pair(result)
-    findings = result(teacher, student, data())
+    findings = result(teacher, student, data(), given(result))
     assert findings
     for finding in findings:
         assert finding.result == result.name
@@ -105,7 +116,8 @@ def test_it_returns_findings_for_networks_it_is_stated_for(result):
 @every_result
 def test_failing_hypotheses_suggest_a_change(result):
     teacher, student = pair(result)
-    for finding in result(teacher, student, data(12)):
+    few = Given(labels=data(12)[:, 0] > 0) if result.networks == "classifier" else Given()
+    for finding in result(teacher, student, data(12), few):
         assert all(hypothesis.change for hypothesis in finding.failing)
 
 
@@ -119,26 +131,28 @@ def test_other_networks_are_refused_with_a_reason(result):
         "one output": random_network(1, 3, 2, 1, slope=-1.0),
         "deep": random_network(1, 3, 2, 2),
         "BatchNorm": random_network(2, 3, 4, 2),
+        "linear": random_network(2, 3, 4, 1, slope=1.0),
+        "classifier": random_network(2, 3, 4, 1),
     }
-    assert result.why_inapplicable(teacher, student) == ""
+    assert result.why_inapplicable(teacher, student, given(result)) == ""
     with pytest.raises(UserError, match=f"{result.name} does not apply: it is stated for"):
-        result(teacher, others[result.networks], data())
+        result(teacher, others[result.networks], data(), given(result))
 
 
 @every_result
 def test_float32_and_float64_give_the_same_verdicts(result):
     teacher, student = (network.to(dtype=torch.float32) for network in pair(result))
     x = data().float()
-    wide = result(teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double())
-    assert result(teacher, student, x) == wide
+    wide = result(teacher.to(dtype=torch.float64), student.to(dtype=torch.float64), x.double(), given(result))
+    assert result(teacher, student, x, given(result)) == wide
 
 
 @pytest.mark.parametrize("result", WITHOUT_NORM, ids=[result.name for result in WITHOUT_NORM])
 def test_students_in_another_order_change_nothing_but_names(result):
     teacher, student = pair(result)
     order = [2, 0, 3, 1]
-    before = {finding.about: finding for finding in result(teacher, student, data())}
-    after = {finding.about: finding for finding in result(teacher, permuted(student, order), data())}
+    before = {finding.about: finding for finding in result(teacher, student, data(), given(result))}
+    after = {finding.about: finding for finding in result(teacher, permuted(student, order), data(), given(result))}
     renamed = {
         (f"student node {order[int(about.split()[-1])]}" if about.startswith("student node") else about): finding
         for about, finding in after.items()
@@ -154,7 +168,7 @@ def test_constants_that_overflow_certify_nothing(result):
         replace(network, layers=tuple(Layer(*(1e200 * part for part in layer)) for layer in network.layers))
         for network in pair(result)
     )
-    assert all(finding.eps is None for finding in result(teacher, student, data()))
+    assert all(finding.eps is None for finding in result(teacher, student, data(), given(result)))
     with pytest.raises(UserError, match=r"beyond 10⁶⁰, .* overflow: scale"):
         check(teacher, student, data())
 

@@ -19,13 +19,13 @@ from support.commands import understudy
 from support.pairs import gaussian, near_copy, network, random_network
 from understudy import cli
 from understudy._errors import UserError
-from understudy.lab.check_runs import MOST, Checks
-from understudy.nets import Population
+from understudy.lab.check_runs import MOST, Checks, NetworkPair, _select, not_kept
+from understudy.nets import Layer, Population
 from understudy.nets.population import stack
 from understudy.report.check.page import check_page
 from understudy.report.check.view import describe_networks, describe_students
 from understudy.theory.page import as_markdown
-from understudy.theory.result import Finding, format_factor
+from understudy.theory.result import Finding, format_factor, results
 from understudy.theory.summary import NEVER_CROSSED, NetworkCheck, summarise
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -513,3 +513,101 @@ def test_stacked_populations_give_the_same_numbers():
 
 def test_the_page_of_theorems_is_up_to_date():
     assert (ROOT / "docs" / "reference" / "theorems.md").read_text(encoding="utf-8") == as_markdown()
+
+
+# Results on training and on classification
+
+
+@pytest.fixture
+def classifier(files):
+    """A network with two max-margin neurons, a small one before training, and labelled points, as files."""
+    x = torch.tensor([[1.0, 0.2], [0.2, 1.0], [-1.0, -0.2], [-0.2, -1.0]], dtype=torch.float64)
+    lower, upper = torch.tensor([[[1.0, 1.0], [-1.0, -1.0]]]), torch.tensor([[[2**0.5, -(2**0.5)]]])
+    for name, scale in (("network", 1.0), ("before", 1e-3)):
+        layers = Layer(scale * lower.double(), None), Layer(scale * upper.double(), None)
+        us.save(Population(layers, torch.tensor([1]), 0.0), files / f"{name}.safetensors")
+    np.save(files / "x.npy", x.numpy())
+    np.save(files / "y.npy", np.array([1, 1, 0, 0]))
+    np.savez(files / "xy.npz", x=x.numpy(), y=np.array([1, 1, 0, 0]))
+    return files
+
+
+def test_a_network_and_labels_are_checked_without_a_teacher(classifier, run_check):
+    words = ("network.safetensors", "--data", "x.npy", "--labels", "y.npy", "--start", "before.safetensors")
+    found = json.loads(run_check(*words, "--json"))
+    assert {row["result"]: row["applies"] for row in found["classes"]} == dict.fromkeys(
+        ["S3 lemma 3.1", "S3 lemma 3.2", "S3 lemma 3.3", "S3 theorem 3.1", "S3 corollary 3.1", "S3 lemma B.6"], True
+    )
+    assert found["teacher"] == []
+    assert found == json.loads(run_check(*words[:4], "xy.npz", *words[5:], "--json"))
+    text = run_check(*words, "--html", "page.html")
+    assert text.startswith(f"6 of {len(results())} results apply, none of them to teacher nodes: there is no teacher.")
+    assert "\nClasses" in text
+    page = (classifier / "page.html").read_text(encoding="utf-8")
+    assert "Max-margin" not in page
+    assert "<h2>Classes</h2>" in page
+    assert "<h2>The teacher</h2>" not in page
+
+
+def test_labels_can_be_given_with_a_teacher(classifier):
+    network = us.load(classifier / "network.safetensors")
+    x, y = np.load(classifier / "x.npy"), [1, 1, 0, 0]
+    alone = us.check(network, data=x, labels=y)
+    both = us.check(network, network, x, labels=torch.tensor(y))
+    assert both[0].classes == alone[0].classes
+    assert both[0].nodes
+    assert {f.result for f in alone[0].classes if not f.applies} == {
+        "S3 lemma 3.1",
+        "S3 theorem 3.1",
+        "S3 corollary 3.1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("--labels y.npy", "--labels are those of the inputs of --data; give their file"),
+        ("--data x.npy --labels x.npy", "--labels must be one finite number per input, got float64 values with shape"),
+        ("--data x.npy --labels two.npy", "there must be one label per sample (4), got shape [2]"),
+        (
+            "--data x.npy --labels y.npy --start student.safetensors",
+            "the student before and after training must have the same layers and activation",
+        ),
+    ],
+)
+def test_invalid_labels_and_starts_are_refused(classifier, run_check, words, expected):
+    np.save(classifier / "two.npy", np.array([0, 1]))
+    assert run_check("network.safetensors", *words.split(), status=2).startswith(f"understudy: {expected}")
+
+
+def test_the_students_before_training_are_used_for_results_on_training(files):
+    def linear(scale: float) -> Population:
+        return Population((Layer(scale * torch.tensor([[[1.0, -2.0]]]).double(), None),), torch.tensor([1]), 1.0)
+
+    x = gaussian(1, 1, 2)
+    wanted = linear(1.0).layers[0].weight[0, 0]
+    reached = x[0] * (x[0] @ wanted) / x[0].square().sum()
+    student = Population((Layer(reached.view(1, 1, 2), None),), torch.tensor([1]), 1.0)
+    found = us.check(linear(1.0), student, x, start=linear(0.0))[0]
+    (one,) = (finding for finding in found.dynamics if finding.result == "S3 theorem 5.1")
+    assert one.applies
+    assert one.hypotheses[1].value == "w(0) = 0"
+    with pytest.raises(UserError, match="start must be as many networks as students"):
+        us.check(linear(1.0), student, x, start=[linear(0.0), linear(0.0)])
+
+
+def test_runs_without_networks_are_refused_with_the_reason(tiny, run_check, tmp_path):
+    from safetensors.torch import save_file
+
+    shutil.copytree(tiny[1], tmp_path / "run")
+    save_file({}, tmp_path / "run" / "weights.safetensors")
+    assert "run, a run of two-layer, keeps no networks: what the study measures" in run_check("run", status=2)
+
+
+def test_networks_that_cannot_be_checked_are_listed_once_for_each_reason():
+    given = [not_kept("first")] * 30 + [NetworkPair(None, None, "")] * 50 + [not_kept("second")] * 2
+    selected = _select(None, given)
+    assert len(selected) == MOST + 2
+    assert [i for i in selected if given[i].why] == [0, 80]
+    assert _select(None, given[:30]) == list(range(20))
+    assert _select([7, 7, 3], given) == [7, 3]

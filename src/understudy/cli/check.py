@@ -21,18 +21,25 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class Check(NetworkOptions, inputs.InputOptions):
     """Check the theorems of the papers on your own networks: which teacher nodes are certified to have a student, which
-    hypotheses fail and by what factor, properties of the data and the teacher, which students can be pruned.
+    hypotheses fail and by what factor, properties of the data and the teacher, which students can be pruned. Results
+    that are not stated for such networks are listed with the reason.
 
     Files: safetensors, .pt2, .onnx, or state dicts written by torch.save. Students are paired with teachers by index; a
-    single teacher is shared by all students. For a run, the last students are checked on their training inputs.
+    single teacher is shared by all students. For a run, the last students are checked on their training inputs. One
+    network file with --labels is checked as a classifier, without a teacher.
     """
 
     roles: ClassVar[tuple[str, ...]] = ("teacher", "student")
 
     paths: tuple[Path, ...]
-    """TEACHER STUDENT, two network files; or RUN, the folder of a run."""
+    """TEACHER STUDENT, two network files; RUN, the folder of a run; or NETWORK, a classifier, with --labels."""
     samples: int = 10_000
     """Number of inputs to draw; for a run, the maximum number of its own inputs to use."""
+    labels: Path | None = None
+    """Class of each input of --data, for the theorems on classification: .npy, or .npz with the array y."""
+    start: Path | None = None
+    """File of the students before training, for the theorems on training. By default the given students are taken for
+    the start of further training; for a run, its first students are used."""
     network: tuple[int, ...] = ()
     """Indices of the networks to check, in files with several or in a run. By default all, or 20 evenly spaced ones if
     there are more."""
@@ -52,11 +59,13 @@ def run_check(options: Check) -> None:
             f"check needs two network files, TEACHER STUDENT, or the folder of a run; got {len(options.paths)} paths"
         )
     networks = Networks(options)
-    found = _check_run(options) if len(options.paths) == 1 else _check_files(options, networks)
+    files = len(options.paths) == 2 or options.labels is not None
+    if options.labels is not None and options.data is None:
+        raise UserError("--labels are those of the inputs of --data; give their file")
+    found = _check_files(options, networks) if files else _check_run(options)
     if options.html is not None:
         _write(found, options.html, networks.lines)
     if options.json:
-        files = len(options.paths) == 2
         shown = found[0].as_dict() if files and found.of == 1 else found.as_dict()
         emit(shown | ({"assumed": networks.assumed} if files else {}))
         return
@@ -74,8 +83,11 @@ def _check_run(options: Check) -> Checks:
 
     (folder,) = options.paths
     if folder.is_file():
-        raise UserError(f"{folder} is one network file; give those of the teacher and the student, or a run's folder")
-    for name in ("data", "teacher_network", "student_network", *DESCRIBING):
+        raise UserError(
+            f"{folder} is one network file; give those of the teacher and the student, a run's folder, or the network "
+            "with --data and --labels"
+        )
+    for name in ("data", "start", "teacher_network", "student_network", *DESCRIBING):
         if getattr(options, name) not in (None, ()):
             raise UserError(f"--{name.replace('_', '-')} does not apply to a run; omit it, or give two network files")
     return check_runs.check(folder, networks=options.network or None, samples=options.samples)
@@ -84,12 +96,17 @@ def _check_run(options: Check) -> Checks:
 def _check_files(options: Check, networks: Networks) -> Checks:
     from understudy.lab import check_runs
 
+    given = {"networks": options.network or None, "labels": options.labels} | inputs.drawing(options)
+    # Before the student, whose description is then shown: both have the same layers.
+    before = options.start and networks.read("student", options.start, options.student_network, "--student-network")
+    student = networks.read("student", options.paths[-1], options.student_network)
+    if len(options.paths) == 1:
+        return check_runs.check(student, start=before, **given)
     teacher = networks.read("teacher", options.paths[0], options.teacher_network)
-    student = networks.read("student", options.paths[1], options.student_network)
     if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
         # Students are paired with teachers by index.
         teacher = networks.read("teacher", options.paths[0], options.student_network, "--student-network")
-    return check_runs.check(teacher, student, networks=options.network or None, **inputs.drawing(options))
+    return check_runs.check(teacher, student, start=before, **given)
 
 
 def _write(found: Checks, path: Path, notes: Sequence[str]) -> None:

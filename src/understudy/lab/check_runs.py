@@ -15,6 +15,7 @@ from understudy._errors import UserError
 from understudy._progress import steps
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import Tensor
 
     from understudy.data import Source
@@ -25,8 +26,11 @@ if TYPE_CHECKING:
     from understudy.theory import Check
     from understudy.theory.summary import CheckSummary, NetworkCheck
 
+    Labels = Tensor | np.ndarray | Sequence[float] | str | os.PathLike[str]
+
 MOST = 20
 """Largest number of networks that are checked by default."""
+ROLES = ("teacher", "student", "start")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -89,15 +93,84 @@ class Checks:
         return as_text(self.networks, self.of)
 
 
-class _Pair(NamedTuple):
+class NetworkPair(NamedTuple):
     """A teacher, a student and inputs to check, or the reason why they cannot be checked."""
 
-    teacher: Callable[[], Population]
     student: Callable[[], Population]
     inputs: Callable[[], Tensor]
     description: str
     """Description of the inputs."""
+    teacher: Callable[[], Population] | None = None
+    """None for results on classification, which are about one network."""
+    labels: Callable[[], Tensor] | None = None
+    start: Callable[[], Population] | None = None
+    """The student before training."""
     why: str = ""
+
+
+PairsOfRun = Callable[["Run", int], Sequence[NetworkPair]]
+"""A function of a run and the maximum number of inputs that returns what to check of each of its networks."""
+_PAIRS: dict[str, PairsOfRun] = {}
+
+
+def pairs_of(*studies: str) -> Callable[[PairsOfRun], PairsOfRun]:
+    """Decorate a function that returns the networks of a run to check, for studies that do not record their inputs.
+
+    Args:
+        *studies: Names of the studies.
+
+    Returns:
+        The decorator.
+
+    Raises:
+        ValueError: A function is registered for one of the studies.
+    """
+
+    def register(pairs: PairsOfRun) -> PairsOfRun:
+        if known := _PAIRS.keys() & set(studies):
+            raise ValueError(f"the networks of {', '.join(sorted(known))} are registered already")
+        _PAIRS.update(dict.fromkeys(studies, pairs))
+        return pairs
+
+    return register
+
+
+def not_kept(why: str) -> NetworkPair:
+    """A network of a run that cannot be checked, with the reason."""
+
+    def missing() -> Any:
+        raise UserError(why)
+
+    return NetworkPair(missing, missing, "", why=why)
+
+
+def rows_with_networks(
+    run: Run, keeps: Callable[[dict[str, Any]], bool], *names: str
+) -> Iterator[tuple[dict[str, Any], tuple[Population, ...] | None]]:
+    """Go through the rows of `networks` with the networks that the run keeps of them.
+
+    Args:
+        run: A run of a computed study, whose groups are in the order of its rows.
+        keeps: Whether networks of a row are kept.
+        *names: Names of the kept networks, such as `start` and `end`.
+
+    Yields:
+        Each row with its networks in the order of the names; None for a row without any.
+
+    Raises:
+        UserError: Other rows than these have networks.
+    """
+    rows = run.networks.to_pylist()
+    groups = zip(*map(run.weights, names), strict=True)
+    kept = [tuple(one[i] for one in group) for group in groups for i in range(len(group[0]))]
+    if len(kept) != sum(map(keeps, rows)):
+        raise UserError(
+            f"{run.where} keeps {len(kept):,} networks for {sum(map(keeps, rows)):,} rows of its table networks, and "
+            "was made by another version: make it again"
+        )
+    found = iter(kept)
+    for row in rows:
+        yield row, next(found) if keeps(row) else None
 
 
 def check(
@@ -105,23 +178,31 @@ def check(
     student: Network | Sequence[Network] | None = None,
     data: Given | None = None,
     *,
+    labels: Labels | None = None,
+    start: Network | Sequence[Network] | None = None,
     networks: int | Sequence[int] | None = None,
     inputs: Distribution = "gaussian",
     input_std: float = 1.5,
     samples: int = 10_000,
     seed: int = 1,
 ) -> Checks:
-    """Check every applicable theorem on teacher–student pairs.
+    """Check every applicable theorem on teacher–student pairs, or those on classification on networks with labels.
 
     Args:
         teacher: A population, a module of PyTorch or a network file; or a finished run (of `us.train` or `us.run`, or
-            the folder of one).
+            the folder of one). With `labels` and without a student, the networks to check as classifiers.
         student: Students in the same forms, paired with teachers by index; a single teacher is shared by all students.
             Omit for a run, of which the students at the end of training are checked.
         data: Inputs as a tensor (`[sample, in]`, or one set per student), array, pandas frame or file; or a source,
             whose training inputs are used. Default: drawn at random. Omit for a run, which uses its own training
             inputs.
-        networks: Indices to check, from 0. Default: all, or 20 evenly spaced ones if there are more.
+        labels: Class of each input, as a tensor, an array or a file (`.npy`, or `.npz` with the array `y`), for the
+            results on classification. Default: those of a source or a run that has them.
+        start: The students before training, in the forms of the students and paired with them by index, for results
+            on training. Default: for a run its first students; otherwise the students themselves are taken for the
+            start of further training.
+        networks: Indices to check, from 0. Default: all; if there are more than 20, 20 evenly spaced ones of those that
+            can be checked, and for each reason why others cannot one of these.
         inputs: Distribution of drawn inputs.
         input_std: Standard deviation of drawn inputs.
         samples: Number of inputs to draw; of a source or a run, the maximum number of training inputs to use.
@@ -136,7 +217,6 @@ def check(
     import torch
 
     from understudy.data.given_inputs import Drawn
-    from understudy.nets.given_networks import as_population
     from understudy.report.story import counted
     from understudy.store import Run
     from understudy.theory.result import results
@@ -148,25 +228,30 @@ def check(
             f"must be at least 2, since means are compared with their standard errors, got {samples}", "samples"
         )
     if isinstance(teacher, Run) or (
-        isinstance(teacher, str | os.PathLike) and (student is None or os.path.isdir(teacher))
+        isinstance(teacher, str | os.PathLike) and ((student is None and labels is None) or os.path.isdir(teacher))
     ):
-        if student is not None or data is not None:
+        if any(each is not None for each in (student, data, labels, start)):
             raise UserError("a run has its own students and inputs; give the run alone")
         pairs = _pairs_of_run(teacher, samples)
-    elif student is None:
+    elif student is None and labels is None:
         raise UserError("a teacher needs a student; give both, or a run")
     else:
-        several: list[Any] = list(student) if isinstance(student, list | tuple) else [student]
-        if not several:
-            raise UserError("must be at least one network, got none", "student")
-        alike = None if _one_set_each(data) else data
-        theirs, *ours = [
-            as_population(role, each, alike)
-            for role, each in [("teacher", teacher), *(("student", s) for s in several)]
-        ]
+        both = [None, teacher] if student is None else [teacher, student]
+        theirs, ours, before = (
+            _populations(role, each, data) for role, each in zip(ROLES, [*both, start], strict=True)
+        )
+        if before and [len(each) for each in before] != [len(each) for each in ours]:
+            raise UserError("must be as many networks as students, in the same groups", "start")
         x, description = _described(data, ours[0], drawn)
-        pairs = [pair for each in ours for pair in _pairs(theirs, each, x, samples, description)]
-    selected = _select(networks, len(pairs))
+        classes = None if labels is None else _as_labels(labels)
+        pairs = [
+            pair
+            for i, each in enumerate(ours)
+            for pair in _pairs(
+                theirs[0] if theirs else None, each, x, samples, description, classes, before[i] if before else None
+            )
+        ]
+    selected = _select(networks, pairs)
     what = f"checking {counted(len(selected), 'network')}"
     with steps(what, len(selected) * len(results())) as step:
         found = run_parallel(lambda i: _check_pair(i, pairs[i], step), selected, torch.device("cpu"))
@@ -174,6 +259,39 @@ def check(
         first = found[0].why
         raise UserError(first if len(found) == 1 else f"none of {len(found)} networks can be checked: {first}")
     return Checks(tuple(found), len(pairs))
+
+
+def _populations(role: str, given: Any, data: Given | None) -> list[Population]:
+    """Networks in any form, in groups of one shape; none if none are given."""
+    from understudy.nets.given_networks import as_population
+
+    if given is None:
+        return []
+    several = list(given) if isinstance(given, list | tuple) else [given]
+    if not several:
+        raise UserError("must be at least one network, got none", role)
+    return [as_population(role, each, None if _one_set_each(data) else data) for each in several]
+
+
+def _as_labels(given: Labels) -> Tensor:
+    """One number per input, from a tensor, an array or a file."""
+    import numpy as np
+    import torch
+
+    from understudy.data.input_files import read_labels, read_numpy
+    from understudy.nets.files.io import existing_file
+
+    if isinstance(given, str | os.PathLike):
+        file = existing_file(given, "a file of labels (.npy, .npz) is needed")
+        if file.suffix.lower() == ".npz":
+            return read_labels(file)
+        given = read_numpy(file)
+    values = given.detach().cpu().numpy() if isinstance(given, torch.Tensor) else np.asarray(given)
+    if values.dtype.kind not in "biuf" or values.squeeze().ndim > 1 or not np.isfinite(values).all():
+        raise UserError(
+            f"must be one finite number per input, got {values.dtype} values with shape {list(values.shape)}", "labels"
+        )
+    return torch.from_numpy(values.reshape(-1).astype(np.float64))
 
 
 def _described(data: Given | None, student: Population, drawn: Drawn) -> tuple[Tensor | Source, str]:
@@ -198,24 +316,37 @@ def _one_set_each(data: object) -> TypeGuard[Tensor]:
     return isinstance(data, Tensor) and data.ndim == 3
 
 
-def _check_pair(number: int, pair: _Pair, step: Callable[[], None]) -> NetworkCheck:
+def _check_pair(number: int, pair: NetworkPair, step: Callable[[], None]) -> NetworkCheck:
+    from understudy.theory import Given as Known
     from understudy.theory import check as check_one
     from understudy.theory.summary import NetworkCheck
 
     if pair.why:
         return NetworkCheck(number, None, pair.why)
     try:
-        teacher, student = (make().to("cpu") for make in (pair.teacher, pair.student))
-        found = check_one(teacher, student, pair.inputs().cpu(), step)
+        teacher, student, start = (None if make is None else make().to("cpu") for make in _makers(pair))
+        assert student is not None
+        known = Known(None if pair.labels is None else pair.labels().cpu(), start)
+        found = check_one(teacher, student, pair.inputs().cpu(), step, known)
         return NetworkCheck(number, replace(found, inputs=pair.description))
     except UserError as error:
         return NetworkCheck(number, None, str(error))
 
 
-def _select(networks: int | Sequence[int] | None, count: int) -> list[int]:
+def _makers(pair: NetworkPair) -> tuple[Callable[[], Population] | None, ...]:
+    return pair.teacher, pair.student, pair.start
+
+
+def _select(networks: int | Sequence[int] | None, pairs: Sequence[NetworkPair]) -> list[int]:
+    """The indices that are given; by default all or some of those that can be checked, and one for each reason."""
+    count = len(pairs)
     if networks is None:
-        few = min(count, MOST)
-        return [i * count // few for i in range(few)]
+        open_ = [i for i, pair in enumerate(pairs) if not pair.why]
+        if count <= MOST or not open_:
+            return list(range(min(count, MOST)))
+        few = min(len(open_), MOST)
+        reasons = {pair.why: i for i, pair in reversed(list(enumerate(pairs))) if pair.why}
+        return sorted([*(open_[i * len(open_) // few] for i in range(few)), *reasons.values()])
     selected = [networks] if isinstance(networks, int) else list(networks)
     if not selected:
         raise UserError(f"no network is selected; give indices from 0 to {count - 1}")
@@ -226,19 +357,46 @@ def _select(networks: int | Sequence[int] | None, count: int) -> list[int]:
 
 
 def _pairs(
-    teacher: Population, student: Population, x: Tensor | Source, samples: int, description: str = "as given"
-) -> list[_Pair]:
-    if len(teacher) not in (1, len(student)):
+    teacher: Population | None,
+    student: Population,
+    x: Tensor | Source,
+    samples: int,
+    description: str = "as given",
+    labels: Tensor | None = None,
+    start: Population | None = None,
+) -> list[NetworkPair]:
+    if teacher is not None and len(teacher) not in (1, len(student)):
         raise UserError(
             f"{len(student)} students need one teacher each, or one for all of them, got {len(teacher)} teachers"
         )
     if _one_set_each(x) and len(x) != len(student):
         raise UserError(f"must have one set of inputs for each of {len(student)} students, got {len(x)}", "data")
-    teachers = [partial(teacher.__getitem__, i if len(teacher) > 1 else 0) for i in range(len(student))]
     return [
-        _Pair(made, partial(student.__getitem__, i), *_inputs(x, student, i, samples, description))
-        for i, made in enumerate(teachers)
+        NetworkPair(
+            partial(student.__getitem__, i),
+            *_inputs(x, student, i, samples, description),
+            None if teacher is None else partial(teacher.__getitem__, i if len(teacher) > 1 else 0),
+            _labels(x, labels, student, i, samples),
+            None if start is None else partial(start.__getitem__, i),
+        )
+        for i in range(len(student))
     ]
+
+
+def _labels(
+    x: Tensor | Source, labels: Tensor | None, student: Population, i: int, samples: int
+) -> Callable[[], Tensor] | None:
+    """Return a function that makes the labels: those given, or those of a source that has them."""
+    from torch import Tensor
+
+    from understudy.data.source import Labelled
+
+    if labels is not None:
+        return lambda: labels
+    if isinstance(x, Tensor) or not isinstance(x, Labelled):
+        return None
+    seed = int(student.seeds[i])
+    return lambda: x.training_labels(seed)[:samples]
 
 
 def _inputs(
@@ -262,23 +420,35 @@ def _describe(source: Source) -> str:
     return f"{name}{of}{', those of epoch 1' * source.fresh}"
 
 
-def _pairs_of_run(run: Run | str | os.PathLike[str], samples: int) -> list[_Pair]:
+def _pairs_of_run(run: Run | str | os.PathLike[str], samples: int) -> list[NetworkPair]:
     """Pair the students of a run at the end of training with its teachers and training inputs."""
+    from understudy._papers import load_theory
     from understudy.nets import Population
     from understudy.store import Run
 
     run = run if isinstance(run, Run) else Run(run)
+    study = run.config["study"]
+    load_theory()
+    if study in _PAIRS:
+        return _without_diverged(_PAIRS[study](run, samples), run)
+    if not run.saved:
+        raise UserError(
+            f"{run.where}, a run of {study}, keeps no networks: what the study measures of them is in its tables and "
+            "its report; give a run that keeps networks, or two network files"
+        )
     sources, students = run.sources, run.students
     ends = [students] if isinstance(students, Population) else students
-    groups = zip(run.weights("teacher"), ends, sources, strict=True)
-    pairs = [pair for teacher, end, data in groups for pair in _pairs(teacher, end, data, samples)]
-    if (study := run.config["study"]) != "train":
+    starts = run.weights("epoch.0") if "epoch.0" in run.saved else [None] * len(ends)
+    groups = zip(run.weights("teacher"), ends, starts, sources, strict=True)
+    pairs = [pair for teacher, end, start, data in groups for pair in _pairs(teacher, end, data, samples, start=start)]
+    if study != "train":
         pairs = [pair._replace(description=f"{study}'s {pair.description}") for pair in pairs]
-    return _without_diverged(pairs, [-1 if at != at else int(at) for at in run.column("diverged_at")])
+    return _without_diverged(pairs, run)
 
 
-def _without_diverged(pairs: Sequence[_Pair], diverged_at: Sequence[int]) -> list[_Pair]:
+def _without_diverged(pairs: Sequence[NetworkPair], run: Run) -> list[NetworkPair]:
+    diverged_at = [-1 if at != at else int(at) for at in run.column("diverged_at")]
     return [
-        pair if at < 0 else pair._replace(why=f"it diverged after {at:,} steps")
+        pair if at < 0 or pair.why else pair._replace(why=f"it diverged after {at:,} steps")
         for pair, at in zip(pairs, diverged_at, strict=True)
     ]

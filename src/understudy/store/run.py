@@ -308,6 +308,11 @@ class Run:
         columns = ("network", "epoch", "layer", "teacher", "student", "correlation")
         return self._stored("nodes").read(columns, role="pair")
 
+    @property
+    def saved(self) -> list[str]:
+        """The names under which networks are kept; none for studies that keep only what they measured."""
+        return self._contents.saved
+
     def weights(self, epoch: int | str) -> list[Population]:
         """The networks at an epoch, one population per group.
 

@@ -194,11 +194,8 @@ class Check:
     def headline(self) -> str:
         """The number of certified teacher nodes and their largest ε, in one sentence."""
         if self.why_no_nodes:
-            applies = len({finding.result for finding in self.findings if finding.applies})
-            return (
-                f"{applies} of {len(self.silent) + len({f.result for f in self.findings})} results apply, none of them "
-                f"to teacher nodes: {self.why_no_nodes}."
-            )
+            applied = len({finding.result for finding in self.findings if finding.applies})
+            return f"{applied} of {len(results())} results apply, none of them to teacher nodes: {self.why_no_nodes}."
         eps = [node.certificate.eps or 0.0 for node in self.nodes if node.certificate]
         sure = f", at ε up to {number(max(eps))}" if eps else ""
         return f"{self.certified} of {len(self.nodes)} teacher nodes are certified to have a student{sure}."
@@ -454,7 +451,7 @@ def _validate(teacher: Population | None, student: Population, x: Tensor, given:
     if not bool(x.isfinite().all()):
         raise UserError("the data has numbers that are not finite: leave these samples out")
     if given.labels is not None and given.labels.shape != x.shape[:1]:
-        raise UserError(f"must be one number per sample ({len(x):,}), got shape {list(given.labels.shape)}", "labels")
+        raise UserError(f"there must be one label per sample ({len(x):,}), got shape {list(given.labels.shape)}")
 
 
 def _validate_scale(pair: PairGeometry) -> None:

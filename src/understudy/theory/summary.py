@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from understudy._numbers import number
 from understudy.theory.check import Check, NodeCheck
+from understudy.theory.result import results
 
 NEVER_CROSSED = "data on both sides of its boundary"
 
@@ -43,12 +44,23 @@ class CheckSummary(NamedTuple):
     failing: tuple[CommonFailure, ...]
     contradicted: int
     refused: int
+    why_no_nodes: str
+    """Reason why no network has nodes to certify; empty where one has."""
+    applied: int
+    """Number of results that apply to a network."""
+    results: int
+    """Number of all results."""
 
     @property
     def headline(self) -> str:
         """The number of certified teacher nodes and the range of their ε, in one sentence."""
         sure = f", at ε from {number(self.eps[0])} to {number(self.eps[2])}" if self.eps else ""
         networks = f"{self.networks:,} network{'s' * (self.networks != 1)}"
+        if self.why_no_nodes:
+            return (
+                f"{self.applied:,} of {self.results:,} results apply to one or more of {networks}, none of them to "
+                f"teacher nodes: {self.why_no_nodes}."
+            )
         return (
             f"{self.certified:,} of {self.nodes:,} teacher nodes of {networks} are certified to have a student{sure}."
         )
@@ -66,6 +78,7 @@ class CheckSummary(NamedTuple):
             "eps": {"smallest": low, "median": middle, "largest": high},
             "failing": [f._asdict() | {"factor": f.factor if math.isfinite(f.factor) else None} for f in self.failing],
             "contradicted": self.contradicted,
+            "results": {"applied": self.applied, "all": self.results},
         }
 
 
@@ -82,6 +95,9 @@ def summarise(several: Sequence[NetworkCheck]) -> CheckSummary:
         failing=common_failures(nodes),
         contradicted=sum(len(check.contradicted) for check in checks),
         refused=len(several) - len(checks),
+        why_no_nodes=checks[0].why_no_nodes if checks and all(check.why_no_nodes for check in checks) else "",
+        applied=len({finding.result for check in checks for finding in check.findings if finding.applies}),
+        results=len(results()),
     )
 
 
