@@ -32,17 +32,19 @@ TINY = AugmentedData(
 
 
 def aligned_run(study, needed):
-    """A run in which half of the nodes are aligned with few samples, and all from `needed(data, cell, seed)` on."""
+    """Half of the nodes are aligned with few samples, and all (ε = 0.1) from `needed(data, cell, seed)` on.
+
+    The distance falls as the square of the number of samples.
+    """
     rows, sin = [], []
     for cell in study.settings:
         for kind in study.data:
             for samples in study.samples:
                 for seed in study.seed_names:
                     rows.append({"data": kind, "samples": samples} | cell._asdict() | {"seed": seed})
-                    far = samples < needed(kind, cell, seed)
                     own = np.full(max(study.teacher_nodes), np.nan)
                     own[: cell.teacher_nodes] = 0.01
-                    own[: cell.teacher_nodes // 2] = 0.5 if far else 0.05
+                    own[: cell.teacher_nodes // 2] = min(1.0, 0.0999 * (needed(kind, cell, seed) / samples) ** 2)
                     sin.append(own)
     angles = np.array(sin)[:, None]
     return made_run(rows, (20,), nodes={("teacher", "sin_angle"): angles, ("teacher", "bias_gap"): angles / 2})
@@ -69,7 +71,9 @@ def quadratic(kind, cell, seed):
 
 def test_p3_holds_where_samples_grow_as_the_number_of_parameters():
     claims = decided(FULL, aligned_run(FULL, linear))
-    assert list(claims) == [f"{name}, {symbol}" for name in ("theorem 3", "theorem 4") for symbol in ("d", "K", "1/κ")]
+    assert list(claims) == [
+        f"{name}, {symbol}" for name in ("theorem 3", "theorem 4") for symbol in ("d", "K", "1/κ", "1/ε")
+    ]
     assert all(claim.holds and claim.n == 16 for claim in claims.values())
     assert "two standard errors allowed" in claims["theorem 3, d"].statement
     assert claims["theorem 4, d"].paper == "exponent 1"
@@ -103,16 +107,20 @@ def test_the_samples_needed_are_those_from_which_on_enough_nodes_are_aligned():
     density = np.exp(-(0.674489750196**2) / 2)  # of N(0, 1) at its upper quartile, relative to that at 0
     assert found[list(values).index(0.25), 0] == pytest.approx(15 * density)
     assert found[list(values).index(0.5), 0] == 15
+    values, found = samples_needed(FULL, run, "plain", "eps")
+    np.testing.assert_array_equal(values, [0.03, 0.05, 0.1, 0.2])
+    np.testing.assert_array_equal(found[:, 0], [30, 30, 15, 15])  # 15 √(0.1/ε) is 27.4, 21.2, 15 and 10.6
+    np.testing.assert_allclose(sizes(FULL, "eps", values), 1 / values)
 
 
 def test_the_aligned_share_is_that_of_the_networks_own_teacher():
     run = aligned_run(FULL, lambda kind, cell, seed: 100)
-    share = aligned_share(FULL, run)
+    share = aligned_share(run, 0.1)
     few = run.column("samples") < 100
     assert (share[few] == 0.5).all() and (share[~few] == 1).all()
 
 
-@pytest.mark.parametrize("other", [{"eps": 0.2}, {"seeds": 8}, {"samples": (10, 100)}, {"epochs": 10}])
+@pytest.mark.parametrize("other", [{"eps": (0.2,)}, {"seeds": 8}, {"samples": (10, 100)}, {"epochs": 10}])
 def test_nothing_is_decided_in_other_settings(other):
     study = dataclasses.replace(FULL, **other)
     assert not study.claims(aligned_run(study, linear))
@@ -120,7 +128,7 @@ def test_nothing_is_decided_in_other_settings(other):
 
 def test_the_exponents_are_those_of_the_theorems():
     """N = O(K^{5/2} d² ε⁻¹ κ⁻¹), and O(K^{5/2} d ε⁻¹ κ⁻¹) with teacher-aware augmentation."""
-    assert EXPONENTS["agnostic"] == {"dim": 2, "teacher_nodes": 2.5, "active": 1}
+    assert EXPONENTS["agnostic"] == {"dim": 2, "teacher_nodes": 2.5, "active": 1, "eps": 1}
     assert EXPONENTS["aware"] == EXPONENTS["agnostic"] | {"dim": 1}
 
 
@@ -180,7 +188,7 @@ def test_from_training_to_report(tmp_path):
     assert story.headline.startswith("Students are aligned with 75% of the teacher nodes from this number of samples")
     figures = {figure.name: figure.kind for figure in story.figures}
     assert list(figures) == ["aligned", "needed"]
-    share = aligned_share(TINY, run)
+    share = aligned_share(run, 0.1)
     (panel,) = figures["aligned"].panels
     first = (run.column("dim") == 3) & (run.column("data") == "aware")
     expected = [share[first & (run.column("samples") == n)].mean() for n in TINY.samples]

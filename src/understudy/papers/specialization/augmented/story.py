@@ -23,7 +23,7 @@ _COLOURS = dict(zip(NAMES, style.categories(len(NAMES)), strict=True))
 
 def story(study: AugmentedData, run: Run) -> Story:
     """Aligned teacher nodes against samples, and the samples that are needed against d, K and κ."""
-    share = aligned_share(study, run)
+    share = aligned_share(run, study.eps[0])
     if np.isnan(share).all():
         return diverged_story(study, run)
     note = f"n = {counted(study.seeds, 'seed')}: median, quartiles"
@@ -31,8 +31,8 @@ def story(study: AugmentedData, run: Run) -> Story:
         Figure(
             "aligned",
             "More samples align more nodes",
-            f"Share of the teacher nodes that have a student within ε = {study.eps:g}, against the number of samples "
-            "before augmentation: first setting, mean over seeds.",
+            f"Share of the teacher nodes that have a student within ε = {study.eps[0]:g}, against the number of "
+            "samples before augmentation: first setting, mean over seeds.",
             "S0 theorems 3, 4",
             Curves((_aligned(study, run, share),), note=f"n = {counted(study.seeds, 'seed')}"),
         ),
@@ -40,10 +40,10 @@ def story(study: AugmentedData, run: Run) -> Story:
             "needed",
             "How many samples students need",
             f"Samples from which on {ALIGNED:.0%} of the teacher nodes are aligned, against the inputs d, the nodes K "
-            "of teacher and student, and the share κ of the inputs on which a node is active (there relative to their "
-            "density at the boundaries). Dotted: the exponent of theorem 3.",
+            "of teacher and student, the share κ of the inputs on which a node is active (there relative to their "
+            "density at the boundaries), and ε. Dotted: the exponent of theorem 3.",
             "S0 theorems 3, 4",
-            Curves(tuple(_needed(study, run, factor) for factor in SYMBOLS), note=note),
+            Curves(tuple(_needed(study, run, factor) for factor in SYMBOLS), note=note, columns=2),
         ),
     )
     return Story(_headline(study, run), _numbers(study, run), figures)

@@ -11,7 +11,7 @@ from annotated_types import Gt, Lt
 
 import understudy as us
 from understudy._errors import UserError
-from understudy.lab.options import Among, Count, Counts, Distinct, Positive, Steps, validate_widths
+from understudy.lab.options import Among, Count, Counts, Distinct, Positive, Positives, Steps, validate_widths
 from understudy.lab.study import Experiment, TrainingStudy
 from understudy.papers.specialization.shared import TrainedStudents
 
@@ -29,9 +29,9 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class AugmentedData(TrainedStudents, TrainingStudy):
-    """How many samples align students with every teacher node, against the inputs, the nodes and what they see.
+    """How many samples align students with the teacher, against the inputs, the nodes, what they see, and how closely.
 
-    One of the three is varied at a time, from the first value of each.
+    One of the four is varied at a time, from the first value of each.
     """
 
     name: ClassVar[str] = "augmented"
@@ -54,8 +54,8 @@ class AugmentedData(TrainedStudents, TrainingStudy):
     """Share of the inputs on which each teacher node is active; of a boundary, other nodes see about as much (κ)."""
     over_realization: Positive = 5.0
     """Student nodes per teacher node."""
-    eps: Positive = 0.1
-    """ε, the distance within which a student must be aligned; it also scales the shift of the augmentation."""
+    eps: Positives = (0.1, 0.2, 0.05, 0.03)
+    """ε, the distance within which a student must be aligned. The first scales the shift of the augmentation."""
     batch: Count = 8
     outputs: Count = 10
     evaluation: Count = 1_000
@@ -128,7 +128,7 @@ class AugmentedData(TrainedStudents, TrainingStudy):
     ) -> Iterator[us.training.Group]:
         """One group of all seeds; or one for each, where each has its own number of samples."""
         plain = us.data.Gaussian(cell.dim, 1.0, samples, self.evaluation)
-        shift: dict[str, Any] = {"eps": self.eps, "nodes": self.boundaries(cell)}
+        shift: dict[str, Any] = {"eps": self.eps[0], "nodes": self.boundaries(cell)}
         if kind != "aware":
             source = us.data.Augmented(plain, **shift) if kind == "agnostic" else plain
             yield us.training.Group(students, teacher, source)
