@@ -21,11 +21,11 @@ SMALL = {
     "warm-up": WarmUp(angles=5, least=1e-3),
     "local-rate": LocalRate(
         seeds=2, r=(1, 2), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=12, batch=(4,),
-        batch_multiple=2, batch_steps=6,
+        batch_multiple=2, batch_seeds=2, batch_steps=6, attempts=1,
     ),
     "flow": LocalRate(
         seeds=1, r=(2,), d=(3,), multiple=(2,), separation=(0.5,), w_min=(1.0,), w_max=(1.0,), steps=12, batch=(4,),
-        batch_multiple=2, batch_steps=6, by="flow",
+        batch_multiple=2, batch_seeds=1, batch_steps=6, attempts=1, by="flow",
     ),
     "initialisation": Initialisation(
         seeds=2, teacher_nodes=(2,), dim=(3,), students=(4, 6), samples=(500, 1_000), span_samples=500, descents=1,
@@ -33,7 +33,7 @@ SMALL = {
     ),
     "identifiability": Identifiability(
         seeds=2, samples=500, digits=1, separation=(0.1, 1.0), fan=(2, 3), descents=1, teacher_nodes=(3,), dim=(3,),
-        steps=12,
+        steps=12, batch=20,
     ),
 }  # fmt: skip
 
