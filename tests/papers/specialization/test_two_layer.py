@@ -71,11 +71,11 @@ class ByHand:
         return made_run(rows, self.given_epochs, metrics, nodes, weights)
 
     def students(self, networks: int) -> Population:
-        if self.given_linear is None:
+        if self.given_linear is None:  # students given after the run was made
             self.given_linear = np.zeros(self.given_student[:, 0].shape, bool)
         bias = torch.from_numpy(np.where(self.given_linear, 1e3, 0.0)).float()
         weight = torch.ones(*bias.shape, 100)
-        seeds = torch.tensor([row[3] for row in self.given_networks])
+        seeds = torch.ones(networks, dtype=torch.long)  # so that inputs are drawn once
         return Population((Layer(weight, bias), Layer(torch.zeros(networks, 1, bias.shape[1]), None)), seeds)
 
 
@@ -170,11 +170,12 @@ def test_t3_says_nothing_below_polarity_one_or_of_one_width():
     assert "p = 2" not in decided(run([(2, 5)]), "T3")
 
 
-def _silent(share: float, seeds: int = 3) -> ByHand:
+def _silent(share: float, seeds: int = 12) -> ByHand:
     """Students of which the last matches nobody and holds a share of the squared fan-out."""
     made = run([(1, 2)], seeds=seeds, nodes=10)
     made.given_student = np.ones((seeds, 3, 20))
     made.given_student[:, :, -1] = 0.3
+    made.given_linear = np.zeros((seeds, 20), bool)
     made.given_fanout = np.ones((seeds, 3, 20))
     made.given_fanout[:, :, -1] = np.sqrt(19 * share / (1 - share))
     return made
@@ -189,47 +190,45 @@ def test_t4_holds_where_students_that_match_nobody_are_silent(share, below_8, be
 
 def test_t4_counts_linear_students_beside_those_whose_boundary_the_inputs_see():
     made = _silent(0.3)
-    made.given_linear = np.zeros((3, 20), bool)
     made.given_linear[:2, -1] = True
     claim, below = (claim for claim in claims(FULL, made) if claim.id == "T4")
-    assert not claim.holds  # the third network has a student that the inputs see
-    assert claim.values == pytest.approx((0.0, 0.0, 0.3))
+    assert not claim.holds  # ten networks have a student that the inputs see
+    assert claim.values == pytest.approx([0.0] * 2 + [0.3] * 10)
     assert [str(variant) for variant in claim.variants] == [
-        "with students active on fewer or more: largest 30.00%, median 30.00%; under 2% in 0 of 3; "
-        "2 of these in 2 of 3 networks (does not hold)"
+        "with students active on fewer or more: largest 30.00%, median 30.00%; under 2% in 0 of 12; "
+        "2 of these in 2 of 12 networks (does not hold)"
     ]
-    assert below.measured == "median 100.0% over 1 students (quartiles 100.0%)"
-    assert below.variants[0].measured.startswith("median 100.0% over 3 students")
-    made.given_linear[2, -1] = True
-    (claim,) = (claim for claim in claims(FULL, made) if claim.id == "T4")
-    assert claim.holds  # and no student below 0.5 is left that the inputs see
+    assert (below.measured, below.holds) == ("median 100.0% over 10 students (quartiles 100.0%)", False)
+    assert below.variants[0].measured.startswith("median 100.0% over 12 students")
     made.given_linear[:, -1], made.given_linear[:, 0] = False, True
     assert decided(made, "T4") == {"p = 1, 2×": False, "below 0.5": False}
 
 
-def test_shares_of_inputs_on_which_students_are_active():
+def test_t4_takes_no_median_of_few_students():
     made = _silent(0.3)
-    made.given_linear = np.zeros((3, 20), bool)
+    made.given_linear[:3, -1] = True
+    assert decided(made, "T4") == {"p = 1, 2×": False, "below 0.5": None}
+    made.given_linear[:, -1] = True
+    assert decided(made, "T4") == {"p = 1, 2×": True}
+
+
+def test_shares_of_inputs_on_which_students_of_several_widths_and_seeds_are_active():
+    made = _silent(0.3, seeds=3)
     made.given_linear[:, :10] = True
-    found = active_shares(made.read(), FULL.source(), 100)
-    assert found.shape == (3, 20)
-    assert (found[:, :10] == 1).all()
-    for seed, row in enumerate(found, 1):
-        x = FULL.source().evaluating(seed)
-        np.testing.assert_allclose(row[10:], (x.sum(1) > 0).double().mean())
-
-
-def test_active_shares_of_networks_of_several_widths():
-    made = _silent(0.3)
-    run, one = made.read(), made.students(3)
+    three = dataclasses.replace(made.students(3), seeds=torch.tensor([1, 2, 3]))
     wide = Population(
-        (Layer(torch.zeros(1, 30, 100), torch.ones(1, 30)), Layer(torch.zeros(1, 1, 30), None)), one.seeds[:1]
+        (Layer(torch.zeros(1, 30, 100), torch.ones(1, 30)), Layer(torch.zeros(1, 1, 30), None)), three.seeds[:1]
     )
-    run._contents.kept["epoch.100"] = [wide, one]
-    found = active_shares(run, FULL.source(), 100)
+    several = made_run([{"seed": seed} for seed in (1, 1, 2, 3)], weights={"epoch.100": [wide, three]})
+    found = active_shares(several, FULL.source(), 100)
+    assert found.shape == (4, 30)
     assert (found[0] == 1).all()
     assert np.isnan(found[1:, 20:]).all()
-    assert 0.4 < found[1:, :20].min() <= found[1:, :20].max() < 0.6
+    assert (found[1:, :10] == 1).all()
+    for seed, row in enumerate(found[1:], 1):
+        x = FULL.source().evaluating(seed)
+        np.testing.assert_allclose(row[10:20], (x.sum(1) > 0).double().mean())
+    assert len(set(found[1:, 10])) == 3
 
 
 def test_t5_holds_where_stronger_nodes_are_recovered_earlier():

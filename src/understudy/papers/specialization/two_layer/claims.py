@@ -32,7 +32,10 @@ L_POLARITIES = (0.0, 1.0, 2.0)
 """Rows of Tian 2020, fig. 5."""
 SHOWN = 5.0
 """The over-realization of Tian 2020, figs 7 and 8."""
+_FEWEST = 10
+"""Students over which a median is taken."""
 _SEEN_TUNED = "seeds 101 to 116"
+_EVERYONE = "with students active on fewer or more"
 _T6_ERRORS = 2.0
 """Standard errors by which a wider student must end lower."""
 _STRICT_FROM = 2.0
@@ -342,9 +345,6 @@ def unspecialised_are_silent(
     return decided.with_variants({_EVERYONE: everyone})
 
 
-_EVERYONE = "with students active on fewer or more"
-
-
 def _unseen_words(unseen: np.ndarray) -> str:
     return f"{unseen.sum()} of these in {unseen.any(-1).sum()} of {len(unseen)} networks"
 
@@ -374,7 +374,8 @@ def unmatched_fan_out(study: TwoLayer, networks: Networks, nodes: int, epoch: in
 
     def typical(which: np.ndarray) -> Verdict:
         words = f"median {{median:.1%}} over {which.sum():,} students (quartiles {{quartiles:.1%}})"
-        return median(relative[which], at_most=0.1, say=words)
+        enough = which.sum() >= _FEWEST
+        return median(relative[which], at_most=0.1, say=words).provided(enough, f"at least {_FEWEST} such students")
 
     if not (low & students.seen).any():
         return None
