@@ -158,14 +158,14 @@ def test_rates_are_those_of_the_squared_error_averaged_over_outputs():
     assert lr == pytest.approx([r * 2 / 4 for r in [0.05] * 8 + [0.02] * 4 + [0.03] * 4 + [0.05] * 8])
 
 
-@pytest.mark.parametrize("other", [{"momentum": 0.9}, {"epochs": 39}])
+@pytest.mark.parametrize("other", [{"momentum": 0.9}, {"epochs": 39}, {"cnn_norm_lr": 0.05}])
 def test_other_training_than_that_of_the_released_code_decides_finite_data_only(other):
     study = Gaus(seeds=3, **other)
     assert study.training([({}, None, 0.1)]).optimiser.momentum == study.momentum
     found = decided(fake_run(whole()), study)
     assert set(found) == {"finite data, without BatchNorm", "finite data, with BatchNorm"}
-    words = f"CNN with BatchNorm, {study.epochs * study.steps:,} steps with momentum {study.momentum:g}: the gain"
-    assert found["finite data, with BatchNorm"].statement.startswith(words)
+    words = f"{study.epochs * study.steps:,} steps of rate {study.cnn_norm_lr:g} with momentum {study.momentum:g}: the"
+    assert found["finite data, with BatchNorm"].statement.startswith(f"CNN with BatchNorm, {words} gain")
 
 
 def test_outputs_of_every_teacher_are_standardised_on_its_evaluation_inputs():
@@ -410,7 +410,7 @@ def test_parts_of_the_study_decide_the_claims_they_have_networks_for():
 
 @pytest.mark.parametrize(
     "other",
-    [{"lr": 0.4}, {"cnn_norm_lr": 0.01}, {"dim": 30}, {"cnn_layers": (64, 64)}, {"multiple": 5.0}],
+    [{"lr": 0.4}, {"input_std": 5.0}, {"dim": 30}, {"cnn_layers": (64, 64)}, {"multiple": 5.0}],
 )
 def test_claims_are_decided_in_their_settings_only(other):
     assert not decided(fake_run(whole()), Gaus(seeds=3, **other))

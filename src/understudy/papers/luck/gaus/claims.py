@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache, reduce
 from operator import and_
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -77,14 +77,16 @@ def late_gain(rho: xr.DataArray) -> np.ndarray:
 
 
 claims = Claims(
-    free="seeds dtype device networks norm data epochs steps train finite momentum",
+    free="seeds dtype device networks norm data epochs steps train finite momentum cnn_lr cnn_norm_lr",
     tuned_on="rates of fully connected networks on seeds 1 to 3, which decide it",
 )
 
 
 def _as_released(study: Gaus) -> bool:
-    """Whether a study trains by plain SGD for as many steps as the released code."""
-    return study.momentum == 0 and study.epochs * study.steps >= LEAST_STEPS
+    """Whether a study trains by plain SGD for as many steps as the released code, at the default rates."""
+    plain = type(study)()
+    rates = all(getattr(study, name) == getattr(plain, name) for name in ("cnn_lr", "cnn_norm_lr"))
+    return rates and study.momentum == 0 and study.epochs * study.steps >= LEAST_STEPS
 
 
 _SETTINGS = tuple(GausSetting(kind, norm) for kind in ("fc", "cnn") for norm in NORMS)
@@ -200,17 +202,18 @@ def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
 @claims.claim(
     "D7",
     "finite data, {norm_words}",
-    statement="CNN {norm_words}, {total:,} steps with momentum {momentum:g}: the gain of the mean best correlation in "
-    "the second half of training, averaged over layers, with finite data is at most half of that with fresh data "
-    f"(median over seeds), and the end is lower, {_CLEARLY}; decided if the lowest layer ends above {LEARNED:g} with "
-    "fresh data",
+    statement="CNN {norm_words}, {total:,} steps of rate {rate:g} with momentum {momentum:g}: the gain of the mean "
+    "best correlation in the second half of training, averaged over layers, with finite data is at most half of that with "
+    f"fresh data (median over seeds), and the end is lower, {_CLEARLY}; decided if the lowest layer ends above "
+    f"{LEARNED:g} with fresh data",
     paper="finite data stalls",
     values_are="gain with finite data as a share of that with fresh data, per seed",
     cases=lambda study, run: [
-        {"norm": norm, "norm_words": words, "total": study.epochs * study.steps} for norm, words in NORMS.items()
+        {"norm": norm, "norm_words": NORMS[norm], "total": study.epochs * study.steps, "rate": rate}
+        for norm, rate in zip(NORMS, (study.cnn_lr, study.cnn_norm_lr), strict=True)
     ],
 )
-def finite_data_stalls(study: Gaus, run: Run, norm: str, norm_words: str, total: int) -> Verdict | None:
+def finite_data_stalls(study: Gaus, run: Run, norm: str, **_: Any) -> Verdict | None:
     if (found := _compared(run, GausSetting("cnn", norm, "finite"), GausSetting("cnn", norm))) is None:
         return None
     gains, ends = ([measure(rho) for rho in found] for measure in (late_gain, final))
