@@ -64,7 +64,9 @@ def test_spectra_and_curvatures_are_those_of_the_hessian_of_the_trained_student(
     fans = us.measures.fan_out(student)[0].square()
     expected = fans * ((hidden > 0).double() * (x.square().sum(1, keepdim=True) + 1)).mean(0)
     rho = us.measures.correlation(exact.activations(x).hidden[0], hidden.unsqueeze(0))[0].amax(0)
-    for name, which in (("matched", rho > 0.95), ("others", rho < 0.8)):
+    active = (hidden > 0).double().mean(0)
+    seen = (active >= 0.02) & (active <= 0.98)
+    for name, which in (("matched", rho > 0.95), ("others", (rho < 0.8) & seen), ("all_others", rho < 0.8)):
         found = run.series(f"curvature_{name}")[network, -1]
         assert np.isnan(found) if not which.any() else found == pytest.approx(expected[which].mean().item())
     assert (rho > 0.95).any() or (rho < 0.8).any()
@@ -86,20 +88,26 @@ def test_networks_that_diverge_have_no_spectrum(tmp_path):
 def decided(shares=(0.1, 0.3, 0.5, 0.7), sharp=(1.0, 2.0, 3.0), ratio=0.05, loss=1e-6):
     """Claims on ten seeds, by their part: shares by width and 0.4, 0.2 for larger teachers; `sharp` by teacher."""
     study = FlatMinima()
-    networks, found = [], {name: [] for name in ("flat_share", "hessian_eigenvalue_1", "curvature_others", "eval_loss")}
+    names = ("flat_share", "hessian_eigenvalue_1", "curvature_others", "eval_loss")
+    networks, found = [], {name: [] for name in names}
     for seed in range(1, 11):
         share, top = iter((*shares, 0.4, 0.2)), iter((1.0, 1.0, 1.0, *sharp))
         for m, n in study.groups:
             networks.append({"seed": seed, "teacher_nodes": m, "student_nodes": n})
             for name, value in zip(found, (next(share), next(top), ratio, loss), strict=True):
                 found[name].append([value, value])
-    metrics = found | {"curvature_matched": np.ones((len(networks), 2)), "others": np.ones((len(networks), 2))}
+    ones = np.ones((len(networks), 2))
+    metrics = found | {"curvature_matched": ones, "curvature_all_others": ones, "others": 5 * ones, "unseen": ones}
     return {claim.part: claim for claim in claims(study, made_run(networks, (0, 20), metrics))}
 
 
 def test_all_parts_hold_where_every_value_is_as_claimed():
     found = decided()
     assert len(found) == 6 and all(claim.holds for claim in found.values())
+    flat = found["irrelevant nodes, 10×"]
+    assert flat.measured == "0.050 (seeds 0.050), 4 such students"
+    (everyone,) = flat.variants
+    assert everyone.holds is False and everyone.measured == "1.000 (seeds 1.000), 5 such students"
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,8 @@ def test_weights_from_irrelevant_nodes_are_those_of_the_saved_students(run):
             ours, theirs = (each.activations(x).hidden for each in (student, teacher))
             rho = [us.measures.correlation(a, b)[0] for a, b in zip(theirs, ours, strict=True)]
             low = [(each.amax(0) < 0.8).numpy() for each in rho]
-            seen = [((each[0] > 0).double().mean(0) >= 0.02).numpy() for each in ours]
+            active = [(each[0] > 0).double().mean(0).numpy() for each in ours]
+            seen = [(each >= 0.02) & (each <= 0.98) for each in active]
             for layer in (0, 1):
                 before, after = (each[group].layers[layer + 1].weight[i].double().numpy() for each in (start, end))
                 rows = (rho[1].amax(0) > 0.95).numpy() if layer == 0 else np.ones(5, bool)
@@ -61,7 +62,7 @@ def test_weights_from_irrelevant_nodes_are_those_of_the_saved_students(run):
                     assert found[layer].to_lucky[-1] == pytest.approx(block[1] / block[0])
                 else:
                     assert np.isnan(found[layer].to_lucky).all()
-                assert found[layer].inactive == (low[layer] & ~seen[layer]).sum()
+                assert found[layer].left_out == (low[layer] & ~seen[layer]).sum()
             one, other = (
                 each[group].layers[1].weight[i].double().numpy()[np.ix_(low[1], low[0] & seen[0])].ravel()
                 for each in (start, end)
@@ -103,7 +104,7 @@ def test_all_parts_hold_where_weights_are_as_conjectured(monkeypatch):
     found = decided(monkeypatch)
     assert len(found) == 2 * (3 + 3 * 2) and all(claim.holds for claim in found.values())
     vanished = found["to lucky nodes, 2×, layer 3 to the outputs"]
-    assert vanished.measured == "0.05 (seeds 0.05), 2 inactive students left out"
+    assert vanished.measured == "0.05 (seeds 0.05), 2 students left out"
     assert [variant.holds for variant in vanished.variants] == [False]
 
 
@@ -123,6 +124,13 @@ def test_parts_do_not_hold_where_weights_are_not(monkeypatch, change, failing):
 
 def test_nothing_is_decided_unless_lucky_students_match(monkeypatch):
     assert {claim.holds for claim in decided(monkeypatch, found=0.8).values()} == {None}
+
+
+def test_nothing_is_decided_without_irrelevant_students_that_are_partly_active(monkeypatch):
+    found = decided(monkeypatch, to_lucky=np.nan)
+    vanish = [claim for part, claim in found.items() if part.startswith("to lucky nodes")]
+    assert {claim.holds for claim in vanish} == {None}
+    assert all(claim.would_decide == "networks with such students" for claim in vanish)
 
 
 def test_claims_are_decided_on_the_default_settings_only(run):

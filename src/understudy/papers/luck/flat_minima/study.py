@@ -15,6 +15,7 @@ import understudy as us
 from understudy.lab.options import Count, Distinct, Positive, Steps, validate_batch, validate_widths
 from understudy.lab.pieces import network_rows, table_rows, unit_table
 from understudy.lab.study import ComputedStudy, Piece
+from understudy.papers.specialization.shared import seen
 
 FLAT = 1e-3
 """An eigenvalue is near zero if its size is below this share of the largest."""
@@ -149,13 +150,16 @@ class FlatMinima(ComputedStudy):
         dim, nodes, _ = ours.sizes
         diagonal = matrix.diagonal()
         incoming = diagonal[: dim * nodes].view(nodes, dim).sum(1) + diagonal[dim * nodes : (dim + 1) * nodes]
-        hidden = (network.activations(x).hidden[0] for network in (theirs, ours))
+        hidden = [network.activations(x).hidden[0] for network in (theirs, ours)]
         best = us.measures.best_teachers(us.measures.correlation(*hidden)).correlation[0]
+        others, partly = best < OTHERS, torch.from_numpy(seen(us.measures.active_share(ours, x)[0].numpy()))
         found = {
             "flat_share": (values.abs() < FLAT * values[0]).double().mean(),
             "curvature_matched": incoming[best > MATCHED].mean(),
-            "curvature_others": incoming[best < OTHERS].mean(),
-            "others": (best < OTHERS).sum(),
+            "curvature_others": incoming[others & partly].mean(),
+            "curvature_all_others": incoming[others].mean(),
+            "others": others.sum(),
+            "unseen": (others & ~partly).sum(),
         }
         return values.numpy(), {name: float(value) for name, value in found.items()}
 

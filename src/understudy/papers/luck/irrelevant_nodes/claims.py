@@ -12,6 +12,7 @@ import numpy as np
 from understudy.claims import Claims, Verdict, mean_above, median, range_words
 from understudy.lab.study import ranked
 from understudy.papers.luck.irrelevant_nodes.study import IrrelevantNodes
+from understudy.papers.specialization.shared import SEEN, seen
 from understudy.store import Run
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 LUCKY, IRRELEVANT = 0.95, 0.8
 """Correlation with a teacher node, at the end, above which a student is lucky, and below which it is irrelevant."""
-ACTIVE = 0.02
-"""Least share of the inputs on which an irrelevant student must be active: others receive and pass on no gradient."""
 VANISHED, STAYS, LIKE = 0.1, 0.8, 0.8
 """Bounds on the norm of a block of weights relative to its start, above and below, and on its cosine with the start."""
 ERRORS = 2.0
@@ -41,8 +40,8 @@ class Weights(NamedTuple):
     to_irrelevant: np.ndarray
     cosine: float
     """Cosine of the weights to irrelevant students at the end with those at the start."""
-    inactive: int
-    """Irrelevant students of the lower layer that are hardly ever active at the end."""
+    left_out: int
+    """Irrelevant students of the lower layer that are active on almost all inputs, or on almost none, at the end."""
     found: float
     """Share of the teacher nodes of the lower layer that have a lucky student."""
 
@@ -78,15 +77,15 @@ def _network(teacher: Population, students: Sequence[Population], source: Source
     found = []
     for layer, (_, ours) in enumerate(hidden):
         low = best[layer] < IRRELEVANT
-        seen = (ours[0] > 0).double().mean(0).numpy() >= ACTIVE
+        partly = seen((ours[0] > 0).double().mean(0).numpy())
         matrices = [each.layers[layer + 1].weight[0].double().numpy() for each in students]
         every = np.ones(len(matrices[0]), bool)
         top = layer + 1 == len(hidden)
         lucky, others = (every, ~every) if top else (best[layer + 1] > LUCKY, best[layer + 1] < IRRELEVANT)
-        to_lucky, to_others = ([w[rows][:, low & seen] for w in matrices] for rows in (lucky, others))
+        to_lucky, to_others = ([w[rows][:, low & partly] for w in matrices] for rows in (lucky, others))
         learned = float((best_students(rho[layer]).correlation > LUCKY).double().mean())
-        inactive = int((low & ~seen).sum())
-        found.append(Weights(_norms(to_lucky), _norms(to_others), _cosine(to_others), inactive, learned))
+        left_out = int((low & ~partly).sum())
+        found.append(Weights(_norms(to_lucky), _norms(to_others), _cosine(to_others), left_out, learned))
     return found
 
 
@@ -125,18 +124,20 @@ def _decide(
 
     def test(start: str) -> Verdict:
         some = [network[layer] for network in weights_of(run, start, k)]
-        left = f"{range_words([each.inactive for each in some])} inactive students left out"
+        left = f"{range_words([each.left_out for each in some])} students left out"
         return decide([value(each) for each in some], say=f"{{median:.2f}} (seeds {{range:.2f}}), {left}")
 
     learned = [each.found for network in weights_of(run, "lucky", k) for each in network]
     until = f"training until {TRAINED:.0%} of the teacher nodes have a lucky student"
+    there = np.isfinite([value(network[layer]) for network in weights_of(run, "lucky", k)])
     verdict = test("lucky").provided(np.median(learned) >= TRAINED, until)
+    verdict = verdict.provided(there.any(), "networks with such students")
     return verdict.with_variants({"random starts": test("random")}) if "random" in study.starts else verdict
 
 
 _FROM = (
-    f"weights from irrelevant students (correlation below {IRRELEVANT:g}, active on at least {ACTIVE:.0%} of the "
-    "inputs), {between}"
+    f"weights from irrelevant students (correlation below {IRRELEVANT:g}, active on {SEEN[0]:.0%} to {SEEN[1]:.0%} "
+    "of the inputs), {between}"
 )
 
 

@@ -23,9 +23,9 @@ def story(study: IrrelevantNodes, run: Run) -> Story:
             f"weights-{start}",
             f"Weights from irrelevant nodes, {start} starts",
             "Norm, relative to the start, of the weights from irrelevant students (correlation below "
-            f"{IRRELEVANT:g} with every teacher node at the end) that are active, to lucky ones (above {LUCKY:g}) and "
-            "to irrelevant ones of the next layer, over training: median and quartiles over seeds. Rows are "
-            "over-parameterizations. All outputs are lucky: they match the teacher's.",
+            f"{IRRELEVANT:g} with every teacher node at the end) that are active on part of the inputs, to lucky ones "
+            f"(above {LUCKY:g}) and to irrelevant ones of the next layer, over training: median and quartiles over "
+            "seeds. Rows are over-parameterizations. All outputs are lucky: they match the teacher's.",
             "S2 sec. 3.4",
             Curves(_panels(study, run, start), note),
         )
