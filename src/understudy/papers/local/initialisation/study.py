@@ -42,7 +42,7 @@ class Initialisation(FileTeacherStudy):
     summary: ClassVar[str] = (
         "initial students scattered or in the teacher's span, lengths fitted, and descent from them"
     )
-    figures: ClassVar[str] = "S4 algorithms 1, 2, theorem 5, lemma E.3"
+    figures: ClassVar[str] = "S4 algorithms 1, 2, theorem 5, lemmas E.1, E.3, E.5"
     decides: ClassVar[str] = "Z7"
     arrays: ClassVar[tuple[str, ...]] = (
         "students dim",
