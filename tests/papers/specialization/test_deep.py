@@ -83,6 +83,14 @@ def test_d1_requires_the_order_in_every_network():
     assert claim.measured == "medians 3, 10, 25, 40; in this order in 3 of 4"
 
 
+def test_d1_shows_other_readings_beside_it():
+    claim = decided(FULL, deep_run(passing(3, 10, 25, 20), passing(3, 30, 25, 40)))["D1"]
+    assert [str(b) for b in claim.variants] == [
+        "layers 1 to 3: in 1 of 2 (does not hold)",
+        "the lowest layer before all others: in 2 of 2 (holds)",
+    ]
+
+
 def test_the_median_epoch_is_never_if_half_of_the_networks_never_pass():
     claim = decided(FULL, deep_run(passing(3, 10, 80, 90), passing(3, 10, np.inf, np.inf)))["D1"]
     assert claim.measured.startswith("medians 3, 10, never, never;")
@@ -147,7 +155,9 @@ def test_10_times_decides_and_other_over_realizations_are_shown_beside_it():
     assert claims["D1"].holds
     assert claims["D2"].holds
     assert [str(b) for b in claims["D1"].variants] == [
-        "2×: medians 3, 30, 25, 40; in this order in 0 of 2 (does not hold)"
+        "layers 1 to 3: in 2 of 2 (holds)",
+        "the lowest layer before all others: in 2 of 2 (holds)",
+        "2×: medians 3, 30, 25, 40; in this order in 0 of 2 (does not hold)",
     ]
     assert [str(b) for b in claims["D2"].variants] == [
         "2×: 0.9700, 0.9700, 0.9700, 0.9700; lowest of any network 0.9700 (does not hold)"

@@ -94,7 +94,7 @@ class Deep(DeepTeachers, TrainingStudy):
 
     name: ClassVar[str] = "deep"
     summary: ClassVar[str] = "every layer of a deep student learns its teacher's nodes, the lowest first"
-    figures: ClassVar[str] = "S1 figs. 4, 12"
+    figures: ClassVar[str] = "S1 figs. 4, 12, S0 sec. 4"
     decides: ClassVar[str] = "D1 D2 P1 P2"
 
     dtype: Dtype = "tf32"

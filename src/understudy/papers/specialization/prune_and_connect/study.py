@@ -39,7 +39,7 @@ class PruneAndConnect(OverRealized, ComputedStudy):
 
     name: ClassVar[str] = "prune-and-connect"
     summary: ClassVar[str] = "removing unspecialised nodes costs little, and a path of low loss connects two solutions"
-    figures: ClassVar[str] = "S0 theorem 2, fig. 13"
+    figures: ClassVar[str] = "S0 theorem 2, fig. 13, S2 sec. 3.3"
     decides: ClassVar[str] = "P2 Y4 Y5"
 
     teacher_nodes: Count = 20
