@@ -203,8 +203,8 @@ def batchnorm_hurts_the_small(study: Gaus, run: Run) -> Verdict | None:
     "D7",
     "finite data, {norm_words}",
     statement="CNN {norm_words}, {total:,} steps of rate {rate:g} with momentum {momentum:g}: the gain of the mean "
-    "best correlation in the second half of training, averaged over layers, with finite data is at most half of that with "
-    f"fresh data (median over seeds), and the end is lower, {_CLEARLY}; decided if the lowest layer ends above "
+    "best correlation in the second half of training, averaged over layers, with finite data is at most half of that "
+    f"with fresh data (median over seeds), and the end is lower, {_CLEARLY}; decided if the lowest layer ends above "
     f"{LEARNED:g} with fresh data",
     paper="finite data stalls",
     values_are="gain with finite data as a share of that with fresh data, per seed",
