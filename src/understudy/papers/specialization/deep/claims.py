@@ -143,7 +143,7 @@ def linear_students_do_not_specialise(study: Deep, run: Run) -> Verdict | None:
     paper="prune by modulation instead of weight norm",
     values_are="log10 of the loss by weight norm over that by modulation, per network",
     needs={"leaky": 0.0},
-    tuned_on="seeds 101 and 102, three layers of 10 to 20 nodes, 5×",
+    tuned_on="seeds 101 to 103, three layers of 10 to 20 nodes, 5× and 10×",
 )
 def modulation_prunes_better(study: Deep, run: Run) -> Verdict | None:
     """Losses are shares of the variance of the teacher's outputs, without fitting weights again."""
