@@ -16,12 +16,15 @@ from understudy.papers.distillation.linear_distillation.claims import (
     at_start,
     claims,
     ends,
+    loss_decays,
+    risk_decays,
     risk_under_bound,
     select_students,
     students_learn,
 )
 from understudy.papers.distillation.linear_distillation.story import neither_share, read_angles
 from understudy.papers.distillation.linear_distillation.study import (
+    APPROXIMATE,
     DESCENT,
     FLOW,
     LEARNED,
@@ -32,6 +35,7 @@ from understudy.papers.distillation.linear_distillation.study import (
 )
 from understudy.papers.distillation.shared import read_data, read_settings
 from understudy.papers.distillation.theory.linear_students import balanced, end_to_end
+from understudy.papers.distillation.theory.rates import limit_rate, proved_rate
 from understudy.papers.distillation.theory.risk import polynomial_bound, risk_bound
 from understudy.papers.distillation.theory.soft_labels import angle, limit, solution
 from understudy.papers.distillation.theory.tasks import AngleTask
@@ -65,36 +69,71 @@ def test_descent_that_diverges_is_drawn_as_far_as_it_went():
     assert len(descent.x) == len(descent.y) == study.probes - 1
 
 
+def test_the_tasks_of_fig_52_are_drawn_in_the_plane(run):
+    (plane,) = (figure.kind for figure in SMALL.story(run).figures if figure.name == "plane")
+    widest = [np.pi / 2 - 0.3, np.pi / 2, np.pi / 2]
+    shares = []
+    for panel, most in zip(plane.panels, widest, strict=True):
+        (inputs,) = (series for series in panel.series if series.label == "input")
+        angles = np.arctan2(np.abs(inputs.y), np.abs(inputs.x))
+        assert len(angles) == 500 and angles.max() <= most
+        shares.append((angles > np.pi / 4).mean())
+    assert shares[1] == pytest.approx(1 / 2, abs=0.07) and shares[2] == pytest.approx(1 / 4, abs=0.07)
+
+
 def test_flow_ends_in_the_closed_form_and_its_error_is_from_the_projection(run):
     task, seeds = AngleTask(4), [1, 2, 3]
     x = task.inputs(seeds, 2)
     start = end_to_end(balanced(x, task.teacher, 2, SMALL.scale, seeds, SMALL.width))
     wanted = (limit(start, x, task.teacher, 2) - solution(x, task.teacher)).norm(dim=-1)
     found = select_students(run, task=POLYNOMIAL, depth=2, inputs=2, by=FLOW)
-    assert ends(found, exact=True).error == pytest.approx(wanted.numpy(), rel=1e-4)
+    assert ends(found).error == pytest.approx(wanted.numpy(), rel=1e-4)
     assert (at_start(found, "off") < 1e-9).all()
     assert (at_start(found, "hold") == 1).all()
     assert (at_start(found, "gain") > 0).all()
     assert (at_start(found, "imbalance") < 1e-12).all()
-    assert (ends(found, exact=True).error <= at_start(found, "epsilon")).all()
+    assert (ends(found).error <= at_start(found, "epsilon")).all()
+    assert (ends(found).allowed == at_start(found, "epsilon")).all()
     assert found.array("error").shape == (3, 10)
     enough = select_students(run, task=MARGIN, depth=1, inputs=6, by=FLOW)
-    assert (ends(enough, exact=True).error < 1e-9).all()
+    assert (ends(enough).error < 1e-9).all()
     assert (enough.end("time") == 1e14).all()
 
 
-def test_descent_is_recorded_in_time_of_its_own_rate_and_lowers_the_loss(run):
+def test_descent_is_recorded_in_time_of_its_own_rate_until_it_is_near(run):
     found = select_students(run, task=POLYNOMIAL, depth=1, inputs=6, by=DESCENT)
-    assert (np.diff(found.array("loss").to_numpy(), axis=1) < 0).all()
+    steps, losses = at_start(found, "steps"), found.array("loss").to_numpy()
     assert (found.start("time") == 0).all()
+    assert (np.diff(losses, axis=1) <= 0).all() and (losses[:, -1] < losses[:, 0]).all()
     x = AngleTask(4).inputs([1, 2, 3], 6)
-    wanted = 200 * 4 * 6 / torch.linalg.matrix_norm(x, ord=2).square()
-    assert found.end("time") == pytest.approx(wanted.numpy())
+    wanted = np.nan_to_num(steps, nan=200) * (4 * 6 / torch.linalg.matrix_norm(x, ord=2).square()).numpy()
+    assert found.end("time") == pytest.approx(wanted)
+    there = np.isfinite(steps)
+    assert there.any() and not there.all()
+    assert np.array_equal(ends(found).within, there)
+
+
+def test_descent_from_approximately_balanced_starts_is_followed_too(run):
+    found = select_students(run, task=MARGIN, depth=2, inputs=2, by=APPROXIMATE)
+    balanced_start = select_students(run, task=MARGIN, depth=2, inputs=2, by=DESCENT)
+    assert (at_start(balanced_start, "imbalance") < 1e-12).all()
+    assert (at_start(found, "imbalance") > 0.01).all() and (at_start(found, "imbalance") < 0.6).all()
+    assert (at_start(found, "hold") == 0).all()
+    assert found.end("error") == pytest.approx(balanced_start.end("error"), rel=0.5)
+
+
+def test_rates_are_those_of_theory(run):
+    found = select_students(run, task=POLYNOMIAL, depth=2, inputs=2, by=FLOW)
+    x, teacher = AngleTask(4).inputs([1, 2, 3], 2), AngleTask(4).teacher
+    start = end_to_end(balanced(x, teacher, 2, SMALL.scale, [1, 2, 3], SMALL.width))
+    for name, rate in (("proved", proved_rate), ("limit", limit_rate)):
+        assert at_start(found, f"{name} rate") == pytest.approx(rate(start, x, teacher, 2).numpy())
+    assert (at_start(found, "slowest rate") > at_start(found, "proved rate")).all()
 
 
 def test_only_students_that_are_trained_are_networks(run):
     assert run.select().values("part") == [LEARNED]
-    assert len(run.select()) == 2 * 2 * 2 * 2 * 3
+    assert len(run.select()) == 2 * 2 * (2 + 3) * 3
     assert read_units(run, "sets").num_rows == 2 * 2 * 2 * 40
 
 
@@ -106,7 +145,7 @@ def test_risks_and_bounds_are_those_of_the_theory(run):
     found = by_setting(run)
     assert list(found) == [(t, d, n) for t in (POLYNOMIAL, MARGIN) for n in (2, 4) for d in (1, 2)]
     few, enough, deep = (found[POLYNOMIAL, *where] for where in ((1, 2), (1, 4), (2, 2)))
-    task = AngleTask(4)
+    task = AngleTask(4, draw=2)  # sets of different sizes are independent
     x = task.inputs(range(1, 41), 2)
     exact = task.risk(angle(solution(x, task.teacher), task.teacher))
     risks = unit_array(read_units(run, "sets"), "risk", "seed", task=POLYNOMIAL, depth=1, inputs=2)
@@ -135,14 +174,18 @@ def test_angles_of_an_older_run_are_read_from_its_metrics(run):
     assert read_angles(made_run(networks, epochs=range(91), metrics=metrics)).to_pylist() == angles.to_pylist()
 
 
-def followed(depth, many, error, hold):
-    """A run of students by flow that end at these distances, and of one by descent that ends at 1."""
+def followed(depth, many, error, hold, **more):
+    """A run of students by flow that end at these distances, and of two by descent, of which one arrived."""
     setting = {"part": LEARNED, "task": POLYNOMIAL, "depth": depth, "inputs": 30 if many else 5}
     networks = [setting | {"by": FLOW, "diverged_at": 0 if np.isnan(e) else None} for e in error]
-    networks.append(setting | {"by": DESCENT})
+    networks += [setting | {"by": by} for by in (DESCENT, DESCENT, APPROXIMATE)]
     ones = np.ones((len(networks), 1))
-    ended = np.nan_to_num(np.array([*error, 1.0]), nan=1.0)[:, None]
-    metrics = {"error": ended, "epsilon": 1e-3 * ones, "hold": hold * ones, "off": 0 * ones}
+    ended = np.nan_to_num(np.array([*error, 1e-7, 1.0, 1e-7]), nan=1.0)[:, None]
+    allowed = (1e-6 if many or depth == 1 else 1e-3) * ones
+    steps = np.array([*[np.nan] * len(error), 500, np.nan, 700])[:, None]
+    metrics = {"error": ended, "allowed": allowed, "hold": hold * ones, "off": 0 * ones, "steps": steps}
+    rates = {"slowest": 3.0, "proved": 2.0, "last": 4.0, "limit": 4.0} | more
+    metrics |= {f"{name} rate": value * ones for name, value in rates.items()}
     return made_run(networks, metrics=metrics)
 
 
@@ -162,8 +205,27 @@ def followed(depth, many, error, hold):
 def test_students_must_end_as_near_as_the_theorems_state(depth, many, error, hold, holds):
     verdict = students_learn(LinearDistillation(), followed(depth, many, error, hold), depth, many)
     assert verdict.holds is holds
-    assert not verdict.variants[0].holds
+    descent, *noisy = verdict.variants
+    assert descent.holds is None and descent.measured.startswith("1 of 2 networks, after 500 steps; the others at 10")
+    assert [other.holds for other in noisy] == [True] * (depth > 1)
     assert verdict.n == len(error)
+
+
+@pytest.mark.parametrize(
+    ("rates", "holds"),
+    [
+        ({}, True),
+        ({"slowest": 1.9}, False),
+        ({"proved": 0.0}, False),
+        ({"last": 3.7}, False),
+        ({"last": 3.9}, True),
+    ],
+)
+def test_the_loss_must_decay_at_the_proved_rate_and_in_the_end_at_that_of_the_limit(rates, holds):
+    verdict = loss_decays(LinearDistillation(), followed(2, False, [1e-4, 2e-4], 1.0, **rates), 2)
+    assert verdict.holds is holds
+    if not rates:
+        assert verdict.measured.startswith("the slowest fitted rate is 1.5 to 1.5 times c; the last rate 1 times")
 
 
 def test_networks_whose_conditions_fail_do_not_count_and_are_reported():
@@ -200,6 +262,30 @@ def test_a_mean_risk_above_its_bound_does_not_hold_and_chance_is_distinguished()
     assert over.variants[1].holds
     assert not over.variants[0].holds
     assert len(under(POLYNOMIAL, 2, *fine).variants) == 1
+
+
+def decay(*rows):
+    """The verdict on rows (n, mean risk, its distance in half of the sets, its corollary) of 40 sets."""
+    where = {"task": POLYNOMIAL, "depth": 1}
+    settings = [where | {"inputs": n, "corollary": bound} for n, *_, bound in rows]
+    sets = [
+        where | {"inputs": n, "seed": seed, "risk": mean + wide * (-1) ** seed}
+        for n, mean, wide, _ in rows
+        for seed in range(40)
+    ]
+    made = made_run([], sets=pa.Table.from_pylist(sets), settings=pa.Table.from_pylist(settings))
+    return risk_decays(LinearDistillation(), made, POLYNOMIAL, "")
+
+
+def test_the_risk_must_decay_faster_than_the_corollary_beyond_the_errors():
+    fast = decay((1, 0.2, 0.01, 1.0), (2, 0.08, 0.01, 0.5), (4, 0.02, 0.01, 0.25), (30, 0.5, 0.01, 0.1))
+    assert fast.holds and fast.n == 40
+    # Ratios 0.2 ± 0.01 and 0.16 ± 0.02 of 40 sets each.
+    assert fast.values[0] == pytest.approx(0.04 / (np.hypot(0.01, 0.02) / np.sqrt(39)))
+    assert not decay((1, 0.2, 0.01, 1.0), (2, 0.1, 0.01, 0.5), (4, 0.02, 0.01, 0.25)).holds
+    assert not decay((1, 0.2, 0.05, 1.0), (2, 0.095, 0.05, 0.5), (4, 0.02, 0.01, 0.25)).holds
+    few = decay((1, 0.2, 0.01, 1.0), (2, 0.0, 0.0, 0.5), (4, 0.0, 0.0, 0.25))
+    assert few.holds is None and "30 sets or more" in few.would_decide
 
 
 def test_claims_are_decided_only_in_the_default_settings(run):

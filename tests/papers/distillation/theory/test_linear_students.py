@@ -16,10 +16,13 @@ from understudy.papers.distillation.theory.linear_students import (
     balanced_flow,
     conditions,
     descend,
+    descend_until,
+    disturbed,
     end_to_end,
     rate_bound,
 )
 from understudy.papers.distillation.theory.soft_labels import gain, limit, loss, solution, span
+from understudy.papers.distillation.theory.tasks import AngleTask
 
 F = torch.float64
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -137,6 +140,36 @@ def test_descent_in_small_steps_approaches_flow(depth):
         for steps in (200, 400)
     ]
     assert off[1] < 1e-2 and off[0] / off[1] == pytest.approx(2, rel=0.1)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_descent_stops_where_it_is_near_and_stays(depth):
+    task = AngleTask(5)
+    x = task.inputs([1, 2], 40)
+    students = balanced(x, task.teacher, depth, 0.1, [1, 2], 2)
+    rates, near = rate_bound(x) / depth, torch.tensor([0.1, 0.01], dtype=torch.float64)
+    found = descend_until(students, x, task.teacher, rates, range(3_000), near)
+    away = torch.stack([(end_to_end(each) - task.teacher).norm(dim=-1) for each in found.students])
+    for net, steps in enumerate(found.steps.tolist()):
+        assert 0 < steps < 2_999
+        assert away[steps - 1, net] > near[net] >= away[steps, net] == away[-1, net]
+    plain = descend(students, x, task.teacher, rates, [int(found.steps[0])])[0]
+    assert torch.equal(end_to_end(plain)[0], end_to_end(found.students[-1])[0])
+    assert descend_until(students, x, task.teacher, rates, [5], 1e-9).steps.tolist() == [-1, -1]
+    assert descend_until(students, x, task.teacher, rates, [5], 10.0).steps.tolist() == [0, 0]
+
+
+def test_noise_disturbs_the_balance_by_its_size():
+    task = AngleTask(30)
+    x = task.inputs(range(1, 51), 3)
+    students = balanced(x, task.teacher, 3, 1e-6, range(1, 51), 4)
+    changed = disturbed(students, 0.1, range(1, 51))
+    for before, after in zip(students.layers, changed.layers, strict=True):
+        size = torch.linalg.matrix_norm(after.weight - before.weight) / torch.linalg.matrix_norm(before.weight)
+        assert 0.09 < size.square().mean().sqrt() < 0.11
+    imbalance = conditions(changed, x, task.teacher).imbalance
+    assert 0.05 < imbalance.mean() < 0.4 and (conditions(students, x, task.teacher).imbalance < 1e-12).all()
+    assert not conditions(changed, x, task.teacher).hold().any()
 
 
 def test_rates_below_the_bound_lower_the_loss_and_rates_far_above_raise_it():

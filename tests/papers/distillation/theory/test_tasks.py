@@ -246,3 +246,16 @@ def test_a_teacher_whose_inputs_are_of_one_class_is_refused():
 def test_a_nan_angle_has_a_nan_risk():
     found = AngleTask(5, 1.0).risk(torch.tensor([math.nan, 0.0, 0.3]))
     assert found.isnan().tolist() == [True, False, False] and found[1] == 0 < found[2]
+
+
+def test_draws_of_a_task_are_independent_and_each_is_reproduced():
+    one, other = (AngleTask(6, 1.0, draw=draw) for draw in (0, 1))
+    seeds = range(1, 2_001)
+    for kind in ("inputs", "compact"):
+        first, second = (getattr(task, kind)(seeds, 2).flatten(1) for task in (one, other))
+        assert torch.equal(first, getattr(AngleTask(6), kind)(seeds, 2).flatten(1))
+        both = torch.cat((first, second), 1).T
+        half = len(both) // 2  # one number of compact sets is always 0, and has no correlation
+        assert torch.corrcoef(both)[:half, half:].nan_to_num().abs().max() < 0.1
+    with pytest.raises(UserError, match="draw must be at least 0"):
+        AngleTask(6, draw=-1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class DataGeometry(TransferStudy):
     """Transfer risk of linear students on tasks with P[angle ≥ θ] = (1 − 2θ/π)^κ: the larger κ, the smaller the angles.
 
-    Students are ŵ, where gradient flow ends, and their risks are exact; sets of all κ share their random numbers.
+    Students are ŵ, where gradient flow ends, and their risks are exact; sets of different κ are independent.
     """
 
     name: ClassVar[str] = "data-geometry"
@@ -45,15 +45,15 @@ class DataGeometry(TransferStudy):
         return cls(seeds=1_000)
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
-        for kappa in sorted(self.kappa):
-            yield Piece(f"κ = {kappa:g}", 0, partial(self._measure, kappa))
+        for draw, kappa in enumerate(sorted(self.kappa)):
+            yield Piece(f"κ = {kappa:g}", 0, partial(self._measure, kappa, draw))
 
-    def _measure(self, kappa: float, first: int) -> Tables:
+    def _measure(self, kappa: float, draw: int, first: int) -> Tables:
         from understudy.papers.distillation.theory.risk import measured_risk, polynomial_bound, risk_bound
         from understudy.papers.distillation.theory.soft_labels import angle, solution
         from understudy.papers.distillation.theory.tasks import AngleTask
 
-        task = AngleTask(self.dim, kappa)
+        task = AngleTask(self.dim, kappa, draw=draw)
         x = task.compact(self.seed_names, self.inputs)
         teacher = task.teacher[: x.shape[-1]]
         learned = solution(x, teacher)

@@ -10,7 +10,7 @@ import xarray as xr
 
 from understudy.lab.layers import some_diverged
 from understudy.papers.distillation.linear_distillation import claims
-from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, OWN, LinearDistillation
+from understudy.papers.distillation.linear_distillation.study import DESCENT, FLOW, NEAR, OWN, LinearDistillation
 from understudy.papers.distillation.shared import estimates, line_series, mean_series, read_settings
 from understudy.report import style
 from understudy.report.figures import Curves, Panel, Series
@@ -21,6 +21,8 @@ from understudy.store.units import read_units, unit_array
 
 _FLOOR = 1e-13
 """Distances and risks below are rounding; distances are drawn here."""
+_DRAWN = 500
+"""Number of inputs that are drawn in the plane."""
 _OWN_BOUND = " p(θ) is taken from the upper end of its band, so that the bounds are valid with its confidence."
 
 
@@ -50,7 +52,7 @@ def story(study: LinearDistillation, run: Run) -> Story:
             "S3 fig. 5.1, eq. 5.17",
             Curves(_alignment(read_angles(run)), sets),
         ),
-        *(() if study.data else (_starts(study, run, sets),)),
+        *(() if study.data else (_plane(study), _starts(study, run, sets))),
     )
     return Story(_headline(study, run, students, settings), _numbers(students, settings), figures)
 
@@ -76,8 +78,9 @@ def _students(study: LinearDistillation, students: Networks) -> tuple[Figure, ..
             "training",
             "Over training",
             f"Distance from ŵ over time on the {task} task, for three numbers of inputs: solid lines are gradient "
-            "flow, with the range over sets, dashed lines are gradient descent, whose time is rate × steps. Directions "
-            "in which inputs hardly vary are learned last, and near n = d there are such.",
+            "flow, with the range over sets, dashed lines are gradient descent, whose time is rate × steps, until it "
+            "is as near as the theorems state. Directions in which inputs hardly vary are learned last, and near n = d "
+            "there are such.",
             "S3 theorems 5.1, 5.2",
             Curves(tuple(_courses(students.select(task=task, inputs=n), n) for n in _three(study)), note),
         ),
@@ -107,7 +110,7 @@ def _ends(study: LinearDistillation, students: Networks) -> tuple[Panel, ...]:
         labels={depth: f"L = {depth}" for depth in depths},
         x_name="n",
         colours=[_colour(depth) for depth in depths],
-        bound=(claims.NEAR, style.number(claims.NEAR)),
+        bound=(NEAR, style.number(NEAR)),
         log_y=True,
     )
     epsilon = flows.array("epsilon", f"{dims} epoch", diverged=True).isel(epoch=0).median("seed")
@@ -192,6 +195,29 @@ def _alignment(angles: pa.Table) -> tuple[Panel, ...]:
     return tuple(panels)
 
 
+def _plane(study: LinearDistillation) -> Figure:
+    """Inputs of the tasks of corollaries 5.1 and 5.2 in two dimensions."""
+    from understudy.papers.distillation.theory.tasks import AngleTask
+
+    tasks = {f"κ = {study.kappa:g}, no input within {study.margin:g} rad": AngleTask(2, study.kappa, study.margin)}
+    tasks |= {f"κ = {kappa:g}": AngleTask(2, kappa) for kappa in (1.0, 2.0)}
+    panels = []
+    for title, task in tasks.items():
+        x, y = task.inputs([1], _DRAWN)[0].T.numpy()
+        boundary = Series("boundary of the teacher", np.zeros(2), np.array([-3.0, 3.0]), dashed=True, colour=style.SOFT)
+        teacher = Series("teacher", np.array([0.0, 2.0]), np.zeros(2), colour=style.VERMILLION)
+        inputs = Series("input", x, y, points=True, colour=style.BLUE)
+        panels.append(Panel(title, "along the teacher", "across", (boundary, inputs, teacher)))
+    return Figure(
+        "plane",
+        "Tasks with a large margin, and with polynomially few inputs near the boundary",
+        f"{_DRAWN} inputs in two dimensions: with an angular margin at the teacher's boundary (corollary 5.1), and "
+        "with P[angle ≥ θ] = (1 − 2θ/π)^κ for κ = 1 and 2 (corollary 5.2).",
+        "S3 fig. 5.2",
+        Curves(tuple(panels), ""),
+    )
+
+
 def neither_share(run: Run) -> xr.DataArray:
     """[task, scale]: the share of starts where neither sign meets condition 5.12, by ‖w(0)‖."""
     starts = read_units(run, "starts", part="starts")
@@ -222,7 +248,7 @@ def _headline(study: LinearDistillation, run: Run, students: Networks | None, se
     flows = students.select(by=FLOW) if students else None
     if flows is not None:
         deep = (flows.column("depth") > 1) & (flows.column("inputs") < study.dim)
-        found = claims.ends(flows, exact=False)
+        found = claims.ends(flows)
         if (~deep).any():
             parts.append(f"within {style.number(found.error[~deep].max())} of ŵ")
         held, within = found.counted & deep, found.within & deep

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from understudy.store import Run
 
 POLYNOMIAL, MARGIN, OWN = "polynomial", "large margin", "own data"
-FLOW, DESCENT = "flow", "descent"
+FLOW, DESCENT, APPROXIMATE = "flow", "descent", "descent, approximately balanced"
+NEAR = 1e-6
+"""Distance from ŵ at which it counts as learned."""
 LEARNED = "learned"
 """The students that are followed over training, in the column `part` of `networks`."""
 _LATEST = 14.0
@@ -46,11 +48,14 @@ class LinearDistillation(TransferStudy):
 
     name: ClassVar[str] = "linear-distillation"
     summary: ClassVar[str] = "what linear students of any depth learn from soft labels, and their risk under its bound"
-    figures: ClassVar[str] = "S3 theorems 5.1, 5.2, 5.3, corollaries 5.1, 5.2"
+    figures: ClassVar[str] = "S3 fig. 5.2, theorems 5.1, 5.2, 5.3, D.3, corollaries 5.1, 5.2"
     decides: ClassVar[str] = "K1 K2"
     renamed: ClassVar[Mapping[str, str]] = {"looks": "probes"}
     arrays: ClassVar[tuple[str, ...]] = ("seeds inputs dim", "students learned_inputs dim", "width dim", "width width")
 
+    seeds: Count = 10_000
+    """Number of transfer sets of each size, counted from 1: each seed is one, and the initial weights of its students;
+    sets of different sizes are independent."""
     data: InputFile = ""
     """File of your own inputs, .npz: `x`, one input per row, and `y`, labels of two classes, to which a logistic
     regression is fitted as the teacher; or, in place of `y`, `w`, the weights of a linear teacher. Neither has a bias:
@@ -73,11 +78,13 @@ class LinearDistillation(TransferStudy):
     """Transfer sets whose students are followed over training."""
     learned_inputs: Counts = (5, 15, 29, 30, 45, 60)
     """Inputs of these sets."""
-    steps: Steps = 10_000
-    """Steps of gradient descent."""
+    steps: Steps = 1_000_000
+    """Most steps of gradient descent, which stops where it is as near to ŵ as the theorems state."""
+    noise: Positive = 0.1
+    """Size of the Gaussian noise, relative to each layer, of starts of descent that are only approximately balanced."""
     rate: Positive = 1.0
     """Learning rate of descent, in units of 4n/(L λ_max(XᵀX))."""
-    probes: Annotated[int, Ge(2)] = 60
+    probes: Annotated[int, Ge(2)] = 120
     """Number of probes of each network, about evenly spaced on a logarithmic axis."""
     scales: Positives = (1e-4, 1e-3, 1e-2, 0.1, 0.3, 1.0)
     """‖w(0)‖ at which the starts are counted where neither w(0) nor −w(0) meets condition 5.12."""
@@ -90,8 +97,8 @@ class LinearDistillation(TransferStudy):
             inputs=(1, 2, 3, 5, 7, 9, 10, 15),
             students=5,
             learned_inputs=(5, 9, 10, 20),
-            steps=2_000,
-            probes=40,
+            steps=20_000,
+            probes=80,
         )
 
     def warnings(self) -> tuple[str, ...]:
@@ -131,7 +138,9 @@ class LinearDistillation(TransferStudy):
                 continue
             for scale in sorted(self.scales):
                 yield Piece(f"starts, {name}, {scale:g}", 0, partial(self._starts, name, task, scale))
-            for n, depth, by in product(sorted(self.learned_inputs), sorted(self.depths), (FLOW, DESCENT)):
+            for n, depth, by in product(sorted(self.learned_inputs), sorted(self.depths), (FLOW, DESCENT, APPROXIMATE)):
+                if by == APPROXIMATE and depth == 1:
+                    continue
                 follow = partial(self._follow, name, task, n, depth, by)
                 yield Piece(f"{by}, {name}, n = {n}, L = {depth}", self.students, follow)
 
@@ -159,9 +168,10 @@ class LinearDistillation(TransferStudy):
         from understudy.papers.distillation.theory.linear_students import balanced, conditions, end_to_end
         from understudy.papers.distillation.theory.risk import measured_risk
         from understudy.papers.distillation.theory.soft_labels import angle, limit, solution
+        from understudy.papers.distillation.theory.tasks import AngleTask
 
         seeds = self.seed_names
-        x = task.inputs(seeds, n)
+        x = (replace(task, draw=n) if isinstance(task, AngleTask) else task).inputs(seeds, n)
         students = balanced(x, task.teacher, depth, self._scale(depth), seeds, self.width)
         w = limit(end_to_end(students), x, task.teacher, depth)
         met = conditions(students, x, task.teacher)
@@ -211,27 +221,35 @@ class LinearDistillation(TransferStudy):
         import torch
 
         from understudy.papers.distillation.theory import linear_students as linear
+        from understudy.papers.distillation.theory.rates import fitted_rates, limit_rate, proved_rate
         from understudy.papers.distillation.theory.soft_labels import angle, limit, loss, solution
 
         seeds = range(1, self.students + 1)
         x, teacher = task.inputs(seeds, n), task.teacher
         initial = linear.balanced(x, teacher, depth, self._scale(depth), seeds, self.width)
-        start = linear.end_to_end(initial)
+        initial = linear.disturbed(initial, self.noise, seeds) if by == APPROXIMATE else initial
+        start, met = linear.end_to_end(initial), linear.conditions(initial, x, teacher)
+        exact = depth == 1 or n >= task.dim
+        allowed = torch.full_like(met.epsilon, NEAR) if exact else met.epsilon
+        once = {**met._asdict(), "allowed": allowed, "hold": met.hold() if depth > 1 else torch.ones(self.students)}
         weights = None
         if by == FLOW:
-            times = [0.0, *np.logspace(-1, _LATEST, self.probes - 1)]
-            path = linear.balanced_flow(start, x, teacher, times, depth)
-            time = torch.tensor(times)[:, None].expand(-1, self.students)
+            times = torch.tensor([0.0, *np.logspace(-1, _LATEST, self.probes - 1)], dtype=torch.float64)
+            path = linear.balanced_flow(start, x, teacher, times.tolist(), depth)
+            time = times[:, None].expand(-1, self.students)
+            once["off"] = torch.linalg.vector_norm(path[-1] - limit(start, x, teacher, depth), dim=-1)
+            once["proved rate"] = proved_rate(start, x, teacher, depth)
+            once["limit rate"] = limit_rate(start, x, teacher, depth)
+            once["slowest rate"], once["last rate"] = fitted_rates(loss(path, x, teacher), times)
         else:
-            steps = log_probes(self.steps, self.probes - 1)
+            probes = torch.tensor(log_probes(self.steps, self.probes - 1))
             rates = self.rate * linear.rate_bound(x) / depth
-            students_at = linear.descend(initial, x, teacher, rates, steps)
-            path = torch.stack([linear.end_to_end(students) for students in students_at])
-            time = torch.tensor(steps)[:, None] * rates
-            weights = {"start": students_at[0], "end": students_at[-1]}
-        met = linear.conditions(initial, x, teacher)
-        once = [*met._asdict().items(), ("hold", met.hold() if depth > 1 else torch.ones(self.students))]
-        once.append(("off", torch.linalg.vector_norm(path[-1] - limit(start, x, teacher, depth), dim=-1)))
+            found = linear.descend_until(initial, x, teacher, rates, probes.tolist(), allowed)
+            path = torch.stack([linear.end_to_end(students) for students in found.students])
+            needed = torch.where(found.steps < 0, self.steps, found.steps)
+            time = torch.minimum(probes[:, None], needed) * rates
+            once["steps"] = torch.where(found.steps < 0, torch.nan, found.steps.double())
+            weights = {"start": found.students[0], "end": found.students[-1]}
         values = {
             "loss": loss(path, x, teacher),
             "time": time,
@@ -239,7 +257,7 @@ class LinearDistillation(TransferStudy):
             "risk": task.risk(angle(path, teacher)),
         }
         rows = {key: value.double().numpy() for key, value in values.items()}
-        for key, value in once:  # one number per network
+        for key, value in once.items():  # one number per network
             rows[key] = np.full((len(path), self.students), np.nan)
             rows[key][0] = value.double().numpy()
         parameters = {"part": LEARNED, "task": name, "depth": depth, "inputs": n, "by": by}

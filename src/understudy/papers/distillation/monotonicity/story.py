@@ -23,6 +23,8 @@ from understudy.store import Run
 _BIASED = "w_δ"
 _COLOURS = {DISTILLATION: style.BLUE, DESCENT: style.ORANGE, LIMIT: style.VERMILLION, _BIASED: style.GREEN}
 _SHORT = {LIMIT: "max-margin limit"}
+_SHOWN = 1_000
+"""Most transfer sets that are drawn."""
 _SAME = 1e-12
 """Differences of angles in degrees that are only rounding."""
 
@@ -87,8 +89,10 @@ def _one_more(study: Monotonicity, found: Learners, note: str) -> Curves:
         kept = float((np.abs(after - before) < _SAME).mean())
         index = found.monotonicity["mean"].sel(learner=name).item()
         title = f"{_SHORT.get(name, name)}: {index:.0%} nearer" + (f", {kept:.0%} the same" if kept else "")
-        unit = own["unit"].to_numpy()
-        points = Series("a transfer set", before, after, points=True, colour=style.PURPLE, network=unit)
+        unit = own["unit"].to_numpy()[:_SHOWN]
+        points = Series(
+            "a transfer set", before[:_SHOWN], after[:_SHOWN], points=True, colour=style.PURPLE, network=unit
+        )
         panels.append(Panel(title, f"angle, {counted(study.inputs, 'input')}, °", "angle, one more, °", (same, points)))
     return Curves(tuple(panels), note)
 

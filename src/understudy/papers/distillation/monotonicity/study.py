@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import pyarrow as pa
@@ -29,6 +30,8 @@ DESCENT = "hard targets by descent"
 LIMIT = "hard targets, max-margin limit"
 PATH = "hard targets, step by step"
 """Learners, in the column `learner`."""
+_FOLLOWED = 1_000
+"""Most transfer sets on which the hard-target learner is followed step by step."""
 _TOGETHER = 5_000
 """Transfer sets that are computed at once, so that a hundred thousand fit into memory."""
 
@@ -39,8 +42,8 @@ class Monotonicity(TransferStudy):
 
     Distillation is the student ŵ of soft labels; w_δ fits them equally well, at a distance δ‖ŵ‖ from ŵ in a random
     direction; hard targets are labels 0 and 1, learned by some steps of gradient descent, or by the max-margin
-    separator to which descent converges. The index is the share of transfer sets for which another input lowers the
-    angle with the teacher (eq. 5.34).
+    separator to which descent converges. Every learner has transfer sets of its own. The index is the share of transfer
+    sets for which another input lowers the angle with the teacher (eq. 5.34).
     """
 
     name: ClassVar[str] = "monotonicity"
@@ -52,6 +55,8 @@ class Monotonicity(TransferStudy):
 
     kappa: Positive = 1.0
     """κ of the task: angles between inputs and teacher have P[a ≥ θ] = (1 − 2θ/π)^κ."""
+    seeds: Count = 20_000
+    """Number of transfer sets of each learner, counted from 1; those of different learners are independent."""
     dim: Annotated[int, Ge(3)] = 100
     """Dimension d of the inputs."""
     inputs: Count = 5
@@ -69,7 +74,7 @@ class Monotonicity(TransferStudy):
 
     @classmethod
     def quick(cls) -> Self:
-        return cls(longest=2_000, probes=16)
+        return cls(seeds=1_000, longest=2_000, probes=16)
 
     def validate(self) -> None:
         if self.inputs > self.dim - 2:
@@ -78,12 +83,11 @@ class Monotonicity(TransferStudy):
                 "is determined and all learners coincide"
             )
 
-    @property
-    def task(self) -> AngleTask:
-        """The distribution of inputs, and the teacher."""
+    def task(self, learner: str = DISTILLATION) -> AngleTask:
+        """The distribution of inputs, and the teacher; every learner has transfer sets of its own."""
         from understudy.papers.distillation.theory.tasks import AngleTask
 
-        return AngleTask(self.dim, self.kappa)
+        return AngleTask(self.dim, self.kappa, draw=self.learners.index(learner))
 
     @property
     def learners(self) -> tuple[str, ...]:
@@ -91,20 +95,21 @@ class Monotonicity(TransferStudy):
         return (DISTILLATION, *map(biased_name, self.deltas), DESCENT, LIMIT)
 
     def pieces(self, *runs: Run) -> Iterator[Piece]:
-        yield Piece("every learner", 0, self._learners)
-        yield Piece(PATH, self.seeds, self._path)
+        for learner in self.learners:
+            yield Piece(learner, 0, partial(self._learner, learner))
+        yield Piece(PATH, min(self.seeds, _FOLLOWED), self._path)
 
-    def _learners(self, first: int) -> Tables:
+    def _learner(self, learner: str, first: int) -> Tables:
         import torch
 
-        each = [self._values(*(self.learned(x, some) for x in both)) for some, both in self._sets()]
-        deltas = dict(zip(self.learners, (0.0, *self.deltas), strict=False))
-        found: list[Tables] = []
-        for i, name in enumerate(self.learners):
-            values = {metric: torch.cat([one[metric][i] for one in each]) for metric in each[0]}
-            parameters = {"learner": name} | ({"delta": deltas[name]} if name in deltas else {})
-            found.append(set_tables(self.seed_names, parameters, values, self._means(values)))
-        return {name: pa.concat_tables([one[name] for one in found], promote_options="default") for name in found[0]}
+        each = [
+            self._values(*(self.learned(learner, x, some) for x in both))
+            for some, both in self._sets(learner, self.seed_names)
+        ]
+        values = {metric: torch.cat([one[metric] for one in each]) for metric in each[0]}
+        deltas = {DISTILLATION: 0.0} | {biased_name(delta): delta for delta in self.deltas}
+        parameters = {"learner": learner} | ({"delta": deltas[learner]} if learner in deltas else {})
+        return set_tables(self.seed_names, parameters, values, self._means(values))
 
     def _path(self, first: int) -> Tables:
         """The hard-target learner along gradient descent: one network per transfer set, and means over them."""
@@ -112,49 +117,47 @@ class Monotonicity(TransferStudy):
 
         from understudy.papers.distillation.theory.soft_labels import hard_path
 
-        probes = log_probes(self.longest, self.probes)[1:]
+        probes, seeds = log_probes(self.longest, self.probes)[1:], self.seed_names[:_FOLLOWED]
         each = [
-            self._values(*(hard_path(x, self.task.teacher, self.rate, probes) for x in both))
-            for _, both in self._sets()
+            self._values(*(hard_path(x, self.task().teacher, self.rate, probes) for x in both))
+            for _, both in self._sets(DESCENT, seeds)
         ]
         values = {metric: torch.cat([one[metric] for one in each], 1) for metric in ("risk", "nearer")}
         rows = {metric: value.double().numpy() for metric, value in values.items()}
         means = [self._means({metric: value[i] for metric, value in values.items()}) for i in range(len(probes))]
         steps = [{"step": step} | estimate_columns(one) for step, one in zip(probes, means, strict=True)]
-        tables = network_tables(first, self.seed_names, {"learner": PATH}, probes, rows)
+        tables = network_tables(first, seeds, {"learner": PATH}, probes, rows)
         return tables | {"steps": pa.Table.from_pylist(steps)}
 
-    def _sets(self) -> Iterator[tuple[Sequence[int], tuple[Tensor, Tensor]]]:
+    def _sets(self, learner: str, seeds: range) -> Iterator[tuple[Sequence[int], tuple[Tensor, Tensor]]]:
         """Transfer sets of n inputs, and the same sets with one more input, some at a time."""
-        for some in blocks(self.seed_names, _TOGETHER):
-            x = self.to_device(self.task.inputs(some, self.inputs + 1))
+        for some in blocks(seeds, _TOGETHER):
+            x = self.to_device(self.task(learner).inputs(some, self.inputs + 1))
             yield some, (x[:, :-1], x)
 
-    def learned(self, x: Float[Tensor, "net sample in"], seeds: Sequence[int]) -> Float[Tensor, "learner net in"]:
-        """The student of every learner on every transfer set."""
-        import torch
-
+    def learned(self, learner: str, x: Float[Tensor, "net sample in"], seeds: Sequence[int]) -> Float[Tensor, "net in"]:
+        """The student of a learner on every transfer set."""
         from understudy.papers.distillation.theory import soft_labels as distillation
 
-        teacher = self.task.teacher
-        return torch.cat(
-            (
-                distillation.solution(x, teacher)[None],
-                distillation.less_biased(x, teacher, self.deltas, seeds),
-                distillation.hard_path(x, teacher, self.rate, [self.steps]),
-                distillation.hard_target(x, teacher)[None],
-            )
-        )
+        task = self.task(learner)
+        if learner == DISTILLATION:
+            return distillation.solution(x, task.teacher)
+        if learner == DESCENT:
+            return distillation.hard_path(x, task.teacher, self.rate, [self.steps])[0]
+        if learner == LIMIT:
+            return distillation.hard_target(x, task.teacher)
+        delta = self.deltas[self.learners.index(learner) - 1]
+        return distillation.less_biased(x, task.teacher, [delta], seeds, task.draw)[0]
 
     def _values(self, fewer: Tensor, more: Tensor) -> dict[str, Tensor]:
         """Values of students of n inputs, and of n + 1."""
         from understudy.papers.distillation.theory.risk import nearer
         from understudy.papers.distillation.theory.soft_labels import angle
 
-        teacher = self.task.teacher
+        teacher = self.task().teacher
         before, after = (angle(w, teacher.to(w)).cpu() for w in (fewer, more))
         return {
-            "risk": self.task.risk(before),
+            "risk": self.task().risk(before),
             "angle": before,
             "angle with one more": after,
             "nearer": nearer(fewer, more, teacher).cpu(),

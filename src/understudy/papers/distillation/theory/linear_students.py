@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
+from numba import njit
 from scipy.integrate import LSODA
 from scipy.special import expit
 from torch import Tensor
@@ -76,13 +77,8 @@ def balanced(x: _Sets, teacher: Weights, depth: int, scale: float, seeds: Sequen
 def end_to_end(students: Population) -> Float[Tensor, "net in"]:
     """Weight vector w of the linear map wᵀ = W_L ⋯ W_1."""
     _validate_linear(students)
-    *_, product = _products([layer.weight for layer in students.layers])
+    *_, product = accumulate((layer.weight for layer in students.layers), lambda below, w: w @ below)
     return product.squeeze(-2)
-
-
-def _products(weights: list[Tensor]) -> list[Tensor]:
-    """W_1, W_2 W_1, …, W_L ⋯ W_1."""
-    return list(accumulate(weights, lambda below, w: w @ below))
 
 
 def conditions(students: Population, x: _Sets, teacher: Weights) -> Conditions:
@@ -107,32 +103,117 @@ def rate_bound(x: Float[Tensor, "*net sample in"]) -> Float[Tensor, "*net"]:
     return 4 * x.shape[-2] / torch.linalg.matrix_norm(x, ord=2).square()
 
 
+def disturbed(students: Population, noise: float, seeds: Sequence[int]) -> Population:
+    """Add Gaussian noise of a size relative to every layer, so that (5.13) holds only approximately (sec. 5.3.1).
+
+    Args:
+        students: Balanced students.
+        noise: Expected ‖change of W_l‖/‖W_l‖ of every layer.
+        seeds: One seed per student.
+
+    Returns:
+        Students of which the layers are balanced up to about 2 × noise.
+    """
+    names, layers = torch.tensor(list(seeds)), []
+    for i, (weight, _) in enumerate(students.layers):
+        each = weight[0].numel()
+        drawn = normal(names, Stream.STUDENT, (1 << 32) + i, each).to(weight).view_as(weight) / each**0.5
+        layers.append(Layer(weight + noise * torch.linalg.matrix_norm(weight)[:, None, None] * drawn, None))
+    return replace(students, layers=tuple(layers))
+
+
+class Descent(NamedTuple):
+    """Students after given numbers of steps of gradient descent."""
+
+    students: tuple[Population, ...]
+    steps: Int[Tensor, "net"]
+    """Steps after which each student was near enough to ŵ and stopped; −1 if it was not within the steps taken."""
+
+
 def descend(
     students: Population, x: _Sets, teacher: Weights, rate: float | Float[Tensor, "net"], probes: Sequence[int]
 ) -> tuple[Population, ...]:
     """Take steps W_l ← W_l − η ∂ℓ/∂W_l on all inputs; students after each number of steps in `probes`."""
+    return descend_until(students, x, teacher, rate, probes, -1.0).students
+
+
+def descend_until(
+    students: Population,
+    x: _Sets,
+    teacher: Weights,
+    rate: float | Float[Tensor, "net"],
+    probes: Sequence[int],
+    near: float | Float[Tensor, "net"],
+) -> Descent:
+    """Take steps W_l ← W_l − η ∂ℓ/∂W_l on all inputs until w is within a distance of ŵ, where a student stops.
+
+    Args:
+        students: Linear students at the start.
+        x: One set of inputs per student.
+        teacher: w*.
+        rate: η, one for all students or one each.
+        probes: Numbers of steps after which students are recorded, in ascending order; the last is the most steps.
+        near: Distances from ŵ at which students stop; below 0 none does.
+
+    Returns:
+        The students, and how many steps each took to get there.
+    """
     _validate_linear(students)
-    rates = torch.as_tensor(rate).to(x).reshape(-1, 1, 1)
-    if not bool((rates > 0).all()) or not bool(rates.isfinite().all()):
+    rates, nears = (torch.as_tensor(v).to(x).expand(len(x)).tolist() for v in (rate, near))
+    if not all(0 < each < math.inf for each in rates):
         raise UserError(f"rate must be finite and above 0, got {rate}")
     if list(probes) != sorted(probes) or min(probes, default=0) < 0:
         raise UserError(f"probes must be in ascending order and at least 0, got {list(probes)}")
-    now, step, kept = [layer.weight for layer in students.layers], 0, []
-    for probe in probes:
-        while step < probe:
-            now = [w - rates * pull for w, pull in zip(now, _gradients(now, x, teacher), strict=True)]
-            step += 1
-        kept.append(replace(students, layers=tuple(Layer(w, None) for w in now)))
-    return tuple(kept)
+    labels, goals = soft_labels(x, teacher).double().cpu().numpy(), solution(x, teacher).double().cpu().numpy()
+    inputs, weights = x.double().cpu().numpy(), [layer.weight.double().cpu().numpy() for layer in students.layers]
+    recorded = [np.empty((len(probes), *weight.shape)) for weight in weights]
+    needed = torch.full((len(x),), -1)
+    for net in range(len(x)):
+        first, *above = (weight[net].copy() for weight in weights)
+        square = np.zeros((len(above), len(first), len(first)))
+        for i, weight in enumerate(above):
+            square[i, : len(weight)] = weight
+        taken = 0
+        for i, probe in enumerate(probes):
+            if needed[net] < 0:
+                moved, arrived = _take_steps(
+                    inputs[net], labels[net], first, square, rates[net], probe - taken, goals[net], nears[net]
+                )
+                taken += moved
+                needed[net] = taken if arrived else -1
+            for path, weight, now in zip(recorded, weights, (first, *square), strict=True):
+                path[i, net] = now[: weight.shape[1]]
+    paths = [torch.from_numpy(path).to(x) for path in recorded]
+    kept = tuple(replace(students, layers=tuple(Layer(w, None) for w in now)) for now in zip(*paths, strict=True))
+    return Descent(kept, needed)
 
 
-def _gradients(weights: list[Tensor], x: Tensor, teacher: Tensor) -> list[Tensor]:
-    """Gradients ∂ℓ/∂W_l = (W_L ⋯ W_{l+1})ᵀ ∇ℓ1ᵀ (W_{l−1} ⋯ W_1)ᵀ."""
-    *below, whole = _products(weights)
-    *above, _ = accumulate(reversed(weights), torch.matmul)
-    back = gradient(whole.squeeze(-2), x, teacher).unsqueeze(-2)
-    *lower, last = [back, *(back @ product.mT for product in below)]
-    return [*(product.mT @ pull for product, pull in zip(reversed(above), lower, strict=True)), last]
+@njit
+def _take_steps(x, labels, first, above, rate, count, goal, near):  # type: ignore[no-untyped-def]
+    """Take up to `count` steps in place, until w is near the goal; how many, and whether it is.
+
+    `above` holds the other layers, padded to squares: only the first row of the last is used.
+    """
+    depth = len(above)
+    back, ahead = np.zeros((depth + 1, len(first))), np.zeros((depth + 1, len(first)))
+    back[depth, 0] = 1.0
+    for step in range(count + 1):
+        for i in range(depth - 1, -1, -1):
+            back[i] = back[i + 1] @ above[i]
+        w = back[0] @ first
+        if near >= 0 and np.sum((w - goal) ** 2) <= near * near:
+            return step, True
+        if step == count:
+            break
+        # Rows W_L ⋯ W_{l+1} before each layer, and W_{l−1} ⋯ W_1 times the gradient after each.
+        slope = (1 / (1 + np.exp(-(x @ w))) - labels) @ x / len(x)
+        ahead[0] = first @ slope
+        for i in range(depth):
+            ahead[i + 1] = above[i] @ ahead[i]
+        first -= rate * np.outer(back[0], slope)
+        for i in range(depth):
+            above[i] -= rate * np.outer(back[i + 1], ahead[i])
+    return count, False
 
 
 def balanced_flow(

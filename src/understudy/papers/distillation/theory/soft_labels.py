@@ -185,12 +185,16 @@ def unsigned_angle(u: Weights, v: Weights) -> Float[Tensor, "*_"]:
 
 
 def less_biased(
-    x: Float[Tensor, "net sample in"], teacher: Weights, deltas: Sequence[float], seeds: Sequence[int]
+    x: Float[Tensor, "net sample in"],
+    teacher: Weights,
+    deltas: Sequence[float],
+    seeds: Sequence[int],
+    draw: int = 0,
 ) -> Float[Tensor, "delta net in"]:
     """Learners w_δ = ŵ + δ ‖ŵ‖/‖q‖ q with q Gaussian, orthogonal to the inputs (Phuong 2021, sec. 5.4.2).
 
-    All of them minimise the loss. q depends only on the seed and the size of the set: all δ share it, and a set with
-    one more input has another. If the inputs span the whole space there is no q, and w_δ = ŵ.
+    All of them minimise the loss. q depends only on the seed, the size of the set and the number of the draw: all δ
+    share it, and a set with one more input has another. If the inputs span the whole space there is no q, and w_δ = ŵ.
     """
     if len(seeds) != len(x):
         raise UserError(f"one seed per set of inputs is needed ({len(x)}), got {len(seeds)}")
@@ -198,7 +202,7 @@ def less_biased(
         raise UserError(f"deltas must be finite, got {list(deltas)}")
     samples, size = _counts(x)
     basis = span(x)
-    drawn = normal(torch.tensor(list(seeds)), Stream.TRANSFER_ACROSS, samples, size).to(x)
+    drawn = normal(torch.tensor(list(seeds)), Stream.TRANSFER_ACROSS, (draw << 32) + samples, size).to(x)
     # Twice: the first projection leaves rounding errors in the span.
     for _ in range(2):
         drawn = drawn - _projected(basis, drawn)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from understudy._errors import UserError
@@ -32,6 +32,8 @@ class AngleTask:
     dim: int
     kappa: float = 1.0
     margin: float = 0.0
+    draw: int = 0
+    """Tasks of different numbers draw independent sets for the same seeds."""
 
     def __post_init__(self) -> None:
         if self.dim < 2:
@@ -40,6 +42,8 @@ class AngleTask:
             raise UserError(
                 f"κ must be finite and above 0, got {self.kappa}: at 0 all inputs are on the teacher's boundary"
             )
+        if not 0 <= self.draw < 1 << 30:
+            raise UserError(f"draw must be at least 0 and below 2³⁰, got {self.draw}")
         if not 0 <= self.margin < math.pi / 2:
             raise UserError(f"margin must be an angle from 0 to below π/2, got {self.margin}")
 
@@ -59,7 +63,7 @@ class AngleTask:
 
     def angles_and_lengths(self, seeds: Sequence[int], count: int) -> tuple[Tensor, Tensor]:
         """Angles ᾱ(w*, x_i) and signed lengths of the inputs drawn by `inputs` and `compact`."""
-        which = _samples(count, _ANGLES)
+        which = self._which(count, _ANGLES)
         u = uniform(_column(seeds), Stream.TRANSFER, which, 1).squeeze(-1)
         # Random words that the angle does not use.
         lengths = normal(_column(seeds), Stream.TRANSFER, which, 6)[..., 4]
@@ -67,7 +71,7 @@ class AngleTask:
 
     def inputs(self, seeds: Sequence[int], count: int) -> Float[Tensor, "net sample in"]:
         """Draw one set of inputs per seed. Input i depends on the seed and i only, so that sets are nested."""
-        drawn = normal(_column(seeds), Stream.TRANSFER, _samples(count, _DIRECTIONS), self.dim - 1)
+        drawn = normal(_column(seeds), Stream.TRANSFER, self._which(count, _DIRECTIONS), self.dim - 1)
         return self._place(seeds, drawn)
 
     def compact(self, seeds: Sequence[int], count: int) -> Float[Tensor, "net sample few"]:
@@ -80,13 +84,17 @@ class AngleTask:
         from scipy.special import gammaincinv
 
         across = min(count, self.dim - 1)
-        which = _samples(count, _COMPACT)
+        which = self._which(count, _COMPACT)
         below = normal(_column(seeds), Stream.TRANSFER, which, across).tril(-1)
         u = uniform(_column(seeds), Stream.TRANSFER_ACROSS, which[:across], 1).squeeze(-1)
         freedom = torch.arange(self.dim - 1, self.dim - 1 - across, -1, dtype=torch.float64)
         squares = torch.from_numpy(2 * gammaincinv(freedom.numpy() / 2, u.numpy()))
         below.diagonal(dim1=-2, dim2=-1).copy_(squares.sqrt())
         return self._place(seeds, below)
+
+    def _which(self, count: int, first: int) -> Int[Tensor, "sample"]:
+        """Steps of the random streams of one draw."""
+        return (self.draw << 32) + _samples(count, first)
 
     def _place(self, seeds: Sequence[int], drawn: Float[Tensor, "net sample across"]) -> Tensor:
         a, lengths = self.angles_and_lengths(seeds, drawn.shape[-2])
