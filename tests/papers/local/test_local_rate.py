@@ -207,6 +207,13 @@ def test_the_envelope_is_the_largest_over_all_runs(run, decided):
     assert len(loss) > 5 and loss.max() > 100 * loss.min()
 
 
+def test_lemmas_are_not_decided_by_few_runs_below_the_threshold(run, decided, monkeypatch):
+    monkeypatch.setattr("understudy.papers.local.local_rate.claims._CROWD", 1_000)
+    claim = decided()["Z8", "lemma 8"]
+    assert claim.holds is None
+    assert claim.would_decide.startswith("enough runs below the threshold")
+
+
 def test_larger_batches_are_nearer_to_the_exact_loss(run):
     small, large = np.abs(np.log(end_ratios(SMALL, run))).max("seed").values
     assert large < min(small, 0.5)

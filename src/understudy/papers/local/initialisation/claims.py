@@ -18,8 +18,8 @@ SLOPE, WITHIN = -0.5, 0.1
 """Slope of the log of the median angle, or distance of moments, in log N, and its tolerance."""
 ERRORS = 2.0
 """Standard errors by which the loss must fall faster in m than proved."""
-DISTANCE = 4.0
-"""Largest constant of lemma E.3."""
+DISTANCE, DELTA = 3.0, 0.1
+"""Largest constant of lemma E.3, and the share δ of the estimates that may exceed it."""
 
 _OTHERS = {"small": "small initial weights", "large": "large initial weights, with a smaller learning rate"}
 
@@ -178,8 +178,8 @@ def _decide_slopes(study: Initialisation, run: Run, column: str) -> Verdict | No
     "Z7",
     "moment",
     statement="lemma E.3: ‖M̂ − M‖ of N samples, N from {fewest:,} to {most:,}: log-log slope in N of its median over "
-    f"{{seeds}} seeds within −0.5 ± 0.1 for every size, and at most C r w_max √(d/N) in every seed, C ≤ {DISTANCE:g} "
-    "(bound ours)",
+    f"{{seeds}} seeds within −0.5 ± 0.1 for every size, and at most C r w_max √(d/N) in {1 - DELTA:.0%} of the "
+    f"estimates, C ≤ {DISTANCE:g} (bounds ours)",
     paper="O(r w_max ε) from Õ(d/ε²) samples",
     when=_many_samples,
     tuned_on="seeds 101 to 110",
@@ -189,8 +189,7 @@ def moment_converges(study: Initialisation, run: Run, **sizes: int) -> Verdict |
     found = _decide_slopes(study, run, "distance")
     if found is None:
         return None
-    scaled = moment_constants(run)
-    return found & every(scaled, at_most=DISTANCE, say="C = {most:.2f}")
+    return found & every([np.quantile(moment_constants(run), 1 - DELTA)], at_most=DISTANCE, say="C = {most:.2f}")
 
 
 def moment_constants(run: Run) -> np.ndarray:

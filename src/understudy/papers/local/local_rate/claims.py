@@ -231,10 +231,13 @@ def _decide_search(run: Run, level: float) -> Verdict:
     tuned_on="seeds 101 to 103",
     cases=lambda study, run: [{"lemma": n, "right": RIGHT[n], "proved": power} for n, power in LEMMAS.items()],
 )
-def lemmas_hold(study: LocalRate, run: Run, lemma: str, **words: Any) -> Verdict:
+def lemmas_hold(study: LocalRate, run: Run, lemma: str, **more: Any) -> Verdict:
     found = constants(run, lemma)
     per_run = np.nanmax(found[~np.isnan(found).all(axis=1)], axis=1)
     (loss, most), least = envelope(study, run, lemma), LEMMAS[lemma] - BELOW
+    if len(loss) < _FEW:
+        words = f"enough runs below the threshold: at least {_CROWD} with m > r, at {_FEW} losses"
+        return Verdict(None, "too few runs below the threshold", len(per_run), would_decide=words)
     fine = np.isfinite(most) & (most > 0)
     power = log_slope(loss[fine], most[fine]) + 0.0
     infinite = int(np.isinf(per_run).sum())
