@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from understudy._errors import UserError
 from understudy.claims import record
 from understudy.cli.run import parse_run
+from understudy.lab.check_runs import check
 from understudy.lab.cifar import CifarOptions
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
@@ -24,6 +26,7 @@ from understudy.lab.study import Study, TrainingStudy
 from understudy.report import style
 from understudy.store import Run
 from understudy.store.config import from_toml, name, to_toml
+from understudy.theory import results
 
 TINY: dict[str, dict[str, object]] = {
     "equivalence": {"seeds": 2, "constructed": 2, "students": 4, "samples": 100},
@@ -182,7 +185,7 @@ TINY: dict[str, dict[str, object]] = {
         "batch": 5,
         "epochs": 3,
         "flow_start": (0.1,),
-        "flow_time": 1.0,
+        "flow_decades": 0.0,
         "span_dim": 2,
         "span_points": 12,
         "span_neurons": 4,
@@ -412,9 +415,35 @@ def test_a_tiny_one_runs_from_training_to_report(study, tmp_path, request, monke
     if "networks" in run.tables:
         assert {"network", "seed", "diverged_at"} <= set(run.networks.column_names)
     assert not list(run.folder.glob(".*"))
+    assert_every_result_is_listed(run)
     if issubclass(study, TrainingStudy):
         assert {"train_loss", "eval_loss", "rho_mean", "recovered"} <= set(run.metrics["metric"].to_pylist())
         assert Run(run.folder).weights("teacher")
+
+
+def assert_every_result_is_listed(run: Run) -> None:
+    """`check` applies every result to the run's networks or gives the reason why not, and finds no contradiction."""
+    if not run.saved:
+        with pytest.raises(UserError, match=f"a run of {run.config['study']}, keeps no networks"):
+            check(run)
+        return
+    # Certificates evaluate two points along each axis for every sample: images have thousands of axes.
+    image, last = bool(run.groups) and "Cifar" in str(run.groups[0]["data"]), run.networks.num_rows - 1
+    if image and os.environ.get("UNDERSTUDY_PROFILE") != "deep":
+        return
+    try:
+        found = check(run, networks=[last] if image else [0, last // 2, last], samples=5 if image else 50)
+    except UserError as error:
+        assert "networks can be checked: " in str(error)
+        return
+    for each in found.networks:
+        assert each.why or each.check
+    for each in found:
+        silent = dict(each.silent)
+        assert all(silent.values())
+        listed = {finding.result for finding in each.findings} | set(silent)
+        assert listed == {result.name for result in results()}
+        assert not each.contradicted
 
 
 def test_numbers_of_many_digits_survive_the_command():

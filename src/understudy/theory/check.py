@@ -332,8 +332,10 @@ def check(
             why = "it is stated for a teacher and a student, and there is no teacher"
         if why or both is None or (why := result.why_inapplicable(*both, given)):
             silent.append((result.name, why))
+        elif made := result(*both, x, given):
+            found[result.subject] += made
         else:
-            found[result.subject] += result(*both, x, given)
+            silent.append((result.name, f"there is no {result.subject} that it is about in these networks"))
         step()
     data = None if pair is None else conditions(pair)
     return Check(

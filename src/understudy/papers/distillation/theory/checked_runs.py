@@ -21,7 +21,7 @@ def pairs(run: Run, samples: int) -> list[NetworkPair]:
     import torch
 
     from understudy.nets import Layer, Population
-    from understudy.papers.distillation.linear_distillation.study import LinearDistillation
+    from understudy.papers.distillation.linear_distillation.study import FLOW, LinearDistillation
 
     tasks = LinearDistillation.from_config(run.config).tasks()
 
@@ -29,7 +29,7 @@ def pairs(run: Run, samples: int) -> list[NetworkPair]:
         return tasks[row["task"]].inputs([row["seed"]], row["inputs"])[0]
 
     found = []
-    for row, kept in rows_with_networks(run, lambda row: row["by"] == "descent", "start", "end"):
+    for row, kept in rows_with_networks(run, lambda row: row["by"] != FLOW, "start", "end"):
         if kept is None:
             found.append(not_kept(_FLOW))
             continue
