@@ -144,7 +144,7 @@ def _plane(study: Orthogonal, run: Run, sets: pa.Table) -> Figure:
         "Neurons on the plane of w₊ and w₋",
         f"At the end, seed {_seed(first)}: grey lines are the trajectories of neurons from the start, dashed lines the "
         f"max-margin vectors of the two classes. SGD ends at the time {first.end('time')[0]:.3g} of gradient flow, "
-        f"which continues until {study.flow_time:,g}.",
+        f"which continues until {style.number(study.flow_time)}.",
         "S3 fig. 3.1b",
         Curves(panels, f"seed {_seed(first)}"),
     )
