@@ -168,7 +168,7 @@ def test_d9_holds_as_in_the_paper():
     assert higher.holds and steadier.holds and slower.holds
     assert [claim.n for claim in (higher, steadier, slower)] == [3, 3, 3]
     assert higher.values == pytest.approx([0.6, 0.7, 0.8, 0.95])
-    assert steadier.values == pytest.approx([0.1, 0.05, 0.02, 0.01])
+    assert steadier.values == pytest.approx([spread * (2 / 3) ** 0.5 for spread in (0.1, 0.05, 0.02, 0.01)])
     assert slower.values == pytest.approx([-0.1, -0.15])
     assert "at epoch 3 of 40, by which 10× has made 90% of its gain" in slower.statement
     half = "(at half of the gain, epoch 2, 10×: 0.6500, 20×: 0.6500, 50×: 0.6500)"
@@ -227,13 +227,12 @@ def test_two_seeds_do_not_decide_whether_wider_is_steadier():
 def test_pseudo_values_estimate_a_standard_deviation_and_its_noise():
     rng = np.random.default_rng(1)
     values = xr.DataArray(rng.normal(0, 2, (2_000, 32)), dims=("draw", "seed"), coords={"seed": range(32)})
-    pseudo, spread = pseudo_spreads(values), values.std("seed", ddof=1)
+    pseudo, spread = pseudo_spreads(values), values.std("seed")
     assert float(pseudo.mean()) == pytest.approx(2, rel=0.02)
     noise = pseudo.var("seed", ddof=1).mean("draw") / 32
     assert float(noise) == pytest.approx(float(spread.var("draw")), rel=0.1)
     by_hand = xr.DataArray([0.0, 1.0, 5.0], dims="seed", coords={"seed": [1, 2, 3]})
-    left = [8**0.5, 12.5**0.5, 0.5**0.5]
-    assert pseudo_spreads(by_hand).to_numpy() == pytest.approx(3 * 7**0.5 - 2 * np.array(left))
+    assert pseudo_spreads(by_hand).to_numpy() == pytest.approx(3 * (14 / 3) ** 0.5 - 2 * np.array([2, 2.5, 0.5]))
 
 
 def test_each_layer_is_shown_beside_their_mean():

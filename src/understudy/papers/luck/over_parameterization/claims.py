@@ -117,7 +117,7 @@ def steadier(study: OverParameterization, run: Run, rho: xr.DataArray, **_: Any)
     def test(some: xr.DataArray) -> Verdict:
         end = some.isel(epoch=-1)
         shown, compared = (
-            end.std("seed", ddof=1).mean("layer"),
+            end.std("seed").mean("layer"),
             end.sel(multiple=end["multiple"] <= BEST).dropna("seed"),
         )
         if (n := compared.sizes["seed"]) < _LEAST_SEEDS:
@@ -137,8 +137,8 @@ def pseudo_spreads(values: xr.DataArray) -> xr.DataArray:
     Their mean estimates the standard deviation, and the standard error of that mean is its noise.
     """
     n = values.sizes["seed"]
-    without = [values.drop_isel(seed=i).std("seed", ddof=1) for i in range(n)]
-    return n * values.std("seed", ddof=1) - (n - 1) * xr.concat(without, values["seed"])
+    without = [values.drop_isel(seed=i).std("seed") for i in range(n)]
+    return n * values.std("seed") - (n - 1) * xr.concat(without, values["seed"])
 
 
 @claims.claim(
