@@ -154,8 +154,9 @@ def test_results_do_not_apply_to_other_networks(teacher, message):
     if len(teacher.layers) == 2:
         found = check(teacher, student, normal(1, 500, 3))
         named = [f.result for f in (*found.identities, *found.students, *found.dynamics)]
-        named += [f.result for node in found.nodes for f in node.findings] + [name for name, _ in found.silent]
+        named += [f.result for node in found.nodes for f in node.findings]
         assert not NAMES & set(named)
+        assert NAMES <= {name for name, why in found.silent if "stated for" in why}
 
 
 def test_results_do_not_apply_to_several_outputs():
