@@ -92,7 +92,7 @@ def test_the_plan_makes_nothing(tiny, tmp_path):
 def test_a_run_that_fails_is_named_and_the_others_are_there(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(
         "understudy.cli.reproduce._words",
-        lambda job, out: ["-c", "import sys; sys.exit('understudy: no space')"],
+        lambda job, out, cluster: ["-c", "import sys; sys.exit('understudy: no space')"],
     )
     ended = reproduce(tmp_path, status=2)
     assert "2 of 2 runs are not there: data-geometry: no space; monotonicity: no space" in ended.stderr

@@ -45,6 +45,8 @@ class Reproduce:
     """Where studies run that gain from a GPU; others run on the CPU."""
     against: str | None = None
     """Name every verdict that differs from those of this reproduce.json, or from the project's: record."""
+    cluster: str = ""
+    """Compute on a cluster: ray for the one that is known here, or ray:ADDRESS; by default on this machine."""
     plan: bool = False
     """Only show the runs, with time and disk space."""
     json: bool = False
@@ -77,7 +79,7 @@ def run_reproduce(options: Reproduce) -> None:
             ) from None
     start = time.monotonic()
     with lock, _Live() as live:
-        standings = run_jobs(jobs, lambda job: _words(job, options.out), live)
+        standings = run_jobs(jobs, lambda job: _words(job, options.out, options.cluster), live)
         found = reproduction(standings, missing, options.papers, earlier, _command(options), time.monotonic() - start)
         page = write_reproduction(found, options.out)
     if options.json:
@@ -98,13 +100,15 @@ def _study(name: str, words: Sequence[str]) -> Study:
     return study
 
 
-def _words(job: Job, out: Path) -> list[str]:
+def _words(job: Job, out: Path, cluster: str) -> list[str]:
     """Arguments of a Python process that makes a run."""
-    return ["-m", "understudy.cli", *job.study.command().split()[1:], "--out", str(out), "--json"]
+    words = ["-m", "understudy.cli", *job.study.command().split()[1:], "--out", str(out), "--json"]
+    return [*words, "--cluster", cluster] if cluster else words
 
 
 def _command(options: Reproduce) -> str:
     given = [] if options.device == "auto" else ["--device", options.device]
+    given += ["--cluster", options.cluster] if options.cluster else []
     return " ".join(["understudy reproduce", *options.papers, *["--quick"] * options.quick, *given])
 
 

@@ -34,7 +34,7 @@ def run_study(words: list[str]) -> None:
     from understudy.lab.run import run
     from understudy.lab.subject import study_subject
 
-    return show_run(run(chosen.study, out=chosen.out), study_subject(chosen.study), chosen.json)
+    return show_run(run(chosen.study, out=chosen.out, cluster=chosen.cluster), study_subject(chosen.study), chosen.json)
 
 
 def _find_study(words: list[str]) -> type[Study]:
@@ -79,12 +79,14 @@ def run_options(study: type[Study], quick: bool) -> type:
     out = "Folder that contains the runs; this one is written to OUT/STUDY/<hash of its configuration>."
     small = "Use small defaults that finish in seconds; explicit options still take precedence."
     ahead = "Only show how the study would be executed here: groups, pieces, memory, approximate time."
+    cluster = "Compute on a cluster: ray for the one that is known here, or ray:ADDRESS; by default in this process."
     one_object = "Print one JSON object on standard output and nothing else."
     options: list[Any] = [
         ("study", unvalidated, field(default=unvalidated(**default))),
         ("out", Annotated[Path, arg(help=out)], field(default=Path("runs"))),
         ("quick", Annotated[bool, arg(help=small)], field(default=False)),
         ("plan", Annotated[bool, arg(help=ahead)], field(default=False)),
+        ("cluster", Annotated[str, arg(help=cluster)], field(default="")),
         ("json", Annotated[bool, arg(help=one_object)], field(default=False)),
     ]
     return make_dataclass("Options", options, frozen=True, namespace={"__doc__": ""})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from understudy._atomic import write_json
 from understudy._errors import UserError
 from understudy._reading import read_json
+from understudy.lab.cluster.pieces import compute_pieces
 from understudy.lab.interrupt import CtrlC
 from understudy.lab.study import ComputedStudy, LongCompute, Workplace
 from understudy.report.terminal.progress import Watcher
@@ -26,6 +27,7 @@ from understudy.store.tables import write_table
 from understudy.store.weights import kept_weights, read_weights, write_weights
 
 if TYPE_CHECKING:
+    from understudy.lab.cluster.engine import Cluster
     from understudy.nets import Population
 
 Pieces = Mapping[str, Callable[..., dict[str, Any]]]
@@ -33,42 +35,68 @@ _SOON = 5.0
 """Seconds between two lines of progress up to which Ctrl-C waits for the next one."""
 
 
-def compute(study: ComputedStudy, pieces: Pieces, folder: RunFolder, watcher: Watcher) -> None:
-    """Compute the pieces that are not in the folder yet, and join the tables and weights of all.
+def compute(
+    study: ComputedStudy, pieces: Pieces, folder: RunFolder, watcher: Watcher, cluster: Cluster | None = None
+) -> None:
+    """Compute the pieces that are not in the folder yet, here or on a cluster, and join the tables and weights of all.
 
     One thread computes, except in long pieces: tensors are small, and sums come out the same on any number of cores.
     """
-    from understudy.training.parallel import one_thread_each
-
     seconds = folder.progress / "seconds.json"
     records = PieceRecords(folder.path.name, folder.progress)
-    for number, (name, piece) in enumerate(pieces.items(), 1):
+    numbers, left = {name: number for number, name in enumerate(pieces, 1)}, dict(pieces)
+    for name, number in numbers.items():
         problem = records.problem(number, name)
-        if problem is not None:
-            if problem:
-                watcher.say(f"{problem}: computing {name} again")
-            clock, state = _Clock(seconds), folder.progress / f"state-{number:06}"
-            if isinstance(piece, LongCompute):
-                tables = _compute_long(piece, state, folder.path, watcher, clock)
-            else:
-                with one_thread_each():
-                    tables = piece()
-            clock.save()
-            files = []
-            if weights := tables.pop("weights", None):
-                groups = {who: [population] for who, population in weights.items()}
-                files.append(f"weights-{number:06}.safetensors")
-                write_weights(folder.progress / files[0], groups)
-            for table, rows in tables.items():
-                files.append(f"{table}-{number:06}.parquet")
-                write_table(folder.progress / files[-1], rows)
-            records.write(number, name, list(tables), files)
-            shutil.rmtree(state, ignore_errors=True)
-        watcher.say(f"{number} of {len(pieces)}: {name}")
+        if problem is None:
+            del left[name]
+            watcher.say(f"{number} of {len(pieces)}: {name}")
+        elif problem:
+            watcher.say(f"{problem}: computing {name} again")
+    clock = _Clock(seconds)
+    found = (
+        _compute_here(left, numbers, folder, watcher, clock)
+        if cluster is None
+        else compute_pieces(cluster, left, folder.path)
+    )
+    for name, tables in found:
+        clock.save()
+        _save_piece(numbers[name], name, tables, folder, records)
+        watcher.say(f"{numbers[name]} of {len(pieces)}: {name}")
+    records.known = dict(sorted(records.known.items()))
     names = _join_tables(folder, records)
     write_weights(folder.path / "weights.safetensors", _join_weights(folder.progress, records))
     made_with = environment(study.device) | {"seconds": round(_read_seconds(seconds), 1), "tables": names}
     write_json(folder.path / "environment.json", made_with)
+
+
+def _compute_here(
+    pieces: Pieces, numbers: Mapping[str, int], folder: RunFolder, watcher: Watcher, clock: _Clock
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Compute pieces one after the other; a long one keeps its state until its tables have been saved."""
+    from understudy.training.parallel import one_thread_each
+
+    for name, piece in pieces.items():
+        if not isinstance(piece, LongCompute):
+            with one_thread_each():
+                tables = piece()
+            yield name, tables
+            continue
+        state = folder.progress / f"state-{numbers[name]:06}"
+        yield name, _compute_long(piece, state, folder.path, watcher, clock)
+        shutil.rmtree(state, ignore_errors=True)
+
+
+def _save_piece(number: int, name: str, tables: dict[str, Any], folder: RunFolder, records: PieceRecords) -> None:
+    """Write the tables and weights of a piece, and then its record."""
+    files = []
+    if weights := tables.pop("weights", None):
+        groups = {who: [population] for who, population in weights.items()}
+        files.append(f"weights-{number:06}.safetensors")
+        write_weights(folder.progress / files[0], groups)
+    for table, rows in tables.items():
+        files.append(f"{table}-{number:06}.parquet")
+        write_table(folder.progress / files[-1], rows)
+    records.write(number, name, list(tables), files)
 
 
 class _Clock:

@@ -12,6 +12,9 @@ from understudy._errors import UserError
 from understudy._papers import papers, studies_of
 from understudy.lab.study import Study
 
+USER_MODULE = "understudy_user_"
+"""Beginning of the name under which a user's file is imported."""
+
 
 @cache
 def studies() -> dict[str, type[Study]]:
@@ -58,7 +61,7 @@ def load_file(path: Path) -> type[Study]:
     """
     if not path.is_file():
         raise UserError(f"{path}: no such file; give a Python file that defines a study")
-    module_name = f"understudy_user_{path.stem}"
+    module_name = f"{USER_MODULE}{path.stem}"
     spec = spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file; give one that ends in .py and defines a study")

@@ -28,27 +28,34 @@ from understudy.store import Run
 from understudy.store.folder import RunFolder
 
 if TYPE_CHECKING:
+    from understudy.lab.cluster.engine import Cluster
     from understudy.training.plan import Plan
 
 _PIECE_BYTES = 20_000_000
 """About the disk space that a piece of a computed study takes."""
 
 
-def execute(study: Study, out: Path, watcher: Watcher) -> Run:
+def execute(study: Study, out: Path, watcher: Watcher, engine: str = "") -> Run:
     """Run a study in its folder `out/<study>/<hash of its configuration>`, and return the finished run.
 
     A study that was interrupted resumes where it stopped; a finished one is only read. Studies it depends on run first.
+
+    Args:
+        study: The study.
+        out: Folder that contains the runs.
+        watcher: Receives the progress.
+        engine: The cluster that computes, such as `ray`; empty for this process.
     """
     study = study.resolved()
     require_capacity(study)
     with naming_causes(study):
-        return _execute(study, out, watcher)
+        return _execute(study, out, watcher, engine)
 
 
-def _execute(study: Study, out: Path, watcher: Watcher) -> Run:
+def _execute(study: Study, out: Path, watcher: Watcher, engine: str) -> Run:
     """Plan a study, and then run it in its folder: what cannot be planned leaves no folder behind."""
 
-    runs = cache(lambda: [_depend(study, other, out, watcher) for other in study.depends_on()])
+    runs = cache(lambda: [_depend(study, other, out, watcher, engine) for other in study.depends_on()])
     missing = [parent for parent in (out / study.name, out, *out.parents) if not parent.exists()]
     match study:
         case TrainingStudy():
@@ -56,13 +63,15 @@ def _execute(study: Study, out: Path, watcher: Watcher) -> Run:
             training = cache(lambda: make_training(study, experiment()))
 
             def space() -> int:
-                training()  # which is refused before the folder is made if it does not fit in memory
+                if not engine:
+                    training()  # which is refused before the folder is made if it does not fit in memory
                 return disk_space(experiment())
 
             with RunFolder.open(out, study.config(), space) as folder:
                 if not folder.finished:
-                    with _nothing_left(folder, missing):
-                        train(study, experiment(), training(), folder, watcher)
+                    with _nothing_left(folder, missing), _cluster(study, engine) as cluster:
+                        trained = make_training(study, experiment(), cluster) if cluster else training()
+                        train(study, experiment(), trained, folder, watcher)
                     write_report(study, Run(folder.path))
                     folder.finish()
         case ComputedStudy():
@@ -70,13 +79,25 @@ def _execute(study: Study, out: Path, watcher: Watcher) -> Run:
             with RunFolder.open(out, study.config(), lambda: _piece_space(pieces())) as folder:
                 if not folder.finished:
                     watcher.say(f"{study.command()}: in {folder.path}")
-                    with _nothing_left(folder, missing):
-                        compute(study, pieces(), folder, watcher)
+                    with _nothing_left(folder, missing), _cluster(study, engine) as cluster:
+                        compute(study, pieces(), folder, watcher, cluster)
                     write_report(study, Run(folder.path))
                     folder.finish()
         case _:
             raise TypeError(f"{type(study).__name__} must be a TrainingStudy or a ComputedStudy")
     return Run(folder.path)
+
+
+@contextmanager
+def _cluster(study: Study, engine: str) -> Iterator[Cluster | None]:
+    """The cluster of this name, if it is one."""
+    if not engine:
+        yield None
+        return
+    from understudy.lab.cluster.engine import connect
+
+    with connect(engine, gpu=study.device == "cuda" and study.gains_from_gpu) as cluster:
+        yield cluster
 
 
 @contextmanager
@@ -132,9 +153,9 @@ def _piece_space(pieces: Pieces) -> int:
     return _PIECE_BYTES * (1 + len(pieces)) + long
 
 
-def _depend(study: Study, other: Study, out: Path, watcher: Watcher) -> Run:
+def _depend(study: Study, other: Study, out: Path, watcher: Watcher, engine: str) -> Run:
     watcher.say(f"{study.name} starts from {other.command()}")
-    return execute(other, out, watcher)
+    return execute(other, out, watcher, engine)
 
 
 def _experiment(study: TrainingStudy, runs: Sequence[Run]) -> Experiment:

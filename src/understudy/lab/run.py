@@ -25,6 +25,7 @@ def run(
     quick: bool = False,
     out: str | os.PathLike[str] = "runs",
     progress: bool = True,
+    cluster: str = "",
     **options: Any,
 ) -> Run:
     """Run a study, or resume it where it stopped; a finished run is only read.
@@ -38,6 +39,8 @@ def run(
         quick: Use small defaults that finish in seconds; options still take precedence.
         out: Folder that contains the runs; this one is written to `out/<study>/<hash of its configuration>`.
         progress: Show the progress on standard error.
+        cluster: Compute on a cluster: `ray` for the one that is known here, or else one of this machine alone;
+            `ray:ADDRESS` for the one at an address.
         **options: Options of the study, as `understudy run STUDY --help` lists them, with `_` for `-`. Where an option
             takes several values, any sequence of them, or one value.
 
@@ -49,7 +52,7 @@ def run(
     """
     chosen = configured(study, quick, options)
     with Watch(chosen.command()) if progress else nullcontext(Silent()) as watch:
-        return execute(chosen, Path(out), watch)
+        return execute(chosen, Path(out), watch, cluster)
 
 
 def configured(

@@ -29,6 +29,7 @@ from understudy.store.weights import read_weights, write_weights
 from understudy.store.writer import BackgroundWriter
 
 if TYPE_CHECKING:
+    from understudy.lab.cluster.engine import Cluster
     from understudy.training import Records, Training
 
 TABLES = ("metrics", "nodes")
@@ -69,20 +70,24 @@ def recorded_networks(study: TrainingStudy) -> dict[str, Any]:
     return {"assumed": {name: loaded.words for name, loaded in found.items()}} | ({"read_as": read} if read else {})
 
 
-def make_training(study: TrainingStudy, experiment: Experiment) -> Training:
-    """The training of an experiment on the study's device and in its precision."""
+def make_training(study: TrainingStudy, experiment: Experiment, cluster: Cluster | None = None) -> Training:
+    """The training of an experiment on the study's device and in its precision, here or on a cluster."""
     from understudy.training import Training
 
-    return Training(
-        experiment.groups,
-        experiment.optimiser,
-        steps=experiment.steps,
-        device=study.device,
-        pairs=experiment.pairs,
-        ranks=experiment.ranks,
-        record=experiment.record,
-        tf32=study.dtype == "tf32",
-    )
+    options: dict[str, Any] = {
+        "steps": experiment.steps,
+        "device": study.device,
+        "pairs": experiment.pairs,
+        "ranks": experiment.ranks,
+        "record": experiment.record,
+        "tf32": study.dtype == "tf32",
+    }
+    if cluster is None:
+        return Training(experiment.groups, experiment.optimiser, **options)
+    from understudy.lab.cluster.training import ClusterTraining
+
+    ends: dict[str, Any] = {"last": experiment.epochs, "keep": experiment.keep}
+    return ClusterTraining(cluster, experiment.groups, experiment.optimiser, **ends, **options)
 
 
 def with_recorded(study: TrainingStudy, experiment: Experiment) -> Experiment:
@@ -137,7 +142,7 @@ def _train(experiment: Experiment, training: Training, folder: RunFolder, watche
             left = spent / max(training.epoch - first, 1) * (experiment.epochs - training.epoch)
             unreported.append(partial(_progress, experiment, records, training.epoch, left))
             ctrl_c.waits = time.monotonic() - start < _SHORT_EPOCH
-            if writer.due() or ctrl_c.came or training.epoch == experiment.epochs:
+            if training.at_rest and (writer.due() or ctrl_c.came or training.epoch == experiment.epochs):
                 writer.save(
                     training.epoch, training.state_dict(), seconds + spent, partial(_report, watcher, unreported)
                 )

@@ -143,6 +143,11 @@ class Training:
         split_floats = any(g.fused_probe and g.students.dtype == torch.float32 for g in self.groups)
         return numbers + (", probed in 3xTF32 (about 21 bits)" if split_floats else "")
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether `state_dict` and `populations` are those of this epoch; always, unless epochs are computed ahead."""
+        return True
+
     def populations(self) -> list[Population]:
         """Return the current students, group by group; a diverged network as it was when last finite."""
         self._streams.join()

@@ -106,8 +106,17 @@ def rank_rows(networks: Int[Tensor, "net"], epoch: int, reading: Reading) -> pa.
 
 
 def concatenate(tables: Sequence[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Concatenate tables of one schema; without any, return an empty one."""
-    return pa.concat_tables(tables).combine_chunks() if tables else schema.empty_table()
+    """Concatenate tables of one schema, ordered by network; without any, return an empty one.
+
+    Rows of one network keep their order, so that the result does not depend on which networks were probed together.
+    """
+    if not tables:
+        return schema.empty_table()
+    rows = pa.concat_tables(tables).combine_chunks()
+    network = rows["network"].to_numpy()
+    if (network[1:] < network[:-1]).any():
+        rows = rows.take(pa.array(np.argsort(network, kind="stable")))
+    return rows
 
 
 def make_rows(
