@@ -64,7 +64,7 @@ class Cluster:
         """Put a value where every task can read it, and return what stands for it in `submit`."""
         import ray
 
-        return ray.put(ray.cloudpickle.dumps(value))
+        return ray.put(_pack(value))
 
     def submit(self, key: Any, work: Callable[..., Any], *values: Any) -> None:
         """Start a task, whose result `completed` yields under its key."""
@@ -72,7 +72,7 @@ class Cluster:
 
         task: Any = ray.remote(max_retries=0, **self._need)(_run)  # type: ignore[call-overload]
         self._tries[key] = self._tries.get(key, 0) + 1
-        packed = (v if isinstance(v, ray.ObjectRef) else ray.cloudpickle.dumps(v) for v in (work, *values))
+        packed = (value if isinstance(value, ray.ObjectRef) else _pack(value) for value in (work, *values))
         reference = task.remote(_versions(), _users_files(), *packed)
         self._running[reference] = (key, work, values)
 
@@ -207,6 +207,13 @@ def _require_versions(found: dict[str, str], who: str, wanted: dict[str, str]) -
     if other := [name for name in wanted if found[name] != wanted[name]]:
         differ = ", ".join(f"{name} {found[name]} instead of {wanted[name]}" for name in other)
         raise UserError(f"{who} has {differ}; results would depend on it: install the same version", "cluster")
+
+
+def _pack(value: Any) -> bytes:
+    import ray
+
+    packed: bytes = ray.cloudpickle.dumps(value)  # type: ignore[no-untyped-call]
+    return packed
 
 
 def _users_files() -> dict[str, str]:
