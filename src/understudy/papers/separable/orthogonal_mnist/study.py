@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 TRAINING, TEST = "training", "test"
 LAYERS = len(CONVOLUTIONS) + 1
 """Number of hidden layers; W7 are the weights of the last."""
-SIGNIFICANT = 0.05
-"""Share of the largest singular value above which a singular value counts as significant; the thesis has none."""
+SIGNIFICANT = (0.05, 0.1)
+"""Shares of the largest singular value above which a singular value counts as significant; the thesis has none."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,8 @@ class OrthogonalMnist(OnMnist, ComputedStudy):
                     metrics.append(_metric_rows(network, epoch, LAYERS, _shares(f"{kind} {which}", each)))
             singular, margin, neurons = linear_neurons(one, *samples[TRAINING])
             accuracy = float(run.series("accuracy")[network, run.epochs == epoch].item())
-            row = {"accuracy": accuracy, "significant": float((singular > SIGNIFICANT * singular[0]).sum())}
+            row = {"accuracy": accuracy}
+            row |= {f"above {share:.0%}": float((singular > share * singular[0]).sum()) for share in SIGNIFICANT}
             if margin is not None:
                 positive, negative = torch.nn.functional.normalize(margin.vectors, dim=1)
                 row |= {"cosine": float(positive @ negative), "residual": margin.residual}
