@@ -20,7 +20,7 @@ _SUBJECTS = {
     "identity": "Identities that hold at every sample",
     "dynamics": "Dynamics: how weights move",
     "parameters": "Parameters: what a function says about the weights behind it",
-    "data": "The data: classes and what separates them",
+    "data": "Classification: labelled inputs and the networks that classify them",
 }
 _INTRODUCTION = """# Theorems
 

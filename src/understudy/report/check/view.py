@@ -288,15 +288,20 @@ def _teacher(check: Check, found: Assumptions) -> list[str]:
 
 
 def _by_reason(silent: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Names of the results that share a reason, with the reason."""
-    names: dict[str, dict[str, list[str]]] = {}
+    """Names of the results that share a reason, by paper and kind, with the reason."""
+    names: dict[str, dict[str, dict[str, list[str]]]] = {}
     for name, why in silent:
-        paper, place = name.split(maxsplit=1)
-        names.setdefault(why, {}).setdefault(paper, []).append(place)
-    return [
-        ("; ".join(f"{CODES.get(paper, paper)}, {', '.join(places)}" for paper, places in papers.items()), why)
-        for why, papers in names.items()
-    ]
+        paper, kind, place = name.split()
+        names.setdefault(why, {}).setdefault(paper, {}).setdefault(kind, []).append(place)
+
+    def of_kind(kind: str, places: list[str]) -> str:
+        plural = f"{kind.removesuffix('y')}{'ies' if kind.endswith('y') else 's'}" if len(places) > 1 else kind
+        return f"{plural} {', '.join(sorted(places, key=lambda place: (len(place), place)))}"
+
+    def of_paper(paper: str, kinds: dict[str, list[str]]) -> str:
+        return ", ".join([CODES.get(paper, paper), *(of_kind(*each) for each in sorted(kinds.items(), reverse=True))])
+
+    return [("; ".join(of_paper(*each) for each in papers.items()), why) for why, papers in names.items()]
 
 
 def _several(thing: str, names: Sequence[str]) -> str:

@@ -120,8 +120,8 @@ def log_log_slopes(lr: Float[Tensor, "rate"], change: Float[Tensor, "rate *nodes
     title="Conserved under BatchNorm",
     statement="before BatchNorm, with the ReLU before or after it, the length of a node's incoming weights, its bias "
     "among them, does not change in training",
-    measured="the component of a step along the weights, next to the component that the ε of BatchNorm explains. "
-    "Measured by `understudy run batchnorm-energy`; `check` takes networks without BatchNorm",
+    measured="the component of a step along the weights, next to the component that the ε of BatchNorm explains; "
+    "`understudy run batchnorm-energy` measures it over training",
     subject="student node",
     networks="BatchNorm",
 )
