@@ -129,7 +129,7 @@ def test_an_unknown_command_is_named_with_the_closest_known_one(refused):
     assert refused("clams") == (
         "understudy: there is no command 'clams'; did you mean claims? "
         "commands are run, list, report, claims, align, check, prune, connect, compare, recover, start, predict, "
-        "example, bench\n"
+        "example, reproduce, bench\n"
     )
 
 
