@@ -79,7 +79,7 @@ def _panel(run: Run, title: str, lines: list[tuple[str, int, int]]) -> Panel:
         if len(found := [each for network in some if (each := _spectrum(run, int(network))) is not None]):
             series.append(Series(label, 100 * _SIZES, np.median(found, axis=0), colour=colour))
     names = ("place, % of the eigenvalues", "size / largest")
-    return Panel(title, *names, tuple(series), log_y=True, bound=FLAT)
+    return Panel(title, *names, tuple(series), log_y=True, bound=FLAT, bound_words="flat below")
 
 
 def _spectrum(run: Run, network: int) -> np.ndarray | None:

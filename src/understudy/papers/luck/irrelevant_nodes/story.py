@@ -27,7 +27,7 @@ def story(study: IrrelevantNodes, run: Run) -> Story:
             f"(above {LUCKY:g}) and to irrelevant ones of the next layer, over training: median and quartiles over "
             "seeds. Rows are over-parameterizations. All outputs are lucky: they match the teacher's.",
             "S2 sec. 3.4",
-            Curves(_panels(study, run, start), note),
+            Curves(_panels(study, run, start), note, columns=len(study.hidden), share="axes", band="quartiles"),
         )
         for start in study.starts
     ]

@@ -31,7 +31,7 @@ def story(study: StrongNodes, run: Run) -> Story:
             "Norm of the gradient when a teacher node is first recovered, against the norm of its fan-out: median and "
             "quartiles over the seeds in which it is. Dotted: proportional.",
             "S0 sec. 6",
-            Curves(_panels(study, run, gradients, "norm of the gradient", log=True), note),
+            Curves(_panels(study, run, gradients, "norm of the gradient", log=True), note, band="quartiles"),
         ),
         Figure(
             "students",
@@ -39,7 +39,7 @@ def story(study: StrongNodes, run: Run) -> Story:
             "Number of students above correlation 0.95 that match a teacher node best, after training, against the "
             "norm of its fan-out: median and quartiles over seeds.",
             "S1 sec. 5.3, fig. 6",
-            Curves(_panels(study, run, student_counts, "students", log=False), note),
+            Curves(_panels(study, run, student_counts, "students", log=False), note, band="quartiles"),
         ),
         Figure(
             "norms",
