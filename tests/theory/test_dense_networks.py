@@ -105,3 +105,12 @@ def test_depths_and_kinds_are_refused_with_reasons():
     assert find_result("S1 theorem 1").why_inapplicable(one, one) == (
         "it is stated for networks with a hidden layer, and these have none"
     )
+
+
+@pytest.mark.parametrize("norm", ["before", "after"])
+def test_the_length_of_filters_is_conserved_under_batchnorm(norm):
+    teacher, student = drawn((1, 2, 2), seed=5, image=(4, 4)), drawn((1, 2, 2), norm=norm, image=(4, 4))
+    found = find_result("S2 theorem 3")(teacher, student, gaussian(3, 60, 16))
+    assert [finding.about for finding in found] == ["student node 0 of layer 1", "student node 1 of layer 1"]
+    assert all(finding.agrees for finding in found)
+    assert "S2 theorem 3" in {finding.result for finding in check(teacher, student, gaussian(3, 60, 16)).students}

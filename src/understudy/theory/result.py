@@ -232,10 +232,10 @@ class Result:
             return _not_a_classifier(student) or _not_two_classes(given.labels)
         if why := self._wrong_slopes(teacher.slope, student.slope):
             return why
-        if teacher.image is not None or student.image is not None:
-            return "it is stated for fully connected networks, and these are convolutional"
         if self.networks == "BatchNorm":
             return "" if student.norms else "it is stated for students with BatchNorm, and this one has none"
+        if teacher.image is not None or student.image is not None:
+            return "it is stated for fully connected networks, and these are convolutional"
         if teacher.norms or student.norms:
             return "it is stated for networks without BatchNorm"
         theirs, ours = len(teacher.layers), len(student.layers)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _KEPT = "teacher", "start", "end"
 _ONLY_MEASURED = "claim 1", "start"
 """Parts of the studies of which no networks are kept."""
+_CENTRED = "its output at the start is subtracted in training, so that the network alone is not the student"
 
 
 @pairs_of("local-rate", "regimes", "initialisation", "identifiability")
@@ -26,6 +27,9 @@ def pairs(run: Run, samples: int) -> list[NetworkPair]:
             found.append(
                 not_kept(f"the run keeps no networks of the part {row['part']}, only what it measured of them")
             )
+            continue
+        if row.get("regime") == "lazy":
+            found.append(not_kept(_CENTRED))
             continue
         teacher, start, end = kept
         inputs = Gaussian(end.inputs, 1.0, train=samples)

@@ -1,9 +1,9 @@
 """Conservation of the length of a node's incoming weights under BatchNorm (Tian et al. 2019, theorem 3).
 
-The theorem is stated for networks without biases, with BatchNorm before or after the ReLU. With a bias, BatchNorm after
-the activation is invariant to the common scale of weights and bias, so that ‖(w, b)‖ is conserved and ‖w‖ is not.
-BatchNorm before the activation removes the bias, which therefore does not move, and both are conserved. Conservation
-is exact for ε = 0. With the ε that BatchNorm adds to a variance σ²,
+The theorem is stated for nodes or filters without biases, with BatchNorm before or after the ReLU. With a bias,
+BatchNorm after the activation is invariant to the common scale of weights and bias, so that ‖(w, b)‖ is conserved and
+‖w‖ is not. BatchNorm before the activation removes the bias, which therefore does not move, and both are conserved.
+Conservation is exact for ε = 0. With the ε that BatchNorm adds to a variance σ²,
 
     ½ d‖(w, b)‖²/dt = ε/(σ² + ε) · c₀ ċ₀,
 
@@ -53,12 +53,13 @@ def energy_rates(
     with torch.no_grad():
         statistics = training_pass(scaled, x)[1]
     found = []
-    for layer, by, norm, scale_by, batch in zip(
-        scaled.layers, move.layers, scaled.norms, move.norms, statistics, strict=False
+    for layer, by, norm, scale_by, batch, places in zip(
+        scaled.layers, move.layers, scaled.norms, move.norms, statistics, scaled.shape.positions, strict=False
     ):
-        weights = (layer.weight * by.weight).sum(2)
+        weights = (layer.weight * by.weight).flatten(2).sum(2)
         rate = weights if layer.bias is None or by.bias is None else weights + layer.bias * by.bias
-        share = EPS / (batch.variance * (1 - 1 / x.shape[1]) + EPS)  # BatchNorm normalises by the biased variance
+        rows = x.shape[1] * places  # BatchNorm normalises by the biased variance over samples and positions
+        share = EPS / (batch.variance * (1 - 1 / rows) + EPS)
         size = (_squared(layer)[0] * _squared(by)[0]).sqrt()
         assert norm.scale is not None and scale_by.scale is not None
         found.append(EnergyRates(rate, share * norm.scale * scale_by.scale, size, weights, share))
@@ -77,7 +78,7 @@ def _with_scales(student: Population) -> Population:
 
 def _squared(layer: Layer) -> Float[Tensor, "kind net node"]:
     """‖(w, b)‖² and ‖w‖² of every node."""
-    alone = layer.weight.square().sum(2)
+    alone = layer.weight.square().flatten(2).sum(2)
     return torch.stack((alone if layer.bias is None else alone + layer.bias.square(), alone))
 
 
