@@ -86,6 +86,33 @@ def read_state(path: Path, remedy: str) -> tuple[dict[str, Tensor], dict[str, An
     return tensors, dict(stated)
 
 
+def saved_training(folder: Path, name: str, kind: str) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
+    """Read the state that a training saved in a folder of the user's, and remove what a killed process left there.
+
+    Args:
+        folder: The folder.
+        name: Name of the file.
+        kind: Its `format`, which only this kind of training writes.
+
+    Returns:
+        The file, tensors by name, and plain values; None if nothing is saved.
+
+    Raises:
+        UserError: No such folder, a damaged file, or one of another kind.
+    """
+    if not folder.is_dir():
+        raise UserError(f"{folder}: the folder for the state of the training does not exist; create it")
+    for unfinished in folder.glob(f".{name}.*"):
+        unfinished.unlink(missing_ok=True)
+    file = folder / name
+    if not file.exists():
+        return None
+    tensors, stated = read_state(file, "remove the file to start over")
+    if stated.get("format") != kind:
+        raise UserError(f"{file}: this is the state of something else than this training; choose another folder")
+    return file, tensors, stated
+
+
 def _checksum(tensors: Mapping[str, Tensor], stated: Any) -> str:
     """Checksum of names, shapes, types and bytes of tensors, and of plain values."""
     import torch

@@ -221,7 +221,7 @@ class TestResuming:
             train(folder=tmp_path / "absent")
         file = tmp_path / "state.safetensors"
         file.write_bytes(b"not a state")
-        with pytest.raises(UserError, match=r"the saved state cannot be read .* remove it to start over"):
+        with pytest.raises(UserError, match=r"the saved state cannot be read .* remove the file to start over"):
             train(folder=tmp_path)
         safetensors.torch.save_file({"x": torch.zeros(2)}, file)
         with pytest.raises(UserError, match=r"cannot be read \(it has no checksum, so another version wrote it\)"):

@@ -24,7 +24,7 @@ from understudy._devices import resolve_device
 from understudy._errors import UserError
 from understudy._numbers import number
 from understudy._random import Stream, normal, uniform
-from understudy._states import read_state, write_state
+from understudy._states import saved_training, write_state
 from understudy.data.source import require_counts
 from understudy.nets.latent.model import LatentModel
 from understudy.training.latent.objective import CodeObjective, Noise, Weights, inference_loss, infomax, lower_bound
@@ -528,16 +528,10 @@ class _Population:
 
     def load(self, folder: Path) -> None:
         """Go on from the state in a folder, if there is one."""
-        if not folder.is_dir():
-            raise UserError(f"{folder}: the folder for the state of the training does not exist; create it")
-        for unfinished in folder.glob(f".{_FILE}.*"):  # left by a process that was killed while it wrote
-            unfinished.unlink(missing_ok=True)
-        file = folder / _FILE
-        if not file.exists():
+        found = saved_training(folder, _FILE, _FORMAT)
+        if found is None:
             return
-        tensors, stated = read_state(file, "remove the file to start over")
-        if stated.get("format") != _FORMAT:
-            raise UserError(f"{file}: this is the state of something else than this training; choose another folder")
+        file, tensors, stated = found
         if stated["settings"] != self._settings:
             raise UserError(f"{file}: this is the state of other settings; choose another folder, or remove the file")
         states: list[dict[str, Tensor]] = [{} for _ in self.stacks]

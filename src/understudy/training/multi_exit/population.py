@@ -23,7 +23,7 @@ from torch import Tensor
 from understudy._atomic import disk_errors
 from understudy._devices import resolve_device
 from understudy._errors import UserError
-from understudy._states import read_state, write_state
+from understudy._states import saved_training, write_state
 from understudy.data.images.epoch_batches import draw_epoch
 from understudy.data.images.labelled_split import split_classes
 from understudy.data.source import require_counts
@@ -214,16 +214,10 @@ class _Population:
 
     def load(self, folder: Path) -> None:
         """Go on from the state in a folder, if there is one."""
-        if not folder.is_dir():
-            raise UserError(f"{folder}: the folder for the state of the training does not exist; create it")
-        for unfinished in folder.glob(f".{_FILE}.*"):  # left by a process that was killed while it wrote
-            unfinished.unlink(missing_ok=True)
-        file = folder / _FILE
-        if not file.exists():
+        found = saved_training(folder, _FILE, _FORMAT)
+        if found is None:
             return
-        tensors, stated = read_state(file, "remove it to start over")
-        if stated.get("format") != _FORMAT:
-            raise UserError(f"{file}: this is the state of something else than this training; choose another folder")
+        file, tensors, stated = found
         self._require_same(file, stated["settings"])
         states: list[dict[str, Tensor]] = [{} for _ in self.engines]
         for name, tensor in tensors.items():
