@@ -11,6 +11,7 @@ import torch
 
 import understudy as us
 from understudy import _memory
+from understudy._cores import LIMIT, cores
 from understudy._errors import TooLargeError, UserError
 from understudy._memory import MOST, free_memory, require_size
 from understudy.lab.capacity import naming_causes, require_capacity
@@ -157,3 +158,21 @@ def test_a_limit_of_the_process_is_respected(monkeypatch):
     assert 0 <= free_memory() <= 0.7 * 1.5e8
     monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY, -1))
     assert free_memory() > 0.7 * 1.5e8
+
+
+def test_a_process_plans_with_what_it_is_given(monkeypatch):
+    monkeypatch.setenv(_memory.LIMIT, "1000")
+    assert free_memory() == 1000
+    monkeypatch.setenv(_memory.LIMIT, str(10**18))
+    assert free_memory() < 10**18
+    monkeypatch.setenv(_memory.LIMIT, "2 GB")
+    with pytest.raises(UserError, match="UNDERSTUDY_MEMORY must be a number of bytes, got '2 GB'"):
+        free_memory()
+
+
+def test_a_process_uses_the_cores_it_is_given(monkeypatch):
+    before = cores()
+    monkeypatch.setenv(LIMIT, "1")
+    assert cores() == 1
+    monkeypatch.setenv(LIMIT, "1000")
+    assert cores() == before
