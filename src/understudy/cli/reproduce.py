@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tyro.conf import Positional
-
 from understudy._errors import UserError
 from understudy.cli.parsing import emit
 from understudy.cli.run import parse_run
@@ -35,7 +33,7 @@ class Reproduce:
     the others. The same command resumes all of them.
     """
 
-    papers: Positional[tuple[str, ...]] = ()
+    papers: tuple[str, ...]
     """Papers, by the name of their folder (specialization, luck, …); by default all whose files are here."""
     out: Path = Path("runs")
     """Folder that contains the runs; the page reproduce.html and reproduce.json are written to it too."""
@@ -43,7 +41,7 @@ class Reproduce:
     """Run each study once, with its small defaults."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where studies run that gain from a GPU; others run on the CPU."""
-    against: str | None = None
+    against: str = ""
     """Name every verdict that differs from those of this reproduce.json, or from the project's: record."""
     cluster: str = ""
     """Compute on a cluster: ray for the one that is known here, or ray:ADDRESS; by default on this machine."""
@@ -60,7 +58,7 @@ def run_reproduce(options: Reproduce) -> None:
     from understudy._atomic import disk_errors
     from understudy.lab.reproduce import plan_jobs, reproduction, run_jobs, verdicts, write_reproduction
 
-    earlier = None if options.against is None else verdicts(options.against)
+    earlier = verdicts(options.against) if options.against else None
     jobs, missing = plan_jobs(options.papers, _study, options.out, quick=options.quick, device=options.device)
     if options.plan and options.json:
         return emit(_plan_for_programs(jobs, missing))
