@@ -12,7 +12,7 @@ import understudy as us
 from support.pairs import gaussian, near_copy, random_network
 from understudy._errors import UserError
 from understudy.nets import Layer, Population
-from understudy.theory import Finding, Given, Result, check, results
+from understudy.theory import Finding, Known, Result, check, results
 from understudy.theory.check import NodeCheck
 from understudy.theory.result import INFORMATIVE, UNRIVALLED, Hypothesis
 
@@ -50,9 +50,9 @@ def data(samples: int = 400) -> Tensor:
     return 1.5 * gaussian(3, samples, 3)
 
 
-def given(result: Result) -> Given:
+def given(result: Result) -> Known:
     """What a result uses beside two networks and inputs."""
-    return Given(labels=data()[:, 0] > 0) if result.networks == "classifier" else Given()
+    return Known(labels=data()[:, 0] > 0) if result.networks == "classifier" else Known()
 
 
 def permuted(student: Population, order: Sequence[int]) -> Population:
@@ -116,7 +116,7 @@ def test_it_returns_findings_for_networks_it_is_stated_for(result):
 @every_result
 def test_failing_hypotheses_suggest_a_change(result):
     teacher, student = pair(result)
-    few = Given(labels=data(12)[:, 0] > 0) if result.networks == "classifier" else Given()
+    few = Known(labels=data(12)[:, 0] > 0) if result.networks == "classifier" else Known()
     for finding in result(teacher, student, data(12), few):
         assert all(hypothesis.change for hypothesis in finding.failing)
 

@@ -97,16 +97,18 @@ def _check_files(options: Check, networks: Networks) -> Checks:
     from understudy.lab import check_runs
 
     given = {"networks": options.network or None, "labels": options.labels} | inputs.drawing(options)
+    teacher = None
+    if len(options.paths) > 1:
+        teacher = networks.read("teacher", options.paths[0], options.teacher_network)
+        if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
+            # Students are paired with teachers by index.
+            teacher = networks.read("teacher", options.paths[0], options.student_network, "--student-network")
     # Before the student, whose description is then shown: both have the same layers.
-    before = options.start and networks.read("student", options.start, options.student_network, "--student-network")
+    start = options.start and networks.read("student", options.start, options.student_network, "--student-network")
     student = networks.read("student", options.paths[-1], options.student_network)
-    if len(options.paths) == 1:
-        return check_runs.check(student, start=before, **given)
-    teacher = networks.read("teacher", options.paths[0], options.teacher_network)
-    if options.teacher_network is None and options.student_network is not None and len(teacher) > 1:
-        # Students are paired with teachers by index.
-        teacher = networks.read("teacher", options.paths[0], options.student_network, "--student-network")
-    return check_runs.check(teacher, student, start=before, **given)
+    if teacher is None:
+        return check_runs.check(student, start=start, **given)
+    return check_runs.check(teacher, student, start=start, **given)
 
 
 def _write(found: Checks, path: Path, notes: Sequence[str]) -> None:

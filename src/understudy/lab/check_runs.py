@@ -317,7 +317,7 @@ def _one_set_each(data: object) -> TypeGuard[Tensor]:
 
 
 def _check_pair(number: int, pair: NetworkPair, step: Callable[[], None]) -> NetworkCheck:
-    from understudy.theory import Given as Known
+    from understudy.theory import Known
     from understudy.theory import check as check_one
     from understudy.theory.summary import NetworkCheck
 

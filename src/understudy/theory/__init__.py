@@ -4,8 +4,8 @@ from understudy.theory.check import Check as Check
 from understudy.theory.check import NodeCheck as NodeCheck
 from understudy.theory.check import check as check
 from understudy.theory.result import Finding as Finding
-from understudy.theory.result import Given as Given
 from understudy.theory.result import Hypothesis as Hypothesis
+from understudy.theory.result import Known as Known
 from understudy.theory.result import Result as Result
 from understudy.theory.result import above as above
 from understudy.theory.result import at_least as at_least

@@ -22,11 +22,11 @@ from understudy.theory.dense_networks import DenseNetwork, as_dense
 from understudy.theory.pair_geometry import PairGeometry, shared_pair
 from understudy.theory.result import (
     INFORMATIVE,
-    NOTHING_GIVEN,
+    NOTHING_KNOWN,
     UNRIVALLED,
     Finding,
-    Given,
     Hypothesis,
+    Known,
     Result,
     Subject,
     results,
@@ -283,7 +283,7 @@ def check(
     student: Population,
     x: Float[Tensor, "sample in"],
     step: Callable[[], None] = lambda: None,
-    given: Given = NOTHING_GIVEN,
+    given: Known = NOTHING_KNOWN,
 ) -> Check:
     """Apply every result to one teacher and one student, in float64; list those that do not apply, with the reason.
 
@@ -434,7 +434,7 @@ def _with_biases(network: Population) -> Population:
     return replace(network, layers=(lowest._replace(bias=bias), *above))
 
 
-def _validate(teacher: Population | None, student: Population, x: Tensor, given: Given) -> None:
+def _validate(teacher: Population | None, student: Population, x: Tensor, given: Known) -> None:
     named = {"teacher": teacher, "student": student, "student before training": given.start}
     for name, network in named.items():
         if network is None:

@@ -179,11 +179,11 @@ def prunable(found: Finding, most: float = PRUNABLE) -> bool:
 
 
 CheckFunction = Callable[..., Sequence[Finding]]
-"""A function of (teacher, student, inputs), and of the `Given` if its result uses it, that returns findings."""
+"""A function of (teacher, student, inputs), and of the `Known` if its result uses it, that returns findings."""
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class Known:
     """What is known beside two networks and inputs.
 
     Attributes:
@@ -196,7 +196,7 @@ class Given:
     start: Population | None = None
 
 
-NOTHING_GIVEN = Given()
+NOTHING_KNOWN = Known()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +218,7 @@ class Result:
         """Whether it is about a teacher and a student; a result on classification is about one network and labels."""
         return self.networks != "classifier"
 
-    def why_inapplicable(self, teacher: Population, student: Population, given: Given = NOTHING_GIVEN) -> str:
+    def why_inapplicable(self, teacher: Population, student: Population, given: Known = NOTHING_KNOWN) -> str:
         """Reason why the result is not stated for such networks; empty where it is.
 
         Args:
@@ -267,7 +267,7 @@ class Result:
         return f"it is stated for {required}, and the slopes below zero are {slopes}"
 
     def __call__(
-        self, teacher: Population, student: Population, x: Float[Tensor, "sample in"], given: Given = NOTHING_GIVEN
+        self, teacher: Population, student: Population, x: Float[Tensor, "sample in"], given: Known = NOTHING_KNOWN
     ) -> tuple[Finding, ...]:
         """Apply the result to one teacher and one student, in float64: one finding for the pair, or one per node.
 
@@ -281,7 +281,7 @@ class Result:
         if not self.uses:
             return tuple(self.check(theirs, ours, x))
         start = None if given.start is None else given.start.to(student.device, torch.float64)
-        return tuple(self.check(theirs, ours, x, Given(given.labels, start)))
+        return tuple(self.check(theirs, ours, x, Known(given.labels, start)))
 
 
 def _not_a_sum_of_lengths(name: str, network: Population) -> str:
@@ -350,7 +350,7 @@ def result(
 ) -> Callable[[CheckFunction], CheckFunction]:
     """Decorate a function of (teacher, student, inputs) to register it, unchanged, as a result of the literature.
 
-    Where it uses anything beside these, its fourth argument is a `Given`.
+    Where it uses anything beside these, its fourth argument is a `Known`.
 
     Args:
         name: Paper, kind and number, such as `S0 theorem 3`.
@@ -360,7 +360,7 @@ def result(
         subject: What its findings are about.
         networks: The architectures it is stated for.
         slopes: The activations it is stated for; `linear` and `classifier` networks imply them.
-        uses: What it uses of `Given`: `labels`, without which it is not applied, or `start`, which it can do without.
+        uses: What it uses of `Known`: `labels`, without which it is not applied, or `start`, which it can do without.
 
     Returns:
         The decorator.

@@ -18,7 +18,7 @@ from understudy.papers.distillation.theory.linear_students import (
 )
 from understudy.papers.distillation.theory.soft_labels import gradient, limit, loss, solution, span
 from understudy.papers.distillation.theory.tasks import AngleTask
-from understudy.theory import Finding, Given, find_result
+from understudy.theory import Finding, Known, find_result
 from understudy.theory.check import check
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -39,7 +39,7 @@ ZERO = linear(torch.zeros(1, DIM, dtype=torch.float64))
 
 
 def found(name: str, student: Population, x: torch.Tensor, start: Population | None = None) -> Finding:
-    (finding,) = find_result(f"S3 {name}")(TEACHER, student, x, Given(start=start))
+    (finding,) = find_result(f"S3 {name}")(TEACHER, student, x, Known(start=start))
     return finding
 
 

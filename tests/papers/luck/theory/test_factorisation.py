@@ -321,7 +321,7 @@ def test_the_result_has_one_finding_per_layer():
 @pytest.mark.parametrize(
     ("teacher", "student", "inputs", "words"),
     [
-        ((4, 2), (4, 2), 4, "no nodes to compare"),
+        ((4, 2), (4, 2), 4, "stated for networks with a hidden layer, and these have none"),
         ((4, 3, 2), (4, 3, 5), 4, "equally many layers and outputs"),
         ((4, 3, 2), (4, 5, 2), 7, "must have equally many inputs"),
     ],

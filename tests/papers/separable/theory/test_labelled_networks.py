@@ -8,7 +8,7 @@ from understudy.data.separable import orthogonally_separable
 from understudy.nets import Layer, Population
 from understudy.papers.separable.theory.max_margin import margins
 from understudy.papers.separable.theory.training import balanced, logistic_flow
-from understudy.theory import Finding, Given, check, find_result, results
+from understudy.theory import Finding, Known, check, find_result, results
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 POINTS = torch.tensor([[1.0, 0.2], [0.2, 1.0]], dtype=torch.float64)
@@ -24,7 +24,7 @@ def network(w: torch.Tensor, a: torch.Tensor) -> Population:
 def found(
     name: str, student: Population, x: torch.Tensor = X, labels: torch.Tensor = LABELS, start: Population | None = None
 ) -> Finding:
-    (finding,) = find_result(f"S3 {name}")(student, student, x, Given(labels, start))
+    (finding,) = find_result(f"S3 {name}")(student, student, x, Known(labels, start))
     return finding
 
 
@@ -142,12 +142,12 @@ def test_labels_decide_whether_the_chapter_applies():
     reasons = {name: why for name, why in check(LIMIT, LIMIT, x).silent if name in NAMES}
     assert set(reasons) == set(NAMES)
     assert all(why.endswith("there are no labels: give them (--labels)") for why in reasons.values())
-    three = check(LIMIT, LIMIT, x, given=Given(torch.arange(20) % 3))
+    three = check(LIMIT, LIMIT, x, given=Known(torch.arange(20) % 3))
     assert dict(three.silent)["S3 theorem 3.1"] == "it is stated for two classes, and the labels have 3"
 
 
 def test_a_network_and_labels_need_no_teacher():
-    checked = check(None, LIMIT, X, given=Given(LABELS))
+    checked = check(None, LIMIT, X, given=Known(LABELS))
     assert {finding.result for finding in checked.classes} == set(NAMES)
     assert not checked.contradicted
     assert checked.teacher_sizes == ()

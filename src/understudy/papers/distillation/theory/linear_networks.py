@@ -23,7 +23,7 @@ from understudy.papers.distillation.theory.linear_students import conditions, en
 from understudy.papers.distillation.theory.risk import band, errors, measured_risk, risk_bound
 from understudy.papers.distillation.theory.soft_labels import gradient, limit, loss, solution, span
 from understudy.papers.distillation.theory.tasks import given_task
-from understudy.theory.result import Finding, Given, Hypothesis, at_least, at_most, result
+from understudy.theory.result import Finding, Hypothesis, Known, at_least, at_most, result
 
 _OUTSIDE = 1e-6
 """Relative length up to which a vector lies in the span, and relative imbalance of layers that are balanced: the
@@ -152,7 +152,7 @@ def _losses(logits: Float[Tensor, "sample"], wanted: Float[Tensor, "sample"]) ->
     return (softplus(logits) - softplus(wanted) - label * gap).clamp_min(0.0)
 
 
-def _setting(teacher: Population, student: Population, x: Tensor, given: Given) -> LinearSetting:
+def _setting(teacher: Population, student: Population, x: Tensor, given: Known) -> LinearSetting:
     return LinearSetting(teacher, student, student if given.start is None else given.start, x)
 
 
@@ -186,7 +186,7 @@ def _moved(setting: LinearSetting) -> Hypothesis:
     networks="linear",
     uses=("start",),
 )
-def one_layer(teacher: Population, student: Population, x: Float[Tensor, "sample in"], given: Given) -> list[Finding]:
+def one_layer(teacher: Population, student: Population, x: Float[Tensor, "sample in"], given: Known) -> list[Finding]:
     """Compare the distance of the student from ŵ with the bound of strong convexity on the set ℓ1 ≤ ℓ1(w)."""
     setting = _setting(teacher, student, x, given)
     if not setting.finite:
@@ -229,7 +229,7 @@ def one_layer(teacher: Population, student: Population, x: Float[Tensor, "sample
     networks="linear",
     uses=("start",),
 )
-def deep(teacher: Population, student: Population, x: Float[Tensor, "sample in"], given: Given) -> list[Finding]:
+def deep(teacher: Population, student: Population, x: Float[Tensor, "sample in"], given: Known) -> list[Finding]:
     """Compare the end of the flow from the start with the ε of condition 5.11."""
     setting = _setting(teacher, student, x, given)
     if not setting.finite:
@@ -290,7 +290,7 @@ def deep(teacher: Population, student: Population, x: Float[Tensor, "sample in"]
 )
 def risk(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
     """Draw transfer sets of fewer inputs than dimensions, at most half of those there are."""
-    setting = _setting(teacher, student, x, Given())
+    setting = _setting(teacher, student, x, Known())
     if not setting.finite:
         return _not_finite("S3 theorem 5.3")
     sizes = at_least("inputs", len(x), 4, change="give more inputs")
@@ -333,7 +333,7 @@ def risk(teacher: Population, student: Population, x: Float[Tensor, "sample in"]
 )
 def convexity(teacher: Population, student: Population, x: Float[Tensor, "sample in"]) -> list[Finding]:
     """Compare the curvature between the student w and its nearest minimum v with µ."""
-    setting = _setting(teacher, student, x, Given())
+    setting = _setting(teacher, student, x, Known())
     if not setting.finite:
         return _not_finite("S3 theorem D.3")
     w = setting.now

@@ -32,7 +32,7 @@ from understudy.papers.separable.theory.max_margin import Margins, margins
 from understudy.papers.separable.theory.sectors import compare_extrema, extremal_sectors, in_extremal_sector, sectors
 from understudy.papers.separable.theory.training import Weights, logistic_gradient, neurons, outputs
 from understudy.papers.separable.theory.two_neurons import limit_distance
-from understudy.theory.result import CheckFunction, Finding, Given, Hypothesis, at_most, result
+from understudy.theory.result import CheckFunction, Finding, Hypothesis, Known, at_most, result
 
 SMALL = 0.1
 """Largest output at a start near zero."""
@@ -202,7 +202,7 @@ def _s3(name: str, about: str, expected: str, **words: Any) -> Callable[[_Decide
 
     def register(decide: _Decide) -> CheckFunction:
         @result(name, networks="classifier", uses=("labels", "start"), **words)
-        def check(teacher: Population, student: Population, x: Tensor, given: Given) -> list[Finding]:
+        def check(teacher: Population, student: Population, x: Tensor, given: Known) -> list[Finding]:
             assert given.labels is not None  # `Result` refuses networks without labels
             setting = LabelledSetting(
                 student, student if given.start is None else given.start, _inputs(x, given.labels)
