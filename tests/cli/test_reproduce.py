@@ -8,7 +8,9 @@ import time
 from dataclasses import replace
 
 import pytest
+import torch
 from filelock import FileLock
+from safetensors.torch import save_file
 
 from support.commands import understudy
 from understudy.claims import catalogue
@@ -87,6 +89,26 @@ def test_the_plan_makes_nothing(tiny, tmp_path):
     shown = reproduce(tmp_path, "--plan").stdout
     assert "data-geometry" in shown and "left out: optimisation-bias" in shown
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_network_that_is_not_here_leaves_out_its_run_alone(cifar, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "studies_by_paper", lambda: {"x.luck": [studies()["bn-bias"]]})
+    monkeypatch.setattr(jobs, "commands", lambda study: [[], ["--network", "norms.safetensors"]])
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "cifar-10-batches-bin").symlink_to(cifar / "cifar-10-batches-bin")
+    monkeypatch.setenv("UNDERSTUDY_DATA", str(data))
+    monkeypatch.setattr("support.commands.ENVIRONMENT", dict(os.environ))
+    runs = ["cifar-teacher for bn-bias", "bn-bias"]
+    planned = json.loads(reproduce(tmp_path, "--plan", "--json").stdout)
+    (missing,) = planned["missing"]
+    assert [run["run"] for run in planned["runs"]] == runs
+    assert missing["study"] == "bn-bias --network norms.safetensors" and "there is no such file" in missing["why"]
+
+    shifts = {f"norm.{name}": torch.ones(3) for name in ("weight", "bias", "running_mean", "running_var")}
+    save_file(shifts, data / "norms.safetensors")
+    found = json.loads(reproduce(tmp_path, "--plan", "--json").stdout)
+    assert [run["run"] for run in found["runs"]] == [*runs, missing["study"]] and not found["missing"]
 
 
 def test_a_run_that_fails_is_named_and_the_others_are_there(tiny, tmp_path, monkeypatch):

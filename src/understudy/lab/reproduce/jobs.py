@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from understudy._devices import resolve_device
 from understudy._errors import UserError
 from understudy.claims.catalogue import rows
+from understudy.data.images.base import data_folder
 from understudy.lab.discovery import studies_by_paper
 from understudy.lab.study import Study
 from understudy.store.folder import RunFolder
@@ -57,7 +58,7 @@ class Job:
 
 
 class Missing(NamedTuple):
-    """A study that cannot run here, because files are missing."""
+    """A run that cannot be made here, because files are missing: its study, with the options of that run."""
 
     paper: str
     study: str
@@ -102,13 +103,15 @@ def plan_jobs(
     for paper in papers or known:
         for kind in known[paper]:
             for words in [["--quick"]] if quick else commands(kind.name):
-                study = parse(kind.name, words)
                 try:
+                    study = parse(kind.name, _with_files(words))
                     study.require_data()
+                    add(study, " ".join([kind.name, *words]), paper)
                 except UserError as error:
-                    missing.append(Missing(paper, kind.name, str(error)))
-                    break
-                add(study, " ".join([kind.name, *words]), paper)
+                    own = [] if quick else words
+                    missing.append(Missing(paper, " ".join([kind.name, *own]), str(error)))
+                    if not own:
+                        break  # the other runs of the study need the same files
     if not jobs:
         raise UserError("nothing can be run: " + "; ".join(f"{name}: {why}" for _, name, why in missing))
     return list(jobs.values()), missing
@@ -120,6 +123,17 @@ def commands(study: str) -> list[list[str]]:
     for row in rows():
         found += [words[1:] for words in map(str.split, row.runs) if words[0] == study and words[1:] not in found]
     return found
+
+
+def _with_files(words: Sequence[str]) -> list[str]:
+    """The words of a command, with the path of each network file that is in the folder of data but not in this one."""
+    folder = data_folder(None)
+    return [
+        str(folder / word)
+        if word.endswith(".safetensors") and not Path(word).exists() and (folder / word).exists()
+        else word
+        for word in words
+    ]
 
 
 def _on_gpu(study: Study) -> bool:
