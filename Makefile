@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-CORES := --numprocesses auto --maxprocesses 8 --dist loadfile
+CORES := --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder
 # Bytecode is kept whatever the environment says: the tests start many commands, each of which would compile the package.
 unexport PYTHONDONTWRITEBYTECODE
 
