@@ -24,7 +24,7 @@ class DamagedStateError(UserError):
 
 
 def checksum_of_file(path: Path) -> str:
-    """Checksum (CRC-32) of the contents of a file; other contents have the same one once in four thousand million."""
+    """Checksum (CRC-32) of the contents of a file; other contents have the same one with probability 2⁻³²."""
     found = 0
     with open(path, "rb") as file:
         while piece := file.read(_PIECE):

@@ -128,7 +128,7 @@ def _show_sentences(found: DecodedSentences, codes: int) -> None:
 
 
 def _sentence_cells(row: DecodedSentence, first: bool) -> tuple[str, ...]:
-    """What stands before the decoded sentence; the given one in its first row only."""
+    """First cells of a row; the given sentence is in the first of its rows only."""
     if row.given is not None and row.kl is not None:
         shown = (row.given, number(row.kl, ".2f")) if first else ("", "")
         return *shown, f"{row.matching} of {row.words}"
@@ -136,7 +136,7 @@ def _sentence_cells(row: DecodedSentence, first: bool) -> tuple[str, ...]:
 
 
 def _fact(value: object) -> str:
-    """What a file states about its model: numbers without unnecessary digits, and texts in quotes."""
+    """A statement of a file about its model: numbers without unnecessary digits, and texts in quotes."""
     if isinstance(value, float):
         return number(value, "g")
     return f"“{value}”" if isinstance(value, str) else str(value)

@@ -32,7 +32,7 @@ class Modulation(NamedTuple):
     diagonal: np.ndarray
     """[network, layer, matrix, time]: share of the squared entries that lies on the diagonal."""
     dominance: np.ndarray
-    """[network, layer, matrix, time]: mean entry on the diagonal, divided by the mean size of the others."""
+    """Mean entry on the diagonal, divided by the mean size of the others, [network, layer, matrix, time]."""
     shown: tuple[tuple[OrderedMatrix, ...], ...]
     """Matrices of the first network, by layer: H* before and after, β* before and after."""
     over: str = ""

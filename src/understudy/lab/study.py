@@ -276,7 +276,7 @@ class PiecesPlan(NamedTuple):
 
 
 class Workplace(NamedTuple):
-    """Where a long piece works.
+    """Place in which a long piece works.
 
     Attributes:
         state: Folder for its state, in which it finds what it saved before an interruption; removed when it is done.
@@ -363,7 +363,7 @@ class ExactStudy(ComputedStudy):
 
 
 def named_pieces(study: ComputedStudy, *runs: Run) -> dict[str, Callable[..., Tables]]:
-    """What computes the pieces of a study, by name, each with the index of its first network filled in.
+    """Functions that compute the pieces of a study, by name, each with the index of its first network filled in.
 
     Long pieces have the type `LongCompute`, and are called with their workplace.
     """
@@ -384,7 +384,7 @@ def named_pieces(study: ComputedStudy, *runs: Run) -> dict[str, Callable[..., Ta
 
 @dataclass(frozen=True)
 class LongCompute:
-    """What computes a long piece, and about the disk space that it takes."""
+    """Function that computes a long piece, and about the disk space that it takes."""
 
     compute: Callable[[Workplace], Tables]
     bytes: int

@@ -141,7 +141,7 @@ class _Settings:
         return self.alive & np.isfinite(self.run.series("eval_loss")[:, -1])
 
     def spread(self, values: np.ndarray, coordinates: Mapping[str, Any], which: np.ndarray) -> xr.DataArray:
-        """[setting, seed, …] of values [network, …] of some networks, whose numbers are a coordinate."""
+        """Arrange values [network, …] of some networks, whose numbers are a coordinate, by [setting, seed, …]."""
         setting, place = [""] * len(values), [0] * len(values)
         for name, networks in self.networks.items():
             for i, network in enumerate(networks):
@@ -151,7 +151,7 @@ class _Settings:
         return spread(values, {"setting": setting, "seed": place}, ("network", numbers), str, coordinates)
 
     def array(self, metric: str, *more: str, which: np.ndarray | None = None) -> xr.DataArray:
-        """[setting, seed, …, epoch] of a metric, of networks that did not diverge or of some of them."""
+        """Values [setting, seed, …, epoch] of a metric, of networks that did not diverge or of some of them."""
         values = self.run.array(metric, " ".join(("network", *more, "epoch")))
         coordinates = {name: values[name].to_numpy() for name in (*more, "epoch")}
         return self.spread(values.to_numpy(), coordinates, self.alive if which is None else which)

@@ -48,7 +48,7 @@ def _layer_rows(run: Run, layer: int, top: bool) -> pa.Table:
 
 
 def _at_end(run: Run, column: str, layer: int) -> np.ndarray:
-    """[network, teacher] of a column of `nodes` at the last epoch of each network; NaN where it diverged."""
+    """Values [network, teacher] of a column of `nodes` at the last epoch of each network; NaN where it diverged."""
     last = int(run.epochs[-1])
     values = run.matched("teacher", column, layer, last)
     if "stop" not in run.networks.column_names:

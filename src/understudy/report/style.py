@@ -152,7 +152,7 @@ def grid(count: int, most: int) -> tuple[int, int]:
 
 
 def evenly(count: int, most: int) -> Num[np.ndarray, "some"]:
-    """At most `most` of `count` indices, evenly chosen, with the first and the last."""
+    """Choose at most `most` of `count` indices evenly, with the first and the last."""
     return np.unique(np.linspace(0, count - 1, most).round().astype(int))
 
 

@@ -100,11 +100,11 @@ class Networks:
         return found.transpose(*names)
 
     def end(self, metric: str, layer: int = -1) -> np.ndarray:
-        """[network]: the last recorded value of a metric; NaN where a network diverged."""
+        """Last recorded value of a metric, [network]; NaN where a network diverged."""
         return self.array(metric, "network", layer=layer).to_numpy()
 
     def start(self, metric: str, layer: int = -1) -> np.ndarray:
-        """[network]: the first recorded value of a metric; NaN where a network diverged."""
+        """First recorded value of a metric, [network]; NaN where a network diverged."""
         return self.array(metric, "network epoch", layer=layer).isel(epoch=0).to_numpy()
 
 
@@ -137,7 +137,7 @@ def spread(
 
 
 def _read_metric(some: Networks, metric: str, role: str, layer: Any, epoch: int | None) -> tuple[np.ndarray, Any]:
-    """[network, (layer), epoch] of a metric, with the epochs and layers at which these networks have rows."""
+    """Values [network, (layer), epoch] of a metric, with the epochs and layers at which these networks have rows."""
     run = some.run
     key = ("rows", metric)
     if key not in run._cache:
@@ -158,7 +158,7 @@ def _read_metric(some: Networks, metric: str, role: str, layer: Any, epoch: int 
 
 
 def _read_nodes(some: Networks, column: str, role: str, layer: Any, epoch: int | None) -> tuple[np.ndarray, Any]:
-    """[network, epoch, node] of a column of `nodes` in one layer."""
+    """Values [network, epoch, node] of a column of `nodes` in one layer."""
     run = some.run
     if layer == "all":
         raise UserError("values of nodes are read one layer at a time: give layer=… instead of the dimension layer")

@@ -244,7 +244,7 @@ class Run:
         return self.select().array(metric, dims, diverged=diverged, **where)
 
     def series(self, metric: str, layer: int = -1) -> np.ndarray:
-        """[network, epoch] of one metric, read-only; NaN where nothing was recorded.
+        """Values [network, epoch] of one metric, read-only; NaN where nothing was recorded.
 
         Args:
             metric: Name of the metric.
@@ -257,7 +257,7 @@ class Run:
         return self._cache[key]
 
     def matched(self, role: str, column: str, layer: int = 0, epoch: int | None = None) -> np.ndarray:
-        """[network, epoch, node] of one column of `nodes` (or [network, node] of one epoch), read-only.
+        """Values [network, epoch, node] of one column of `nodes` (or [network, node] of one epoch), read-only.
 
         NaN where a network has fewer nodes or nothing was recorded.
 

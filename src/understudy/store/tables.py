@@ -281,7 +281,7 @@ def same_rows(one: Table, other: Table) -> bool:
 def dense(
     rows: pa.Table, column: str, networks: int, epochs: np.ndarray, nodes: Mapping[str, int] | None = None
 ) -> np.ndarray:
-    """[network, epoch, node …] of a column, read-only; NaN where there is no row.
+    """Values [network, epoch, node …] of a column, read-only; NaN where there is no row.
 
     Args:
         rows: Rows with the columns `network`, `epoch` and those of `nodes`.

@@ -93,7 +93,7 @@ class DescribedFile:
 
         Args:
             file: An existing file.
-            layers: Number of layers that it states; anything else than a whole number is not looked at.
+            layers: Number of layers that it states; anything else than a whole number is ignored.
 
         Raises:
             UserError: More of them.

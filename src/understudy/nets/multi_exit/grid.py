@@ -186,7 +186,7 @@ class Grid:
 
     @cached_property
     def paths(self) -> tuple[tuple[GridConvolution, ...], ...]:
-        """For each exit the convolutions that it depends on, in the order in which they are computed."""
+        """The convolutions that each exit depends on, in the order in which they are computed."""
         return tuple(self._path(exit) for exit in range(len(self.exits)))
 
     def exit_inputs(self, exit: int) -> tuple[str, int]:

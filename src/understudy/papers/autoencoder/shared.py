@@ -125,7 +125,7 @@ class CodeStudy(ComputedStudy):
         return tuple(CodeMember(setting, seed) for setting in self.settings() for seed in self.seed_names)
 
     def code_plan(self, members: Sequence[CodeMember]) -> CodePlan:
-        """What to train side by side, and how.
+        """Plan to train some networks side by side.
 
         Args:
             members: Some of the networks.

@@ -143,7 +143,7 @@ class LayerSpecialization(NodeScatter):
 
 
 def _early(epochs: Num[np.ndarray, "time"], most: int) -> list[int]:
-    """At most `most` epochs, as indices, with the first and the last, closer together at the beginning."""
+    """Indices of at most `most` epochs, with the first and the last, closer together at the beginning."""
     if len(epochs) <= most:
         return list(range(len(epochs)))
     known = np.log(np.maximum(epochs, epochs[epochs > 0].min()))

@@ -59,7 +59,7 @@ class RecoveryTime:
         return [f"p = {number(p, 'g')}{note}" for p, note in zip(self.polarities, notes, strict=True)]
 
     def _across(self) -> np.ndarray:
-        """[net, teacher]: positions of points along the axis of teacher nodes."""
+        """Positions of points along the axis of teacher nodes, [net, teacher]."""
         _, nets, teachers = self.first.shape
         return np.arange(teachers) + (np.linspace(-0.28, 0.28, nets)[:, None] if nets > 1 else np.zeros((1, 1)))
 

@@ -253,7 +253,7 @@ def _interpolated(study: MovieSentences, run: Run) -> tuple[Figure, ...]:
     )
     caption = (
         "The most probable words at codes in equal steps between the posterior means of two test sentences; at the "
-        "left, the share of the way."
+        "left, the position on the path, from 0 to 1."
     )
     return (Figure("interpolations", "Sentence interpolation", caption, "S3 table 4.2", kind),)
 
@@ -295,8 +295,8 @@ def _training(study: MovieSentences, run: Run) -> Figure:
     caption = (
         f"Means over the steps between measurements, and measurements on test sentences; median and range over seeds. "
         f"The weight of the KL term rises over {study.warm_up:,} steps, and the distance from M counts with C = "
-        f"{study.penalty:g} from step {study.penalty_from:,} on. Gradients are clipped apart, at {study.clip:g} for "
-        f"the lower bound and {study.clip_information:g} for the information; the encoder draws "
+        f"{study.penalty:g} from step {study.penalty_from:,} on. The two gradients are clipped separately, at "
+        f"{study.clip:g} for the lower bound and {study.clip_information:g} for the information; the encoder draws "
         f"{counted(study.resamples, 'code')} for each sentence."
     )
     kind = Curves(tuple(panels), note=_seeds(study), columns=3, band="range")

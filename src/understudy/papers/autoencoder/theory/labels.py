@@ -101,7 +101,7 @@ def label_code(model: LatentModel, labels: int, tolerance: float = 1e-6) -> Labe
 
 
 class LabelDensities(NamedTuple):
-    """What a model of labels is at given codes.
+    """Probabilities and densities of a model of labels at given codes.
 
     Attributes:
         probability: p(x|z).

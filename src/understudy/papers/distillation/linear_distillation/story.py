@@ -219,7 +219,7 @@ def _plane(study: LinearDistillation) -> Figure:
 
 
 def neither_share(run: Run) -> xr.DataArray:
-    """[task, scale]: the share of starts where neither sign meets condition 5.12, by ‖w(0)‖."""
+    """Share of starts where neither sign meets condition 5.12, by ‖w(0)‖, [task, scale]."""
     starts = read_units(run, "starts", part="starts")
     return unit_array(starts, "neither", "task scale seed").mean("seed")
 

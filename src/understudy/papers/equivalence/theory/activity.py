@@ -31,7 +31,7 @@ _SECONDS, _MARGIN = 3.0, 1e-6
 
 
 class Activities(NamedTuple):
-    """For every hidden layer and unit whether it folds the box, and inputs of signs that sampling did not meet."""
+    """Decide for every hidden unit whether it folds the box, and find inputs of signs that sampling did not meet."""
 
     kinds: list[list[Activity]]
     inputs: Float[np.ndarray, "sample in"]

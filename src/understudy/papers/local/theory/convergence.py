@@ -70,7 +70,7 @@ def _finding(
     subject="student node",
 )
 def matched(setting: LocalSetting) -> list[Finding]:
-    """At a loss that is zero to rounding, compare the angle of every student with the bound of lemma C.4."""
+    """Compare the angle of every student with the bound of lemma C.4 at a loss that is zero to rounding."""
     found = setting.geometry
     live = found.squares[0] > 0
     angles = torch.where(live, found.angles[0], -1.0)

@@ -150,7 +150,7 @@ def _matrices(study: LotteryTickets, run: Run, losses: xr.DataArray, titles: Tit
 
 
 def won_again(run: Run, cell: xr.DataArray) -> np.ndarray:
-    """[network]: share of teacher nodes whose best student at the end is the winner that was kept for it.
+    """Share of teacher nodes, [network], whose best student at the end is the winner that was kept for it.
 
     Winners are in the order of the teacher nodes that they won.
     """

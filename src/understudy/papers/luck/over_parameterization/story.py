@@ -128,7 +128,7 @@ def _summary(study: OverParameterization, rho: xr.DataArray) -> str:
 
 
 def _ends(rho: xr.DataArray) -> tuple[np.ndarray, np.ndarray]:
-    """[multiple]: mean and standard deviation over seeds of the final mean best correlation, averaged over layers."""
+    """Mean and standard deviation [multiple] over seeds of the final mean best correlation, averaged over layers."""
     last = rho.isel(epoch=-1)
     return last.mean("seed").mean("layer").to_numpy(), last.std("seed").mean("layer").to_numpy()
 

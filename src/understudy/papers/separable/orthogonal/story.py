@@ -61,7 +61,7 @@ def _seed(one: Networks) -> int:
 
 
 def _at_neurons(one: Networks, names: Sequence[str], layer: int = 0) -> np.ndarray:
-    """[neuron, name]: columns of `nodes` of one network at the end."""
+    """Columns of `nodes` of one network at the end, [neuron, name]."""
     each = [one.array(name, "network student", layer=layer)[0].dropna("student").to_numpy() for name in names]
     return np.stack(each, -1)
 

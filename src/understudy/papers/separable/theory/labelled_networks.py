@@ -233,7 +233,7 @@ def _s3(name: str, about: str, expected: str, **words: Any) -> Callable[[_Decide
     subject="data",
 )
 def early_phase(setting: LabelledSetting) -> Decided:
-    """Count the neurons of the network by sector; those elsewhere may still be on their way."""
+    """Count the neurons of the network by sector; those elsewhere may still move to one."""
     measured, neither = setting.in_words(setting.weights)
     conclusion = "at some time every neuron is in the extremal sector of its sign, or active on no example"
     return (setting.balance, setting.small), conclusion, measured, True if not neither else None

@@ -304,7 +304,7 @@ def _deep(draws: _Draws) -> Parts:
 
 
 def _few(draws: _Draws) -> Parts:
-    """At most as many samples as a certificate could need."""
+    """The first samples, at most as many as a certificate could need."""
     teacher = _teacher(draws)
     x = _inputs(draws, teacher.weight.shape[1], 1 + int(300 * draws.unit() ** 2))
     return teacher, _copy(draws, teacher, draws.choose(0, 1, 2), draws.choose(*DISTANCES)), x

@@ -44,7 +44,7 @@ class LabelledStudents(TrainedStudents, TrainingStudy):
     train: Count = 500
     """Training samples of each network."""
     evaluation: Count = 2_000
-    """Evaluation samples of each network, labelled in the same way."""
+    """Evaluation samples of each network, with labels of the same kind."""
     lr: Positive = 0.1
     """Learning rate of plain SGD on cross-entropy averaged over the batch."""
     epochs: Count = 20
