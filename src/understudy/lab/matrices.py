@@ -30,7 +30,7 @@ class Modulation(NamedTuple):
 
     networks: np.ndarray
     diagonal: np.ndarray
-    """[network, layer, matrix, time]: share of the squared entries that lies on the diagonal."""
+    """Share of the squared entries that lies on the diagonal, [network, layer, matrix, time]."""
     dominance: np.ndarray
     """Mean entry on the diagonal, divided by the mean size of the others, [network, layer, matrix, time]."""
     shown: tuple[tuple[OrderedMatrix, ...], ...]

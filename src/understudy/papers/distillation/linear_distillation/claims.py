@@ -42,7 +42,7 @@ def select_students(run: Run, **where: Any) -> Networks | None:
 
 
 def at_start(students: Networks, metric: str) -> np.ndarray:
-    """[network]: a value recorded at the first probe, also of students that diverged later."""
+    """Value recorded at the first probe, [network], also of students that diverged later."""
     return students.array(metric, diverged=True).isel(epoch=0).to_numpy()
 
 

@@ -65,7 +65,7 @@ def label(multiple: int) -> str:
 
 
 def below(run: Run) -> np.ndarray:
-    """[network, probe]: the loss is at most the threshold, where the angle of lemma 8 is the teacher's separation.
+    """Whether the loss is at most the threshold, [network, probe], at which the angle of lemma 8 is the teacher's separation.
 
     With our constant of lemma 8, 4, this is the loss `theory.smallest_gradient.threshold`; the paper's own threshold,
     which the proof of lemma 7 needs, is one that no descent reaches.
@@ -76,13 +76,13 @@ def below(run: Run) -> np.ndarray:
 
 
 def loss_slopes(networks: Networks, start: int, end: int) -> xr.DataArray:
-    """[network]: slope of log loss in log steps; a loss that is a rounding error counts as 10⁻³⁰."""
+    """Slope of log loss in log steps, [network]; a loss that is a rounding error counts as 10⁻³⁰."""
     one, other = (networks.array("loss", "network", epoch=step).clip(min=1e-30) for step in (start, end))
     return one.copy(data=np.log(other / one) / math.log(end / start))
 
 
 def lojasiewicz(run: Run) -> np.ndarray:
-    """[network, probe]: ‖∇L‖/L √(r w_max), w_max the length of the longest neuron, below the threshold; else NaN."""
+    """‖∇L‖/L √(r w_max), [network, probe], w_max the length of the longest neuron, below the threshold; else NaN."""
     scale = np.sqrt(run.column("r") * run.column("longest"))
     return np.where(below(run), run.series("ratio") * scale[:, None], np.nan)
 
@@ -96,13 +96,13 @@ def exponent(loss: np.ndarray, value: np.ndarray) -> float:
 
 
 def exponents(run: Run, metric: str, networks: np.ndarray) -> np.ndarray:
-    """[network]: the power of the loss that a metric follows below the threshold."""
+    """Power of the loss that a metric follows below the threshold, [network]."""
     loss = np.where(below(run), run.series("loss"), np.nan)
     return np.array([exponent(loss[i], run.series(metric)[i]) for i in networks])
 
 
 def constants(run: Run, name: str) -> np.ndarray:
-    """[network, probe]: least C with which a lemma holds in runs on the exact loss, below the threshold; else NaN."""
+    """Least C, [network, probe], with which a lemma holds in runs on the exact loss below the threshold; else NaN."""
     networks = run.select(part="exact").index
     with np.errstate(invalid="ignore", divide="ignore"):
         found = np.where(below(run), run.series(f"{name} left") / run.series(f"{name} right"), np.nan)
@@ -135,7 +135,7 @@ def searched(run: Run, level: float) -> tuple[Networks, np.ndarray]:
 
 
 def end_ratios(study: LocalRate, run: Run) -> xr.DataArray:
-    """[batch, seed]: end loss with mini-batches relative to that of descent on the exact loss."""
+    """End loss with mini-batches, [batch, seed], relative to that of descent on the exact loss."""
     ends = _batch_ends(study, run)
     return (ends / ends.sel(batch=0)).drop_sel(batch=0).drop_vars("network", errors="ignore")
 
@@ -259,7 +259,7 @@ def _decide_each_run(run: Run, name: str) -> Verdict:
 
 
 def squared_ratios(run: Run) -> np.ndarray:
-    """[network, probe]: ‖∇L‖²/L over the length of the shortest teacher neuron, below the threshold; else NaN."""
+    """‖∇L‖²/L over the length of the shortest teacher neuron, [network, probe], below the threshold; else NaN."""
     return np.where(below(run), run.series("squared_ratio") / run.column("shortest")[:, None], np.nan)
 
 
@@ -397,12 +397,12 @@ def target(study: LocalRate) -> float:
 
 
 def arrivals(study: LocalRate, run: Run) -> xr.DataArray:
-    """[batch, seed]: 1 where the loss is at most ε at the last step, else 0; batch 0 is the exact loss."""
+    """Whether the loss is at most ε at the last step, 1 or 0, [batch, seed]; batch 0 is the exact loss."""
     return (_batch_ends(study, run) <= target(study)).astype(float)
 
 
 def _batch_ends(study: LocalRate, run: Run) -> xr.DataArray:
-    """[batch, seed]: end loss with mini-batches; batch 0 is the exact loss."""
+    """End loss with mini-batches, [batch, seed]; batch 0 is the exact loss."""
     ends = run.array("loss", "batch seed", part="batch", epoch=study.batch_steps)
     return ends.assign_coords(batch=ends["batch"].astype(int))
 

@@ -61,17 +61,17 @@ def early_rank(study: Gaus, run: Run, setting: GausSetting) -> float:
 
 
 def final(rho: xr.DataArray) -> np.ndarray:
-    """[seed]: mean best correlation at the end, averaged over layers."""
+    """Mean best correlation at the end, averaged over layers, [seed]."""
     return rho.isel(epoch=-1).mean("layer", skipna=False).to_numpy()
 
 
 def speed(rho: xr.DataArray) -> np.ndarray:
-    """[seed]: mean best correlation averaged over layers and all epochs: the faster it rises, the higher."""
+    """Mean best correlation averaged over layers and all epochs, [seed]: the faster it rises, the higher."""
     return rho.isel(epoch=slice(1, None)).mean(("layer", "epoch"), skipna=False).to_numpy()
 
 
 def late_gain(rho: xr.DataArray) -> np.ndarray:
-    """[seed]: gain of the mean best correlation in the second half of training, averaged over layers."""
+    """Gain of the mean best correlation in the second half of training, averaged over layers, [seed]."""
     mean = rho.mean("layer", skipna=False)
     return (mean.isel(epoch=-1) - mean.isel(epoch=mean.sizes["epoch"] // 2)).to_numpy()
 

@@ -62,7 +62,7 @@ def read_sets(run: Run) -> pa.Table:
 
 
 def singular_values(networks: Networks, layer: int, *, start: bool = False) -> np.ndarray:
-    """[network, value]: the largest singular values of W1, W2, … at the end, or at the start."""
+    """Largest singular values of W1, W2, … at the end, or at the start, [network, value]."""
     read = networks.start if start else networks.end
     names = [f"W{layer} value {k}" for k in range(1, VALUES + 1)]
     found = np.stack([read(name) for name in names if name in networks.run.metric_names], -1)
@@ -163,12 +163,12 @@ def deep_rank(study: Orthogonal, run: Run, layer: int, and_gap: str) -> Verdict:
 
 
 def widest_gaps(values: np.ndarray) -> np.ndarray:
-    """[network]: the number of the singular value after which the next is smaller by the largest factor."""
+    """Number of the singular value, [network], after which the next is smaller by the largest factor."""
     return np.asarray(np.nanargmax(np.nan_to_num(values[:, :-1] / values[:, 1:]), -1) + 1)
 
 
 def lemma_holds(sets: pa.Table) -> np.ndarray:
-    """[set]: whether searches find one positive and one negative extremal direction, those of lemma 3.2."""
+    """Whether searches find one positive and one negative extremal direction, those of lemma 3.2, [set]."""
     positive, negative = (sets[f"{side} holds"].to_numpy() for side in ("positive", "negative"))
     return np.asarray((positive == 1) & (negative == 1))
 
@@ -258,7 +258,7 @@ def sgd_stays(study: Orthogonal, run: Run) -> Verdict:
 
 
 def rates(networks: Networks, metric: str) -> np.ndarray:
-    """[network]: p of a distance that falls as (log t)^−p, from the time √T to the end T."""
+    """Exponent p of a distance that falls as (log t)^−p, from the time √T to the end T, [network]."""
     time = networks.array("time", diverged=True).isel(network=0).to_numpy()
     middle = int(np.abs(np.log(time[1:]) - np.log(time[-1]) / 2).argmin()) + 1
     distance = networks.array(metric, "network epoch").isel(epoch=[middle, -1]).to_numpy()
