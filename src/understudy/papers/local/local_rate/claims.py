@@ -65,7 +65,7 @@ def label(multiple: int) -> str:
 
 
 def below(run: Run) -> np.ndarray:
-    """Whether the loss is at most the threshold, [network, probe], at which the angle of lemma 8 is the teacher's separation.
+    """Whether the loss, [network, probe], is at most that at which the angle of lemma 8 is the teacher's separation.
 
     With our constant of lemma 8, 4, this is the loss `theory.smallest_gradient.threshold`; the paper's own threshold,
     which the proof of lemma 7 needs, is one that no descent reaches.
