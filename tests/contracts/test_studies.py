@@ -22,7 +22,7 @@ from understudy.lab.cifar import CifarOptions
 from understudy.lab.discovery import studies
 from understudy.lab.execute import execute
 from understudy.lab.mnist import OnMnist
-from understudy.lab.study import Study, TrainingStudy
+from understudy.lab.study import Study, TrainingStudy, sibling
 from understudy.report import style
 from understudy.store import Run
 from understudy.store.config import from_toml, name, to_toml
@@ -311,6 +311,12 @@ def test_it_says_what_it_is_and_what_it_decides(study):
     needed = {type(need) for other in studies().values() for need in other().depends_on()}
     assert study.decides.split() or study in needed
     assert set(study.decides.split()) <= known
+
+
+@every_study
+def test_its_claims_state_on_which_seeds_they_were_tuned(study):
+    if study.decides:
+        assert all(spec.tuned_on is not None for spec in sibling(study(), "claims").claims._specs)
 
 
 @every_study

@@ -104,13 +104,16 @@ class Claims:
 
         return register
 
-    def again(self, id: str, part: str, *, when: Callable[[Any], bool]) -> Callable[[Decider], Decider]:
+    def again(
+        self, id: str, part: str, *, when: Callable[[Any], bool], tuned_on: str | None = None
+    ) -> Callable[[Decider], Decider]:
         """Register a claim a second time, under another id, part and condition, with the same statement.
 
         Args:
             id: The id of the other claim in the catalogue.
             part: Which part of that claim this is.
             when: The condition on the study, instead of that of the first registration.
+            tuned_on: On which seeds settings and bounds were chosen, if others than in the first registration.
 
         Returns:
             A decorator, to be placed above that of `claim`.
@@ -118,7 +121,8 @@ class Claims:
 
         def register(decide: Decider) -> Decider:
             spec = next(spec for spec in reversed(self._specs) if spec.decide is decide)
-            self._specs.append(replace(spec, id=id, part=part, when=when))
+            tuned = spec.tuned_on if tuned_on is None else tuned_on
+            self._specs.append(replace(spec, id=id, part=part, when=when, tuned_on=tuned))
             return decide
 
         return register

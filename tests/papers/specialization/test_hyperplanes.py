@@ -52,7 +52,8 @@ def test_t8_holds_where_both_boundaries_are_covered_and_the_others_are_quiet():
     assert covered.values == (2.0, 2.0, 2.0)
     assert others.holds
     assert others.values == pytest.approx([0.04 / 2.27] * 3)
-    assert (others.id, others.high, others.n, others.tuned_on) == ("T8", 0.02, 3, "seeds 101 to 132")
+    assert (others.id, others.high, others.n) == ("T8", 0.02, 3)
+    assert others.tuned_on.startswith("seeds 101 to 132; seeds 1 to 10 of those that decide it")
 
 
 def test_t8_requires_every_seed():

@@ -377,6 +377,7 @@ def test_t11_reads_the_other_claims_at_another_rate():
         "std 10, rate 0.001, T2, order": True,
         "std 10, rate 0.001, T2, p = 2.5, 5×": True,
     }
+    assert all("seeds 101 to 104" in claim.tuned_on for claim in claims(dataclasses.replace(WIDE, lr=0.001), made))
     assert decided(_silent(1e-6), "T11", dataclasses.replace(WIDE, lr=0.001)) == {
         "rate 0.001": True,
         "std 10, rate 0.001, T4, p = 1, 2×": True,

@@ -36,7 +36,7 @@ def summary(found: pd.DataFrame) -> str:
     return words + (f"; of {free} the function does not determine all parameters" if free else "")
 
 
-claims = Claims(fixed="least", least={"seeds": 25})
+claims = Claims(fixed="least", least={"seeds": 25}, tuned_on="seeds that overlap those that decide it")
 
 
 @claims.claim(

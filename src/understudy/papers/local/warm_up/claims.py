@@ -38,7 +38,7 @@ def power(slope: float) -> str:
     return number(round(slope, 2) + 0.0, ".2f")
 
 
-claims = Claims(when=lambda study: study.least <= FROM and study.most >= TO and study.angles >= _FEWEST)
+claims = Claims(when=lambda study: study.least <= FROM and study.most >= TO and study.angles >= _FEWEST, tuned_on="")
 
 
 @claims.claim(

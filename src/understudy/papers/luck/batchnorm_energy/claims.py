@@ -10,7 +10,7 @@ from understudy.store import Run
 SLOPE, WITHIN = 2.0, 0.1
 ORDERS = {"before": "Linear → BN → ReLU", "after": "Linear → ReLU → BN", "none": "without BatchNorm"}
 
-claims = Claims(free="seeds device")
+claims = Claims(free="seeds device", tuned_on="")
 
 
 def changes(run: Run, column: str = "change") -> xr.DataArray:

@@ -10,7 +10,7 @@ from understudy.store import Run
 
 HALF = 0.5
 
-claims = Claims(fixed="layers train epochs batch")
+claims = Claims(fixed="layers train epochs batch", tuned_on="")
 
 
 @claims.claim(

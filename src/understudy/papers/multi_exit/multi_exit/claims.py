@@ -26,6 +26,7 @@ claims = Claims(
     free="seeds dtype device data images losses temperatures teachers probe_every engine together repeats "
     "imagenet_repeats",
     when=lambda study: study.temperatures[0] == ANNEALED and study.teachers[0] == "last",
+    tuned_on="the learning rate on seed 101",
 )
 
 
