@@ -124,6 +124,17 @@ def test_parts_do_not_hold_where_one_value_is_not(change, failing):
     assert [part for part, claim in decided(**change).items() if not claim.holds] == failing
 
 
+def test_a_rise_that_may_be_noise_does_not_count(monkeypatch):
+    def noisy(study, run, metric):
+        found = by_width(study, run, metric)
+        return found + 0.5 * (found["multiple"] == 2) * (-1.0) ** found["seed"] if metric == "flat_share" else found
+
+    monkeypatch.setattr("understudy.papers.luck.flat_minima.claims.by_width", noisy)
+    width = decided()["width"]
+    assert width.holds is False
+    assert "required: more than 2" in width.measured
+
+
 def test_nothing_is_decided_on_students_that_are_not_trained():
     assert {claim.holds for claim in decided(loss=1e-3).values()} == {None}
 
